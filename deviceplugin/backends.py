@@ -19,6 +19,7 @@ from deviceplugin.driver.supervisor import SupervisedDriver
 from deviceplugin.driver.threads import DriverThreads
 
 GENERATED: Final = "cdi"
+GENERATED_SPEC: Final = "nvidia.json"
 SIMULATED_CARDS: Final = "cards"
 
 
@@ -53,7 +54,7 @@ def edits_for(
     if backend.simulated is not None:
         return SimulatedEdits(state / SIMULATED_CARDS, announced)
     spec_dirs = [Path(directory) for directory in configuration.cdi_spec_dirs]
-    return NvidiaEdits(found, spec_dirs, state / GENERATED / "nvidia.json", configuration.nvidia_ctk)
+    return NvidiaEdits(found, spec_dirs, state / GENERATED / GENERATED_SPEC, configuration.nvidia_ctk)
 
 
 @contextlib.asynccontextmanager

@@ -48,17 +48,14 @@ class InstanceLock:
             os.write(self._descriptor, f"{os.getpid()}\n".encode())
         return self
 
+    @property
+    def lost(self) -> bool:
+        """Whether the file is another one by now, or none: then the lock keeps nobody away."""
+        return not self._is_the_file(self._descriptor)
+
     def _locked(self) -> int:
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = os.read(descriptor, 32).decode(errors="replace").strip()
-            os.close(descriptor)
-            raise AlreadyRunning(self._path, holder or "unknown") from error
-        except OSError:
-            os.close(descriptor)
-            raise
+        _lock(descriptor, self._path, fcntl.LOCK_EX)
         return descriptor
 
     def _is_the_file(self, descriptor: int) -> bool:
@@ -71,3 +68,30 @@ class InstanceLock:
     def __exit__(self, *_: object) -> None:
         """Give it back; the file stays, and goes with all else by `uninstall` alone."""
         os.close(self._descriptor)
+
+
+def look(directory: Path) -> None:
+    """Whether an instance holds the lock, without a change to anything. Raises AlreadyRunning, LockUnknown."""
+    path = directory / FILE
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        _lock(descriptor, path, fcntl.LOCK_SH)
+        os.close(descriptor)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        message = f"{path} cannot be looked at: {error.strerror}"
+        raise LockUnknown(message) from error
+
+
+def _lock(descriptor: int, path: Path, how: int) -> None:
+    """Closed where it cannot be had. Raises AlreadyRunning, OSError."""
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = os.read(descriptor, 32).decode(errors="replace").strip()
+        os.close(descriptor)
+        raise AlreadyRunning(path, holder or "unknown") from error
+    except OSError:
+        os.close(descriptor)
+        raise

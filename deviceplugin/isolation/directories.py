@@ -4,7 +4,6 @@ Every method blocks for as long as the disk takes: for a thread.
 """
 
 import re
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -13,6 +12,7 @@ from config.settings.isolation import IsolationMechanism
 from deviceplugin.allocation.portion import Portion
 from deviceplugin.files import replace_file
 from deviceplugin.isolation import fill
+from deviceplugin.trees import remove_tree
 
 # Nobody gets here from outside: the directory above all of them belongs to root alone.
 _OPEN_TO_ALL: Final = 0o1777
@@ -56,9 +56,14 @@ class ContainerDirectories:
         return sorted(path.name for path in pods.iterdir()) if pods.is_dir() else []
 
     def remove(self, uids: Iterable[str]) -> list[str]:
-        """Remove what is kept for these pods; those that were there. Raises OSError."""
+        """Remove what is kept for these pods; those that were there. What fails keeps no other: then raises OSError."""
         pods = self._state / fill.PODS
-        gone = [uid for uid in sorted(uids) if _SAFE.fullmatch(uid) and (pods / uid).is_dir()]
+        gone, problems = [uid for uid in sorted(uids) if _SAFE.fullmatch(uid) and (pods / uid).is_dir()], []
         for uid in gone:
-            shutil.rmtree(pods / uid)
+            try:
+                remove_tree(pods / uid)
+            except OSError as error:
+                problems.append(error)
+        if problems:
+            raise problems[0]
         return gone

@@ -13,7 +13,7 @@ from deviceplugin.cdi.additions import Additions, BindMount
 from deviceplugin.cdi.edits import Json
 
 PODS: Final = "pods"
-_NODE: Final = "node"
+NODE: Final = "node"
 _NAME_DIGITS: Final = 16
 
 
@@ -39,7 +39,7 @@ def source(mount: IsolationMount, portion: Portion, state: str) -> str:
     name = hashlib.sha256(told.encode()).hexdigest()[:_NAME_DIGITS]
     if mount.directory == "container":
         return f"{state}/{PODS}/{portion.pod.uid}/{portion.container.name}/{name}"
-    return f"{state}/{_NODE}/{name}"
+    return f"{state}/{NODE}/{name}"
 
 
 def _hook(hook: IsolationHook, portion: Portion) -> Json:

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import os
 import re
-import shutil
 import signal
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Final
 
 from config.settings.deviceplugin import Mps
 from config.settings.isolation import MPS_LOGS, MPS_PIPES
+from deviceplugin.trees import remove_tree
 
 _LOGS: Final = "log"
 _ASK: Final = "get_default_active_thread_percentage"
@@ -117,6 +117,6 @@ class MpsControl:
             directory.chmod(mode)
             for left in directory.iterdir():
                 if left.is_dir() and not left.is_symlink():
-                    shutil.rmtree(left)
+                    remove_tree(left)
                 else:
                     left.unlink(missing_ok=True)

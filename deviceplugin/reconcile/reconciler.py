@@ -9,7 +9,7 @@ the kubelet or the disk does ends the loop.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
@@ -230,9 +230,13 @@ class Reconciler:
             leftovers.forget(live)
         except LeftoversError as error:
             self._problem(str(error))
+        # Each by itself: what a container has made so that it cannot be removed keeps nothing else.
+        await self._tried(leftovers.remove_directories(present, live))
+        await self._tried(leftovers.remove(present, entries, self.view.resources.gpu_mem))
+
+    async def _tried(self, removing: Awaitable[None]) -> None:
         try:
-            await leftovers.remove_directories(present, live)
-            await leftovers.remove(present, entries, self.view.resources.gpu_mem)
+            await removing
         except LeftoversError as error:
             self._problem(str(error))
 

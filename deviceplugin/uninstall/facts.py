@@ -2,8 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from config.settings.scheduler import Resources
+from scheduler.inspect.terminal import some
+
+_MOST_TOLD: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,11 @@ class Holders:
     pods: tuple[Holder, ...] = ()
     devices: frozenset[str] | None = frozenset()
 
+    @property
+    def told(self) -> str:
+        """In a few words, however many they are: it is said of each file."""
+        return f"pods hold cards: {some([holder.pod for holder in self.pods], _MOST_TOLD)}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeObject:
@@ -34,9 +43,9 @@ class NodeObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateDirectory:
-    """entries: name -> whether it is a directory. ours: names that the plugin gives. lock: that of its lock.
+    """entries: name -> whether it is a directory. ours: names of what the plugin has made. lock: that of its lock.
 
-    mounted: a mount of this container, which cannot be removed from within.
+    mounted: a mount of this container, which cannot be removed from within, or a link, which the plugin does not make.
     """
 
     path: str

@@ -1,7 +1,6 @@
 """Removes what a plan says, one after the other; what fails keeps nothing else from being removed."""
 
 import asyncio
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Final, Protocol
 
 from deviceplugin.driver.cards import DriverCards, SourceFailed
 from deviceplugin.isolation.compute_modes import ComputeModes, ModeSetter
+from deviceplugin.trees import remove_tree
 from deviceplugin.uninstall.plan import Kind, Plan, Removal
 from scheduler.kube.port import ApiError
 
@@ -126,8 +126,7 @@ def _rmdir(path: Path) -> None:
 
 def _rmtree(path: Path) -> None:
     if path.is_dir():
-        # Containers may have written in it: it follows no link, also where one is put there meanwhile.
-        shutil.rmtree(path)
+        remove_tree(path)
 
 
 _FILES: Final = {Kind.FILE: _unlink, Kind.TREE: _rmtree, Kind.FOLDER: _rmdir}

@@ -1,6 +1,6 @@
 """Which live pods of the node hold cards: by the API server, and by the kubelet where that has others. Pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from config.protocol import booked_cards
 from deviceplugin.allocation.pods import MIRROR, NodePod
@@ -22,16 +22,20 @@ def holders(
     kubelet says what is alive.
     """
     live = {_uid(pod): pod for pod in pods if not pod.finished and pod.asking()}
-    strangers = _strangers(pods, listed)
-    unknown = unknown_to(pods, recorded or ()) if listed is None else frozenset()
+    unknown = unknown_to(pods, recorded or ())
+    known = None if recorded is None else {one.ids for one in recorded if one.pod_uid not in unknown}
+    strangers = _strangers(live.values(), known, listed)
     found = [Holder(f"{pod.namespace}/{pod.name}", _holds(pod)) for pod in live.values()]
     found += (Holder(name, "devices of the kubelet; the API server does not have the pod") for name in strangers)
-    found += (
-        Holder(f"UID {uid}", "devices, by the kubelet's checkpoint; the kubelet does not answer") for uid in unknown
-    )
+    if listed is None:
+        found += (
+            Holder(f"UID {uid}", "devices, by the kubelet's checkpoint; the kubelet does not answer") for uid in unknown
+        )
     if recorded is None and found:
         return Holders(pods=_sorted(found), devices=None)
-    needed = [one.ids for one in recorded or () if one.pod_uid in live or one.pod_uid in unknown]
+    # The kubelet names no init containers: which of the unknown ones are a stranger's is not known.
+    holding = live.keys() | unknown if strangers or listed is None else live.keys()
+    needed = [one.ids for one in recorded or () if one.pod_uid in holding]
     needed += [ids for sets in strangers.values() for ids in sets]
     return Holders(pods=_sorted(found), devices=frozenset(map(device_name, needed)))
 
@@ -46,12 +50,19 @@ def _uid(pod: NodePod) -> str:
     return pod.annotations.get(MIRROR, pod.uid)
 
 
-def _strangers(pods: Iterable[NodePod], listed: Sequence[ListedContainer] | None) -> dict[str, list[frozenset[str]]]:
-    """Of the pods that have devices and are none of these, by name: the ids of each container."""
-    known = {(pod.namespace, pod.name) for pod in pods}
+def _strangers(
+    live: Iterable[NodePod], known: Collection[frozenset[str]] | None, listed: Sequence[ListedContainer] | None
+) -> dict[str, list[frozenset[str]]]:
+    """Of the pods that have devices and that the API server does not have, by name: the ids of each container.
+
+    known: ids of the containers of those that it has, finished ones too; None: not recorded, so the name has to do. It
+    says little: an old answer may have the pod of a StatefulSet that was there before.
+    """
+    named = {(pod.namespace, pod.name) for pod in live}
     found: dict[str, list[frozenset[str]]] = {}
     for one in listed or ():
-        if one.ids and (one.namespace, one.pod) not in known:
+        stranger = (one.namespace, one.pod) not in named if known is None else one.ids not in known
+        if one.ids and stranger:
             found.setdefault(f"{one.namespace}/{one.pod}", []).append(one.ids)
     return found
 

@@ -16,11 +16,11 @@ from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin import lock
 from deviceplugin.allocation import journal
 from deviceplugin.allocation.pods import NodePod, read_pod
-from deviceplugin.backends import GENERATED, SIMULATED_CARDS
+from deviceplugin.backends import GENERATED, GENERATED_SPEC, SIMULATED_CARDS
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.files import beside
 from deviceplugin.health import last_known, record, releases
-from deviceplugin.isolation import compute_modes, node_isolation
+from deviceplugin.isolation import compute_modes, fill, node_isolation
 from deviceplugin.kubelet import checkpoint, session_file
 from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
 from deviceplugin.kubelet.client import KubeletContainer, KubeletSilent, PodResources
@@ -35,12 +35,19 @@ from scheduler.kube.port import ApiError, ApiNotFound
 from scheduler.kube.rest.transport import Transport
 
 _ANSWERS_WITHIN_S: Final = 10.0
-_NAMES: Final = (
+_NEITHER: Final = "the kubelet does not answer, and its checkpoint cannot be read"
+_FILES: Final = (
     *(lock.FILE, journal.FILE, session_file.FILE, starts.FILE, record.FILE, last_known.FILE, releases.SOCKET),
-    *(compute_modes.FILE, node_isolation.DIRECTORY, GENERATED, SIMULATED_CARDS),
+    compute_modes.FILE,
 )
+# Directory -> what the plugin writes in it; None: files of any name.
+_DIRECTORIES: Final = {
+    node_isolation.DIRECTORY: frozenset({fill.PODS, fill.NODE}),
+    GENERATED: frozenset({GENERATED_SPEC}),
+    SIMULATED_CARDS: None,
+}
 # With what was being written when the plugin was killed.
-OURS: Final = frozenset(_NAMES) | {beside(Path(name)).name for name in _NAMES}
+OURS: Final = frozenset({*_FILES, *_DIRECTORIES, *(beside(Path(name)).name for name in _FILES)})
 
 
 class _PodList(msgspec.Struct):
@@ -70,12 +77,13 @@ async def look(c: DevicePluginConfiguration, api: Transport | str) -> Facts:
     said = _Answered(unknown=api) if isinstance(api, str) else await _answered(c, api)
     disk = await asyncio.to_thread(_disk, c)
     recorded, listed_resources = await asyncio.to_thread(_recorded, c)
+    found = None if said.unknown else await _holders(c, said.pods, recorded)
     return Facts(
         node_name=c.node_name,
         resources=c.resources,
         node=said.node,
-        unknown=said.unknown,
-        holders=Holders() if said.unknown else await _holders(c, said.pods, recorded),
+        unknown=said.unknown or (_NEITHER if found is None else ""),
+        holders=found or Holders(),
         listed=c.resources.gpu_mem in listed_resources,
         state=disk.state,
         specs=disk.specs,
@@ -151,9 +159,10 @@ def _recorded(c: DevicePluginConfiguration) -> tuple[tuple[CheckpointEntry, ...]
 
 async def _holders(
     c: DevicePluginConfiguration, pods: Sequence[NodePod], recorded: tuple[CheckpointEntry, ...] | None
-) -> Holders:
-    asked = recorded is None or unknown_to(pods, recorded)
-    return holders(pods, recorded, await _listed(c) if asked else ())
+) -> Holders | None:
+    """None where the kubelet tells nothing at all: that a pod is not in an answer of the API server says too little."""
+    listed = await _listed(c) if recorded is None or unknown_to(pods, recorded) else ()
+    return None if recorded is None and listed is None else holders(pods, recorded, listed)
 
 
 async def _listed(c: DevicePluginConfiguration) -> list[KubeletContainer] | None:
@@ -168,13 +177,10 @@ async def _listed(c: DevicePluginConfiguration) -> list[KubeletContainer] | None
 
 def _disk(c: DevicePluginConfiguration) -> _Disk:
     state = Path(c.state_dir)
-    found = _Disk(StateDirectory(path=c.state_dir, lock=lock.FILE, ours=OURS))
+    found = _Disk(StateDirectory(path=str(state), lock=lock.FILE))
     try:
         if state.is_dir():
-            entries = {path.name: path.is_dir() and not path.is_symlink() for path in state.iterdir()}
-            found.state = StateDirectory(
-                path=c.state_dir, lock=lock.FILE, ours=OURS, entries=entries, there=True, mounted=os.path.ismount(state)
-            )
+            found.state = _state(state, (c.cdi_dir, *c.cdi_spec_dirs))
             found.modes = str(state / compute_modes.FILE) if compute_modes.load(state / compute_modes.FILE) else ""
     except OSError as error:
         found.unreadable.append((c.state_dir, str(error)))
@@ -185,6 +191,31 @@ def _disk(c: DevicePluginConfiguration) -> _Disk:
     sockets = (Path(c.kubelet.device_plugin_dir) / SOCKET_NAME, *filter(None, (_control(c),)))
     found.sockets = tuple(str(path) for path in sockets if path.is_socket())
     return found
+
+
+def _state(state: Path, spec_dirs: Sequence[str]) -> StateDirectory:
+    """spec_dirs: where the node has its CDI specs. Raises OSError."""
+    entries = {path.name: path.is_dir() and not path.is_symlink() for path in state.iterdir()}
+    of_the_node = [path for path in map(Path, spec_dirs) if path.is_dir()]
+    ours = {name for name, is_directory in entries.items() if _made(state / name, of_the_node, directory=is_directory)}
+    mounted = os.path.ismount(state) or state.is_symlink()
+    return StateDirectory(
+        path=str(state), lock=lock.FILE, entries=entries, ours=frozenset(ours), there=True, mounted=mounted
+    )
+
+
+def _made(path: Path, of_the_node: Sequence[Path], *, directory: bool) -> bool:
+    """Whether the plugin has made it: a mistake in `stateDir` leads to files and directories that are called alike."""
+    if not directory:
+        return path.name in OURS - _DIRECTORIES.keys()
+    if path.name not in _DIRECTORIES or any(path.samefile(one) for one in of_the_node):
+        return False
+    written = _DIRECTORIES[path.name]
+    return all(_is_file(one) if written is None else one.name in written for one in path.iterdir())
+
+
+def _is_file(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
 
 
 def _control(c: DevicePluginConfiguration) -> Path | None:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from config.protocol import names
-from deviceplugin.uninstall.facts import Facts, NodeObject
+from deviceplugin.uninstall.facts import Facts, NodeObject, StateDirectory
 
 # The first two are the plugin's; the others are orders to it, which it takes away when it has obeyed.
 _ANNOTATIONS: Final = (names.INVENTORY, names.HELD_UNTIL, names.CLEAR_HEALTH, names.RELEASE)
@@ -97,7 +97,7 @@ def _needed(facts: Facts) -> tuple[Until, str] | None:
     if facts.unknown:
         return Until.ANSWER, f"it is not known which pods hold cards: {facts.unknown}"
     if facts.holders.pods:
-        return Until.PODS, f"pods hold cards: {', '.join(holder.pod for holder in facts.holders.pods)}"
+        return Until.PODS, facts.holders.told
     return None
 
 
@@ -153,7 +153,7 @@ def _of_the_state(facts: Facts, needed: tuple[Until, str] | None) -> Iterator[_P
         yield Stay(state.path, *needed)
         return
     for name, is_directory in sorted(state.entries.items()):
-        path = f"{state.path}/{name}"
+        path = _in(state, name)
         if name not in state.ours:
             yield Stay(path, Until.EVER, "the plugin does not write it")
         elif path == facts.modes:
@@ -161,12 +161,18 @@ def _of_the_state(facts: Facts, needed: tuple[Until, str] | None) -> Iterator[_P
         elif name != state.lock:
             yield Removal(Kind.TREE if is_directory else Kind.FILE, path)
     if state.mounted:
-        yield Stay(state.path, Until.EVER, "a mount of this container: nothing of the plugin's is left in it")
+        yield Stay(
+            state.path, Until.EVER, "a mount of this container, or a link: nothing of the plugin's is left in it"
+        )
 
 
 def _last(facts: Facts) -> Iterator[Removal]:
     state = facts.state
     if state.lock in state.entries:
-        yield Removal(Kind.FILE, f"{state.path}/{state.lock}")
+        yield Removal(Kind.FILE, _in(state, state.lock))
     if state.there and not state.mounted and set(state.entries) <= state.ours:
         yield Removal(Kind.FOLDER, state.path)
+
+
+def _in(state: StateDirectory, name: str) -> str:
+    return f"{state.path.rstrip('/')}/{name}"

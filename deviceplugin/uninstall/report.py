@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from deviceplugin.uninstall.facts import Facts
 from deviceplugin.uninstall.plan import Plan, Removal, Until
+from scheduler.inspect.terminal import one_line, printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +34,22 @@ class Left:
     @property
     def problem(self) -> str:
         """In one line; "" when the node is clean."""
-        if holders := self.facts.holders.pods if any(one.until is Until.PODS for one in self.plan.waits) else ():
-            return f"pods hold cards: {', '.join(holder.pod for holder in holders)}"
+        if any(one.until is Until.PODS for one in self.plan.waits):
+            return self.facts.holders.told
         lines = [f"{what} is not removed: {why}" for what, why in self.failed.items()]
         lines += [f"{one.what} stays: {one.why}" for one in self.plan.waits]
         lines += [f"{one} is still there" for one in self.now]
-        return "" if self.clean else lines[0]
+        return "" if self.clean else one_line(lines[0])
 
 
 def would_remove(facts: Facts, plan: Plan) -> str:
     """For a dry run; ends with a line break."""
-    return _text([f"would remove {one}" for one in (*plan.remove, *plan.last)] + _stays(facts, plan, ()))
+    return printable([f"would remove {one}" for one in (*plan.remove, *plan.last)] + _stays(facts, plan, ()))
 
 
 def removed(names: Iterable[object]) -> str:
     """One a line."""
-    return _text([f"removed {one}" for one in names])
+    return printable([f"removed {one}" for one in names])
 
 
 def left(found: Left) -> str:
@@ -56,7 +57,7 @@ def left(found: Left) -> str:
     node, own = found.facts.node_name, _stays(found.facts, found.plan, found.failed.items())
     own += [f"{one} is still there: run it again" for one in (() if found.failed else found.now)]
     end = f"Node {node}: nothing of the device plugin is left." if found.clean else f"Node {node}: not all is gone."
-    return _text([*own, end])
+    return printable([*own, end])
 
 
 def _stays(facts: Facts, plan: Plan, failed: Iterable[tuple[str, str]]) -> list[str]:
@@ -65,7 +66,3 @@ def _stays(facts: Facts, plan: Plan, failed: Iterable[tuple[str, str]]) -> list[
     if facts.holders.pods:
         lines += ["Pods that hold cards:", *(f"  {one.pod}: {one.holds}" for one in facts.holders.pods)]
     return lines
-
-
-def _text(lines: list[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)

@@ -8,7 +8,7 @@ lock ──▶ look, plan, remove, look again ──clean──▶ 0, or with `s
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,9 +17,10 @@ from prometheus_client import CollectorRegistry
 
 from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin.backends import backend_for
-from deviceplugin.lock import AlreadyRunning, InstanceLock, LockUnknown
+from deviceplugin.lock import AlreadyRunning, LockUnknown
 from deviceplugin.node.api import NodeApi
 from deviceplugin.uninstall import report
+from deviceplugin.uninstall.away import PluginAway
 from deviceplugin.uninstall.hands import Hands
 from deviceplugin.uninstall.look import look
 from deviceplugin.uninstall.plan import plan
@@ -55,9 +56,8 @@ async def run(
 ) -> bool:
     """Whether nothing of the plugin is left on the node. say: takes text as it comes. Raises StartupError."""
     try:
-        with _locked(Path(configuration.state_dir)):
-            async with _connected(configuration, environment, options, say) as made:
-                return await made.run(stop)
+        with PluginAway(Path(configuration.state_dir)) as away:
+            return await Uninstall(configuration, environment, away, options, say).run(stop)
     except AlreadyRunning as error:
         message = f"the device plugin still runs on this node: {error.held}; {_END_IT}"
         raise StartupError(message) from error
@@ -65,15 +65,11 @@ async def run(
         raise StartupError(str(error)) from error
 
 
-def _locked(state: Path) -> AbstractContextManager[object]:
-    """Keeps the plugin away. Where there is no directory, none runs, and none is made."""
-    return InstanceLock(state) if state.is_dir() else nullcontext()
-
-
 @asynccontextmanager
 async def _connected(
-    c: DevicePluginConfiguration, environment: Mapping[str, str], options: Options, say: Callable[[str], None]
-) -> AsyncIterator["Uninstall"]:
+    c: DevicePluginConfiguration, environment: Mapping[str, str]
+) -> AsyncIterator[tuple[Transport | str, Hands]]:
+    """(a client of the API server, or why there is none; what removes)."""
     async with contextlib.AsyncExitStack() as closing:
         connection = await _connection(c, environment)
         reader: Transport | str = connection if isinstance(connection, str) else Transport(connection, _CONNECTIONS)
@@ -81,7 +77,7 @@ async def _connected(
         for one in (reader, writer):
             if isinstance(one, Transport | NodeApi):
                 closing.push_async_callback(one.close)
-        yield Uninstall(c, reader, Hands(writer, lambda: backend_for(c).driver), options, say)
+        yield reader, Hands(writer, lambda: backend_for(c).driver)
 
 
 async def _connection(c: DevicePluginConfiguration, environment: Mapping[str, str]) -> Connection | str:
@@ -102,13 +98,13 @@ class Uninstall:
     def __init__(
         self,
         configuration: DevicePluginConfiguration,
-        api: Transport | str,
-        hands: Hands,
+        environment: Mapping[str, str],
+        away: PluginAway,
         options: Options,
         say: Callable[[str], None],
     ) -> None:
-        """api: as `look`."""
-        self._configuration, self._api, self._hands = configuration, api, hands
+        """environment: where a kubeconfig or a service account is found."""
+        self._configuration, self._environment, self._away = configuration, environment, away
         self._options, self._say = options, say
         self._said = ""
         self.problem = "it has not looked at the node yet"
@@ -116,7 +112,9 @@ class Uninstall:
     async def run(self, stop: asyncio.Event) -> bool:
         """Whether nothing is left. Raises StartupError where probes cannot be served."""
         if self._options.dry_run:
-            facts = await look(self._configuration, self._api)
+            self._away.look()
+            async with _connected(self._configuration, self._environment) as (api, _):
+                facts = await look(self._configuration, api)
             found = plan(facts, force=self._options.force)
             self._say(report.would_remove(facts, found))
             return Left(facts, found).clean
@@ -137,12 +135,17 @@ class Uninstall:
 
     async def _once(self) -> Left:
         """Remove what can be; what is left then. Says what was removed, and what is left when that has changed."""
-        facts = await look(self._configuration, self._api)
-        done = await self._hands.remove(plan(facts, force=self._options.force))
-        if done.removed:
-            self._say(report.removed(done.removed))
-        after = await look(self._configuration, self._api)
-        found = Left(after, plan(after, force=self._options.force), {**dict(after.unreadable), **done.failed})
+        c, force = self._configuration, self._options.force
+        self._away.keep()
+        # Made each time: what there is to connect with may come, or change, while pods are waited for.
+        async with _connected(c, self._environment) as (api, hands):
+            facts = await look(c, api)
+            self._away.keep()
+            done = await hands.remove(plan(facts, force=force))
+            if done.removed:
+                self._say(report.removed(done.removed))
+            after = await look(c, api)
+        found = Left(after, plan(after, force=force), {**dict(after.unreadable), **done.failed})
         told = report.left(found)
         if told != self._said:
             self._said = told

@@ -22,7 +22,13 @@ _OPERATIONS: Final = "it replaces the pods that other documents name: e2e/deploy
 _BY_HAND: Final = "a device plugin that is started by hand: e2e/programs/plugin_process.py starts one"
 
 NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
-    "README.md": {"make demo": _SET_UP, "make test": _SET_UP, "make cluster": _CLUSTER, "helm install": _HELM},
+    "README.md": {
+        "make demo": _SET_UP,
+        "make test": _SET_UP,
+        "make cluster": _CLUSTER,
+        "docker": _DOCKER,
+        "helm install": _HELM,
+    },
     "deploy/README.md": {
         "docker": _DOCKER,
         "(cd deploy/manifests && kustomize": "kustomize, and it changes a file of this clone",

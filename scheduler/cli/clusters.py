@@ -27,7 +27,8 @@ class Patience:
     """With an API server that accepts connections and says nothing. Seconds.
 
     says_so_s: until standard error says that, or None for never. gives_up_s: until the request has failed. A scheduler
-    waits longer (WatchOptions), as a watch may be silent for minutes; a command lists, and a list is not.
+    waits longer (WatchOptions), as a watch may be silent for minutes; a command lists, and a list is not. A page that
+    comes slowly is not silence: it has as long as a scheduler's.
     """
 
     says_so_s: float | None = 5.0
@@ -43,7 +44,7 @@ async def opened(
 ) -> AsyncIterator[KubeCluster]:
     """A client. Raises Unreadable."""
     connection = await connected(configuration, environment)
-    limits = WatchOptions(stall_s=patience.gives_up_s, page_timeout_s=patience.gives_up_s)
+    limits = WatchOptions(stall_s=patience.gives_up_s)
     options = ClientOptions(request_timeout_s=patience.gives_up_s, watch=limits)
     cluster = KubeCluster(connection, random.Random(), options)  # noqa: S311 - guards nothing
     async with contextlib.AsyncExitStack() as closing:

@@ -300,7 +300,9 @@ def _in_vain(before: Plan, after: Plan) -> str:
 def _standing(plan: Plan) -> str:
     """A sentence: how it is now."""
     now = plan.answer.fragmentation
-    return verdict(plan.answer) if now is None else f"{now.before:.1f} of {now.free:.1f} free units are of no use."
+    if now is None:
+        return verdict(plan.answer)
+    return f"{now.before:.1f} of {now.free:.1f} free units are of no use to usual pods."
 
 
 def _names(cards: frozenset[int]) -> list[str]:

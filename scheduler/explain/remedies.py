@@ -136,7 +136,8 @@ def _by_hand(node: str, rules: Sequence[Objecting], cards: Sequence[ExplainedCar
     for objecting in rules:
         if objecting.reason == BIND_CONFLICT:
             yield f"it needs a PersistentVolume that node {node} can use, for {objecting.cause}"
-    states = {card.health.partition(" (")[0] for card in cards if card.why}
+    # A card that is too small for the pod is of no use to it in any state.
+    states = {card.health.partition(" (")[0] for card in cards if card.why and card.units >= card.needed}
     if "cordoned" in states:
         yield f"lift the cordon of its cards: kubectl annotate node {node} {names.CORDON}-"
     if "listed" in states:

@@ -26,9 +26,10 @@ def verdict(answer: Defragmentation) -> str:
     if answer.fragmentation is not None:
         of = answer.fragmentation
         if not answer.moves:
-            return f"No move lowers the fragmentation: {of.before:.1f} of {of.free:.1f} free units are of no use."
-        be = "brings" if len(answer.moves) == 1 else "bring"
-        return f"{count} {be} what is of no use from {of.before:.1f} to {of.after:.1f} of {of.free:.1f} free units."
+            none = "No move lowers the fragmentation"
+            return f"{none}: {of.before:.1f} of {of.free:.1f} free units are of no use to usual pods."
+        what = f"{'brings' if len(answer.moves) == 1 else 'bring'} what is of no use to usual pods"
+        return f"{count} {what} from {of.before:.1f} to {of.after:.1f} of {of.free:.1f} free units."
     if answer.place is None:
         return f"Pod {answer.pod} does not fit, and no plan of at most {_moves(answer.most_moves)} was found."
     where = where_of(answer.place.node, answer.place.cards)

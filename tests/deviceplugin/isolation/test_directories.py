@@ -9,6 +9,7 @@ import pytest
 from config.settings.isolation import NONE, IsolationMechanism
 from deviceplugin.isolation import fill
 from deviceplugin.isolation.directories import ContainerDirectories
+from tests.support.deep import nested
 from tests.support.portions import portion
 
 MECHANISM = IsolationMechanism.model_validate(
@@ -66,3 +67,24 @@ def test_without_isolation_nothing_is_made(tmp_path: Path) -> None:
     made = ContainerDirectories(tmp_path / "isolation", NONE)
     made.make(portion())
     assert (list(tmp_path.iterdir()), made.present(), made.remove(["uid-p"])) == ([], [], [])
+
+
+def test_what_a_container_has_nested_too_deep_goes_with_its_pod(tmp_path: Path) -> None:
+    made = ContainerDirectories(tmp_path / "isolation", MECHANISM)
+    made.make(portion(name="p"))
+    (cache, *_) = (
+        Path(fill.source(mount, portion(name="p"), str(tmp_path / "isolation"))) for mount in MECHANISM.mounts
+    )
+    with nested(cache, 3000):
+        (uid,) = made.present()
+        assert made.remove([uid]) == [uid]
+        assert made.present() == []
+
+
+def test_what_cannot_be_removed_of_one_pod_keeps_that_of_no_other(tmp_path: Path) -> None:
+    made = ContainerDirectories(tmp_path, MECHANISM)
+    (tmp_path / "pods" / "b").mkdir(parents=True)
+    (tmp_path / "pods" / "a").symlink_to("b")
+    with pytest.raises(OSError, match="pods/a"):
+        made.remove(["a", "b"])
+    assert made.present() == ["a"]

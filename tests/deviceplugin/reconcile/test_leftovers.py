@@ -60,6 +60,19 @@ async def test_specs_that_cannot_be_removed_are_reported_and_the_round_goes_on(f
         assert len(loop.result.containers) == 1
 
 
+async def test_directories_that_cannot_be_removed_are_reported_and_specs_go(folder: Path) -> None:
+    async with rig(folder) as (node, loop):
+        node.runs("p", 2)
+        stubborn = folder / "isolation" / "pods"
+        stubborn.mkdir(parents=True)
+        (stubborn / "gone").symlink_to(folder)
+        assert loop.files is not None
+        loop.files.write(spec.device_name(["gone-0"]), {})
+        await loop.round()
+        assert "cannot remove directories of isolation" in loop.result.problems[0]
+        assert loop.files.present() == {}
+
+
 async def test_a_journal_that_cannot_be_written_is_reported_and_the_round_goes_on(folder: Path) -> None:
     async with rig(folder) as (node, loop):
         node.runs("p", 2)

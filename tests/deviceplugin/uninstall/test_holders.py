@@ -19,8 +19,12 @@ DEVICES: Final = frozenset({device_name(IDS)})
 PLACED: Final = {names.ALLOCATION: '{"0":{"1":2}}', names.CARDS: '{"1":"GPU-b"}', names.UNIT_MIB: "1024"}
 
 
-def entry(uid: str) -> CheckpointEntry:
-    return CheckpointEntry(uid, "c0", names.GPU_MEM, IDS)
+OTHERS: Final = frozenset({"u2"})
+OF_INIT: Final = frozenset({"u3"})
+
+
+def entry(uid: str, ids: frozenset[str] = IDS) -> CheckpointEntry:
+    return CheckpointEntry(uid, "c0", names.GPU_MEM, ids)
 
 
 LIVE: Final = node_pod("live", [2], annotations=PLACED, phase="Running")
@@ -75,6 +79,36 @@ LISTED: Final = KubeletContainer("ns", "gone", "c0", IDS)
                 devices=DEVICES,
             ),
             id="an entry, and the kubelet is silent",
+        ),
+        pytest.param(
+            [node_pod("gone", [2], uid="before", phase="Failed")],
+            (entry("before"), entry("gone", OTHERS), entry("init", OF_INIT)),
+            (KubeletContainer("ns", "gone", "c0", OTHERS),),
+            Holders(
+                pods=(Holder("ns/gone", "devices of the kubelet; the API server does not have the pod"),),
+                devices=frozenset(map(device_name, (OTHERS, OF_INIT))),
+            ),
+            id="one that has the name of a finished pod, as an old answer has it, with an init container",
+        ),
+        pytest.param(
+            [LIVE],
+            (entry("uid-live"), entry("again", OTHERS)),
+            (KubeletContainer("ns", "live", "c0", OTHERS),),
+            Holders(
+                pods=(
+                    Holder("ns/live", "2 units of card 1 (GPU-b)"),
+                    Holder("ns/live", "devices of the kubelet; the API server does not have the pod"),
+                ),
+                devices=frozenset({*DEVICES, device_name(OTHERS)}),
+            ),
+            id="one that has the name of a pod that lives, in an old answer",
+        ),
+        pytest.param(
+            [node_pod("done", [2], phase="Succeeded")],
+            (entry("uid-done"), entry("dead", OTHERS)),
+            (KubeletContainer("ns", "done", "c0", IDS),),
+            Holders(),
+            id="a finished pod that the kubelet still lists",
         ),
         pytest.param(
             [LIVE],

@@ -1,11 +1,15 @@
 """A client for one command, and an API server that accepts connections and says nothing."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from socket import create_server
+from typing import Final
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.cli.asking import read_all
@@ -13,6 +17,8 @@ from scheduler.cli.clusters import Patience, opened
 from scheduler.kube.port import NODES, ApiSilent
 from tests.support.builders import wire_node
 from tests.support.listing_server import kubeconfig_of, listing
+
+GIVES_UP_S: Final = 0.5
 
 
 @pytest.fixture
@@ -57,3 +63,29 @@ def test_only_a_server_that_has_not_answered_yet_is_told_of(tmp_path: Path) -> N
 
     with listing([wire_node("a", [16])]) as server:
         assert asyncio.run(before_and_after(server.kubeconfig(tmp_path))) == (False, True)
+
+
+def test_a_page_that_comes_slowly_is_waited_for(tmp_path: Path) -> None:
+    async def listed() -> None:
+        page = json.dumps({"kind": "NodeList", "metadata": {"resourceVersion": "7"}, "items": []}).encode()
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            if "watch" in request.query:
+                body = {"kind": "Status", "message": "this server streams no lists", "code": 400}
+                return web.json_response(body, status=400)
+            response = web.StreamResponse(headers={"Content-Type": "application/json"})
+            await response.prepare(request)
+            for byte in page:
+                await response.write(bytes([byte]))
+                await asyncio.sleep(2 * GIVES_UP_S / len(page))
+            return response
+
+        app = web.Application()
+        app.router.add_get("/api/v1/nodes", answer)
+        async with TestServer(app, host="127.0.0.1") as server:
+            kubeconfig = kubeconfig_of(server.port or 0, tmp_path)
+            configuration = SchedulerConfiguration.model_validate({"clientConnection": {"kubeconfig": kubeconfig}})
+            async with opened(configuration, {}, Patience(gives_up_s=GIVES_UP_S)) as cluster:
+                await read_all(cluster, NODES, lambda _: None)
+
+    asyncio.run(listed())

@@ -129,6 +129,21 @@ def test_what_an_operator_has_to_do_is_said() -> None:
     assert [one.rule for one in node.rules] == ["NodeUnschedulable", "GpuShare"]
 
 
+@pytest.mark.parametrize(
+    ("units", "remedy"),
+    [
+        pytest.param(80, "its cards have to be healthy again: docs/node.md, and kubectl describe node a", id="fits"),
+        pytest.param(100, "no pod that leaves would make room", id="larger than the card"),
+    ],
+)
+def test_an_unhealthy_card_helps_only_a_pod_that_it_could_hold(units: int, remedy: str) -> None:
+    of = world()
+    of.nodes.add(wire_node("a", [replace(card(0, 80, health=Health.UNHEALTHY), reason="xid-79"), card(1, 16)]))
+    waits(of, "big", units)
+    (node,) = explained(of, "big").nearest
+    assert node.remedy == remedy
+
+
 # Many nodes
 
 

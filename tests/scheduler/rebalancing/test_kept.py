@@ -54,12 +54,12 @@ def plan(place: Place | None, *moves: Move, fragmentation: FragmentedUnits | Non
         pytest.param(plan(ROOM), "Pod default/asks fits as it is: on node a, card 0-1 (8 each).", id="fits"),
         pytest.param(
             plan(None, fragmentation=FragmentedUnits(free=9, before=4, after=4)),
-            "No move lowers the fragmentation: 4.0 of 9.0 free units are of no use.",
+            "No move lowers the fragmentation: 4.0 of 9.0 free units are of no use to usual pods.",
             id="nothing to lower",
         ),
         pytest.param(
             plan(None, move("p", ("a", 0), ("b", 0)), fragmentation=FragmentedUnits(free=9, before=4, after=1.5)),
-            "1 move brings what is of no use from 4.0 to 1.5 of 9.0 free units.",
+            "1 move brings what is of no use to usual pods from 4.0 to 1.5 of 9.0 free units.",
             id="one that lowers",
         ),
     ],
