@@ -12,7 +12,7 @@ from config.settings.isolation import IsolationMechanism
 from deviceplugin.allocation.portion import Portion
 from deviceplugin.files import replace_file
 from deviceplugin.isolation import fill
-from deviceplugin.trees import remove_tree
+from deviceplugin.isolation.trees import remove_tree
 
 # Nobody gets here from outside: the directory above all of them belongs to root alone.
 _OPEN_TO_ALL: Final = 0o1777

@@ -16,7 +16,7 @@ from typing import Final
 
 from config.settings.deviceplugin import Mps
 from config.settings.isolation import MPS_LOGS, MPS_PIPES
-from deviceplugin.trees import remove_tree
+from deviceplugin.isolation.trees import remove_tree
 
 _LOGS: Final = "log"
 _ASK: Final = "get_default_active_thread_percentage"

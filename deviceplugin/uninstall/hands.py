@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from deviceplugin.driver.cards import DriverCards, SourceFailed
 from deviceplugin.isolation.compute_modes import ComputeModes, ModeSetter
-from deviceplugin.trees import remove_tree
+from deviceplugin.isolation.trees import remove_tree
 from deviceplugin.uninstall.plan import Kind, Plan, Removal
 from scheduler.kube.port import ApiError
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from deviceplugin.trees import remove_tree
+from deviceplugin.isolation.trees import remove_tree
 from tests.support.deep import nested
 
 DEEPER_THAN_CALLS_AND_PATHS: Final = 5000
