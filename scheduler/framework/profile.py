@@ -1,10 +1,10 @@
 """The plugins of one profile, and those of them that concern one class of pods."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -36,7 +36,11 @@ _OURS: Final = "scheduler.plugins."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Per extension point, in order. score: (plugin, weight)."""
+    """Per extension point, in order. score: (plugin, weight).
+
+    signing, dating: those of `judging` that have a signature, a moment. facts: that they read, each once. over_domains:
+    those that look at other rows. wakes_on: bits of Change that can alter what each filter rejects, but for domains.
+    """
 
     pre_enqueue: tuple[PreEnqueuePlugin, ...] = ()
     pre_filter: tuple[PreFilterPlugin, ...] = ()
@@ -50,7 +54,11 @@ class Profile:
     permit: tuple[PermitPlugin, ...] = ()
     pre_bind: tuple[PreBindPlugin, ...] = ()
     _of_node: frozenset[Plugin] = field(init=False)
-    _over_domains: frozenset[Plugin] = field(init=False)
+    over_domains: frozenset[Plugin] = field(init=False)
+    signing: tuple[Plugin, ...] = field(init=False, compare=False)
+    dating: tuple[Plugin, ...] = field(init=False, compare=False)
+    facts: tuple[type[Any], ...] = field(init=False, compare=False)
+    wakes_on: Mapping[Plugin, int] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         """What the plugins declare is asked once."""
@@ -68,8 +76,9 @@ class Profile:
                 message = f"plugin {plugin.name}: has a standing; expected no normalization, and fields of nodes alone"
                 raise PluginError(message)
         of_node = frozenset(plugin for plugin in judging if not plugin.depends & (Change.BOOKINGS | Change.DOMAINS))
-        object.__setattr__(self, "_over_domains", over_domains)
+        object.__setattr__(self, "over_domains", over_domains)
         object.__setattr__(self, "_of_node", of_node)
+        self._note_declared(judging)
 
     def least(self, pod: Pod) -> Int64Array:
         """int64[amounts]: what the pod needs of each on a row at least, by what the filters say of it."""
@@ -103,7 +112,7 @@ class Profile:
 
     def class_rules(self, pod: Pod, skipped: Collection[Plugin]) -> ClassRules:
         """Those that PreFilter did not skip, and that score the pod."""
-        of_node, over_domains = self._of_node, self._over_domains
+        of_node, over_domains = self._of_node, self.over_domains
         filters = tuple(plugin for plugin in self.filter if plugin not in skipped)
         scoring = tuple((plugin, weight) for plugin, weight in self.score if plugin.scores(pod))
         kept = tuple(pair for pair in scoring if pair[0] not in over_domains)
@@ -121,6 +130,14 @@ class Profile:
             domain_scorers=tuple(pair for pair in scoring if pair[0] in over_domains),
             of_cluster=tuple(p for p, _ in plain if type(p).standing is not ScorePlugin.standing),
         )
+
+    def _note_declared(self, judging: Sequence[Plugin]) -> None:
+        signing = tuple(p for p in judging if type(p).signature is not Plugin.signature)
+        object.__setattr__(self, "signing", signing)
+        object.__setattr__(self, "dating", tuple(p for p in judging if type(p).moment is not Plugin.moment))
+        object.__setattr__(self, "facts", tuple(dict.fromkeys(fact for plugin in judging for fact in plugin.facts)))
+        wakes_on = {p: int(p.depends & ~Change.DOMAINS | Change.EXISTENCE) for p in self.filter}
+        object.__setattr__(self, "wakes_on", wakes_on)
 
     def _of_cards(self) -> tuple[Plugin, ...]:
         return (*self.card_filter, *self.card_score, *(() if self.card_set is None else (self.card_set,)))

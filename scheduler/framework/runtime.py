@@ -1,6 +1,6 @@
 """Runs a profile's plugins over the tables: which rows are feasible for a pod, and which is best."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -52,34 +52,23 @@ class Runtime:
     profile: Profile
     tables: Tables
     cache: EvaluationCache = field(default_factory=EvaluationCache)
-    _signing: tuple[Plugin, ...] = field(init=False)
-    _dating: tuple[Plugin, ...] = field(init=False)
-    _wakes_on: Mapping[Plugin, int] = field(init=False)
-    _over_domains: frozenset[FilterPlugin] = field(init=False)
     # Of the class that was asked about last, if many rows were judged: large, and of use to its next question alone.
     _passing: CycleState | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        """What the plugins declare is asked once."""
-        self._signing = tuple(p for p in self.profile.judging() if type(p).signature is not Plugin.signature)
-        self._dating = tuple(p for p in self.profile.judging() if type(p).moment is not Plugin.moment)
-        self._over_domains = frozenset(plugin for plugin in self.profile.filter if plugin.depends & Change.DOMAINS)
-        for plugin in self.profile.judging():
-            for fact in plugin.facts:
-                self.tables.fact(fact)
-        self._wakes_on = {
-            plugin: int(plugin.depends & ~Change.DOMAINS | Change.EXISTENCE) for plugin in self.profile.filter
-        }
+        """What the plugins read of pods is kept from now on."""
+        for fact in self.profile.facts:
+            self.tables.fact(fact)
 
     def signature(self, pod: Pod) -> Signature:
         """Equal for pods that every rule answers alike while the tables stay as they are."""
         tables = self.tables
-        return (pod.template, *[plugin.signature(pod, tables) for plugin in self._signing])
+        return (pod.template, *[plugin.signature(pod, tables) for plugin in self.profile.signing])
 
     def moment(self, pod: Pod) -> Hashable:
         """Equal as long as the answers for the pod's class change with rows only."""
         tables = self.tables
-        return tuple([plugin.moment(pod, tables) for plugin in self._dating])
+        return tuple([plugin.moment(pod, tables) for plugin in self.profile.dating])
 
     def needs(self, pod: Pod, signature: Signature) -> Needs:
         """What the pod needs of a row at least; which rows are allowed, if that was just worked out."""
@@ -297,8 +286,8 @@ class Runtime:
                 check_objection(plugin, objection, left.shape)
                 if (left & objection.rejected).any():
                     left = left & ~objection.rejected
-                    evaluation.wakes_on |= self._wakes_on[plugin]
-                    if plugin in self._over_domains:
+                    evaluation.wakes_on |= self.profile.wakes_on[plugin]
+                    if plugin in self.profile.over_domains:
                         evaluation.wakes_on |= plugin.opened_by(pod, self.tables, evaluation.state)
                     if isinstance(plugin, ReservePlugin):
                         # Who gives cards out rejects for the card rules too.

@@ -3,7 +3,7 @@
 Pure and slow on purpose: no columns, no increments. It is what the audit, and the tests, hold the tables against.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from config.protocol.booked_cards import Written, on_cards
@@ -47,6 +47,15 @@ def recompute(
     whose places are kept.
     """
     announced = {node.metadata.name: read_inventory(node, resources, memory_unit_mib) for node in nodes}
+    return of_announced(announced, pods, nominated)
+
+
+def of_announced(
+    announced: Mapping[str, NodeInventory],
+    pods: Iterable[tuple[Pod, str, Written | None]],
+    nominated: Iterable[tuple[Pod, str, Written]] = (),
+) -> dict[str, NodeLedger]:
+    """The same, of nodes whose inventories have been read: by name."""
     ledger = {name: of_node(cards, ()) for name, cards in announced.items()}
     for pod, node, written in pods:
         if node in ledger:

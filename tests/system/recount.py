@@ -16,8 +16,10 @@ from scheduler.pods.effective_requests import amounts
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod, PodReader
 from scheduler.state.cards.booking import written_of
-from scheduler.state.ledger import NodeLedger, recompute
+from scheduler.state.cards.node_inventory import NodeInventory, read_inventory
+from scheduler.state.ledger import NodeLedger, of_announced
 from scheduler.state.tables import Tables
+from tests.support.builders import UNIT_MIB
 
 _RESOURCES: Final = ResourceNames()
 
@@ -46,7 +48,7 @@ class Recount:
     def __init__(self) -> None:
         # By identity: of the pods that were there when it was last counted.
         self._pods: dict[int, _Reading] = {}
-        self._nodes: dict[int, tuple[objects.Node, bool]] = {}
+        self._nodes: dict[int, tuple[objects.Node, NodeInventory | None]] = {}
 
     def ledger(
         self,
@@ -60,7 +62,7 @@ class Recount:
         pods, nodes: as they were told last. tables: say what is assumed, and for whom places are kept.
         """
         self._pods = {id(pod): self._pods.get(id(pod)) or _read(pod) for pod in pods}
-        self._nodes = {id(node): self._nodes.get(id(node)) or (node, _is_readable(node)) for node in nodes}
+        self._nodes = {id(node): self._nodes.get(id(node)) or (node, _inventory(node)) for node in nodes}
         nominated = [r for row in tables.row_of.values() for r in tables.nominated_on(row)]
         assumed = {r.pod.key.uid: (r.pod, r.node, r.written) for r in tables.records() if r.assumed}
         kept = {r.pod.key.uid: (r.pod, r.node, r.written) for r in nominated}
@@ -70,8 +72,8 @@ class Recount:
             for reading in self._pods.values()
             if (pod := reading.pod) is not None and pod.node_name and pod.key.uid not in elsewhere
         ]
-        readable = [node for node, is_readable in self._nodes.values() if is_readable]
-        return recompute(readable, [*bound, *assumed.values()], _RESOURCES, nominated=kept.values())
+        announced = {node.metadata.name: found for node, found in self._nodes.values() if found is not None}
+        return of_announced(announced, [*bound, *assumed.values()], kept.values())
 
 
 def _read(wire: objects.Pod) -> _Reading:
@@ -82,10 +84,11 @@ def _read(wire: objects.Pod) -> _Reading:
         return _Reading(wire, None)
 
 
-def _is_readable(node: objects.Node) -> bool:
+def _inventory(node: objects.Node) -> NodeInventory | None:
+    """None for a node whose amounts cannot be read: it is left out, too."""
     try:
         amounts(node.status.allocatable)
         amounts(node.status.capacity)
     except QuantityError:
-        return False
-    return True
+        return None
+    return read_inventory(node, _RESOURCES, UNIT_MIB)
