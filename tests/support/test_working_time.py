@@ -52,6 +52,21 @@ def test_work_takes_the_time_of_the_processor(runner: asyncio.Runner, processor:
     assert runner.run(works()) == pytest.approx(0.25)
 
 
+def test_work_on_a_slow_processor_takes_the_time_of_a_fast_one(runner: asyncio.Runner, processor: Processor) -> None:
+    async def works() -> float:
+        before_s = now_s()
+        processor.works(1)
+        working_loop().slowed(4)
+        processor.works(2)
+        with working_loop().paused():
+            processor.works(8)
+            working_loop().slowed(2)
+        processor.works(1)
+        return now_s() - before_s
+
+    assert runner.run(works()) == pytest.approx(1 + 2 / 4 + 1 / 2)
+
+
 def test_a_timer_that_is_due_while_somebody_works_rings_late(runner: asyncio.Runner, processor: Processor) -> None:
     async def rings() -> float:
         ringing = asyncio.create_task(asyncio.sleep(0.1))

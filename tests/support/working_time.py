@@ -1,7 +1,8 @@
 """An event loop whose clock shows the processor time spent on it, and jumps to the next timer instead of waiting.
 
 For latencies that other programs on the machine do not change: waiting takes no time, working takes the time of the
-processor. What the test itself works, for the world around the program, is left out: `paused`, `aside`.
+processor, or of a faster one where that is known: `slowed`. What the test itself works, for the world around the
+program, is left out: `paused`, `aside`.
 """
 
 import asyncio
@@ -24,11 +25,25 @@ class WorkingTimeLoop(VirtualLoop):
         self._cpu_s = cpu_s
         self._left_out_s = cpu_s()
         self._stopped_at_s: float | None = None
+        self._slowness = 1.0
+        # Until the last change of it.
+        self._worked_s = 0.0
         super().__init__()
 
     def time(self) -> float:
-        worked_s = self._cpu_s() if self._stopped_at_s is None else self._stopped_at_s
-        return super().time() + worked_s - self._left_out_s
+        return super().time() + self._worked_s + self._worked_since_s() / self._slowness
+
+    def slowed(self, slowness: float) -> None:
+        """From now on work takes so many times as long as on the processor whose time the clock shows; > 0."""
+        since_s = self._worked_since_s()
+        self._worked_s += since_s / self._slowness
+        self._left_out_s += since_s
+        self._slowness = slowness
+
+    def _worked_since_s(self) -> float:
+        """Seconds of this processor."""
+        now_s = self._cpu_s() if self._stopped_at_s is None else self._stopped_at_s
+        return now_s - self._left_out_s
 
     @contextmanager
     def paused(self) -> Iterator[None]:

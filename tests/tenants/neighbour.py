@@ -14,6 +14,7 @@ from scheduler.kube.objects import ContainerStatus
 from scheduler.simulation.store import Cursor
 from scheduler.simulation.world import World
 from tests.support.builders import manifest
+from tests.support.machine_speed import slowness
 from tests.support.working_time import working_loop
 
 NAMESPACE: Final = "good"
@@ -22,6 +23,8 @@ _STARTS_AFTER_S: Final = 0.05
 _ENDS_AFTER_S: Final = 0.6
 _HEARTBEAT_EVERY_S: Final = 0.02
 _TEMPLATES: Final = 3
+# How slow the machine is changes from second to second.
+_PODS_PER_LOOK: Final = 10
 
 
 class Neighbour:
@@ -52,6 +55,8 @@ class Neighbour:
         while True:
             due_s += EVERY_S
             await asyncio.sleep(due_s - self._loop.time())
+            if len(self.due_s) % _PODS_PER_LOOK == 0:
+                self._loop.slowed(slowness())
             name = f"pod-{len(self.due_s)}"
             self.due_s[name] = due_s
             self._world.pods.create(_pod(len(self.due_s), name))
