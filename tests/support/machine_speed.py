@@ -17,7 +17,7 @@ _AS_A_RULE_S: Final = 0.000_53
 
 
 def slowness() -> float:
-    """How many times as long as there the same work takes here and now, 1.0 or more: nobody gets less time than there."""
+    """How many times as long as there the same work takes here and now; 1.0 or more, so that nobody gets less time."""
     return max(min(_work_s() for _ in range(_TRIES)) / _AS_A_RULE_S, 1.0)
 
 

@@ -1,12 +1,11 @@
 """The harness itself: it shows a scheduler that is slow, one that ends, one that keeps what it should forget."""
 
-import time
-
 import pytest
 
 from scheduler.kube import objects
 from scheduler.pods.pod import Pod, PodReader
 from scheduler.scheduling_cycle import Outcome, SchedulingCycle
+from tests.support.working_time import working_loop
 from tests.tenants.attack import NAMESPACE, Attack, Tenant, pod
 from tests.tenants.trial import run_trial
 
@@ -24,8 +23,9 @@ ORDINARY = Attack(name="a hundred pods", acts=a_hundred_pods)
 
 
 def works_for(seconds: float) -> None:
-    until_s = time.thread_time() + seconds
-    while time.thread_time() < until_s:
+    loop = working_loop()
+    until_s = loop.time() + seconds
+    while loop.time() < until_s:
         pass
 
 
