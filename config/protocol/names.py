@@ -8,6 +8,8 @@ from typing import Final
 # A pod names one of these in `spec.schedulerName`.
 SCHEDULER_NAME: Final = "gpushare-scheduler"
 SHORT_SCHEDULER_NAME: Final = "gpushare"
+# Of the nodes that the device plugin runs on, as the legacy plugin.
+NODE_LABEL: Final = ("gpushare", "true")
 
 # Resources. Written by the user on containers (limits) and by the device plugin on the node.
 GPU_MEM: Final = "aliyun.com/gpu-mem"

@@ -14,7 +14,6 @@ from scheduler.kube import versions
 OK, WARNING, FAILED, UNKNOWN = Verdict.OK, Verdict.WARNING, Verdict.FAILED, Verdict.UNKNOWN
 
 _OVERLAY: Final = "kubectl apply -k deploy/optional/nvidia-runtime-class"
-_LABEL: Final = ("gpushare", "true")
 _RESET: Final = "gpushare-device-plugin release CARD, then nvidia-smi --gpu-reset -i INDEX on the node"
 _CLEAR: Final = "kubectl annotate node NODE gpushare/clear-health=UUID"
 _REPLACED: Final = "the driver was replaced"
@@ -131,7 +130,7 @@ def _plugin(facts: Facts) -> Finding:
 
 
 def _node(facts: Facts) -> Finding:
-    node, (key, value) = facts.node, _LABEL
+    node, (key, value) = facts.node, names.NODE_LABEL
     if node.problem:
         return Finding("node", UNKNOWN, node.problem, "the rights of deploy/manifests/device-plugin-rbac.yaml")
     if node.labels.get(key) != value and not facts.simulated:

@@ -84,9 +84,6 @@ class Hands:
             return error.message
         except OSError as error:
             return _said(error, one.name)
-        except RecursionError:
-            # A container may nest directories as deep as it likes in those that isolation makes for it.
-            return "directories in it are nested too deep: rm -r on the node"
         return ""
 
     async def _off_the_node(self, one: Removal) -> None:

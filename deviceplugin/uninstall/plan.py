@@ -18,7 +18,6 @@ from deviceplugin.uninstall.facts import Facts, NodeObject, StateDirectory
 # The first two are the plugin's; the others are orders to it, which it takes away when it has obeyed.
 _ANNOTATIONS: Final = (names.INVENTORY, names.HELD_UNTIL, names.CLEAR_HEALTH, names.RELEASE)
 _OF_OPERATORS: Final = (names.CORDON, names.MAX_SHARERS)
-_LABEL: Final = "gpushare"
 _OFFERS: Final = "the kubelet has not noticed yet that the plugin has ended, or another plugin serves them"
 _FORGETS: Final = "the kubelet forgets the plugin's devices 5 minutes after its end"
 
@@ -131,8 +130,9 @@ def _of_operators(name: str, node: NodeObject) -> Iterator[Stay]:
     for key in _OF_OPERATORS:
         if key in node.annotations:
             yield Stay(f"annotation {key}", Until.EVER, f"an operator's: kubectl annotate node {name} {key}-")
-    if _LABEL in node.labels:
-        yield Stay(f"label {_LABEL}", Until.EVER, f"an operator's: kubectl label node {name} {_LABEL}-")
+    label, _ = names.NODE_LABEL
+    if label in node.labels:
+        yield Stay(f"label {label}", Until.EVER, f"an operator's: kubectl label node {name} {label}-")
 
 
 def _beside_the_state(facts: Facts, needed: tuple[Until, str] | None) -> Iterator[_Part]:

@@ -35,12 +35,14 @@ class Patience:
     gives_up_s: float = 30.0
 
 
-_PATIENCE: Final = Patience()
+LISTS: Final = Patience()
+# While successors are waited for, nothing may happen for minutes.
+WATCHES: Final = Patience(gives_up_s=WatchOptions().stall_s)
 
 
 @contextlib.asynccontextmanager
 async def opened(
-    configuration: SchedulerConfiguration, environment: Mapping[str, str], patience: Patience = _PATIENCE
+    configuration: SchedulerConfiguration, environment: Mapping[str, str], patience: Patience = LISTS
 ) -> AsyncIterator[KubeCluster]:
     """A client. Raises Unreadable."""
     connection = await connected(configuration, environment)

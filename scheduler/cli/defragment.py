@@ -5,30 +5,24 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from config.clusterfile.reading import read
 from config.settings.mistakes import ConfigurationError
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.build import build_engine, installed_plugins, resource_names
 from scheduler.cli.answering import give_up
-from scheduler.cli.clusters import Patience, opened, tell_unread
+from scheduler.cli.clusters import LISTS, WATCHES, opened, tell_unread
 from scheduler.cli.colours import wanted
 from scheduler.cli.evicting import Planner, Rebalancing
 from scheduler.cli.manifests import manifest
 from scheduler.explain.answers import as_json
 from scheduler.explain.tones import as_text
 from scheduler.kube.port import Cluster
-from scheduler.kube.rest.watching import WatchOptions
 from scheduler.rebalancing.answers import Defragmentation
 from scheduler.rebalancing.text import lines
 from scheduler.simulation.cluster import MemoryCluster
 from scheduler.simulation.replay import world_after
 from scheduler.simulation.world import World
-
-_LISTS: Final = Patience()
-# While successors are waited for, nothing may happen for minutes.
-_WATCHES: Final = Patience(gives_up_s=WatchOptions().stall_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +62,7 @@ def defragment(
         return asyncio.run(_planned(MemoryCluster(world), planner, flags))
 
     async def of_kubeconfig() -> bool:
-        async with opened(configuration, environment, _WATCHES if flags.evicts else _LISTS) as cluster:
+        async with opened(configuration, environment, WATCHES if flags.evicts else LISTS) as cluster:
             if not flags.evicts:
                 return await _planned(cluster, planner, flags)
             rebalancing = Rebalancing(cluster, configuration, planner, flags.timeout_s, _say)

@@ -18,7 +18,6 @@ OK, WARNING, FAILED, UNKNOWN = Severity.OK, Severity.WARNING, Severity.FAILED, S
 
 PLUGIN_LABEL: Final = ("app.kubernetes.io/name", "gpushare-scheduler-device-plugin")
 SCHEDULER_LABEL: Final = ("app.kubernetes.io/name", "gpushare-scheduler")
-NODE_LABEL: Final = ("gpushare", "true")
 # The clocks of two machines may differ by so much.
 _CLOCKS_S: Final = 60.0
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
@@ -75,7 +74,7 @@ def _server(facts: ClusterFacts) -> Iterator[Found]:
 
 def _inventories(facts: ClusterFacts) -> Iterator[Found]:
     """Nodes with the label and without cards, and the reverse."""
-    key, value = NODE_LABEL
+    key, value = names.NODE_LABEL
     labelled = [node for node in facts.nodes if (node.metadata.labels or {}).get(key) == value]
     without = [node for node in labelled if names.INVENTORY not in (node.metadata.annotations or {})]
     if without:

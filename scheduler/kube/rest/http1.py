@@ -22,8 +22,10 @@ import httptools
 MOST_BYTES: Final = 4 * 2**20
 # Before CPython 3.12, to name a member of HTTPStatus takes as long as to parse a header.
 _OK: Final = int(HTTPStatus.OK)
-# Of the headers that are looked at. The API server sends five others with every answer.
-_LENGTHS_OF_NAMES: Final = frozenset(map(len, ("Content-Length", "Transfer-Encoding", "Retry-After")))
+_FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
+_RETRY_AFTER: Final = b"retry-after"
+# No other is looked at. The API server sends five more with every answer.
+_LENGTHS: Final = frozenset(map(len, (*_FRAMING, _RETRY_AFTER)))
 
 
 class HttpAnswer(NamedTuple):
@@ -116,12 +118,12 @@ class Http1Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Only what is needed is kept."""
-        if len(name) not in _LENGTHS_OF_NAMES:
+        if len(name) not in _LENGTHS:
             return
         lowered = name.lower()
-        if lowered in {b"content-length", b"transfer-encoding"}:
+        if lowered in _FRAMING:
             self._framed = True
-        elif lowered == b"retry-after":
+        elif lowered == _RETRY_AFTER:
             self._headers["Retry-After"] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:

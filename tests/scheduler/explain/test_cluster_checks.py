@@ -8,7 +8,7 @@ import pytest
 
 from config.protocol import names
 from config.protocol.inventory import Health
-from scheduler.explain.cluster_checks import NODE_LABEL, PLUGIN_LABEL, SCHEDULER_LABEL, diagnosed
+from scheduler.explain.cluster_checks import PLUGIN_LABEL, SCHEDULER_LABEL, diagnosed
 from scheduler.explain.facts import ClusterFacts
 from scheduler.explain.findings import Found, Severity, lines
 from scheduler.explain.tones import as_text
@@ -18,7 +18,7 @@ from scheduler.kube.versions import ServerVersion
 from scheduler.pods.gpu_request import ResourceNames
 from tests.support.builders import card, wire_node, wire_pod
 
-LABELS = dict([NODE_LABEL])
+LABELS = dict([names.NODE_LABEL])
 LEASE = Lease(objects.ObjectMeta("gpushare-scheduler", "kube-system"), LeaseSpec("pod-1_x", 15))
 NODE = wire_node("a", [16], labels=LABELS)
 
