@@ -11,7 +11,7 @@ _MOST_TOLD: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class HoldingPod:
     """A live pod that holds cards. pod: namespace and name, or what else is known. holds: what, for people."""
 
     pod: str
@@ -22,7 +22,7 @@ class Holder:
 class Holders:
     """devices: names of the CDI devices of their containers; None: not known, so each may be one of them."""
 
-    pods: tuple[Holder, ...] = ()
+    pods: tuple[HoldingPod, ...] = ()
     devices: frozenset[str] | None = frozenset()
 
     @property
@@ -57,7 +57,7 @@ class StateDirectory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Installed:
     """node: None where there is no such node, or the API server does not say.
 
     unknown: why nobody can say which pods hold cards; "" when it is known. listed: the kubelet has not forgotten the

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from deviceplugin.driver.cards import DriverCards, SourceFailed
 from deviceplugin.isolation.compute_modes import ComputeModes, ModeSetter
 from deviceplugin.isolation.trees import remove_tree
-from deviceplugin.uninstall.plan import Kind, Plan, Removal
+from deviceplugin.uninstall.plan import Plan, Removal, RemovalKind
 from scheduler.kube.port import ApiError
 
 
@@ -74,9 +74,9 @@ class Hands:
         """Why it is still there; "" when it is gone."""
         try:
             match one.kind:
-                case Kind.RESOURCE | Kind.ANNOTATION:
+                case RemovalKind.RESOURCE | RemovalKind.ANNOTATION:
                     await self._off_the_node(one)
-                case Kind.MODES:
+                case RemovalKind.MODES:
                     return await self._give_back(Path(one.name))
                 case _:
                     await asyncio.to_thread(_FILES[one.kind], Path(one.name))
@@ -90,7 +90,7 @@ class Hands:
         if self._api is None:
             message = "there is no API server"
             raise ApiError(message)
-        if one.kind is Kind.RESOURCE:
+        if one.kind is RemovalKind.RESOURCE:
             await self._api.forget_resource(one.name)
         else:
             await self._api.annotate({one.name: None})
@@ -126,7 +126,7 @@ def _rmtree(path: Path) -> None:
         remove_tree(path)
 
 
-_FILES: Final = {Kind.FILE: _unlink, Kind.TREE: _rmtree, Kind.FOLDER: _rmdir}
+_FILES: Final = {RemovalKind.FILE: _unlink, RemovalKind.TREE: _rmtree, RemovalKind.FOLDER: _rmdir}
 
 
 def _said(error: OSError, path: str) -> str:

@@ -7,7 +7,7 @@ from deviceplugin.allocation.pods import MIRROR, NodePod
 from deviceplugin.cdi.spec import device_name
 from deviceplugin.kubelet.checkpoint import CheckpointEntry
 from deviceplugin.reconcile.compare import ListedContainer
-from deviceplugin.uninstall.facts import Holder, Holders
+from deviceplugin.uninstall.facts import Holders, HoldingPod
 
 
 def holders(
@@ -25,11 +25,12 @@ def holders(
     unknown = unknown_to(pods, recorded or ())
     known = None if recorded is None else {one.ids for one in recorded if one.pod_uid not in unknown}
     strangers = _strangers(live.values(), known, listed)
-    found = [Holder(f"{pod.namespace}/{pod.name}", _holds(pod)) for pod in live.values()]
-    found += (Holder(name, "devices of the kubelet; the API server does not have the pod") for name in strangers)
+    found = [HoldingPod(f"{pod.namespace}/{pod.name}", _holds(pod)) for pod in live.values()]
+    found += (HoldingPod(name, "devices of the kubelet; the API server does not have the pod") for name in strangers)
     if listed is None:
         found += (
-            Holder(f"UID {uid}", "devices, by the kubelet's checkpoint; the kubelet does not answer") for uid in unknown
+            HoldingPod(f"UID {uid}", "devices, by the kubelet's checkpoint; the kubelet does not answer")
+            for uid in unknown
         )
     if recorded is None and found:
         return Holders(pods=_sorted(found), devices=None)
@@ -83,5 +84,5 @@ def _units(count: int) -> str:
     return f"{count} unit{'' if count == 1 else 's'}"
 
 
-def _sorted(found: Iterable[Holder]) -> tuple[Holder, ...]:
+def _sorted(found: Iterable[HoldingPod]) -> tuple[HoldingPod, ...]:
     return tuple(sorted(found, key=lambda holder: holder.pod))

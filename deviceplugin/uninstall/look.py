@@ -27,7 +27,7 @@ from deviceplugin.kubelet.client import KubeletContainer, KubeletSilent, PodReso
 from deviceplugin.kubelet.registration import SOCKET_NAME
 from deviceplugin.kubelet.session import CHECKPOINT
 from deviceplugin.node import starts
-from deviceplugin.uninstall.facts import Facts, Holders, NodeObject, StateDirectory
+from deviceplugin.uninstall.facts import Holders, Installed, NodeObject, StateDirectory
 from deviceplugin.uninstall.holders import holders, unknown_to
 from deviceplugin.uninstall.mps_directories import left_by_daemons
 from scheduler.kube import objects
@@ -72,13 +72,13 @@ class _Disk:
     unreadable: list[tuple[str, str]] = field(default_factory=list)
 
 
-async def look(c: DevicePluginConfiguration, api: Transport | str) -> Facts:
+async def look(c: DevicePluginConfiguration, api: Transport | str) -> Installed:
     """api: a client of the API server, or why there is none."""
     said = _Answered(unknown=api) if isinstance(api, str) else await _answered(c, api)
     disk = await asyncio.to_thread(_disk, c)
     recorded, listed_resources = await asyncio.to_thread(_recorded, c)
     found = None if said.unknown else await _holders(c, said.pods, recorded)
-    return Facts(
+    return Installed(
         node_name=c.node_name,
         resources=c.resources,
         node=said.node,

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from config.protocol import names
-from deviceplugin.uninstall.facts import Facts, NodeObject, StateDirectory
+from deviceplugin.uninstall.facts import Installed, NodeObject, StateDirectory
 
 # The first two are the plugin's; the others are orders to it, which it takes away when it has obeyed.
 _ANNOTATIONS: Final = (names.INVENTORY, names.HELD_UNTIL, names.CLEAR_HEALTH, names.RELEASE)
@@ -22,7 +22,7 @@ _OFFERS: Final = "the kubelet has not noticed yet that the plugin has ended, or 
 _FORGETS: Final = "the kubelet forgets the plugin's devices 5 minutes after its end"
 
 
-class Kind(StrEnum):
+class RemovalKind(StrEnum):
     """Each is removed in its own way. MODES: a file; the compute modes in it are given back to their cards first."""
 
     RESOURCE = "resource"
@@ -46,12 +46,12 @@ class Until(StrEnum):
 class Removal:
     """name: a path, or a key on the node object."""
 
-    kind: Kind
+    kind: RemovalKind
     name: str
 
     def __str__(self) -> str:
         """For people."""
-        return f"{self.kind} {self.name}" if self.kind in {Kind.RESOURCE, Kind.ANNOTATION} else self.name
+        return f"{self.kind} {self.name}" if self.kind in {RemovalKind.RESOURCE, RemovalKind.ANNOTATION} else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Plan:
 _Part: TypeAlias = Removal | Stay
 
 
-def plan(facts: Facts, *, force: bool) -> Plan:
+def plan(facts: Installed, *, force: bool) -> Plan:
     """force: as if no live pod held cards."""
     needed = None if force else _needed(facts)
     parts = [*_of_node(facts), *_beside_the_state(facts, needed), *_of_the_state(facts, needed)]
@@ -91,7 +91,7 @@ def plan(facts: Facts, *, force: bool) -> Plan:
     return found if found.waits else Plan(found.remove, tuple(_last(facts)), found.stays)
 
 
-def _needed(facts: Facts) -> tuple[Until, str] | None:
+def _needed(facts: Installed) -> tuple[Until, str] | None:
     """Why files of containers stay; None when nobody needs them."""
     if facts.unknown:
         return Until.ANSWER, f"it is not known which pods hold cards: {facts.unknown}"
@@ -100,14 +100,14 @@ def _needed(facts: Facts) -> tuple[Until, str] | None:
     return None
 
 
-def _of_node(facts: Facts) -> Iterator[_Part]:
+def _of_node(facts: Installed) -> Iterator[_Part]:
     node, of = facts.node, facts.resources
     if node is None:
         if facts.unknown:
             yield Stay(f"node {facts.node_name}", Until.ANSWER, facts.unknown)
         return
-    ours = [Removal(Kind.RESOURCE, one) for one in (of.gpu_count, of.gpu_core) if one in _listed(node)]
-    ours += [Removal(Kind.ANNOTATION, key) for key in _ANNOTATIONS if key in node.annotations]
+    ours = [Removal(RemovalKind.RESOURCE, one) for one in (of.gpu_count, of.gpu_core) if one in _listed(node)]
+    ours += [Removal(RemovalKind.ANNOTATION, key) for key in _ANNOTATIONS if key in node.annotations]
     if units := node.allocatable.get(of.gpu_mem, 0):
         # Without an inventory these units would be equal cards to the scheduler: docs/protocol.md, "Inventory".
         why = f"{units} {of.gpu_mem} are allocatable: {_OFFERS}"
@@ -115,7 +115,7 @@ def _of_node(facts: Facts) -> Iterator[_Part]:
     else:
         yield from ours
     if of.gpu_mem in _listed(node):
-        gpu_mem = Removal(Kind.RESOURCE, of.gpu_mem)
+        gpu_mem = Removal(RemovalKind.RESOURCE, of.gpu_mem)
         # What it still lists it writes again, and what is not 0 yet it has not let go of.
         waits = facts.listed or node.capacity.get(of.gpu_mem, 0)
         yield Stay(str(gpu_mem), Until.KUBELET, _FORGETS) if waits else gpu_mem
@@ -135,19 +135,19 @@ def _of_operators(name: str, node: NodeObject) -> Iterator[Stay]:
         yield Stay(f"label {label}", Until.EVER, f"an operator's: kubectl label node {name} {label}-")
 
 
-def _beside_the_state(facts: Facts, needed: tuple[Until, str] | None) -> Iterator[_Part]:
-    yield from (Removal(Kind.FILE, path) for path in facts.sockets)
+def _beside_the_state(facts: Installed, needed: tuple[Until, str] | None) -> Iterator[_Part]:
+    yield from (Removal(RemovalKind.FILE, path) for path in facts.sockets)
     devices = None if facts.unknown else facts.holders.devices
     for path, device in sorted(facts.specs.items()):
         if needed and (devices is None or device in devices):
             yield Stay(path, *needed)
         else:
-            yield Removal(Kind.FILE, path)
+            yield Removal(RemovalKind.FILE, path)
     for path in facts.mps:
-        yield Stay(path, *needed) if needed else Removal(Kind.TREE, path)
+        yield Stay(path, *needed) if needed else Removal(RemovalKind.TREE, path)
 
 
-def _of_the_state(facts: Facts, needed: tuple[Until, str] | None) -> Iterator[_Part]:
+def _of_the_state(facts: Installed, needed: tuple[Until, str] | None) -> Iterator[_Part]:
     state = facts.state
     if needed and state.entries:
         yield Stay(state.path, *needed)
@@ -157,21 +157,21 @@ def _of_the_state(facts: Facts, needed: tuple[Until, str] | None) -> Iterator[_P
         if name not in state.ours:
             yield Stay(path, Until.EVER, "the plugin does not write it")
         elif path == facts.modes:
-            yield Removal(Kind.MODES, path)
+            yield Removal(RemovalKind.MODES, path)
         elif name != state.lock:
-            yield Removal(Kind.TREE if is_directory else Kind.FILE, path)
+            yield Removal(RemovalKind.TREE if is_directory else RemovalKind.FILE, path)
     if state.mounted:
         yield Stay(
             state.path, Until.EVER, "a mount of this container, or a link: nothing of the plugin's is left in it"
         )
 
 
-def _last(facts: Facts) -> Iterator[Removal]:
+def _last(facts: Installed) -> Iterator[Removal]:
     state = facts.state
     if state.lock in state.entries:
-        yield Removal(Kind.FILE, _in(state, state.lock))
+        yield Removal(RemovalKind.FILE, _in(state, state.lock))
     if state.there and not state.mounted and set(state.entries) <= state.ours:
-        yield Removal(Kind.FOLDER, state.path)
+        yield Removal(RemovalKind.FOLDER, state.path)
 
 
 def _in(state: StateDirectory, name: str) -> str:

@@ -3,16 +3,16 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from deviceplugin.uninstall.facts import Facts
+from deviceplugin.uninstall.facts import Installed
 from deviceplugin.uninstall.plan import Plan, Removal, Until
 from scheduler.inspect.terminal import one_line, printable
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Remaining:
     """What is left after a try. failed: what could not be removed, or looked at -> why."""
 
-    facts: Facts
+    facts: Installed
     plan: Plan
     failed: dict[str, str] = field(default_factory=dict)
 
@@ -42,7 +42,7 @@ class Left:
         return "" if self.clean else one_line(lines[0])
 
 
-def would_remove(facts: Facts, plan: Plan) -> str:
+def would_remove(facts: Installed, plan: Plan) -> str:
     """For a dry run; ends with a line break."""
     return printable([f"would remove {one}" for one in (*plan.remove, *plan.last)] + _stays(facts, plan, ()))
 
@@ -52,7 +52,7 @@ def removed(names: Iterable[object]) -> str:
     return printable([f"removed {one}" for one in names])
 
 
-def left(found: Left) -> str:
+def left(found: Remaining) -> str:
     """What stays and why, and whether that is all; ends with a line break."""
     node, own = found.facts.node_name, _stays(found.facts, found.plan, found.failed.items())
     own += [f"{one} is still there: run it again" for one in (() if found.failed else found.now)]
@@ -60,7 +60,7 @@ def left(found: Left) -> str:
     return printable([*own, end])
 
 
-def _stays(facts: Facts, plan: Plan, failed: Iterable[tuple[str, str]]) -> list[str]:
+def _stays(facts: Installed, plan: Plan, failed: Iterable[tuple[str, str]]) -> list[str]:
     lines = [f"cannot remove {what}: {why}" for what, why in failed]
     lines += [f"{one.what} stays: {one.why}" for one in plan.stays]
     if facts.holders.pods:

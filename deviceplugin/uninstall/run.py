@@ -24,7 +24,7 @@ from deviceplugin.uninstall.away import PluginAway
 from deviceplugin.uninstall.hands import Hands
 from deviceplugin.uninstall.look import look
 from deviceplugin.uninstall.plan import plan
-from deviceplugin.uninstall.report import Left
+from deviceplugin.uninstall.report import Remaining
 from scheduler.kube.rest.connect import ConnectError, Connection, connect
 from scheduler.kube.rest.transport import Transport
 from scheduler.process import build_info
@@ -117,7 +117,7 @@ class Uninstall:
                 facts = await look(self._configuration, api)
             found = plan(facts, force=self._options.force)
             self._say(report.would_remove(facts, found))
-            return Left(facts, found).clean
+            return Remaining(facts, found).clean
         async with self._probes() if self._options.stay else nullcontext():
             clean = await self._until_clean(stop)
             if self._options.stay:
@@ -133,7 +133,7 @@ class Uninstall:
             if found.clean or not again or await _set_within(stop, options.again_s):
                 return found.clean
 
-    async def _once(self) -> Left:
+    async def _once(self) -> Remaining:
         """Remove what can be; what is left then. Says what was removed, and what is left when that has changed."""
         c, force = self._configuration, self._options.force
         self._away.keep()
@@ -145,7 +145,7 @@ class Uninstall:
             if done.removed:
                 self._say(report.removed(done.removed))
             after = await look(c, api)
-        found = Left(after, plan(after, force=force), {**dict(after.unreadable), **done.failed})
+        found = Remaining(after, plan(after, force=force), {**dict(after.unreadable), **done.failed})
         told = report.left(found)
         if told != self._said:
             self._said = told

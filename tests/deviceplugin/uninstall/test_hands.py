@@ -14,7 +14,7 @@ from deviceplugin.driver.cards import DriverCards, NoAnswer
 from deviceplugin.isolation.mps_control import ControlFailed, MpsControl
 from deviceplugin.uninstall.hands import Hands
 from deviceplugin.uninstall.mps_directories import left_by_daemons
-from deviceplugin.uninstall.plan import Kind, Plan, Removal
+from deviceplugin.uninstall.plan import Plan, Removal, RemovalKind
 from tests.support import mps_double
 
 CARD: Final = "GPU-0000"
@@ -46,7 +46,7 @@ async def test_compute_modes_are_given_back_and_then_their_file_goes(tmp_path: P
     cards.fails = fails
     path.write_bytes(msgspec.json.encode({"version": 1, "before": {CARD: "PROHIBITED"}}))
     lock.touch()
-    wanted = Plan(remove=(Removal(Kind.MODES, str(path)),), last=(Removal(Kind.FILE, str(lock)),))
+    wanted = Plan(remove=(Removal(RemovalKind.MODES, str(path)),), last=(Removal(RemovalKind.FILE, str(lock)),))
 
     done = await Hands(None, lambda: cards).remove(wanted)
 
@@ -59,14 +59,14 @@ async def test_compute_modes_are_given_back_and_then_their_file_goes(tmp_path: P
 
 
 async def test_what_is_gone_already_is_no_mistake(tmp_path: Path) -> None:
-    gone = [Removal(kind, str(tmp_path / "none")) for kind in (Kind.FILE, Kind.TREE, Kind.FOLDER)]
+    gone = [Removal(kind, str(tmp_path / "none")) for kind in (RemovalKind.FILE, RemovalKind.TREE, RemovalKind.FOLDER)]
     assert (await Hands(None, Cards).remove(Plan(remove=tuple(gone)))).failed == {}
 
 
 async def test_what_is_deeper_in_a_directory_is_named_by_its_path(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     path = tmp_path / "file" / "below"
-    done = await Hands(None, Cards).remove(Plan(remove=(Removal(Kind.FILE, str(path)),)))
+    done = await Hands(None, Cards).remove(Plan(remove=(Removal(RemovalKind.FILE, str(path)),)))
     assert done.failed == {str(path): "Not a directory"}
 
 

@@ -10,7 +10,7 @@ from deviceplugin.allocation.pods import MIRROR, NodePod
 from deviceplugin.cdi.spec import device_name
 from deviceplugin.kubelet.checkpoint import CheckpointEntry
 from deviceplugin.kubelet.client import KubeletContainer
-from deviceplugin.uninstall.facts import Holder, Holders
+from deviceplugin.uninstall.facts import Holders, HoldingPod
 from deviceplugin.uninstall.holders import holders
 from tests.support.node_pods import node_pod
 
@@ -39,7 +39,7 @@ LISTED: Final = KubeletContainer("ns", "gone", "c0", IDS)
             [LIVE, node_pod("other", [0])],
             (entry("uid-live"),),
             (),
-            Holders(pods=(Holder("ns/live", "2 units of card 1 (GPU-b)"),), devices=DEVICES),
+            Holders(pods=(HoldingPod("ns/live", "2 units of card 1 (GPU-b)"),), devices=DEVICES),
             id="a pod that runs",
         ),
         pytest.param(
@@ -49,14 +49,14 @@ LISTED: Final = KubeletContainer("ns", "gone", "c0", IDS)
             [node_pod("ending", [1], terminating=True, phase="Running")],
             (),
             (),
-            Holders(pods=(Holder("ns/ending", "1 unit of a card that nobody has named"),)),
+            Holders(pods=(HoldingPod("ns/ending", "1 unit of a card that nobody has named"),)),
             id="one that ends, of no scheduler",
         ),
         pytest.param(
             [node_pod("static", [2], uid="of the API server", annotations={MIRROR: "kubelet"}, phase="Running")],
             (entry("kubelet"),),
             (),
-            Holders(pods=(Holder("ns/static", "2 units of a card that nobody has named"),), devices=DEVICES),
+            Holders(pods=(HoldingPod("ns/static", "2 units of a card that nobody has named"),), devices=DEVICES),
             id="a static pod, under the kubelet's UID",
         ),
         pytest.param([], (entry("dead"),), (), Holders(), id="an entry of a dead pod"),
@@ -65,7 +65,7 @@ LISTED: Final = KubeletContainer("ns", "gone", "c0", IDS)
             (entry("gone"),),
             (LISTED,),
             Holders(
-                pods=(Holder("ns/gone", "devices of the kubelet; the API server does not have the pod"),),
+                pods=(HoldingPod("ns/gone", "devices of the kubelet; the API server does not have the pod"),),
                 devices=DEVICES,
             ),
             id="a pod that the API server does not have",
@@ -75,7 +75,9 @@ LISTED: Final = KubeletContainer("ns", "gone", "c0", IDS)
             (entry("dead or not"),),
             None,
             Holders(
-                pods=(Holder("UID dead or not", "devices, by the kubelet's checkpoint; the kubelet does not answer"),),
+                pods=(
+                    HoldingPod("UID dead or not", "devices, by the kubelet's checkpoint; the kubelet does not answer"),
+                ),
                 devices=DEVICES,
             ),
             id="an entry, and the kubelet is silent",
@@ -85,7 +87,7 @@ LISTED: Final = KubeletContainer("ns", "gone", "c0", IDS)
             (entry("before"), entry("gone", OTHERS), entry("init", OF_INIT)),
             (KubeletContainer("ns", "gone", "c0", OTHERS),),
             Holders(
-                pods=(Holder("ns/gone", "devices of the kubelet; the API server does not have the pod"),),
+                pods=(HoldingPod("ns/gone", "devices of the kubelet; the API server does not have the pod"),),
                 devices=frozenset(map(device_name, (OTHERS, OF_INIT))),
             ),
             id="one that has the name of a finished pod, as an old answer has it, with an init container",
@@ -96,8 +98,8 @@ LISTED: Final = KubeletContainer("ns", "gone", "c0", IDS)
             (KubeletContainer("ns", "live", "c0", OTHERS),),
             Holders(
                 pods=(
-                    Holder("ns/live", "2 units of card 1 (GPU-b)"),
-                    Holder("ns/live", "devices of the kubelet; the API server does not have the pod"),
+                    HoldingPod("ns/live", "2 units of card 1 (GPU-b)"),
+                    HoldingPod("ns/live", "devices of the kubelet; the API server does not have the pod"),
                 ),
                 devices=frozenset({*DEVICES, device_name(OTHERS)}),
             ),
@@ -114,7 +116,7 @@ LISTED: Final = KubeletContainer("ns", "gone", "c0", IDS)
             [LIVE],
             None,
             (),
-            Holders(pods=(Holder("ns/live", "2 units of card 1 (GPU-b)"),), devices=None),
+            Holders(pods=(HoldingPod("ns/live", "2 units of card 1 (GPU-b)"),), devices=None),
             id="a checkpoint that cannot be read",
         ),
     ],

@@ -7,14 +7,14 @@ import pytest
 
 from config.protocol import names
 from config.settings.scheduler import Resources
-from deviceplugin.uninstall.facts import Facts, Holder, Holders, NodeObject, StateDirectory
+from deviceplugin.uninstall.facts import Holders, HoldingPod, Installed, NodeObject, StateDirectory
 from deviceplugin.uninstall.look import OURS
-from deviceplugin.uninstall.plan import Kind, Plan, Until, plan
+from deviceplugin.uninstall.plan import Plan, RemovalKind, Until, plan
 
 STATE: Final = "/state"
 ENTRIES: Final = {"lock": False, "journal.json": False, "isolation": True}
 GONE: Final = {names.GPU_MEM: 0, names.GPU_COUNT: 2, "cpu": 8}
-HELD: Final = Holders(pods=(Holder("ns/p", "2 units of card 0"),), devices=frozenset({"used"}))
+HELD: Final = Holders(pods=(HoldingPod("ns/p", "2 units of card 0"),), devices=frozenset({"used"}))
 
 
 def state(**entries: bool) -> StateDirectory:
@@ -27,11 +27,11 @@ def node(**fields: Any) -> NodeObject:  # noqa: ANN401 - as NodeObject
     return NodeObject(**{"annotations": ours, "capacity": GONE, "allocatable": GONE} | fields)
 
 
-def facts(**fields: Any) -> Facts:  # noqa: ANN401 - as Facts
+def facts(**fields: Any) -> Installed:  # noqa: ANN401 - as Installed
     specs = {"/cdi/gpushare-used.json": "used", "/cdi/gpushare-unused.json": "unused"}
     known: dict[str, Any] = {"node_name": "n", "resources": Resources(), "node": node(), "state": state()}
     known |= {"specs": specs, "sockets": ("/plugins/gpushare.sock",)}
-    return Facts(**(known | fields))
+    return Installed(**(known | fields))
 
 
 def removed(found: Plan) -> list[str]:
@@ -135,7 +135,7 @@ def test_a_state_directory_that_is_mounted_stays_empty() -> None:
 
 def test_compute_modes_are_given_back_before_their_file_goes() -> None:
     changed = replace(state(), entries={"compute-modes.json": False})
-    for modes, kind in (("", Kind.FILE), ("/state/compute-modes.json", Kind.MODES)):
+    for modes, kind in (("", RemovalKind.FILE), ("/state/compute-modes.json", RemovalKind.MODES)):
         (found,) = (one for one in plan(facts(state=changed, modes=modes), force=False).remove if "modes" in one.name)
         assert found.kind is kind
 
