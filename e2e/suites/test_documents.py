@@ -26,6 +26,7 @@ from e2e.suites.document_cases import (
 from e2e.suites.document_shell import Typed, ended_well, reader, typed
 from e2e.suites.documents_site import DocumentsSite, documents_site
 from tests.support import document_commands
+from tests.support.repository import ROOT
 
 
 def _all() -> dict[str, list[str]]:
@@ -164,6 +165,12 @@ def test_every_entry_of_a_table_is_about_a_command(table: Mapping[str, Mapping[s
         if not any(command.startswith(beginning) for command in COMMANDS.get(document, []))
     ]
     assert unused == []
+
+
+def test_the_roadmap_counts_what_is_typed() -> None:
+    all_of_them, kept = (sum(map(len, found.values())) for found in (COMMANDS, TYPED))
+    said = f"Of {all_of_them} commands that a reader types `test_documents.py` types {kept};"
+    assert said in (ROOT / "docs/roadmap.md").read_text(encoding="utf-8")
 
 
 def test_a_reader_types_whole_commands() -> None:

@@ -28,7 +28,11 @@ def documented(heading: str) -> dict[str, frozenset[str]]:
 
 
 def of_folders(*folders: str) -> dict[str, frozenset[str]]:
-    return {event: levels for folder in folders for event, levels in events(ROOT / folder).items()}
+    found: dict[str, frozenset[str]] = {}
+    for folder in folders:
+        for event, levels in events(ROOT / folder).items():
+            found[event] = found.get(event, frozenset()) | levels
+    return found
 
 
 def logged(heading: str) -> Mapping[str, frozenset[str]]:
