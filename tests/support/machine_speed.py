@@ -1,7 +1,8 @@
 """How slow this machine is at this moment, beside the one on which limits of time were set.
 
 A virtual machine's processor does half as much in a second while its neighbours work, for minutes or for hours, and who
-waits in a queue then waits many times as long. So limits are compared with time of a processor of known speed.
+waits in a queue then waits many times as long. So limits are compared with time of a processor of known speed
+(docs/decisions/0081).
 """
 
 import time
