@@ -17,6 +17,7 @@ from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, Int32Array, Int6
 from scheduler.state.columns.row_masks import only_row
 from scheduler.state.packing.cards_seen import FreeCards, FreeCardsOf, rows_at
 from scheduler.state.packing.room_columns import RoomColumns
+from scheduler.state.packing.row_kinds import alike
 from scheduler.state.packing.target_workload import Part
 from scheduler.state.packing.workload import FloatArray, Room, Workload
 from scheduler.state.tables import Tables
@@ -27,6 +28,8 @@ _HALFWAY: Final = 25
 # In one number: what is free on a card, its model, its slot.
 _SLOT_BITS, _MODEL_BITS = 8, 12
 _NO_CARD: Final = np.int64(1) << 62
+# So many rows cost less one by one.
+_FEW: Final = 6
 # What is worked out about so many is still in the processor's cache from one step to the next.
 _PLACES_AT_A_TIME: Final = 512
 
@@ -47,13 +50,22 @@ class Placed(NamedTuple):
         return Placed(self.scores[places], self.slots[:, places]) if len(places) else None
 
 
+class _Place(NamedTuple):
+    """One that the pod may get. cards: (free units, code of the model) of each card there. cpu: free millis."""
+
+    row: int
+    cards: Sequence[tuple[int, int]]
+    cpu: int
+
+
 def on_best_card(pod: Pod, tables: Tables, rows: Rows, fits: BoolArray) -> Placed:
     """A pod of one card, on the card of each row that suits best, the tightest of equals.
 
     rows: judged together. fits: bool[cards, rows]; a row without any gets any score and slot.
     """
     if (row := only_row(rows)) is not None:
-        return _on_best_card_of(pod, tables, row, fits[:, 0])
+        scores, slots = _best_cards_of_few(pod, tables, tables.target.columns_of(row), np.array([row]), fits)
+        return Placed(scores, slots[np.newaxis])
     count = fits.shape[1]
     placed = Placed(np.zeros(count, dtype=np.int64), np.zeros((1, count), dtype=np.intp))
     # Nothing more is asked about full rows, of which there are many on a full cluster.
@@ -79,53 +91,62 @@ def on_cards(pod: Pod, tables: Tables, rows: Rows, slots: RowArray) -> Int64Arra
     return scores
 
 
-def _on_best_card_of(pod: Pod, tables: Tables, row: int, fits: BoolArray) -> Placed:
-    """`on_best_card` of one row, in a third of the time."""
-    columns, seen = tables.target.columns_of(row), FreeCardsOf.row(tables, row)
-    kinds: dict[tuple[int, int], int] = {}
-    for slot in fits.nonzero()[0].tolist():
-        kinds.setdefault((seen.free[slot], seen.model[slot]), slot)
-    if not kinds:
-        return Placed(np.zeros(1, dtype=np.int64), np.zeros((1, 1), dtype=np.intp))
-    cards = sorted(kinds)
-    steps = _steps_on(pod, columns, row, [[card] for card in cards], seen.cpu)
-    best = int(steps.argmax())
-    return Placed(_score(steps[best : best + 1]), np.array([[kinds[cards[best]]]], dtype=np.intp))
-
-
 def _on_slots_of(pod: Pod, tables: Tables, row: int, slots: Sequence[int]) -> Int64Array:
     """`on_cards` of one row, in a third of the time."""
-    columns, seen = tables.target.columns_of(row), FreeCardsOf.row(tables, row)
-    return _score(_steps_on(pod, columns, row, [[(seen.free[s], seen.model[s]) for s in slots]], seen.cpu))
+    seen = FreeCardsOf.row(tables, row)
+    place = _Place(row, [(seen.free[slot], seen.model[slot]) for slot in slots], seen.cpu)
+    return _score(_steps_on(pod, tables.target.columns_of(row), [place]))
 
 
-def _steps_on(
-    pod: Pod, columns: RoomColumns, row: int, tried: Sequence[Sequence[tuple[int, int]]], cpu: int
-) -> Int64Array:
-    """int64[tried]: of several sets of cards of one row. tried: (free units, code of the model) of each card."""
-    workload, room = columns.workload_of(row), columns.room_of(row)
-    left = np.empty((len(tried), len(room)))
-    for number, cards in enumerate(tried):
-        after = room
-        for free, model in cards:
+def _steps_on(pod: Pod, columns: RoomColumns, places: Sequence[_Place]) -> Int64Array:
+    """int64[places]: of a few places, each by itself until all that they leave is weighed at once."""
+    left = np.empty((len(places), columns.width))
+    for number, place in enumerate(places):
+        workload, after = columns.workload_of(place.row), columns.room_of(place.row)
+        for free, model in place.cards:
             after = after + (workload.on_card(_left_of(pod, free), model) - workload.on_card(free, model))
         left[number] = after
-    worth = workload.worth(Room.of(left), np.array([max(cpu - _cpu(pod), 0.0)]))
-    return _steps(workload, workload.total * _units(pod) - (columns.worth[row] - worth))
+    rows = np.array([place.row for place in places], dtype=np.intp)
+    cpu = np.array([float(max(place.cpu - _cpu(pod), 0)) for place in places])
+    return _steps_of(pod, columns, rows, left, cpu)
 
 
 def _best_cards(pod: Pod, tables: Tables, part: Part, fits: BoolArray) -> tuple[Int64Array, RowArray]:
     """(int64[rows]: scores, intp[rows]: slots) of the rows of one part, each of which has cards that fit."""
-    seen = FreeCards.of(tables, part.rows)
-    first, like = seen.kinds_of_rows(fits, part.columns.sides(part.rows))
-    scores, slots = _best_cards_of(pod, part.columns, rows_at(part.rows, first), seen.of_rows(first), fits[:, first])
+    first, like = alike(part.columns.kinds(part.rows), fits)
+    rows = rows_at(part.rows, first)
+    best = _best_cards_of_few if len(rows) <= _FEW else _best_cards_of
+    scores, slots = best(pod, tables, part.columns, rows, fits[:, first])
     return scores[like], slots[like]
 
 
+def _best_cards_of_few(
+    pod: Pod, tables: Tables, columns: RoomColumns, rows: RowArray, fits: BoolArray
+) -> tuple[Int64Array, RowArray]:
+    """`_best_cards_of` in a third of the time. A row without a card that fits gets any score and slot."""
+    places: list[_Place] = []
+    slots: list[int] = []
+    begins: list[int] = []
+    for row, fitting in zip(rows.tolist(), fits.T.tolist(), strict=True):
+        begins.append(len(places))
+        cards = FreeCardsOf.row(tables, row)
+        kinds: dict[tuple[int, int], int] = {}
+        for slot, fit in enumerate(fitting):
+            if fit:
+                kinds.setdefault((cards.free[slot], cards.model[slot]), slot)
+        for card in sorted(kinds) or ((0, 0),):
+            places.append(_Place(row, (card,), cards.cpu))
+            slots.append(kinds.get(card, 0))
+    steps = _steps_on(pod, columns, places)
+    best = [begin + int(some.argmax()) for begin, some in zip(begins, np.split(steps, begins[1:]), strict=True)]
+    return _score(steps[best]), np.array([slots[place] for place in best], dtype=np.intp)
+
+
 def _best_cards_of(
-    pod: Pod, columns: RoomColumns, rows: RowArray, seen: FreeCards, fits: BoolArray
+    pod: Pod, tables: Tables, columns: RoomColumns, rows: RowArray, fits: BoolArray
 ) -> tuple[Int64Array, RowArray]:
     """(int64[rows]: scores, intp[rows]: slots) of some rows."""
+    seen = FreeCards.of(tables, rows)
     row, slot = _different_cards(seen, fits)
     steps = _steps_with(pod, columns, rows[row], seen.cpu[row], [(seen.free[slot, row], seen.model[slot, row])])
     begins = np.ones(len(row), dtype=np.bool_)
@@ -140,12 +161,12 @@ def _best_cards_of(
 
 def _on_slots(pod: Pod, tables: Tables, part: Part, slots: RowArray) -> Int64Array:
     """int64[rows]: scores of the rows of one part."""
-    columns, seen = part.columns, FreeCards.of(tables, part.rows)
     # Which cards it gets may differ where all else is the same.
-    first, like = (ALL_ROWS, ALL_ROWS) if len(slots) else seen.kinds_of_rows(sides=columns.sides(part.rows))
-    seen, places = seen.of_rows(first), np.arange(slots.shape[1])
+    first, like = (ALL_ROWS, ALL_ROWS) if len(slots) else alike(part.columns.kinds(part.rows))
+    rows, places = rows_at(part.rows, first), np.arange(slots.shape[1])
+    seen = FreeCards.of(tables, rows)
     cards = [(seen.free[slot, places], seen.model[slot, places]) for slot in slots]
-    return _score(_steps_with(pod, columns, rows_at(part.rows, first), seen.cpu, cards))[like]
+    return _score(_steps_with(pod, part.columns, rows, seen.cpu, cards))[like]
 
 
 def _steps_with(
@@ -159,12 +180,21 @@ def _steps_with(
     for start in range(0, len(rows), _PLACES_AT_A_TIME):
         some = slice(start, start + _PLACES_AT_A_TIME)
         here = rows[some]
-        workload, rooms = columns.workload_on(here), columns.rooms_on(here)
+        rooms = columns.rooms_on(here)
         for free, model in cards:
-            rooms += _change(pod, workload, free[some], model[some])
-        worth = workload.worth(Room.of(rooms), np.maximum(cpu[some] - _cpu(pod), 0.0))
-        steps[some] = _steps(workload, workload.total * _units(pod) - (columns.worth[here] - worth))
+            rooms += _change(pod, columns.workload, free[some], model[some])
+        steps[some] = _steps_of(pod, columns, here, rooms, np.maximum(cpu[some] - _cpu(pod), 0.0))
     return steps
+
+
+def _steps_of(pod: Pod, columns: RoomColumns, rows: RowArray, left: FloatArray, cpu: FloatArray) -> Int64Array:
+    """int64[places]: how little is lost by what each place leaves on its row, in the least steps that count.
+
+    left: float64[places, 3 x asks], the room; cpu: float64[places], free millis, >= 0.
+    """
+    workload = columns.workload_on(rows)
+    gain = workload.total * _units(pod) - (columns.worth[rows] - workload.worth(Room.of(left), cpu))
+    return np.floor(gain / workload.step).astype(np.int64)
 
 
 def _change(pod: Pod, workload: Workload, free: FloatArray, model: Int32Array) -> FloatArray:
@@ -209,10 +239,6 @@ def _units(pod: Pod) -> int:
 
 def _cpu(pod: Pod) -> float:
     return float(pod.template.requests.get(CPU, 0))
-
-
-def _steps(workload: Workload, gain: FloatArray) -> Int64Array:
-    return np.floor(gain / workload.step).astype(np.int64)
 
 
 def _score(steps: Int64Array) -> Int64Array:

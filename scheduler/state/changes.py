@@ -106,6 +106,14 @@ class ChangeLog:
         self._rows.append(row)
         self._kinds.append(kinds)
 
+    def kinds_since(self, version: int) -> int | None:
+        """Bits of every Change noted after `version`; None when that is too long ago to say."""
+        count = self.version - version
+        if count > len(self._rows):
+            return None
+        noted = np.frombuffer(self._kinds[len(self._rows) - count :], dtype=np.int64)
+        return int(np.bitwise_or.reduce(noted))
+
     def since(self, version: int) -> ChangedRows | None:
         """What changed after `version`; None when that is too long ago to say."""
         count = self.version - version

@@ -358,8 +358,12 @@ def _head(old: objects.Node, new: objects.Node) -> objects.ObjectMeta:
 
 
 def without_numbers(message: str) -> Counter[str]:
-    """Its words in no order, since numbers may be five minutes old, and reasons are sorted with them."""
-    return Counter(word for word in re.split(r"[\s,.]+", message) if word and not re.search(r"\d", word))
+    """Its words in no order, since numbers may be five minutes old, and reasons are sorted with them.
+
+    1 card or 3 cards are one word: which of them is said hangs on the number.
+    """
+    words = re.split(r"[\s,.]+", message)
+    return Counter(word.removesuffix("s") for word in words if word and not re.search(r"\d", word))
 
 
 def _name(found: Any) -> tuple[str, str]:  # noqa: ANN401 - an object of any kind

@@ -6,19 +6,12 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 
 from scheduler.state.cards.card_columns import CardColumns
-from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, Int32Array, RowArray, Rows
+from scheduler.state.columns.arrays import ALL_ROWS, Int32Array, RowArray, Rows
 from scheduler.state.columns.resources import CPU_INDEX, ResourceColumns
 from scheduler.state.packing.workload import FloatArray, Workload
 
-# With fewer rows, what is saved is less than what it costs to compare them.
-_WORTH_COMPARING: Final = 128
 # So many rows at a time are still in the processor's cache.
 ROWS_AT_A_TIME: Final = 2_048
-# Odd, and otherwise whatever: for each card, so that sums of different rows differ.
-_MOST_CARDS: Final = 256
-_FACTORS: Final = np.random.default_rng(1).integers(1 << 62, size=(_MOST_CARDS, 1)) * 2 + 1
-_FACTOR_OF_CPU: Final = np.int64(0x1E3779B97F4A7C15)
-_MODEL_BITS: Final = 12
 
 
 class SeenTables(Protocol):
@@ -62,29 +55,6 @@ class FreeCards(NamedTuple):
         for kind in like[1:]:
             found += of_kinds[kind]
         return found
-
-    def kinds_of_rows(self, apart: BoolArray | None = None, sides: BoolArray | None = None) -> tuple[Rows, Rows]:
-        """(one row of each kind, of each row which of those it is like); all of them where few are alike.
-
-        Most nodes are empty at first, and later full; what holds for one holds for all that have the same free. apart:
-        bool[cards, rows], sides: bool[rows], in which rows of a kind are the same, too.
-        """
-        count = len(self.cpu)
-        if count < _WORTH_COMPARING or len(self.free) > _MOST_CARDS:
-            return ALL_ROWS, ALL_ROWS
-        cells = self.free.astype(np.int64) << _MODEL_BITS | self.model & ((1 << _MODEL_BITS) - 1)
-        if apart is not None:
-            cells = cells << 1 | apart
-        cpu = self.cpu.astype(np.int64)
-        if sides is not None:
-            cpu = cpu << 1 | sides
-        sums = (cells * _FACTORS[: len(cells)]).sum(axis=0) + cpu * _FACTOR_OF_CPU
-        _, first, like = np.unique(sums, return_index=True, return_inverse=True)
-        if 2 * len(first) > count:
-            return ALL_ROWS, ALL_ROWS
-        chosen = first[like]
-        are_alike = np.array_equal(cells, cells[:, chosen]) and np.array_equal(cpu, cpu[chosen])
-        return (first, like) if are_alike else (ALL_ROWS, ALL_ROWS)
 
 
 class FreeCardsOf(NamedTuple):

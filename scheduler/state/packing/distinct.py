@@ -23,3 +23,14 @@ def distinct(numbers: Int64Array) -> tuple[Int64Array, RowArray]:
     number_of = np.zeros(places, dtype=np.intp)
     number_of[found] = np.arange(len(found))
     return found, number_of[numbers]
+
+
+def first_of_each(numbers: Int64Array) -> tuple[RowArray, RowArray]:
+    """(where each of the different ones stands first, which of them each is). As `np.unique`, in less time."""
+    order = numbers.argsort(kind="stable")
+    ascending = numbers[order]
+    begins = np.ones(len(numbers), dtype=np.bool_)
+    np.not_equal(ascending[1:], ascending[:-1], out=begins[1:])
+    like = np.empty_like(order)
+    like[order] = begins.cumsum() - 1
+    return order[begins], like

@@ -15,6 +15,7 @@ from scheduler.state.cards.node_inventory import GpuState
 from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, Rows
 from scheduler.state.packing import cards_seen
 from scheduler.state.packing.cards_seen import FreeCards, seen_in_chunks
+from scheduler.state.packing.row_kinds import alike, kinds_of
 from scheduler.state.packing.workload import PARTS, FloatArray, Room, Workload
 
 
@@ -53,7 +54,7 @@ def of_cards(cards: FreeCards, workload: Workload) -> Measured:
     free = cards.free.sum(axis=0)
     if not len(workload.weights):
         return Measured(free, np.zeros_like(free))
-    first, like = cards.kinds_of_rows()
+    first, like = alike(kinds_of(cards))
     kinds = cards.of_rows(first)
     usable = workload.worth(Room.of(kinds.rooms(workload)), kinds.cpu)[like] / PARTS
     # The weights are rounded to PARTS, so what is usable may exceed what is free by a few of them.

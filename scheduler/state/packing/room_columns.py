@@ -6,8 +6,9 @@ one and rows that have the other are judged together.
 
 import numpy as np
 
-from scheduler.state.columns.arrays import BoolArray, RowArray, Rows
+from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.packing.cards_seen import FreeCards, FreeCardsOf, SeenTables, free_cpu, rows_at
+from scheduler.state.packing.row_kinds import RowKinds, alike
 from scheduler.state.packing.workload import FloatArray, Room, Workload
 
 
@@ -18,12 +19,17 @@ class RoomColumns:
     float64[nodes], see Workload.worth. The room of a row lies together: it is written and read a row at a time.
     """
 
-    def __init__(self, workload: Workload, tables: SeenTables) -> None:
-        """Of no row, for the same workload on all of them."""
-        self.workload, self.before, self._tables = workload, workload, tables
+    def __init__(self, workload: Workload, tables: SeenTables, kinds: RowKinds) -> None:
+        """Of no row, for the same workload on all of them. kinds: always true of the rows that are worked out."""
+        self.workload, self.before, self._tables, self._kinds = workload, workload, tables, kinds
         self.reached = 0
         self._rooms = np.zeros((tables.capacity, len(Room._fields) * len(workload.units)))
         self.worth: FloatArray = np.zeros(tables.capacity)
+
+    @property
+    def width(self) -> int:
+        """Numbers of the room of one row: 3 x asks."""
+        return self._rooms.shape[1]
 
     def begin(self, workload: Workload) -> None:
         """No row has the new workload yet. workload: of the same requests as that of now, which all rows have."""
@@ -47,12 +53,15 @@ class RoomColumns:
         found = rows_at(rows) < self.reached
         return found if 0 < np.count_nonzero(found) < len(found) else None
 
+    def kinds(self, rows: Rows) -> Int64Array:
+        """int64[rows]: one number for those that are alike and have one workload."""
+        return self._kinds.of(rows, self.sides(rows))
+
     def work_out(self, rows: Rows) -> None:
         """As `rows` are now. rows: judged together."""
         rows = rows_at(rows)
-        seen = FreeCards.of(self._tables, rows)
-        first, like = seen.kinds_of_rows(sides=self.sides(rows))
-        seen, workload = seen.of_rows(first), self.workload_on(rows[first])
+        first, like = alike(self.kinds(rows))
+        seen, workload = FreeCards.of(self._tables, rows[first]), self.workload_on(rows[first])
         rooms = seen.rooms(workload)
         self._rooms[rows] = rooms[like]
         self.worth[rows] = workload.worth(Room.of(rooms), seen.cpu)[like]
@@ -62,9 +71,9 @@ class RoomColumns:
         room = Room.of(self.rooms_on(rows))
         self.worth[rows] = self.workload_on(rows).worth(room, free_cpu(self._tables, rows))
 
-    def work_out_row(self, row: int) -> None:
+    def work_out_row(self, row: int, seen: FreeCardsOf) -> None:
         """As this one row is now."""
-        workload, seen = self.workload_of(row), FreeCardsOf.row(self._tables, row)
+        workload = self.workload_of(row)
         held = [workload.on_card(free, model) for free, model in zip(seen.free, seen.model, strict=True) if free]
         room = np.add.reduce(held) if held else np.zeros_like(self._rooms[row])
         self._rooms[row] = room

@@ -14,7 +14,7 @@ when all have. Which row has which is state of the tables: the same for whoever 
 Owned by the event loop; no method awaits.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
@@ -23,10 +23,12 @@ from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change, ChangeLog
 from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, RowArray, Rows
 from scheduler.state.packing import cards_seen
-from scheduler.state.packing.cards_seen import in_chunks, rows_at, seen_in_chunks, slices
+from scheduler.state.packing.cards_seen import FreeCardsOf, in_chunks, seen_in_chunks, slices
+from scheduler.state.packing.distinct import first_of_each
 from scheduler.state.packing.never_seen import never_seen
 from scheduler.state.packing.requests_seen import RequestsSeen, Shape, is_learned
 from scheduler.state.packing.room_columns import RoomColumns
+from scheduler.state.packing.row_kinds import RowKinds
 from scheduler.state.packing.workload import FloatArray, Room, Workload
 
 # With half as many, a fifth of requests that name models are too many for them.
@@ -73,8 +75,9 @@ class TargetWorkload:
         # The second only while rows still have a workload of other requests.
         self._new: RoomColumns | None = None
         self._old: RoomColumns | None = None
+        self._kinds = RowKinds(tables)
         self._booked = 0  # since the last step
-        # Of the tables, when the columns were true of the rows that have them.
+        # Of the tables, when kinds and columns were true of the rows that have them.
         self._version = 0
         self._never_seen: list[Shape] = []
         self._step_units = 1.0
@@ -163,29 +166,35 @@ class TargetWorkload:
         old, cards = self._old or new, self._tables.cards
         if len(changed) == 1:
             (row,) = changed
-            (new if row < new.reached else old).work_out_row(row)
+            seen = FreeCardsOf.row(self._tables, row)
+            self._kinds.work_out_row(row, seen)
+            (new if row < new.reached else old).work_out_row(row, seen)
             return
         rows = np.array(changed, dtype=np.intp)
         sides = ((new, rows),) if old is new else ((new, rows[rows < new.reached]), (old, rows[rows >= new.reached]))
         for columns, some in sides:
             for group in cards.groups(some) if len(some) else ():
                 with cards.viewing(group.width):
+                    self._kinds.work_out(group.rows)
                     columns.work_out(group.rows)
 
     def _begin(self, now: RoomColumns | None) -> RoomColumns:
         """A new workload; no row has it yet, unless there is none before it. now: what `_follow` has returned."""
         by_shares = self._by_shares(now)
         is_same = now is not None and by_shares.shapes is now.workload.shapes
+        if now is None:
+            self._kinds = RowKinds(self._tables)
+            self._for_all(self._kinds.work_out)
         free, usable = self._usable(by_shares, now if is_same else None)
         workload = by_shares.reweighted(free / np.maximum(usable, max(free, 1.0) / _SCARCEST))
         if now is not None and is_same:
             now.begin(workload)
             self._old = None
             return now
-        self._old, self._new = now, RoomColumns(workload, self._tables)
+        self._old, self._new = now, RoomColumns(workload, self._tables, self._kinds)
         if now is None:
             self._new.reached = self._tables.capacity
-            self._work_out_all(self._new)
+            self._for_all(self._new.work_out)
             self._version = self._tables.changes.version
         return self._new
 
@@ -207,18 +216,19 @@ class TargetWorkload:
     def _look_at_nodes(self) -> None:
         """What hangs on nodes and cards alone is kept while they stay as they are: it takes as long as a decision."""
         changes, cards = self._tables.changes, self._tables.cards.stored
-        changed = changes.since(self._of_nodes_at) if self._of_nodes_at >= 0 else None
-        if changed is None or changed.kinds & _OF_NODES:
+        kinds = changes.kinds_since(self._of_nodes_at) if self._of_nodes_at >= 0 else None
+        if kinds is None or kinds & _OF_NODES:
             self._never_seen = never_seen(self._tables)
             usable = cards.units[cards.usable]
             self._step_units = _STEP * float(usable.mean()) if len(usable) else 1.0
         self._of_nodes_at = changes.version
 
-    def _work_out_all(self, columns: RoomColumns) -> None:
+    def _for_all(self, work_out: Callable[[Rows], None]) -> None:
+        """work_out: takes rows that are judged together."""
         for group in self._tables.cards.groups(ALL_ROWS):
             with self._tables.cards.viewing(group.width):
                 for _, some in in_chunks(group.rows, self._tables.capacity):
-                    columns.work_out(some)
+                    work_out(some)
 
     def _usable(self, workload: Workload, columns: RoomColumns | None) -> tuple[float, FloatArray]:
         """(units that are free in the cluster, float64[requests]: what each request can use of them).
@@ -226,11 +236,11 @@ class TargetWorkload:
         columns: of these requests, true of the tables; None where there are none.
         """
         free, usable = 0.0, np.zeros(len(workload.weights))
-        for rows, seen in seen_in_chunks(self._tables, ALL_ROWS):
-            free += float(seen.free.sum())
-            first, like = seen.kinds_of_rows()
-            kinds = seen.of_rows(first)
-            rooms = kinds.rooms(workload) if columns is None else columns.rooms_on(rows_at(rows, first))
-            worth = workload.worth_by_request(Room.of(rooms), kinds.cpu)
-            usable += worth.sum(axis=1) if isinstance(like, slice) else worth @ np.bincount(like)
+        first, like = first_of_each(self._kinds.of(ALL_ROWS))
+        counts = np.bincount(like)
+        for places, seen in seen_in_chunks(self._tables, first):
+            rows, count = first[places], counts[places]
+            free += float(seen.free.sum(axis=0) @ count)
+            rooms = seen.rooms(workload) if columns is None else columns.rooms_on(rows)
+            usable += workload.worth_by_request(Room.of(rooms), seen.cpu) @ count
         return free, usable / np.maximum(workload.weights[:, 0], 1.0)

@@ -48,7 +48,8 @@ class Room(NamedTuple):
     @classmethod
     def of(cls, rooms: FloatArray) -> "Room":
         """rooms: float64[places, 3 x asks], of each place what Room has, one after the other."""
-        return cls(*np.ascontiguousarray(rooms.T).reshape(len(cls._fields), -1, len(rooms)))
+        fields = len(cls._fields)
+        return cls(*np.ascontiguousarray(rooms.T).reshape(fields, rooms.shape[1] // fields, len(rooms)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,12 +4,15 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.build import build_engine
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import MAX_SCORE
+from scheduler.plugins.fragmentation import on_best_card
 from scheduler.plugins.gpu_share import GpuShare, GpuShareArgs
 from scheduler.pods.pod import Pod
 from scheduler.scheduling_cycle import NoFit, Placement
@@ -191,3 +194,35 @@ def test_nodes_that_are_alike_are_judged_once_and_get_what_each_would_get_alone(
     alone = [RULE.score(asks, tables, state_of(RULE, asks, tables), slice(row, row + 1))[0] for row in rows]
     assert among_all[rows].tolist() == alone
     assert 1 < len(set(alone)) < len(alone) // 4
+
+
+# Of how many cards, in how many ways they differ, how many rows have the new workload, and what of the cards fits.
+CLUSTERS = st.tuples(st.sampled_from([3, 10]), st.integers(1, 9), st.integers(0, 40), st.integers(0, 2**32))
+
+
+@settings(deadline=None, max_examples=40)
+@given(CLUSTERS)
+def test_a_card_is_the_best_of_a_node_whoever_else_is_judged_with_it(drawn: tuple[int, int, int, int]) -> None:
+    width, kinds, reached, seed = drawn
+    rng = np.random.default_rng(seed)
+    models = ["common", "rare"]
+    nodes = [
+        [card(slot, 10, node=f"n{n}", model=models[(n + slot) % kinds % 2]) for slot in range(width)] for n in range(40)
+    ]
+    tables = tables_of(*(wire_node(f"n{number}", cards) for number, cards in enumerate(nodes)))
+    learned(tables, {ask("usual", 4): 60, ask("large", 9): 30})
+    for number in range(40):
+        run(tables, f"p{number}", 1 + number % kinds, f"n{number}", number % 2)
+    columns = tables.target.columns_of(0)
+    columns.begin(columns.workload.reweighted(rng.uniform(0.5, 2.0, len(columns.workload.weights))))
+    columns.reached = reached
+    rows, asks = np.arange(40), ask("p", 1)
+    columns.work_out(rows)
+    fits = (rng.random((len(tables.cards.free), kinds))[:, rows % kinds] < 0.7) & tables.cards.available[:, rows]
+
+    among_all = on_best_card(asks, tables, rows, fits)
+
+    for row in np.logical_or.reduce(fits).nonzero()[0].tolist():
+        alone = on_best_card(asks, tables, slice(row, row + 1), fits[:, row : row + 1])
+        assert (among_all.scores[row], among_all.slots[0, row]) == (alone.scores[0], alone.slots[0, 0])
+        assert fits[alone.slots[0, 0], row]

@@ -170,3 +170,14 @@ def test_rows_of_which_nobody_knows_how_they_have_changed_are_worked_out_again()
     assert tables.changes.since(before) is None
 
     assert worth(tables.target, tables) == as_worked_out_now(tables)
+
+
+def test_rows_without_anything_free_take_a_new_workload_up_too() -> None:
+    tables = tables_of(2)
+    worth(tables.target, tables)
+    for number in range(4):
+        come(tables, f"full{number}", 8, number // 2, number % 2)
+    for number in range(40):
+        tables.add(bound(pod(f"p{number}", requests={"cpu": "1m"}), "n0"))
+
+    assert worth(tables.target, tables) == as_worked_out_now(tables)
