@@ -50,6 +50,14 @@ ALLOCATION_KEYS: Final = (
     MEM_ASSUME_TIME,
 )
 
+# Admission policies without which others could write these, and say so of their own nodes and pods: docs/security.md.
+POLICIES: Final = (
+    "gpushare-allocation",
+    "gpushare-device-plugin-nodes",
+    "gpushare-device-plugin-pods",
+    "gpushare-requests",
+)
+
 # Node annotations. The device plugin writes the inventory, operators the cordon; the scheduler reads both.
 INVENTORY: Final = "gpushare/inventory"
 CORDON: Final = "gpushare/cordon"

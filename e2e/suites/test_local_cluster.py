@@ -104,7 +104,7 @@ def test_a_pod_of_a_newcomer_runs_with_its_card_and_nothing_of_the_cluster_stays
     assert "wants 100" in in_shell(line, "gpushare-scheduler explain too-big")
     assert in_shell(line, "kubectl exec first-pod -- echo within").strip() == "within"
 
-    in_shell(line, "kubectl gpushare doctor")
+    assert "4 admission policies are enforced" in in_shell(line, "kubectl gpushare doctor")
     in_shell(line, f"gpushare-device-plugin fault --control {record.faults()}/n2 --card 0 --xid 79")
     in_shell(line, "until kubectl gpushare top | grep '^n2 .*xid-79'; do sleep 0.2; done")
     in_shell(line, f"gpushare-device-plugin fault --control {record.faults()}/n2 --card 0 --back")

@@ -18,8 +18,6 @@ OK, WARNING, FAILED, UNKNOWN = Severity.OK, Severity.WARNING, Severity.FAILED, S
 
 PLUGIN_LABEL: Final = ("app.kubernetes.io/name", "gpushare-scheduler-device-plugin")
 SCHEDULER_LABEL: Final = ("app.kubernetes.io/name", "gpushare-scheduler")
-# The clocks of two machines may differ by so much.
-_CLOCKS_S: Final = 60.0
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _OUT: Final = frozenset({inventory.Health.UNHEALTHY, inventory.Health.SUSPECT})
 _DECIDING: Final = (names.ALLOCATION, names.MEM_IDX)
@@ -52,7 +50,7 @@ def _scheduler(facts: ClusterFacts) -> Iterator[Found]:
         yield found(FAILED, f"there is no Lease {name}: no scheduler has run here", "kubectl apply -k deploy/manifests")
     elif not lease.spec.holder_identity:
         yield found(FAILED, f"nobody holds the Lease {name}: no scheduler is running", start)
-    elif facts.lease_age_s is None or facts.lease_age_s > lease.spec.lease_duration_seconds + _CLOCKS_S:
+    elif not facts.lease_is_renewed:
         since = f", for {facts.lease_age_s:.0f} s" if facts.lease_age_s is not None else ""
         message = f"{lease.spec.holder_identity} holds the Lease {name} and does not renew it{since}"
         yield found(FAILED, message, start)
@@ -70,6 +68,27 @@ def _server(facts: ClusterFacts) -> Iterator[Found]:
         yield Found(check="server", severity=WARNING, message=message, remedy="docs/compatibility.md")
     if not lacking:
         yield Found(check="server", severity=OK, message=facts.version.version)
+
+
+def _policies(facts: ClusterFacts) -> Iterator[Found]:
+    """Whether others can forge what the scheduler decided."""
+    remedy = "kubectl apply -k deploy/manifests; docs/security.md, What the policies refuse"
+    if facts.policies is None:
+        message = "this API server knows no ValidatingAdmissionPolicy: who may write pods can take cards of others"
+        yield Found(check="policies", severity=WARNING, message=message, remedy="Kubernetes 1.30 or newer")
+        return
+    missing = [name for name in names.POLICIES if name not in facts.policies]
+    idle = [name for name in names.POLICIES if facts.policies.get(name) is False]
+    for found, words in (
+        (missing, "not there"),
+        (idle, "not enforced: no binding refuses everywhere what they do not allow"),
+    ):
+        if found:
+            message = f"admission policies are {words}: others can write what the scheduler decided"
+            about = tuple(f"validatingadmissionpolicy/{name}" for name in found)
+            yield Found(check="policies", severity=WARNING, message=message, about=about, remedy=remedy)
+    if not missing and not idle:
+        yield Found(check="policies", severity=OK, message=f"{len(names.POLICIES)} admission policies are enforced")
 
 
 def _inventories(facts: ClusterFacts) -> Iterator[Found]:
@@ -243,6 +262,7 @@ def _count(found: Sequence[object], what: str) -> str:
 _CHECKS: Final[tuple[tuple[Callable[[ClusterFacts], Iterator[Found]], str], ...]] = (
     (_scheduler, "leases"),
     (_server, "version"),
+    (_policies, "policies"),
     (_inventories, "nodes"),
     (_states, "nodes"),
     (_cards, "nodes"),

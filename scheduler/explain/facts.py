@@ -15,7 +15,9 @@ class ClusterFacts:
 
     unit_mib: MiB in one unit of the scheduler's. scheduler_names: ours. lease_name: `namespace/name`, "" where no
     leader is elected. lease: None where there is none. lease_age_s: since its last renewal, by its holder's clock; None
-    where it says none. version: of the API server, None where it does not say. away_since: by node, since when the
+    where it says none. lease_is_renewed: whether it was while this was read, or not long before. policies: admission
+    policies by name, and whether what they do not allow is refused everywhere; None where the API server knows none.
+    version: of the API server, None where it does not say. away_since: by node, since when the
     device plugin there is not ready, RFC 3339. unread: what could not be read -> why.
     """
 
@@ -27,6 +29,8 @@ class ClusterFacts:
     lease_name: str
     lease: Lease | None = None
     lease_age_s: float | None = None
+    lease_is_renewed: bool = True
+    policies: Mapping[str, bool] | None = field(default_factory=dict[str, bool])
     version: ServerVersion | None = None
     away_since: Mapping[str, str] = field(default_factory=dict[str, str])
     unread: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -109,6 +109,10 @@ def test_the_legacy_plugin_and_ours_can_be_installed_side_by_side() -> None:
     assert ours.isdisjoint({"gpushare-device-plugin", "gpushare-device-plugin-ds", "gpushare-schd-extender"})
 
 
+def test_the_doctor_asks_for_every_policy_that_is_installed() -> None:
+    assert {d["metadata"]["name"] for d in documents(POLICIES, "ValidatingAdmissionPolicy")} == set(names.POLICIES)
+
+
 def test_the_policy_guards_every_key_that_the_scheduler_writes() -> None:
     assert quoted(variable(policy("gpushare-allocation"), "keys")) == list(names.ALLOCATION_KEYS)
 

@@ -146,7 +146,8 @@ async def _facts(of: World) -> ClusterFacts:
     async def version() -> ServerVersion:
         return ServerVersion("v1.36.3")
 
-    return await read_facts(MemoryCluster(of), SchedulerConfiguration(), version, datetime.fromtimestamp(NOW_S, UTC))
+    read = await read_facts(MemoryCluster(of), SchedulerConfiguration(), version, datetime.fromtimestamp(NOW_S, UTC))
+    return replace(read, policies=dict.fromkeys(names.POLICIES, True))
 
 
 def _text(lines: Iterable[Line]) -> str:

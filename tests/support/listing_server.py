@@ -21,6 +21,7 @@ NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
 class ListingServer(ThreadingHTTPServer):
     """lists: objects by the path of their collection; of any other there are none. refused: paths that are forbidden.
 
+    absent: paths that the server does not know. made: by path, what makes its objects anew each time they are listed.
     may_write: whether nodes may be changed. before_write: called with a node before it is changed.
     requests: method and path of each.
     """
@@ -36,6 +37,8 @@ class ListingServer(ThreadingHTTPServer):
         for node in self.lists[NODES]:
             node["metadata"]["resourceVersion"] = "7"
         self.refused: set[str] = set()
+        self.absent: set[str] = set()
+        self.made: dict[str, Callable[[], list[Json]]] = {}
         self.may_write = True
         self.requests: list[tuple[str, str]] = []
         self.before_write: Callable[[Json], None] = lambda _: None
@@ -89,7 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(403, refusal(403, f"{path.rpartition('/')[2]} is forbidden"))
         elif path == "/version":
             self._answer(200, {"gitVersion": "v1.36.3"})
-        elif "watch" in query:
+        elif "watch" in query and path not in self.server.absent:
             self._stream(path)
         else:
             self._answer(404, refusal(404, "not found"))
@@ -106,7 +109,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _stream(self, path: str) -> None:
         annotations = {"k8s.io/initial-events-end": "true"}
         end = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "100", "annotations": annotations}}}
-        lines = [{"type": "ADDED", "object": item} for item in self.server.lists.get(path, [])]
+        items = self.server.made[path]() if path in self.server.made else self.server.lists.get(path, [])
+        lines = [{"type": "ADDED", "object": item} for item in items]
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Connection", "close")

@@ -1,8 +1,10 @@
 """`kubectl gpushare doctor`: reads what the checks look at. What may not be read is one of the findings."""
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any, Final
 
 import msgspec
 
@@ -15,8 +17,23 @@ from scheduler.explain.cluster_checks import PLUGIN_LABEL
 from scheduler.explain.facts import ClusterFacts
 from scheduler.kube import objects
 from scheduler.kube.leases import Lease
-from scheduler.kube.port import NODES, PODS, ApiError, ApiSilent, Changed, Cluster, Kind, T, WatchEvent, lease_kind
+from scheduler.kube.port import (
+    NODES,
+    PODS,
+    ApiError,
+    ApiNotFound,
+    ApiSilent,
+    Changed,
+    Cluster,
+    Kind,
+    T,
+    WatchEvent,
+    lease_kind,
+)
 from scheduler.kube.versions import ServerVersion
+
+# Of how long the Lease lasts.
+_LOOKED_AT_AGAIN: Final = 1 / 3
 
 
 class _Condition(msgspec.Struct, rename="camel", frozen=True):
@@ -34,6 +51,32 @@ class Pod(objects.ApiObject, frozen=True):
 
     spec: objects.PodSpec = objects.PodSpec()
     status: _Status = _Status()
+
+
+class ValidatingAdmissionPolicy(objects.ApiObject, frozen=True):
+    """admissionregistration.k8s.io/v1, as far as it says that it is there."""
+
+
+class _BindingSpec(msgspec.Struct, rename="camel", frozen=True):
+    policy_name: str = ""
+    validation_actions: tuple[str, ...] = ()
+    match_resources: dict[str, Any] | None = None
+
+    @property
+    def refuses_everywhere(self) -> bool:
+        narrowing = {key for key, said in (self.match_resources or {}).items() if said and key != "matchPolicy"}
+        return "Deny" in self.validation_actions and not narrowing
+
+
+class ValidatingAdmissionPolicyBinding(objects.ApiObject, frozen=True):
+    """Of the same group: where a policy holds, and what becomes of what it does not allow."""
+
+    spec: _BindingSpec = _BindingSpec()
+
+
+_GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
+_POLICIES: Final = Kind("policies", ValidatingAdmissionPolicy, f"{_GROUP}/validatingadmissionpolicies")
+_BINDINGS: Final = Kind("policies", ValidatingAdmissionPolicyBinding, f"{_GROUP}/validatingadmissionpolicybindings")
 
 
 async def facts(configuration: SchedulerConfiguration, environment: Mapping[str, str]) -> ClusterFacts:
@@ -56,10 +99,11 @@ async def read_facts(
     nodes = await _read(cluster, NODES, unread)
     pods = await _read(cluster, PODS, unread)
     election = configuration.leader_election
-    leases: Sequence[Lease] = ()
+    lease, is_renewed = None, False
     if election.leader_elect:
-        leases = await _read(cluster, lease_kind(election.resource_namespace, election.resource_name), unread)
-    lease = next(iter(leases), None)
+        kind = lease_kind(election.resource_namespace, election.resource_name)
+        lease = next(iter(await _read(cluster, kind, unread)), None)
+        is_renewed = lease is not None and await _is_renewed(cluster, kind, lease, now)
     return ClusterFacts(
         nodes=nodes,
         pods=pods,
@@ -69,6 +113,8 @@ async def read_facts(
         lease_name=f"{election.resource_namespace}/{election.resource_name}" if election.leader_elect else "",
         lease=lease,
         lease_age_s=_age_s(lease, now),
+        lease_is_renewed=is_renewed,
+        policies=await _policies(cluster, unread),
         version=version,
         away_since=await _away_since(cluster, pods, unread),
         unread=unread,
@@ -76,13 +122,18 @@ async def read_facts(
 
 
 async def _read(cluster: Cluster, kind: Kind[T], unread: dict[str, str]) -> Sequence[T]:
+    with _noting(unread, kind.name):
+        return await _listed(cluster, kind)
+    return ()
+
+
+async def _listed(cluster: Cluster, kind: Kind[T]) -> Sequence[T]:
     found: list[T] = []
 
     def note(events: Sequence[WatchEvent[T]]) -> None:
         found.extend(event.object for event in events if isinstance(event, Changed))
 
-    with _noting(unread, kind.name):
-        await read_all(cluster, kind, note)
+    await read_all(cluster, kind, note)
     return found
 
 
@@ -95,6 +146,28 @@ def _noting(unread: dict[str, str], what: str) -> Iterator[None]:
         raise Unreadable(error.message) from error
     except ApiError as error:
         unread[what] = error.message
+
+
+async def _is_renewed(cluster: Cluster, kind: Kind[Lease], lease: Lease, now: datetime) -> bool:
+    """Where it is old by this machine's clock, which may be wrong, it is looked at again: a holder renews it often."""
+    age_s, lasts_s = _age_s(lease, now), lease.spec.lease_duration_seconds
+    if not lease.spec.holder_identity or (age_s is not None and age_s <= lasts_s):
+        return True
+    await asyncio.sleep(lasts_s * _LOOKED_AT_AGAIN)
+    again = next(iter(await _read(cluster, kind, {})), None)
+    return again is not None and again.spec != lease.spec
+
+
+async def _policies(cluster: Cluster, unread: dict[str, str]) -> dict[str, bool] | None:
+    """By name, whether a binding refuses everywhere what the policy does not allow. None: the server knows none."""
+    with _noting(unread, "policies"):
+        try:
+            there, bindings = await _listed(cluster, _POLICIES), await _listed(cluster, _BINDINGS)
+        except ApiNotFound:
+            return None
+        refusing = {binding.spec.policy_name for binding in bindings if binding.spec.refuses_everywhere}
+        return {policy.metadata.name: policy.metadata.name in refusing for policy in there}
+    return None
 
 
 async def _away_since(cluster: Cluster, pods: Sequence[objects.Pod], unread: dict[str, str]) -> dict[str, str]:

@@ -31,6 +31,7 @@ def facts(*nodes: objects.Node, pods: Sequence[objects.Pod] = (), **more: object
         "lease_name": "kube-system/gpushare-scheduler",
         "lease": LEASE,
         "lease_age_s": 3.0,
+        "policies": dict.fromkeys(names.POLICIES, True),
         "version": ServerVersion("v1.36.3"),
     }
     return ClusterFacts(nodes=nodes or (NODE,), pods=pods, **(usual | more))  # type: ignore[arg-type]
@@ -70,6 +71,17 @@ def test_nodes_that_announce_their_cards_are_counted() -> None:
     assert one("inventory", facts(NODE, other), Severity.OK).message == "2 nodes announce their cards"
 
 
+def test_policies_without_which_allocations_can_be_forged_are_asked_for() -> None:
+    enforced = dict.fromkeys(names.POLICIES, True)
+    assert one("policies", facts(), Severity.OK).message == "4 admission policies are enforced"
+    none = one("policies", facts(policies={"somebody-elses": True}), Severity.WARNING)
+    assert none.about == tuple(f"validatingadmissionpolicy/{name}" for name in names.POLICIES)
+    assert "others can write what the scheduler decided" in none.message
+    idle = one("policies", facts(policies=enforced | {"gpushare-allocation": False}), Severity.WARNING)
+    assert (idle.about, "no binding" in idle.message) == (("validatingadmissionpolicy/gpushare-allocation",), True)
+    assert "knows no ValidatingAdmissionPolicy" in one("policies", facts(policies=None), Severity.WARNING).message
+
+
 @pytest.mark.parametrize(
     ("lease", "age_s", "words"),
     [
@@ -85,7 +97,7 @@ def test_nodes_that_announce_their_cards_are_counted() -> None:
     ],
 )
 def test_no_scheduler_at_work_is_the_first_finding(lease: Lease | None, age_s: float | None, words: str) -> None:
-    first = diagnosed(facts(lease=lease, lease_age_s=age_s)).findings[0]
+    first = diagnosed(facts(lease=lease, lease_age_s=age_s, lease_is_renewed=False)).findings[0]
     assert (first.check, first.severity) == ("scheduler", Severity.FAILED)
     assert words in first.message
     assert first.remedy
@@ -215,4 +227,4 @@ def test_what_may_not_be_read_is_a_finding() -> None:
 
 def test_what_was_not_read_is_not_judged() -> None:
     of = facts(unread={"nodes": "nodes is forbidden", "pods": "pods is forbidden"}, pods=[PASSED])
-    assert {one.check for one in diagnosed(of).findings} == {"scheduler", "server", "unread"}
+    assert {one.check for one in diagnosed(of).findings} == {"scheduler", "server", "policies", "unread"}

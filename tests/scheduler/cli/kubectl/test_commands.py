@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -21,6 +22,8 @@ LEASE: Json = {
     "spec": {"holderIdentity": "pod-1", "leaseDurationSeconds": 15, "renewTime": "2099-01-01T00:00:00.000000Z"},
 }
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 READ_ONLY = (
     ["top"],
     ["top", "cluster"],
@@ -120,6 +123,58 @@ def test_a_doctor_that_finds_something_ends_with_1(server: ListingServer, tmp_pa
     ran = run(server, tmp_path, "doctor")
     assert ran.exit_code == 1
     assert "failed   scheduler: there is no Lease kube-system/gpushare-scheduler" in ran.stdout
+
+
+def enforced(server: ListingServer, **changed: Json) -> None:
+    """The policies with their bindings. changed: by name, with _ for -, what else the binding says."""
+    server.lists[POLICIES] = [{"metadata": {"name": name}} for name in names.POLICIES]
+    server.lists[BINDINGS] = [
+        {
+            "metadata": {"name": name},
+            "spec": {"policyName": name, "validationActions": ["Deny"], **changed.get(name.replace("-", "_"), {})},
+        }
+        for name in names.POLICIES
+    ]
+
+
+def test_a_doctor_looks_for_the_policies_that_keep_others_from_what_was_decided(
+    server: ListingServer, tmp_path: Path
+) -> None:
+    ran = run(server, tmp_path, "doctor")
+    assert (ran.exit_code, "warning  policies: admission policies are not there" in ran.stdout) == (0, True)
+    enforced(server, gpushare_requests={"matchResources": {"matchPolicy": "Equivalent", "namespaceSelector": {}}})
+    assert "ok       policies: 4 admission policies are enforced" in run(server, tmp_path, "doctor").stdout
+
+    here = {"matchResources": {"namespaceSelector": {"matchLabels": {"a": "b"}}}}
+    enforced(server, gpushare_allocation={"validationActions": ["Warn"]}, gpushare_requests=here)
+    said = run(server, tmp_path, "doctor").stdout
+    assert "warning  policies: admission policies are not enforced" in said
+    assert ("validatingadmissionpolicy/gpushare-allocation" in said, "gpushare-requests" in said) == (True, True)
+
+    server.refused.add(BINDINGS)
+    said = run(server, tmp_path, "doctor").stdout
+    assert "unknown  unread: policies cannot be read: validatingadmissionpolicybindings is forbidden" in said
+
+
+def test_a_server_without_such_policies_is_told_so(server: ListingServer, tmp_path: Path) -> None:
+    server.absent.add(POLICIES)
+    assert "this API server knows no ValidatingAdmissionPolicy" in run(server, tmp_path, "doctor").stdout
+
+
+@pytest.mark.parametrize("at_work", [True, False])
+def test_a_lease_that_looks_old_is_looked_at_again(server: ListingServer, tmp_path: Path, *, at_work: bool) -> None:
+    """Of its holder's clock nobody knows whether it is right."""
+    renewals = (f"2020-01-01T00:00:{second:02}.000000Z" for second in count())
+
+    def renewed() -> Json:
+        spec = {**LEASE["spec"], "leaseDurationSeconds": 1, "renewTime": next(renewals)}
+        return {**LEASE, "spec": spec}
+
+    lease = renewed()
+    server.made[LEASES] = lambda: [renewed() if at_work else lease]
+    ran = run(server, tmp_path, "doctor")
+    assert ran.exit_code == (0 if at_work else 1)
+    assert ("does not renew it" in ran.stdout) is not at_work
 
 
 def test_a_doctor_says_since_when_a_plugin_is_away(server: ListingServer, tmp_path: Path) -> None:
