@@ -72,7 +72,7 @@ def _cards(cards: Sequence[UsedCard], problems: Mapping[str, str]) -> Iterator[L
 
 
 def _state(card: UsedCard, problem: str) -> str:
-    return card.out or problem or ("held exclusively" if card.held else "in use")
+    return card.out or problem or ("held exclusively" if card.held else "ready")
 
 
 def _tone(*, bad: bool, free: int) -> Tone:

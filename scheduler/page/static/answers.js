@@ -57,7 +57,7 @@ export function node(detail, unit) {
     const bar = make("span");
     const title = `card ${card.index}: ${card.taken} of ${card.units} ${unit}`;
     draw(bar, { units: card.units, taken: card.taken, out: card.out, alone: parts.some((part) => part[3] & EXCLUSIVE), parts, width: 320, unit, title });
-    const health = card.out ? `${OUT[card.out]}${card.reason ? ` (${card.reason})` : ""}` : "in use";
+    const health = card.out ? `${OUT[card.out]}${card.reason ? ` (${card.reason})` : ""}` : "ready";
     return [make("h3", "", `Card ${card.index}: ${card.taken} of ${card.units} ${unit}`), make("div", "big", bar),
       make("p", "hint", `${card.model || "unknown model"} · ${health} · `, make("code", "", card.uuid || "no UUID"))];
   });

@@ -4,7 +4,7 @@ import { make, setText } from "./dom.js";
 import { EXCLUSIVE, TERMINATING, ASSUMED } from "./store.js";
 
 // As scheduler/state/cards/node_inventory.py: Out.
-export const OUT = ["in use", "unhealthy", "suspect", "listed as unhealthy", "cordoned", "its UUID is announced twice"];
+export const OUT = ["ready", "unhealthy", "suspect", "listed as unhealthy", "cordoned", "its UUID is announced twice"];
 const LOOKS = ["", "bad", "warn", "bad", "off", "bad"];
 const SIGNS = { bad: "✕", warn: "!", off: "⊘", lone: "◆" };
 const HUES = [210, 150, 35, 280, 0, 185, 95, 325];
