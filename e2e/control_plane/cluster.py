@@ -33,6 +33,7 @@ from e2e.control_plane.processes import Child, free_ports, start, sweep_when_gon
 ADMIN: Final = "admin"
 _CONTROLLERS: Final = "system:kube-controller-manager"
 _SCHEDULER: Final = "system:kube-scheduler"
+_MOST_API_SERVERS: Final = 2
 _DEFAULT_NAMESPACE: Final = "/api/v1/namespaces/default"
 _MADE_BY_CONTROLLERS: Final = (
     f"{_DEFAULT_NAMESPACE}/serviceaccounts/default",
@@ -80,7 +81,7 @@ class ControlPlane:
             StaticUser(secrets.token_hex(16), _SCHEDULER),
         )
         self._users = {user.name: user for user in (*own, *users)}
-        etcd_port, peer_port, self._port, self._controllers_port = free_ports(4)
+        etcd_port, peer_port, self._controllers_port, *self._ports = free_ports(3 + _MOST_API_SERVERS)
         self._etcd = commands.EtcdSite(self.folder / "etcd", etcd_port, peer_port)
         self._programs: dict[str, Path] = {}
         self._servers: dict[str, Child] = {}
@@ -111,8 +112,13 @@ class ControlPlane:
 
     @property
     def url(self) -> str:
-        """Of the API server; the same after it was stopped and started."""
-        return f"https://127.0.0.1:{self._port}"
+        """Of the API server; the same after it was stopped and started. Where there are two, of the first."""
+        return self._url(0)
+
+    @property
+    def urls(self) -> list[str]:
+        """Of every API server that was started and not stopped."""
+        return [self._url(which) for which in range(_MOST_API_SERVERS) if _api_server(which) in self._servers]
 
     @property
     def etcd_url(self) -> str:
@@ -149,10 +155,10 @@ class ControlPlane:
         """Process ids of the servers that run now, by program."""
         return {name: child.pid for name, child in self._servers.items()}
 
-    def access(self, user: str = ADMIN) -> Access:
-        """What a client of that user needs; KeyError for an unknown user."""
+    def access(self, user: str = ADMIN, which: int = 0) -> Access:
+        """What a client of that user needs; KeyError for an unknown user. which: of the API servers."""
         tls = ssl.create_default_context(cafile=str(self.ca_file))
-        return Access(self.url, tls, f"Bearer {self._users[user].token}")
+        return Access(self._url(which), tls, f"Bearer {self._users[user].token}")
 
     def kubeconfig_path(self, user: str = ADMIN) -> Path:
         """File for `--kubeconfig`, gone with the cluster; KeyError for an unknown user."""
@@ -175,18 +181,19 @@ class ControlPlane:
         paths = {"client-certificate": str(issued.certificate), "client-key": str(issued.key)}
         return self._write_kubeconfig(paths, user)
 
-    def stop_apiserver(self) -> None:
+    def stop_apiserver(self, which: int = 0) -> None:
         """Refuse every connection from now on; what etcd holds stays."""
-        self._servers.pop("kube-apiserver").stop()
+        self._servers.pop(_api_server(which)).stop()
 
-    def start_apiserver(self) -> None:
-        """Serve again, at the same address; returns when ready."""
+    def start_apiserver(self, which: int = 0) -> None:
+        """Serve again, at the same address; returns when ready. which: 1 for one more beside the first."""
         audit = commands.AuditSite(self.folder / "audit-policy.json", self.audit_log) if self._audited else None
         if audit is not None:
             audit.policy.write_text(commands.as_yaml(commands.audit_policy(self._audited)))
         site = commands.ApiServerSite(
             etcd_url=self._etcd.client_url,
-            port=self._port,
+            port=self._ports[which],
+            issuer=self.url,
             pki=self._pki,
             tokens=self.folder / "tokens.csv",
             with_controllers=self._with_controllers,
@@ -197,9 +204,12 @@ class ControlPlane:
             kubelets=self._kubelets_site() if self._kubelets else None,
         )
         command = commands.kube_apiserver(self._programs["kube-apiserver"], site)
-        server = self._start("kube-apiserver", command)
-        answers = readiness.missing_at(self.access(), "/readyz", _DEFAULT_NAMESPACE)
+        server = self._start(_api_server(which), command)
+        answers = readiness.missing_at(self.access(which=which), "/readyz", _DEFAULT_NAMESPACE)
         readiness.wait_until(server, answers)
+
+    def _url(self, which: int) -> str:
+        return f"https://127.0.0.1:{self._ports[which]}"
 
     def _kubelets_site(self) -> commands.KubeletsSite:
         hosts = self.folder / "hosts"
@@ -278,6 +288,11 @@ class ControlPlane:
         while self._servers:
             _, child = self._servers.popitem()
             child.stop()
+
+
+def _api_server(which: int) -> str:
+    """Its name among the servers."""
+    return "kube-apiserver" if which == 0 else f"kube-apiserver-{which}"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -72,10 +72,11 @@ class KubeletsSite:
 
 @dataclass(frozen=True, slots=True)
 class ApiServerSite:
-    """What an API server is made of, apart from its program."""
+    """What an API server is made of, apart from its program. issuer: of tokens, the same for all of a cluster."""
 
     etcd_url: str
     port: int
+    issuer: str
     pki: Pki
     tokens: Path
     with_controllers: bool
@@ -117,7 +118,7 @@ def kube_apiserver(program: Path, site: ApiServerSite) -> list[str]:
         f"--cert-dir={site.pki.folder}",
         f"--tls-cert-file={site.pki.server_certificate}",
         f"--tls-private-key-file={site.pki.server_key}",
-        f"--service-account-issuer=https://{_LOOPBACK}:{site.port}",
+        f"--service-account-issuer={site.issuer}",
         f"--service-account-key-file={site.pki.service_account_public_key}",
         f"--service-account-signing-key-file={site.pki.service_account_key}",
         "--authorization-mode=Node,RBAC",

@@ -113,7 +113,8 @@ class WatchTrouble:
 class Proxy:
     """choose: the mishap of each request that is no watch. watches: what happens to those that are.
 
-    note: told of what arrives. seen: how many requests did.
+    note: told of what arrives. seen: how many requests did. server: where the next one goes; None for the
+    first API server of the cluster.
     """
 
     cluster: ControlPlane
@@ -122,6 +123,7 @@ class Proxy:
     choose: Choose = lambda _: None
     note: Note = lambda _: None
     watches: WatchTrouble = field(default_factory=WatchTrouble)
+    server: Callable[[], str] | None = None
     seen: int = 0
     released: asyncio.Event = field(default_factory=asyncio.Event)
     _reachable: asyncio.Event = field(default_factory=asyncio.Event)
@@ -202,7 +204,7 @@ class Proxy:
             return Answer(response.status, _own(response.headers), await response.read())
 
     async def _begin(self, passing: Passing) -> None:
-        address = urlsplit(self.cluster.url)
+        address = urlsplit(self._server())
         _, writer = await asyncio.open_connection(address.hostname, address.port, ssl=self.cluster.access().tls)
         lines = [f"{passing.method} {passing.path} HTTP/1.1", f"Host: {address.netloc}"]
         lines += [f"{key}: {value}" for key, value in passing.headers.items()]
@@ -211,10 +213,13 @@ class Proxy:
         await writer.drain()
         writer.transport.abort()
 
+    def _server(self) -> str:
+        return self.server() if self.server else self.cluster.url
+
     def _request(self, passing: Passing) -> "aiohttp.client._RequestContextManager":
         # The path is percent-encoded already.
         return self.session.request(
-            passing.method, self.cluster.url + passing.path, data=passing.body or None, headers=passing.headers
+            passing.method, self._server() + passing.path, data=passing.body or None, headers=passing.headers
         )
 
     async def _watch(self, request: web.Request, passing: Passing) -> web.StreamResponse:

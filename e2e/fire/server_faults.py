@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 from e2e.control_plane.admin import Admin, Json
@@ -35,16 +36,36 @@ async def kill_scheduler(site: Site, away_s: float, replica: Replica | None = No
         site.say(f"{one.name} starts again")
 
 
-async def stop_apiserver(site: Site, away_s: float, *, kill: bool) -> None:
-    """No API server for so long, and as long as it takes to start."""
+async def stop_apiserver(site: Site, away_s: float, *, kill: bool, which: int = 0) -> None:
+    """No API server, or one less, for so long, and as long as it takes to start."""
     async with site.servers:
-        site.say(f"the API server is {'killed' if kill else 'stopped'}")
+        name = "the API server" if which == 0 else "the second API server"
+        site.say(f"{name} is {'killed' if kill else 'stopped'}")
         if kill:
-            os.kill(site.cluster.pids["kube-apiserver"], signal.SIGKILL)
-        await beside(site.cluster.stop_apiserver)
+            os.kill(site.cluster.pids["kube-apiserver" if which == 0 else f"kube-apiserver-{which}"], signal.SIGKILL)
+        await beside(partial(site.cluster.stop_apiserver, which))
         await asyncio.sleep(away_s)
-        await beside(site.cluster.start_apiserver)
-        site.say("the API server is ready again")
+        await beside(partial(site.cluster.start_apiserver, which))
+        site.say(f"{name} is ready again")
+
+
+@asynccontextmanager
+async def two_api_servers(site: Site) -> AsyncIterator[None]:
+    """Each request goes to either of two, of which one may not know yet what the other has told.
+
+    One that is gone still gets requests, which are lost: no load balancer notices at once.
+    """
+    await beside(partial(site.cluster.start_apiserver, 1))
+    urls, rng = site.cluster.urls, site.rng("which API server")
+    for one in site.replicas:
+        one.proxy.server = lambda: rng.choice(urls)
+    site.say("there are two API servers")
+    try:
+        yield
+    finally:
+        for one in site.replicas:
+            one.proxy.server = None
+        await beside(partial(site.cluster.stop_apiserver, 1))
 
 
 async def kill_etcd(site: Site, away_s: float) -> None:

@@ -127,6 +127,17 @@ async def test_an_api_server_that_is_away(under_fire: Site, *, kill: bool, away_
     await settles(under_fire, f"the API server is {name} s away and starts")
 
 
+async def test_two_api_servers_of_which_one_after_the_other_is_lost(under_fire: Site) -> None:
+    async with server_faults.two_api_servers(under_fire):
+        await under_fire.create(PODS // 2, "either")
+        await server_faults.stop_apiserver(under_fire, 1.0, kill=True, which=1)
+        await under_fire.create(PODS // 2, "either-after")
+        await server_faults.stop_apiserver(under_fire, 1.0, kill=True)
+        await settles(
+            under_fire, "each request goes to either of two API servers, of which one after the other is killed"
+        )
+
+
 async def test_a_store_that_is_killed(under_fire: Site) -> None:
     await under_fire.create(PODS // 2, "etcd")
     await server_faults.kill_etcd(under_fire, 1.0)

@@ -21,7 +21,6 @@ from scheduler.kube.port import (
     ApiConflict,
     ApiError,
     ApiNotFound,
-    ApiRefused,
     ApiThrottled,
     Cluster,
     EventRecord,
@@ -258,9 +257,9 @@ class Recorder:
         except ApiNotFound:
             return  # the pod is gone
         except ApiError as error:
+            # One that is refused, too: an API server that has just started knows no rights for seconds.
             self._on_lost(f"condition PodScheduled of {told.pod}", error.message)
-            if not isinstance(error, ApiRefused):
-                self._later(told)
+            self._later(told)
 
     def _later(self, told: Told) -> None:
         """Write the latest word again after a while: the next attempt may be minutes away, or bring no news.

@@ -166,6 +166,7 @@ async def test_versions_that_expire_again_and_again_cost_few_lists_and_no_pod() 
         pytest.param(Silence(Effect.AT_ONCE), id="answer lost"),
         pytest.param(Fail(500), id="500"),
         pytest.param(Throttle(1.0), id="429"),
+        pytest.param(Refuse(403), id="403, of an API server that has just started"),
     ],
 )
 @in_virtual_time
@@ -179,11 +180,14 @@ async def test_a_pod_says_why_it_waits_soon_after_its_condition_could_not_be_wri
         assert condition(of, "p").startswith("False 0/1 nodes are available: 1 Insufficient GPU memory on one card")
 
 
+@pytest.mark.parametrize("fault", [Fail(500), Refuse(403)], ids=["500", "403"])
 @in_virtual_time
-async def test_a_condition_that_is_never_written_costs_few_more_requests_than_there_are_attempts() -> None:
+async def test_a_condition_that_is_never_written_costs_few_more_requests_than_there_are_attempts(
+    fault: RequestFault,
+) -> None:
     of = cluster(a=[16])
     async with scheduling(of) as process:
-        failing = process.wire.faults.add(Verb.SET_CONDITION, Fail(500))
+        failing = process.wire.faults.add(Verb.SET_CONDITION, fault)
         comes(of, "p", 17)
         await asyncio.sleep(60)
         alone = failing.hits
