@@ -48,14 +48,15 @@ _COUNTED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """lasts_s: then no more is done. wave: pods that come at a time; as many of those that are there go before.
+    """lasts_s: then no more is done. api_servers: 1, or 2 of which each request goes to either.
 
+    wave: pods that come at a time; as many of those that are there go before.
     kills, freezes, cuts: of replicas, of the leader more often than of the other.
-
     chance: of a mishap to a request. policy: whether one refuses a third of the decisions.
     """
 
     lasts_s: float
+    api_servers: int
     nodes: int
     wave: int
     chance: float
@@ -73,6 +74,7 @@ class Plan:
 
 SHORT: Final = Plan(
     lasts_s=12.0,
+    api_servers=1,
     nodes=6,
     wave=50,
     chance=0.1,
@@ -89,6 +91,7 @@ SHORT: Final = Plan(
 )
 LONG: Final = Plan(
     lasts_s=float(os.environ.get("FIRE_SECONDS", "600")),
+    api_servers=2,
     nodes=24,
     wave=200,
     chance=0.05,
@@ -98,7 +101,7 @@ LONG: Final = Plan(
     freezes=(10.0, 30.0),
     cuts=(8.0, 30.0),
     lease=(10.0, 30.0),
-    apiserver=(30.0, 60.0),
+    apiserver=(20.0, 40.0),
     etcd=(30.0, 60.0),
     replaced_pods=(0.02, 0.2),
     replaced_nodes=(1.0, 4.0),
@@ -121,7 +124,8 @@ async def test_all_of_it_at_once(
     sys.stdout.write(f"NIGHTLY_SEED={seed}, {plan}\n")
     async with site.fire(cluster, admin, namespace, tmp_path, seed=seed, nodes=plan.nodes, replicas=2) as under_fire:
         dealt = Dealt(under_fire.rng("mishaps"), mishaps.ALL, plan.chance)
-        async with _beside_kube_scheduler(cluster):
+        several = server_faults.two_api_servers(under_fire) if plan.api_servers > 1 else nullcontext()
+        async with _beside_kube_scheduler(cluster), several:
             async with _requests_suffer(under_fire, dealt, policy=plan.policy):
                 await _all_at_once(under_fire, plan)
             wrong = await under_fire.settled(_SETTLES_S)
@@ -183,7 +187,7 @@ async def _all_at_once(under_fire: Site, plan: Plan) -> None:
         (plan.freezes, lambda: server_faults.freeze_scheduler(under_fire, away.uniform(0.2, 8.0), one_of(away))),
         (plan.cuts, partial(_cut, under_fire, away)),
         (plan.lease, others.meddle_with_lease),
-        (plan.apiserver, lambda: server_faults.stop_apiserver(under_fire, away.uniform(0.0, 3.0), kill=True)),
+        (plan.apiserver, partial(_kill_apiserver, under_fire, away, plan.api_servers)),
         (plan.etcd, lambda: server_faults.kill_etcd(under_fire, away.uniform(0.0, 2.0))),
         (plan.replaced_pods, others.replace_pod),
         (plan.replaced_nodes, others.replace_node),
@@ -211,6 +215,11 @@ def _one_of(under_fire: Site, rng: random.Random) -> Replica:
 async def _kill(under_fire: Site, rng: random.Random) -> None:
     kill = rng.random() < 3 / 4
     await server_faults.kill_scheduler(under_fire, rng.uniform(0.0, 1.0), _one_of(under_fire, rng), kill=kill)
+
+
+async def _kill_apiserver(under_fire: Site, rng: random.Random, there_are: int) -> None:
+    which = rng.randrange(there_are)
+    await server_faults.stop_apiserver(under_fire, rng.uniform(0.0, 3.0), kill=True, which=which)
 
 
 async def _cut(under_fire: Site, rng: random.Random) -> None:
