@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import re
 from collections import Counter
 from collections.abc import Coroutine
 from itertools import chain
@@ -310,8 +309,12 @@ class History(RuleBasedStateMachine):
                     found = decision(process.cycle.profile, process.engine.tables, pod, 0)
                 assert isinstance(found, NoFit)
                 said = next(c.message for c in wire.status.conditions if c.type == "PodScheduled")
-                head = without_numbers(found.diagnosis.message)
-                assert head <= without_numbers(said), f"{wire.metadata.name} says {said}, not {found.diagnosis.message}"
+                told = next(one for one in process.service.recorder.waiting().told if one.pod == pod.key)
+                reasons = found.diagnosis.rejected, *sorted(reason.reason for reason in found.diagnosis.reasons)
+                assert said == told.shown
+                # What it wants and what there is may be five minutes old, and so may the words that say where.
+                shown = told.word.reasons if told.shown_reasons is None else told.shown_reasons
+                assert shown[: len(reasons)] == reasons, f"{pod.key} says {said}, not {found.diagnosis.message}"
 
     def leave_no_history(self) -> None:
         """From here on what is believed depends on what there is: no edited pod, no UUID on two nodes."""
@@ -355,15 +358,6 @@ def _head(old: objects.Node, new: objects.Node) -> objects.ObjectMeta:
         labels=shown.labels,
         annotations=shown.annotations,
     )
-
-
-def without_numbers(message: str) -> Counter[str]:
-    """Its words in no order, since numbers may be five minutes old, and reasons are sorted with them.
-
-    1 card or 3 cards are one word: which of them is said hangs on the number.
-    """
-    words = re.split(r"[\s,.]+", message)
-    return Counter(word.removesuffix("s") for word in words if word and not re.search(r"\d", word))
 
 
 def _name(found: Any) -> tuple[str, str]:  # noqa: ANN401 - an object of any kind
