@@ -1,7 +1,10 @@
 """The fake devices of this node: what the kubelet is told of them, from the cards and from who holds which."""
 
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
 import structlog
 
@@ -11,8 +14,11 @@ from deviceplugin.allocation.pods import NodePod
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.kubelet import device_ids
 from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
+from deviceplugin.kubelet.device_ids import LARGEST_MESSAGE, Listed, message_bytes
 from deviceplugin.kubelet.device_list import FakeDevices
 
+# Longer than an Allocate lasts: KubeletSession answers within 5 s.
+LEAVES_AFTER_S: Final = 10.0
 log = structlog.get_logger()
 
 
@@ -21,12 +27,16 @@ class NodeDevices:
     """Owned by the event loop. shown: what the kubelet follows; what is there at first, it has been told before.
 
     old_style: as `device_ids.device_ids`. withheld: whether no free device may be given away, whatever the cards are.
+    now_s: of a clock that nobody sets.
     """
 
     view: NodeRecords
     shown: FakeDevices
     old_style: bool
     withheld: Callable[[], bool] = bool
+    now_s: Callable[[], float] = time.monotonic
+    # Id -> since when it is listed as unhealthy, before it leaves.
+    _leaving: dict[str, float] = field(default_factory=dict)
 
     async def show(self, whole: Inventory, found: Inventory) -> bool:
         """List the devices, worked out again from what is held now: `device_ids.listed`. False: ask again, soon.
@@ -48,8 +58,22 @@ class NodeDevices:
             holders = {}
         well = {card.uuid for card in whole.cards if card.health is not Health.UNHEALTHY}
         spare = device_ids.spare_ids(whole.cards, old_style=self.old_style)
-        self.shown.show(device_ids.listed(ids, spare, usable, holders, well, self._unhealthy()))
-        return True
+        wanted = device_ids.listed(ids, spare, usable, holders, well, self._unhealthy())
+        self.shown.show((*wanted, *self._leave(wanted)))
+        return not self._leaving
+
+    def _leave(self, wanted: Listed) -> Listed:
+        """The ids that leave the list, unhealthy for a while first: the kubelet may just be giving one away.
+
+        It ends when an id vanishes between its choice and the answer to its Allocate (nil pointer,
+        pkg/kubelet/cm/devicemanager/manager.go, allocateContainerResources). One that is unhealthy it does not choose.
+        """
+        stays, now_s = {name for name, _ in wanted}, self.now_s()
+        since = {name: self._leaving.get(name, now_s) for name, _ in self.shown.now if name not in stays}
+        self._leaving = {name: began_s for name, began_s in since.items() if now_s - began_s < LEAVES_AFTER_S}
+        if message_bytes(Counter(len(name) for name in (*stays, *self._leaving))) > LARGEST_MESSAGE:
+            self._leaving = {}
+        return tuple((name, False) for name in self._leaving)
 
     async def _holders(self, whole: Inventory) -> dict[str, frozenset[str]]:
         """As `held_by`. Raises CheckpointError."""

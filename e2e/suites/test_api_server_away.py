@@ -120,13 +120,13 @@ async def test_a_dead_token_is_said_once_and_by_the_probe(
         await admin.delete(f"/api/v1/namespaces/{manifests.NAMESPACE}/serviceaccounts/{manifests.SCHEDULER}")
         control_plane.stop_apiserver()
         control_plane.start_apiserver()
-        said = await until(scheduler, lambda said: "nauthorized" in said)
+        # As above: not all of them notice in the same moment.
+        await until(scheduler, lambda said: "nauthorized" in said and f"has not served {KINDS} for" in said)
         await asyncio.sleep(5)
         lines = scheduler.lines("api.unauthorized")
 
     for document in manifests.documents("rbac.yaml")[::-1]:
         await manifests.remove(admin, document)
-    assert f"the API server has not served {KINDS} for" in said
     assert len(lines) == 1
 
 

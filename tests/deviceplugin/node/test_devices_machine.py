@@ -14,7 +14,7 @@ from config.protocol.inventory import Card, Health, Inventory
 from deviceplugin.allocation.identify import NodeState
 from deviceplugin.allocation.pods import NodePod, PodContainer
 from deviceplugin.kubelet.device_list import FakeDevices
-from deviceplugin.node.devices import NodeDevices
+from deviceplugin.node.devices import LEAVES_AFTER_S, NodeDevices
 from tests.support.kubelet_model import Kubelet
 from tests.support.node_pods import node_pod, on
 
@@ -77,18 +77,28 @@ class OneNode:
         self.old_style = old_style
         self.view = View(self.kubelet, self.api)
         self.shown = FakeDevices()
+        self.now_s = 0.0
+        self.unhealthy_since: dict[str, float] = {}
         self.devices = self.made_devices()
         self.look(Random(0))  # noqa: S311  (nothing secret)
 
     def made_devices(self) -> NodeDevices:
-        return NodeDevices(view=self.view, shown=self.shown, old_style=self.old_style)  # type: ignore[arg-type]
+        clock, old_style = (lambda: self.now_s), self.old_style
+        return NodeDevices(view=self.view, shown=self.shown, old_style=old_style, now_s=clock)  # type: ignore[arg-type]
 
     def look(self, _: Random) -> None:
         """The plugin lists the devices, and the kubelet takes note."""
         whole = tuple(self.cards.values())
         found = tuple(replace(one, units=max(0, one.units - self.outside)) for one in whole)
-        assert asyncio.run(self.devices.show(Inventory(1, "580", whole), Inventory(1, "580", found)))
+        before = {name for name, _ in self.shown.now}
+        self.now_s += 4.0
+        all_there = asyncio.run(self.devices.show(Inventory(1, "580", whole), Inventory(1, "580", found)))
         self.kubelet.healthy = tuple(name for name, healthy in self.shown.now if healthy)
+        gone = before - {name for name, _ in self.shown.now}
+        assert all(self.now_s - self.unhealthy_since.get(name, self.now_s) >= LEAVES_AFTER_S for name in gone)
+        unhealthy = {name for name, healthy in self.shown.now if not healthy}
+        self.unhealthy_since = {name: self.unhealthy_since.get(name, self.now_s) for name in unhealthy}
+        assert all_there or unhealthy
 
     def bind(self, chance: Random) -> None:
         """As the scheduler does: to a card that is well and has room."""
