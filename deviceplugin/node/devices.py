@@ -17,8 +17,8 @@ from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
 from deviceplugin.kubelet.device_ids import LARGEST_MESSAGE, Listed, message_bytes
 from deviceplugin.kubelet.device_list import FakeDevices
 
-# Longer than an Allocate lasts: KubeletSession answers within 5 s.
-LEAVES_AFTER_S: Final = 10.0
+# Longer than an Allocate lasts: KubeletSession waits 5 s, and the mode environment for `allocateWait` and an answer.
+LEAVES_AFTER_S: Final = 30.0
 log = structlog.get_logger()
 
 
