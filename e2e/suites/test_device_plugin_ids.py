@@ -1,6 +1,7 @@
 """Units vanish on a real node, and its kubelet starts again: no pod fails."""
 
 import asyncio
+from pathlib import Path
 
 from e2e.control_plane.admin import Admin, Json
 from e2e.node.node_pods import PODS
@@ -56,3 +57,32 @@ async def test_no_pod_fails_when_units_vanish_and_the_kubelet_starts_again(share
                     (late,) = await all_settled(on_node, [name])
                     assert late["status"]["phase"] == "Running"
                     await shared.node_seen(on_node, lambda node: allocatable(node) == 107)
+
+
+async def test_a_kubelet_that_is_giving_ids_away_outlives_a_plugin_with_others(
+    shared: SharedNode, on_node: Admin
+) -> None:
+    """What pods that are gone held is listed by the next plugin at first, and not any more once it knows its cards."""
+    state = str(shared.node.folder / "state-other-ids")
+    kubelet = Path(f"/proc/{shared.node.pids['kubelet']}/cmdline")
+    async with shared.instead(stateDir=state, oldStyleIds=True) as before:
+        await before.ready()
+        async with pods(on_node, [shared_pod(f"gone-{k}", [sharing(25)]) for k in range(3)]) as created:
+            assert [pod["status"]["phase"] for pod in await all_settled(on_node, created)] == ["Running"] * 3
+        before.stop()
+        come = [
+            shared_pod(f"comes-{k}", [sharing(1)], nodeName=shared.node.name) | {"metadata": {"name": f"comes-{k}"}}
+            for k in range(40)
+        ]
+        with DevicePluginProcess(shared.node, shared.plugin.token, STANDARD_MIB, stateDir=state) as after:
+            ready = asyncio.create_task(after.ready())
+            for one in come:
+                await on_node.create(PODS, one)
+                await asyncio.sleep(0.05)
+            await ready
+            for one in come:
+                await on_node.delete(f"{PODS}/{one['metadata']['name']}", {"gracePeriodSeconds": 0})
+            assert await asyncio.to_thread(kubelet.read_bytes)
+            async with pods(on_node, [shared_pod("then", [sharing(5)])]) as (name,):
+                (then,) = await all_settled(on_node, [name])
+                assert then["status"]["phase"] == "Running"
