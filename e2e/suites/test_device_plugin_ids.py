@@ -70,19 +70,16 @@ async def test_a_kubelet_that_is_giving_ids_away_outlives_a_plugin_with_others(
         async with pods(on_node, [shared_pod(f"gone-{k}", [sharing(25)]) for k in range(3)]) as created:
             assert [pod["status"]["phase"] for pod in await all_settled(on_node, created)] == ["Running"] * 3
         before.stop()
-        come = [
-            shared_pod(f"comes-{k}", [sharing(1)], nodeName=shared.node.name) | {"metadata": {"name": f"comes-{k}"}}
-            for k in range(40)
-        ]
+        come = [shared_pod(f"comes-{k}", [sharing(1)], nodeName=shared.node.name) for k in range(40)]
         with DevicePluginProcess(shared.node, shared.plugin.token, STANDARD_MIB, stateDir=state) as after:
             ready = asyncio.create_task(after.ready())
             for one in come:
                 await on_node.create(PODS, one)
                 await asyncio.sleep(0.05)
+            assert await asyncio.to_thread(kubelet.read_bytes)
             await ready
             for one in come:
                 await on_node.delete(f"{PODS}/{one['metadata']['name']}", {"gracePeriodSeconds": 0})
-            assert await asyncio.to_thread(kubelet.read_bytes)
             async with pods(on_node, [shared_pod("then", [sharing(5)])]) as (name,):
                 (then,) = await all_settled(on_node, [name])
                 assert then["status"]["phase"] == "Running"

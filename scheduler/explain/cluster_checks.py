@@ -84,7 +84,7 @@ def _policies(facts: ClusterFacts) -> Iterator[Found]:
         (idle, "not enforced: no binding refuses everywhere what they do not allow"),
     ):
         if found:
-            message = f"admission policies are {words}: others can write what the scheduler decided"
+            message = f"admission policies are {words}: others can change what the scheduler relies on"
             about = tuple(f"validatingadmissionpolicy/{name}" for name in found)
             yield Found(check="policies", severity=WARNING, message=message, about=about, remedy=remedy)
     if not missing and not idle:

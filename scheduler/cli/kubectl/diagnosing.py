@@ -32,8 +32,9 @@ from scheduler.kube.port import (
 )
 from scheduler.kube.versions import ServerVersion
 
-# Of how long the Lease lasts.
+# Of how long the Lease lasts, as it says itself: whoever may write it may write any number.
 _LOOKED_AT_AGAIN: Final = 1 / 3
+_AT_MOST_S: Final = 10.0
 
 
 class _Condition(msgspec.Struct, rename="camel", frozen=True):
@@ -102,8 +103,7 @@ async def read_facts(
     lease, is_renewed = None, False
     if election.leader_elect:
         kind = lease_kind(election.resource_namespace, election.resource_name)
-        lease = next(iter(await _read(cluster, kind, unread)), None)
-        is_renewed = lease is not None and await _is_renewed(cluster, kind, lease, now)
+        lease, is_renewed = await _lease(cluster, kind, now, unread)
     return ClusterFacts(
         nodes=nodes,
         pods=pods,
@@ -148,14 +148,22 @@ def _noting(unread: dict[str, str], what: str) -> Iterator[None]:
         unread[what] = error.message
 
 
-async def _is_renewed(cluster: Cluster, kind: Kind[Lease], lease: Lease, now: datetime) -> bool:
-    """Where it is old by this machine's clock, which may be wrong, it is looked at again: a holder renews it often."""
-    age_s, lasts_s = _age_s(lease, now), lease.spec.lease_duration_seconds
-    if not lease.spec.holder_identity or (age_s is not None and age_s <= lasts_s):
-        return True
-    await asyncio.sleep(lasts_s * _LOOKED_AT_AGAIN)
-    again = next(iter(await _read(cluster, kind, {})), None)
-    return again is not None and again.spec != lease.spec
+async def _lease(
+    cluster: Cluster, kind: Kind[Lease], now: datetime, unread: dict[str, str]
+) -> tuple[Lease | None, bool]:
+    """(the Lease, whether its holder renews it). Its time is by the holder's clock, which may be wrong either way.
+
+    So where that is not within what it lasts, it is read again a little later: a holder renews it often.
+    """
+    first = next(iter(await _read(cluster, kind, unread)), None)
+    if first is None or not first.spec.holder_identity:
+        return first, False
+    age_s, lasts_s = _age_s(first, now), first.spec.lease_duration_seconds
+    if age_s is not None and 0 <= age_s <= lasts_s:
+        return first, True
+    await asyncio.sleep(min(lasts_s * _LOOKED_AT_AGAIN, _AT_MOST_S))
+    again = next(iter(await _read(cluster, kind, unread)), None)
+    return again, again is not None and again.spec != first.spec
 
 
 async def _policies(cluster: Cluster, unread: dict[str, str]) -> dict[str, bool] | None:

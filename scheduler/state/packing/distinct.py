@@ -3,6 +3,7 @@
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scheduler.state.columns.arrays import Int64Array, RowArray
 
@@ -25,7 +26,7 @@ def distinct(numbers: Int64Array) -> tuple[Int64Array, RowArray]:
     return found, number_of[numbers]
 
 
-def first_of_each(numbers: Int64Array) -> tuple[RowArray, RowArray]:
+def first_of_each(numbers: NDArray[np.uint64]) -> tuple[RowArray, RowArray]:
     """(where each of the different ones stands first, which of them each is). As `np.unique`, in less time."""
     order = numbers.argsort(kind="stable")
     ascending = numbers[order]

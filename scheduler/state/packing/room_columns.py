@@ -6,9 +6,9 @@ one and rows that have the other are judged together.
 
 import numpy as np
 
-from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
+from scheduler.state.columns.arrays import BoolArray, RowArray, Rows
 from scheduler.state.packing.cards_seen import FreeCards, FreeCardsOf, SeenTables, free_cpu, rows_at
-from scheduler.state.packing.row_kinds import RowKinds, alike
+from scheduler.state.packing.row_kinds import KindArray, RowKinds, alike
 from scheduler.state.packing.workload import FloatArray, Room, Workload
 
 
@@ -53,8 +53,8 @@ class RoomColumns:
         found = rows_at(rows) < self.reached
         return found if 0 < np.count_nonzero(found) < len(found) else None
 
-    def kinds(self, rows: Rows) -> Int64Array:
-        """int64[rows]: one number for those that are alike and have one workload."""
+    def kinds(self, rows: Rows) -> KindArray:
+        """uint64[rows]: one number for those that are alike and have one workload."""
         return self._kinds.of(rows, self.sides(rows))
 
     def work_out(self, rows: Rows) -> None:

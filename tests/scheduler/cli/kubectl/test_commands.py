@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def server() -> Iterator[ListingServer]:
     nodes = [wire_node(name, [16, 16], labels={"gpushare": "true"}) for name in ("a", "b")]
     held = wire_pod("p", 3, node="a", annotations=on_card(0, 3))
     with listing(nodes, [held]) as started:
-        started.lists[LEASES] = [LEASE]
+        started.lists[LEASES] = [{**LEASE, "spec": {**LEASE["spec"], "renewTime": datetime.now(UTC).isoformat()}}]
         yield started
 
 
@@ -161,10 +162,13 @@ def test_a_server_without_such_policies_is_told_so(server: ListingServer, tmp_pa
     assert "this API server knows no ValidatingAdmissionPolicy" in run(server, tmp_path, "doctor").stdout
 
 
+@pytest.mark.parametrize("year", [2020, 2099])
 @pytest.mark.parametrize("at_work", [True, False])
-def test_a_lease_that_looks_old_is_looked_at_again(server: ListingServer, tmp_path: Path, *, at_work: bool) -> None:
+def test_a_lease_of_another_time_is_looked_at_again(
+    server: ListingServer, tmp_path: Path, year: int, *, at_work: bool
+) -> None:
     """Of its holder's clock nobody knows whether it is right."""
-    renewals = (f"2020-01-01T00:00:{second:02}.000000Z" for second in count())
+    renewals = (f"{year}-01-01T00:00:{second:02}.000000Z" for second in count())
 
     def renewed() -> Json:
         spec = {**LEASE["spec"], "leaseDurationSeconds": 1, "renewTime": next(renewals)}
@@ -175,6 +179,32 @@ def test_a_lease_that_looks_old_is_looked_at_again(server: ListingServer, tmp_pa
     ran = run(server, tmp_path, "doctor")
     assert ran.exit_code == (0 if at_work else 1)
     assert ("does not renew it" in ran.stdout) is not at_work
+
+
+def test_a_lease_that_cannot_be_read_again_is_not_said_to_be_old(server: ListingServer, tmp_path: Path) -> None:
+    old = {**LEASE, "spec": {**LEASE["spec"], "leaseDurationSeconds": 1, "renewTime": "2020-01-01T00:00:00.000000Z"}}
+
+    def once() -> list[Json]:
+        server.refused.add(LEASES)
+        return [old]
+
+    server.made[LEASES] = once
+    ran = run(server, tmp_path, "doctor")
+    assert (ran.exit_code, "unread: leases cannot be read" in ran.stdout) == (0, True)
+
+
+def test_a_lease_that_lasts_for_years_keeps_nobody_waiting(
+    server: ListingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr("scheduler.cli.kubectl.diagnosing.asyncio.sleep", sleep)
+    server.lists[LEASES] = [{**LEASE, "spec": {**LEASE["spec"], "leaseDurationSeconds": 2**31 - 1, "renewTime": None}}]
+    assert "does not renew it" in run(server, tmp_path, "doctor").stdout
+    assert max(slept) == 10.0
 
 
 def test_a_doctor_says_since_when_a_plugin_is_away(server: ListingServer, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_rows_are_alike_that_have_the_same(rows: list[tuple[list[tuple[int, int]
 
 @pytest.mark.parametrize("cards", [3, 9])
 def test_one_row_of_each_kind_stands_for_the_others(cards: int) -> None:
-    kinds = np.array([7, 7, 8, 7, 8, 7, 7, 8])
+    kinds = np.array([7, 7, 8, 7, 8, 7, 7, 8], dtype=np.uint64)
     fits = np.ones((cards, 8), dtype=np.bool_)
     fits[cards - 1, 3] = False
 
@@ -46,15 +46,15 @@ def test_one_row_of_each_kind_stands_for_the_others(cards: int) -> None:
 
 
 def test_where_few_are_alike_every_row_stands_for_itself() -> None:
-    assert alike(np.arange(20)) == (ALL_ROWS, ALL_ROWS)
-    assert alike(np.zeros(7, dtype=np.int64)) == (ALL_ROWS, ALL_ROWS)
+    assert alike(np.arange(20, dtype=np.uint64)) == (ALL_ROWS, ALL_ROWS)
+    assert alike(np.zeros(7, dtype=np.uint64)) == (ALL_ROWS, ALL_ROWS)
 
 
 def test_rows_of_one_number_on_which_other_cards_fit_are_not_taken_for_each_other() -> None:
     """Two kinds may have one number, once in 2^64: here the number hides which cards fit."""
     fits = np.zeros((2, 8), dtype=np.bool_)
     fits[0, ::2] = fits[1, 1::2] = True
-    told_apart, _ = alike(np.zeros(8, dtype=np.int64), fits)
+    told_apart, _ = alike(np.zeros(8, dtype=np.uint64), fits)
     assert sorted(np.asarray(told_apart).tolist()) == [0, 1]
 
     assert alike(-numbered(fits), fits) == (ALL_ROWS, ALL_ROWS)
