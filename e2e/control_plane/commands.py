@@ -15,6 +15,9 @@ from typing import Any, Final
 from e2e.control_plane.pki import Issued, Pki
 
 _LOOPBACK: Final = "127.0.0.1"
+# Of the Service `kubernetes`, whom nobody asks here: it may not be on loopback, and without being told the API server
+# takes the machine's, which a machine without a network has not. An address for documentation (RFC 5737).
+_ADVERTISED: Final = "192.0.2.1"
 # Without a controller manager nobody makes the default ServiceAccount that the first plugin asks
 # for, takes off the not-ready taint that the second one puts on every new node, or the finalizer
 # that the third one puts on every claim and volume.
@@ -114,6 +117,7 @@ def kube_apiserver(program: Path, site: ApiServerSite) -> list[str]:
         str(program),
         f"--etcd-servers={site.etcd_url}",
         f"--bind-address={_LOOPBACK}",
+        f"--advertise-address={_ADVERTISED}",
         f"--secure-port={site.port}",
         f"--cert-dir={site.pki.folder}",
         f"--tls-cert-file={site.pki.server_certificate}",

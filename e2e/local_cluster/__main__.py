@@ -21,7 +21,7 @@ from e2e.node import local_node
 from tests.support.repository import ROOT
 
 _FIRST: Final = """\
-make cluster: Kubernetes on this machine, two nodes with simulated GPUs. Their kubelets need root and cgroup v1.
+make cluster: Kubernetes on this machine, two nodes with simulated GPUs. Their kubelets need root.
 Without root: make demo, or a control plane alone: .venv/bin/python -m e2e.control_plane.cluster up
 """
 _NEXT: Final = """\

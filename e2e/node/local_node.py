@@ -277,8 +277,8 @@ def lacking(*, root: bool = True) -> str | None:
         return "it takes Linux"
     if root and os.geteuid() != 0:
         return "it takes root, whose kubelet, containerd and runc make mounts and cgroups"
-    if not (node_keeper.CGROUPS / "memory" / "cgroup.procs").exists():
-        return f"it takes cgroup v1 (hybrid too): there is no memory hierarchy in {node_keeper.CGROUPS}"
+    if controllers := node_keeper.missing_controllers():
+        return f"{node_keeper.CGROUPS} has no cgroup controller {', '.join(controllers)}, which a kubelet needs"
     missing = [program for program in ("nsenter", "openssl") if shutil.which(program) is None]
     return f"{missing[0]} is not on PATH" if missing else None
 

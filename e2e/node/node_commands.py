@@ -1,7 +1,7 @@
 """Command lines and configuration files of a node's programs.
 
 Everything listens on 127.0.0.1 or on a socket in the node's folder. Each setting was seen to work
-with the versions in `servers/*/go.mod`, on cgroup v1, without the right to raise limits.
+with the versions in `servers/*/go.mod`, on cgroup v1 and v2, without the right to raise limits.
 """
 
 import shutil

@@ -3,9 +3,9 @@
 The parent holds the other end of standard input and never writes. This process is in a mount
 namespace of its own, where the node's programs are started: /run, /var/lib and /var/log are
 folders of FOLDER there, and the kernel settings that a kubelet changes are files of it. In every
-cgroup hierarchy there is a cgroup NAME for its pods. Says `ready` on standard output, or in one
-line why not. At the end it kills every process of the namespace and of those cgroups, removes the
-cgroups and turns into the sweeper, which removes FOLDER. Linux, cgroup v1, root.
+cgroup hierarchy (cgroup v2 has one) there is a cgroup NAME for its pods. Says `ready` on standard
+output, or in one line why not. At the end it kills every process of the namespace and of those
+cgroups, removes the cgroups and turns into the sweeper, which removes FOLDER. Linux, root.
 """
 
 import contextlib
@@ -20,6 +20,9 @@ from pathlib import Path
 CLONE_NEWNS = 0x20000  # of unshare(2), setns(2)
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000  # of mount(2)
 CGROUPS = Path("/sys/fs/cgroup")
+# No kubelet starts without the first four, nor with hugetlb where a cgroup of the machine's has it and its own has not
+# (pkg/kubelet/cm, cgroup_v2_manager_linux.go).
+CONTROLLERS = ("cpu", "cpuset", "memory", "pids", "hugetlb")
 SWEEPER = Path(__file__).parents[1] / "control_plane" / "sweeper.py"
 GIVE_UP_AFTER_S = 30.0
 RETRY_EVERY_S = 0.02
@@ -57,17 +60,35 @@ def main(folder: Path, name: str) -> None:
     os.execv(sys.executable, [sys.executable, "-I", "-S", str(SWEEPER), str(folder)])  # noqa: S606 - no shell
 
 
+def missing_controllers() -> list[str]:
+    """What a kubelet needs and this machine has neither in cgroup v2 nor in a hierarchy of v1."""
+    there = controllers_of_v2()
+    if there is None:
+        there = [path.name for path in CGROUPS.iterdir()]
+    return [name for name in CONTROLLERS[:4] if name not in there]
+
+
+def controllers_of_v2() -> list[str] | None:
+    """Those of cgroup v2 where it is mounted alone; None where v1 is there too, or nothing."""
+    listed = CGROUPS / "cgroup.controllers"
+    return listed.read_text().split() if listed.exists() else None
+
+
 def hierarchies() -> list[Path]:
-    """Where the cgroup hierarchies are mounted; links to them left out."""
-    return [path for path in sorted(CGROUPS.iterdir()) if not path.is_symlink() and (path / "cgroup.procs").exists()]
+    """Where the cgroup hierarchies are mounted, which with cgroup v2 alone is one; links to them left out."""
+    places = [CGROUPS, *sorted(CGROUPS.iterdir())]
+    found = [path for path in places if not path.is_symlink() and (path / "cgroup.procs").exists()]
+    return found[:1] if CGROUPS in found else found
 
 
 def make_cgroups(cgroups: list[Path]) -> None:
-    """Make them ready for processes: a cpuset without CPUs takes none."""
+    """Make them ready for processes: in v2 a cgroup has what its parent shares, in v1 a cpuset has no CPUs."""
+    if shared := [name for name in CONTROLLERS if name in (controllers_of_v2() or [])]:
+        (CGROUPS / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in shared))
     for cgroup in cgroups:
         cgroup.mkdir()
         for setting in ("cpuset.cpus", "cpuset.mems"):
-            if (cgroup / setting).exists():
+            if (cgroup.parent / setting).exists():
                 (cgroup / setting).write_text((cgroup.parent / setting).read_text())
 
 

@@ -43,7 +43,7 @@ def left_of(folder: Path, namespace: str = "") -> list[str]:
             except OSError:  # ended in the meantime, or not ours to look into
                 continue
     found += [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if folder.name in line]
-    return found + [str(cgroup) for cgroup in node_keeper.CGROUPS.glob(f"*/{folder.name}")]
+    return found + [str(path) for path in (place / folder.name for place in node_keeper.hierarchies()) if path.exists()]
 
 
 def gone(folder: Path, namespace: str, *, within_s: float = 20.0) -> list[str]:
