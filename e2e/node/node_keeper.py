@@ -64,7 +64,7 @@ def missing_controllers() -> list[str]:
     """What a kubelet needs and this machine has neither in cgroup v2 nor in a hierarchy of v1."""
     there = controllers_of_v2()
     if there is None:
-        there = [path.name for path in CGROUPS.iterdir()]
+        there = [path.name for path in CGROUPS.glob("*")]
     return [name for name in CONTROLLERS[:4] if name not in there]
 
 
@@ -76,7 +76,7 @@ def controllers_of_v2() -> list[str] | None:
 
 def hierarchies() -> list[Path]:
     """Where the cgroup hierarchies are mounted, which with cgroup v2 alone is one; links to them left out."""
-    places = [CGROUPS, *sorted(CGROUPS.iterdir())]
+    places = [CGROUPS, *sorted(CGROUPS.glob("*"))]
     found = [path for path in places if not path.is_symlink() and (path / "cgroup.procs").exists()]
     return found[:1] if CGROUPS in found else found
 
