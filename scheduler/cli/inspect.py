@@ -20,6 +20,7 @@ from urllib.parse import quote
 import msgspec
 import yaml
 
+from config.protocol.shallow import decoded
 from scheduler.cli import ending
 from scheduler.inspect import wire
 from scheduler.inspect.document import as_json
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _NODES: Final = "/api/v1/nodes"
 _PODS: Final = "/api/v1/pods"
 _PAGE: Final = 500
+_RAW_PAGE: Final = msgspec.json.Decoder(wire.RawPage)
 _CONNECT_S, _READ_S = 15.0, 60.0
 # The view leaves finished pods out anyway; this saves fetching them.
 _LIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
@@ -175,7 +177,7 @@ def _listed(api: "ApiClient", path: str, field_selector: str = "") -> Iterator[m
     """Every item of a list, fetched in pages."""
     query = {"limit": str(_PAGE)} | ({"fieldSelector": field_selector} if field_selector else {})
     while True:
-        page = msgspec.json.decode(_get(api, path, query), type=wire.RawPage)
+        page = decoded(_RAW_PAGE.decode, _get(api, path, query))
         yield from page.items or ()
         if not page.metadata.rest:
             return

@@ -10,6 +10,8 @@ from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
+from config.protocol.shallow import decoded
+
 _Quantities: TypeAlias = dict[str, str | int | float]
 
 # What msgspec raises: bytes that are no UTF-8 and nesting without end are no DecodeError.
@@ -110,6 +112,8 @@ class _Named(_Wire, frozen=True):
     metadata: _Name = _Name()
 
 
+_NAMED: Final = msgspec.json.Decoder(_Named)
+
 T = TypeVar("T", ListedNode, ListedPod)
 _KINDS: Final = {ListedNode: "node", ListedPod: "pod"}
 
@@ -119,7 +123,7 @@ def read(items: Sequence[msgspec.Raw], kind: type[T]) -> tuple[list[T], list[str
     decode, objects, problems = msgspec.json.Decoder(kind).decode, list[T](), list[str]()
     for item in items:
         try:
-            objects.append(decode(item))
+            objects.append(decoded(decode, item))
         except MALFORMED as error:
             problems.append(f"{_KINDS[kind]} {_name(item)} is left out: {error}")
     return objects, problems
@@ -135,7 +139,7 @@ def refusal(body: bytes) -> str:
 
 def _name(item: msgspec.Raw) -> str:
     try:
-        named = msgspec.json.decode(item, type=_Named).metadata
+        named = decoded(_NAMED.decode, item).metadata
     except MALFORMED:
         return "without a name"
     return "/".join(part for part in (named.namespace, named.name) if part) or "without a name"

@@ -207,6 +207,9 @@ class _Follower(Generic[T]):
                 yield event
 
     def _vanished(self) -> Iterator[WatchEvent[T]]:
+        if "" in (self._listed or ()):
+            # Something that exists could not even be named: it may be any of these.
+            return
         for name in sorted(self._uids.keys() - (self._listed or set())):
             yield self._gone(name)
             del self._uids[name]

@@ -9,6 +9,7 @@ from typing import Final, Generic
 
 import msgspec
 
+from config.protocol.shallow import decoded
 from scheduler.kube import objects, port
 from scheduler.kube.port import Kind, T, WatchEvent
 from scheduler.kube.rest.failures import MALFORMED, ApiStatus, error_from_event, not_an_answer
@@ -72,7 +73,7 @@ _WITH_METADATA: Final = msgspec.json.Decoder(_WithMetadata)
 def page(body: bytes) -> Page:
     """Decode the frame of a list, its items still raw. Raises ApiFailed."""
     try:
-        return _PAGE.decode(body)
+        return decoded(_PAGE.decode, body)
     except MALFORMED as error:
         message = f"the list that the server sent cannot be decoded: {error}"
         raise port.ApiFailed(message) from error
@@ -89,7 +90,7 @@ class Decoder(Generic[T]):
     def object(self, body: bytes) -> T:
         """Decode one object. Raises ApiFailed."""
         try:
-            return self._object.decode(body)
+            return decoded(self._object.decode, body)
         except MALFORMED as error:
             message = f"the object that the server sent cannot be decoded: {error}"
             raise port.ApiFailed(message) from error
@@ -97,7 +98,7 @@ class Decoder(Generic[T]):
     def listed(self, item: msgspec.Raw) -> WatchEvent[T]:
         """Read one item of a list: Changed or Undecodable."""
         try:
-            return port.Changed(self._object.decode(item))
+            return port.Changed(decoded(self._object.decode, item))
         except MALFORMED as error:
             return port.Undecodable(_name(item), str(error))
 
@@ -107,7 +108,7 @@ class Decoder(Generic[T]):
         Raises the ApiError that an ERROR event stands for, ApiSilent for what no API server sends in a watch.
         """
         try:
-            known = self._line.decode(line)
+            known = decoded(self._line.decode, line)
         except MALFORMED as error:
             return self._otherwise(line, str(error).replace("$.object", "$"))
         if known.type in {"ADDED", "MODIFIED"}:
@@ -119,7 +120,7 @@ class Decoder(Generic[T]):
     def _otherwise(self, line: bytes, problem: str) -> WatchEvent[T]:
         """Read what is no object of the kind: a bookmark (it has no name), a metav1.Status, or a malformed object."""
         try:
-            unread = _UNREAD_LINE.decode(line)
+            unread = decoded(_UNREAD_LINE.decode, line)
         except msgspec.ValidationError as error:
             # The object in it is not looked at here: the line itself is no watch event.
             raise not_an_answer(HTTPStatus.OK, line) from error
@@ -127,9 +128,9 @@ class Decoder(Generic[T]):
             return port.Undecodable("", str(error))
         try:
             if unread.type == "BOOKMARK":
-                return _bookmark(_BOOKMARK.decode(unread.object))
+                return _bookmark(decoded(_BOOKMARK.decode, unread.object))
             if unread.type == "ERROR":
-                raise error_from_event(_STATUS.decode(unread.object))
+                raise error_from_event(decoded(_STATUS.decode, unread.object))
         except MALFORMED as error:
             return port.Undecodable("", str(error))
         if unread.type == "DELETED":
@@ -139,7 +140,7 @@ class Decoder(Generic[T]):
     def _gone(self, item: msgspec.Raw, problem: str) -> WatchEvent[T]:
         """Read a malformed object that is gone: the deletion matters, and its metadata names it."""
         try:
-            return port.Deleted(self._type(metadata=_WITH_METADATA.decode(item).metadata))
+            return port.Deleted(self._type(metadata=decoded(_WITH_METADATA.decode, item).metadata))
         except MALFORMED:
             return port.Undecodable(_name(item), problem)
 
@@ -153,7 +154,7 @@ def _bookmark(bookmark: _Bookmark) -> port.Bookmark | port.ListEnds:
 
 def _name(item: msgspec.Raw) -> str:
     try:
-        named = _WITH_NAME.decode(item).metadata
+        named = decoded(_WITH_NAME.decode, item).metadata
     except MALFORMED:
         return ""
     return f"{named.namespace}/{named.name}" if named.namespace else named.name

@@ -116,6 +116,17 @@ def test_a_bad_object_of_a_list_exists() -> None:
     assert heard.events[3:] == again
 
 
+def test_what_could_not_even_be_named_may_be_any_of_those_that_are_missing() -> None:
+    again = [ListBegins(), Undecodable("", "bad"), ListEnds("9")]
+    script = Script(
+        [[listed("5", pod("a")), 1.0, port.WatchExpired("")], [again, port.WatchExpired("")], [listed("12"), 1e9]]
+    )
+
+    heard = listen(script)
+
+    assert heard.events[3:] == [*again, ListBegins(), Deleted(pod("a")), ListEnds("12")]
+
+
 def test_a_list_that_broke_off_starts_over_and_its_versions_are_ignored() -> None:
     half = [ListBegins(), Changed(pod("a", version="99"))]
     script = Script([[half, port.ApiSilent("lost")], [listed("9", pod("b")), 1e9]])

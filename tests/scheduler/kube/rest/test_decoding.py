@@ -1,8 +1,11 @@
+import json
 import tracemalloc
+from typing import Any
 
 import pytest
 
 from scheduler.kube import objects, port
+from scheduler.kube.rest import decoding
 from scheduler.kube.rest.decoding import Decoder
 from tests.support.api_server import bookmark, line, manifest
 
@@ -127,3 +130,26 @@ def test_a_node_without_csi_drivers_is_decoded_as_the_kubelet_writes_it() -> Non
     found = Decoder(port.CSI_NODES).object(b'{"metadata": {"name": "a"}, "spec": {"drivers": null}}')
 
     assert not found.spec.drivers
+
+
+def owned(levels: int, **more: Any) -> bytes:  # noqa: ANN401 - fields of a pod
+    """A pod whose managedFields, written by who may change it, lie in so many others."""
+    fields = b'{"f:\\"}a\\\\":' * levels + b"[{}]" + b"}" * levels
+    document = json.dumps(manifest("a", managedFields=[{"manager": "x", "fieldsType": "FieldsV1"}], **more))
+    return document.replace('"fieldsType": "FieldsV1"', '"fieldsV1": @').encode().replace(b"@", fields)
+
+
+# 10,000 is what an API server reads, and a list is two levels more.
+@pytest.mark.parametrize("levels", [950, 1_000, 2_000, 9_990])
+def test_managed_fields_of_any_depth_hide_no_object(levels: int) -> None:
+    body = owned(levels)
+    for kind, event in (("ADDED", port.Changed), ("MODIFIED", port.Changed), ("DELETED", port.Deleted)):
+        watched = PODS.watched(b'{"type":"%s","object":%s}' % (kind.encode(), body))
+        assert isinstance(watched, event)
+        assert watched.object.metadata.name == "a"
+    assert PODS.object(body).metadata.name == "a"
+    page = decoding.page(b'{"metadata":{"resourceVersion":"7"},"items":[%s,%s]}' % (line("ADDED", manifest("b")), body))
+    assert page.metadata.resource_version == "7"
+    listed = PODS.listed((page.items or [])[1])
+    assert isinstance(listed, port.Changed)
+    assert listed.object.metadata.name == "a"
