@@ -178,7 +178,10 @@ class BindSlots:
             if mine in line.waiting:
                 self._forget(line, mine)
             elif not mine.cancelled() and mine.exception() is None:
-                self._shares.ends(sender)  # given, and not used
+                # Given, and not used: whoever waits may have it.
+                self._shares.ends(sender)
+                self._serve()
+                self._on_free()
             raise
 
     def _forget(self, line: _Line, waiting: asyncio.Future[None]) -> None:

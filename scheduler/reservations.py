@@ -173,6 +173,7 @@ class Reservations:
         if kept is not None:
             self._turn += 1
             self._turns[pod.priority, pod.key.namespace] = self._turn
+            self._forget_ended()
             self._until_s[uid] = now_s + self._hold_s(uid)
         return kept
 
@@ -187,9 +188,12 @@ class Reservations:
 
     def _end(self, kept: Nomination) -> None:
         self._nominations.remove(kept.pod.key.uid)
+        self._forget_ended()
+        self._news.append(self._reserved(kept.pod, kept=False))
+
+    def _forget_ended(self) -> None:
         held = {one.pod.key.uid for one in self._nominations.reserved.values()}
         self._until_s = {uid: until_s for uid, until_s in self._until_s.items() if uid in held}
-        self._news.append(self._reserved(kept.pod, kept=False))
 
     def _reserved(self, pod: Pod, *, kept: bool) -> Reserved:
         cycle = self._cycles[pod.scheduler_name]

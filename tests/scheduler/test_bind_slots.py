@@ -328,6 +328,24 @@ def test_a_stop_ends_all_waiting_but_not_what_is_on_the_wire() -> None:
     run(main())
 
 
+def test_who_gives_up_when_its_turn_comes_leaves_it_to_the_next() -> None:
+    async def main() -> None:
+        async with site(1) as of:
+            of.asks("a", 3)
+            await settled()
+            # The slot is given in one turn of the loop, and the task that has got it goes on in the next.
+            of.open.pop(0).set_result(None)
+            while not of.tasks[0].done():
+                await asyncio.sleep(0)
+            of.tasks[1].cancel()
+            await settled()
+            assert (of.slots.on_the_wire, len(of.sent)) == (1, 2)
+            await of.answer()
+            assert of.tasks[2].done()
+
+    run(main())
+
+
 def test_who_gives_up_waiting_leaves_the_others_their_turn() -> None:
     async def main() -> None:
         async with site(1) as of:

@@ -28,6 +28,8 @@ _STREAMED: Final = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 _LISTS: Final = 3
 # kube-apiserver sends a bookmark about 2 s before the end of a watch: of one of 3 s, after 0.5 to 2.0 s (1.36).
 _GLANCE_S: Final = 3
+# For both requests of it: one of several API servers may accept them and say nothing.
+_GLANCE_WITHIN_S: Final = 10.0
 
 
 class Listing(Enum):
@@ -110,7 +112,16 @@ class Watching:
                 yield batch
 
     async def last_change(self, kind: Kind[T], since: str) -> str:
-        """As `port.Cluster.last_change`. A watch so short that a bookmark comes soon where no object changes."""
+        """As `port.Cluster.last_change`."""
+        try:
+            async with asyncio.timeout(_GLANCE_WITHIN_S):
+                return await self._glance(kind, since)
+        except TimeoutError as error:
+            message = f"no answer in {_GLANCE_WITHIN_S:g} s to what has changed"
+            raise port.ApiSilent(message) from error
+
+    async def _glance(self, kind: Kind[T], since: str) -> str:
+        """The same, in its own time: a watch so short that a bookmark comes soon where no object changes."""
         body = await self._transport.send(
             HTTPMethod.GET, f"{kind.path}?limit=1", answers=kind.list_kind, timeout_s=self._options.page_timeout_s
         )

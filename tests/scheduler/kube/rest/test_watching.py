@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scheduler.kube import port
+from scheduler.kube.rest import watching
 from scheduler.kube.rest.client import KubeCluster
 from scheduler.kube.rest.watching import BATCH, LineSplitter, Listing, WatchOptions
 from tests.scheduler.kube.rest.conftest import ClusterOf
@@ -294,6 +295,25 @@ async def test_a_server_that_never_answers_a_watch_is_noticed(api: ApiServer, cl
 
     with pytest.raises(port.ApiSilent):
         await events(cluster, since="1")
+
+
+@pytest.mark.parametrize("silent_at", ["the list", "the watch"])
+async def test_the_last_change_is_not_waited_for_at_a_server_that_says_nothing(
+    api: ApiServer, cluster: KubeCluster, monkeypatch: pytest.MonkeyPatch, silent_at: str
+) -> None:
+    monkeypatch.setattr(watching, "_GLANCE_WITHIN_S", 0.3)
+
+    async def silent(_: web.Request) -> web.StreamResponse:
+        await api.held.wait()
+        return web.Response()
+
+    api.script = (
+        [silent] if silent_at == "the list" else [ok({"metadata": {"resourceVersion": "9"}, "kind": "PodList"}), silent]
+    )
+
+    async with asyncio.timeout(3):
+        with pytest.raises(port.ApiSilent, match=r"^no answer in 0\.3 s to what has changed$"):
+            await cluster.last_change(port.PODS, "1")
 
 
 async def test_a_lost_connection_is_not_a_normal_end(api: ApiServer, cluster: KubeCluster) -> None:
