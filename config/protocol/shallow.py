@@ -6,7 +6,6 @@ they cannot read would be one that nobody sees, with what it holds.
 Source: Go, encoding/json, maxNestingDepth; apimachinery, managedfields: fields that no schema knows are kept.
 """
 
-import re
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -14,8 +13,6 @@ T = TypeVar("T")
 
 # Of what is read, the deepest are label selectors in the affinity of a pod, in an item of a list: at 12 levels.
 MOST_LEVELS: Final = 100
-
-_ESCAPED: Final = re.compile(rb"\\.", re.DOTALL)
 
 
 def decoded(decode: Callable[[bytes], T], text: bytes) -> T:
@@ -29,12 +26,12 @@ def decoded(decode: Callable[[bytes], T], text: bytes) -> T:
 def shallow(text: bytes) -> bytes:
     """The same JSON with every object and array at a deeper level than MOST_LEVELS emptied.
 
-    In time linear in the text, 13 ms for 1.5 MB. Text that is no JSON becomes another that is none, or is.
+    In time linear in the text, 30 ms per MB at most. Text that is no JSON becomes another that is none, or is.
     """
     import numpy as np  # noqa: PLC0415 - the device plugin has no other use for it, and almost never this one
 
     # Of the same length, and every quote in it begins or ends a string.
-    plain = np.frombuffer(_ESCAPED.sub(b"  ", text), dtype=np.uint8)
+    plain = np.frombuffer(text.replace(rb"\\", b"  ").replace(rb'\"', b"  "), dtype=np.uint8)
     outside = np.cumsum(plain == ord('"'), dtype=np.int32) & 1 == 0
     opens = ((plain == ord("{")) | (plain == ord("["))) & outside
     closes = ((plain == ord("}")) | (plain == ord("]"))) & outside
