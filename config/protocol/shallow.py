@@ -31,7 +31,7 @@ def shallow(text: bytes) -> bytes:
     import numpy as np  # noqa: PLC0415 - the device plugin has no other use for it, and almost never this one
 
     # Of the same length, and every quote in it begins or ends a string.
-    plain = np.frombuffer(text.replace(rb"\\", b"  ").replace(rb'\"', b"  "), dtype=np.uint8)
+    plain = np.frombuffer(text.replace(rb"\\", b"  ").replace(rb"\"", b"  "), dtype=np.uint8)
     outside = np.cumsum(plain == ord('"'), dtype=np.int32) & 1 == 0
     opens = ((plain == ord("{")) | (plain == ord("["))) & outside
     closes = ((plain == ord("}")) | (plain == ord("]"))) & outside

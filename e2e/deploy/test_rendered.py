@@ -3,6 +3,7 @@
 docs/decisions/0065.
 """
 
+import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -65,6 +66,24 @@ def test_kubectl_applies_the_objects_that_helm_installs(helm: Helm, folder: Path
     applied = subprocess.run(built, capture_output=True, text=True, check=True).stdout
 
     assert by_name(yaml.safe_load_all(applied)) == by_name(helm.objects(values))
+
+
+@pytest.mark.parametrize("folder", ["optional/mps", "optional/nvidia-runtime-class"])
+def test_what_stands_on_the_manifests_has_the_image_that_they_were_given(folder: str, tmp_path: Path) -> None:
+    deploy = tmp_path / "deploy"
+    shutil.copytree(rendered.MANIFESTS.parent, deploy)
+    # As `kustomize edit set image` writes it.
+    with (deploy / "manifests" / "kustomization.yaml").open("a", encoding="utf-8") as base:
+        base.write("images:\n- name: gpushare-scheduler\n  newName: registry.example/ours\n  newTag: 9.9.9\n")
+    built = [str(binaries.ensure(["kubectl"])["kubectl"]), "kustomize", str(deploy / folder)]
+    applied = subprocess.run(built, capture_output=True, text=True, check=True).stdout
+
+    pods = [
+        each["spec"]["template"]["spec"] for each in yaml.safe_load_all(applied) if "template" in each.get("spec", {})
+    ]
+    assert [container["image"] for pod in pods for container in pod["containers"]] == [
+        "registry.example/ours:9.9.9"
+    ] * 2
 
 
 def test_helm_finds_no_fault(helm: Helm) -> None:
