@@ -8,8 +8,8 @@ import pytest
 
 from config.protocol import names
 from config.protocol.inventory import Health
-from scheduler.explain.cluster_checks import PLUGIN_LABEL, SCHEDULER_LABEL, diagnosed
-from scheduler.explain.facts import ClusterFacts
+from scheduler.explain.cluster_checks import diagnosed
+from scheduler.explain.facts import PLUGIN_LABEL, SCHEDULER_LABEL, ClusterFacts
 from scheduler.explain.findings import Found, Severity, lines
 from scheduler.explain.tones import as_text
 from scheduler.kube import objects
@@ -17,6 +17,7 @@ from scheduler.kube.leases import Lease, LeaseSpec
 from scheduler.kube.versions import ServerVersion
 from scheduler.pods.gpu_request import ResourceNames
 from tests.support.builders import card, wire_node, wire_pod
+from tests.support.repository import ROOT
 
 LABELS = dict([names.NODE_LABEL])
 LEASE = Lease(objects.ObjectMeta("gpushare-scheduler", "kube-system"), LeaseSpec("pod-1_x", 15))
@@ -106,6 +107,22 @@ def test_no_scheduler_at_work_is_the_first_finding(lease: Lease | None, age_s: f
 @pytest.mark.parametrize("age_s", [-30.0, 0.0, 74.0])
 def test_clocks_may_differ_by_a_minute(age_s: float) -> None:
     assert one("scheduler", facts(lease_age_s=age_s), Severity.OK)
+
+
+def test_no_remedy_puts_the_charts_defaults_in_the_place_of_what_is_installed() -> None:
+    pods = [program("s", "image:2", SCHEDULER_LABEL), program("p", "image:1", PLUGIN_LABEL), PASSED]
+    of = facts(wire_node("cpu"), NODE, pods=pods, lease=None, lease_age_s=None, policies={})
+    remedies = {finding.check: finding.remedy for finding in diagnosed(of).findings}
+    assert remedies["scheduler"].startswith("kubectl -n kube-system get deploy,pods")
+    assert remedies["policies"].startswith("docs/operations.md, Install the same again")
+    assert remedies["versions"] == "docs/operations.md, Upgrade: one image for both"
+    assert "apply -k" not in "".join(remedies.values())
+
+
+def test_the_parts_of_documents_that_remedies_name_are_there() -> None:
+    operations = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    assert "\n## Install the same again\n" in operations
+    assert "\n## Upgrade\n" in operations
 
 
 def test_without_leader_election_nobody_can_say_who_schedules() -> None:

@@ -1,0 +1,102 @@
+"""Judges what nodes announce of their cards, for `kubectl gpushare doctor`. Pure."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from config.protocol import inventory, names
+from config.protocol.quantity import QuantityError
+from scheduler.explain.facts import ClusterFacts
+from scheduler.explain.findings import Found, Severity
+from scheduler.kube import objects
+from scheduler.state.cards.node_inventory import GpuState, NodeInventory, read_inventory
+
+OK, WARNING, FAILED = Severity.OK, Severity.WARNING, Severity.FAILED
+
+_OUT: Final = frozenset({inventory.Health.UNHEALTHY, inventory.Health.SUSPECT})
+_PLUGIN_LOG: Final = "kubectl -n kube-system logs ds/gpushare-scheduler-device-plugin"
+
+
+def inventories(facts: ClusterFacts) -> Iterator[Found]:
+    """Nodes with the label and without cards, and the reverse."""
+    key, value = names.NODE_LABEL
+    labelled = [node for node in facts.nodes if (node.metadata.labels or {}).get(key) == value]
+    without = [node for node in labelled if names.INVENTORY not in (node.metadata.annotations or {})]
+    if without:
+        message = f"{count(without, 'node')} with the label {key}={value} and without {names.INVENTORY}"
+        yield of_nodes("inventory", FAILED, message, without, f"{_PLUGIN_LOG}; does its pod run there?")
+    stray = [
+        node for node in facts.nodes if names.INVENTORY in (node.metadata.annotations or {}) and node not in labelled
+    ]
+    if stray:
+        message = f"{count(stray, 'node')} with {names.INVENTORY} and without the label {key}={value}"
+        remedy = f"kubectl label node NODE {key}={value}, or kubectl annotate node NODE {names.INVENTORY}-"
+        yield of_nodes("inventory", WARNING, message, stray, remedy)
+    if not labelled and not stray:
+        message = f"no node has the label {key}={value}"
+        yield Found(
+            check="inventory", severity=FAILED, message=message, remedy=f"kubectl label node NODE {key}={value}"
+        )
+    elif not without:
+        words = "announces its cards" if len(labelled) == 1 else "announce their cards"
+        yield Found(check="inventory", severity=OK, message=f"{count(labelled, 'node')} {words}")
+
+
+def states(facts: ClusterFacts) -> Iterator[Found]:
+    """Nodes whose inventory says nothing that the scheduler can use now."""
+    away, held, broken = list[objects.Node](), list[objects.Node](), dict[str, list[objects.Node]]()
+    for node, announced in _announced(facts):
+        if announced.problem:
+            broken.setdefault(announced.problem, []).append(node)
+        elif announced.state is GpuState.NOT_ALLOCATABLE and not all(card.health in _OUT for card in announced.cards):
+            away.append(node)
+        elif announced.state is GpuState.NOT_REGISTERED:
+            held.append(node)
+    for problem, nodes in broken.items():
+        yield of_nodes("inventory", FAILED, f"{count(nodes, 'node')}: {problem}", nodes, _PLUGIN_LOG)
+    if away:
+        message = f"the device plugin is away on {count(away, 'node')}: nothing is allocatable there"
+        about = tuple(
+            f"node/{name} since {facts.away_since[name]}"
+            if (name := node.metadata.name) in facts.away_since
+            else f"node/{name}"
+            for node in away
+        )
+        yield Found(check="plugin", severity=FAILED, message=message, about=about, remedy=_PLUGIN_LOG)
+    if held:
+        message = f"the device plugin is not registered with the kubelet of {count(held, 'node')} yet"
+        yield of_nodes("plugin", WARNING, message, held, f"wait for a minute; then {_PLUGIN_LOG}")
+
+
+def _announced(facts: ClusterFacts) -> Iterator[tuple[objects.Node, NodeInventory]]:
+    """The nodes with an inventory. An amount that is none is the node's own mistake: the scheduler tells it."""
+    for node in facts.nodes:
+        if names.INVENTORY in (node.metadata.annotations or {}):
+            with contextlib.suppress(QuantityError):
+                yield node, read_inventory(node, facts.resources, facts.unit_mib)
+
+
+def cards(facts: ClusterFacts) -> Iterator[Found]:
+    """Cards that are out of use, though nobody has taken them out."""
+    out = list[str]()
+    for node, announced in _announced(facts):
+        out += [
+            f"node/{node.metadata.name} card {card.index} ({card.uuid}): {card.health} {card.reason}".rstrip()
+            for card in announced.cards
+            if card.health in _OUT and card.reason != "mig"
+        ]
+    if out:
+        message = f"{len(out)} {'card is' if len(out) == 1 else 'cards are'} unhealthy or suspect"
+        remedy = "gpushare-device-plugin doctor on the node says what helps"
+        yield Found(check="cards", severity=WARNING, message=message, about=tuple(out), remedy=remedy)
+
+
+def of_nodes(check: str, severity: Severity, message: str, nodes: Sequence[objects.Node], remedy: str) -> Found:
+    """About each of the nodes."""
+    about = tuple(f"node/{node.metadata.name}" for node in nodes)
+    return Found(check=check, severity=severity, message=message, about=about, remedy=remedy)
+
+
+def count(found: Sequence[object], what: str) -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{len(found)} {what}{'' if len(found) == 1 else 's'}"
