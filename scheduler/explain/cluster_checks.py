@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from config.protocol import inventory, names
-from scheduler.explain.facts import PLUGIN_LABEL, SCHEDULER_LABEL, ClusterFacts
+from scheduler.explain.facts import FINISHED, PLUGIN_LABEL, SCHEDULER_LABEL, ClusterFacts
 from scheduler.explain.findings import Findings, Found, Severity
 from scheduler.explain.node_checks import cards, count, inventories, of_nodes, states
 from scheduler.kube import objects, versions
 
 OK, WARNING, FAILED, UNKNOWN = Severity.OK, Severity.WARNING, Severity.FAILED, Severity.UNKNOWN
 
-_FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _DECIDING: Final = (names.ALLOCATION, names.MEM_IDX)
 _LONGEST: Final = 64
 
@@ -138,7 +137,7 @@ def _pods(facts: ClusterFacts) -> Iterator[Found]:
     ours = min(facts.scheduler_names, key=lambda name: (name != names.SCHEDULER_NAME, name))
     strangers, waiting, asking = list[str](), dict[str, list[str]](), 0
     for pod in facts.pods:
-        if pod.status.phase in _FINISHED or not _asks(pod, facts.resources.gpu_mem):
+        if pod.status.phase in FINISHED or not _asks(pod, facts.resources.gpu_mem):
             continue
         asking += 1
         name = f"pod/{pod.metadata.namespace}/{pod.metadata.name}"

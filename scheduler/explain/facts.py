@@ -11,6 +11,7 @@ from scheduler.pods.gpu_request import ResourceNames
 
 PLUGIN_LABEL: Final = ("app.kubernetes.io/name", "gpushare-scheduler-device-plugin")
 SCHEDULER_LABEL: Final = ("app.kubernetes.io/name", "gpushare-scheduler")
+FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

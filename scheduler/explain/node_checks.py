@@ -6,7 +6,7 @@ from typing import Final
 
 from config.protocol import inventory, names
 from config.protocol.quantity import QuantityError
-from scheduler.explain.facts import ClusterFacts
+from scheduler.explain.facts import FINISHED, PLUGIN_LABEL, ClusterFacts
 from scheduler.explain.findings import Found, Severity
 from scheduler.kube import objects
 from scheduler.state.cards.node_inventory import GpuState, NodeInventory, read_inventory
@@ -18,28 +18,45 @@ _PLUGIN_LOG: Final = "kubectl -n kube-system logs ds/gpushare-scheduler-device-p
 
 
 def inventories(facts: ClusterFacts) -> Iterator[Found]:
-    """Nodes with the label and without cards, and the reverse."""
+    """Nodes with the label and without cards, and nodes with cards that no device plugin looks after."""
     key, value = names.NODE_LABEL
-    labelled = [node for node in facts.nodes if (node.metadata.labels or {}).get(key) == value]
-    without = [node for node in labelled if names.INVENTORY not in (node.metadata.annotations or {})]
+    label, remedy = f"the label {key}={value}", f"kubectl label node NODE {key}={value}"
+    announcing = [node for node in facts.nodes if _announces(node)]
+    without = [node for node in facts.nodes if _labelled(node) and not _announces(node)]
     if without:
-        message = f"{count(without, 'node')} with the label {key}={value} and without {names.INVENTORY}"
+        message = f"{count(without, 'node')} with {label} and without {names.INVENTORY}"
         yield of_nodes("inventory", FAILED, message, without, f"{_PLUGIN_LOG}; does its pod run there?")
-    stray = [
-        node for node in facts.nodes if names.INVENTORY in (node.metadata.annotations or {}) and node not in labelled
-    ]
-    if stray:
-        message = f"{count(stray, 'node')} with {names.INVENTORY} and without the label {key}={value}"
-        remedy = f"kubectl label node NODE {key}={value}, or kubectl annotate node NODE {names.INVENTORY}-"
-        yield of_nodes("inventory", WARNING, message, stray, remedy)
-    if not labelled and not stray:
-        message = f"no node has the label {key}={value}"
-        yield Found(
-            check="inventory", severity=FAILED, message=message, remedy=f"kubectl label node NODE {key}={value}"
-        )
+    if stray := _stray(facts, announcing):
+        message = f"{count(stray, 'node')} with {names.INVENTORY}, without {label} and without a device plugin"
+        chosen = f"{remedy}, or the label that devicePlugin.selectNodesBy wants"
+        yield of_nodes("inventory", WARNING, message, stray, f"{chosen}; docs/runbooks/GpusharePluginAway.md")
+    if not announcing and not without:
+        yield Found(check="inventory", severity=FAILED, message=f"no node has {label}", remedy=remedy)
     elif not without:
-        words = "announces its cards" if len(labelled) == 1 else "announce their cards"
-        yield Found(check="inventory", severity=OK, message=f"{count(labelled, 'node')} {words}")
+        words = "announces its cards" if len(announcing) == 1 else "announce their cards"
+        yield Found(check="inventory", severity=OK, message=f"{count(announcing, 'node')} {words}")
+
+
+def _labelled(node: objects.Node) -> bool:
+    key, value = names.NODE_LABEL
+    return (node.metadata.labels or {}).get(key) == value
+
+
+def _announces(node: objects.Node) -> bool:
+    return names.INVENTORY in (node.metadata.annotations or {})
+
+
+def _stray(facts: ClusterFacts, announcing: Sequence[objects.Node]) -> list[objects.Node]:
+    """Nodes that the device plugin has left. Whatever label the chart chooses by, its pods say where it is."""
+    if "pods" in facts.unread:
+        return []
+    key, value = PLUGIN_LABEL
+    has_plugin = {
+        pod.spec.node_name
+        for pod in facts.pods
+        if (pod.metadata.labels or {}).get(key) == value and pod.status.phase not in FINISHED
+    }
+    return [node for node in announcing if not _labelled(node) and node.metadata.name not in has_plugin]
 
 
 def states(facts: ClusterFacts) -> Iterator[Found]:
@@ -71,7 +88,7 @@ def states(facts: ClusterFacts) -> Iterator[Found]:
 def _announced(facts: ClusterFacts) -> Iterator[tuple[objects.Node, NodeInventory]]:
     """The nodes with an inventory. An amount that is none is the node's own mistake: the scheduler tells it."""
     for node in facts.nodes:
-        if names.INVENTORY in (node.metadata.annotations or {}):
+        if _announces(node):
             with contextlib.suppress(QuantityError):
                 yield node, read_inventory(node, facts.resources, facts.unit_mib)
 

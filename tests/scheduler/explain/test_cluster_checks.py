@@ -22,6 +22,7 @@ from tests.support.repository import ROOT
 LABELS = dict([names.NODE_LABEL])
 LEASE = Lease(objects.ObjectMeta("gpushare-scheduler", "kube-system"), LeaseSpec("pod-1_x", 15))
 NODE = wire_node("a", [16], labels=LABELS)
+NODE_B = wire_node("b", [16], labels=LABELS)
 
 
 def facts(*nodes: objects.Node, pods: Sequence[objects.Pod] = (), **more: object) -> ClusterFacts:
@@ -59,6 +60,10 @@ def program(name: str, image: str, label: tuple[str, str], node: str = "a") -> o
     return msgspec.structs.replace(made, spec=spec)
 
 
+def finished(pod: objects.Pod) -> objects.Pod:
+    return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, phase="Failed"))
+
+
 def test_a_cluster_in_order_has_nothing_to_do() -> None:
     whole = diagnosed(facts(pods=[wire_pod("p", 3)]))
     assert {finding.severity for finding in whole.findings} == {Severity.OK}
@@ -67,9 +72,8 @@ def test_a_cluster_in_order_has_nothing_to_do() -> None:
 
 
 def test_nodes_that_announce_their_cards_are_counted() -> None:
-    other = wire_node("b", [16], labels=LABELS)
     assert one("inventory", facts(), Severity.OK).message == "1 node announces its cards"
-    assert one("inventory", facts(NODE, other), Severity.OK).message == "2 nodes announce their cards"
+    assert one("inventory", facts(NODE, NODE_B), Severity.OK).message == "2 nodes announce their cards"
 
 
 def test_policies_without_which_allocations_can_be_forged_are_asked_for() -> None:
@@ -134,6 +138,45 @@ def test_a_labelled_node_without_inventory_is_found_and_the_reverse() -> None:
     without, stray = one("inventory", of), one("inventory", of, Severity.WARNING)
     assert (without.about, "1 node with the label" in without.message) == (("node/new",), True)
     assert (stray.about, "kubectl label node" in stray.remedy) == (("node/stray",), True)
+
+
+PLUGIN = program("p", "image:1", PLUGIN_LABEL)
+CHOSEN_OTHERWISE = wire_node("a", [16])
+
+
+def test_the_device_plugin_may_choose_its_nodes_by_another_label() -> None:
+    of = facts(CHOSEN_OTHERWISE, wire_node("cpu"), pods=[PLUGIN])
+    assert diagnosed(of).clean
+    assert found("inventory", of, Severity.WARNING) == []
+    assert one("inventory", of, Severity.OK).message == "1 node announces its cards"
+
+
+@pytest.mark.parametrize(
+    ("pods", "unread", "strays"),
+    [
+        pytest.param([], {}, ("node/a",), id="no pod"),
+        pytest.param([program("p", "image:1", PLUGIN_LABEL, node="b")], {}, ("node/a",), id="on another node"),
+        pytest.param([program("s", "image:1", SCHEDULER_LABEL)], {}, ("node/a",), id="the scheduler's"),
+        pytest.param([finished(PLUGIN)], {}, ("node/a",), id="one that has ended"),
+        pytest.param([PLUGIN], {}, (), id="one of the plugin"),
+        pytest.param([], {"pods": "pods is forbidden"}, (), id="nobody knows"),
+    ],
+)
+def test_a_node_is_left_behind_where_no_pod_of_the_plugin_is(
+    pods: Sequence[objects.Pod], unread: Mapping[str, str], strays: tuple[str, ...]
+) -> None:
+    of = facts(NODE_B, CHOSEN_OTHERWISE, pods=pods, unread=unread)
+    assert tuple(name for warned in found("inventory", of, Severity.WARNING) for name in warned.about) == strays
+    assert one("inventory", of, Severity.OK).message == "2 nodes announce their cards"
+
+
+def test_no_remedy_removes_an_inventory_that_pods_are_counted_by() -> None:
+    stray = one("inventory", facts(CHOSEN_OTHERWISE), Severity.WARNING)
+    assert (
+        stray.message == "1 node with gpushare/inventory, without the label gpushare=true and without a device plugin"
+    )
+    assert f"{names.INVENTORY}-" not in stray.remedy
+    assert "docs/runbooks/GpusharePluginAway.md" in stray.remedy
 
 
 def test_a_cluster_without_gpu_nodes_says_which_label_is_missing() -> None:
