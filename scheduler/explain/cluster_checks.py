@@ -9,7 +9,7 @@ from typing import Final
 from config.protocol import inventory, names
 from scheduler.explain.facts import FINISHED, PLUGIN_LABEL, SCHEDULER_LABEL, ClusterFacts
 from scheduler.explain.findings import Findings, Found, Severity
-from scheduler.explain.node_checks import cards, count, inventories, of_nodes, states
+from scheduler.explain.node_checks import cards, count, inventories, of_nodes, states, without_units
 from scheduler.kube import objects, versions
 
 OK, WARNING, FAILED, UNKNOWN = Severity.OK, Severity.WARNING, Severity.FAILED, Severity.UNKNOWN
@@ -177,6 +177,7 @@ _CHECKS: Final[tuple[tuple[Callable[[ClusterFacts], Iterator[Found]], str], ...]
     (inventories, "nodes"),
     (states, "nodes"),
     (cards, "nodes"),
+    (without_units, "nodes"),
     (_versions, "nodes"),
     (_pods, "pods"),
 )

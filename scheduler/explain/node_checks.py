@@ -13,6 +13,9 @@ from scheduler.state.cards.node_inventory import GpuState, NodeInventory, read_i
 
 OK, WARNING, FAILED = Severity.OK, Severity.WARNING, Severity.FAILED
 
+_MIG: Final = "mig"
+_LONGEST: Final = 64
+_MOST_REASONS: Final = 5
 _OUT: Final = frozenset({inventory.Health.UNHEALTHY, inventory.Health.SUSPECT})
 _PLUGIN_LOG: Final = "kubectl -n kube-system logs ds/gpushare-scheduler-device-plugin"
 
@@ -65,7 +68,7 @@ def states(facts: ClusterFacts) -> Iterator[Found]:
     for node, announced in _announced(facts):
         if announced.problem:
             broken.setdefault(announced.problem, []).append(node)
-        elif announced.state is GpuState.NOT_ALLOCATABLE and not all(card.health in _OUT for card in announced.cards):
+        elif announced.state is GpuState.NOT_ALLOCATABLE and any(map(_offered, announced.cards)):
             away.append(node)
         elif announced.state is GpuState.NOT_REGISTERED:
             held.append(node)
@@ -73,16 +76,36 @@ def states(facts: ClusterFacts) -> Iterator[Found]:
         yield of_nodes("inventory", FAILED, f"{count(nodes, 'node')}: {problem}", nodes, _PLUGIN_LOG)
     if away:
         message = f"the device plugin is away on {count(away, 'node')}: nothing is allocatable there"
-        about = tuple(
-            f"node/{name} since {facts.away_since[name]}"
-            if (name := node.metadata.name) in facts.away_since
-            else f"node/{name}"
-            for node in away
-        )
+        about = tuple(_since(facts, node.metadata.name) for node in away)
         yield Found(check="plugin", severity=FAILED, message=message, about=about, remedy=_PLUGIN_LOG)
     if held:
         message = f"the device plugin is not registered with the kubelet of {count(held, 'node')} yet"
         yield of_nodes("plugin", WARNING, message, held, f"wait for a minute; then {_PLUGIN_LOG}")
+
+
+def _offered(card: inventory.Card) -> bool:
+    """Whether a device plugin that is there has the kubelet offer units of it."""
+    return card.health not in _OUT and card.units > 0
+
+
+def _since(facts: ClusterFacts, node: str) -> str:
+    return f"node/{node} since {facts.away_since[node]}" if node in facts.away_since else f"node/{node}"
+
+
+def without_units(facts: ClusterFacts) -> Iterator[Found]:
+    """Nodes that offer nothing, though all is well there: their cards are split, or others use all of their memory."""
+    found, reasons = list[objects.Node](), dict[str, None]()
+    for node, announced in _announced(facts):
+        empty = [
+            card for card in announced.cards if not card.units and (card.health not in _OUT or card.reason == _MIG)
+        ]
+        if announced.state is GpuState.NOT_ALLOCATABLE and empty and not any(map(_offered, announced.cards)):
+            found.append(node)
+            reasons.update(dict.fromkeys(card.reason[:_LONGEST] for card in empty if card.reason))
+    if found:
+        why = f" ({', '.join(sorted(reasons)[:_MOST_REASONS])})" if reasons else ""
+        message = f"cards of {count(found, 'node')} have no units to share{why}"
+        yield of_nodes("cards", WARNING, message, found, "docs/node.md, Reset a card, or change its MIG mode")
 
 
 def _announced(facts: ClusterFacts) -> Iterator[tuple[objects.Node, NodeInventory]]:
@@ -100,7 +123,7 @@ def cards(facts: ClusterFacts) -> Iterator[Found]:
         out += [
             f"node/{node.metadata.name} card {card.index} ({card.uuid}): {card.health} {card.reason}".rstrip()
             for card in announced.cards
-            if card.health in _OUT and card.reason != "mig"
+            if card.health in _OUT and card.reason != _MIG
         ]
     if out:
         message = f"{len(out)} {'card is' if len(out) == 1 else 'cards are'} unhealthy or suspect"

@@ -14,7 +14,7 @@ _OUT: Final = frozenset({inventory.Health.UNHEALTHY.value, inventory.Health.SUSP
 class InspectedCard:
     """One card. total, allocated: units. uuid, model, health, reason: "" on a node without an inventory.
 
-    reason: of a health that is not `healthy`. cordoned: by the node's annotation.
+    reason: of a health that is not `healthy`, or why there are no units. cordoned: by the node's annotation.
     """
 
     index: int
@@ -32,6 +32,13 @@ class InspectedCard:
         if self.health in _OUT:
             return f"{self.health} ({self.reason})" if self.reason else self.health
         return "cordoned" if self.cordoned else ""
+
+    @property
+    def without_units(self) -> str:
+        """Why there are none, by the inventory: it is split (`mig`), or others use all of its memory; "" elsewhere."""
+        if self.total or not self.uuid:
+            return ""
+        return f"no units to share ({self.reason})" if self.reason else "no units to share"
 
 
 @dataclass(frozen=True, slots=True)

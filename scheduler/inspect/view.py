@@ -113,8 +113,9 @@ def _problem(node: ListedNode, empty: EmptyCards) -> str:
     """The one to look at first."""
     if empty.unreadable:
         return f"its annotation {names.INVENTORY} cannot be read"
-    if empty.cards and all(card.out for card in empty.cards):
-        return f"no card is in use for new pods: {', '.join(dict.fromkeys(card.out for card in empty.cards))}"
+    why = [card.out or card.without_units for card in empty.cards]
+    if why and all(why):
+        return f"no card is in use for new pods: {', '.join(dict.fromkeys(why))}"
     if total_units(node) <= 0:
         away = "nothing is allocatable: its device plugin is away"
         return away if empty.cards else "it announces no GPU memory: there is no device plugin"

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from config.protocol import names
-from config.protocol.inventory import Health
+from config.protocol.inventory import Card, Health
 from scheduler.explain.cluster_checks import diagnosed
 from scheduler.explain.facts import PLUGIN_LABEL, SCHEDULER_LABEL, ClusterFacts
 from scheduler.explain.findings import Found, Severity, lines
@@ -23,6 +23,7 @@ LABELS = dict([names.NODE_LABEL])
 LEASE = Lease(objects.ObjectMeta("gpushare-scheduler", "kube-system"), LeaseSpec("pod-1_x", 15))
 NODE = wire_node("a", [16], labels=LABELS)
 NODE_B = wire_node("b", [16], labels=LABELS)
+MIG = replace(card(0, 0), reason="mig")
 
 
 def facts(*nodes: objects.Node, pods: Sequence[objects.Pod] = (), **more: object) -> ClusterFacts:
@@ -45,6 +46,11 @@ def found(check: str, of: ClusterFacts, severity: Severity = Severity.FAILED) ->
 
 def one(check: str, of: ClusterFacts, severity: Severity = Severity.FAILED) -> Found:
     (single,) = found(check, of, severity)
+    return single
+
+
+def one_of(told: Sequence[Found], words: str) -> Found:
+    (single,) = (each for each in told if words in each.message)
     return single
 
 
@@ -200,8 +206,35 @@ def test_cards_that_are_out_of_use_are_no_sign_of_a_plugin_that_is_away() -> Non
 
 
 def test_a_card_in_mig_mode_is_as_its_operator_wants_it() -> None:
-    mig = replace(card(0, 0, health=Health.SUSPECT), reason="mig")
-    assert found("cards", facts(wire_node("a", [mig, 16], labels=LABELS)), Severity.WARNING) == []
+    assert found("cards", facts(wire_node("a", [MIG, 16], labels=LABELS)), Severity.WARNING) == []
+
+
+XID_79 = replace(card(1, 16, health=Health.UNHEALTHY), reason="xid-79")
+
+
+@pytest.mark.parametrize(
+    ("announced", "why"),
+    [
+        pytest.param([MIG], " (mig)", id="split"),
+        pytest.param([replace(MIG, health=Health.SUSPECT)], " (mig)", id="split and suspect"),
+        pytest.param([MIG, replace(MIG, index=1, uuid="GPU-a-1")], " (mig)", id="all split"),
+        pytest.param([MIG, XID_79], " (mig)", id="the other is unhealthy"),
+        pytest.param([card(0, 0), XID_79], "", id="used by processes outside the books"),
+    ],
+)
+def test_cards_without_units_are_no_sign_of_a_plugin_that_is_away(announced: Sequence[Card], why: str) -> None:
+    of = facts(wire_node("a", announced, labels=LABELS, gpu_mem=0), NODE_B)
+    assert found("plugin", of) == []
+    told = one_of(found("cards", of, Severity.WARNING), "no units")
+    assert told.message == f"cards of 1 node have no units to share{why}"
+    assert told.about == ("node/a",)
+    assert diagnosed(of).clean
+
+
+def test_a_card_with_units_beside_one_in_mig_mode_says_that_the_plugin_is_away() -> None:
+    of = facts(wire_node("a", [MIG, card(1, 16)], labels=LABELS, gpu_mem=0))
+    assert one("plugin", of).about == ("node/a",)
+    assert found("cards", of, Severity.WARNING) == []
 
 
 @pytest.mark.parametrize(
