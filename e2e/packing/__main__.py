@@ -124,6 +124,7 @@ def _asked(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--pods", type=int, default=30_000, metavar="N", help="as there; default: 30000")
     asked = parser.parse_args(arguments)
     asked.config = asked.config or list(_CONFIGS)
+    asked.out.mkdir(parents=True, exist_ok=True)
     try:
         check_plot(asked.out / "plot.png")
     except NoPlot as error:

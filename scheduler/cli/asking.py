@@ -17,6 +17,7 @@ from config.protocol.quantity import QuantityError
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.build import build_engine, installed_plugins
 from scheduler.cli.manifests import Manifest, Unanswerable, Unreadable
+from scheduler.cli.priorities import NOT_THERE, OF_FILES, UNREADABLE, given
 from scheduler.event_handlers import BAD_ANNOTATION, EventHandlers, Problem
 from scheduler.explain.answers import Explanation, WhatIf, listed
 from scheduler.explain.reading import Reading, answer_of
@@ -52,13 +53,17 @@ _OF_STORAGE: Final = tuple(kind.name for kind in OF_STORAGE)
 
 @dataclass(slots=True)
 class Site:
-    """unread: what was left out, a line each. namespace: of a pod that is named without one."""
+    """unread: what was left out, a line each. namespace: of a pod that is named without one.
+
+    of_files: the cluster is that of cluster files, which hold no PriorityClasses.
+    """
 
     cluster: Cluster
     reading: Reading
     reader: PodReader
     unread: list[str] = field(default_factory=list)
     namespace: str = "default"
+    of_files: bool = False
 
     async def explained(self, namespace: str, name: str, node: str = "") -> Explanation:
         """namespace: "" for the site's own. Raises Unanswerable for what is not there, or cannot be read."""
@@ -93,24 +98,18 @@ class Site:
 
     async def prioritized(self, asked: Manifest) -> tuple[objects.Pod, tuple[str, ...]]:
         """(the pod with the priority that the API server would give it, what there is to say of that)."""
-        pod, name = asked.pod, asked.priority_class
-        if pod.spec.priority and not name:
-            return pod, ()
+        if asked.pod.spec.priority and not asked.priority_class:
+            return asked.pod, ()
+        if self.of_files:
+            return given(asked, (), OF_FILES)
         classes: list[objects.PriorityClass] = []
         try:
             await read_all(self.cluster, PRIORITY_CLASSES, lambda events: classes.extend(_present(events)))
         except ApiForbidden:
-            return pod, (f"Its PriorityClass {name} cannot be read: its priority is taken as 0.",) if name else ()
+            return given(asked, (), UNREADABLE)
         except ApiError as error:
             raise Unreadable(error.message) from error
-        suiting = [one for one in classes if (one.metadata.name == name if name else one.global_default)]
-        if not suiting:
-            none = f"There is no PriorityClass {name}, so the API server refuses the pod: its priority is taken as 0."
-            return pod, (none,) if name else ()
-        # Of several defaults the lowest. Source: plugin/pkg/admission/priority/admission.go, getDefaultPriority.
-        chosen = min(suiting, key=lambda one: one.value)
-        policy = pod.spec.preemption_policy or chosen.preemption_policy
-        return replace(pod, spec=replace(pod.spec, priority=chosen.value, preemption_policy=policy)), ()
+        return given(asked, classes, NOT_THERE)
 
     def _read(self, wire: objects.Pod) -> tuple[Pod, tuple[str, ...]]:
         """(the pod, without its volumes where nothing is known of those; what was left out, in clauses)."""

@@ -73,6 +73,7 @@ def defragment(
 
 async def _planned(cluster: Cluster, planner: Planner, flags: DefragmentFlags) -> bool:
     of = await planner.read(cluster)
+    of.of_files = bool(flags.cluster)
     plan = await planner.plan(of)
     tell_unread(of.unread)
     _print(plan.answer, flags.output)

@@ -1,9 +1,9 @@
 """`kubectl inspect gpushare [-d] [node ...]`: who holds how much of which card.
 
-The default output is that of the legacy command, byte for byte; `-o`, `--used`, `--context`, `--kubeconfig`, further
-nodes, and below the legacy text nodes with pods and without allocatable GPU memory, are additions. Reads any cluster
-that shares GPUs by memory, ours or the legacy one, through a kubeconfig (`KUBECONFIG`, or `~/.kube/config`). Rights
-needed: list nodes and pods, or with nodes named, get nodes and list pods.
+The default output is that of the legacy command, byte for byte; `-o`, `--used`, `--config`, `--context`,
+`--kubeconfig`, further nodes, and below the legacy text nodes with pods and without allocatable GPU memory, are
+additions. Reads any cluster that shares GPUs by memory, ours or the legacy one, through a kubeconfig (`KUBECONFIG`, or
+`~/.kube/config`). Rights needed: list nodes and pods, or with nodes named, get nodes and list pods.
 """
 
 import argparse
@@ -25,6 +25,7 @@ from scheduler.cli import ending
 from scheduler.inspect import wire
 from scheduler.inspect.document import as_json
 from scheduler.inspect.lists import compact, used_only, wide
+from scheduler.inspect.node_cards import ListedResources
 from scheduler.inspect.tables import details, summary
 from scheduler.inspect.terminal import one_line, printable
 from scheduler.inspect.view import InspectedNode, view
@@ -53,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _inspect(arguments: Sequence[str] | None) -> None:
     chosen = _parser().parse_intermixed_args(arguments)
     try:
+        resources = _resources(chosen)
         node_items, pod_items = _fetch(chosen)
     except _unreadable() as error:
         # The legacy command ends without a line end here.
@@ -61,7 +63,7 @@ def _inspect(arguments: Sequence[str] | None) -> None:
     nodes, unread_nodes = wire.read(node_items, wire.ListedNode)
     pods, unread_pods = wire.read(pod_items, wire.ListedPod)
     sys.stderr.write(printable((*unread_nodes, *unread_pods)))
-    shown = view(nodes, pods, with_gpu_memory_only=not chosen.nodes)
+    shown = view(nodes, pods, with_gpu_memory_only=not chosen.nodes, resources=resources)
     if chosen.used:
         shown = used_only(shown)
     sys.stdout.write(_written(shown, chosen))
@@ -103,6 +105,9 @@ def _parser() -> argparse.ArgumentParser:
         help="wide: a line per card, with model, health and pods; compact: a line per node, 100 columns; json",
     )
     parser.add_argument("--used", action="store_true", help="only nodes that pods hold units of; wide: only such cards")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="the scheduler's configuration file, where it has one"
+    )
     parser.add_argument("--context", help="context of the kubeconfig (default: the current one)")
     parser.add_argument("--version", action=_Version, nargs=0, help="say which build this is, and end")
     parser.add_argument("--kubeconfig", help="kubeconfig file (default: KUBECONFIG, then ~/.kube/config)")
@@ -118,6 +123,24 @@ class _Version(argparse.Action):
 
         sys.stdout.write(f"kubectl-inspect-gpushare {build_info()}\n")
         parser.exit()
+
+
+def _resources(chosen: argparse.Namespace) -> ListedResources:
+    """As the configuration names them. Gives `chosen` its cluster where no flag names one. Raises InspectFailed."""
+    if chosen.config is None:
+        return ListedResources()
+    # Slow to import, and seldom needed.
+    from config.settings.mistakes import ConfigurationError  # noqa: PLC0415
+    from scheduler.build import BrokenPlugin, resource_names  # noqa: PLC0415
+    from scheduler.cli.answering import connection_flags, loaded  # noqa: PLC0415
+
+    try:
+        configuration = loaded(chosen.config, connection_flags(chosen.kubeconfig, chosen.context))
+    except (ConfigurationError, BrokenPlugin) as error:
+        raise InspectFailed("; ".join(str(error).splitlines())) from error
+    connection, named = configuration.client_connection, resource_names(configuration)
+    chosen.kubeconfig, chosen.context = connection.kubeconfig or None, connection.context or None
+    return ListedResources(named.gpu_mem, named.gpu_count)
 
 
 def _fetch(chosen: argparse.Namespace) -> tuple[list[msgspec.Raw], list[msgspec.Raw]]:

@@ -1,5 +1,6 @@
 """Plots of `simulate --plot`: the share that is not booked, while pods arrive. Needs matplotlib."""
 
+import os
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,10 +17,11 @@ class NoPlot(Exception):
 
 
 def check_plot(file: Path) -> None:
-    """Raise NoPlot where `plot` could not write the file, before hours are spent."""
+    """Raise NoPlot where `plot` could not draw or write the file, before hours are spent."""
     if file.suffix not in {".png", ".svg"}:
         message = f"{file}: expected a file whose name ends in .png or .svg"
         raise NoPlot(message)
+    _check_place(file)
     try:
         import matplotlib as _  # noqa: F401, ICN001, PLC0415 - an extra: nothing else needs it
     except ImportError as error:
@@ -27,8 +29,29 @@ def check_plot(file: Path) -> None:
         raise NoPlot(message) from error
 
 
+def _check_place(file: Path) -> None:
+    try:
+        message = _in_the_way(file)
+    except OSError as error:
+        message = f"{file} may not be written: {error.strerror}"
+    if message:
+        raise NoPlot(message)
+
+
+def _in_the_way(file: Path) -> str:
+    if not file.parent.is_dir():
+        return f"{file}: there is no folder {file.parent}"
+    if file.is_dir():
+        return f"{file}: expected a file, found a folder"
+    may = os.access(file, os.W_OK) if file.exists() else os.access(file.parent, os.W_OK | os.X_OK)
+    return "" if may else f"{file} may not be written"
+
+
 def plot(outcomes: Sequence[Outcome], file: Path, title: str = "") -> None:
-    """A curve for each configuration: the median of its runs, and between which the middle half of them lies."""
+    """A curve for each configuration: the median of its runs, and between which the middle half of them lies.
+
+    Raises OSError where the file cannot be written.
+    """
     from matplotlib import rc_context  # noqa: PLC0415 - an extra
     from matplotlib.figure import Figure  # noqa: PLC0415 - as above
 

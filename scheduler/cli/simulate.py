@@ -13,9 +13,10 @@ from config.clusterfile.arrivals import read_arrivals
 from config.settings.mistakes import ConfigurationError, Mistake
 from scheduler.build import BrokenPlugin
 from scheduler.cli import simulate_report, simulate_table
-from scheduler.cli.answering import give_up, loaded
+from scheduler.cli.answering import Exit, give_up, loaded
 from scheduler.cli.plot import NoPlot, check_plot, plot
 from scheduler.cli.simulate_runs import Config, Job, Run, outcomes, simulated
+from scheduler.simulation.comparison import Outcome
 
 _SEEDS: Final = re.compile(r"\d{1,9}(-\d{1,9})?")
 _MOST_SEEDS: Final = 10_000
@@ -50,7 +51,9 @@ def simulate(program: str, flags: SimulateFlags) -> None:
         if len(configs) == len(runs) == 1 and flags.plot is None:
             _one(flags, configs[0], runs[0])
         else:
-            _many(flags, [Job(config, run) for config in configs for run in runs])
+            found = _many(flags, [Job(config, run) for config in configs for run in runs])
+            if flags.plot is not None:
+                _draw(program, found, flags.plot)
     except (ConfigurationError, BrokenPlugin, Misused, NoPlot) as error:
         give_up(program, str(error))
 
@@ -91,7 +94,7 @@ def seeds_of(text: str) -> list[int]:
     seeds = list[int]()
     for part in text.split(","):
         first, _, last = part.partition("-")
-        if not _SEEDS.fullmatch(part) or int(last or first) - int(first) >= _MOST_SEEDS:
+        if not _SEEDS.fullmatch(part) or not 0 <= int(last or first) - int(first) < _MOST_SEEDS:
             message = f"--shuffle {text}: expected numbers such as 1-10 or 1,2,5"
             raise Misused(message)
         seeds += range(int(first), int(last or first) + 1)
@@ -108,7 +111,8 @@ def _one(flags: SimulateFlags, config: Config, run: Run) -> None:
         simulate_report.print_tables(report, took_s, sys.stdout)
 
 
-def _many(flags: SimulateFlags, jobs: list[Job]) -> None:
+def _many(flags: SimulateFlags, jobs: list[Job]) -> list[Outcome]:
+    """What came of each job, once it is printed."""
     for config in dict.fromkeys(job.config for job in jobs):
         loaded(config.file, {})
     mistakes = [mistake for file in flags.arrivals for mistake in _mistakes(file)]
@@ -117,12 +121,18 @@ def _many(flags: SimulateFlags, jobs: list[Job]) -> None:
     processes = min(len(jobs), flags.processes or len(os.sched_getaffinity(0)))
     with simulate_table.progress(len(jobs), sys.stderr) as told:
         found = outcomes(jobs, processes, told)
-    if flags.plot is not None:
-        plot(found, flags.plot)
     if flags.json:
         sys.stdout.write(simulate_table.as_json(found))
     else:
         simulate_table.print_comparison(found, rejects=flags.rejects, out=sys.stdout)
+    return found
+
+
+def _draw(program: str, found: list[Outcome], file: Path) -> None:
+    try:
+        plot(found, file)
+    except OSError as error:
+        give_up(program, f"{file} cannot be written: {error.strerror or error}", Exit.FOUND)
 
 
 def _mistakes(file: Path) -> tuple[Mistake, ...]:

@@ -3,26 +3,19 @@
 One node is looked at from inside by `gpushare-device-plugin doctor`.
 """
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from config.protocol import inventory, names
-from config.protocol.quantity import QuantityError
-from scheduler.explain.facts import ClusterFacts
+from scheduler.explain.facts import FINISHED, PLUGIN_LABEL, SCHEDULER_LABEL, ClusterFacts
 from scheduler.explain.findings import Findings, Found, Severity
+from scheduler.explain.node_checks import cards, count, inventories, of_nodes, states, without_units
 from scheduler.kube import objects, versions
-from scheduler.state.cards.node_inventory import GpuState, NodeInventory, read_inventory
 
 OK, WARNING, FAILED, UNKNOWN = Severity.OK, Severity.WARNING, Severity.FAILED, Severity.UNKNOWN
 
-PLUGIN_LABEL: Final = ("app.kubernetes.io/name", "gpushare-scheduler-device-plugin")
-SCHEDULER_LABEL: Final = ("app.kubernetes.io/name", "gpushare-scheduler")
-_FINISHED: Final = frozenset({"Succeeded", "Failed"})
-_OUT: Final = frozenset({inventory.Health.UNHEALTHY, inventory.Health.SUSPECT})
 _DECIDING: Final = (names.ALLOCATION, names.MEM_IDX)
 _LONGEST: Final = 64
-_PLUGIN_LOG: Final = "kubectl -n kube-system logs ds/gpushare-scheduler-device-plugin"
 
 
 def diagnosed(facts: ClusterFacts) -> Findings:
@@ -47,7 +40,7 @@ def _scheduler(facts: ClusterFacts) -> Iterator[Found]:
     lease, name = facts.lease, facts.lease_name
     start = "kubectl -n kube-system get deploy,pods -l app.kubernetes.io/name=gpushare-scheduler"
     if lease is None:
-        yield found(FAILED, f"there is no Lease {name}: no scheduler has run here", "kubectl apply -k deploy/manifests")
+        yield found(FAILED, f"there is no Lease {name}: no scheduler has run here", start)
     elif not lease.spec.holder_identity:
         yield found(FAILED, f"nobody holds the Lease {name}: no scheduler is running", start)
     elif not facts.lease_is_renewed:
@@ -72,7 +65,7 @@ def _server(facts: ClusterFacts) -> Iterator[Found]:
 
 def _policies(facts: ClusterFacts) -> Iterator[Found]:
     """Whether others can forge what the scheduler decided."""
-    remedy = "kubectl apply -k deploy/manifests; docs/security.md, What the policies refuse"
+    remedy = "docs/operations.md, Install the same again; docs/security.md, What the policies refuse"
     if facts.policies is None:
         message = "this API server knows no ValidatingAdmissionPolicy: who may write pods can take cards of others"
         yield Found(check="policies", severity=WARNING, message=message, remedy="Kubernetes 1.30 or newer")
@@ -91,79 +84,6 @@ def _policies(facts: ClusterFacts) -> Iterator[Found]:
         yield Found(check="policies", severity=OK, message=f"{len(names.POLICIES)} admission policies are enforced")
 
 
-def _inventories(facts: ClusterFacts) -> Iterator[Found]:
-    """Nodes with the label and without cards, and the reverse."""
-    key, value = names.NODE_LABEL
-    labelled = [node for node in facts.nodes if (node.metadata.labels or {}).get(key) == value]
-    without = [node for node in labelled if names.INVENTORY not in (node.metadata.annotations or {})]
-    if without:
-        message = f"{_count(without, 'node')} with the label {key}={value} and without {names.INVENTORY}"
-        yield _of_nodes("inventory", FAILED, message, without, f"{_PLUGIN_LOG}; does its pod run there?")
-    stray = [
-        node for node in facts.nodes if names.INVENTORY in (node.metadata.annotations or {}) and node not in labelled
-    ]
-    if stray:
-        message = f"{_count(stray, 'node')} with {names.INVENTORY} and without the label {key}={value}"
-        remedy = f"kubectl label node NODE {key}={value}, or kubectl annotate node NODE {names.INVENTORY}-"
-        yield _of_nodes("inventory", WARNING, message, stray, remedy)
-    if not labelled and not stray:
-        message = f"no node has the label {key}={value}"
-        yield Found(
-            check="inventory", severity=FAILED, message=message, remedy=f"kubectl label node NODE {key}={value}"
-        )
-    elif not without:
-        words = "announces its cards" if len(labelled) == 1 else "announce their cards"
-        yield Found(check="inventory", severity=OK, message=f"{_count(labelled, 'node')} {words}")
-
-
-def _states(facts: ClusterFacts) -> Iterator[Found]:
-    """Nodes whose inventory says nothing that the scheduler can use now."""
-    away, held, broken = list[objects.Node](), list[objects.Node](), dict[str, list[objects.Node]]()
-    for node, announced in _announced(facts):
-        if announced.problem:
-            broken.setdefault(announced.problem, []).append(node)
-        elif announced.state is GpuState.NOT_ALLOCATABLE and not all(card.health in _OUT for card in announced.cards):
-            away.append(node)
-        elif announced.state is GpuState.NOT_REGISTERED:
-            held.append(node)
-    for problem, nodes in broken.items():
-        yield _of_nodes("inventory", FAILED, f"{_count(nodes, 'node')}: {problem}", nodes, _PLUGIN_LOG)
-    if away:
-        message = f"the device plugin is away on {_count(away, 'node')}: nothing is allocatable there"
-        about = tuple(
-            f"node/{name} since {facts.away_since[name]}"
-            if (name := node.metadata.name) in facts.away_since
-            else f"node/{name}"
-            for node in away
-        )
-        yield Found(check="plugin", severity=FAILED, message=message, about=about, remedy=_PLUGIN_LOG)
-    if held:
-        message = f"the device plugin is not registered with the kubelet of {_count(held, 'node')} yet"
-        yield _of_nodes("plugin", WARNING, message, held, f"wait for a minute; then {_PLUGIN_LOG}")
-
-
-def _announced(facts: ClusterFacts) -> Iterator[tuple[objects.Node, NodeInventory]]:
-    """The nodes with an inventory. An amount that is none is the node's own mistake: the scheduler tells it."""
-    for node in facts.nodes:
-        if names.INVENTORY in (node.metadata.annotations or {}):
-            with contextlib.suppress(QuantityError):
-                yield node, read_inventory(node, facts.resources, facts.unit_mib)
-
-
-def _cards(facts: ClusterFacts) -> Iterator[Found]:
-    out = list[str]()
-    for node, announced in _announced(facts):
-        out += [
-            f"node/{node.metadata.name} card {card.index} ({card.uuid}): {card.health} {card.reason}".rstrip()
-            for card in announced.cards
-            if card.health in _OUT and card.reason != "mig"
-        ]
-    if out:
-        message = f"{len(out)} {'card is' if len(out) == 1 else 'cards are'} unhealthy or suspect"
-        remedy = "gpushare-device-plugin doctor on the node says what helps"
-        yield Found(check="cards", severity=WARNING, message=message, about=tuple(out), remedy=remedy)
-
-
 def _versions(facts: ClusterFacts) -> Iterator[Found]:
     old: dict[str, list[objects.Node]] = {}
     for node in facts.nodes:
@@ -172,17 +92,17 @@ def _versions(facts: ClusterFacts) -> Iterator[Found]:
             for feature in versions.off(said, versions.OF_THE_KUBELET):
                 old.setdefault(f"kubelet {said}: {feature.name} is off by default: {feature.without}", []).append(node)
     for message, nodes in old.items():
-        yield _of_nodes("versions", WARNING, message, nodes, "docs/compatibility.md")
+        yield of_nodes("versions", WARNING, message, nodes, "docs/compatibility.md")
     images = _images(facts.pods)
     if len(images) > 1:
         message = f"the programs run from {len(images)} images"
         about = tuple(f"{image[:200]}: {listed}" for image, listed in sorted(images.items()))
-        remedy = "kubectl apply -k deploy/manifests with one image for both"
+        remedy = "docs/operations.md, Upgrade: one image for both"
         yield Found(check="versions", severity=WARNING, message=message, about=about, remedy=remedy)
     drivers = _drivers(facts.nodes)
     if len(drivers) > 1:
         about = tuple(
-            f"driver {driver[:_LONGEST]}: {_count(nodes, 'node')}" for driver, nodes in sorted(drivers.items())
+            f"driver {driver[:_LONGEST]}: {count(nodes, 'node')}" for driver, nodes in sorted(drivers.items())
         )
         yield Found(check="versions", severity=OK, message=f"there are {len(drivers)} drivers", about=about)
 
@@ -195,7 +115,7 @@ def _images(pods: Sequence[objects.Pod]) -> Mapping[str, str]:
         if any(labels.get(key) == value for key, value in (PLUGIN_LABEL, SCHEDULER_LABEL)):
             for container in pod.spec.containers:
                 running[container.image] = running.get(container.image, 0) + 1
-    return {image: f"{count} pods" if count > 1 else "1 pod" for image, count in running.items()}
+    return {image: count(range(number), "pod") for image, number in running.items()}
 
 
 def _drivers(nodes: Sequence[objects.Node]) -> Mapping[str, list[objects.Node]]:
@@ -217,7 +137,7 @@ def _pods(facts: ClusterFacts) -> Iterator[Found]:
     ours = min(facts.scheduler_names, key=lambda name: (name != names.SCHEDULER_NAME, name))
     strangers, waiting, asking = list[str](), dict[str, list[str]](), 0
     for pod in facts.pods:
-        if pod.status.phase in _FINISHED or not _asks(pod, facts.resources.gpu_mem):
+        if pod.status.phase in FINISHED or not _asks(pod, facts.resources.gpu_mem):
             continue
         asking += 1
         name = f"pod/{pod.metadata.namespace}/{pod.metadata.name}"
@@ -233,11 +153,11 @@ def _pods(facts: ClusterFacts) -> Iterator[Found]:
         )
         yield Found(check="pods", severity=FAILED, message=message, about=tuple(sorted(strangers)), remedy=remedy)
     for scheduler, pods in sorted(waiting.items()):
-        message = f"{_count(pods, 'pod')} with GPU memory waiting for {scheduler[:_LONGEST]}, which chooses no card"
+        message = f"{count(pods, 'pod')} with GPU memory waiting for {scheduler[:_LONGEST]}, which chooses no card"
         remedy = f"create them again with schedulerName: {ours}"
         yield Found(check="pods", severity=FAILED, message=message, about=tuple(sorted(pods)), remedy=remedy)
     if not strangers and not waiting:
-        yield Found(check="pods", severity=OK, message=f"{_count(range(asking), 'pod')} with GPU memory, all of ours")
+        yield Found(check="pods", severity=OK, message=f"{count(range(asking), 'pod')} with GPU memory, all of ours")
 
 
 def _asks(pod: objects.Pod, gpu_mem: str) -> bool:
@@ -249,23 +169,15 @@ def _asks(pod: objects.Pod, gpu_mem: str) -> bool:
     return False
 
 
-def _of_nodes(check: str, severity: Severity, message: str, nodes: Sequence[objects.Node], remedy: str) -> Found:
-    about = tuple(f"node/{node.metadata.name}" for node in nodes)
-    return Found(check=check, severity=severity, message=message, about=about, remedy=remedy)
-
-
-def _count(found: Sequence[object], what: str) -> str:
-    return f"{len(found)} {what}{'' if len(found) == 1 else 's'}"
-
-
 # Each with what says nothing where it cannot be read.
 _CHECKS: Final[tuple[tuple[Callable[[ClusterFacts], Iterator[Found]], str], ...]] = (
     (_scheduler, "leases"),
     (_server, "version"),
     (_policies, "policies"),
-    (_inventories, "nodes"),
-    (_states, "nodes"),
-    (_cards, "nodes"),
+    (inventories, "nodes"),
+    (states, "nodes"),
+    (cards, "nodes"),
+    (without_units, "nodes"),
     (_versions, "nodes"),
     (_pods, "pods"),
 )

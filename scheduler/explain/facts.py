@@ -2,11 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from scheduler.kube import objects
 from scheduler.kube.leases import Lease
 from scheduler.kube.versions import ServerVersion
 from scheduler.pods.gpu_request import ResourceNames
+
+PLUGIN_LABEL: Final = ("app.kubernetes.io/name", "gpushare-scheduler-device-plugin")
+SCHEDULER_LABEL: Final = ("app.kubernetes.io/name", "gpushare-scheduler")
+FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

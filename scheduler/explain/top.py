@@ -6,6 +6,7 @@ Free is what new pods could have: of a card that is out of use, or of a node wit
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from config.protocol.inventory import Card
 from scheduler.engine import Engine
 from scheduler.explain.answers import Answer
 from scheduler.state.cards.card_columns import Slot
@@ -150,11 +151,17 @@ def _problem(tables: Tables, row: int) -> str:
     return _STATES.get(int(tables.cards.state[row]), "")
 
 
-def _all_out(cards: Sequence[UsedCard]) -> str:
+def _all_out(cards: Sequence[UsedCard], slots: Sequence[Slot]) -> str:
     """Why, where no card takes new pods; before what the node says: without such a card nothing is allocatable."""
-    if not cards or not all(card.out for card in cards):
+    why = [used.out or _without_units(slot.card) for used, slot in zip(cards, slots, strict=True)]
+    return f"no card is in use for new pods: {', '.join(dict.fromkeys(why))}" if why and all(why) else ""
+
+
+def _without_units(card: Card) -> str:
+    """Why there are none: it is split (`mig`), or others use all of its memory; "" where it has some."""
+    if card.units:
         return ""
-    return f"no card is in use for new pods: {', '.join(dict.fromkeys(card.out for card in cards))}"
+    return f"no units to share ({card.reason})" if card.reason else "no units to share"
 
 
 def _node(tables: Tables, name: str, cards: Sequence[UsedCard], pods: int, fragmented: int) -> UsedNode:
@@ -171,7 +178,7 @@ def _node(tables: Tables, name: str, cards: Sequence[UsedCard], pods: int, fragm
         held=sum(card.held for card in cards),
         pods=pods,
         unknown=int(tables.cards.lost[row]),
-        problem=_all_out(cards) or _problem(tables, row),
+        problem=_all_out(cards, tables.cards.slots[row]) or _problem(tables, row),
     )
 
 

@@ -11,10 +11,18 @@ _OUT: Final = frozenset({inventory.Health.UNHEALTHY.value, inventory.Health.SUSP
 
 
 @dataclass(frozen=True, slots=True)
+class ListedResources:
+    """What nodes and pods call units of memory, and nodes their cards."""
+
+    gpu_mem: str = names.GPU_MEM
+    gpu_count: str = names.GPU_COUNT
+
+
+@dataclass(frozen=True, slots=True)
 class InspectedCard:
     """One card. total, allocated: units. uuid, model, health, reason: "" on a node without an inventory.
 
-    reason: of a health that is not `healthy`. cordoned: by the node's annotation.
+    reason: of a health that is not `healthy`, or why there are no units. cordoned: by the node's annotation.
     """
 
     index: int
@@ -33,32 +41,43 @@ class InspectedCard:
             return f"{self.health} ({self.reason})" if self.reason else self.health
         return "cordoned" if self.cordoned else ""
 
+    @property
+    def without_units(self) -> str:
+        """Why there are none, by the inventory: it is split (`mig`), or others use all of its memory; "" elsewhere."""
+        if self.total or not self.uuid:
+            return ""
+        return f"no units to share ({self.reason})" if self.reason else "no units to share"
+
 
 @dataclass(frozen=True, slots=True)
 class EmptyCards:
     """A node's cards before anything is held. by_uuid: UUID -> index, empty where only totals are known.
 
+    total: allocatable units.
     unreadable: there is an inventory, and these are not the cards in it.
     """
 
     cards: tuple[InspectedCard, ...]
     by_uuid: Mapping[str, int]
     unit_mib: int | None = None
+    total: int = 0
     unreadable: bool = False
 
 
-def empty_cards(node: ListedNode) -> EmptyCards:
+def empty_cards(node: ListedNode, resources: ListedResources) -> EmptyCards:
     """The cards of the inventory; equal ones when there is none that can be read."""
+    total = amount(node.status.allocatable, resources.gpu_mem)
+    equal = _equal_cards(node, total, amount(node.status.allocatable, resources.gpu_count))
     text = annotations_of(node).get(names.INVENTORY)
     if text is None:
-        return _equal_cards(node)
+        return equal
     try:
         decoded = inventory.decode(text)
     except inventory.InventoryError:
-        return replace(_equal_cards(node), unreadable=True)
+        return replace(equal, unreadable=True)
     # A column is shown for each index up to the largest: an absurd one would fill the terminal.
     if not all(card.index < inventory.MAX_CARDS for card in decoded.cards):
-        return replace(_equal_cards(node), unreadable=True)
+        return replace(equal, unreadable=True)
     cordoned = _cordoned(node)
     cards = tuple(
         InspectedCard(
@@ -72,17 +91,13 @@ def empty_cards(node: ListedNode) -> EmptyCards:
         )
         for card in decoded.cards
     )
-    return EmptyCards(cards, {card.uuid: card.index for card in cards}, decoded.unit_mib)
+    return EmptyCards(cards, {card.uuid: card.index for card in cards}, decoded.unit_mib, total)
 
 
-def _equal_cards(node: ListedNode) -> EmptyCards:
-    count, cordoned = min(amount(node.status.allocatable, names.GPU_COUNT), inventory.MAX_CARDS), _cordoned(node)
-    return EmptyCards(
-        tuple(
-            InspectedCard(index, total_units(node) // count, cordoned=str(index) in cordoned) for index in range(count)
-        ),
-        {},
-    )
+def _equal_cards(node: ListedNode, total: int, announced: int) -> EmptyCards:
+    count, cordoned = min(announced, inventory.MAX_CARDS), _cordoned(node)
+    cards = tuple(InspectedCard(index, total // count, cordoned=str(index) in cordoned) for index in range(count))
+    return EmptyCards(cards, {}, total=total)
 
 
 def _cordoned(node: ListedNode) -> frozenset[str]:
@@ -93,11 +108,6 @@ def _cordoned(node: ListedNode) -> frozenset[str]:
 def annotations_of(node: ListedNode) -> Mapping[str, str]:
     """Of the node, {} for none."""
     return node.metadata.annotations or {}
-
-
-def total_units(node: ListedNode) -> int:
-    """What is allocatable."""
-    return amount(node.status.allocatable, names.GPU_MEM)
 
 
 def amount(quantities: Mapping[str, str | int | float] | None, name: str) -> int:

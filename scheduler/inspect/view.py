@@ -16,12 +16,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from config.protocol import allocation, names
-from scheduler.inspect.node_cards import EmptyCards, InspectedCard, amount, annotations_of, empty_cards, total_units
+from scheduler.inspect.node_cards import EmptyCards, InspectedCard, ListedResources, amount, annotations_of, empty_cards
 from scheduler.inspect.wire import ListedNode, ListedPod
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _ADDRESS_TYPE: Final = "InternalIP"
 _UNKNOWN: Final = "unknown"
+_USUAL: Final = ListedResources()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,11 @@ class InspectedNode:
 
 
 def view(
-    nodes: Iterable[ListedNode], pods: Iterable[ListedPod], *, with_gpu_memory_only: bool = True
+    nodes: Iterable[ListedNode],
+    pods: Iterable[ListedPod],
+    *,
+    with_gpu_memory_only: bool = True,
+    resources: ListedResources = _USUAL,
 ) -> tuple[InspectedNode, ...]:
     """The nodes by name, with what is held on them.
 
@@ -74,25 +79,25 @@ def view(
     for pod in {pod.metadata.uid or (pod.metadata.namespace, pod.metadata.name): pod for pod in pods}.values():
         if pod.status.phase not in _FINISHED and pod.spec.node_name:
             on_node.setdefault(pod.spec.node_name, []).append(pod)
-    found = {node.metadata.name: (_node(node, on_node.get(node.metadata.name, [])), node) for node in nodes}
+    found = {node.metadata.name: (_node(node, on_node.get(node.metadata.name, []), resources), node) for node in nodes}
     shown = [
         seen
         for seen, node in found.values()
         if not with_gpu_memory_only or seen.total > 0 or seen.holders or names.INVENTORY in annotations_of(node)
     ]
-    missing = (_missing(name, pods) for name, pods in on_node.items() if name not in found)
+    missing = (_missing(name, pods, resources) for name, pods in on_node.items() if name not in found)
     return tuple(sorted([*shown, *(node for node in missing if node.holders)], key=lambda node: node.name))
 
 
-def _missing(name: str, pods: Iterable[ListedPod]) -> InspectedNode:
+def _missing(name: str, pods: Iterable[ListedPod], resources: ListedResources) -> InspectedNode:
     problem = "there is no such node, or it cannot be read"
-    holders = _holders(pods, EmptyCards((), {}))
+    holders = _holders(pods, EmptyCards((), {}), resources.gpu_mem)
     return InspectedNode(name=name, address=_UNKNOWN, total=0, cards=(), holders=holders, problem=problem)
 
 
-def _node(node: ListedNode, pods: Iterable[ListedPod]) -> InspectedNode:
-    empty = empty_cards(node)
-    holders = _holders(pods, empty)
+def _node(node: ListedNode, pods: Iterable[ListedPod], resources: ListedResources) -> InspectedNode:
+    empty = empty_cards(node, resources)
+    holders = _holders(pods, empty, resources.gpu_mem)
     cards = tuple(
         replace(card, allocated=sum(held.units.get(card.index, 0) for held in holders)) for card in empty.cards
     )
@@ -101,7 +106,7 @@ def _node(node: ListedNode, pods: Iterable[ListedPod]) -> InspectedNode:
     return InspectedNode(
         name=node.metadata.name,
         address=address,
-        total=total_units(node),
+        total=empty.total,
         cards=cards,
         holders=holders,
         unit_mib=empty.unit_mib,
@@ -113,24 +118,25 @@ def _problem(node: ListedNode, empty: EmptyCards) -> str:
     """The one to look at first."""
     if empty.unreadable:
         return f"its annotation {names.INVENTORY} cannot be read"
-    if empty.cards and all(card.out for card in empty.cards):
-        return f"no card is in use for new pods: {', '.join(dict.fromkeys(card.out for card in empty.cards))}"
-    if total_units(node) <= 0:
+    why = [card.out or card.without_units for card in empty.cards]
+    if why and all(why):
+        return f"no card is in use for new pods: {', '.join(dict.fromkeys(why))}"
+    if empty.total <= 0:
         away = "nothing is allocatable: its device plugin is away"
         return away if empty.cards else "it announces no GPU memory: there is no device plugin"
     return "the node is cordoned" if node.spec is not None and node.spec.unschedulable else ""
 
 
-def _holders(pods: Iterable[ListedPod], empty: EmptyCards) -> tuple[Holder, ...]:
-    holders = [holder for pod in pods if (holder := _holder(pod, empty)) is not None]
+def _holders(pods: Iterable[ListedPod], empty: EmptyCards, gpu_mem: str) -> tuple[Holder, ...]:
+    holders = [holder for pod in pods if (holder := _holder(pod, empty, gpu_mem)) is not None]
     holders.sort(key=lambda held: (held.pending == 0, min(held.units, default=-1), held.namespace, held.name))
     return tuple(holders)
 
 
-def _holder(pod: ListedPod, empty: EmptyCards) -> Holder | None:
+def _holder(pod: ListedPod, empty: EmptyCards, gpu_mem: str) -> Holder | None:
     """None: the pod requests no GPU memory."""
     containers = pod.spec.containers or ()
-    requested = sum(amount(container.resources.limits, names.GPU_MEM) for container in containers)
+    requested = sum(amount(container.resources.limits, gpu_mem) for container in containers)
     if requested <= 0:
         return None
     annotations = pod.metadata.annotations or {}

@@ -50,6 +50,30 @@ def test_what_keeps_a_pod_from_any_plan_is_told(tmp_path: Path, edit: tuple[str,
     assert (ran.exit_code, words in ran.stdout) == (1, True), ran.stdout
 
 
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        pytest.param(
+            "priorityClassName: urgent",
+            "Its PriorityClass urgent is not known, since cluster files hold none: its priority is taken as 0.",
+            id="a class",
+        ),
+        pytest.param(
+            "priorityClassName: urgent\n  priority: 7",
+            "since cluster files hold none: its priority is taken as 7, as its spec.priority says.",
+            id="a class with its number",
+        ),
+        pytest.param("priority: 7", "", id="a number"),
+        pytest.param("priorityClassName: system-node-critical", "", id="a class of every cluster"),
+    ],
+)
+def test_cluster_files_hold_no_priority_classes(tmp_path: Path, spec: str, words: str) -> None:
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text(Path(WHOLE_CARD).read_text().replace("spec:\n", f"spec:\n  {spec}\n"))
+    ran = CliRunner().invoke(cli, ["defragment", "--cluster", HALF_USED, "-f", str(manifest)])
+    assert (words in ran.stdout, "PriorityClass" in ran.stdout) == (True, bool(words)), ran.stdout
+
+
 def test_without_a_pod_the_fragmentation_is_told() -> None:
     ran = CliRunner().invoke(cli, ["defragment", "--cluster", HALF_USED, "-o", "json"])
     assert ran.exit_code == 0

@@ -1,3 +1,5 @@
+import os
+import re
 import sys
 from pathlib import Path
 
@@ -39,6 +41,42 @@ def test_a_plot_is_drawn_the_same_every_time(tmp_path: Path, name: str, begins: 
         plot(outcomes, tmp_path / again / name, "a title")
     assert (tmp_path / "a" / name).read_bytes().startswith(begins)
     assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        pytest.param("away/curve.png", "there is no folder {folder}/away", id="no folder"),
+        pytest.param("text/curve.png", "there is no folder {folder}/text", id="below a file"),
+        pytest.param(f"{'long' * 99}.png", "may not be written: File name too long", id="a name that is too long"),
+        pytest.param("folder.png", "expected a file, found a folder", id="a folder"),
+    ],
+)
+def test_a_place_that_holds_no_plot_is_said_before_anything_is_simulated(
+    tmp_path: Path, file: str, message: str
+) -> None:
+    (tmp_path / "text").touch()
+    (tmp_path / "folder.png").mkdir()
+    with pytest.raises(
+        NoPlot, match=re.escape(f"{tmp_path / file}") + ":? " + re.escape(message.format(folder=tmp_path))
+    ):
+        check_plot(tmp_path / file)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.parametrize("closed", ["folder", "folder/curve.png"])
+def test_a_place_that_may_not_be_written_is_said_before_anything_is_simulated(tmp_path: Path, closed: str) -> None:
+    (tmp_path / "folder").mkdir()
+    if closed != "folder":
+        (tmp_path / closed).touch()
+    (tmp_path / closed).chmod(0o500)
+    with pytest.raises(NoPlot, match="may not be written"):
+        check_plot(tmp_path / "folder" / "curve.png")
+
+
+def test_a_plot_that_is_there_may_be_drawn_again(tmp_path: Path) -> None:
+    (tmp_path / "curve.png").touch()
+    check_plot(tmp_path / "curve.png")
 
 
 def test_where_matplotlib_is_not_installed_that_is_said_before_anything_is_simulated(

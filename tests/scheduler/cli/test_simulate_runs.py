@@ -149,6 +149,8 @@ def test_one_run_that_is_not_rejected_waits(files: Path) -> None:
         (("--config", "=spread.yaml"), "--config =spread.yaml: expected FILE or NAME=FILE"),
         (("--config", "a=", "--config", "a="), "found more than once: a"),
         (("--plot", "curve.pdf"), "curve.pdf: expected a file whose name ends in .png or .svg"),
+        (("--plot", "away/curve.png"), "away/curve.png: there is no folder away"),
+        (("--arrivals", "tight.csv", "--shuffle", "3-1"), "--shuffle 3-1: expected numbers such as 1-10 or 1,2,5"),
         (("--arrivals", "away.csv"), "away.csv: cannot be read: No such file or directory"),
     ],
 )
@@ -160,6 +162,15 @@ def test_a_misuse_is_one_line_and_the_exit_code_is_2(
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_plot_that_cannot_be_written_costs_no_answer(files: Path) -> None:
+    (files / "curve.png").symlink_to("/dev/full")
+    result = simulated(files, "--arrivals", str(files / "tight.csv"), "--plot", str(files / "curve.png"))
+    assert result.exit_code == 1
+    assert result.stdout.split()[:2] == ["CONFIG", "RUNS"]
+    assert f"gpushare-scheduler: {files}/curve.png cannot be written: No space left on device" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_mistakes_in_all_files_of_arrivals_are_told_together(files: Path) -> None:

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from config.protocol import names
-from config.protocol.inventory import Health
-from scheduler.explain.cluster_checks import PLUGIN_LABEL, SCHEDULER_LABEL, diagnosed
-from scheduler.explain.facts import ClusterFacts
+from config.protocol.inventory import Card, Health
+from scheduler.explain.cluster_checks import diagnosed
+from scheduler.explain.facts import PLUGIN_LABEL, SCHEDULER_LABEL, ClusterFacts
 from scheduler.explain.findings import Found, Severity, lines
 from scheduler.explain.tones import as_text
 from scheduler.kube import objects
@@ -17,10 +17,13 @@ from scheduler.kube.leases import Lease, LeaseSpec
 from scheduler.kube.versions import ServerVersion
 from scheduler.pods.gpu_request import ResourceNames
 from tests.support.builders import card, wire_node, wire_pod
+from tests.support.repository import ROOT
 
 LABELS = dict([names.NODE_LABEL])
 LEASE = Lease(objects.ObjectMeta("gpushare-scheduler", "kube-system"), LeaseSpec("pod-1_x", 15))
 NODE = wire_node("a", [16], labels=LABELS)
+NODE_B = wire_node("b", [16], labels=LABELS)
+MIG = replace(card(0, 0), reason="mig")
 
 
 def facts(*nodes: objects.Node, pods: Sequence[objects.Pod] = (), **more: object) -> ClusterFacts:
@@ -46,6 +49,11 @@ def one(check: str, of: ClusterFacts, severity: Severity = Severity.FAILED) -> F
     return single
 
 
+def one_of(told: Sequence[Found], words: str) -> Found:
+    (single,) = (each for each in told if words in each.message)
+    return single
+
+
 def kubelet(node: objects.Node, version: str) -> objects.Node:
     info = objects.NodeInfo(kubelet_version=version)
     return msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, node_info=info))
@@ -58,6 +66,10 @@ def program(name: str, image: str, label: tuple[str, str], node: str = "a") -> o
     return msgspec.structs.replace(made, spec=spec)
 
 
+def finished(pod: objects.Pod) -> objects.Pod:
+    return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, phase="Failed"))
+
+
 def test_a_cluster_in_order_has_nothing_to_do() -> None:
     whole = diagnosed(facts(pods=[wire_pod("p", 3)]))
     assert {finding.severity for finding in whole.findings} == {Severity.OK}
@@ -66,9 +78,8 @@ def test_a_cluster_in_order_has_nothing_to_do() -> None:
 
 
 def test_nodes_that_announce_their_cards_are_counted() -> None:
-    other = wire_node("b", [16], labels=LABELS)
     assert one("inventory", facts(), Severity.OK).message == "1 node announces its cards"
-    assert one("inventory", facts(NODE, other), Severity.OK).message == "2 nodes announce their cards"
+    assert one("inventory", facts(NODE, NODE_B), Severity.OK).message == "2 nodes announce their cards"
 
 
 def test_policies_without_which_allocations_can_be_forged_are_asked_for() -> None:
@@ -108,6 +119,22 @@ def test_clocks_may_differ_by_a_minute(age_s: float) -> None:
     assert one("scheduler", facts(lease_age_s=age_s), Severity.OK)
 
 
+def test_no_remedy_puts_the_charts_defaults_in_the_place_of_what_is_installed() -> None:
+    pods = [program("s", "image:2", SCHEDULER_LABEL), program("p", "image:1", PLUGIN_LABEL), PASSED]
+    of = facts(wire_node("cpu"), NODE, pods=pods, lease=None, lease_age_s=None, policies={})
+    remedies = {finding.check: finding.remedy for finding in diagnosed(of).findings}
+    assert remedies["scheduler"].startswith("kubectl -n kube-system get deploy,pods")
+    assert remedies["policies"].startswith("docs/operations.md, Install the same again")
+    assert remedies["versions"] == "docs/operations.md, Upgrade: one image for both"
+    assert "apply -k" not in "".join(remedies.values())
+
+
+def test_the_parts_of_documents_that_remedies_name_are_there() -> None:
+    operations = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    assert "\n## Install the same again\n" in operations
+    assert "\n## Upgrade\n" in operations
+
+
 def test_without_leader_election_nobody_can_say_who_schedules() -> None:
     assert one("scheduler", facts(lease_name=""), Severity.UNKNOWN)
 
@@ -117,6 +144,45 @@ def test_a_labelled_node_without_inventory_is_found_and_the_reverse() -> None:
     without, stray = one("inventory", of), one("inventory", of, Severity.WARNING)
     assert (without.about, "1 node with the label" in without.message) == (("node/new",), True)
     assert (stray.about, "kubectl label node" in stray.remedy) == (("node/stray",), True)
+
+
+PLUGIN = program("p", "image:1", PLUGIN_LABEL)
+CHOSEN_OTHERWISE = wire_node("a", [16])
+
+
+def test_the_device_plugin_may_choose_its_nodes_by_another_label() -> None:
+    of = facts(CHOSEN_OTHERWISE, wire_node("cpu"), pods=[PLUGIN])
+    assert diagnosed(of).clean
+    assert found("inventory", of, Severity.WARNING) == []
+    assert one("inventory", of, Severity.OK).message == "1 node announces its cards"
+
+
+@pytest.mark.parametrize(
+    ("pods", "unread", "strays"),
+    [
+        pytest.param([], {}, ("node/a",), id="no pod"),
+        pytest.param([program("p", "image:1", PLUGIN_LABEL, node="b")], {}, ("node/a",), id="on another node"),
+        pytest.param([program("s", "image:1", SCHEDULER_LABEL)], {}, ("node/a",), id="the scheduler's"),
+        pytest.param([finished(PLUGIN)], {}, ("node/a",), id="one that has ended"),
+        pytest.param([PLUGIN], {}, (), id="one of the plugin"),
+        pytest.param([], {"pods": "pods is forbidden"}, (), id="nobody knows"),
+    ],
+)
+def test_a_node_is_left_behind_where_no_pod_of_the_plugin_is(
+    pods: Sequence[objects.Pod], unread: Mapping[str, str], strays: tuple[str, ...]
+) -> None:
+    of = facts(NODE_B, CHOSEN_OTHERWISE, pods=pods, unread=unread)
+    assert tuple(name for warned in found("inventory", of, Severity.WARNING) for name in warned.about) == strays
+    assert one("inventory", of, Severity.OK).message == "2 nodes announce their cards"
+
+
+def test_no_remedy_removes_an_inventory_that_pods_are_counted_by() -> None:
+    stray = one("inventory", facts(CHOSEN_OTHERWISE), Severity.WARNING)
+    assert (
+        stray.message == "1 node with gpushare/inventory, without the label gpushare=true and without a device plugin"
+    )
+    assert f"{names.INVENTORY}-" not in stray.remedy
+    assert "docs/runbooks/GpusharePluginAway.md" in stray.remedy
 
 
 def test_a_cluster_without_gpu_nodes_says_which_label_is_missing() -> None:
@@ -140,8 +206,35 @@ def test_cards_that_are_out_of_use_are_no_sign_of_a_plugin_that_is_away() -> Non
 
 
 def test_a_card_in_mig_mode_is_as_its_operator_wants_it() -> None:
-    mig = replace(card(0, 0, health=Health.SUSPECT), reason="mig")
-    assert found("cards", facts(wire_node("a", [mig, 16], labels=LABELS)), Severity.WARNING) == []
+    assert found("cards", facts(wire_node("a", [MIG, 16], labels=LABELS)), Severity.WARNING) == []
+
+
+XID_79 = replace(card(1, 16, health=Health.UNHEALTHY), reason="xid-79")
+
+
+@pytest.mark.parametrize(
+    ("announced", "why"),
+    [
+        pytest.param([MIG], " (mig)", id="split"),
+        pytest.param([replace(MIG, health=Health.SUSPECT)], " (mig)", id="split and suspect"),
+        pytest.param([MIG, replace(MIG, index=1, uuid="GPU-a-1")], " (mig)", id="all split"),
+        pytest.param([MIG, XID_79], " (mig)", id="the other is unhealthy"),
+        pytest.param([card(0, 0), XID_79], "", id="used by processes outside the books"),
+    ],
+)
+def test_cards_without_units_are_no_sign_of_a_plugin_that_is_away(announced: Sequence[Card], why: str) -> None:
+    of = facts(wire_node("a", announced, labels=LABELS, gpu_mem=0), NODE_B)
+    assert found("plugin", of) == []
+    told = one_of(found("cards", of, Severity.WARNING), "no units")
+    assert told.message == f"cards of 1 node have no units to share{why}"
+    assert told.about == ("node/a",)
+    assert diagnosed(of).clean
+
+
+def test_a_card_with_units_beside_one_in_mig_mode_says_that_the_plugin_is_away() -> None:
+    of = facts(wire_node("a", [MIG, card(1, 16)], labels=LABELS, gpu_mem=0))
+    assert one("plugin", of).about == ("node/a",)
+    assert found("cards", of, Severity.WARNING) == []
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,18 @@ def test_a_node_whose_cards_are_all_out_says_why_and_blames_no_plugin() -> None:
     assert node.problem == "no card is in use for new pods: unhealthy (xid-79), cordoned"
 
 
+def test_a_node_whose_cards_are_in_mig_mode_has_nothing_to_share_and_blames_no_plugin() -> None:
+    of = world()
+    mig = replace(card(0, 0), reason="mig")
+    sick = replace(card(1, 80, health=Health.UNHEALTHY), reason="xid-79")
+    of.nodes.add(wire_node("split", [mig], gpu_mem=0))
+    of.nodes.add(wire_node("with-sick", [replace(mig, uuid="GPU-b-0"), sick], gpu_mem=0))
+    split, with_sick = counted(of).nodes
+    assert split.problem == "no card is in use for new pods: no units to share (mig)"
+    assert with_sick.problem == "no card is in use for new pods: no units to share (mig), unhealthy (xid-79)"
+    assert (split.out, with_sick.out) == (0, 1)
+
+
 def test_the_cluster_names_the_card_that_is_free_most_and_who_waits() -> None:
     found = counted(busy()).cluster
     assert (found.nodes, found.cards, found.units, found.requested, found.free) == (3, 6, 352, 90, 66)

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.cli.manifests import manifest
+from scheduler.cli.manifests import Manifest, manifest
+from scheduler.cli.priorities import SYSTEM_CLASSES, given
 from scheduler.explain.answers import Preempting, WhatIf
 from scheduler.simulation.world import World
+from tests.support.builders import wire_pod
 from tests.support.explaining import asked, there, world
 
 POD = """
@@ -85,6 +87,40 @@ def test_a_priority_that_is_not_known_is_told_in_one_line(tmp_path: Path, refuse
     answer = what_if(full(), tmp_path, "priorityClassName: high", *refused)
     assert answer.words == (told, "It requests 16 GiB on one card.")
     assert removed(answer) is None
+
+
+@pytest.mark.parametrize(
+    ("refused", "told"),
+    [
+        pytest.param((), "There is no PriorityClass high, so the API server refuses the pod", id="none"),
+        pytest.param(("priorityclasses",), "Its PriorityClass high cannot be read", id="no right"),
+    ],
+)
+def test_the_priority_that_is_used_is_told_where_the_pod_brings_it_along(
+    tmp_path: Path, refused: tuple[str, ...], told: str
+) -> None:
+    answer = what_if(full(), tmp_path, "priorityClassName: high\n  priority: 1000", *refused)
+    assert answer.words[0] == f"{told}: its priority is taken as 1000, as its spec.priority says."
+    assert removed(answer) == REMOVES
+
+
+def test_the_class_says_more_than_a_priority_that_the_pod_brings_along(tmp_path: Path) -> None:
+    of = full()
+    of.priority_classes.create("high", -1)
+    assert removed(what_if(of, tmp_path, "priorityClassName: high\n  priority: 1000")) is None
+
+
+@pytest.mark.parametrize("name", ["system-cluster-critical", "system-node-critical"])
+@pytest.mark.parametrize("refused", [(), ("priorityclasses",)])
+def test_the_classes_of_every_cluster_are_known(tmp_path: Path, name: str, refused: tuple[str, ...]) -> None:
+    answer = what_if(full(), tmp_path, f"priorityClassName: {name}", *refused)
+    assert answer.words == ("It requests 16 GiB on one card.",)
+    assert removed(answer) == REMOVES
+
+
+def test_the_values_of_those_are_kubernetes_own() -> None:
+    values = {name: given(Manifest(wire_pod(), name), (), "{}")[0].spec.priority for name in SYSTEM_CLASSES}
+    assert values == {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
 def test_without_the_right_nothing_is_said_of_a_pod_that_names_no_class(tmp_path: Path) -> None:

@@ -2,13 +2,17 @@
 
 import json
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
 from config.protocol.inventory import Card, Health, Inventory, encode
 from scheduler.inspect import wire
+from scheduler.inspect.node_cards import ListedResources
 from scheduler.inspect.view import InspectedNode, view
 from tests.scheduler.inspect.golden_clusters import Json
+
+_USUAL: Final = ListedResources()
 
 
 def raws(documents: Sequence[Json]) -> list[msgspec.Raw]:
@@ -16,13 +20,17 @@ def raws(documents: Sequence[Json]) -> list[msgspec.Raw]:
 
 
 def viewed(
-    nodes: Sequence[Json], pods: Sequence[Json], *, with_gpu_memory_only: bool = True
+    nodes: Sequence[Json],
+    pods: Sequence[Json],
+    *,
+    with_gpu_memory_only: bool = True,
+    resources: ListedResources = _USUAL,
 ) -> tuple[InspectedNode, ...]:
     """What is shown of them. Every object has to be readable."""
     read_nodes, unread_nodes = wire.read(raws(nodes), wire.ListedNode)
     read_pods, unread_pods = wire.read(raws(pods), wire.ListedPod)
     assert (unread_nodes, unread_pods) == ([], [])
-    return view(read_nodes, read_pods, with_gpu_memory_only=with_gpu_memory_only)
+    return view(read_nodes, read_pods, with_gpu_memory_only=with_gpu_memory_only, resources=resources)
 
 
 def cards(*units: int | None, unit_mib: int = 1024, unhealthy: frozenset[int] = frozenset()) -> str:

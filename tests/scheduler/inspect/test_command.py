@@ -120,6 +120,46 @@ def test_a_named_kubeconfig_wins_over_the_environment_which_wins_over_the_home(
     assert inspect(tmp_path / "home").stdout == summary
 
 
+def configuration(folder: Path, more: str) -> str:
+    file = folder / "scheduler.yaml"
+    file.write_text(f"apiVersion: gpushare/v1alpha1\nkind: SchedulerConfiguration\n{more}\n", encoding="utf-8")
+    return str(file)
+
+
+def test_the_configuration_says_what_the_resources_are_called(tmp_path: Path) -> None:
+    nodes, pods = (
+        json.loads(json.dumps(listed).replace("aliyun.com/", "example.com/").replace("gpu-count", "cards"))
+        for listed in (NODES, PODS)
+    )
+    config = configuration(tmp_path, "resources: {gpuMem: example.com/gpu-mem, gpuCount: example.com/cards}")
+    with serving(nodes, pods) as server:
+        ran = at(server, tmp_path, "--config", config)
+        without = at(server, tmp_path)
+    assert (ran.stdout.decode(), ran.stderr) == (golden("summary"), b"")
+    assert without.stdout.decode() != golden("summary")
+
+
+def test_the_configuration_says_which_cluster_where_no_flag_does(server: ApiServer, tmp_path: Path) -> None:
+    right, wrong = (
+        str(kubeconfig(tmp_path / name, url)) for name, url in (("right", server.url), ("wrong", "http://127.0.0.1:9"))
+    )
+    config = configuration(tmp_path, f"clientConnection: {{kubeconfig: {right}}}")
+    assert inspect(tmp_path, "--config", config, KUBECONFIG=wrong).stdout.decode() == golden("summary")
+    config = configuration(tmp_path, f"clientConnection: {{kubeconfig: {wrong}, context: other}}")
+    flags = ("--kubeconfig", right, "--context", "test")
+    assert inspect(tmp_path, "--config", config, *flags).stdout.decode() == golden("summary")
+
+
+def test_every_mistake_in_the_configuration_is_on_one_line(server: ApiServer, tmp_path: Path) -> None:
+    ran = at(server, tmp_path, "--config", configuration(tmp_path, "unit: 1\nresources: {gpuMen: a}"))
+    assert (ran.returncode, ran.stderr, server.requests) == (1, b"", [])
+    said = ran.stdout.decode()
+    assert said.startswith("Failed due to ")
+    assert "unit: unknown field; " in said
+    assert "resources.gpuMen: unknown field" in said
+    assert "\n" not in said
+
+
 def test_a_token_file_may_end_in_a_newline(server: ApiServer, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(f"{TOKEN}\n")
     config = kubeconfig(tmp_path / "config", server.url, {"tokenFile": str(tmp_path / "token")})
@@ -176,5 +216,5 @@ def test_help_does_not_load_the_kubernetes_client(tmp_path: Path) -> None:
         check=False,
     )
     assert ran.returncode == 0
-    assert {"kubernetes", "numpy", "aiohttp", "rich"} & set(ran.stdout.split()) == set()
+    assert {"kubernetes", "numpy", "aiohttp", "rich", "pydantic", "typer"} & set(ran.stdout.split()) == set()
     assert "--kubeconfig" in ran.stdout

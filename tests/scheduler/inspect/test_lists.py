@@ -57,6 +57,23 @@ def test_a_node_whose_cards_are_all_unhealthy_is_listed_with_their_health() -> N
     assert "3          no card is in use for new pods: unhealthy" in text
 
 
+@pytest.mark.parametrize(
+    ("announced", "why"),
+    [
+        pytest.param([failed(0, 0, "mig", health=Health.HEALTHY)], "no units to share (mig)", id="split"),
+        pytest.param(
+            [failed(0, 0, "mig", health=Health.HEALTHY), failed(1, 15, "xid-79")],
+            "no units to share (mig), unhealthy (xid-79)",
+            id="the other is unhealthy",
+        ),
+        pytest.param([failed(0, 0, "", health=Health.HEALTHY)], "no units to share", id="others use it all"),
+    ],
+)
+def test_a_node_whose_cards_are_in_mig_mode_blames_no_plugin(announced: list[Card], why: str) -> None:
+    (shown,) = viewed([node("split", "0", "0", inventory=encode(Inventory(1024, "", tuple(announced))))], [])
+    assert shown.problem == f"no card is in use for new pods: {why}"
+
+
 def test_pods_on_a_node_that_is_not_there_are_not_lost() -> None:
     (shown,) = viewed([], [pod("p", "3", on="gone", idx="0")])
     assert (shown.name, shown.allocated, shown.pending) == ("gone", 3, 3)

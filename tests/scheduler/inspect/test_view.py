@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from config.protocol import inventory, names
 from scheduler.inspect import wire
 from scheduler.inspect.document import as_json
+from scheduler.inspect.node_cards import ListedResources
 from scheduler.inspect.tables import details, summary
 from scheduler.inspect.view import Holder, InspectedNode
 from tests.scheduler.inspect.golden_clusters import Json, node, pod
@@ -31,6 +32,23 @@ def test_pods_that_are_finished_or_have_no_node_or_no_request_do_not_count() -> 
     others = [pod("done", "5", phase="Succeeded"), pod("failed", "5", phase="Failed"), pod("none", "0")]
     waiting = pod("waiting", "5", on="")
     assert [holder.name for holder in on_a(*others, waiting, pod("p", "3", idx="0")).holders] == ["p"]
+
+
+OTHER = ListedResources(gpu_mem="example.com/gpu-mem", gpu_count="example.com/gpu-count")
+
+
+def renamed(document: Json) -> Json:
+    written = json.dumps(document).replace(names.GPU_MEM, OTHER.gpu_mem).replace(names.GPU_COUNT, OTHER.gpu_count)
+    found: Json = json.loads(written)
+    return found
+
+
+@pytest.mark.parametrize("announced", [None, cards(15, 15)])
+def test_the_resources_may_have_other_names(announced: str | None) -> None:
+    nodes, pods = [node("gpu-node-a", "30", "2", inventory=announced)], [pod("p", "3", idx="1"), pod("lost", "4")]
+    shown = viewed([*map(renamed, nodes)], [*map(renamed, pods)], resources=OTHER)
+    assert shown == viewed(nodes, pods)
+    assert viewed([*map(renamed, nodes)], [*map(renamed, pods)]) != shown
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Running", "Unknown", ""])

@@ -1,0 +1,142 @@
+"""Judges what nodes announce of their cards, for `kubectl gpushare doctor`. Pure."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from config.protocol import inventory, names
+from config.protocol.quantity import QuantityError
+from scheduler.explain.facts import FINISHED, PLUGIN_LABEL, ClusterFacts
+from scheduler.explain.findings import Found, Severity
+from scheduler.kube import objects
+from scheduler.state.cards.node_inventory import GpuState, NodeInventory, read_inventory
+
+OK, WARNING, FAILED = Severity.OK, Severity.WARNING, Severity.FAILED
+
+_MIG: Final = "mig"
+_LONGEST: Final = 64
+_MOST_REASONS: Final = 5
+_OUT: Final = frozenset({inventory.Health.UNHEALTHY, inventory.Health.SUSPECT})
+_PLUGIN_LOG: Final = "kubectl -n kube-system logs ds/gpushare-scheduler-device-plugin"
+
+
+def inventories(facts: ClusterFacts) -> Iterator[Found]:
+    """Nodes with the label and without cards, and nodes with cards that no device plugin looks after."""
+    key, value = names.NODE_LABEL
+    label, remedy = f"the label {key}={value}", f"kubectl label node NODE {key}={value}"
+    announcing = [node for node in facts.nodes if _announces(node)]
+    without = [node for node in facts.nodes if _labelled(node) and not _announces(node)]
+    if without:
+        message = f"{count(without, 'node')} with {label} and without {names.INVENTORY}"
+        yield of_nodes("inventory", FAILED, message, without, f"{_PLUGIN_LOG}; does its pod run there?")
+    if stray := _stray(facts, announcing):
+        message = f"{count(stray, 'node')} with {names.INVENTORY}, without {label} and without a device plugin"
+        chosen = f"{remedy}, or the label that devicePlugin.selectNodesBy wants"
+        yield of_nodes("inventory", WARNING, message, stray, f"{chosen}; docs/runbooks/GpusharePluginAway.md")
+    if not announcing and not without:
+        yield Found(check="inventory", severity=FAILED, message=f"no node has {label}", remedy=remedy)
+    elif not without:
+        words = "announces its cards" if len(announcing) == 1 else "announce their cards"
+        yield Found(check="inventory", severity=OK, message=f"{count(announcing, 'node')} {words}")
+
+
+def _labelled(node: objects.Node) -> bool:
+    key, value = names.NODE_LABEL
+    return (node.metadata.labels or {}).get(key) == value
+
+
+def _announces(node: objects.Node) -> bool:
+    return names.INVENTORY in (node.metadata.annotations or {})
+
+
+def _stray(facts: ClusterFacts, announcing: Sequence[objects.Node]) -> list[objects.Node]:
+    """Nodes that the device plugin has left. Whatever label the chart chooses by, its pods say where it is."""
+    if "pods" in facts.unread:
+        return []
+    key, value = PLUGIN_LABEL
+    has_plugin = {
+        pod.spec.node_name
+        for pod in facts.pods
+        if (pod.metadata.labels or {}).get(key) == value and pod.status.phase not in FINISHED
+    }
+    return [node for node in announcing if not _labelled(node) and node.metadata.name not in has_plugin]
+
+
+def states(facts: ClusterFacts) -> Iterator[Found]:
+    """Nodes whose inventory says nothing that the scheduler can use now."""
+    away, held, broken = list[objects.Node](), list[objects.Node](), dict[str, list[objects.Node]]()
+    for node, announced in _announced(facts):
+        if announced.problem:
+            broken.setdefault(announced.problem, []).append(node)
+        elif announced.state is GpuState.NOT_ALLOCATABLE and any(map(_offered, announced.cards)):
+            away.append(node)
+        elif announced.state is GpuState.NOT_REGISTERED:
+            held.append(node)
+    for problem, nodes in broken.items():
+        yield of_nodes("inventory", FAILED, f"{count(nodes, 'node')}: {problem}", nodes, _PLUGIN_LOG)
+    if away:
+        message = f"the device plugin is away on {count(away, 'node')}: nothing is allocatable there"
+        about = tuple(_since(facts, node.metadata.name) for node in away)
+        yield Found(check="plugin", severity=FAILED, message=message, about=about, remedy=_PLUGIN_LOG)
+    if held:
+        message = f"the device plugin is not registered with the kubelet of {count(held, 'node')} yet"
+        yield of_nodes("plugin", WARNING, message, held, f"wait for a minute; then {_PLUGIN_LOG}")
+
+
+def _offered(card: inventory.Card) -> bool:
+    """Whether a device plugin that is there has the kubelet offer units of it."""
+    return card.health not in _OUT and card.units > 0
+
+
+def _since(facts: ClusterFacts, node: str) -> str:
+    return f"node/{node} since {facts.away_since[node]}" if node in facts.away_since else f"node/{node}"
+
+
+def without_units(facts: ClusterFacts) -> Iterator[Found]:
+    """Nodes that offer nothing, though all is well there: their cards are split, or others use all of their memory."""
+    found, reasons = list[objects.Node](), dict[str, None]()
+    for node, announced in _announced(facts):
+        empty = [
+            card for card in announced.cards if not card.units and (card.health not in _OUT or card.reason == _MIG)
+        ]
+        if announced.state is GpuState.NOT_ALLOCATABLE and empty and not any(map(_offered, announced.cards)):
+            found.append(node)
+            reasons.update(dict.fromkeys(card.reason[:_LONGEST] for card in empty if card.reason))
+    if found:
+        why = f" ({', '.join(sorted(reasons)[:_MOST_REASONS])})" if reasons else ""
+        message = f"cards of {count(found, 'node')} have no units to share{why}"
+        yield of_nodes("cards", WARNING, message, found, "docs/node.md, Reset a card, or change its MIG mode")
+
+
+def _announced(facts: ClusterFacts) -> Iterator[tuple[objects.Node, NodeInventory]]:
+    """The nodes with an inventory. An amount that is none is the node's own mistake: the scheduler tells it."""
+    for node in facts.nodes:
+        if _announces(node):
+            with contextlib.suppress(QuantityError):
+                yield node, read_inventory(node, facts.resources, facts.unit_mib)
+
+
+def cards(facts: ClusterFacts) -> Iterator[Found]:
+    """Cards that are out of use, though nobody has taken them out."""
+    out = list[str]()
+    for node, announced in _announced(facts):
+        out += [
+            f"node/{node.metadata.name} card {card.index} ({card.uuid}): {card.health} {card.reason}".rstrip()
+            for card in announced.cards
+            if card.health in _OUT and card.reason != _MIG
+        ]
+    if out:
+        message = f"{len(out)} {'card is' if len(out) == 1 else 'cards are'} unhealthy or suspect"
+        remedy = "gpushare-device-plugin doctor on the node says what helps"
+        yield Found(check="cards", severity=WARNING, message=message, about=tuple(out), remedy=remedy)
+
+
+def of_nodes(check: str, severity: Severity, message: str, nodes: Sequence[objects.Node], remedy: str) -> Found:
+    """About each of the nodes."""
+    about = tuple(f"node/{node.metadata.name}" for node in nodes)
+    return Found(check=check, severity=severity, message=message, about=about, remedy=remedy)
+
+
+def count(found: Sequence[object], what: str) -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{len(found)} {what}{'' if len(found) == 1 else 's'}"
