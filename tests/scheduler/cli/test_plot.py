@@ -63,15 +63,12 @@ def test_a_place_that_holds_no_plot_is_said_before_anything_is_simulated(
         check_plot(tmp_path / file)
 
 
-@pytest.mark.parametrize(("there", "closed"), [(False, "."), (True, "curve.png")], ids=["the folder", "the file"])
+@pytest.mark.parametrize("closed", [".", "curve.png"], ids=["the folder", "the file"])
 def test_a_place_that_may_not_be_written_is_said_before_anything_is_simulated(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    there: bool,
-    closed: str,  # noqa: FBT001 - a case
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: str
 ) -> None:
-    if there:
-        (tmp_path / "curve.png").touch()
+    if closed == "curve.png":
+        (tmp_path / closed).touch()
     # The tests may run as root, who may write everywhere.
     monkeypatch.setattr(os, "access", lambda path, _: Path(path) != tmp_path / closed)
     with pytest.raises(NoPlot, match="may not be written"):
