@@ -252,6 +252,23 @@ async def test_by_environment_a_pod_without_an_allocation_is_refused_by_name(fol
         assert node.given == []
 
 
+async def test_by_environment_a_wait_is_over_in_time_however_often_pods_change(folder: Path) -> None:
+    """The kubelet admits no other pod meanwhile."""
+    async with rig(folder, by_environment) as node:
+        node.show("by-hand", 1, {})
+        node.admitted("by-hand")
+
+        async def change_all_the_time() -> None:
+            while True:
+                node.show("another", 0, {})
+                await asyncio.sleep(0)
+
+        changing = asyncio.create_task(change_all_the_time())
+        with pytest.raises(grpc.aio.AioRpcError, match=r"default/by-hand .*has no allocation"):
+            await asyncio.wait_for(node.double.allocate(["u0"]), 5)
+        changing.cancel()
+
+
 async def test_by_environment_a_pod_admitted_before_registration_is_no_candidate(folder: Path) -> None:
     async with rig(folder, by_environment) as node:
         assert isinstance(node.plugin, EnvironmentAllocator)
