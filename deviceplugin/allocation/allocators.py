@@ -281,7 +281,8 @@ async def _within(wait_s: float, pods: OwnPods, attempt: Callable[[], Awaitable[
         except _MAY_HEAL as error:
             left_s = until_s - time.monotonic()
             done, _ = await asyncio.wait({changed}, timeout=max(0.0, left_s))
-            if not done:
+            # On a busy node something has changed during every attempt.
+            if not done or left_s <= 0:
                 raise Refused(str(error), _kind(error)) from error
         except Undecided as error:
             raise Refused(str(error), _kind(error)) from error

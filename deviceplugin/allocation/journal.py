@@ -1,6 +1,7 @@
 """The first decision for each pod, so that a later change of what it carries is reported and not followed.
 
     unknown --seen with a readable allocation--> KNOWN --its cards are known--> DECIDED --keep without it--> unknown
+                                                   ^----these are not its own----+
 
 KNOWN:   its allocation and its requests, as they were then, for good.
 DECIDED: the UUIDs of each container's cards too, for good: an index may be another card's later.
@@ -13,7 +14,7 @@ Owned by one thread. Every method blocks for as long as the disk takes to write 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
@@ -59,13 +60,25 @@ class First:
     cards: FirstCards | None = None
 
 
+# More of anything than a node has, and few enough for all that is calculated with it.
+_Amount: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+_OneOrMore: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+_OnCards: TypeAlias = Annotated[dict[str, _OneOrMore], msgspec.Meta(min_length=1)]
+
+
 class _Pod(msgspec.Struct, rename="camel"):
     """requests: None in a file of version 1. units: as in `FirstCards`, with `unit_mib`; None while not known."""
 
     annotations: dict[str, str]
     requests: Requests | None = None
-    unit_mib: int = msgspec.field(default=0, name="unitMiB")
-    units: dict[str, dict[str, int]] | None = None
+    unit_mib: _Amount = msgspec.field(default=0, name="unitMiB")
+    units: dict[str, _OnCards] | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError, which counts as a document that cannot be read."""
+        if self.units is not None and not self.unit_mib:
+            message = "expected `unitMiB` with `units`"
+            raise ValueError(message)
 
     def cards(self) -> FirstCards | None:
         return None if self.units is None else FirstCards(self.unit_mib, self.units)
@@ -123,6 +136,13 @@ class Journal:
         if known is not None and known.units is None:
             known.unit_mib = cards.unit_mib
             known.units = {name: dict(units) for name, units in cards.units.items()}
+            self._unsaved = True
+
+    def undecide(self, uid: str) -> None:
+        """The cards that are kept cannot be those of the pod."""
+        known = self._pods.get(uid)
+        if known is not None and known.units is not None:
+            known.units = None
             self._unsaved = True
 
     def keep(self, uids: Collection[str]) -> None:

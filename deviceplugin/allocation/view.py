@@ -17,7 +17,7 @@ from deviceplugin.allocation.decision import Undecided, decided
 from deviceplugin.allocation.identify import KubeletPod, NodeState
 from deviceplugin.allocation.journal import Journal, Requests
 from deviceplugin.allocation.own_pods import OwnPods
-from deviceplugin.allocation.pods import NodePod, read_pod
+from deviceplugin.allocation.pods import FirstCards, NodePod, read_pod
 from deviceplugin.kubelet import checkpoint
 from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
 from deviceplugin.kubelet.client import KubeletContainer, PodResources
@@ -100,7 +100,7 @@ class NodeRecords:
             gpu_count=first.requests.gpu_count,
             exclusive=first.requests.exclusive,
             changed=first.changed,
-            first_cards=first.cards,
+            first_cards=self._kept(pod, first.cards),
         )
         if pod.first_cards is None and cards:
             try:
@@ -110,6 +110,15 @@ class NodeRecords:
             self.journal.decide(pod.uid, decision)
             pod = replace(pod, first_cards=decision)
         return pod
+
+    def _kept(self, pod: NodePod, kept: FirstCards | None) -> FirstCards | None:
+        """The cards that the journal has; None where they are not all of the pod's: whoever wrote that was not us."""
+        lacking = sorted({container.name for container in pod.asking()} - kept.units.keys()) if kept else []
+        if not lacking:
+            return kept
+        log.warning("journal.wrong", pod=str(pod), lacking=lacking)
+        self.journal.undecide(pod.uid)
+        return None
 
     def _save(self) -> None:
         try:

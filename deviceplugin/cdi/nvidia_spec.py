@@ -35,7 +35,7 @@ GENERATE: Final = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
 _NODES: Final = "deviceNodes"
 _MOUNTS: Final = "mounts"
 _SHARED_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
-_CARD_NODE: Final = re.compile(r"(?:.*/)?nvidia(\d+)", re.ASCII)
+_CARD_NODE: Final = re.compile(r"(?:.*/)?nvidia(\d{1,9})", re.ASCII)
 _SPEC_VERSION: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})\.(\d{1,4})", re.ASCII)
 _LIBRARY: Final = re.compile(r"(?:.*/)?libcuda\.so(?:\.(.*))?", re.ASCII)
 _DRIVER_VERSION: Final = re.compile(r"\d{3,4}\.\d{1,4}(?:\.\d{1,4})?", re.ASCII)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Lock
 
 import msgspec
 
@@ -23,6 +24,7 @@ class SimulatedEdits:
         """directory: of the files, one for each card. cards: as announced now."""
         self._directory = directory
         self._cards = cards
+        self._writing = Lock()
 
     def prepare(self) -> None:
         """Nothing to do."""
@@ -43,7 +45,9 @@ class SimulatedEdits:
         path = self._directory / uuid
         about = {"uuid": card.uuid, "index": card.index, "model": card.model, "memoryMiB": card.memory_mib}
         text = msgspec.json.encode(about) + b"\n"
-        if not path.is_file() or path.read_bytes() != text:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            replace_file(path, text)
+        # Two containers of the same card may start at once.
+        with self._writing:
+            if not path.is_file() or path.read_bytes() != text:
+                self._directory.mkdir(parents=True, exist_ok=True)
+                replace_file(path, text)
         return path

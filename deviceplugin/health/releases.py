@@ -55,7 +55,10 @@ class Releases:
         if order.done:
             await self.keeper.release([card.uuid for card in cards], None)
             return "\n".join(f"{_name(card)} is taken back" for card in cards)
-        return await self._release(cards, order.for_s)
+        held, said = await self._release(cards, order.for_s)
+        if held:
+            raise Refusal(held)
+        return said
 
     async def follow(self, text: str) -> bool:
         """The annotation says this now. Whether it has served its purpose, and is to be removed."""
@@ -66,16 +69,19 @@ class Releases:
         new = [card for card in cards if card.uuid not in self._annotated and card.uuid not in released]
         self._annotated = uuids
         if new:
-            log.info("card.released", said=await self._release(new, RELEASE_S))
+            held, said = await self._release(new, RELEASE_S)
+            if held:
+                log.warning("card.release_failed", uuids=[card.uuid for card in new], reason=held)
+            else:
+                log.info("card.released", said=said)
         return bool(text) and not uuids & self.keeper.states.released().keys()
 
-    async def _release(self, cards: Sequence[DriverCard], for_s: float) -> str:
+    async def _release(self, cards: Sequence[DriverCard], for_s: float) -> tuple[str, str]:
+        """Why they may still be held, "" when they are not; what is to be said of them."""
         until_s = self.wall_s() + for_s
         held = await self.keeper.release([card.uuid for card in cards], until_s)
         allocated, until = self.allocated(), datetime.fromtimestamp(until_s, UTC)
-        if held:
-            raise Refusal(held)
-        return "\n".join(
+        return held, "\n".join(
             f"{_name(card)} is released until {until:%H:%M:%S} UTC and takes no new pods"
             + (f"; pods have {units} units of it and may keep it busy" if (units := allocated.get(card.uuid)) else "")
             for card in cards

@@ -6,6 +6,7 @@ Every method blocks for as long as the disk takes: for a thread.
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 from config.settings.isolation import IsolationMechanism
@@ -29,6 +30,7 @@ class ContainerDirectories:
         """state: made when there is something to put into it."""
         self._state = state
         self._mechanism = mechanism
+        self._writing = Lock()
 
     def make(self, portion: Portion) -> None:
         """All that the container's mounts need. Raises OSError."""
@@ -45,9 +47,15 @@ class ContainerDirectories:
             if mount.content is None:
                 path.mkdir(parents=True, exist_ok=True)
                 path.chmod(_OPEN_TO_ALL)
-            elif not path.is_file() or path.read_text(encoding="utf-8") != mount.content:
+            else:
+                self._write(path, mount.content)
+
+    def _write(self, path: Path, content: str) -> None:
+        # The file is the same for all containers of the node, and two of them may start at once.
+        with self._writing:
+            if not path.is_file() or path.read_text(encoding="utf-8") != content:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                replace_file(path, mount.content.encode())
+                replace_file(path, content.encode())
                 path.chmod(_READABLE)
 
     def present(self) -> list[str]:

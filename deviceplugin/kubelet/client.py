@@ -6,13 +6,14 @@ pkg/kubelet/cm/devicemanager/plugin of Kubernetes 1.36.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
 import grpc
-from asyncinotify import Inotify, Mask
+from asyncinotify import Event, Inotify, Mask
 from google.protobuf.message import Message
 
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2, podresources_pb2
@@ -143,21 +144,58 @@ async def restarts(device_plugin_dir: Path) -> AsyncIterator[None]:
     A kubelet that starts removes every socket of the directory, ours too, and creates its own. Where the directory is
     made again, the new one is watched. Raises DirectoryGone when there is none for a while.
     """
+    socket = device_plugin_dir / SOCKET_NAME
     while True:
         watched = await _there(device_plugin_dir)
-        with Inotify() as inotify:
-            inotify.add_watch(device_plugin_dir, Mask.CREATE | Mask.MOVED_TO)
+        async with _creations(device_plugin_dir) as next_name:
             # After the watch is there, so that a socket made between the two is not missed.
-            if (device_plugin_dir / SOCKET_NAME).exists():
+            last = _which(socket)
+            if last is not None:
                 yield
             while _identity(device_plugin_dir) == watched:
-                try:
-                    async with asyncio.timeout(_SAME_DIRECTORY_S):
-                        event = await inotify.get()
-                except TimeoutError:
-                    continue
-                if event.name is not None and event.name.name == SOCKET_NAME:
+                name = await next_name()
+                now = _which(socket)
+                # The second is in case an event was lost: nothing else would ever register again.
+                if name == SOCKET_NAME or (not name and now not in {None, last}):
+                    last = now
                     yield
+
+
+@asynccontextmanager
+async def _creations(directory: Path) -> "AsyncIterator[Callable[[], Awaitable[str]]]":
+    """Waits for the name of the next file that is made in the directory; "" when a while has passed without one.
+
+    One task gets each event, however often the waiting times out: one that is cancelled may have read events already,
+    and would take them along.
+    """
+    getting: asyncio.Task[Event] | None = None
+
+    async def next_name() -> str:
+        nonlocal getting
+        getting = getting or asyncio.create_task(inotify.get())
+        done, _ = await asyncio.wait({getting}, timeout=_SAME_DIRECTORY_S)
+        if not done:
+            return ""
+        event, getting = getting.result(), None
+        return event.name.name if event.name is not None else ""
+
+    with Inotify() as inotify:
+        inotify.add_watch(directory, Mask.CREATE | Mask.MOVED_TO)
+        try:
+            yield next_name
+        finally:
+            if getting is not None:
+                getting.cancel()
+                await asyncio.wait({getting})
+
+
+def _which(socket: Path) -> tuple[int, int, int] | None:
+    """What tells it from one that was there before, whose inode it may have; None where there is none."""
+    try:
+        found = socket.lstat()
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino, found.st_ctime_ns)
 
 
 async def _there(directory: Path) -> tuple[int, int]:

@@ -25,9 +25,10 @@ from config.protocol.inventory import Card
 from config.settings.load import load
 from config.settings.mistakes import ConfigurationError
 from config.settings.scheduler import Resources, configuration_model, resolve
-from deviceplugin.allocation.decision import allocated_units
+from deviceplugin.allocation.decision import Undecided, allocated_units, decided
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.own_pods import OwnPods
+from deviceplugin.allocation.portion import Portion
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi.nvidia_spec import real_cards
 from deviceplugin.cdi.spec import CdiError
@@ -40,6 +41,7 @@ from deviceplugin.kubelet import checkpoint
 from deviceplugin.kubelet.checkpoint import CheckpointError
 from deviceplugin.kubelet.session_file import SessionFile
 from deviceplugin.node.starts import StartsFile
+from deviceplugin.reconcile.usage import accounts, seen, shown_containers
 from scheduler.cli.answering import ENV_PREFIX
 from scheduler.kube import objects, port
 from scheduler.kube.port import Changed
@@ -218,12 +220,20 @@ def _state(name: str, use: Callable[[Path], str]) -> Callable[[Path], bool]:
 
 
 def _journal(folder: Path) -> str:
-    journal = Journal(folder)
-    for pod in corpus.objects()["pods"]:
-        journal.first(pod["metadata"]["uid"], pod["metadata"].get("annotations", {}))
-    journal.save()
+    """Followed as a node does that has these pods: none of them may end the plugin."""
+    records = _records(folder)
+    records.pods.apply(_PODS_OF_CORPUS)
+    for pod in (asking := records.asking()):
+        try:
+            decision = decided(pod, _CARDS, 512)
+        except Undecided:
+            continue
+        for container in pod.asking():
+            Portion(pod, container, decision.shares[container.name], decision.unit_mib).values()
+    shown_containers(accounts(seen(asking, _CARDS, 512), (), (), {}, unit_mib=512), _CARDS)
+    allocated_units(asking, _CARDS, 512)
     assert not Journal(folder).problem
-    return journal.problem
+    return records.journal.problem
 
 
 def _health(folder: Path) -> str:
@@ -255,23 +265,26 @@ def _cdi(folder: Path) -> str:
     return " ".join(found.problems)
 
 
+def _records(journal: Path) -> NodeRecords:
+    return NodeRecords(
+        resources=Resources(),
+        pods=OwnPods(),
+        journal=Journal(journal),
+        kubelet=None,  # type: ignore[arg-type] # nothing is asked of it here
+        checkpoint=journal / "none",
+        changed=lambda *_: None,
+        cards=lambda: _CARDS,
+        unit_mib=1024,
+    )
+
+
 def _own_pods(file: Path) -> bool:
     """What the plugin makes of its pods at each call of the kubelet; a good one beside it is read."""
     try:
         event = _PODS.watched(b'{"type":"ADDED","object":' + file.read_bytes() + b"}")
     except port.ApiError:
         return True
-    told: list[str] = []
-    records = NodeRecords(
-        resources=Resources(),
-        pods=OwnPods(),
-        journal=Journal(file.parent / "journal"),
-        kubelet=None,  # type: ignore[arg-type] # nothing is asked of it here
-        checkpoint=file.parent / "none",
-        changed=lambda pod, _: told.append(pod.uid),
-        cards=lambda: _CARDS,
-        unit_mib=1024,
-    )
+    records = _records(file.parent / "journal")
     records.pods.apply([Changed(_GOOD), event])
     asking = records.asking()
     allocated_units(asking, _CARDS, 1024)
@@ -303,6 +316,7 @@ def _answers(file: Path) -> bool:
 
 _STATUSES: Final = (302, 400, 403, 404, 409, 429, 500, 504)
 _PODS: Final = Decoder(port.PODS)
+_PODS_OF_CORPUS: Final = [Changed(msgspec.convert(pod, objects.Pod)) for pod in corpus.objects()["pods"]]
 _GOOD: Final = msgspec.convert(
     next(pod for pod in corpus.objects()["pods"] if pod["metadata"]["name"] == "mixed")
     | {"metadata": {"name": "good", "namespace": "good", "uid": "good"}},

@@ -28,6 +28,7 @@ from deviceplugin.kubelet.client import PodResources
 from deviceplugin.kubelet.device_list import FakeDevices
 from deviceplugin.kubelet.session import Answers
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
+from deviceplugin.reconcile.usage import accounts, seen
 from scheduler.kube.port import Changed, Deleted, ListEnds
 from tests.support.builders import wire_pod
 from tests.support.kubelet_double import KubeletDouble
@@ -252,6 +253,23 @@ async def test_by_environment_a_pod_without_an_allocation_is_refused_by_name(fol
         assert node.given == []
 
 
+async def test_by_environment_a_wait_is_over_in_time_however_often_pods_change(folder: Path) -> None:
+    """The kubelet admits no other pod meanwhile."""
+    async with rig(folder, by_environment) as node:
+        node.show("by-hand", 1, {})
+        node.admitted("by-hand")
+
+        async def change_all_the_time() -> None:
+            while True:
+                node.show("another", 0, {})
+                await asyncio.sleep(0)
+
+        changing = asyncio.create_task(change_all_the_time())
+        with pytest.raises(grpc.aio.AioRpcError, match=r"default/by-hand .*has no allocation"):
+            await asyncio.wait_for(node.double.allocate(["u0"]), 5)
+        changing.cancel()
+
+
 async def test_by_environment_a_pod_admitted_before_registration_is_no_candidate(folder: Path) -> None:
     async with rig(folder, by_environment) as node:
         assert isinstance(node.plugin, EnvironmentAllocator)
@@ -329,6 +347,34 @@ async def test_an_allocation_by_index_means_the_card_that_had_it_at_first_also_a
             node.record("p", ids, await node.double.allocate(ids))
             await node.double.pre_start(ids)
             assert "GPUSHARE_CARD_UUIDS=GPU-1" in str(node.spec_edits(ids)["env"])
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        pytest.param({"units": {"c0": {"GPU-0": 1}}}, id="no unit"),
+        pytest.param({"unitMiB": -1024, "units": {"c0": {"GPU-0": 1}}}, id="a unit below nothing"),
+        pytest.param({"unitMiB": 1024, "units": {"another": {"GPU-0": 1}}}, id="cards of another container"),
+        pytest.param({"unitMiB": 1024, "units": {"c0": {}}}, id="no card"),
+        pytest.param({"unitMiB": 1024, "units": {"c0": {"GPU-0": 0}}}, id="no units"),
+        pytest.param({"unitMiB": 1024, "units": {"c0": {"GPU-0": 2**31}}}, id="more units than there are"),
+    ],
+)
+async def test_cards_in_the_journal_that_cannot_be_the_pods_count_as_not_there(
+    folder: Path, kept: dict[str, object]
+) -> None:
+    (folder / "state").mkdir()
+    said = allocation.encode(Allocation({0: {1: 1}}, {}, {1: "GPU-1"}, 1024), LegacyFields(1, 15, 1))
+    document = {"version": 2, "pods": {"uid-p": {"annotations": said, "requests": {}, **kept}}}
+    (folder / "state" / "journal.json").write_text(json.dumps(document))
+    async with rig(folder, CdiAllocator) as node:
+        node.show("p", 1, said)
+        (account,) = accounts(seen(node.site.view.asking(), CARDS, 512), (), (), {}, unit_mib=512)
+        assert account.units == {"GPU-1": 2}
+        node.record("p", ["u0"], await node.double.allocate(["u0"]))
+        await node.double.pre_start(["u0"])
+        assert node.given == [("p", ["c0"], frozenset({"GPU-1"}))]
+    assert "GPU-0" not in (folder / "state" / "journal.json").read_text()
 
 
 async def test_the_first_readable_allocation_counts_as_for_the_scheduler(folder: Path) -> None:

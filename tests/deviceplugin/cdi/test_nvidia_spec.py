@@ -203,6 +203,12 @@ def test_a_card_without_a_device_node_is_refused(card: DriverCard, message: str)
         real_cards([card], [spec(device("all", 0))], NODES)
 
 
+def test_a_node_with_a_number_that_python_does_not_read_is_no_card() -> None:
+    """It refuses texts of more than 4,300 digits."""
+    beside = device("b", 1) | {"containerEdits": {"deviceNodes": [{"path": f"/dev/nvidia{'1' * 5_000}"}]}}
+    assert "/dev/nvidia0" in nodes(real_cards([A], [spec(device("GPU-a", 0), beside)], NODES))
+
+
 @given(st.lists(st.tuples(st.sampled_from(["GPU-a", "GPU-b", "0", "1", "all"]), st.sets(st.integers(0, 2)))))
 def test_whatever_a_spec_says_a_container_sees_its_own_card_only(devices: list[tuple[str, set[int]]]) -> None:
     try:

@@ -1,6 +1,7 @@
 """A simulated card comes into a container as a file."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,15 @@ def test_a_description_that_has_changed_is_written_again(tmp_path: Path) -> None
     cards[0] = Card(index=5, uuid="GPU-a", model="M", memory_mib=1024, units=1)
     made.edits(["GPU-a"])
     assert json.loads((tmp_path / "GPU-a").read_text())["index"] == 5
+
+
+@pytest.mark.usefixtures("slow_writes")
+def test_containers_that_start_at_once_both_get_the_description(tmp_path: Path) -> None:
+    simulated = SimulatedEdits(tmp_path, lambda: CARDS)
+    with ThreadPoolExecutor() as threads:
+        for starting in [threads.submit(simulated.edits, ["GPU-a"]) for _ in range(2)]:
+            starting.result()
+    assert json.loads((tmp_path / "GPU-a").read_text())["index"] == 0
 
 
 def test_the_files_of_cards_with_similar_names_are_left_alone(tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from deviceplugin import line_socket
 from deviceplugin.driver.calls import Worker
-from deviceplugin.driver.cards import DriverCard
+from deviceplugin.driver.cards import DriverCard, SourceFailed
 from deviceplugin.driver.simulated import SimulatedDriver
 from deviceplugin.driver.supervisor import SupervisedDriver
 from deviceplugin.driver.threads import DriverThreads
@@ -149,3 +150,21 @@ async def test_an_annotation_that_names_no_card_is_removed(tmp_path: Path) -> No
     async with operating(tmp_path) as rig:
         assert await rig.releases.follow("7")
         assert rig.released() == {}
+
+
+async def test_a_driver_that_does_not_let_go_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def held(_: SupervisedDriver, uuids: frozenset[str]) -> None:
+        if uuids:
+            message = "process 7 does not end"
+            raise SourceFailed(message)
+
+    async with operating(tmp_path) as rig:
+        monkeypatch.setattr(SupervisedDriver, "release", held)
+        with capture_logs() as logs:
+            assert not await rig.releases.follow("0")
+        (said,) = [line for line in logs if line["event"] == "card.release_failed"]
+        assert (said["uuids"], said["reason"]) == (["GPU-a"], "process 7 does not end")
+        with pytest.raises(Refusal, match="process 7 does not end"):
+            await rig.told(cards=["1"])
+        # No pod comes to them all the same.
+        assert list(rig.released()) == ["GPU-a", "GPU-b"]

@@ -1,6 +1,7 @@
 """What isolation makes for containers: open to their users and to nobody else, and gone with the pod."""
 
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,6 +44,18 @@ def test_made_again_what_is_there_stays(tmp_path: Path) -> None:
     (cache / "used").touch()
     made.make(portion(name="p"))
     assert (cache / "used").exists()
+
+
+@pytest.mark.usefixtures("slow_writes")
+def test_containers_that_start_at_once_both_get_a_file_of_the_node(tmp_path: Path) -> None:
+    mount = {"content": "/lib.so\n", "containerPath": "/etc/ld.so.preload"}
+    mechanism = IsolationMechanism.model_validate({"mounts": [mount]})
+    made = ContainerDirectories(tmp_path, mechanism)
+    with ThreadPoolExecutor() as threads:
+        for starting in [threads.submit(made.make, portion(name=name)) for name in ("p", "q")]:
+            starting.result()
+    (file,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    assert (file.read_text(), mode(file)) == ("/lib.so\n", 0o644)
 
 
 def test_what_is_kept_for_a_pod_is_removed_with_it(tmp_path: Path) -> None:

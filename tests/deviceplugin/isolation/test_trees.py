@@ -1,6 +1,7 @@
 """Directories of containers are removed whatever is in them, and nothing beside them."""
 
 import os
+import tracemalloc
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +11,9 @@ from deviceplugin.isolation.trees import remove_tree
 from tests.support.deep import nested
 
 DEEPER_THAN_CALLS_AND_PATHS: Final = 5000
+MANY: Final = 3000
+# Bytes: what is known of 256 directories.
+MOST_HELD: Final = 500_000
 
 
 def test_a_directory_goes_with_all_that_is_in_it(tmp_path: Path) -> None:
@@ -26,6 +30,20 @@ def test_no_depth_is_too_deep(tmp_path: Path) -> None:
     with nested(tmp_path / "top", DEEPER_THAN_CALLS_AND_PATHS):
         remove_tree(tmp_path / "top")
         assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("levels", [0, 16])
+def test_what_a_removal_holds_in_memory_does_not_grow_with_what_there_is(tmp_path: Path, levels: int) -> None:
+    (tmp_path / "top").mkdir()
+    with nested(tmp_path / "top", levels, name="x" * 250, innermost=MANY):
+        tracemalloc.start()
+        try:
+            remove_tree(tmp_path / "top")
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert list(tmp_path.iterdir()) == []
+    assert peak < MOST_HELD
 
 
 def test_links_go_and_what_they_lead_to_stays(tmp_path: Path) -> None:

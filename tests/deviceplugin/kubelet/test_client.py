@@ -3,11 +3,13 @@
 import asyncio
 import shutil
 import socket
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
 import pytest
+from asyncinotify import Inotify
 
 from deviceplugin.kubelet import client, server
 from deviceplugin.kubelet.client import KubeletContainer, KubeletSilent, PodResources, RegistrationRefused
@@ -165,6 +167,39 @@ async def test_every_new_socket_of_the_kubelet_is_noticed(folder: Path) -> None:
         await asyncio.wait_for(seen.get(), 5)
     watching.cancel()
     assert seen.empty()
+
+
+async def test_a_socket_that_is_made_as_a_wait_ends_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event is read and the time is over in one turn of the event loop."""
+    monkeypatch.setattr(client, "_SAME_DIRECTORY_S", 0.02)
+    starts = client.restarts(tmp_path)
+    waiting = asyncio.ensure_future(anext(starts))
+    for number in range(3):
+        await asyncio.sleep(0.01)
+        (tmp_path / "other.sock").touch()
+        (tmp_path / "kubelet.sock").write_text(str(number))
+        time.sleep(0.05)  # noqa: ASYNC251 - the loop comes late
+        await asyncio.wait_for(waiting, 1)
+        (tmp_path / "kubelet.sock").unlink()
+        waiting = asyncio.ensure_future(anext(starts))
+    waiting.cancel()
+    await asyncio.wait({waiting})
+
+
+async def test_a_socket_of_which_no_event_tells_is_noticed_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_SAME_DIRECTORY_S", 0.02)
+    monkeypatch.setattr(Inotify, "get", lambda _: asyncio.Event().wait())
+    starts = client.restarts(tmp_path)
+    async with asyncio.timeout(5):
+        for _ in range(2):
+            waiting = asyncio.ensure_future(anext(starts))
+            await asyncio.sleep(0.05)
+            assert not waiting.done()
+            (tmp_path / "new").touch()
+            (tmp_path / "new").replace(tmp_path / "kubelet.sock")
+            await waiting
 
 
 async def test_a_directory_that_is_made_anew_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
