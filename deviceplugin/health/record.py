@@ -62,7 +62,7 @@ class HealthFile:
         kept = {
             uuid: _kept(health)
             for uuid, health in by_uuid.items()
-            if health.state is not HealthState.HEALTHY or health.released_s is not None
+            if health.state is not HealthState.HEALTHY or health.released_s is not None or health.annotated
         }
         worth = {uuid: replace(health, energy_mj=None) for uuid, health in kept.items()}
         if worth == self._saved:

@@ -7,7 +7,7 @@ over a restart of the plugin. Owned by the event loop.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
@@ -46,7 +46,6 @@ class Releases:
     keeper: CardKeeper
     allocated: Callable[[], dict[str, int]]
     wall_s: Callable[[], float]
-    _annotated: frozenset[str] = field(default_factory=frozenset)
 
     async def obey(self, line: bytes) -> str:
         """An `Order` of the socket; what to say to who gave it. Raises line_socket.Refusal."""
@@ -64,10 +63,12 @@ class Releases:
         """The annotation says this now. Whether it has served its purpose, and is to be removed."""
         cards = named(text.split(","), self.keeper.states.cards) if text else []
         uuids, released = frozenset(card.uuid for card in cards), self.keeper.states.released().keys()
-        if back := (self._annotated - uuids) & released:
+        # Kept over a restart: one whose time was over meanwhile is not released a second time.
+        before = self.keeper.states.annotated()
+        self.keeper.states.annotate(uuids)
+        if back := (before - uuids) & released:
             await self.keeper.release(back, None)
-        new = [card for card in cards if card.uuid not in self._annotated and card.uuid not in released]
-        self._annotated = uuids
+        new = [card for card in cards if card.uuid not in before and card.uuid not in released]
         if new:
             held, said = await self._release(new, RELEASE_S)
             if held:

@@ -103,6 +103,7 @@ class CardHealth:
     times in a row without an answer. failed: answers in a row that were errors, since failed_s; gone: so many that the
     card was taken for lost. unclassified_s: of recent unclassified errors. uncorrected_ecc, attached, energy_mj,
     persistent: as read last; None before the first answer. released_s: until when it is released; None: held.
+    annotated: the annotation `gpushare/release` named it, when that was last looked at.
     """
 
     state: HealthState = HealthState.HEALTHY
@@ -121,6 +122,7 @@ class CardHealth:
     energy_mj: int | None = None
     persistent: bool = False
     released_s: float | None = None
+    annotated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,13 +303,14 @@ def _as_told_by(reading: Reading, health: CardHealth) -> CardHealth:
 
 
 def _as_read(health: CardHealth) -> CardHealth:
-    """Nothing is held against it; what was read of it stays, and that it is released."""
+    """Nothing is held against it; what was read of it stays, and what operators have said of releasing it."""
     return CardHealth(
         uncorrected_ecc=health.uncorrected_ecc,
         attached=health.attached,
         energy_mj=health.energy_mj,
         persistent=health.persistent,
         released_s=health.released_s,
+        annotated=health.annotated,
     )
 
 

@@ -43,7 +43,8 @@ class CardStates:
         """
         self.cards = tuple(cards)
         for uuid, health in (healths or {}).items():
-            self.healths[uuid] = CardHealth(released_s=health.released_s) if self.xids is None else health
+            kept = CardHealth(released_s=health.released_s, annotated=health.annotated)
+            self.healths[uuid] = kept if self.xids is None else health
 
     def found(self, found: DriverCards, *, forget: bool) -> None:
         """The driver named its cards. forget: the earlier ones that it does not name are forgotten.
@@ -106,6 +107,15 @@ class CardStates:
     def released(self) -> dict[str, float]:
         """UUID -> until when it is released."""
         return {uuid: health.released_s for uuid, health in self.healths.items() if health.released_s is not None}
+
+    def annotate(self, uuids: frozenset[str]) -> None:
+        """The annotation `gpushare/release` names these now, and no others."""
+        for uuid in uuids | self.annotated():
+            self.healths[uuid] = replace(self.of(uuid), annotated=uuid in uuids)
+
+    def annotated(self) -> frozenset[str]:
+        """UUIDs that the annotation named when that was last looked at, by this process or the one before."""
+        return frozenset(uuid for uuid, health in self.healths.items() if health.annotated)
 
     def cleared(self, uuids: Iterable[str], now_s: float) -> None:
         """An operator has cleared these."""

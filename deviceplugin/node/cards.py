@@ -124,7 +124,8 @@ class NodeCards:
             if not self.states.cards and not self.states.driver:
                 continue  # The driver has named no card yet, and none is remembered.
             self._obey_operator()
-            self._release_over = await self.release(self._annotation(names.RELEASE))
+            if self._node is not None:
+                self._release_over = await self.release(self._annotation(names.RELEASE))
             await self._announce()
 
     async def follow_pods(self) -> None:

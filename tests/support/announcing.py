@@ -66,7 +66,7 @@ class NodeObject:
 
 @dataclass
 class Rig:
-    """A node's cards being announced."""
+    """A node's cards being announced. followed: what the annotation of a release was taken to say."""
 
     folder: Path
     node: NodeObject
@@ -75,6 +75,7 @@ class Rig:
     notices: list[Notice]
     pods: OwnPods
     records: list[dict[str, object]] = field(default_factory=list)
+    followed: list[str] = field(default_factory=list)
 
     async def until(self, holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(5):
@@ -118,6 +119,7 @@ async def announcing(
     publisher = NodePublisher(node, lambda _: 0.0)
 
     async def release(text: str) -> bool:
+        rig.followed.append(text)
         return "done" in text
 
     view = NodeRecords(

@@ -17,6 +17,7 @@ from deviceplugin.driver.simulated import SimulatedDriver
 from deviceplugin.driver.supervisor import SupervisedDriver
 from deviceplugin.driver.threads import DriverThreads
 from deviceplugin.health.monitor import CardKeeper, Pace
+from deviceplugin.health.record import HealthFile
 from deviceplugin.health.releases import Releases, socket_path
 from deviceplugin.health.rules import classes
 from deviceplugin.health.states import CardStates
@@ -51,8 +52,9 @@ class Rig:
 
 
 @asynccontextmanager
-async def operating(folder: Path) -> AsyncIterator[Rig]:
-    simulated, rig = SimulatedDriver(CARDS, ()), Rig(folder)
+async def operating(folder: Path, *, now_s: float = 1000.0) -> AsyncIterator[Rig]:
+    simulated, rig = SimulatedDriver(CARDS, ()), Rig(folder, now_s)
+    healths = HealthFile(folder, "boot")
 
     async def start() -> Worker:
         return DriverThreads(simulated.opened())
@@ -67,12 +69,14 @@ async def operating(folder: Path) -> AsyncIterator[Rig]:
         on_xid=lambda _: None,
     )
     rig.releases = Releases(keeper=keeper, allocated=lambda: rig.allocated, wall_s=lambda: rig.now_s)
+    keeper.states.remember(CARDS, healths.load())
     task = asyncio.create_task(keeper.run())
     try:
         async with line_socket.serve(socket_path(folder), rig.releases.obey), asyncio.timeout(10):
             await rig.until(lambda: bool(keeper.states.cards))
             yield rig
             assert not task.done()
+            healths.save(keeper.states.healths)
     finally:
         task.cancel()
         await asyncio.wait({task})
@@ -150,6 +154,30 @@ async def test_an_annotation_that_names_no_card_is_removed(tmp_path: Path) -> No
     async with operating(tmp_path) as rig:
         assert await rig.releases.follow("7")
         assert rig.released() == {}
+
+
+async def test_the_annotation_releases_a_card_once_over_restarts(tmp_path: Path) -> None:
+    async with operating(tmp_path) as rig:
+        assert not await rig.releases.follow("0")
+    for _ in range(2):
+        # Its time was over while the plugin was away, and the annotation is still there.
+        async with operating(tmp_path, now_s=1700.0) as rig:
+            await rig.until(lambda rig=rig: not rig.released())  # type: ignore[misc]
+            assert await rig.releases.follow("0")
+            assert rig.released() == {}
+    async with operating(tmp_path, now_s=1700.0) as rig:
+        assert not await rig.releases.follow("")
+        assert not await rig.releases.follow("0")
+        assert rig.released() == {"GPU-a": 2300.0}
+
+
+async def test_a_card_of_the_annotation_is_taken_back_when_it_goes_also_over_a_restart(tmp_path: Path) -> None:
+    async with operating(tmp_path) as rig:
+        await rig.releases.follow("0")
+        await rig.told(cards=["1"])
+    async with operating(tmp_path) as rig:
+        assert not await rig.releases.follow("")
+        assert list(rig.released()) == ["GPU-b"]
 
 
 async def test_a_driver_that_does_not_let_go_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

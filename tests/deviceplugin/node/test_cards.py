@@ -93,6 +93,17 @@ async def test_a_release_is_followed_and_removed_when_it_is_over(tmp_path: Path)
         await rig.until(lambda: names.RELEASE not in rig.node.annotations)
 
 
+async def test_what_the_annotation_says_of_releases_is_not_known_without_the_node(tmp_path: Path) -> None:
+    """As in the first moments of the plugin: a card that was released before must not be taken back."""
+    async with announcing(tmp_path) as rig:
+        rig.node.show(**{names.RELEASE: "0"})
+        await rig.until(lambda: bool(rig.followed))
+        rig.changed.clear()
+        rig.cards.seen(None)
+        await rig.changed.wait()
+        assert set(rig.followed) == {"0"}
+
+
 async def test_a_cordon_by_index_is_rewritten_and_lifting_it_is_never_undone(tmp_path: Path) -> None:
     async with announcing(tmp_path) as rig:
         rig.node.show(**{names.CORDON: "1"})
