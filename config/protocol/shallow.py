@@ -1,8 +1,8 @@
 """JSON without what lies deeper than anything that the programs read. Pure.
 
 `metadata.managedFields` of an object is free JSON, which who may change the object may nest as deep as the API server
-reads: 10,000 levels. Decoders go down by recursion, to about 1,000, even through fields that nobody wants. An object that
-they cannot read would be one that nobody sees, with what it holds.
+reads: 10,000 levels. Decoders go down by recursion, to about 1,000, even through fields that nobody wants. An object
+that they cannot read would be one that nobody sees, with what it holds.
 Source: Go, encoding/json, maxNestingDepth; apimachinery, managedfields: fields that no schema knows are kept.
 """
 
