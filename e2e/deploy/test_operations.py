@@ -21,6 +21,7 @@ from tests.support.repository import ROOT
 
 DOCUMENT: Final = ROOT / "docs" / "operations.md"
 CHANGE: Final = "## Change the configuration"
+AGAIN: Final = "## Install the same again"
 UPGRADE: Final = "## Upgrade"
 BACK: Final = "## Roll back"
 NODE_WORK: Final = "## Nodes"
@@ -31,6 +32,8 @@ APPS: Final = f"/apis/apps/v1/namespaces/{manifests.NAMESPACE}"
 DEPLOYMENT: Final = f"{APPS}/deployments/{manifests.SCHEDULER}"
 DAEMON_SET: Final = f"{APPS}/daemonsets/{manifests.PLUGIN}"
 CONFIGURATION: Final = f"/api/v1/namespaces/{manifests.NAMESPACE}/configmaps/{manifests.SCHEDULER}"
+RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
+POLICIES: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 RESTARTED: Final = "kubectl.kubernetes.io/restartedAt"
 
 
@@ -83,6 +86,22 @@ async def test_an_installation_is_changed_upgraded_and_rolled_back(site: Site) -
     assert await site.tags() == {NEWER}
     typed(site, BACK, "helm history")
     assert await site.tags() == first
+
+
+async def test_what_was_deleted_or_edited_comes_back_and_the_values_stay(site: Site) -> None:
+    typed(site, CHANGE, "helm upgrade")
+    rights, binding = f"{RBAC}/clusterroles/{manifests.SCHEDULER}", f"{RBAC}/clusterrolebindings/{manifests.SCHEDULER}"
+    granted, configured = (await site.there(rights))["rules"], (await site.there(CONFIGURATION))["data"]
+    done(await site.admin.patch(rights, {"rules": granted[:1]}))
+    done(await site.admin.delete(binding))
+    done(await site.admin.delete(f"{POLICIES}/gpushare-allocation"))
+
+    typed(site, AGAIN, "helm upgrade")
+    assert (await site.there(rights))["rules"] == granted
+    assert (await site.there(binding))["subjects"]
+    assert (await site.there(f"{POLICIES}/gpushare-allocation"))["spec"]["validations"]
+    assert (await site.there(CONFIGURATION))["data"] == configured
+    assert "reserveAfter: 10m" in configured["scheduler.yaml"]
 
 
 async def test_pods_are_restarted_and_one_program_alone_goes_back(site: Site) -> None:

@@ -60,6 +60,7 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "docs/migrate.md": {
         "cat >": "a file for helm",
+        "sed": "a file for helm: e2e/deploy/test_way_back.py types it",
         "helm": _HELM,
         "kubectl -n kube-system patch daemonset gpushare-device-plugin-ds": _LEGACY,
         "kubectl -n kube-system rollout status daemonset gpushare-device-plugin-ds": _LEGACY,
