@@ -137,9 +137,7 @@ class BindSlots:
             self._shares.answered(sender, self._now_s())
         elif isinstance(error, ApiError):
             self._judge(sender, error)
-        self._shares.ends(sender)
-        self._serve()
-        self._on_free()
+        self._free(sender)
 
     async def pause(self, seconds: float) -> None:
         """Wait without a slot. Raises Stopped."""
@@ -157,6 +155,12 @@ class BindSlots:
             for waiting in line.waiting:
                 if not waiting.done():
                     waiting.set_exception(Stopped())
+
+    def _free(self, sender: Sender) -> None:
+        """Its slot is nobody's: whoever waits may have it."""
+        self._shares.ends(sender)
+        self._serve()
+        self._on_free()
 
     async def _turn_of(self, sender: Sender, *, first: bool) -> None:
         if self._stopped.is_set():
@@ -178,10 +182,7 @@ class BindSlots:
             if mine in line.waiting:
                 self._forget(line, mine)
             elif not mine.cancelled() and mine.exception() is None:
-                # Given, and not used: whoever waits may have it.
-                self._shares.ends(sender)
-                self._serve()
-                self._on_free()
+                self._free(sender)  # given, and not used
             raise
 
     def _forget(self, line: _Line, waiting: asyncio.Future[None]) -> None:

@@ -124,6 +124,7 @@ class NodeCards:
             if not self.states.cards and not self.states.driver:
                 continue  # The driver has named no card yet, and none is remembered.
             self._obey_operator()
+            # What the node says is not known yet, or its object is gone: that is not the operator who takes cards back.
             if self._node is not None:
                 self._release_over = await self.release(self._annotation(names.RELEASE))
             await self._announce()

@@ -20,9 +20,10 @@ from pathlib import Path
 CLONE_NEWNS = 0x20000  # of unshare(2), setns(2)
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000  # of mount(2)
 CGROUPS = Path("/sys/fs/cgroup")
-# No kubelet starts without the first four, nor with hugetlb where a cgroup of the machine's has it and its own has not
-# (pkg/kubelet/cm, cgroup_v2_manager_linux.go).
-CONTROLLERS = ("cpu", "cpuset", "memory", "pids", "hugetlb")
+# Of cgroups: no kubelet starts without these (pkg/kubelet/cm, cgroup_v2_manager_linux.go).
+NEEDED = ("cpu", "cpuset", "memory", "pids")
+# Nor, with cgroup v2, where the machine has this one and the kubelet's own cgroup has not.
+NEEDED_IF_THERE = ("hugetlb",)
 SWEEPER = Path(__file__).parents[1] / "control_plane" / "sweeper.py"
 GIVE_UP_AFTER_S = 30.0
 RETRY_EVERY_S = 0.02
@@ -65,7 +66,7 @@ def missing_controllers() -> list[str]:
     there = controllers_of_v2()
     if there is None:
         there = [path.name for path in CGROUPS.glob("*")]
-    return [name for name in CONTROLLERS[:4] if name not in there]
+    return [name for name in NEEDED if name not in there]
 
 
 def controllers_of_v2() -> list[str] | None:
@@ -76,14 +77,15 @@ def controllers_of_v2() -> list[str] | None:
 
 def hierarchies() -> list[Path]:
     """Where the cgroup hierarchies are mounted, which with cgroup v2 alone is one; links to them left out."""
-    places = [CGROUPS, *sorted(CGROUPS.glob("*"))]
-    found = [path for path in places if not path.is_symlink() and (path / "cgroup.procs").exists()]
-    return found[:1] if CGROUPS in found else found
+    if controllers_of_v2() is not None:
+        return [CGROUPS]
+    places = sorted(CGROUPS.glob("*"))
+    return [path for path in places if not path.is_symlink() and (path / "cgroup.procs").exists()]
 
 
 def make_cgroups(cgroups: list[Path]) -> None:
     """Make them ready for processes: in v2 a cgroup has what its parent shares, in v1 a cpuset has no CPUs."""
-    if shared := [name for name in CONTROLLERS if name in (controllers_of_v2() or [])]:
+    if shared := [name for name in NEEDED + NEEDED_IF_THERE if name in (controllers_of_v2() or [])]:
         (CGROUPS / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in shared))
     for cgroup in cgroups:
         cgroup.mkdir()

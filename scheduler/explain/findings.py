@@ -6,6 +6,7 @@ from typing import Final
 
 from scheduler.explain.answers import Answer
 from scheduler.explain.tones import Line, Tone
+from scheduler.kube import objects
 
 _MOST_SHOWN: Final = 20
 
@@ -42,6 +43,17 @@ class Findings(Answer, frozen=True):
     def clean(self) -> bool:
         """Whether nothing failed."""
         return all(one.severity is not Severity.FAILED for one in self.findings)
+
+
+def of_nodes(check: str, severity: Severity, message: str, nodes: Sequence[objects.Node], remedy: str) -> Found:
+    """About each of the nodes."""
+    about = tuple(f"node/{node.metadata.name}" for node in nodes)
+    return Found(check=check, severity=severity, message=message, about=about, remedy=remedy)
+
+
+def count(found: Sequence[object], what: str) -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{len(found)} {what}{'' if len(found) == 1 else 's'}"
 
 
 _TONES: Final = {

@@ -6,9 +6,9 @@ Free is what new pods could have: of a card that is out of use, or of a node wit
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from config.protocol.inventory import Card
 from scheduler.engine import Engine
 from scheduler.explain.answers import Answer
+from scheduler.inspect.node_cards import no_units
 from scheduler.state.cards.card_columns import Slot
 from scheduler.state.cards.node_inventory import GpuState, Out
 from scheduler.state.packing.fragmentation import measured
@@ -153,15 +153,11 @@ def _problem(tables: Tables, row: int) -> str:
 
 def _all_out(cards: Sequence[UsedCard], slots: Sequence[Slot]) -> str:
     """Why, where no card takes new pods; before what the node says: without such a card nothing is allocatable."""
-    why = [used.out or _without_units(slot.card) for used, slot in zip(cards, slots, strict=True)]
+    why = [
+        used.out or ("" if slot.card.units else no_units(slot.card.reason))
+        for used, slot in zip(cards, slots, strict=True)
+    ]
     return f"no card is in use for new pods: {', '.join(dict.fromkeys(why))}" if why and all(why) else ""
-
-
-def _without_units(card: Card) -> str:
-    """Why there are none: it is split (`mig`), or others use all of its memory; "" where it has some."""
-    if card.units:
-        return ""
-    return f"no units to share ({card.reason})" if card.reason else "no units to share"
 
 
 def _node(tables: Tables, name: str, cards: Sequence[UsedCard], pods: int, fragmented: int) -> UsedNode:

@@ -18,6 +18,11 @@ class ListedResources:
     gpu_count: str = names.GPU_COUNT
 
 
+def no_units(reason: str) -> str:
+    """What is said of a card that has none, by its inventory. reason: `mig`, or "" where none is given."""
+    return f"no units to share ({reason})" if reason else "no units to share"
+
+
 @dataclass(frozen=True, slots=True)
 class InspectedCard:
     """One card. total, allocated: units. uuid, model, health, reason: "" on a node without an inventory.
@@ -44,9 +49,7 @@ class InspectedCard:
     @property
     def without_units(self) -> str:
         """Why there are none, by the inventory: it is split (`mig`), or others use all of its memory; "" elsewhere."""
-        if self.total or not self.uuid:
-            return ""
-        return f"no units to share ({self.reason})" if self.reason else "no units to share"
+        return "" if self.total or not self.uuid else no_units(self.reason)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ nothing of it is left.
 import gc
 import json
 import random
+import re
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from scheduler.cli.asking import site
 from scheduler.cli.manifests import Unanswerable
 from scheduler.kube import objects, port
 from scheduler.kube.port import Kind
+from scheduler.kube.rest.decoding import Decoder
 from scheduler.simulation.cluster import MemoryCluster
 from tests.fuzz import corpus, planted
 from tests.fuzz.cluster import GOOD, Cluster
@@ -36,6 +38,10 @@ _STAYS: Final = 0.8
 _UNCHANGED: Final = 0.2
 _OTHER_UID: Final = 0.25
 _PODS: Final = 12
+_OWNED_EVERY: Final = 24
+# kube-apiserver reads 10,000, and has some of its own around them.
+_MOST_LEVELS: Final = 9_980
+_METADATA: Final = re.compile(rb'"metadata": ?\{(?=")')
 _WEIGHTS: Final = {port.PODS.name: 14, port.NODES.name: 8, port.CLAIMS.name: 2, port.VOLUMES.name: 2}
 _NAMESPACES: Final = ("default", "other")
 
@@ -144,10 +150,26 @@ class _Round:
             text = json.dumps(document).encode()
         else:
             text = mutator(kind.name).text(document, self._rng, planted.in_object)
+        if self._rng.randrange(_OWNED_EVERY) == 0:
+            text = self._owned(kind, text)
         self.last = f"{kind.name} {meta.name}: {text[:3000].decode(errors='replace')}"
         took_s = await on.comes(kind, text, meta)
         self.outcome.counts[kind.name] += 1
         self.outcome.slowest = max(self.outcome.slowest, (took_s, f"round {self.number}, {self.last[:200]}"))
+
+    def _owned(self, kind: Kind[Any], text: bytes) -> bytes:
+        """With managedFields of any depth: what can be read without them can be read with them."""
+        levels = self._rng.randrange(1, _MOST_LEVELS)
+        deep = b'{"f:a":' * levels + b"{}" + b"}" * levels
+        owned = _METADATA.sub(lambda found: found[0] + b'"managedFields":[{"fieldsV1":%s}],' % deep, text, count=1)
+        decoder = Decoder(kind)
+        try:
+            plain, found = (decoder.watched(b'{"type":"MODIFIED","object":%s}' % one) for one in (text, owned))
+        except port.ApiError:
+            return text
+        assert found == plain or not isinstance(plain, port.Changed), found
+        self.outcome.counts["owned"] += owned != text
+        return owned
 
     def _meta(self, kind: Kind[Any]) -> objects.ObjectMeta:
         """Of an object that is there already, or could be: names that others refer to."""

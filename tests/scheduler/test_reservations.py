@@ -136,6 +136,22 @@ def test_a_place_is_held_twice_as_long_the_next_time() -> None:
     assert [round(one / HOLDS_S) for one in held] == [1, 2, 4]
 
 
+def test_places_that_ended_well_are_not_remembered() -> None:
+    built, now_s = starving(nodes={"a": [8]}), 0.0
+    for number in range(5):
+        built.pod_waiting(pod(f"p{number}", 16), now_s)
+        looked(built, now_s)
+        now_s += AFTER_S + 2
+        looked(built, now_s)
+        assert reserved(built) == [f"p{number} on a"]
+        built.pod_gone(pod("a0", 8).key.uid)
+        looked(built, now_s)
+        assert reserved(built) == []
+        built.pod_gone(pod(f"p{number}", 16).key.uid)
+        built.pod_assigned(bound(pod("a0", 8), "a", on_card(0, 8)))
+    assert len(vars(vars(built)["_reservations"])["_until_s"]) == 1
+
+
 def cards_of(built: Engine) -> list[tuple[str, list[int]]]:
     return [(one.node, sorted(one.record.written.per_card)) for one in built.nominations.reserved.values()]
 

@@ -20,9 +20,9 @@ from scheduler.cli.manifests import manifest
 from scheduler.explain.adoption import adoption
 from scheduler.explain.adoption_text import lines as adoption_lines
 from scheduler.explain.audit import audited
-from scheduler.explain.cluster_checks import diagnosed
 from scheduler.explain.cordons import cordoned, uncordoned
-from scheduler.explain.facts import ClusterFacts
+from scheduler.explain.doctor.cluster_checks import diagnosed
+from scheduler.explain.doctor.facts import ClusterFacts
 from scheduler.explain.findings import lines as findings_lines
 from scheduler.explain.text import explanation_text, what_if_text
 from scheduler.explain.tones import Line, as_text

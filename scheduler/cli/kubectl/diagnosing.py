@@ -13,7 +13,7 @@ from scheduler.build import resource_names
 from scheduler.cli.asking import read_all
 from scheduler.cli.clusters import opened
 from scheduler.cli.manifests import Unreadable
-from scheduler.explain.facts import PLUGIN_LABEL, ClusterFacts
+from scheduler.explain.doctor.facts import PLUGIN_LABEL, ClusterFacts
 from scheduler.kube import objects
 from scheduler.kube.leases import Lease
 from scheduler.kube.port import (

@@ -179,7 +179,7 @@ def doctor(
     configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
     from scheduler.cli.kubectl.diagnosing import facts  # noqa: PLC0415 - as above
     from scheduler.explain.answers import as_json  # noqa: PLC0415
-    from scheduler.explain.cluster_checks import diagnosed  # noqa: PLC0415
+    from scheduler.explain.doctor.cluster_checks import diagnosed  # noqa: PLC0415
     from scheduler.explain.findings import lines  # noqa: PLC0415
 
     with answering(PROGRAM):

@@ -1,11 +1,9 @@
 """Allocate and PreStartContainer over real sockets: the container gets the card of its annotation, or a refusal."""
 
 import asyncio
-import base64
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -13,147 +11,14 @@ import pytest
 
 from config.protocol import allocation, names
 from config.protocol.allocation import Allocation, LegacyFields
-from config.protocol.inventory import Card
-from config.settings.scheduler import Resources
 from deviceplugin.allocation.allocators import CdiAllocator, EnvironmentAllocator, Site
-from deviceplugin.allocation.journal import Journal
-from deviceplugin.allocation.own_pods import OwnPods
-from deviceplugin.allocation.pods import NodePod
-from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi import spec
-from deviceplugin.cdi.edits import Edits, combined
-from deviceplugin.cdi.spec_files import SpecFiles
-from deviceplugin.kubelet import client, server
-from deviceplugin.kubelet.client import PodResources
-from deviceplugin.kubelet.device_list import FakeDevices
 from deviceplugin.kubelet.session import Answers
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
 from deviceplugin.reconcile.usage import accounts, seen
-from scheduler.kube.port import Changed, Deleted, ListEnds
+from scheduler.kube.port import Deleted, ListEnds
+from tests.deviceplugin.allocation.allocator_rig import CARDS, by_environment, rig
 from tests.support.builders import wire_pod
-from tests.support.kubelet_double import KubeletDouble
-
-CARDS = tuple(Card(index=index, uuid=f"GPU-{index}", model="T4", memory_mib=15360, units=15) for index in range(2))
-
-
-class Mounted:
-    """Cards without device nodes."""
-
-    def edits(self, uuids: Sequence[str]) -> Edits:
-        return combined(spec.simulated_card(uuid, f"/host/{uuid}") for uuid in uuids)
-
-
-@dataclass
-class Listing:
-    """A plugin that lists nothing."""
-
-    answers: Answers
-
-    def devices(self) -> AsyncIterator[server.Devices]:
-        return FakeDevices().follow()
-
-    async def allocate(self, ids: frozenset[str]) -> server.ContainerResponse:
-        return await self.answers.allocate(ids)
-
-    async def pre_start(self, ids: frozenset[str]) -> None:
-        await self.answers.pre_start(ids)
-
-
-@dataclass
-class Rig:
-    """A node: kubelet double, checkpoint, pods of the watch, and the plugin behind its socket."""
-
-    folder: Path
-    double: KubeletDouble
-    pods: OwnPods
-    site: Site
-    given: list[tuple[str, list[str], frozenset[str]]]
-    changed: list[tuple[str, Sequence[str]]]
-    plugin: Answers
-    cards: Sequence[Card] = CARDS
-    records: list[dict[str, object]] = field(default_factory=list)
-
-    def bound(self, name: str, units: int, card: int) -> None:
-        """The watch shows a pod that the scheduler has bound."""
-        written = Allocation({0: {card: units}}, {}, {card: f"GPU-{card}"}, 1024)
-        annotations = allocation.encode(written, LegacyFields(units, 15, 1))
-        self.show(name, units, annotations)
-
-    def show(self, name: str, units: int, annotations: dict[str, str]) -> None:
-        self.pods.apply([Changed(wire_pod(name, units, uid=f"uid-{name}", annotations=annotations, node="n"))])
-
-    def admitted(self, name: str, ids: list[str] | None = None) -> None:
-        """The kubelet knows the pod; with ids they are its container's."""
-        self.double.pods["default", name] = {"c0": {names.GPU_MEM: ids or []}}
-
-    def record(self, name: str, ids: list[str], answer: wire.ContainerAllocateResponse) -> None:
-        """The kubelet writes the assignment into its checkpoint."""
-        self.admitted(name, ids)
-        self.records.append(
-            {
-                "PodUID": f"uid-{name}",
-                "ContainerName": "c0",
-                "ResourceName": names.GPU_MEM,
-                "DeviceIDs": {"-1": ids},
-                "AllocResp": base64.b64encode(answer.SerializeToString()).decode(),
-            }
-        )
-        document = {"Data": {"PodDeviceEntries": self.records, "RegisteredDevices": {}}, "Checksum": 1}
-        (self.folder / "checkpoint").write_text(json.dumps(document))
-
-    def spec_edits(self, ids: list[str]) -> dict[str, object]:
-        """The containerEdits that a container with these ids gets."""
-        text = (self.folder / "cdi" / f"gpushare-{spec.device_name(ids)}.json").read_text()
-        edits = json.loads(text)["devices"][0]["containerEdits"]
-        assert isinstance(edits, dict)
-        return edits
-
-
-@asynccontextmanager
-async def rig(folder: Path, plugin: Callable[[Site], Answers]) -> AsyncIterator[Rig]:
-    given: list[tuple[str, list[str], frozenset[str]]] = []
-    changed: list[tuple[str, Sequence[str]]] = []
-
-    def gave(pod: NodePod, containers: Sequence[str], uuids: frozenset[str]) -> None:
-        given.append((pod.name, list(containers), uuids))
-
-    pods, resources = OwnPods(), PodResources(folder / "pod-resources.sock", names.GPU_MEM)
-    view = NodeRecords(
-        resources=Resources(),
-        pods=pods,
-        journal=Journal(folder / "state"),
-        kubelet=resources,
-        checkpoint=folder / "checkpoint",
-        changed=lambda pod, keys: changed.append((pod.name, keys)),
-        cards=lambda: made.cards,
-        unit_mib=1024,
-    )
-    site = Site(
-        view=view,
-        cards=lambda: made.cards,
-        unit_mib=1024,
-        node_labels=dict,
-        given=gave,
-        files=SpecFiles(folder / "cdi"),
-        card_edits=Mounted(),
-        start_wait_s=1.0,
-    )
-    served = plugin(site)
-    async with KubeletDouble(folder).running() as double, server.serving(Listing(served), folder / "p.sock"):
-        await client.register(folder, "p.sock", names.GPU_MEM)
-        made = Rig(folder, double, pods, site, given, changed, served)
-        yield made
-        await resources.close()
-
-
-def by_environment(site: Site) -> EnvironmentAllocator:
-    return EnvironmentAllocator(site, wait_s=0.5)
-
-
-@pytest.fixture
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    # A unix socket's path has at most 107 characters.
-    return tmp_path_factory.mktemp("g")
 
 
 async def test_by_cdi_the_spec_names_the_card_of_the_annotation(folder: Path) -> None:

@@ -13,10 +13,8 @@ from deviceplugin.allocation.portion import Portion
 from deviceplugin.cdi import spec
 from deviceplugin.cdi.additions import Additions, BindMount
 from scheduler.kube.port import Changed
-from tests.deviceplugin.allocation.test_allocators import by_environment, folder, rig
+from tests.deviceplugin.allocation.allocator_rig import by_environment, rig
 from tests.support.builders import wire_pod
-
-__all__ = ("folder",)  # a fixture
 
 ADDED = Additions(
     env={"LIMIT": "1024", "NVIDIA_VISIBLE_DEVICES": "all"},

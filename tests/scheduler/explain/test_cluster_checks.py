@@ -8,8 +8,8 @@ import pytest
 
 from config.protocol import names
 from config.protocol.inventory import Card, Health
-from scheduler.explain.cluster_checks import diagnosed
-from scheduler.explain.facts import PLUGIN_LABEL, SCHEDULER_LABEL, ClusterFacts
+from scheduler.explain.doctor.cluster_checks import diagnosed
+from scheduler.explain.doctor.facts import PLUGIN_LABEL, SCHEDULER_LABEL, ClusterFacts
 from scheduler.explain.findings import Found, Severity, lines
 from scheduler.explain.tones import as_text
 from scheduler.kube import objects

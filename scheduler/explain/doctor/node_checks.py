@@ -6,8 +6,8 @@ from typing import Final
 
 from config.protocol import inventory, names
 from config.protocol.quantity import QuantityError
-from scheduler.explain.facts import FINISHED, PLUGIN_LABEL, ClusterFacts
-from scheduler.explain.findings import Found, Severity
+from scheduler.explain.doctor.facts import FINISHED, PLUGIN_LABEL, ClusterFacts
+from scheduler.explain.findings import Found, Severity, count, of_nodes
 from scheduler.kube import objects
 from scheduler.state.cards.node_inventory import GpuState, NodeInventory, read_inventory
 
@@ -129,14 +129,3 @@ def cards(facts: ClusterFacts) -> Iterator[Found]:
         message = f"{len(out)} {'card is' if len(out) == 1 else 'cards are'} unhealthy or suspect"
         remedy = "gpushare-device-plugin doctor on the node says what helps"
         yield Found(check="cards", severity=WARNING, message=message, about=tuple(out), remedy=remedy)
-
-
-def of_nodes(check: str, severity: Severity, message: str, nodes: Sequence[objects.Node], remedy: str) -> Found:
-    """About each of the nodes."""
-    about = tuple(f"node/{node.metadata.name}" for node in nodes)
-    return Found(check=check, severity=severity, message=message, about=about, remedy=remedy)
-
-
-def count(found: Sequence[object], what: str) -> str:
-    """`1 node`, `2 nodes`."""
-    return f"{len(found)} {what}{'' if len(found) == 1 else 's'}"

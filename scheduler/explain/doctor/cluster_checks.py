@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from config.protocol import inventory, names
-from scheduler.explain.facts import FINISHED, PLUGIN_LABEL, SCHEDULER_LABEL, ClusterFacts
-from scheduler.explain.findings import Findings, Found, Severity
-from scheduler.explain.node_checks import cards, count, inventories, of_nodes, states, without_units
+from scheduler.explain.doctor.facts import FINISHED, PLUGIN_LABEL, SCHEDULER_LABEL, ClusterFacts
+from scheduler.explain.doctor.node_checks import cards, inventories, states, without_units
+from scheduler.explain.findings import Findings, Found, Severity, count, of_nodes
 from scheduler.kube import objects, versions
 
 OK, WARNING, FAILED, UNKNOWN = Severity.OK, Severity.WARNING, Severity.FAILED, Severity.UNKNOWN

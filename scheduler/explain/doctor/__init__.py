@@ -1,0 +1,1 @@
+"""What `kubectl gpushare doctor` looks at, and how it judges. Pure."""
