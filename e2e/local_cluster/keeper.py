@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any, Final
 
 from e2e.control_plane import binaries, cache, commands, pki, processes, readiness
-from e2e.control_plane.admin import UnexpectedAnswer
+from e2e.control_plane.admin import NotSeen, UnexpectedAnswer
 from e2e.control_plane.cluster import ControlPlane
 from e2e.local_cluster import leftovers, record
 from e2e.local_cluster.parts import parts, started
@@ -37,6 +37,7 @@ _TOLD: Final = (
     pki.OpensslUnavailable,
     processes.Died,
     readiness.NotReady,
+    NotSeen,
     UnexpectedAnswer,
 )
 

@@ -10,7 +10,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from e2e.control_plane.admin import Admin, done
+from config.protocol import names
+from e2e.control_plane.admin import Admin, Json, done, seen
 from e2e.control_plane.cache import Say
 from e2e.control_plane.cluster import ControlPlane
 from e2e.node.local_node import LocalNode
@@ -19,6 +20,7 @@ from e2e.programs.plugin_process import DevicePluginProcess
 from e2e.programs.scheduler_process import SchedulerProcess
 
 CARDS_MIB: Final[Mapping[str, tuple[int, ...]]] = {"n1": (16_384, 16_384), "n2": (81_920,)}
+_ALLOCATABLE_WITHIN_S: Final = 60.0
 # As long as the certificates.
 _LASTS_S: Final = 7 * 24 * 3600
 # Elected, as an installed one is, for who asks the Lease; nobody was there before, so that its first wait may be short.
@@ -71,7 +73,7 @@ def started(made_of: Parts, say: Say) -> Iterator[list[DevicePluginProcess]]:
             running.enter_context(DevicePluginProcess(node, token, CARDS_MIB[node.name]))
             for node, token in zip(made_of.nodes, of_plugins, strict=True)
         ]
-        asyncio.run(_ready([scheduler, *plugins]))
+        asyncio.run(_ready(made_of, [scheduler, *plugins]))
         yield plugins
 
 
@@ -88,5 +90,14 @@ async def _installed(made_of: Parts) -> tuple[str, list[str]]:
         return await manifests.token(admin, lasts_s=_LASTS_S), of_plugins
 
 
-async def _ready(programs: Sequence[SchedulerProcess | DevicePluginProcess]) -> None:
+async def _ready(made_of: Parts, programs: Sequence[SchedulerProcess | DevicePluginProcess]) -> None:
+    """A plugin is ready before its kubelet has made the cards allocatable; until then the node takes no pods."""
     await asyncio.gather(*(program.ready() for program in programs))
+    async with Admin(made_of.plane.access()) as admin:
+        for node in made_of.nodes:
+            of_this = {"fieldSelector": f"metadata.name={node.name}"}
+            await seen(admin, "/api/v1/nodes", _allocatable, of_this, within_s=_ALLOCATABLE_WITHIN_S)
+
+
+def _allocatable(node: Json) -> bool:
+    return bool(node["status"].get("allocatable", {}).get(names.GPU_MEM, "0") != "0")

@@ -91,6 +91,8 @@ def test_a_pod_of_a_newcomer_runs_with_its_card_and_nothing_of_the_cluster_stays
     assert up.returncode == 0, up.stdout + up.stderr
     line, made = exports(up.stdout), folders()
     assert len(made) == 3
+    units = "'{.items[*].status.allocatable.aliyun\\.com/gpu-mem}'"
+    assert in_shell(line, f"kubectl get nodes -o jsonpath={units}") == "32 80"
 
     in_shell(line, "kubectl apply -f docs/examples/first-pod.yaml")
     in_shell(line, "kubectl wait --for=condition=Ready pod/first-pod --timeout=60s")
