@@ -86,8 +86,13 @@ class EventHandlers:
         now_s: Callable[[], float],
         report: Callable[[Problem], None],
         waits_since_s: Callable[[str], float] = lambda _: inf,
+        waiting_seen: Callable[[Pod], None] = lambda _: None,
     ) -> None:
-        """now_s: monotonic seconds. report: told of each Problem. waits_since_s: as `before_start`."""
+        """now_s: monotonic seconds. report: told of each Problem. waits_since_s: as `before_start`.
+
+        waiting_seen: told of each pod that waits for us, whenever it comes or changes.
+        """
+        self._waiting_seen = waiting_seen
         self._waits_since_s = waits_since_s
         self._engine = engine
         self._reader = reader
@@ -272,6 +277,7 @@ class EventHandlers:
             # Its owner reads the same in the message of the attempt.
             self._over_budget(pod, "it stays pending", on_object=False)
         self._engine.pod_waiting(pod, self._now_s(), self._waits_since_s(pod.created))
+        self._waiting_seen(pod)
 
     def _node_changed(self, node: objects.Node) -> None:
         over_budget = node_excess(node)

@@ -113,7 +113,8 @@ class Service:
         now_s, unix_s = self._clock.monotonic_s, self._clock.wall_ns() / 1e9
         self._problems = Problems(observer, self.recorder, now_s)
         since_s = before_start(now_s(), unix_s)
-        handlers = EventHandlers(engine, reader, now_s=now_s, report=self._problems.report, waits_since_s=since_s)
+        report, seen = self._problems.report, self.recorder.seen
+        handlers = EventHandlers(engine, reader, now_s=now_s, report=report, waits_since_s=since_s, waiting_seen=seen)
         volume_binder = self._volume_binder(rng)
         volume_handlers = VolumeHandlers(engine.change_volumes, report=self._problems.report, seen=volume_binder.seen)
         self._watches = self._the_watches(handlers, volume_handlers, rng)

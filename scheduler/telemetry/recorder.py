@@ -111,6 +111,12 @@ class Recorder:
         self.failed_scheduling(pod, diagnosis)
         return True
 
+    def seen(self, pod: Pod) -> None:
+        """The pod waits, and looks like this now: a write that took effect late may have replaced a newer condition."""
+        told = self._told.find(pod.key.uid)
+        if told is not None and told.see(pod.condition, self._now_s()):
+            self._later(told)
+
     def scheduler_error(self, pod: Pod, message: str, reasons: Reasons) -> None:
         """The pod had a place, and could not be bound to it. reasons: equal for errors that mean the same."""
         self._hear(pod, "SchedulerError", message, reasons, ("SchedulerError",))
@@ -249,6 +255,7 @@ class Recorder:
         async def write() -> None:
             word = told.word  # after a wait, a newer one
             if self._waits(told.pod.uid):
+                told.sent = word.message
                 await self._cluster.set_pod_condition(told.pod, told.condition(), changed=not told.shown_false)
                 told.condition_written(word)
 
@@ -259,18 +266,19 @@ class Recorder:
         except ApiError as error:
             # One that is refused, too: an API server that has just started knows no rights for seconds.
             self._on_lost(f"condition PodScheduled of {told.pod}", error.message)
+            told.failures += 1
             self._later(told)
 
     def _later(self, told: Told) -> None:
         """Write the latest word again after a while: the next attempt may be minutes away, or bring no news.
 
-        Ever more seldom: a namespace whose writes hang has all senders otherwise.
+        Ever more seldom: a namespace whose writes hang has all senders otherwise, and whoever writes another condition
+        each time has them busy.
         """
         if told.again:
             return
         told.again = True
-        told.failures += 1
-        pause_s = backoff_s(told.failures, initial_s=_AGAIN_AFTER_S, max_s=QUIET_S)
+        pause_s = backoff_s(told.failures + told.replaced, initial_s=_AGAIN_AFTER_S, max_s=QUIET_S)
         asyncio.get_running_loop().call_later(pause_s, self._again, told.pod.uid)
 
     def _again(self, uid: str) -> None:

@@ -56,8 +56,9 @@ class Told:
 
     shown_false: the condition is there, and says that the pod has no place: the time of its transition stays.
 
-    failures: writes of the condition in a row that brought no definite answer. again: a timer will have it written.
-    created: the pod, RFC 3339, "" unknown.
+    failures: writes of the condition in a row that brought no definite answer. sent: message of the one that was tried
+    last. replaced: times, of late, that another condition stood where ours had been; replaced_s: when last, Unix
+    seconds. again: a timer will have it written. created: the pod, RFC 3339, "" unknown.
     """
 
     pod: PodKey
@@ -69,6 +70,9 @@ class Told:
     shown_s: float = 0.0
     shown_false: bool = False
     failures: int = 0
+    sent: str | None = None
+    replaced: int = 0
+    replaced_s: float = 0.0
     again: bool = False
 
     @property
@@ -106,6 +110,21 @@ class Told:
         self.shown, self.shown_reasons, self.shown_s = word.message, word.reasons, word.time_s
         self.shown_false = True
         self.failures = 0
+
+    def see(self, condition: objects.PodCondition | None, now_s: float) -> bool:
+        """The pod shows this; whether it is neither what was written last nor what is being written."""
+        message = None if condition is None else condition.message
+        if message == self.shown:
+            return False
+        self.shown, self.shown_reasons = message, self.word.reasons if message == self.word.message else None
+        self.shown_false = condition is not None and condition.status == "False"
+        if message in {self.sent, self.word.message}:
+            return False
+        if now_s - self.replaced_s > 2 * QUIET_S:
+            self.replaced = 0
+        self.replaced += 1
+        self.replaced_s = now_s
+        return True
 
 
 class ToldPods:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from scheduler.kube.port import KINDS
+from scheduler.kube import objects
+from scheduler.kube.events import QUIET_S
+from scheduler.kube.port import KINDS, PodKey
 from scheduler.simulation.faults import Break, Effect, Fail, Refuse, RequestFault, Silence, Slow, Throttle, Verb
 from tests.system.looking import cluster, comes, condition, events, node_of, plugin_marks, touch
 from tests.system.process import A_MOMENT_S, Process, in_virtual_time, scheduling
@@ -197,3 +199,37 @@ async def test_a_condition_that_is_never_written_costs_few_more_requests_than_th
 
         assert alone <= 7
         assert failing.hits - alone <= 40 + 5
+
+
+@in_virtual_time
+async def test_a_condition_that_takes_effect_late_does_not_stay_over_a_newer_one() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        process.wire.faults.add(Verb.SET_CONDITION, Fail(504, Effect.LATER, 60.0), count=1)
+        comes(of, "p", 17)
+        await asyncio.sleep(A_MOMENT_S)
+        of.nodes.patch("a", unschedulable=True)
+        await asyncio.sleep(50)
+        newer = condition(of, "p")
+        await asyncio.sleep(20)
+
+        assert newer.startswith("False 0/1 nodes are available: 1 node(s) were unschedulable")
+        assert condition(of, "p") == newer
+
+
+@in_virtual_time
+async def test_who_writes_another_condition_again_and_again_is_answered_ever_more_seldom() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        writes = process.wire.faults.add(Verb.SET_CONDITION, Slow(0.0, 0.0))
+        comes(of, "p", 17)
+        await asyncio.sleep(A_MOMENT_S)
+        ours, pod = condition(of, "p"), of.pods.collection.existing("default", "p").metadata
+        for number in range(300):
+            theirs = objects.PodCondition("PodScheduled", "False", "Unschedulable", f"theirs, {number}")
+            of.pods.set_condition(PodKey("default", "p", pod.uid), theirs)
+            await asyncio.sleep(2)
+        assert 5 <= writes.hits <= 15
+
+        await asyncio.sleep(QUIET_S)
+        assert condition(of, "p") == ours
