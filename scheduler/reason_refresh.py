@@ -46,7 +46,7 @@ class ReasonRefresh:
     def slice(self) -> float:
         """Judge for a moment; how long to rest then."""
         began_s, corrected = self._now_s(), 0
-        while self._recorder.pending < _MOST_PENDING and corrected < _MOST_CORRECTED:
+        while self._recorder.pending_soon < _MOST_PENDING and corrected < _MOST_CORRECTED:
             judged = self._engine.judging.step(began_s)
             if judged is None:
                 return _IDLE_S

@@ -106,7 +106,11 @@ class SlotShares:
     @property
     def taken(self) -> int:
         """Requests on the wire, and those that wait for a slot in namespaces that are WELL."""
-        return self.on_the_wire + self._waiting_by[Standing.WELL]
+        return self.on_the_wire + self.waiting(Standing.WELL)
+
+    def waiting(self, standing: Standing) -> int:
+        """Requests that wait for a slot in such namespaces."""
+        return self._waiting_by[standing]
 
     def held_back(self, name: str) -> str:
         """Why no more pods of a namespace are to be bound for now; "" when nothing is against it.
@@ -259,6 +263,8 @@ class SlotShares:
         return in_vain + sum(silent) < most
 
     def _becomes(self, sender: Sender, standing: Standing) -> None:
+        if sender.standing is standing:
+            return
         for counts, number in ((self._sent_by, sender.on_the_wire), (self._waiting_by, sender.waiting)):
             counts[sender.standing] -= number
             counts[standing] += number

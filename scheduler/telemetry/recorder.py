@@ -1,19 +1,20 @@
 """Events and the PodScheduled condition: sent after the bindings, repeated ones aggregated.
 
     a pod that waits ──▶ its latest word (told.py) ──┐
-    bound, bad objects ──▶ outbox, bounded ──────────┴─▶ senders, in turn
+    bound, bad objects ──▶ Events, bounded ──────────┴─▶ outbox.py: namespaces in turn ──▶ senders
 
 Nothing waits for these. Of a pod that waits only the latest word is kept, so there are never more of them than pods,
-and none is dropped; a full outbox drops the oldest entry and counts it. While a backlog is being bound, all trickle, so
-that the API server binds first; afterwards, or when many wait, several go out at a time.
+and none is dropped; where there are too many Events, the oldest is dropped and counted. While a backlog is being bound,
+all trickle, so that the API server binds first; afterwards, or when many wait, several go out at a time.
 """
 
 import asyncio
 import contextlib
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Final, TypeAlias
+from math import inf
+from typing import Final
 
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.kube.events import QUIET_S, Regarding, RepeatedEvents, Reporter, SeriesUpdate
@@ -28,11 +29,12 @@ from scheduler.kube.port import (
 )
 from scheduler.pods.pod import Pod
 from scheduler.queue.backoff import backoff_s
+from scheduler.telemetry.outbox import Entry, Outbox
 from scheduler.telemetry.told import Reasons, Told, ToldPods, Word
 from scheduler.telemetry.waiting_series import WaitingCopy
 
 _OUTBOX: Final = 20_000
-_SENDERS: Final = 8
+_SENDERS: Final = 16
 # While busy: one entry at a time, so long apart, unless more wait than this.
 _TRICKLE_S: Final = 0.05
 _CROWDED: Final = _OUTBOX // 2
@@ -41,9 +43,6 @@ _SWEPT: Final = 256
 _TRIES: Final = 4
 # A condition that could not be written, doubling.
 _AGAIN_AFTER_S: Final = 1.0
-
-# A uid: the latest word about a pod that waits.
-_Entry: TypeAlias = EventRecord | SeriesUpdate | str
 
 
 class Recorder:
@@ -72,12 +71,11 @@ class Recorder:
         self._busy = busy
         self._waits = waits
         self._on_lost = on_lost
-        self._outbox: deque[EventRecord | SeriesUpdate] = deque()
-        # In the order of their oldest unwritten word.
-        self._words: OrderedDict[str, None] = OrderedDict()
-        self._words_are_next = True
-        self._filled = asyncio.Event()
-        self._sending = 0
+        self._outbox = Outbox(_OUTBOX, _SENDERS, _loop_s)
+        # Senders that wait for an entry, and when one is looked for next: nothing can be sent before.
+        self._idle: deque[asyncio.Future[Entry]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._trickles_at_s = 0.0
         self._known = known
         self._told = ToldPods(known)
         self._repeated = RepeatedEvents()
@@ -86,16 +84,17 @@ class Recorder:
     @property
     def pending(self) -> int:
         """Entries not yet written."""
-        return self._unsent + self._sending
+        return len(self._outbox) + self._outbox.writing
 
     @property
-    def _unsent(self) -> int:
-        return len(self._outbox) + len(self._words)
+    def pending_soon(self) -> int:
+        """Those of them that do not wait until their namespace gets answers again."""
+        return self._outbox.soon + self._outbox.writing
 
     def scheduled(self, pod: Pod, node: str) -> None:
         """The pod is bound. The Binding itself has set the condition."""
         self._told.forget(pod.key.uid)
-        self._words.pop(pod.key.uid, None)
+        self._outbox.drop_word(pod.key.namespace, pod.key.uid)
         note = f"Successfully assigned {pod.key} to {node}"
         self._put(self._event(_regarding(pod.key), "Scheduled", "Binding", note, warning=False))
 
@@ -147,8 +146,8 @@ class Recorder:
     async def run(self) -> None:
         """Write entries until cancelled."""
         async with asyncio.TaskGroup() as senders:
-            for number in range(_SENDERS):
-                senders.create_task(self._send_all(trickles=number == 0))
+            for _ in range(_SENDERS):
+                senders.create_task(self._send_all())
 
     async def flush(self, within_s: float) -> None:
         """Write what is left, as far as that goes in so many seconds; for a clean exit."""
@@ -159,17 +158,20 @@ class Recorder:
 
     def forget_waiting(self) -> None:
         """Say no more of pods that wait: another replica schedules them, and knows better."""
-        self._words.clear()
+        self._outbox.drop_words()
 
     async def _send_rest(self) -> None:
-        while self._unsent:
-            await self._send(self._next())
+        while isinstance(entry := self._outbox.take(at_once=True), Entry):
+            await self._send(entry, patient=False)
 
     def _hear(self, pod: Pod, reason: str, message: str, reasons: Reasons, rules: tuple[str, ...]) -> None:
         told = self._told.hear(pod, Word(reason, message, reasons, self._now_s(), rules))
         if told.event_is_due or told.condition_is_due:
-            self._words[pod.key.uid] = None
-            self._filled.set()
+            self._tell(told)
+
+    def _tell(self, told: Told) -> None:
+        self._outbox.put_word(told.pod.namespace, told.pod.uid)
+        self._hand_out()
 
     def _event(self, about: Regarding, reason: str, action: str, note: str, *, warning: bool = True) -> EventRecord:
         now_ns = self._moment_ns(self._now_s())
@@ -181,58 +183,96 @@ class Recorder:
         return self._latest_ns
 
     def _put(self, entry: EventRecord | SeriesUpdate) -> None:
-        if len(self._outbox) >= _OUTBOX:
-            self._on_lost(_name_of(self._outbox.popleft()), f"more than {_OUTBOX} entries wait")
-        self._outbox.append(entry)
-        self._filled.set()
+        event = entry.event if isinstance(entry, SeriesUpdate) else entry
+        dropped = self._outbox.put_event(event.namespace, entry)
+        if dropped is not None:
+            self._on_lost(_name_of(dropped), f"more than {_OUTBOX} entries wait")
+        self._hand_out()
 
-    def _next(self) -> _Entry:
-        """Take the oldest of either kind, in turn."""
-        self._words_are_next = bool(self._words) and (self._words_are_next or not self._outbox)
-        if not self._words_are_next:
-            self._words_are_next = True
-            return self._outbox.popleft()
-        self._words_are_next = False
-        return self._words.popitem(last=False)[0]
-
-    async def _send_all(self, *, trickles: bool) -> None:
+    async def _send_all(self) -> None:
         while True:
-            if not self._unsent:
-                self._filled.clear()
-                await self._filled.wait()
-                continue
-            if self._busy() and self._unsent < _CROWDED:
-                await asyncio.sleep(_TRICKLE_S)
-                if not trickles or not self._unsent:
-                    continue
             entry = self._next()
-            self._sending += 1
-            try:
-                await self._send(entry)
-            except asyncio.CancelledError:
-                self._put_back(entry)  # for `flush`
-                raise
-            finally:
-                self._sending -= 1
+            self._hand_out()
+            await self._send(entry or await self._given(), patient=True)
 
-    def _put_back(self, entry: _Entry) -> None:
-        if isinstance(entry, str):
-            self._words[entry] = None
+    async def _given(self) -> Entry:
+        """Wait for an entry."""
+        waiting: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
+        self._idle.append(waiting)
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            if waiting in self._idle:
+                self._idle.remove(waiting)
+            elif not waiting.cancelled():
+                self._outbox.put_back(waiting.result())
+            raise
+
+    def _hand_out(self) -> None:
+        """Give entries to senders that wait, as far as entries may be sent now."""
+        while self._idle and (entry := self._next()) is not None:
+            waiting = self._idle.popleft()
+            if waiting.cancelled():
+                self._outbox.put_back(entry)
+            else:
+                waiting.set_result(entry)
+
+    def _next(self) -> Entry | None:
+        """The next entry; None: none may be sent now."""
+        now_s = _loop_s()
+        if not len(self._outbox):
+            return None
+        if self._busy() and len(self._outbox) < _CROWDED:
+            if now_s < self._trickles_at_s:
+                self._look_again(self._trickles_at_s)
+                return None
+            self._trickles_at_s = now_s + _TRICKLE_S
+        entry = self._outbox.take()
+        if isinstance(entry, Entry):
+            return entry
+        self._look_again(entry)
+        return None
+
+    def _look_again(self, at_s: float) -> None:
+        if at_s == inf or (self._timer is not None and self._timer.when() <= at_s):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(at_s, self._looks_again)
+
+    def _looks_again(self) -> None:
+        self._timer = None
+        self._hand_out()
+
+    async def _send(self, entry: Entry, *, patient: bool) -> None:
+        """patient: what is throttled comes again when the API server has said; otherwise it is tried until then."""
+        try:
+            await self._write(entry)
+        except _Again as again:
+            entry.tries += 1
+            self._outbox.put_back(entry)
+            if not patient:
+                await asyncio.sleep(again.after_s)
+        except asyncio.CancelledError:
+            self._outbox.put_back(entry)  # for `flush`
+            raise
         else:
-            self._outbox.appendleft(entry)
+            self._outbox.done(entry)
 
-    async def _send(self, entry: _Entry) -> None:
-        if isinstance(entry, EventRecord):
-            await self._create(entry)
-        elif isinstance(entry, SeriesUpdate):
-            await self._update(entry)
-        elif (told := self._told.find(entry)) is not None:
+    async def _write(self, entry: Entry) -> None:
+        """Raises _Again."""
+        what = entry.what
+        if isinstance(what, EventRecord):
+            await self._create(entry, what)
+        elif isinstance(what, SeriesUpdate):
+            await self._update(entry, what)
+        elif (told := self._told.find(what)) is not None:
             if told.event_is_due:
-                await self._tell_event(told)
+                await self._tell_event(entry, told)
             if told.condition_is_due:
-                await self._tell_condition(told)
+                await self._tell_condition(entry, told)
 
-    async def _tell_event(self, told: Told) -> None:
+    async def _tell_event(self, entry: Entry, told: Told) -> None:
         """Write the latest word as an Event, or into the series of the one that said the same."""
         word, event = told.word, told.event
         record = self._reporter.event(
@@ -245,22 +285,20 @@ class Recorder:
         )
         if event.name:
             update = SeriesUpdate(replace(record, name=event.name), event.series(word))
-            written = await self._update(update)
+            written = await self._update(entry, update)
         else:
-            written = await self._create(record)
+            written = await self._create(entry, record)
         if written is not None:
             event.name, event.written_s = written.name, word.time_s
 
-    async def _tell_condition(self, told: Told) -> None:
-        async def write() -> None:
-            word = told.word  # after a wait, a newer one
-            if self._waits(told.pod.uid):
-                told.sent = word.message
-                await self._cluster.set_pod_condition(told.pod, told.condition(), changed=not told.shown_false)
-                told.condition_written(word)
-
+    async def _tell_condition(self, entry: Entry, told: Told) -> None:
+        if not self._waits(told.pod.uid):
+            return
+        word = told.word
+        told.sent = word.message
+        condition, changed = told.condition(), not told.shown_false
         try:
-            await self._patiently(write)
+            await self._ask(entry, self._cluster.set_pod_condition(told.pod, condition, changed=changed))
         except ApiNotFound:
             return  # the pod is gone
         except ApiError as error:
@@ -268,6 +306,8 @@ class Recorder:
             self._on_lost(f"condition PodScheduled of {told.pod}", error.message)
             told.failures += 1
             self._later(told)
+        else:
+            told.condition_written(word)
 
     def _later(self, told: Told) -> None:
         """Write the latest word again after a while: the next attempt may be minutes away, or bring no news.
@@ -287,13 +327,12 @@ class Recorder:
             return
         told.again = False
         if told.condition_is_due:
-            self._words[uid] = None
-            self._filled.set()
+            self._tell(told)
 
-    async def _create(self, record: EventRecord) -> EventRecord | None:
+    async def _create(self, entry: Entry, record: EventRecord) -> EventRecord | None:
         """Write an Event; return it, or None when it could not be written."""
         try:
-            await self._patiently(lambda: self._cluster.create_event(record))
+            await self._ask(entry, self._cluster.create_event(record))
         except ApiConflict:
             return record  # one of this name was sent before its sender was cancelled
         except ApiNotFound:
@@ -303,29 +342,41 @@ class Recorder:
             return None
         return record
 
-    async def _update(self, update: SeriesUpdate) -> EventRecord | None:
+    async def _update(self, entry: Entry, update: SeriesUpdate) -> EventRecord | None:
         """Write a series; return the Event that has it, or None when it could not be written."""
         event = update.event
         try:
-            await self._patiently(lambda: self._cluster.update_event(event, update.series))
+            await self._ask(entry, self._cluster.update_event(event, update.series))
         except ApiNotFound:
             # The first event has expired meanwhile: this one is written as the first.
-            return await self._create(replace(event, time_s=update.series.last_time_s))
+            return await self._create(entry, replace(event, time_s=update.series.last_time_s))
         except ApiError as error:
             self._on_lost(_name_of(update), error.message)
             return None
         return event
 
-    async def _patiently(self, write: Callable[[], Awaitable[None]]) -> None:
-        """Write; when the API server asks for patience, a few times."""
-        for attempt in range(_TRIES - 1):
-            try:
-                await write()
-            except ApiThrottled as throttled:
-                await asyncio.sleep(max(throttled.retry_after_s, 0.2 * 2**attempt))
-            else:
-                return
-        await write()
+    async def _ask(self, entry: Entry, request: Awaitable[None]) -> None:
+        """Raises what the request raises; _Again where it is throttled, a few times."""
+        try:
+            await request
+        except ApiError as error:
+            self._outbox.answered(entry, error)
+            if isinstance(error, ApiThrottled) and entry.tries < _TRIES - 1:
+                raise _Again(error.retry_after_s) from error
+            raise
+        self._outbox.answered(entry, None)
+
+
+class _Again(Exception):
+    """Throttled, and worth another try; after_s: seconds."""
+
+    def __init__(self, after_s: float) -> None:
+        super().__init__(after_s)
+        self.after_s = after_s
+
+
+def _loop_s() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _regarding(pod: PodKey) -> Regarding:
