@@ -34,7 +34,7 @@ class Told(Recorder):
         self.silent = False
 
     @property
-    def pending(self) -> int:
+    def pending_soon(self) -> int:
         return self.unsent
 
     def corrected(self, pod: Pod, diagnosis: Diagnosis) -> bool:
