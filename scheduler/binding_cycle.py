@@ -27,6 +27,7 @@ from scheduler.bind_slots import BindSlots, HeldBack, Stopped, concerns_all
 from scheduler.kube import objects
 from scheduler.kube.port import ApiConflict, ApiError, ApiFailed, ApiRefused, ApiThrottled, Binding, Cluster, NotSent
 from scheduler.scheduling_cycle import Hold
+from scheduler.slot_shares import how
 
 # kube-apiserver's --request-timeout: a request older than this can no longer take effect.
 SERVER_REQUEST_TIMEOUT_S: Final = 60.0
@@ -46,14 +47,15 @@ class BindRefused(Exception):
         status: int = 0,
         settled: bool = False,
         lasting: bool = False,
-        held_back: bool = False,
+        held_back: str = "",
         found: objects.Pod | None = None,
     ) -> None:
         """status: HTTP status of the answer, 0 when something else decided.
 
         settled: the pod has another place, or is gone: no POST can change that, and nobody needs to be told.
         found: the pod with its other place, as it was read.
-        lasting: by a policy, which will refuse the same pod again. held_back: not sent, for its namespace fails.
+        lasting: by a policy, which will refuse the same pod again.
+        held_back: not sent, for its namespace fails: how, as `slot_shares.how` says; "" for one that was sent.
         """
         super().__init__(reason)
         self.reason = reason
@@ -205,7 +207,7 @@ class Binder:
 
 def held_back(namespace: str, why: str) -> BindRefused:
     """Not sent: why other bindings of the namespace fail."""
-    return BindRefused(f"bindings in namespace {namespace} fail at present: {why}", held_back=True)
+    return BindRefused(f"bindings in namespace {namespace} fail at present: {why}", held_back=how(why))
 
 
 @dataclass(slots=True)

@@ -199,7 +199,7 @@ class BindingTasks:
             return
         what, reasons = "was refused", (refused.reason,)
         if refused.held_back:
-            what, reasons = "has to wait", ("held back",)
+            what, reasons = "has to wait", (refused.held_back,)
         self._recorder.scheduler_error(placement.pod, f"binding to {placement.node} {what}: {refused.reason}", reasons)
 
 

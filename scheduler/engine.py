@@ -345,11 +345,11 @@ class Engine:
         self.queue.done(placement.pod.key.uid)
 
     def refused(
-        self, placement: Placement, now_s: float, *, longest_backoff_s: float = 0.0, held_back: bool = False
+        self, placement: Placement, now_s: float, *, longest_backoff_s: float = 0.0, held_back: str = ""
     ) -> None:
         """The pod did not get its place. longest_backoff_s: as `SchedulingQueue.failed`.
 
-        held_back: nothing was sent, as the bindings of its namespace fail: it is tried again as soon as they do not.
+        held_back: how the bindings of its namespace fail, so that nothing was sent; it is tried again when they do not.
         Whether it still exists is the watch's to say: until then it stays in the queue.
         """
         pod = placement.pod
@@ -359,7 +359,7 @@ class Engine:
             self.queue.done(pod.key.uid)
         else:
             if held_back:
-                self.queue.set_aside(pod.key.uid, now_s)
+                self.queue.set_aside(pod.key.uid, now_s, held_back)
             else:
                 self.queue.failed(pod.key.uid, now_s, longest_s=longest_backoff_s)
             self._try_again += self.nominations.pod_gone(pod.key.uid)

@@ -38,6 +38,7 @@ _LATE_S: Final = 0.05
 _SILENT_S: Final = 1.0
 # A namespace that has sent nothing for so long begins again. Of TCP: RFC 2861, the congestion window after idle time.
 _IDLE_S: Final = 1.0
+NO_ANSWER: Final = "no answer"
 # So that one pod which no server can bind does not stop the others of its namespace.
 _FEWEST_PODS_FAILING: Final = 4
 _MOST_REMEMBERED: Final = 4096
@@ -228,7 +229,8 @@ class SlotShares:
             self._becomes(sender, Standing.LATE)
         if now_s < sender.heard_s + _SILENT_S:
             return sender.heard_s + _SILENT_S
-        self.fails(sender, f"no answer for {_SILENT_S:g} s")
+        # What was answered before says more.
+        self.fails(sender, sender.why or f"{NO_ANSWER} for {_SILENT_S:g} s")
         return inf
 
     # The parts
@@ -275,6 +277,11 @@ class SlotShares:
         sender.on_the_wire += change
         self.on_the_wire += change
         self._sent_by[sender.standing] += change
+
+
+def how(why: str) -> str:
+    """What is worth telling apart of why a namespace fails; "" where it does not."""
+    return NO_ANSWER if why.startswith(NO_ANSWER) else "failures" if why else ""
 
 
 def _is_silent(sender: Sender, now_s: float) -> bool:

@@ -47,7 +47,8 @@ class Entry(msgspec.Struct, eq=False, kw_only=True):
     changes: of the pod itself that led to attempts in short order; changed_s: when the last one did, or will.
     gate: PreEnqueue's message, "" when not GATED. signature: None when in no class. claims: those that bring it back.
     waits_since_s: when it became ready for the first time, also if that was another process before this one.
-    passed_until_s: it counts not as starved until then. told: that its namespace is held back, since it became active.
+    passed_until_s: it counts not as starved until then. told: how its namespace fails, as it was
+    told since it became active; "" while it was not.
     ready_s: end of the back-off. leftover_s: when an UNSCHEDULABLE pod is tried again whatever happens.
     judged_s: when it was found to fit nowhere last, be it by an attempt or not; judged_at: by what state of things,
     None where that is not known.
@@ -72,7 +73,7 @@ class Entry(msgspec.Struct, eq=False, kw_only=True):
     queued_s: float = 0.0
     changes: int = 0
     changed_s: float = -inf
-    told: bool = False
+    told: str = ""
     judged_s: float = 0.0
     judged_at: Hashable = None
     gone: bool = False

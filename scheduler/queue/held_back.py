@@ -1,6 +1,6 @@
 """Pods that are ready and whose namespace is not served for now, in the order of the queue within each namespace.
 
-Those that were told so, and those that were not, are kept apart: the others are told by an attempt that is not sent.
+Those that were told so are kept apart, by what they were told: the others are told by an attempt that is not sent.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -14,7 +14,7 @@ class HeldBackPods(Collection[Entry]):
 
     def __init__(self) -> None:
         """Nobody is held back."""
-        self._by_namespace: dict[tuple[str, bool], Heap[SortKey, Entry]] = {}
+        self._by_namespace: dict[tuple[str, str], Heap[SortKey, Entry]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._by_namespace.values()))
@@ -47,11 +47,17 @@ class HeldBackPods(Collection[Entry]):
                 del self._by_namespace[_key(entry)]
 
     def take(self, serves: Callable[[str], object], *, untold: bool = False) -> Entry | None:
-        """The best pod of all namespaces that `serves`; None when there is none. untold: only those not told yet."""
+        """The best pod of all namespaces that `serves`; None when there is none.
+
+        untold: only those that were not told yet what it returns.
+        """
         best: tuple[SortKey, Entry] | None = None
         for (name, told), pods in self._by_namespace.items():
-            first = None if told and untold else pods.first()
-            if first is not None and (best is None or first[0] < best[0]) and serves(name):
+            first = pods.first()
+            if first is None or (best is not None and best[0] < first[0]):
+                continue
+            served = serves(name)
+            if served and not (untold and told == served):
                 best = first
         if best is None:
             return None
@@ -59,5 +65,5 @@ class HeldBackPods(Collection[Entry]):
         return best[1]
 
 
-def _key(entry: Entry) -> tuple[str, bool]:
+def _key(entry: Entry) -> tuple[str, str]:
     return entry.pod.key.namespace, entry.told

@@ -153,7 +153,7 @@ class SchedulingQueue:
     def serve(self, serves: Callable[[str], object], *, untold: bool = False) -> bool:
         """The best pod held back of the namespaces that `serves` is ACTIVE, in its old place; whether there is one.
 
-        untold: of those alone that were not told that they are held back.
+        untold: of those alone that were not told yet what `serves` returns.
         """
         entry = self._held_back.take(serves, untold=untold) if self._held_back else None
         if entry is None:
@@ -220,11 +220,11 @@ class SchedulingQueue:
         if not self._waits_no_longer(entry, now_s):
             self._failed.add(entry, now_s, longest_s=longest_s)
 
-    def set_aside(self, uid: str, now_s: float) -> None:
-        """The attempt in flight was not sent, for the bindings of its namespace fail: HELD_BACK, and told so."""
+    def set_aside(self, uid: str, now_s: float, how: str) -> None:
+        """The attempt in flight was not sent, for the bindings of its namespace fail: HELD_BACK, and told how."""
         entry = self._in_flight(uid)
         if not self._waits_no_longer(entry, now_s):
-            entry.told = True
+            entry.told = how
             self._hold(entry)
 
     # Time
@@ -368,7 +368,7 @@ class SchedulingQueue:
             self._arrivals += 1
             entry.sequence = self._arrivals - (_TRIED_ALREADY if entry.pod.nominated_node else 0)
         entry.sort_key = (self._queue_sort(entry.pod), entry.sequence)
-        entry.state, entry.told = State.ACTIVE, False
+        entry.state, entry.told = State.ACTIVE, ""
         entry.queued_s = now_s
         entry.first_queued_s = min(entry.first_queued_s, now_s)
         entry.waits_since_s = min(entry.waits_since_s, now_s)

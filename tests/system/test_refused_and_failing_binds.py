@@ -74,6 +74,27 @@ async def test_a_namespace_whose_bindings_fail_costs_the_others_no_time(fault: R
         assert process.service.pods_being_bound <= 64
 
 
+@in_virtual_time
+async def test_pods_that_were_told_of_silence_are_told_what_is_answered_then() -> None:
+    of = two_teams()
+    async with scheduling(of) as process:
+        process.wire.faults.add(Verb.BIND, Silence(after_s=10.0), count=1, when=of_team_a)
+        for number in range(20):
+            comes(of, f"p{number}", 1, namespace="team-a")
+        await asyncio.sleep(5)
+        told = [f"p{number}" for number in range(20) if "no answer for 1 s" in said_in_team_a(of, f"p{number}")]
+        assert told
+
+        process.wire.faults.add(Verb.BIND, Fail(500), when=of_team_a)
+        await asyncio.sleep(30)
+        assert [name for name in told if "fail at present: 500: " not in said_in_team_a(of, name)] == []
+
+
+def said_in_team_a(of: World, name: str) -> str:
+    conditions = of.pods.collection.existing("team-a", name).status.conditions
+    return next((c.message for c in conditions if c.type == "PodScheduled"), "")
+
+
 @pytest.mark.parametrize("after_s", [10.0, 0.3])
 @in_virtual_time
 async def test_a_namespace_whose_bindings_hang_costs_the_others_no_time_from_the_first_moment(after_s: float) -> None:

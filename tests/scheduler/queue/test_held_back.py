@@ -100,15 +100,15 @@ def test_when_several_namespaces_are_served_again_the_best_pod_of_all_goes_first
 def test_one_that_was_not_sent_waits_for_its_namespace_and_is_told_once() -> None:
     queue = queue_of(of("a", "a0"), of("a", "a1"))
     queue.pop(0.0)
-    queue.set_aside("a0", 0.0)
+    queue.set_aside("a0", 0.0, "failures")
     queue.validate()
     assert (queue.state("a0"), queue.next_ready_s()) == (State.HELD_BACK, None)
     assert queue.lengths() == {"active": 1, "backoff": 1, "unschedulable": 0, "gated": 0}
 
     hold_back(queue, "a")
-    assert queue.serve(lambda _: True, untold=True)
+    assert queue.serve(lambda _: "failures", untold=True)
     assert popped(queue) == ["a1"]
-    assert not queue.serve(lambda _: True, untold=True)
+    assert not queue.serve(lambda _: "failures", untold=True)
 
     assert queue.serve(lambda _: True)
     queue.validate()
@@ -118,16 +118,16 @@ def test_one_that_was_not_sent_waits_for_its_namespace_and_is_told_once() -> Non
 def test_one_that_was_told_and_is_held_back_again_is_not_told_again() -> None:
     queue = queue_of(of("a", "a0"))
     queue.pop(0.0)
-    queue.set_aside("a0", 0.0)
+    queue.set_aside("a0", 0.0, "failures")
     queue.serve(lambda _: True)
     assert hold_back(queue, "a") == 1
-    assert not queue.serve(lambda _: True, untold=True)
+    assert not queue.serve(lambda _: "failures", untold=True)
 
 
 def test_one_that_went_while_its_binding_waited_is_forgotten() -> None:
     queue = queue_of(of("a", "a0"))
     queue.pop(0.0)
     queue.delete("a0")
-    queue.set_aside("a0", 0.0)
+    queue.set_aside("a0", 0.0, "failures")
     queue.validate()
     assert "a0" not in queue

@@ -198,7 +198,7 @@ class ToyCluster:
         if sent:
             self.queue.failed(uid, self.now_s)
         else:
-            self.queue.set_aside(uid, self.now_s)
+            self.queue.set_aside(uid, self.now_s, "failures")
         self.leave(uid)
 
     def leave(self, uid: str) -> None:
