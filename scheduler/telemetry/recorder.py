@@ -75,6 +75,7 @@ class Recorder:
         # Senders that wait for an entry, and when one is looked for next: nothing can be sent before.
         self._idle: deque[asyncio.Future[Entry]] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self._looks_at_s = inf
         self._trickles_at_s = 0.0
         self._known = known
         self._told = ToldPods(known)
@@ -234,14 +235,15 @@ class Recorder:
         return None
 
     def _look_again(self, at_s: float) -> None:
-        if at_s == inf or (self._timer is not None and self._timer.when() <= at_s):
+        if at_s >= self._looks_at_s:
             return
         if self._timer is not None:
             self._timer.cancel()
+        self._looks_at_s = at_s
         self._timer = asyncio.get_running_loop().call_at(at_s, self._looks_again)
 
     def _looks_again(self) -> None:
-        self._timer = None
+        self._timer, self._looks_at_s = None, inf
         self._hand_out()
 
     async def _send(self, entry: Entry, *, patient: bool) -> None:

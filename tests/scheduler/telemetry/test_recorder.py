@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 import pytest
+import uvloop
 from msgspec.structs import replace
 
 from scheduler.framework.diagnosis import Diagnosis, ReasonCount
@@ -314,3 +315,23 @@ async def test_entries_trickle_while_a_backlog_is_bound_and_all_go_out_afterward
             await desk.written.wrote.wait()
     running.cancel()
     assert len(desk.written.events) == 40
+
+
+def test_pauses_shorter_than_the_programs_event_loop_counts_do_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    # uvloop counts milliseconds; what is due in less has no time of its own.
+    monkeypatch.setattr("scheduler.telemetry.recorder._TRICKLE_S", 0.0003)
+
+    async def main() -> list[str]:
+        desk = Desk(busy=lambda: True)
+        running = asyncio.create_task(desk.recorder.run())
+        await asyncio.sleep(0)
+        for number in range(200):
+            desk.recorder.scheduled(pod(f"p{number}", 3, namespace=f"n{number % 2}"), "n1")
+        async with asyncio.timeout(10):
+            while desk.recorder.pending:
+                desk.written.wrote.clear()
+                await desk.written.wrote.wait()
+        running.cancel()
+        return [event.object_name for event in desk.written.events]
+
+    assert set(uvloop.run(main())) == {f"p{number}" for number in range(200)}
