@@ -5,6 +5,9 @@
               └──────── one move less is needed ◀──────────────────────────────────────────────────────┤
                         none is: done; as many as before, or no plan: stop  ◀──────────────────────────┘
 
+For pods as they usually come it goes on where the successor is on the cards that were planned and less is fragmented.
+A successor is never evicted in its turn.
+
 A card that is kept free takes no new pods (`gpushare/cordon`), so the successor cannot go back. They are given back at
 the end, however it ends, but for SIGKILL: what to type then is said before the first eviction.
 """
@@ -12,7 +15,7 @@ the end, however it ends, but for SIGKILL: what to type then is said before the 
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final, Protocol, cast
 
 from msgspec.structs import replace
@@ -39,9 +42,10 @@ from scheduler.kube.port import (
     WatchEvent,
 )
 from scheduler.rebalancing.kept import kept_free
+from scheduler.rebalancing.leaving import cards_of
 from scheduler.rebalancing.order import Moved
 from scheduler.rebalancing.planning import Plan, bound_already, plan_for, plan_for_usual
-from scheduler.rebalancing.text import verdict
+from scheduler.rebalancing.text import verdict, where_of
 
 _NO_PRIORITY: Final = 0
 
@@ -75,17 +79,17 @@ class Planner:
         """The cluster as it is now. Raises Unreadable."""
         return await site(cluster, self._configuration)
 
-    async def plan(self, of: Site, most_moves: int | None = None) -> Plan:
-        """most_moves: None for as many as was asked. Raises Unanswerable."""
+    async def plan(self, of: Site, most_moves: int | None = None, stay: Collection[str] = ()) -> Plan:
+        """most_moves: None for as many as was asked. stay: as Movable. Raises Unanswerable."""
         most = self._most_moves if most_moves is None else most_moves
         if self._pod is None:
-            return plan_for_usual(of.reading, most, self._max_priority or _NO_PRIORITY)
+            return plan_for_usual(of.reading, most, self._max_priority or _NO_PRIORITY, stay=stay)
         wire, words = await of.prioritized(self._pod)
         pod, told = of.asking(wire)
         there = None if self._pod.template else bound_already(of.reading, pod)
         if there is not None:
             return there
-        return plan_for(of.reading, pod, most, self._max_priority, (*words, *told))
+        return plan_for(of.reading, pod, most, self._max_priority, (*words, *told), stay=stay)
 
 
 class Rebalancing:
@@ -105,6 +109,7 @@ class Rebalancing:
         self._timeout_s = timeout_s
         self._say = say
         self._kept = _KeptFree(cluster, configuration, say)
+        self._successors: set[str] = set()  # uids
 
     async def run(self, show: Callable[[Plan], None]) -> bool:
         """Plan, show the plan, and make its moves. Whether all of it has come. Raises Unanswerable."""
@@ -129,12 +134,13 @@ class Rebalancing:
             await self._kept.want(kept_free(plan.answer.place, plan.answer.moves))
             move = plan.answer.moves[0]
             self._say(f"{number} of {count}: evicting pod {move.pod} from node {move.at.node}")
-            node = await self._evicted(plan.moves[0], of)
+            uid, node = await self._evicted(plan.moves[0], of)
+            self._successors.add(uid)
             self._say(f"{number} of {count}: its successor is bound to node {node}")
             of = await self._planner.read(self._cluster)
             self._kept.hide_in(of)
-            after = await self._planner.plan(of, max(1, len(plan.moves) - 1))
-            if why := _in_vain(plan, after):
+            after = await self._planner.plan(of, max(1, len(plan.moves) - 1), self._successors)
+            if why := _elsewhere(plan, of, uid) or _in_vain(plan, after):
                 self._say(f"Stopped after {number} of {count} moves: {why}")
                 return False
             plan = after
@@ -143,8 +149,8 @@ class Rebalancing:
         self._say(f"Done. {_standing(plan)}")
         return True
 
-    async def _evicted(self, moved: Moved, of: Site) -> str:
-        """Evict the pod, and wait for its successor; returns its node. of: as it was planned. Raises Unanswerable."""
+    async def _evicted(self, moved: Moved, of: Site) -> tuple[str, str]:
+        """Evict the pod, and wait for its successor; its uid and node. of: as it was planned. Raises Unanswerable."""
         pod = moved.record.pod
         # Not those of now: should somebody else have evicted it meanwhile, its successor may be bound already.
         records = of.reading.engine.tables.records()
@@ -169,8 +175,8 @@ class Rebalancing:
             )
             raise Unanswerable(message) from error
 
-    async def _succeeded(self, uid: str, owner: str, others: set[str]) -> str:
-        """The node of a pod of the owner that is none of `others`, once the pod itself is gone."""
+    async def _succeeded(self, uid: str, owner: str, others: set[str]) -> tuple[str, str]:
+        """(uid, node) of a pod of the owner that is none of `others`, once the pod itself is gone."""
         while True:
             pods = _Pods(owner)
             try:
@@ -178,8 +184,9 @@ class Rebalancing:
                     async for batch in batches:
                         if not pods.take(batch) or uid in pods.node_of:
                             continue
-                        if node := next((node for one, node in pods.node_of.items() if node and one not in others), ""):
-                            return node
+                        bound = ((one, node) for one, node in pods.node_of.items() if node and one not in others)
+                        if found := next(bound, None):
+                            return found
             except ApiError as error:
                 self._say(f"the watch of pods has ended, and begins again: {error.message}")
                 await asyncio.sleep(1.0)
@@ -285,6 +292,24 @@ class _KeptFree:
                 wire = engine.tables.node(node)
                 annotations = {**(wire.metadata.annotations or {}), names.CORDON: value or ""}
                 engine.node_changed(replace(wire, metadata=replace(wire.metadata, annotations=annotations)))
+
+
+def _elsewhere(plan: Plan, of: Site, uid: str) -> str:
+    """Where the successor of the first move is, for pods as they usually come; "" where it is as planned.
+
+    What the plan gains hangs on that, and what is fragmented sinks by what others do as well. For one pod it does not
+    matter, as long as one move less is needed. uid: of the successor.
+    """
+    if plan.answer.fragmentation is None:
+        return ""
+    move, tables = plan.answer.moves[0], of.reading.engine.tables
+    if (record := tables.record(uid)) is None:
+        return f"the successor of pod {move.pod} is gone already."
+    cards = cards_of(tables, record)
+    if record.node == move.to.node and cards.keys() == move.to.cards.keys():
+        return ""
+    planned = where_of(move.to.node, move.to.cards)
+    return f"the successor of pod {move.pod} is on {where_of(record.node, cards)}; planned was {planned}."
 
 
 def _in_vain(before: Plan, after: Plan) -> str:

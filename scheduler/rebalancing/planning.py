@@ -1,6 +1,6 @@
 """The plan of `defragment`: for one pod, or for pods as they usually come. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,17 +32,24 @@ class Plan:
 
 
 def plan_for(
-    reading: Reading, pod: Pod, most_moves: int, max_priority: int | None = None, words: tuple[str, ...] = ()
+    reading: Reading,
+    pod: Pod,
+    most_moves: int,
+    max_priority: int | None = None,
+    words: tuple[str, ...] = (),
+    *,
+    stay: Collection[str] = (),
 ) -> Plan:
     """Room for a pod that does not exist, or waits.
 
     most_moves: 1 to MOST_MOVES. max_priority: of a pod that is moved, None for that of the pod. words: what there is to
-    say already, in sentences.
+    say already, in sentences. stay: as Movable.
     """
     if reading.engine.tables.record(pod.key.uid) is not None:
         # As it is read from a cluster where it has a node: what is asked about is another one like it.
         pod = successor(pod)
-    movable = Movable(reading.engine, reading.controllers, pod.priority if max_priority is None else max_priority)
+    highest = pod.priority if max_priority is None else max_priority
+    movable = Movable(reading.engine, reading.controllers, highest, stay)
     room = room_for(reading.engine, movable, pod, most_moves)
     moves = () if room is None else room.moves
     answer = Defragmentation(
@@ -82,9 +89,9 @@ def bound_already(reading: Reading, pod: Pod) -> Plan | None:
     return None
 
 
-def plan_for_usual(reading: Reading, most_moves: int, max_priority: int = 0) -> Plan:
-    """Less fragmentation, for what pods usually ask. most_moves, max_priority: as `plan_for`."""
-    movable = Movable(reading.engine, reading.controllers, max_priority)
+def plan_for_usual(reading: Reading, most_moves: int, max_priority: int = 0, *, stay: Collection[str] = ()) -> Plan:
+    """Less fragmentation, for what pods usually ask. most_moves, max_priority, stay: as `plan_for`."""
+    movable = Movable(reading.engine, reading.controllers, max_priority, stay)
     found = lowered(reading.engine, movable, most_moves)
     told = zip(found.moves, found.gains, strict=True)
     answer = Defragmentation(

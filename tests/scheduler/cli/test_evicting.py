@@ -301,17 +301,69 @@ def test_no_plan_evicts_nobody() -> None:
     assert (done, said, plan.moves, cluster.evicted) == (False, [], (), [])
 
 
-def test_fragmentation_is_lowered_move_by_move() -> None:
-    of = world(**{f"n{number}": [8] for number in range(4)})
-    for number in range(4):
+def fragmented(cards: int) -> World:
+    """Nodes of one card that is half used, while pods wait that ask all of one."""
+    of = world(**{f"n{number}": [8] for number in range(cards)})
+    for number in range(cards):
         runs(of, f"p{number}", 4, f"n{number}", 0)
     for number in range(40):
         of.pods.create(manifest(f"usual-{number}", 8))
-    cluster, said = Operated(of), list[str]()
+    return of
+
+
+def lower(cluster: Operated) -> tuple[bool, list[str]]:
+    """Moves for pods as they usually come. (whether all of it has come, what was said)."""
+    said = list[str]()
     planner = Planner(CONFIGURATION, None, most_moves=10, max_priority=None)
     done = asyncio.run(Rebalancing(cluster, CONFIGURATION, planner, 5.0, said.append).run(lambda _: None))
+    return done, said
+
+
+def test_fragmentation_is_lowered_move_by_move() -> None:
+    cluster = Operated(fragmented(4))
+    done, said = lower(cluster)
     assert (done, len(cluster.evicted), cluster.cordons) == (True, 2, [])
     assert said[-1].startswith("Done. ")
+
+
+class Returning(Operated):
+    """Successors go back to the card that was left, and whoever else comes takes half of another one."""
+
+    async def evict_pod(self, pod: PodKey) -> None:
+        at = self.world.pods.collection.existing(pod.namespace, pod.name).spec.node_name
+        self.places = False
+        await super().evict_pod(pod)
+        self.world.pods.bind("default", f"{pod.name}-again", at, on_card(0, 4))
+        number = len(self.evicted)
+        runs(self.world, f"stranger-{number}", 4, f"n{5 - number}", 0, priority=9)
+
+
+def test_it_stops_when_the_successor_is_not_where_it_was_planned() -> None:
+    cluster = Returning(fragmented(6))
+    done, said = lower(cluster)
+    assert (done, len(cluster.evicted)) == (False, 1)
+    first = cluster.evicted[0]
+    assert said[-1].startswith("Stopped after 1 of 3 moves: the successor of pod default/")
+    assert f"{first} is on node n{first[1:]}, card 0 (4); planned was node n" in said[-1]
+
+
+class Leaving(Operated):
+    """The pod beside which the first successor is ends by itself."""
+
+    async def evict_pod(self, pod: PodKey) -> None:
+        await super().evict_pod(pod)
+        if len(self.evicted) == 1:
+            pods = self.world.pods.collection
+            at = pods.existing("default", f"{pod.name}-again").spec.node_name
+            (beside,) = (one for one in pods if one.spec.node_name == at and not one.metadata.name.endswith("-again"))
+            self.world.pods.remove("default", beside.metadata.name)
+
+
+def test_no_successor_is_evicted() -> None:
+    cluster = Leaving(fragmented(4))
+    assert lower(cluster)[0]
+    assert len(cluster.evicted) == 2
+    assert not any(name.endswith("-again") for name in cluster.evicted)
 
 
 def test_the_body_of_an_eviction() -> None:
