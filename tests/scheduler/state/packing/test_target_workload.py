@@ -125,6 +125,43 @@ def test_rows_take_a_new_workload_up_some_at_a_time() -> None:
     assert set().union(*changed) == set(tables.row_of.values())
 
 
+def weights_of(tables: Tables) -> list[list[float]]:
+    """Of the workload that each node has."""
+    return [tables.target.columns_of(row).workload_of(row).weights[:, 0].tolist() for row in range(200)]
+
+
+@pytest.mark.parametrize("before", [0, 1, 15, 40, 63], ids="after {} pods".format)
+def test_pods_that_are_gone_at_the_end_of_a_question_move_no_pass_on(before: int) -> None:
+    asked, other = tables_of(200), tables_of(200)
+    for tables in (asked, other):
+        weights_of(tables)
+        for number in range(before):
+            come(tables, f"p{number}", 8 - number % 3, number)
+    with asked.target.left_as_it_is():
+        there = [come(asked, f"q{number}", 7, 199 - number) for number in range(40)]
+        weights_of(asked)
+        for one in there:
+            asked.remove(one.key.uid)
+    for one in there:
+        other.target.note(one, 0.0)
+    for number in range(before, 100):
+        assert weights_of(asked) == weights_of(other)
+        for tables in (asked, other):
+            come(tables, f"p{number}", 8, number)
+
+
+def test_no_pass_begins_with_pods_of_a_question() -> None:
+    asked, other = tables_of(200), tables_of(200)
+    with asked.target.left_as_it_is():
+        there = [come(asked, f"q{number}", 7, number) for number in range(40)]
+        weights_of(asked)
+        for one in there:
+            asked.remove(one.key.uid)
+    for one in there:
+        other.target.note(one, 0.0)
+    assert weights_of(asked) == weights_of(other)
+
+
 def test_nobody_pays_for_it_who_does_not_ask() -> None:
     tables = tables_of(100)
     before = tables.changes.version
