@@ -53,7 +53,7 @@ _OF_STORAGE: Final = tuple(kind.name for kind in OF_STORAGE)
 
 @dataclass(slots=True)
 class Site:
-    """unread: what was left out, a line each. namespace: of a pod that is named without one.
+    """unread: what was left out, a line each. namespace: of a pod that is named, or written, without one.
 
     of_files: the cluster is that of cluster files, which hold no PriorityClasses.
     """
@@ -86,7 +86,8 @@ class Site:
 
     def asking(self, wire: objects.Pod) -> tuple[Pod, tuple[str, ...]]:
         """(a pod that does not exist, as this scheduler would see it; what there is to say of it, in sentences)."""
-        pod, left_out = self._read(new_pod(wire))
+        meta = replace(wire.metadata, namespace=wire.metadata.namespace or self.namespace)
+        pod, left_out = self._read(new_pod(replace(wire, metadata=meta)))
         words = tuple(map(sentence, (*mistakes(wire, self.reader.resources), *left_out)))
         engine = self.reading.engine
         if pod.scheduler_name not in engine.scheduler_names:

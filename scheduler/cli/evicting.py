@@ -62,13 +62,23 @@ class Planner:
     """Plans of what was asked, of a cluster as it was read."""
 
     def __init__(
-        self, configuration: SchedulerConfiguration, pod: Manifest | None, *, most_moves: int, max_priority: int | None
+        self,
+        configuration: SchedulerConfiguration,
+        pod: Manifest | None,
+        *,
+        most_moves: int,
+        max_priority: int | None,
+        namespace: str = "default",
     ) -> None:
-        """pod: None for pods as they usually come. max_priority: None for that of the pod, or 0 without one."""
+        """pod: None for pods as they usually come. max_priority: None for that of the pod, or 0 without one.
+
+        namespace: of a pod that names none.
+        """
         self._configuration = configuration
         self._most_moves = most_moves
         self._max_priority = max_priority
         self._pod = pod
+        self._namespace = namespace
 
     @property
     def for_pod(self) -> bool:
@@ -77,7 +87,9 @@ class Planner:
 
     async def read(self, cluster: Cluster) -> Site:
         """The cluster as it is now. Raises Unreadable."""
-        return await site(cluster, self._configuration)
+        of = await site(cluster, self._configuration)
+        of.namespace = self._namespace
+        return of
 
     async def plan(self, of: Site, most_moves: int | None = None, stay: Collection[str] = ()) -> Plan:
         """most_moves: None for as many as was asked. stay: as Movable. Raises Unanswerable."""
