@@ -32,7 +32,8 @@ from scheduler.kube.port import (
     PODS,
     ApiError,
     ApiNotFound,
-    ApiSilent,
+    ApiRefused,
+    ApiThrottled,
     Changed,
     Cluster,
     Deleted,
@@ -171,12 +172,12 @@ class Rebalancing:
             await self._cluster.evict_pod(pod.key)
         except ApiNotFound:
             self._say(f"pod {pod.key} is gone already")
-        except ApiSilent as error:
-            message = f"whether pod {pod.key} is evicted is not known: {error.message}"
-            raise Unreadable(message) from error
-        except ApiError as error:
+        except (ApiRefused, ApiThrottled) as error:
             message = f"pod {pod.key} is not evicted: {error.message}"
             raise Unanswerable(message) from error
+        except ApiError as error:
+            message = f"whether pod {pod.key} is evicted is not known: {error.message}"
+            raise Unreadable(message) from error
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await self._succeeded(pod.key.uid, pod.owner_uid, others)

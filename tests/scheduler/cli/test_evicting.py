@@ -16,9 +16,9 @@ from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.cli.asking import site
 from scheduler.cli.evicting import Planner, Rebalancing
-from scheduler.cli.manifests import Manifest, Unanswerable
+from scheduler.cli.manifests import Manifest, Unanswerable, Unreadable
 from scheduler.kube.objects import Pod
-from scheduler.kube.port import ApiConflict, ApiFailed, ApiSilent, ApiThrottled, PodKey
+from scheduler.kube.port import ApiConflict, ApiError, ApiFailed, ApiSilent, ApiThrottled, PodKey
 from scheduler.kube.rest.writing import eviction_body
 from scheduler.pods.pod import PodReader
 from scheduler.rebalancing.planning import Plan
@@ -163,15 +163,15 @@ def test_a_budget_that_refuses_ends_it() -> None:
     assert (cluster.evicted, cordons(cluster)) == ([], ["", "", ""])
 
 
-def test_what_is_not_known_is_said() -> None:
+@pytest.mark.parametrize("answer", [ApiSilent("no answer"), ApiFailed("no answer", 504)])
+def test_what_is_not_known_is_said(answer: ApiError) -> None:
     cluster = Operated(half_used())
 
     def silent(_: str) -> None:
-        message = "no answer"
-        raise ApiSilent(message)
+        raise answer
 
     cluster.before_eviction = silent
-    with pytest.raises(Unanswerable, match="whether pod default/p0 is evicted is not known: no answer"):
+    with pytest.raises(Unreadable, match="whether pod default/p0 is evicted is not known: no answer"):
         rebalance(cluster)
     assert cordons(cluster) == ["", "", ""]
 
