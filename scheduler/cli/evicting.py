@@ -15,18 +15,15 @@ the end, however it ends, but for SIGKILL: what to type then is said before the 
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
 from typing import Final, Protocol, cast
 
-from msgspec.structs import replace
-
-from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.cli.asking import Site, site
 from scheduler.cli.clusters import tell_unread
-from scheduler.cli.kubectl.cordoning import Annotating, written
+from scheduler.cli.keeping_free import KeptFree
+from scheduler.cli.kubectl.cordoning import Annotating
 from scheduler.cli.manifests import Manifest, Unanswerable, Unreadable
-from scheduler.explain.cordons import cordoned, uncordoned
 from scheduler.kube import objects
 from scheduler.kube.port import (
     PODS,
@@ -121,7 +118,7 @@ class Rebalancing:
         self._planner = planner
         self._timeout_s = timeout_s
         self._say = say
-        self._kept = _KeptFree(cluster, configuration, say)
+        self._kept = KeptFree(cluster, configuration, say)
         self._successors: set[str] = set()  # uids
 
     async def run(self, show: Callable[[Plan], None]) -> bool:
@@ -262,51 +259,6 @@ class _Pods:
         return self._listed
 
 
-class _KeptFree:
-    """The cards that are cordoned for the moves, and by nobody else."""
-
-    def __init__(self, cluster: Annotating, configuration: SchedulerConfiguration, say: Callable[[str], None]) -> None:
-        self._cluster = cluster
-        self._configuration = configuration
-        self._say = say
-        self._ours: dict[str, frozenset[int]] = {}
-
-    async def want(self, wanted: Mapping[str, frozenset[int]]) -> None:
-        """These and no others, by node. Raises Unanswerable; those before are given back as far as can be."""
-        for node in sorted(wanted.keys() | self._ours.keys()):
-            before, after = self._ours.get(node, frozenset()), wanted.get(node, frozenset())
-            if gone := before - after:
-                await written(self._cluster, self._configuration, uncordoned, node, _names(gone))
-                self._ours[node] = before & after
-            if more := after - before:
-                self._say(f"cordoned meanwhile; if this is killed: kubectl gpushare uncordon {node}{_flags(more)}")
-                self._ours[node] = after
-                await written(self._cluster, self._configuration, cordoned, node, _names(more))
-
-    async def give_back(self) -> None:
-        """All of them; what cannot be is told."""
-        for node in [node for node, cards in self._ours.items() if cards]:
-            try:
-                await self.want({other: cards for other, cards in self._ours.items() if other != node})
-            except Unanswerable as error:
-                self._say(f"{error}; type kubectl gpushare uncordon {node}{_flags(self._ours.pop(node))}")
-            except (asyncio.CancelledError, KeyboardInterrupt):
-                for left, its in sorted(self._ours.items()):
-                    if its:
-                        self._say(f"perhaps still cordoned: type kubectl gpushare uncordon {left}{_flags(its)}")
-                raise
-
-    def hide_in(self, of: Site) -> None:
-        """The cluster as it will be when they are given back."""
-        engine = of.reading.engine
-        for node, cards in self._ours.items():
-            if node in engine.tables.row_of and cards:
-                value = uncordoned(engine.tables, node, _names(cards)).value
-                wire = engine.tables.node(node)
-                annotations = {**(wire.metadata.annotations or {}), names.CORDON: value or ""}
-                engine.node_changed(replace(wire, metadata=replace(wire.metadata, annotations=annotations)))
-
-
 def _elsewhere(plan: Plan, of: Site, uid: str) -> str:
     """Where the successor of the first move is, for pods as they usually come; "" where it is as planned.
 
@@ -341,11 +293,3 @@ def _standing(plan: Plan) -> str:
     if now is None:
         return verdict(plan.answer)
     return f"{now.before:.1f} of {now.free:.1f} free units are of no use to usual pods."
-
-
-def _names(cards: frozenset[int]) -> list[str]:
-    return [str(card) for card in sorted(cards)]
-
-
-def _flags(cards: frozenset[int]) -> str:
-    return "".join(f" --card {card}" for card in sorted(cards))
