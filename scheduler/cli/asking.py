@@ -6,6 +6,7 @@ and pods; without the others the answer says what it could not look at. docs/exp
 
 import contextlib
 import difflib
+import time
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -18,7 +19,7 @@ from config.settings.scheduler import SchedulerConfiguration
 from scheduler.build import build_engine, installed_plugins
 from scheduler.cli.manifests import Manifest, Unanswerable, Unreadable
 from scheduler.cli.priorities import NOT_THERE, OF_FILES, UNREADABLE, given
-from scheduler.event_handlers import BAD_ANNOTATION, EventHandlers, Problem
+from scheduler.event_handlers import BAD_ANNOTATION, EventHandlers, Problem, before_start
 from scheduler.explain.answers import Explanation, WhatIf, listed
 from scheduler.explain.reading import Reading, answer_of
 from scheduler.explain.standing import explain, own_name, sentence
@@ -161,7 +162,9 @@ async def site(cluster: Cluster, configuration: SchedulerConfiguration, kinds: C
         if not _is_of_its_owner(problem):
             problems.append(f"{problem.kind} {problem.name}: {problem.message}")
 
-    handlers = EventHandlers(engine, reader, now_s=lambda: 0.0, report=report)
+    # As for a scheduler that starts now: of what usually comes, a pod of long ago counts less.
+    since_s = before_start(0.0, time.time())
+    handlers = EventHandlers(engine, reader, now_s=lambda: 0.0, report=report, waits_since_s=since_s)
     volume_handlers = VolumeHandlers(engine.change_volumes, report=report, seen=lambda _: None)
     beside = _BesideTheEngine(reader, engine.scheduler_names)
     unread = []
