@@ -237,7 +237,8 @@ class TargetWorkload:
         kinds = changes.kinds_since(self._of_nodes_at) if self._of_nodes_at >= 0 else None
         if kinds is None or kinds & _OF_NODES:
             self._never_seen = never_seen(self._tables)
-            usable = cards.units[cards.usable]
+            # Of a card without units, such as one in MIG mode, nobody takes any: it tells nothing of differences.
+            usable = cards.units[cards.usable & (cards.units > 0)]
             self._step_units = _STEP * float(usable.mean()) if len(usable) else 1.0
         self._of_nodes_at = changes.version
 

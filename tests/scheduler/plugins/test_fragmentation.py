@@ -103,6 +103,22 @@ def test_how_pods_without_gpu_memory_ask_for_cpu_changes_nothing() -> None:
     assert scored(RULE, ask("p", 3), tables) == scored(RULE, ask("p", 3), besieged)
 
 
+@pytest.mark.parametrize("nodes", [1, 12])
+def test_cards_without_units_are_worth_nothing_to_anybody(nodes: int) -> None:
+    made = [wire_node(f"n{number}", [card(0, 0, node=f"n{number}")]) for number in range(nodes)]
+    tables = learned(tables_of(*made), {ask("usual", 6): 5})
+
+    assert len(set(scored(RULE, pod("cpu", requests={"cpu": "1"}), tables).values())) == 1
+
+
+def test_cards_without_units_do_not_change_which_differences_count() -> None:
+    alone = tables_of(wire_node("a", [8, 8]))
+    tables = tables_of(wire_node("a", [8, 8]), wire_node("b", [card(slot, 0, node="b") for slot in range(2)]))
+
+    steps = [found.target.columns_of(0).workload.step for found in (tables, alone)]
+    assert steps[0] == steps[1]
+
+
 def test_who_asks_no_gpu_memory_leaves_the_cpu_to_idle_cards() -> None:
     tables = learned(tables_of(wire_node("a", [8] * 4, cpu="8"), wire_node("b", [8] * 4, cpu="8")), {ask("u", 8, 2): 9})
     for slot in range(4):
