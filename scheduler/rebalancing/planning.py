@@ -58,7 +58,7 @@ def plan_for(
             *words,
             asks(pod, reading.unit_mib),
             *_of_its_node(reading, pod),
-            *_of_waiting(reading),
+            *_of_waiting(reading, pod),
             *_of_budgets(reading),
         ),
         most_moves=most_moves,
@@ -110,8 +110,10 @@ def _of_its_node(reading: Reading, pod: Pod) -> Iterator[str]:
         yield f"Its spec.nodeName is {pod.node_name}, and there is no such node."
 
 
-def _of_waiting(reading: Reading) -> Iterator[str]:
-    if waiting := sum(reading.engine.queue.lengths().values()):
+def _of_waiting(reading: Reading, pod: Pod) -> Iterator[str]:
+    """Of those beside the pod itself, which may wait under another uid than its manifest has."""
+    itself = (pod.key.namespace, pod.key.name)
+    if waiting := sum((one.pod.key.namespace, one.pod.key.name) != itself for one in reading.engine.queue):
         some = "pod waits" if waiting == 1 else "pods wait"
         yield f"{waiting} {some} already: which of them gets the room is decided by the queue."
 

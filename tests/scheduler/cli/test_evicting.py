@@ -171,6 +171,16 @@ def test_one_that_is_deleted_needs_another_place() -> None:
     assert (plan.moves, plan.answer.place and plan.answer.place.node) == ((), "c")
 
 
+def test_the_pod_that_asks_is_none_of_those_that_wait_already() -> None:
+    of = half_used()
+    of.pods.create(manifest("asks", 16, labels={names.GPU_COUNT: "2"}))
+    of.pods.create(manifest("asks", 16, namespace="team"))
+    _, _, plan = rebalance(Operated(of), most_moves=1)
+    assert [words for words in plan.answer.words if "already" in words] == [
+        "1 pod waits already: which of them gets the room is decided by the queue."
+    ]
+
+
 def test_no_plan_evicts_nobody() -> None:
     cluster = Operated(half_used())
     done, said, plan = rebalance(cluster, most_moves=1)
