@@ -227,7 +227,7 @@ class TargetWorkload:
             weights[shape] = weights.get(shape, 0.0) + _NEVER_SEEN
         total = sum(weights.values()) or 1.0
         shares = {shape: weight / total for shape, weight in weights.items()}
-        if now is not None and now.workload.models == models and shares.keys() == set(now.workload.shapes):
+        if now is not None and now.workload.models == len(models) and shares.keys() == set(now.workload.shapes):
             return now.workload.weighing(shares, self._step_units)
         return Workload.of(list(shares.items()), models, self._step_units)
 
