@@ -106,13 +106,14 @@ class Questions:
         """Place pods, one beside the other, and leave some out; all is as it was when this ends."""
         before = self._tables.take_openings()
         placing = Placing(self._tables, self._cycles, self._nominations)
-        try:
-            yield placing
-        finally:
-            placing.undo()
-            # Room that was taken here, and given back, is no news for pods that wait.
-            self._tables.take_openings()
-            self._tables.openings.add(before)
+        with self._tables.target.left_as_it_is():
+            try:
+                yield placing
+            finally:
+                placing.undo()
+                # Room that was taken here, and given back, is no news for pods that wait.
+                self._tables.take_openings()
+                self._tables.openings.add(before)
 
 
 class Placing:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple, TextIO, TypeVar
 
+from config.clusterfile.model import LATEST_S
 from config.settings.mistakes import ConfigurationError, Mistake, near_miss
 
 T = TypeVar("T")
@@ -199,8 +200,8 @@ def _seconds(text: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
-    if not 0 <= seconds < math.inf:
-        message = f"expected a number of seconds, at least 0, found {_shown(text)}"
+    if not 0 <= seconds <= LATEST_S:
+        message = f"expected a number of seconds from 0 to 1e9, found {_shown(text)}"
         raise _Wrong(message)
     return seconds
 

@@ -21,7 +21,9 @@ def _quantity(value: str | float) -> str:
 
 
 Quantity: TypeAlias = Annotated[str | int | float, AfterValidator(_quantity)]
-_Time: TypeAlias = Annotated[float, Field(ge=0)]
+# Thirty years, in seconds: what the clock shows then still is a date.
+LATEST_S: Final = 1e9
+_Time: TypeAlias = Annotated[float, Field(ge=0, le=LATEST_S)]
 
 
 class TaintEntry(Section):

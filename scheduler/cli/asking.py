@@ -6,6 +6,7 @@ and pods; without the others the answer says what it could not look at. docs/exp
 
 import contextlib
 import difflib
+import time
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -18,7 +19,7 @@ from config.settings.scheduler import SchedulerConfiguration
 from scheduler.build import build_engine, installed_plugins
 from scheduler.cli.manifests import Manifest, Unanswerable, Unreadable
 from scheduler.cli.priorities import NOT_THERE, OF_FILES, UNREADABLE, given
-from scheduler.event_handlers import BAD_ANNOTATION, EventHandlers, Problem
+from scheduler.event_handlers import BAD_ANNOTATION, EventHandlers, Problem, before_start
 from scheduler.explain.answers import Explanation, WhatIf, listed
 from scheduler.explain.reading import Reading, answer_of
 from scheduler.explain.standing import explain, own_name, sentence
@@ -53,7 +54,7 @@ _OF_STORAGE: Final = tuple(kind.name for kind in OF_STORAGE)
 
 @dataclass(slots=True)
 class Site:
-    """unread: what was left out, a line each. namespace: of a pod that is named without one.
+    """unread: what was left out, a line each. namespace: of a pod that is named, or written, without one.
 
     of_files: the cluster is that of cluster files, which hold no PriorityClasses.
     """
@@ -86,7 +87,8 @@ class Site:
 
     def asking(self, wire: objects.Pod) -> tuple[Pod, tuple[str, ...]]:
         """(a pod that does not exist, as this scheduler would see it; what there is to say of it, in sentences)."""
-        pod, left_out = self._read(new_pod(wire))
+        meta = replace(wire.metadata, namespace=wire.metadata.namespace or self.namespace)
+        pod, left_out = self._read(new_pod(replace(wire, metadata=meta)))
         words = tuple(map(sentence, (*mistakes(wire, self.reader.resources), *left_out)))
         engine = self.reading.engine
         if pod.scheduler_name not in engine.scheduler_names:
@@ -160,7 +162,9 @@ async def site(cluster: Cluster, configuration: SchedulerConfiguration, kinds: C
         if not _is_of_its_owner(problem):
             problems.append(f"{problem.kind} {problem.name}: {problem.message}")
 
-    handlers = EventHandlers(engine, reader, now_s=lambda: 0.0, report=report)
+    # As for a scheduler that starts now: of what usually comes, a pod of long ago counts less.
+    since_s = before_start(0.0, time.time())
+    handlers = EventHandlers(engine, reader, now_s=lambda: 0.0, report=report, waits_since_s=since_s)
     volume_handlers = VolumeHandlers(engine.change_volumes, report=report, seen=lambda _: None)
     beside = _BesideTheEngine(reader, engine.scheduler_names)
     unread = []

@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from config.clusterfile.reading import read
@@ -48,21 +49,18 @@ def defragment(
 
     Mistakes in a cluster file end the program. Raises Unanswerable.
     """
-    planner = Planner(
-        configuration,
-        None if flags.file is None else manifest(flags.file),
-        most_moves=flags.most_moves,
-        max_priority=flags.max_priority,
-    )
+    pod = None if flags.file is None else manifest(flags.file)
+    planning = partial(Planner, configuration, pod, most_moves=flags.most_moves, max_priority=flags.max_priority)
     if flags.cluster:
         try:
             world = played(configuration, flags.cluster)
         except ConfigurationError as error:
             give_up(program, str(error))
-        return asyncio.run(_planned(MemoryCluster(world), planner, flags))
+        return asyncio.run(_planned(MemoryCluster(world), planning(), flags))
 
     async def of_kubeconfig() -> bool:
         async with opened(configuration, environment, WATCHES if flags.evicts else LISTS) as cluster:
+            planner = planning(namespace=cluster.namespace)
             if not flags.evicts:
                 return await _planned(cluster, planner, flags)
             rebalancing = Rebalancing(cluster, configuration, planner, flags.timeout_s, _say)

@@ -5,6 +5,9 @@
               └──────── one move less is needed ◀──────────────────────────────────────────────────────┤
                         none is: done; as many as before, or no plan: stop  ◀──────────────────────────┘
 
+For pods as they usually come it goes on where the successor is on the cards that were planned and less is fragmented.
+A successor is never evicted in its turn.
+
 A card that is kept free takes no new pods (`gpushare/cordon`), so the successor cannot go back. They are given back at
 the end, however it ends, but for SIGKILL: what to type then is said before the first eviction.
 """
@@ -12,24 +15,22 @@ the end, however it ends, but for SIGKILL: what to type then is said before the 
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
 from typing import Final, Protocol, cast
 
-from msgspec.structs import replace
-
-from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.cli.asking import Site, site
 from scheduler.cli.clusters import tell_unread
-from scheduler.cli.kubectl.cordoning import Annotating, written
+from scheduler.cli.keeping_free import KeptFree
+from scheduler.cli.kubectl.cordoning import Annotating
 from scheduler.cli.manifests import Manifest, Unanswerable, Unreadable
-from scheduler.explain.cordons import cordoned, uncordoned
 from scheduler.kube import objects
 from scheduler.kube.port import (
     PODS,
     ApiError,
     ApiNotFound,
-    ApiSilent,
+    ApiRefused,
+    ApiThrottled,
     Changed,
     Cluster,
     Deleted,
@@ -39,9 +40,10 @@ from scheduler.kube.port import (
     WatchEvent,
 )
 from scheduler.rebalancing.kept import kept_free
+from scheduler.rebalancing.leaving import cards_of
 from scheduler.rebalancing.order import Moved
 from scheduler.rebalancing.planning import Plan, bound_already, plan_for, plan_for_usual
-from scheduler.rebalancing.text import verdict
+from scheduler.rebalancing.text import verdict, where_of
 
 _NO_PRIORITY: Final = 0
 
@@ -58,13 +60,23 @@ class Planner:
     """Plans of what was asked, of a cluster as it was read."""
 
     def __init__(
-        self, configuration: SchedulerConfiguration, pod: Manifest | None, *, most_moves: int, max_priority: int | None
+        self,
+        configuration: SchedulerConfiguration,
+        pod: Manifest | None,
+        *,
+        most_moves: int,
+        max_priority: int | None,
+        namespace: str = "default",
     ) -> None:
-        """pod: None for pods as they usually come. max_priority: None for that of the pod, or 0 without one."""
+        """pod: None for pods as they usually come. max_priority: None for that of the pod, or 0 without one.
+
+        namespace: of a pod that names none.
+        """
         self._configuration = configuration
         self._most_moves = most_moves
         self._max_priority = max_priority
         self._pod = pod
+        self._namespace = namespace
 
     @property
     def for_pod(self) -> bool:
@@ -73,19 +85,21 @@ class Planner:
 
     async def read(self, cluster: Cluster) -> Site:
         """The cluster as it is now. Raises Unreadable."""
-        return await site(cluster, self._configuration)
+        of = await site(cluster, self._configuration)
+        of.namespace = self._namespace
+        return of
 
-    async def plan(self, of: Site, most_moves: int | None = None) -> Plan:
-        """most_moves: None for as many as was asked. Raises Unanswerable."""
+    async def plan(self, of: Site, most_moves: int | None = None, stay: Collection[str] = ()) -> Plan:
+        """most_moves: None for as many as was asked. stay: as Movable. Raises Unanswerable."""
         most = self._most_moves if most_moves is None else most_moves
         if self._pod is None:
-            return plan_for_usual(of.reading, most, self._max_priority or _NO_PRIORITY)
+            return plan_for_usual(of.reading, most, self._max_priority or _NO_PRIORITY, stay=stay)
         wire, words = await of.prioritized(self._pod)
         pod, told = of.asking(wire)
         there = None if self._pod.template else bound_already(of.reading, pod)
         if there is not None:
             return there
-        return plan_for(of.reading, pod, most, self._max_priority, (*words, *told))
+        return plan_for(of.reading, pod, most, self._max_priority, (*words, *told), stay=stay)
 
 
 class Rebalancing:
@@ -104,7 +118,8 @@ class Rebalancing:
         self._planner = planner
         self._timeout_s = timeout_s
         self._say = say
-        self._kept = _KeptFree(cluster, configuration, say)
+        self._kept = KeptFree(cluster, configuration, say)
+        self._successors: set[str] = set()  # uids
 
     async def run(self, show: Callable[[Plan], None]) -> bool:
         """Plan, show the plan, and make its moves. Whether all of it has come. Raises Unanswerable."""
@@ -129,12 +144,13 @@ class Rebalancing:
             await self._kept.want(kept_free(plan.answer.place, plan.answer.moves))
             move = plan.answer.moves[0]
             self._say(f"{number} of {count}: evicting pod {move.pod} from node {move.at.node}")
-            node = await self._evicted(plan.moves[0], of)
+            uid, node = await self._evicted(plan.moves[0], of)
+            self._successors.add(uid)
             self._say(f"{number} of {count}: its successor is bound to node {node}")
             of = await self._planner.read(self._cluster)
             self._kept.hide_in(of)
-            after = await self._planner.plan(of, max(1, len(plan.moves) - 1))
-            if why := _in_vain(plan, after):
+            after = await self._planner.plan(of, max(1, len(plan.moves) - 1), self._successors)
+            if why := _elsewhere(plan, of, uid) or _in_vain(plan, after):
                 self._say(f"Stopped after {number} of {count} moves: {why}")
                 return False
             plan = after
@@ -143,8 +159,8 @@ class Rebalancing:
         self._say(f"Done. {_standing(plan)}")
         return True
 
-    async def _evicted(self, moved: Moved, of: Site) -> str:
-        """Evict the pod, and wait for its successor; returns its node. of: as it was planned. Raises Unanswerable."""
+    async def _evicted(self, moved: Moved, of: Site) -> tuple[str, str]:
+        """Evict the pod, and wait for its successor; its uid and node. of: as it was planned. Raises Unanswerable."""
         pod = moved.record.pod
         # Not those of now: should somebody else have evicted it meanwhile, its successor may be bound already.
         records = of.reading.engine.tables.records()
@@ -153,12 +169,12 @@ class Rebalancing:
             await self._cluster.evict_pod(pod.key)
         except ApiNotFound:
             self._say(f"pod {pod.key} is gone already")
-        except ApiSilent as error:
-            message = f"whether pod {pod.key} is evicted is not known: {error.message}"
-            raise Unreadable(message) from error
-        except ApiError as error:
+        except (ApiRefused, ApiThrottled) as error:
             message = f"pod {pod.key} is not evicted: {error.message}"
             raise Unanswerable(message) from error
+        except ApiError as error:
+            message = f"whether pod {pod.key} is evicted is not known: {error.message}"
+            raise Unreadable(message) from error
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await self._succeeded(pod.key.uid, pod.owner_uid, others)
@@ -169,8 +185,8 @@ class Rebalancing:
             )
             raise Unanswerable(message) from error
 
-    async def _succeeded(self, uid: str, owner: str, others: set[str]) -> str:
-        """The node of a pod of the owner that is none of `others`, once the pod itself is gone."""
+    async def _succeeded(self, uid: str, owner: str, others: set[str]) -> tuple[str, str]:
+        """(uid, node) of a pod of the owner that is none of `others`, once the pod itself is gone."""
         while True:
             pods = _Pods(owner)
             try:
@@ -178,8 +194,9 @@ class Rebalancing:
                     async for batch in batches:
                         if not pods.take(batch) or uid in pods.node_of:
                             continue
-                        if node := next((node for one, node in pods.node_of.items() if node and one not in others), ""):
-                            return node
+                        bound = ((one, node) for one, node in pods.node_of.items() if node and one not in others)
+                        if found := next(bound, None):
+                            return found
             except ApiError as error:
                 self._say(f"the watch of pods has ended, and begins again: {error.message}")
                 await asyncio.sleep(1.0)
@@ -242,49 +259,22 @@ class _Pods:
         return self._listed
 
 
-class _KeptFree:
-    """The cards that are cordoned for the moves, and by nobody else."""
+def _elsewhere(plan: Plan, of: Site, uid: str) -> str:
+    """Where the successor of the first move is, for pods as they usually come; "" where it is as planned.
 
-    def __init__(self, cluster: Annotating, configuration: SchedulerConfiguration, say: Callable[[str], None]) -> None:
-        self._cluster = cluster
-        self._configuration = configuration
-        self._say = say
-        self._ours: dict[str, frozenset[int]] = {}
-
-    async def want(self, wanted: Mapping[str, frozenset[int]]) -> None:
-        """These and no others, by node. Raises Unanswerable; those before are given back as far as can be."""
-        for node in sorted(wanted.keys() | self._ours.keys()):
-            before, after = self._ours.get(node, frozenset()), wanted.get(node, frozenset())
-            if gone := before - after:
-                await written(self._cluster, self._configuration, uncordoned, node, _names(gone))
-                self._ours[node] = before & after
-            if more := after - before:
-                self._say(f"cordoned meanwhile; if this is killed: kubectl gpushare uncordon {node}{_flags(more)}")
-                self._ours[node] = after
-                await written(self._cluster, self._configuration, cordoned, node, _names(more))
-
-    async def give_back(self) -> None:
-        """All of them; what cannot be is told."""
-        for node in [node for node, cards in self._ours.items() if cards]:
-            try:
-                await self.want({other: cards for other, cards in self._ours.items() if other != node})
-            except Unanswerable as error:
-                self._say(f"{error}; type kubectl gpushare uncordon {node}{_flags(self._ours.pop(node))}")
-            except (asyncio.CancelledError, KeyboardInterrupt):
-                for left, its in sorted(self._ours.items()):
-                    if its:
-                        self._say(f"perhaps still cordoned: type kubectl gpushare uncordon {left}{_flags(its)}")
-                raise
-
-    def hide_in(self, of: Site) -> None:
-        """The cluster as it will be when they are given back."""
-        engine = of.reading.engine
-        for node, cards in self._ours.items():
-            if node in engine.tables.row_of and cards:
-                value = uncordoned(engine.tables, node, _names(cards)).value
-                wire = engine.tables.node(node)
-                annotations = {**(wire.metadata.annotations or {}), names.CORDON: value or ""}
-                engine.node_changed(replace(wire, metadata=replace(wire.metadata, annotations=annotations)))
+    What the plan gains hangs on that, and what is fragmented sinks by what others do as well. For one pod it does not
+    matter, as long as one move less is needed. uid: of the successor.
+    """
+    if plan.answer.fragmentation is None:
+        return ""
+    move, tables = plan.answer.moves[0], of.reading.engine.tables
+    if (record := tables.record(uid)) is None:
+        return f"the successor of pod {move.pod} is gone already."
+    cards = cards_of(tables, record)
+    if record.node == move.to.node and cards.keys() == move.to.cards.keys():
+        return ""
+    planned = where_of(move.to.node, move.to.cards)
+    return f"the successor of pod {move.pod} is on {where_of(record.node, cards)}; planned was {planned}."
 
 
 def _in_vain(before: Plan, after: Plan) -> str:
@@ -303,11 +293,3 @@ def _standing(plan: Plan) -> str:
     if now is None:
         return verdict(plan.answer)
     return f"{now.before:.1f} of {now.free:.1f} free units are of no use to usual pods."
-
-
-def _names(cards: frozenset[int]) -> list[str]:
-    return [str(card) for card in sorted(cards)]
-
-
-def _flags(cards: frozenset[int]) -> str:
-    return "".join(f" --card {card}" for card in sorted(cards))

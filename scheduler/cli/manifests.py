@@ -24,7 +24,8 @@ class Unreadable(Unanswerable):
 class Manifest(NamedTuple):
     """A pod that does not exist, or waits. priority_class: the name of its PriorityClass, "" where it names none.
 
-    template: of a workload, whose pods have other names than the workload, which this one bears.
+    pod: its namespace is "" where it names none. template: of a workload, whose pods have other names than the
+    workload, which this one bears.
     """
 
     pod: objects.Pod
@@ -76,5 +77,5 @@ def _pod_in(document: Mapping[str, Any]) -> dict[str, Any] | None:
     own = template.get("metadata") or {}
     if not isinstance(own, dict):
         return None
-    named = {"name": metadata.get("name", "pod"), "namespace": metadata.get("namespace", "default")}
+    named = {"name": metadata.get("name", "pod"), "namespace": metadata.get("namespace", "")}
     return {"metadata": {**own, **named}, "spec": template.get("spec") or {}}

@@ -3,8 +3,8 @@
 The annotation: docs/protocol.md, "Cordon".
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from config.protocol import names
@@ -28,17 +28,21 @@ class NoSuchCard(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Cordon:
-    """value: of the annotation, None to remove it. changed: whether it is another than before. words: what to say."""
+    """value: of the annotation, None to remove it. changed: whether it is another than before. words: what to say.
+
+    added: of each card that was not cordoned before, index to entry.
+    """
 
     value: str | None
     changed: bool
     words: tuple[str, ...]
+    added: Mapping[int, str] = field(default_factory=dict[int, str])
 
 
 def cordoned(tables: Tables, node: str, cards: Sequence[str]) -> Cordon:
     """With these cards, UUIDs or indexes, out of use; all of the node where there are none. Raises NoSuchCard."""
     slots, before = _chosen(tables, node, cards), _entries(tables, node)
-    entries, words = list(before), []
+    entries, words, added = list(before), list[str](), dict[int, str]()
     for number, slot in slots:
         entry = _entry(tables, node, slot)
         pods = _pods(tables, node, number)
@@ -47,8 +51,9 @@ def cordoned(tables: Tables, node: str, cards: Sequence[str]) -> Cordon:
             words.append(f"node {node}: {_name(slot)} was cordoned already; {stay}")
         else:
             entries.append(entry)
+            added[slot.card.index] = entry
             words.append(f"node {node}: {_name(slot)} takes no new pods from now on; {stay}")
-    return Cordon(",".join(entries), entries != before, tuple(words))
+    return Cordon(",".join(entries), entries != before, tuple(words), added)
 
 
 def uncordoned(tables: Tables, node: str, cards: Sequence[str]) -> Cordon:
@@ -62,6 +67,13 @@ def uncordoned(tables: Tables, node: str, cards: Sequence[str]) -> Cordon:
     words = [_back(tables, node, number, slot, before) for number, slot in slots]
     words += [f"node {node}: {entry}, which is no card of it, is no longer listed" for entry in foreign]
     return Cordon(",".join(entries) or None, entries != before, tuple(words))
+
+
+def without(tables: Tables, node: str, entries: Sequence[str]) -> Cordon:
+    """Without these entries, as far as the node has them, whether their cards are still there or not."""
+    before = _entries(tables, node)
+    left = [entry for entry in before if entry not in entries]
+    return Cordon(",".join(left) or None, left != before, ())
 
 
 def _back(tables: Tables, node: str, number: int, slot: Slot, before: Sequence[str]) -> str:

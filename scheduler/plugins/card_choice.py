@@ -15,6 +15,7 @@ from scheduler.framework.plugin import MAX_SCORE, Detail, Objection
 from scheduler.pods.gpu_request import GpuRequest, Policy, Selection
 from scheduler.state.cards.card_arrays import RowGroup, per_row
 from scheduler.state.cards.card_columns import CardColumns
+from scheduler.state.cards.models import accepted_codes
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.columns.resources import CPU_INDEX, ResourceColumns
 from scheduler.state.columns.row_masks import count_of, only_row
@@ -194,8 +195,7 @@ def selected(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
 
 
 def _of_models(cards: CardColumns, models: Selection, rows: Rows) -> BoolArray:
-    codes = [code for model, code in cards.model_code.items() if models.accepts(model)]
-    return np.isin(cards.model[:, rows], codes)
+    return np.asarray(accepted_codes(models, cards.model_code)[cards.model[:, rows]], dtype=np.bool_)
 
 
 def _of_uuids(cards: CardColumns, uuids: Selection, rows: Rows) -> BoolArray:

@@ -150,7 +150,8 @@ def cards_out(cards: CardColumns, rows: Rows, among: BoolArray, counted: BoolArr
 def models_there(cards: CardColumns, rows: Rows, counted: BoolArray) -> ModelsThere:
     """The models of the `counted` rows."""
     numbers = np.bincount(cards.model[:, rows][:, counted].ravel(), minlength=1 + len(cards.model_code)).tolist()
-    return ModelsThere(Counter({model: numbers[code] for model, code in cards.model_code.items() if numbers[code]}))
+    of_each = zip(cards.model_code, numbers[1:], strict=True)
+    return ModelsThere(Counter({model: number for model, number in of_each if number}))
 
 
 def card_numbers(cards: CardColumns, request: GpuRequest, rows: Rows, counted: BoolArray) -> Numbers:

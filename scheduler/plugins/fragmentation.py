@@ -26,7 +26,7 @@ _MIDDLE: Final = MAX_SCORE // 2
 # So many steps from the middle a score is halfway to its end: small differences count most, and all of them count.
 _HALFWAY: Final = 25
 # In one number: what is free on a card, its model, its slot.
-_SLOT_BITS, _MODEL_BITS = 8, 12
+_SLOT_BITS, _MODEL_BITS = 8, 28
 _NO_CARD: Final = np.int64(1) << 62
 # So many rows cost less one by one.
 _FEW: Final = 6
@@ -209,7 +209,7 @@ def _different_cards(seen: FreeCards, fits: BoolArray) -> tuple[RowArray, RowArr
 
     Two cards of a node are of one kind when they are of one model and have as much free.
     """
-    kinds = seen.free.astype(np.int64) << _MODEL_BITS | seen.model & ((1 << _MODEL_BITS) - 1)
+    kinds = seen.free.astype(np.int64) << _MODEL_BITS | seen.model
     slots = np.arange(len(kinds))[:, np.newaxis]
     cards = np.sort(np.where(fits, kinds << _SLOT_BITS | slots, _NO_CARD), axis=0)
     chosen = cards != _NO_CARD

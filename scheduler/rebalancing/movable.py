@@ -19,11 +19,17 @@ _STAY: Final = frozenset({"DaemonSet", "Node"})
 class Movable:
     """Of one engine, as its tables are when this is made."""
 
-    def __init__(self, engine: Engine, owners: Mapping[str, OwnerReference], max_priority: int) -> None:
-        """owners: by uid, the controller of each pod that has one. max_priority: of a pod that is moved."""
+    def __init__(
+        self, engine: Engine, owners: Mapping[str, OwnerReference], max_priority: int, stay: Collection[str] = ()
+    ) -> None:
+        """owners: by uid, the controller of each pod that has one. max_priority: of a pod that is moved.
+
+        stay: uids of pods that are not moved, since they have just been.
+        """
         self._engine = engine
         self._owners = owners
         self._max_priority = max_priority
+        self._stay = frozenset(stay)
         self._on: dict[str, list[PodRecord]] = {}
         for record in engine.tables.records():
             if self._may_be_moved(record):
@@ -53,6 +59,7 @@ class Movable:
             and owner.kind not in _STAY
             and pod.scheduler_name in self._engine.scheduler_names
             and pod.priority <= self._max_priority
+            and pod.key.uid not in self._stay
             and not (pod.terminating or record.assumed or record.refused)
             and record.node in self._engine.tables.row_of
             and self.together((record,))

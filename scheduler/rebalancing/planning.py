@@ -1,6 +1,6 @@
 """The plan of `defragment`: for one pod, or for pods as they usually come. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,17 +32,24 @@ class Plan:
 
 
 def plan_for(
-    reading: Reading, pod: Pod, most_moves: int, max_priority: int | None = None, words: tuple[str, ...] = ()
+    reading: Reading,
+    pod: Pod,
+    most_moves: int,
+    max_priority: int | None = None,
+    words: tuple[str, ...] = (),
+    *,
+    stay: Collection[str] = (),
 ) -> Plan:
     """Room for a pod that does not exist, or waits.
 
     most_moves: 1 to MOST_MOVES. max_priority: of a pod that is moved, None for that of the pod. words: what there is to
-    say already, in sentences.
+    say already, in sentences. stay: as Movable.
     """
     if reading.engine.tables.record(pod.key.uid) is not None:
         # As it is read from a cluster where it has a node: what is asked about is another one like it.
         pod = successor(pod)
-    movable = Movable(reading.engine, reading.controllers, pod.priority if max_priority is None else max_priority)
+    highest = pod.priority if max_priority is None else max_priority
+    movable = Movable(reading.engine, reading.controllers, highest, stay)
     room = room_for(reading.engine, movable, pod, most_moves)
     moves = () if room is None else room.moves
     answer = Defragmentation(
@@ -51,7 +58,7 @@ def plan_for(
             *words,
             asks(pod, reading.unit_mib),
             *_of_its_node(reading, pod),
-            *_of_waiting(reading),
+            *_of_waiting(reading, pod),
             *_of_budgets(reading),
         ),
         most_moves=most_moves,
@@ -82,9 +89,9 @@ def bound_already(reading: Reading, pod: Pod) -> Plan | None:
     return None
 
 
-def plan_for_usual(reading: Reading, most_moves: int, max_priority: int = 0) -> Plan:
-    """Less fragmentation, for what pods usually ask. most_moves, max_priority: as `plan_for`."""
-    movable = Movable(reading.engine, reading.controllers, max_priority)
+def plan_for_usual(reading: Reading, most_moves: int, max_priority: int = 0, *, stay: Collection[str] = ()) -> Plan:
+    """Less fragmentation, for what pods usually ask. most_moves, max_priority, stay: as `plan_for`."""
+    movable = Movable(reading.engine, reading.controllers, max_priority, stay)
     found = lowered(reading.engine, movable, most_moves)
     told = zip(found.moves, found.gains, strict=True)
     answer = Defragmentation(
@@ -103,8 +110,10 @@ def _of_its_node(reading: Reading, pod: Pod) -> Iterator[str]:
         yield f"Its spec.nodeName is {pod.node_name}, and there is no such node."
 
 
-def _of_waiting(reading: Reading) -> Iterator[str]:
-    if waiting := sum(reading.engine.queue.lengths().values()):
+def _of_waiting(reading: Reading, pod: Pod) -> Iterator[str]:
+    """Of those beside the pod itself, which may wait under another uid than its manifest has."""
+    itself = (pod.key.namespace, pod.key.name)
+    if waiting := sum((one.pod.key.namespace, one.pod.key.name) != itself for one in reading.engine.queue):
         some = "pod waits" if waiting == 1 else "pods wait"
         yield f"{waiting} {some} already: which of them gets the room is decided by the queue."
 

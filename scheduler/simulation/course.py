@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 # Places after the point to which each share is rounded before shares are averaged, as in the published curves.
 _ROUNDED_TO: Final = 100
 _FULL: Final = 100
+# Percent arrived: one pod may ask more than all clusters have, and each percent is a number that is kept.
+_LAST: Final = 1_000
 
 
 class Came(NamedTuple):
@@ -45,10 +47,15 @@ class Course:
 
 
 def shares_by_arrived(course: Course) -> tuple[float | None, ...]:
-    """Booked percent at 0, 1, 2, … percent arrived: the mean over the pods at each; None where none came there."""
+    """Booked percent at 0, 1, 2, … 1,000 percent arrived at most: the mean over the pods at each.
+
+    None where none came there.
+    """
     sums: dict[int, tuple[float, int]] = {}
     for came in course.came if course.units else ():
-        arrived = round(_FULL * came.asked / course.units)
+        # Never falls from one pod to the next.
+        if (arrived := round(_FULL * came.asked / course.units)) > _LAST:
+            break
         total, count = sums.get(arrived, (0.0, 0))
         sums[arrived] = total + _rounded(_FULL * came.used / course.units), count + 1
     means = {arrived: total / count for arrived, (total, count) in sums.items()}

@@ -223,7 +223,9 @@ class _Replay:
         self._deliver()
 
     def _note_course(self, course: Course, decision: Decision) -> None:
-        asked, whole = decision.queued.pod.template.gpu_units, self._usage.whole
+        # What is wrong with a request may be its unit: 8Gi are more than any cluster has.
+        request, whole = decision.queued.pod.template.gpu_request, self._usage.whole
+        asked = 0 if request is None else request.units
         course.note(self._now_s, asked, whole.used, placed=not isinstance(decision.outcome, NoFit))
         course.units, course.average = self._usage.units, whole.average(self._now_s)
 

@@ -13,6 +13,7 @@ from cachetools import LRUCache
 from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY
 from scheduler.pods.gpu_request import GpuRequest
 from scheduler.state.amounts import NOTHING, Amount, CardsLeft, left, model_bit, uuid_bit
+from scheduler.state.cards.models import accepted_codes
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.facts.priorities import Priorities
 from scheduler.state.tables import Tables
@@ -94,8 +95,7 @@ class LeftAbove:
         if request.exclusive:
             fits &= self.empty[:, rows]
         if request.models:
-            accepted = np.zeros(1 + len(cards.model_code), dtype=np.bool_)
-            accepted[[code for model, code in cards.model_code.items() if request.models.accepts(model)]] = True
+            accepted = accepted_codes(request.models, cards.model_code)
             shown = cards.stored.model[:_MOST_CARDS, rows]
             fits[: len(shown)] &= accepted[shown]
         return np.asarray((np.count_nonzero(fits, axis=0) >= request.cards) | self._wide[rows], dtype=np.bool_)

@@ -9,6 +9,7 @@ import numpy as np
 
 from scheduler.pods.gpu_request import GpuRequest, Selection
 from scheduler.state.amounts import ANY_BIT, BITS, NOTHING, Amount, model_bit, row_bits, uuid_bit
+from scheduler.state.cards.models import accepted_codes
 from scheduler.state.columns.arrays import BoolArray, Int64Array
 
 # Of more rows, too many others have the same bits.
@@ -54,7 +55,9 @@ def needs_of(
 def _models(asked: Selection, model_code: dict[str, int]) -> int:
     if not asked:
         return ANY_BIT
-    seen = reduce(or_, (model_bit(code) for model, code in model_code.items() if asked.accepts(model)), 0)
+    codes = accepted_codes(asked, model_code)[: 1 + len(model_code)].nonzero()[0]
+    # Codes beyond have the last bit, as those have that come later.
+    seen = reduce(or_, map(model_bit, codes[:BITS].tolist()), 0)
     # Any model may be announced later; their codes go up from 1.
     return seen | (ANY_BIT << min(1 + len(model_code), BITS - 1))
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from config.protocol import names
 from scheduler.engine import Engine
 from scheduler.explain.reading import Reading, answer_of
 from scheduler.explain.remedies import leaving_pods
@@ -70,6 +71,31 @@ def test_nothing_stays_of_what_was_asked_and_nobody_is_woken(seed: int) -> None:
     assert built.decide(20.0, 0) is None
     audits = [built.audit_node(node) for node in "abc"]
     assert [one.difference for one in audits if one is not None] == ["", "", ""]
+
+
+def packed(seed: int, asked_after: int) -> list[tuple[str, str, str]]:
+    """Where 60 pods of policy `fragmentation` go. asked_after: so many of them, a what-if; 0: never."""
+    rng = random.Random(seed)  # noqa: S311 - no secret
+    built = engine(**{f"n{number}": [16, 16, 24] for number in range(20)})
+    policy = {names.NODE_POLICY: "fragmentation", names.CARD_POLICY: "fragmentation"}
+    found = []
+    for number in range(60):
+        cpu = {"cpu": rng.choice(("1", "8"))}
+        asks = pod(f"p{number}", rng.choice((3, 5, 7, 11, 16)), annotations=policy, requests=cpu)
+        built.pod_seen(asks, float(number))
+        built.pod_waiting(asks, float(number))
+        decision = built.decide(float(number), 0)
+        if decision is not None and isinstance(place := decision.outcome, Placement):
+            found.append((asks.key.name, place.node, str(place.cards)))
+        if number + 1 == asked_after:
+            answer_of(what_if(Reading(built, UNIT_MIB), pod("more", 5, annotations=policy), 16))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("asked_after", [10, 23])
+def test_no_pod_goes_elsewhere_since_somebody_has_asked(seed: int, asked_after: int) -> None:
+    assert packed(seed, asked_after) == packed(seed, 0)
 
 
 def test_an_opening_that_was_noted_before_is_still_there() -> None:

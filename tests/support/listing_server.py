@@ -58,19 +58,19 @@ class ListingServer(ThreadingHTTPServer):
         meta["resourceVersion"] = str(int(meta["resourceVersion"]) + 1)
         return 200, {"kind": "Node", **node}
 
-    def kubeconfig(self, folder: Path) -> str:
-        return kubeconfig_of(self.server_port, folder)
+    def kubeconfig(self, folder: Path, namespace: str = "") -> str:
+        return kubeconfig_of(self.server_port, folder, namespace)
 
 
-def kubeconfig_of(port: int, folder: Path) -> str:
-    """The path of a kubeconfig for a server on a port of this machine, without TLS."""
+def kubeconfig_of(port: int, folder: Path, namespace: str = "") -> str:
+    """The path of a kubeconfig for a server on a port of this machine, without TLS. namespace: of its context."""
     document = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "test",
         "clusters": [{"name": "test", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
         "users": [{"name": "test", "user": {"token": "t"}}],
-        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": namespace}}],
     }
     file = folder / "kubeconfig"
     file.write_text(yaml.safe_dump(document), encoding="utf-8")

@@ -22,6 +22,10 @@ _TRIES: Final = 5
 Change = Callable[[Tables, str, Sequence[str]], Cordon]
 
 
+class NoSuchNode(Unanswerable):
+    """There is none of that name."""
+
+
 class Annotating(Cluster, Protocol):
     """A cluster whose nodes may be written, which the scheduler itself does not."""
 
@@ -75,7 +79,7 @@ async def written(
 def _change(tables: Tables, change: Change, node: str, cards: Sequence[str]) -> Cordon:
     if node not in tables.row_of:
         message = f"there is no node {node}"
-        raise Unanswerable(message)
+        raise NoSuchNode(message)
     try:
         return change(tables, node, cards)
     except NoSuchCard as error:

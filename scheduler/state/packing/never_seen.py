@@ -37,7 +37,7 @@ def never_seen(tables: SeenTables) -> list[Shape]:
 
 def _of_models(cards: Int64Array, codes: dict[str, int]) -> list[Shape]:
     """cards: int64[3, cards]: millis of CPU of each, units, code of the model."""
-    names = {code: name for name, code in codes.items()}
+    names = ("", *codes)  # by code
     there = [code for (code,) in _most_frequent(cards[2:])]
     if len(there) == 1:
         return []

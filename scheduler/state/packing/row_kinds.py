@@ -21,7 +21,8 @@ from scheduler.state.packing.distinct import first_of_each
 KindArray: TypeAlias = NDArray[np.uint64]
 # To compare them costs what it costs to score two or three one by one.
 _WORTH_COMPARING: Final = 8
-_MODEL_BITS: Final = 12
+# As many as a card's units leave of 62 with those of its slot, where the three are one number.
+_MODEL_BITS: Final = 28
 _MIXED_BITS: Final = np.uint64(32)
 _64_BITS: Final = (1 << 64) - 1
 # Odd, and otherwise whatever: sums of different rows differ.

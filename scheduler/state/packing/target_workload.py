@@ -10,11 +10,13 @@ Room for a request gets scarce long before it is gone. So a request counts by it
 is free in the cluster over what it can use of that: the gradient of the sum of share x log(usable).
 
 A new workload changes every score of every row. So rows take it up some at a time, as pods are booked; a pass ends
-when all have. Which row has which is state of the tables: the same for whoever asks.
+when all have. Which row has which is state of the tables: the same for whoever asks. What is booked for the length of a
+question moves no pass on, and begins none that stays (`left_as_it_is`).
 Owned by the event loop; no method awaits.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
@@ -77,6 +79,7 @@ class TargetWorkload:
         self._old: RoomColumns | None = None
         self._kinds = RowKinds(tables)
         self._booked = 0  # since the last step
+        self._is_left = False
         # Of the tables, when kinds and columns were true of the rows that have them.
         self._version = 0
         self._never_seen: list[Shape] = []
@@ -90,6 +93,8 @@ class TargetWorkload:
 
     def booked(self) -> None:
         """A pod was booked: now and then some rows take the new workload up; after the last one there is another."""
+        if self._is_left:
+            return
         self._booked += self._new is not None
         if self._booked < _PODS_PER_STEP:
             return
@@ -110,6 +115,19 @@ class TargetWorkload:
             # The cards are as they were: it takes a third of working the rows out.
             new.weigh(rows)
             self._version = tables.changes.version
+
+    @contextmanager
+    def left_as_it_is(self) -> Iterator[None]:
+        """For as long as pods are booked that are gone at the end: afterwards all is as it was."""
+        before, was_left = self._follow(), self._is_left
+        self._is_left = True
+        try:
+            yield
+        finally:
+            self._is_left = was_left
+            if self._new is not before:
+                # Weighed with pods that never came. Whoever is placed next begins, as if nobody had asked.
+                self._new = self._old = None
 
     def parts(self, rows: Rows) -> Iterator[Part]:
         """Every one of `rows`, each with its workload, as many at a time as are best judged together."""
@@ -209,7 +227,7 @@ class TargetWorkload:
             weights[shape] = weights.get(shape, 0.0) + _NEVER_SEEN
         total = sum(weights.values()) or 1.0
         shares = {shape: weight / total for shape, weight in weights.items()}
-        if now is not None and now.workload.models == models and shares.keys() == set(now.workload.shapes):
+        if now is not None and now.workload.models == len(models) and shares.keys() == set(now.workload.shapes):
             return now.workload.weighing(shares, self._step_units)
         return Workload.of(list(shares.items()), models, self._step_units)
 
@@ -219,7 +237,8 @@ class TargetWorkload:
         kinds = changes.kinds_since(self._of_nodes_at) if self._of_nodes_at >= 0 else None
         if kinds is None or kinds & _OF_NODES:
             self._never_seen = never_seen(self._tables)
-            usable = cards.units[cards.usable]
+            # Of a card without units, such as one in MIG mode, nobody takes any: it tells nothing of differences.
+            usable = cards.units[cards.usable & (cards.units > 0)]
             self._step_units = _STEP * float(usable.mean()) if len(usable) else 1.0
         self._of_nodes_at = changes.version
 

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.state.cards.models import accepted_codes
 from scheduler.state.columns.arrays import BoolArray, Int32Array, RowArray
 from scheduler.state.packing.distinct import distinct
 from scheduler.state.packing.requests_seen import Shape
@@ -56,7 +57,7 @@ class Room(NamedTuple):
 class Workload:
     """Requests with their weights, by what they ask of cards (an ask: units on each of so many cards, of these models).
 
-    shapes: the requests. models: code of each model when this was made. units, cards: float64[asks, 1]. accepted:
+    shapes: the requests. models: how many had a code when this was made. units, cards: float64[asks, 1]. accepted:
     bool[asks, models + 1], by code of the model, the last one for codes that came later; None where every ask takes
     every model. ask_of: intp[requests]; cpu_millis: float64[requests, 1], requests of one ask beside each other.
     weights: float64[requests, 1]. total: what a unit that everybody can use is worth, in PARTS, whole. step: the least
@@ -65,7 +66,7 @@ class Workload:
     """
 
     shapes: tuple[Shape, ...]
-    models: Mapping[str, int]
+    models: int
     units: FloatArray
     cards: FloatArray
     accepted: BoolArray | None
@@ -88,15 +89,11 @@ class Workload:
         asking.sort(key=lambda entry: place[entry[0].units, entry[0].cards, entry[0].models])
         accepted = None
         if any(selection for _, _, selection in asks):
-            codes = 2 + max(models.values(), default=0)
-            accepted = np.array([[not selection.wanted] * codes for _, _, selection in asks], dtype=np.bool_)
-            for number, (_, _, selection) in enumerate(asks):
-                for model, code in models.items():
-                    accepted[number, code] = selection.accepts(model)
+            accepted = np.array([accepted_codes(selection, models) for _, _, selection in asks])
         weights = np.array([[weight * PARTS] for _, weight in asking], dtype=np.float64).reshape(-1, 1)
         return cls(
             shapes=tuple(shape for shape, _ in asking),
-            models=dict(models),
+            models=len(models),
             units=np.array([[units] for units, _, _ in asks], dtype=np.float64).reshape(-1, 1),
             cards=np.array([[cards] for _, cards, _ in asks], dtype=np.float64).reshape(-1, 1),
             accepted=accepted,

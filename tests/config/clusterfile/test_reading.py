@@ -252,6 +252,12 @@ def test_a_fault_happens_to_a_card_or_to_a_node(cluster: Reader) -> None:
     [
         pytest.param("nods: []", "nods: unknown field; did you mean nodes?", id="an unknown field"),
         pytest.param("nodes: [{}]", "nodes[0]: name is missing", id="a node without a name"),
+        pytest.param(
+            "pods: [{atS: 1.1e+9, pod: {}}]", "pods[0].atS: expected less than or equal to 1000000000", id="far away"
+        ),
+        pytest.param(
+            "pods: [{runsS: 1.0e+12, pod: {}}]", "pods[0].runsS: expected less than or equal to 1000000000", id="long"
+        ),
         pytest.param("nodes: [{name: a, count: -1}]", "nodes[0].count: expected at least 0", id="negative count"),
         pytest.param("nodes: [{name: a, labels: {x: 2}}]", "nodes[0].labels.x: expected a valid string", id="a number"),
         pytest.param(

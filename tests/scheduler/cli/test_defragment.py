@@ -9,6 +9,9 @@ from typer.testing import CliRunner
 
 from scheduler.cli.kubectl.main import cli as kubectl
 from scheduler.cli.main import cli
+from tests.support.builders import wire_node, wire_pod
+from tests.support.listing_server import listing
+from tests.support.placing import on_card
 
 EXAMPLES = Path("docs/examples")
 HALF_USED, WHOLE_CARD = str(EXAMPLES / "half-used.yaml"), str(EXAMPLES / "whole-card.yaml")
@@ -48,6 +51,32 @@ def test_what_keeps_a_pod_from_any_plan_is_told(tmp_path: Path, edit: tuple[str,
     manifest.write_text(Path(WHOLE_CARD).read_text().replace(*edit))
     ran = CliRunner().invoke(cli, ["defragment", "--cluster", HALF_USED, "-f", str(manifest)])
     assert (ran.exit_code, words in ran.stdout) == (1, True), ran.stdout
+
+
+DEPLOYED = """
+kind: Deployment
+metadata: {name: whole-card}
+spec: {template: {spec: {schedulerName: gpushare-scheduler}}}
+"""
+
+
+def test_a_pod_without_a_namespace_is_that_of_the_context(tmp_path: Path) -> None:
+    there = wire_pod("whole-card", 16, namespace="team", node="a", annotations=on_card(0, 16))
+    with listing([wire_node("a", [16])], [there]) as server:
+        kubeconfig = server.kubeconfig(tmp_path, "team")
+        ran = CliRunner().invoke(cli, ["defragment", "--kubeconfig", kubeconfig, "-f", WHOLE_CARD])
+    assert (ran.exit_code, "Pod team/whole-card fits as it is: on node a" in ran.stdout) == (0, True), ran.stdout
+    assert "It is bound there already" in ran.stdout
+
+
+@pytest.mark.parametrize("command", ["defragment", "what-if"])
+def test_the_pods_of_a_workload_without_a_namespace_are_of_the_context(tmp_path: Path, command: str) -> None:
+    manifest = tmp_path / "deployment.yaml"
+    manifest.write_text(DEPLOYED)
+    with listing([wire_node("a", [16])]) as server:
+        asks = [command, "--kubeconfig", server.kubeconfig(tmp_path, "team"), "-f", str(manifest), "-o", "json"]
+        ran = CliRunner().invoke(cli, asks)
+    assert json.loads(ran.stdout)["pod"] == "team/whole-card"
 
 
 @pytest.mark.parametrize(

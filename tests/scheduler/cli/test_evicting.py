@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,109 +13,17 @@ import pytest
 from msgspec.structs import replace
 
 from config.protocol import names
-from config.settings.scheduler import SchedulerConfiguration
-from scheduler.cli.asking import site
 from scheduler.cli.evicting import Planner, Rebalancing
-from scheduler.cli.manifests import Manifest, Unanswerable
-from scheduler.kube.objects import Pod
-from scheduler.kube.port import ApiConflict, ApiFailed, ApiSilent, ApiThrottled, PodKey
+from scheduler.cli.manifests import Unanswerable, Unreadable
+from scheduler.kube.port import ApiError, ApiFailed, ApiSilent, ApiThrottled, PodKey
 from scheduler.kube.rest.writing import eviction_body
-from scheduler.pods.pod import PodReader
-from scheduler.rebalancing.planning import Plan
-from scheduler.simulation.cluster import MemoryCluster
 from scheduler.simulation.world import World
+from tests.scheduler.cli.evicting_site import CONFIGURATION, Operated, cordons, half_used, rebalance, runs
 from tests.support.builders import manifest, wire_node, wire_pod
 from tests.support.explaining import world
 from tests.support.placing import on_card
 
-CONFIGURATION = SchedulerConfiguration()
 REFUSED = "Cannot evict pod as it would violate the pod's disruption budget."
-
-
-class Operated(MemoryCluster):
-    """A cluster with a controller that replaces what is evicted, and a scheduler that places it.
-
-    before_eviction: called with the pod's name. places: whether the scheduler is there.
-    """
-
-    def __init__(self, of: World, *, places: bool = True) -> None:
-        super().__init__(of)
-        self.places = places
-        self.before_eviction: Callable[[str], None] = lambda _: None
-        self.cordons: list[tuple[str, str | None]] = []
-        self.refuses_uncordon = False
-        self.evicted: list[str] = []
-
-    async def annotate_node(self, name: str, annotations: Mapping[str, str | None], version: str) -> None:
-        value = annotations[names.CORDON]
-        if self.refuses_uncordon and not value:
-            message = "away"
-            raise ApiFailed(message, 500)
-        node = self.world.nodes.collection.existing("", name)
-        if node.metadata.resource_version != version:
-            message = "changed"
-            raise ApiConflict(message, 409)
-        self.cordons.append((name, value))
-        written = {**(node.metadata.annotations or {}), names.CORDON: value or ""}
-        self.world.nodes.collection.replace(replace(node, metadata=replace(node.metadata, annotations=written)))
-
-    async def evict_pod(self, pod: PodKey) -> None:
-        self.before_eviction(pod.name)
-        found = self.world.pods.collection.existing(pod.namespace, pod.name)
-        assert found.metadata.uid == pod.uid
-        self.evicted.append(pod.name)
-        self.world.pods.remove(pod.namespace, pod.name)
-        again = replace(found.metadata, name=f"{pod.name}-again", uid="", annotations={}, resource_version="")
-        made = self.world.pods.create(Pod(again, replace(found.spec, node_name="")))
-        if self.places:
-            await self._place(made)
-
-    async def _place(self, wire: Pod) -> None:
-        of = await site(self, CONFIGURATION)
-        pod = PodReader(of.reader.resources).read(wire)
-        with of.reading.engine.questions.placing() as placing:
-            place = placing.place(pod)
-        if place is not None:
-            self.world.pods.bind("default", wire.metadata.name, place.node, place.annotations)
-
-
-def runs(of: World, name: str, units: int, node: str, card: int, **options: Any) -> None:  # noqa: ANN401 - as `manifest`
-    """A pod of a ReplicaSet on a card."""
-    made: dict[str, Any] = manifest(name, units, **options)
-    owner = {"kind": "ReplicaSet", "name": "web", "uid": "uid-of-web", "controller": True}
-    made["metadata"]["ownerReferences"] = [owner]
-    of.pods.create(made)
-    of.pods.bind("default", name, node, on_card(card, units))
-
-
-def half_used() -> World:
-    """Three nodes; a pod of two whole cards fits after two moves."""
-    of = world(a=[8, 8], b=[8, 8], c=[8])
-    for number, (node, card) in enumerate((("a", 0), ("a", 1), ("b", 0), ("b", 1), ("c", 0))):
-        runs(of, f"p{number}", 4, node, card)
-    return of
-
-
-def rebalance(
-    cluster: Operated,
-    asks: Pod | None = None,
-    *,
-    timeout_s: float = 5.0,
-    most_moves: int = 10,
-    said: list[str] | None = None,
-) -> tuple[bool, list[str], Plan]:
-    """(whether all of it has come, what was said, the plan that was shown)."""
-    asks = wire_pod("asks", 16, labels={names.GPU_COUNT: "2"}) if asks is None else asks
-    said, shown = [] if said is None else said, list[Plan]()
-    planner = Planner(CONFIGURATION, Manifest(asks, ""), most_moves=most_moves, max_priority=None)
-    rebalancing = Rebalancing(cluster, CONFIGURATION, planner, timeout_s, said.append)
-    done = asyncio.run(rebalancing.run(shown.append))
-    return done, said, shown[0]
-
-
-def cordons(cluster: Operated) -> list[str]:
-    """What nodes say at the end."""
-    return [(node.metadata.annotations or {}).get(names.CORDON, "") for node in cluster.world.nodes.collection]
 
 
 def test_pods_are_evicted_until_the_pod_fits_and_cards_are_given_back() -> None:
@@ -124,7 +32,7 @@ def test_pods_are_evicted_until_the_pod_fits_and_cards_are_given_back() -> None:
     assert (done, len(plan.moves), len(cluster.evicted)) == (True, 2, 2)
     assert cordons(cluster) == ["", "", ""]
     assert said[-2] == "Done. Pod default/asks fits as it is: on node a, card 0-1 (8 each)."
-    assert "if this is killed: kubectl gpushare uncordon a --card 0 --card 1" in said[0]
+    assert "if this is killed: kubectl gpushare uncordon a --card GPU-a-0 --card GPU-a-1" in said[0]
 
 
 def test_the_card_takes_nobody_from_the_eviction_until_the_pod_fits() -> None:
@@ -163,15 +71,15 @@ def test_a_budget_that_refuses_ends_it() -> None:
     assert (cluster.evicted, cordons(cluster)) == ([], ["", "", ""])
 
 
-def test_what_is_not_known_is_said() -> None:
+@pytest.mark.parametrize("answer", [ApiSilent("no answer"), ApiFailed("no answer", 504)])
+def test_what_is_not_known_is_said(answer: ApiError) -> None:
     cluster = Operated(half_used())
 
     def silent(_: str) -> None:
-        message = "no answer"
-        raise ApiSilent(message)
+        raise answer
 
     cluster.before_eviction = silent
-    with pytest.raises(Unanswerable, match="whether pod default/p0 is evicted is not known: no answer"):
+    with pytest.raises(Unreadable, match="whether pod default/p0 is evicted is not known: no answer"):
         rebalance(cluster)
     assert cordons(cluster) == ["", "", ""]
 
@@ -226,38 +134,6 @@ def test_what_is_ignored_stays_ignored() -> None:
         assert rebalance(cluster)[0]
 
 
-def test_who_interrupts_it_again_is_told_which_cards_may_stay_cordoned() -> None:
-    cluster, said = Operated(half_used()), list[str]()
-    write = cluster.annotate_node
-
-    async def interrupted(name: str, annotations: Mapping[str, str | None], version: str) -> None:
-        if not annotations[names.CORDON]:
-            raise asyncio.CancelledError
-        await write(name, annotations, version)
-
-    cluster.annotate_node = interrupted  # type: ignore[method-assign]
-    with pytest.raises(asyncio.CancelledError):
-        rebalance(cluster, said=said)
-    assert said[-1] == "perhaps still cordoned: type kubectl gpushare uncordon a --card 0 --card 1"
-
-
-def test_cards_that_cannot_be_given_back_are_told() -> None:
-    cluster = Operated(half_used())
-    cluster.refuses_uncordon = True
-    _, said, _ = rebalance(cluster)
-    assert any("type kubectl gpushare uncordon a --card 0 --card 1" in line for line in said)
-
-
-def test_cordons_of_others_stay() -> None:
-    of = half_used()
-    node = of.nodes.collection.existing("", "c")
-    annotations = {**(node.metadata.annotations or {}), names.CORDON: "x"}
-    of.nodes.collection.replace(replace(node, metadata=replace(node.metadata, annotations=annotations)))
-    cluster = Operated(of)
-    rebalance(cluster)
-    assert cordons(cluster) == ["", "", "x"]
-
-
 @pytest.mark.parametrize("uid", ["uid-default-asks", ""], ids=["as it is read", "as it was written"])
 def test_a_pod_that_is_bound_meanwhile_ends_it(uid: str) -> None:
     of = half_used()
@@ -295,23 +171,85 @@ def test_one_that_is_deleted_needs_another_place() -> None:
     assert (plan.moves, plan.answer.place and plan.answer.place.node) == ((), "c")
 
 
+def test_the_pod_that_asks_is_none_of_those_that_wait_already() -> None:
+    of = half_used()
+    of.pods.create(manifest("asks", 16, labels={names.GPU_COUNT: "2"}))
+    of.pods.create(manifest("asks", 16, namespace="team"))
+    _, _, plan = rebalance(Operated(of), most_moves=1)
+    assert [words for words in plan.answer.words if "already" in words] == [
+        "1 pod waits already: which of them gets the room is decided by the queue."
+    ]
+
+
 def test_no_plan_evicts_nobody() -> None:
     cluster = Operated(half_used())
     done, said, plan = rebalance(cluster, most_moves=1)
     assert (done, said, plan.moves, cluster.evicted) == (False, [], (), [])
 
 
-def test_fragmentation_is_lowered_move_by_move() -> None:
-    of = world(**{f"n{number}": [8] for number in range(4)})
-    for number in range(4):
+def fragmented(cards: int) -> World:
+    """Nodes of one card that is half used, while pods wait that ask all of one."""
+    of = world(**{f"n{number}": [8] for number in range(cards)})
+    for number in range(cards):
         runs(of, f"p{number}", 4, f"n{number}", 0)
     for number in range(40):
         of.pods.create(manifest(f"usual-{number}", 8))
-    cluster, said = Operated(of), list[str]()
+    return of
+
+
+def lower(cluster: Operated) -> tuple[bool, list[str]]:
+    """Moves for pods as they usually come. (whether all of it has come, what was said)."""
+    said = list[str]()
     planner = Planner(CONFIGURATION, None, most_moves=10, max_priority=None)
     done = asyncio.run(Rebalancing(cluster, CONFIGURATION, planner, 5.0, said.append).run(lambda _: None))
+    return done, said
+
+
+def test_fragmentation_is_lowered_move_by_move() -> None:
+    cluster = Operated(fragmented(4))
+    done, said = lower(cluster)
     assert (done, len(cluster.evicted), cluster.cordons) == (True, 2, [])
     assert said[-1].startswith("Done. ")
+
+
+class Returning(Operated):
+    """Successors go back to the card that was left, and whoever else comes takes half of another one."""
+
+    async def evict_pod(self, pod: PodKey) -> None:
+        at = self.world.pods.collection.existing(pod.namespace, pod.name).spec.node_name
+        self.places = False
+        await super().evict_pod(pod)
+        self.world.pods.bind("default", f"{pod.name}-again", at, on_card(0, 4))
+        number = len(self.evicted)
+        runs(self.world, f"stranger-{number}", 4, f"n{5 - number}", 0, priority=9)
+
+
+def test_it_stops_when_the_successor_is_not_where_it_was_planned() -> None:
+    cluster = Returning(fragmented(6))
+    done, said = lower(cluster)
+    assert (done, len(cluster.evicted)) == (False, 1)
+    first = cluster.evicted[0]
+    assert said[-1].startswith("Stopped after 1 of 3 moves: the successor of pod default/")
+    assert f"{first} is on node n{first[1:]}, card 0 (4); planned was node n" in said[-1]
+
+
+class Leaving(Operated):
+    """The pod beside which the first successor is ends by itself."""
+
+    async def evict_pod(self, pod: PodKey) -> None:
+        await super().evict_pod(pod)
+        if len(self.evicted) == 1:
+            pods = self.world.pods.collection
+            at = pods.existing("default", f"{pod.name}-again").spec.node_name
+            (beside,) = (one for one in pods if one.spec.node_name == at and not one.metadata.name.endswith("-again"))
+            self.world.pods.remove("default", beside.metadata.name)
+
+
+def test_no_successor_is_evicted() -> None:
+    cluster = Leaving(fragmented(4))
+    assert lower(cluster)[0]
+    assert len(cluster.evicted) == 2
+    assert not any(name.endswith("-again") for name in cluster.evicted)
 
 
 def test_the_body_of_an_eviction() -> None:

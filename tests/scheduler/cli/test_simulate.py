@@ -136,7 +136,7 @@ def test_every_mistake_in_every_file_is_a_line_and_the_exit_code_is_2(tmp_path: 
     assert result.stderr.splitlines() == [
         f"{file}: nodes[0].cards[0].memoryMiB: is missing",
         f"{file}: pods[0].pod: is missing",
-        f"{file}: pods[0].at_s: expected at least 0, found -1",
+        f"{file}: pods[0].at_s: expected at least 0, at most 1000000000, found -1",
         f"{tmp_path / 'missing.yaml'}: cannot be read: No such file or directory",
     ]
 

@@ -1,6 +1,7 @@
 """What `explain` and `what-if` read, and what they say of what they may not read."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from config.settings.scheduler import SchedulerConfiguration
 from scheduler.cli.asking import site
 from scheduler.cli.manifests import Unanswerable
 from scheduler.kube.port import CLAIMS, KINDS, OF_STORAGE, PRIORITY_CLASSES
-from tests.support.builders import wire_node, wire_pod
+from tests.support.builders import manifest, wire_node, wire_pod
 from tests.support.explaining import Limited, asked, explained, prose, there, waits, world
 from tests.support.repository import ROOT
 from tests.support.volumes import claim, with_claims
@@ -40,6 +41,17 @@ def test_what_may_not_be_read_is_one_short_line() -> None:
     assert explained(of, "big", refused=EVERYTHING_ELSE).state == "waits"
     with pytest.raises(Unanswerable, match="the right to list and watch them"):
         asked(of, "pods")
+
+
+def test_a_pod_of_long_ago_counts_less_in_what_is_usual() -> None:
+    of = world(a=[16, 16])
+    for name, units, created in (("new", 3, "2026-01-15T00:00:00Z"), ("old", 8, "2026-01-01T00:00:00Z")):
+        made: dict[str, Any] = manifest(name, units)
+        made["metadata"]["creationTimestamp"] = created
+        of.pods.create(made)
+    usual = asked(of).reading.engine.tables.target.usual()
+    shares = dict(zip([shape.units for shape in usual.shapes], usual.weights[:, 0], strict=True))
+    assert shares[3] / shares[8] == pytest.approx(4.0)
 
 
 @pytest.mark.parametrize("refused", [(kind.name,) for kind in OF_STORAGE] + [EVERYTHING_ELSE], ids=lambda one: one[0])

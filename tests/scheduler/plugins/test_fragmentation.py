@@ -79,6 +79,26 @@ def test_who_runs_anywhere_keeps_off_the_model_that_others_need() -> None:
     assert best(tables, ask("p", 8)) == {"b", "c", "d"}
 
 
+def test_models_are_told_apart_however_many_have_been_announced() -> None:
+    """Codes 1 and 4097 are one in twelve bits."""
+    tables = tables_of(wire_node("a", [card(0, 8, model="common")]))
+    for number in range(16):
+        some = [card(slot, 8, node="b", model=f"m{number}-{slot}") for slot in range(256)]
+        tables.upsert_node(wire_node("b", some[:-1] if number == 15 else some))
+    tables.remove_node("b")
+    for number in range(8):
+        node = f"n{number}"
+        both = [card(0, 8 + number, node=node, model="rare"), card(1, 8 + number, node=node, model="common")]
+        tables.upsert_node(wire_node(node, both))
+    learned(tables, {ask("picky", 8, gpushare_card0models="rare"): 70, ask("any", 8): 30})
+    assert tables.cards.model_code["rare"] - tables.cards.model_code["common"] == 4096
+
+    rows = np.array([tables.row_of[f"n{number}"] for number in range(8)])
+    fits = tables.cards.available[:, rows]
+
+    assert on_best_card(ask("p", 8), tables, rows, fits).slots.tolist() == [[1] * 8]
+
+
 def test_a_model_is_kept_although_nobody_has_asked_for_it_yet() -> None:
     common = [f"n{number}" for number in range(60)]
     tables = tables_of(
@@ -101,6 +121,22 @@ def test_how_pods_without_gpu_memory_ask_for_cpu_changes_nothing() -> None:
         run(seen, "left-6", 4, "a", 1)
         assert slot_of(seen, ask("p", 3), "a") == 0
     assert scored(RULE, ask("p", 3), tables) == scored(RULE, ask("p", 3), besieged)
+
+
+@pytest.mark.parametrize("nodes", [1, 12])
+def test_cards_without_units_are_worth_nothing_to_anybody(nodes: int) -> None:
+    made = [wire_node(f"n{number}", [card(0, 0, node=f"n{number}")]) for number in range(nodes)]
+    tables = learned(tables_of(*made), {ask("usual", 6): 5})
+
+    assert len(set(scored(RULE, pod("cpu", requests={"cpu": "1"}), tables).values())) == 1
+
+
+def test_cards_without_units_do_not_change_which_differences_count() -> None:
+    alone = tables_of(wire_node("a", [8, 8]))
+    tables = tables_of(wire_node("a", [8, 8]), wire_node("b", [card(slot, 0, node="b") for slot in range(2)]))
+
+    steps = [found.target.columns_of(0).workload.step for found in (tables, alone)]
+    assert steps[0] == steps[1]
 
 
 def test_who_asks_no_gpu_memory_leaves_the_cpu_to_idle_cards() -> None:

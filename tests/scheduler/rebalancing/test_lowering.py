@@ -41,6 +41,14 @@ def test_at_most_as_many_as_are_allowed() -> None:
     assert len(lowered(built, Movable(built, owners(built), 0), 1).moves) == 1
 
 
+def test_who_has_just_been_moved_stays() -> None:
+    built = half_used(4)
+    uids = {record.pod.key.name: record.pod.key.uid for record in built.tables.records()}
+    stay = [uids[name] for name in ("p0", "p1", "p2")]
+    found = lowered(built, Movable(built, owners(built), 0, stay), 10)
+    assert [one.record.pod.key.name for one in found.moves] == ["p3"]
+
+
 @pytest.mark.parametrize("kind", ["DaemonSet", "Node"])
 def test_pods_that_may_not_be_moved_stay(kind: str) -> None:
     built = half_used(4)

@@ -23,6 +23,11 @@ def test_what_did_not_get_its_cards_has_arrived_all_the_same() -> None:
     assert shares_by_arrived(course(100, (60, 60, True), (60, 60, False)))[120] == 60.0
 
 
+def test_the_shares_end_however_much_comes() -> None:
+    found = shares_by_arrived(course(100, (50, 50, True), (950, 100, True), (1, 100, False), (100_000, 100, False)))
+    assert (len(found), found[50], found[1_000]) == (1_001, 50.0, 100.0)
+
+
 def test_each_share_is_rounded_to_two_places_before_the_mean() -> None:
     # 33.333… and 33.34, of which the mean would be 33.3366….
     assert shares_by_arrived(course(60_000, (20_000, 20_000, True), (4, 20_004, True)))[33] == pytest.approx(33.335)

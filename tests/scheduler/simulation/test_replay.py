@@ -229,6 +229,14 @@ def test_the_course_counts_each_pod_once_at_its_first_attempt(*, rejects: bool) 
     assert course.average == 10.0
 
 
+def test_a_request_that_is_wrong_asks_nothing_in_the_course() -> None:
+    wrong = pod("wrong", 1)
+    wrong["pod"]["spec"]["containers"][0]["resources"]["limits"] = {names.GPU_MEM: "8Gi"}
+    course, file = Course(), described([node("a", 16)], [pod("p", 8), wrong])
+    replay(file, build_engine(SchedulerConfiguration()), resources=ResourceNames(), unit_mib=1024, course=course)
+    assert [came.asked for came in course.came] == [8, 8]
+
+
 def test_a_pod_of_arrivals_that_a_file_describes_too_is_a_mistake() -> None:
     with pytest.raises(ConfigurationError, match="arrivals: expected each pod once, found in a cluster file, too: p"):
         replay(

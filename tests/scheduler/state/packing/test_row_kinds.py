@@ -11,7 +11,7 @@ from scheduler.state.packing.cards_seen import FreeCards, FreeCardsOf
 from scheduler.state.packing.row_kinds import RowKinds, alike, kinds_of, numbered
 from scheduler.state.tables import Tables
 
-CARDS = st.tuples(st.integers(0, 3), st.sampled_from([1, 2, 4095]))
+CARDS = st.tuples(st.integers(0, 3), st.sampled_from([1, 2, 4095, 4097, 2**28 - 1]))
 ROW = st.tuples(st.lists(CARDS, min_size=3, max_size=3), st.integers(0, 2))
 
 

@@ -1,6 +1,8 @@
 """What nodes are worth to the pods that usually come: against plain Python, and as the cluster changes."""
 
+from collections.abc import Iterator, Mapping
 from math import floor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,6 +57,30 @@ def test_a_model_that_comes_later_is_taken_by_who_names_none() -> None:
     workload = Workload.of([(named, 0.5), (Shape(0, 1, 2), 0.5)], {"A": 1}, 1.0)
 
     assert workload.copies(np.array([4.0]), np.array([7], dtype=np.int32)).tolist() == [[0.0], [2.0]]
+
+
+class OfManyModels(Mapping[str, int]):
+    """Codes of which nobody reads all: a node agent that says other names each time leaves as many as it likes."""
+
+    def __getitem__(self, name: str) -> int:
+        return 1 + int(name.removeprefix("m"))
+
+    def __len__(self) -> int:
+        return 40
+
+    def __iter__(self) -> Iterator[str]:
+        raise NotImplementedError
+
+    def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - as the base class
+        return self[name] if name.startswith("m") else default
+
+
+def test_models_that_no_request_names_are_not_looked_at() -> None:
+    only, but = Selection(frozenset({"m3", "gone"})), Selection(excluded=frozenset({"m3"}))
+    workload = Workload.of([(Shape(0, 1, 1, only), 0.5), (Shape(0, 1, 1, but), 0.5)], OfManyModels(), 1.0)
+
+    found = workload.copies(np.ones(4), np.array([3, 4, 5, 99], dtype=np.int32))
+    assert found.tolist() == [[0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 1.0, 1.0]]
 
 
 def tables_of(nodes: int, half_life_s: float = 3_600.0) -> Tables:
@@ -123,6 +149,43 @@ def test_rows_take_a_new_workload_up_some_at_a_time() -> None:
 
     assert max(map(len, changed)) < 100
     assert set().union(*changed) == set(tables.row_of.values())
+
+
+def weights_of(tables: Tables) -> list[list[float]]:
+    """Of the workload that each node has."""
+    return [tables.target.columns_of(row).workload_of(row).weights[:, 0].tolist() for row in range(200)]
+
+
+@pytest.mark.parametrize("before", [0, 1, 15, 40, 63], ids="after {} pods".format)
+def test_pods_that_are_gone_at_the_end_of_a_question_move_no_pass_on(before: int) -> None:
+    asked, other = tables_of(200), tables_of(200)
+    for tables in (asked, other):
+        weights_of(tables)
+        for number in range(before):
+            come(tables, f"p{number}", 8 - number % 3, number)
+    with asked.target.left_as_it_is():
+        there = [come(asked, f"q{number}", 7, 199 - number) for number in range(40)]
+        weights_of(asked)
+        for one in there:
+            asked.remove(one.key.uid)
+    for one in there:
+        other.target.note(one, 0.0)
+    for number in range(before, 100):
+        assert weights_of(asked) == weights_of(other)
+        for tables in (asked, other):
+            come(tables, f"p{number}", 8, number)
+
+
+def test_no_pass_begins_with_pods_of_a_question() -> None:
+    asked, other = tables_of(200), tables_of(200)
+    with asked.target.left_as_it_is():
+        there = [come(asked, f"q{number}", 7, number) for number in range(40)]
+        weights_of(asked)
+        for one in there:
+            asked.remove(one.key.uid)
+    for one in there:
+        other.target.note(one, 0.0)
+    assert weights_of(asked) == weights_of(other)
 
 
 def test_nobody_pays_for_it_who_does_not_ask() -> None:
