@@ -24,6 +24,7 @@ _REFUSALS: Final[dict[int, type[port.ApiError]]] = {
     HTTPStatus.GONE: port.WatchExpired,
 }
 _STATUS_KIND: Final = "Status"
+_LONGEST_WAIT_S: Final = int(port.LONGEST_RETRY_AFTER_S)
 _LONGEST_MESSAGE: Final = 1024
 # Of an answer that is none, as much as tells who may have sent it.
 _LONGEST_EXCERPT: Final = 128
@@ -70,8 +71,9 @@ def error_from_answer(status: int, headers: Mapping[str, str], body: bytes) -> p
 def error_from_event(status: ApiStatus) -> port.ApiError:
     """The error for an ERROR event inside a watch."""
     if status.code == HTTPStatus.TOO_MANY_REQUESTS:
-        retry_after_s = float(status.details.retry_after_seconds) if status.details else 0.0
-        return port.ApiThrottled(one_line(status.message) or _phrase(status.code), retry_after_s)
+        # Bounded as an integer: one of over 308 digits is no float.
+        seconds = min(max(status.details.retry_after_seconds, 0), _LONGEST_WAIT_S) if status.details else 0
+        return port.ApiThrottled(one_line(status.message) or _phrase(status.code), float(seconds))
     return _error(status.code, status.message)
 
 
