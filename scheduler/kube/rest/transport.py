@@ -31,6 +31,8 @@ STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 _EXCERPT: Final = 512
 _AGENT: Final = "gpushare-scheduler"
 _CONNECT_S: Final = 10.0
+# For a whole connection: a free place, the proxy, TLS.
+_MADE_S: Final = 2 * _CONNECT_S
 # Also bounds what one chunk of a watch costs the event loop.
 _READ_BUFFER: Final = 2**18
 # Without Accept-Encoding the server does not compress, which saves both sides more time than the network costs.
@@ -96,7 +98,9 @@ class Transport:
 
         stall_s: longest time without a byte. Raises ApiError, also inside the context: Stalled after such a time.
         """
-        limits = aiohttp.ClientTimeout(sock_connect=_CONNECT_S, sock_read=stall_s)
+        # `connect`: aiohttp waits for what a proxy answers to CONNECT without any of the other two.
+        made_in_s = min(_MADE_S, stall_s)
+        limits = aiohttp.ClientTimeout(connect=made_in_s, sock_connect=_CONNECT_S, sock_read=stall_s)
         try:
             response = await self._answer(HTTPMethod.GET, path, None, JSON, limits)
             # Never given back to the pool: a watch has no end to read up to.
@@ -106,6 +110,8 @@ class Transport:
                 if response.content_type != JSON:
                     raise not_an_answer(response.status, await response.content.read(_EXCERPT))
                 yield response.content.iter_any()
+        except aiohttp.ConnectionTimeoutError as error:
+            raise _silent(error) from error
         except TimeoutError as error:
             message = f"no data for {stall_s:g} s"
             raise Stalled(message) from error
