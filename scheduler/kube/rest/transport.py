@@ -4,6 +4,8 @@ A request by the session costs a quarter of what that of kubernetes.aio costs wi
 two lookups per request to threads. One over a bare connection (bare_connections.py) costs a third of that again.
 """
 
+import asyncio
+import contextlib
 import re
 import ssl
 import time
@@ -21,7 +23,7 @@ from scheduler.kube.rest.bare_connections import KEEP_ALIVE_S, Connections, new_
 from scheduler.kube.rest.connect import Connection
 from scheduler.kube.rest.credentials import NotRenewed
 from scheduler.kube.rest.failures import error_from_answer, expect_kind, not_an_answer, one_line
-from scheduler.kube.rest.http1 import HttpAnswer
+from scheduler.kube.rest.http1 import MOST_BYTES, HttpAnswer
 from scheduler.kube.rest.time_limits import TimeLimits
 
 JSON: Final = "application/json"
@@ -31,6 +33,7 @@ STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 _EXCERPT: Final = 512
 _AGENT: Final = "gpushare-scheduler"
 _CONNECT_S: Final = 10.0
+_REFUSAL_READ_IN_S: Final = 10.0
 # For a whole connection: a free place, the proxy, TLS.
 _MADE_S: Final = 2 * _CONNECT_S
 # Also bounds what one chunk of a watch costs the event loop.
@@ -106,7 +109,7 @@ class Transport:
             # Never given back to the pool: a watch has no end to read up to.
             async with response:
                 if response.status >= _MULTIPLE_CHOICES:
-                    raise error_from_answer(response.status, response.headers, await response.read())
+                    raise error_from_answer(response.status, response.headers, await _refusal(response))
                 if response.content_type != JSON:
                     raise not_an_answer(response.status, await response.content.read(_EXCERPT))
                 yield response.content.iter_any()
@@ -152,7 +155,10 @@ class Transport:
     async def _whole(self, method: HTTPMethod, path: str, body: bytes | None, content_type: str) -> HttpAnswer:
         """As `_answer`, read to its end."""
         response = await self._answer(method, path, body, content_type)
-        return HttpAnswer(response.status, response.headers, await response.read())
+        # What was not read to its end is not given back to the pool.
+        async with response:
+            body = await (_refusal(response) if response.status >= _MULTIPLE_CHOICES else response.read())
+        return HttpAnswer(response.status, response.headers, body)
 
     async def _answer(
         self,
@@ -227,6 +233,16 @@ def _session(proxy: str | None, connections: int) -> aiohttp.ClientSession:
         read_bufsize=_READ_BUFFER,
         proxy=proxy,
     )
+
+
+async def _refusal(response: aiohttp.ClientResponse) -> bytes:
+    """What a refusal says: its beginning, where it is longer than any of the API server's or takes too long."""
+    said = bytearray()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_REFUSAL_READ_IN_S):
+            while len(said) < MOST_BYTES and (piece := await response.content.readany()):
+                said += piece
+    return bytes(said)
 
 
 def _silent(error: aiohttp.ClientError | OSError) -> port.ApiSilent:
