@@ -27,6 +27,7 @@ from scheduler.page.steps import Steps
 from scheduler.page.stream import Shown, Since, Stream
 from scheduler.pods.pod import PodReader
 from scheduler.process.bounded_server import BoundedServer, Limits
+from scheduler.process.places import wrote
 from scheduler.process.probes import Turns
 
 MOST_STREAMS: Final = 8
@@ -203,6 +204,7 @@ class _Handler:
         async def send(line: bytes) -> None:
             async with asyncio.timeout(_WRITTEN_WITHIN_S):
                 await response.write(line)
+            wrote(request, asyncio.get_running_loop().time())
 
         query, authorization = request.query, request.headers.get("Authorization", "")
         since = Since(

@@ -2,20 +2,21 @@
 
     CONNECTED --request--> ANSWERING --answered--> IDLE --request--> ANSWERING
         |                      |                    |
-        +---- deadline, or the oldest when a new one comes and all places are taken ----> cut off
+        +---- deadline, or for a new one when all places are taken (places.py) ----> cut off
 
-A probe of the kubelet is always accepted: what is cut off for it is the connection on which nothing has happened for
-longest.
+A probe of the kubelet is always accepted, and keeps its place: others have more.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+
+from scheduler.process.places import Place, State, to_cut_off
 
 Answer: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -59,17 +60,14 @@ class BoundedServer(web.Server):
         )
         self._answer = answer
         self._limits = limits
-        # In the order of the last thing that happened on each.
-        self._deadlines: dict[Any, asyncio.TimerHandle] = {}
+        self._loop = asyncio.get_running_loop()
+        self._places: dict[Hashable, Place] = {}
+        self._deadlines: dict[Hashable, asyncio.TimerHandle] = {}
 
     def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:  # noqa: ANN401 - a private type of aiohttp
         """As web.Server."""
         super().connection_made(handler, transport)
-        if len(self._deadlines) >= self._limits.connections:
-            oldest = next(iter(self._deadlines))
-            self._forget(oldest)
-            _cut_off(oldest)
-        self._allow(handler, self._limits.request_s)
+        self._take_place(handler, transport, self._limits.request_s)
 
     def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:  # noqa: ANN401 - as above
         """As web.Server."""
@@ -78,7 +76,7 @@ class BoundedServer(web.Server):
 
     async def _answered(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = request.protocol
-        self._allow(connection, self._limits.answer_s)
+        self._moves(connection, State.ANSWERING, self._limits.answer_s, request)
         try:
             return await self._answer(request)
         except ConnectionResetError:
@@ -87,15 +85,30 @@ class BoundedServer(web.Server):
             # Whoever asked has left, or was cut off: nobody reads what is returned.
             return web.Response()
         finally:
-            if connection in self._deadlines:
-                self._allow(connection, self._limits.idle_s)
+            self._moves(connection, State.IDLE, self._limits.idle_s)
 
-    def _allow(self, connection: Any, seconds: float) -> None:  # noqa: ANN401 - as above
-        """From now on; whatever was allowed before no longer counts."""
-        self._forget(connection)
-        self._deadlines[connection] = asyncio.get_running_loop().call_later(seconds, _cut_off, connection)
+    def _take_place(self, connection: Hashable, transport: asyncio.BaseTransport, seconds: float) -> None:
+        if len(self._places) >= self._limits.connections:
+            leaves = to_cut_off(self._places)
+            self._forget(leaves)
+            _cut_off(leaves)
+        peer = transport.get_extra_info("peername")
+        self._places[connection] = Place(str(peer[0] if peer else ""), self._loop.time())
+        self._deadlines[connection] = self._loop.call_later(seconds, _cut_off, connection)
 
-    def _forget(self, connection: Any) -> None:  # noqa: ANN401 - as above
+    def _moves(
+        self, connection: Hashable, state: State, seconds: float, answers: web.BaseRequest | None = None
+    ) -> None:
+        """Into this state, for so long; not where it has been cut off."""
+        place = self._places.get(connection)
+        if place is None:
+            return
+        place.state, place.since_s, place.answers = state, self._loop.time(), answers
+        self._deadlines[connection].cancel()
+        self._deadlines[connection] = self._loop.call_later(seconds, _cut_off, connection)
+
+    def _forget(self, connection: Hashable) -> None:
+        self._places.pop(connection, None)
         if (deadline := self._deadlines.pop(connection, None)) is not None:
             deadline.cancel()
 
