@@ -104,10 +104,10 @@ async def serve_page(site: PageSite, address: tuple[str, int], tls: ssl.SSLConte
     """Raises OSError, with nothing left behind, when the address cannot be listened on. host: "" for every one."""
     host, port = address
     handler = _Handler(site, local=tls is None and is_loopback(host))
-    runner = web.ServerRunner(BoundedServer(handler.answer, _LIMITS), shutdown_timeout=_SHUTDOWN_S)
+    runner = web.ServerRunner(BoundedServer(handler.answer, _LIMITS, tls), shutdown_timeout=_SHUTDOWN_S)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host or None, port, ssl_context=tls).start()
+        await web.TCPSite(runner, host or None, port).start()
     except OSError:
         await runner.cleanup()
         await _let_go(site)

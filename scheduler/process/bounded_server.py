@@ -1,14 +1,15 @@
 """An HTTP server that a client can neither fill nor keep waiting: bounded connections, each with a deadline.
 
-    CONNECTED --request--> ANSWERING --answered--> IDLE --request--> ANSWERING
-        |                      |                    |
-        +---- deadline, or for a new one when all places are taken (places.py) ----> cut off
+    accepted --(TLS)--> CONNECTED --request--> ANSWERING --answered--> IDLE --request--> ANSWERING
+        |                   |                      |                    |
+        +-------------------+---- deadline, or for a new one when all places are taken (places.py) ----> cut off
 
 A probe of the kubelet is always accepted, and keeps its place: others have more.
 """
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -16,6 +17,7 @@ from typing import Any, Final, TypeAlias
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from scheduler.process.handshake import Handshake
 from scheduler.process.places import Place, State, to_cut_off
 
 Answer: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -23,13 +25,15 @@ Answer: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """connections: at the same time. request_s: for the first request; Prometheus and the kubelet send theirs at once.
+    """connections: at the same time, those in their TLS handshake among them. handshake_s: for it.
 
+    request_s: for the first request; Prometheus and the kubelet send theirs at once.
     answer_s: to be answered, and to read the answer; longer than Prometheus waits by default (scrape_timeout: 10 s).
     idle_s: to send another request; Prometheus scrapes on one connection, every minute by default.
     """
 
     connections: int = 64
+    handshake_s: float = 5.0
     request_s: float = 10.0
     answer_s: float = 15.0
     idle_s: float = 75.0
@@ -50,7 +54,8 @@ _log.addFilter(_is_ours)
 class BoundedServer(web.Server):
     """Answers with `answer`, cancelled when the client leaves or its time is over."""
 
-    def __init__(self, answer: Answer, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(self, answer: Answer, limits: Limits = DEFAULT_LIMITS, tls: ssl.SSLContext | None = None) -> None:
+        """tls: what listens is to have none of its own; None: plain HTTP."""
         super().__init__(
             self._answered,
             handler_cancellation=True,
@@ -60,12 +65,38 @@ class BoundedServer(web.Server):
         )
         self._answer = answer
         self._limits = limits
+        self._tls = tls
+        # By the protocol of its requests.
+        self._handshakes: dict[Hashable, Handshake] = {}
         self._loop = asyncio.get_running_loop()
         self._places: dict[Hashable, Place] = {}
         self._deadlines: dict[Hashable, asyncio.TimerHandle] = {}
 
+    def __call__(self) -> Any:  # noqa: ANN401 - a private type of aiohttp
+        """As web.Server, for a connection that was accepted."""
+        return super().__call__() if self._tls is None else Handshake(self._accepted)
+
+    def _accepted(self, handshake: Handshake, transport: asyncio.BaseTransport) -> None:
+        assert self._tls is not None  # noqa: S101 - otherwise there are none
+        self._take_place(handshake, transport, self._limits.handshake_s)
+        handler = super().__call__()
+        self._handshakes[handler] = handshake
+        handshake.begin(transport, handler, self._tls, self._limits.handshake_s, lambda: self._over(handler))
+
+    def _over(self, handler: Hashable) -> None:
+        """The handshake."""
+        if (handshake := self._handshakes.pop(handler, None)) is not None:
+            self._forget(handshake)
+
+    async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as web.Server
+        """As web.Server."""
+        for handshake in self._handshakes.values():
+            handshake.abort()
+        await super().shutdown(timeout)
+
     def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:  # noqa: ANN401 - a private type of aiohttp
         """As web.Server."""
+        self._over(handler)
         super().connection_made(handler, transport)
         self._take_place(handler, transport, self._limits.request_s)
 
@@ -114,5 +145,7 @@ class BoundedServer(web.Server):
 
 
 def _cut_off(connection: Any) -> None:  # noqa: ANN401 - as above
-    if connection.transport is not None:
+    if isinstance(connection, Handshake):
+        connection.abort()
+    elif connection.transport is not None:
         connection.transport.abort()
