@@ -17,6 +17,7 @@ from aiohttp import web
 from config.protocol.quantity import QuantityError
 from config.settings.page import is_loopback
 from scheduler.page.access import Guard, Refused, Viewer
+from scheduler.page.background import in_background
 from scheduler.page.files import files, form_of
 from scheduler.page.history import History
 from scheduler.page.leader import FORWARDED, Back, LeaderPage
@@ -112,7 +113,7 @@ async def serve_page(site: PageSite, address: tuple[str, int], tls: ssl.SSLConte
         await runner.cleanup()
         await _let_go(site)
         raise
-    return PageServer(handler, runner, asyncio.create_task(site.history.run()))
+    return PageServer(handler, runner, in_background("history", site.history.run()))
 
 
 async def _let_go(site: PageSite) -> None:
