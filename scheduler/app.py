@@ -148,6 +148,7 @@ async def _serve(
         rng=rng,
         leadership=leadership,
     )
+    cluster.may_bind = service.leads
     if leadership is not None:
         metrics.replica.follow(configuration.leader_election.resource_name, service.leads)
     _show(service, metrics)

@@ -21,7 +21,6 @@ from scheduler.slot_shares import NO_ANSWER, Sender, SlotShares, Standing, how
 # RBAC's own words, and not those of an admission policy: nothing of this namespace can be bound.
 _NO_RIGHT = 'cannot create resource "pods/binding"'
 _UNAUTHORIZED = 401
-_NOT_SENT = "not sent: this replica does not lead at present, as its Lease is not renewed"
 
 
 class HeldBack(Exception):
@@ -131,7 +130,7 @@ class BindSlots:
         """Of `slot`: the beginning."""
         await self._turn_of(sender, first=first)
         if not self._leads():
-            error = NotSent(_NOT_SENT)
+            error = NotSent()
             self.give_back(sender, error)
             raise error
 

@@ -268,7 +268,11 @@ class ApiSilent(ApiError):
 
 
 class NotSent(ApiSilent):
-    """We have not sent the request: it cannot take effect."""
+    """We have not sent the request, since we do not lead at present: it cannot take effect."""
+
+    def __init__(self) -> None:
+        """See the class."""
+        super().__init__("not sent: this replica does not lead at present, as its Lease is not renewed")
 
 
 class WatchExpired(ApiError):

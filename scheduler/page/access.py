@@ -5,7 +5,9 @@
                         └─▶ TokenReview, `get` on /gpushare   └─▶ `list pods` there
 
 Whoever asks with the same token waits for the same review. Reviews are few a second, whoever asks: beyond that a token
-that is not known yet is told to come again, and a namespace waits. No token is kept, only its digest.
+that is not known yet is told to come again, and a namespace waits. Tokens that are known have reviews of their own, so
+that others, however many, end no answer to them; where these are too many too, what was known holds for another minute.
+No token is kept, only its digest.
 Owned by the event loop.
 """
 
@@ -137,6 +139,20 @@ class Everybody(Guard):
         """Nothing is under way."""
 
 
+class _Reviews:
+    """Of one sort of tokens. asking: those under way, by digest."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self.allowance = Allowance(_REVIEWS_A_SECOND, _BURST, now_s)
+        self.asking: dict[bytes, asyncio.Task[Viewer]] = {}
+
+    def ended(self, digest: bytes, done: asyncio.Task[Viewer]) -> None:
+        """It is over."""
+        del self.asking[digest]
+        if not done.cancelled():
+            done.exception()  # retrieved here, in case that everybody has left
+
+
 class Access(Guard):
     """See the module."""
 
@@ -144,11 +160,11 @@ class Access(Guard):
         """now_s: monotonic."""
         self._reviewer = reviewer
         self._now_s = now_s
-        self._tokens = Allowance(_REVIEWS_A_SECOND, _BURST, now_s)
+        # Of tokens that are not known, and of those that are.
+        self._strangers, self._known = _Reviews(now_s), _Reviews(now_s)
         self._namespaces = Allowance(_REVIEWS_A_SECOND, _BURST, now_s)
         self._viewers: LRUCache[bytes, Viewer] = LRUCache(_MOST_TOKENS)
         self._refusals: LRUCache[bytes, tuple[Refused, float]] = LRUCache(_MOST_TOKENS)
-        self._asking: dict[bytes, asyncio.Task[Viewer]] = {}
         self._learning: dict[Viewer, asyncio.Task[None]] = {}
 
     async def viewer(self, authorization: str) -> Viewer:
@@ -163,12 +179,11 @@ class Access(Guard):
         refused, until_s = self._refusals.get(digest, (None, 0.0))
         if refused is not None and now_s < until_s:
             raise Refused(refused.status, refused.message)
-        asking = self._asking.get(digest)
+        asking = self._asked(digest, token, known)
         if asking is None:
-            if len(self._asking) >= _MOST_AT_ONCE or not self._tokens.take():
-                raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "Too many tokens are being checked; try again in a moment.")
-            asking = self._asking[digest] = asyncio.create_task(self._reviewed(digest, token, known))
-            asking.add_done_callback(lambda done: self._asked(digest, done))
+            if known is not None and now_s < known.until_s + KEPT_S:
+                return known
+            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "Too many tokens are being checked; try again in a moment.")
         # Whoever leaves does not end it for the others.
         return await asyncio.shield(asking)
 
@@ -180,15 +195,22 @@ class Access(Guard):
 
     async def close(self) -> None:
         """End what is under way."""
-        tasks = [*self._asking.values(), *self._learning.values()]
+        tasks = [*self._strangers.asking.values(), *self._known.asking.values(), *self._learning.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _asked(self, digest: bytes, done: asyncio.Task[Viewer]) -> None:
-        del self._asking[digest]
-        if not done.cancelled():
-            done.exception()  # retrieved here, in case that everybody has left
+    def _asked(self, digest: bytes, token: str, known: Viewer | None) -> asyncio.Task[Viewer] | None:
+        """The review of a token; None where there are too many."""
+        for reviews in (self._strangers, self._known):
+            if (asking := reviews.asking.get(digest)) is not None:
+                return asking
+        reviews = self._strangers if known is None else self._known
+        if len(reviews.asking) >= _MOST_AT_ONCE or not reviews.allowance.take():
+            return None
+        asking = reviews.asking[digest] = asyncio.create_task(self._reviewed(digest, token, known))
+        asking.add_done_callback(lambda done: reviews.ended(digest, done))
+        return asking
 
     async def _reviewed(self, digest: bytes, token: str, known: Viewer | None) -> Viewer:
         began_s = self._now_s()

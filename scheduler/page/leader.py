@@ -24,6 +24,7 @@ from aiohttp import web
 
 from scheduler.kube.rest.failures import one_line
 from scheduler.page.access import Allowance
+from scheduler.process.places import wrote
 
 # In a request: it has been passed on, by a page of this form; it is not passed on again.
 FORWARDED: Final = "Gpushare-Forwarded"
@@ -166,7 +167,7 @@ class Back:
         try:
             await response.prepare(request)
             async with asyncio.timeout(_ANSWER_S):
-                whole = await self._copied(answer, response, leads)
+                whole = await self._copied(answer, request, response, leads)
         except (aiohttp.ClientError, OSError):
             whole = False
         if not whole and request.transport is not None:
@@ -175,7 +176,11 @@ class Back:
         return response
 
     async def _copied(
-        self, answer: aiohttp.ClientResponse, response: web.StreamResponse, leads: Callable[[], bool]
+        self,
+        answer: aiohttp.ClientResponse,
+        request: web.BaseRequest,
+        response: web.StreamResponse,
+        leads: Callable[[], bool],
     ) -> bool:
         """False when it is too long. A stream may end after any line: the page asks again."""
         left = _MOST_BYTES
@@ -188,6 +193,7 @@ class Back:
                 return self.stream or not piece
             async with asyncio.timeout(self.write_s):
                 await response.write(piece)
+            wrote(request, asyncio.get_running_loop().time())
         return True
 
 

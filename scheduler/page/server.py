@@ -17,6 +17,7 @@ from aiohttp import web
 from config.protocol.quantity import QuantityError
 from config.settings.page import is_loopback
 from scheduler.page.access import Guard, Refused, Viewer
+from scheduler.page.background import in_background
 from scheduler.page.files import files, form_of
 from scheduler.page.history import History
 from scheduler.page.leader import FORWARDED, Back, LeaderPage
@@ -27,6 +28,7 @@ from scheduler.page.steps import Steps
 from scheduler.page.stream import Shown, Since, Stream
 from scheduler.pods.pod import PodReader
 from scheduler.process.bounded_server import BoundedServer, Limits
+from scheduler.process.places import wrote
 from scheduler.process.probes import Turns
 
 MOST_STREAMS: Final = 8
@@ -103,15 +105,15 @@ async def serve_page(site: PageSite, address: tuple[str, int], tls: ssl.SSLConte
     """Raises OSError, with nothing left behind, when the address cannot be listened on. host: "" for every one."""
     host, port = address
     handler = _Handler(site, local=tls is None and is_loopback(host))
-    runner = web.ServerRunner(BoundedServer(handler.answer, _LIMITS), shutdown_timeout=_SHUTDOWN_S)
+    runner = web.ServerRunner(BoundedServer(handler.answer, _LIMITS, tls), shutdown_timeout=_SHUTDOWN_S)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host or None, port, ssl_context=tls).start()
+        await web.TCPSite(runner, host or None, port).start()
     except OSError:
         await runner.cleanup()
         await _let_go(site)
         raise
-    return PageServer(handler, runner, asyncio.create_task(site.history.run()))
+    return PageServer(handler, runner, in_background("history", site.history.run()))
 
 
 async def _let_go(site: PageSite) -> None:
@@ -203,6 +205,7 @@ class _Handler:
         async def send(line: bytes) -> None:
             async with asyncio.timeout(_WRITTEN_WITHIN_S):
                 await response.write(line)
+            wrote(request, asyncio.get_running_loop().time())
 
         query, authorization = request.query, request.headers.get("Authorization", "")
         since = Since(

@@ -1,6 +1,5 @@
 """The page of a process: its certificate, its server, and where other replicas reach it."""
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,6 +10,7 @@ import structlog
 
 from config.settings.page import PageSection
 from scheduler.page.access import Guard
+from scheduler.page.background import in_background
 from scheduler.page.leader import LeaderPage, own_url
 from scheduler.page.server import PageServer, serve_page
 from scheduler.page.site import Scheduler, page_site
@@ -51,7 +51,7 @@ async def page_served(
     if replicas is not None and url:
         replicas.show_page(url)
     log.info("page.serves", listen=section.listen, tls=certificate is not None, shown_to_replicas=url)
-    renewing = None if certificate is None else asyncio.create_task(certificate.run())
+    renewing = None if certificate is None else in_background("certificate", certificate.run())
     try:
         yield
     finally:

@@ -1,34 +1,39 @@
 """An HTTP server that a client can neither fill nor keep waiting: bounded connections, each with a deadline.
 
-    CONNECTED --request--> ANSWERING --answered--> IDLE --request--> ANSWERING
-        |                      |                    |
-        +---- deadline, or the oldest when a new one comes and all places are taken ----> cut off
+    accepted --(TLS)--> CONNECTED --request--> ANSWERING --answered--> IDLE --request--> ANSWERING
+        |                   |                      |                    |
+        +-------------------+---- deadline, or for a new one when all places are taken (places.py) ----> cut off
 
-A probe of the kubelet is always accepted: what is cut off for it is the connection on which nothing has happened for
-longest.
+A probe of the kubelet is always accepted, and keeps its place: others have more.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+import ssl
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from scheduler.process.handshake import Handshake
+from scheduler.process.places import Place, State, to_cut_off
+
 Answer: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """connections: at the same time. request_s: for the first request; Prometheus and the kubelet send theirs at once.
+    """connections: at the same time, those in their TLS handshake among them. handshake_s: for it.
 
+    request_s: for the first request; Prometheus and the kubelet send theirs at once.
     answer_s: to be answered, and to read the answer; longer than Prometheus waits by default (scrape_timeout: 10 s).
     idle_s: to send another request; Prometheus scrapes on one connection, every minute by default.
     """
 
     connections: int = 64
+    handshake_s: float = 5.0
     request_s: float = 10.0
     answer_s: float = 15.0
     idle_s: float = 75.0
@@ -49,7 +54,8 @@ _log.addFilter(_is_ours)
 class BoundedServer(web.Server):
     """Answers with `answer`, cancelled when the client leaves or its time is over."""
 
-    def __init__(self, answer: Answer, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(self, answer: Answer, limits: Limits = DEFAULT_LIMITS, tls: ssl.SSLContext | None = None) -> None:
+        """tls: what listens is to have none of its own; None: plain HTTP."""
         super().__init__(
             self._answered,
             handler_cancellation=True,
@@ -59,17 +65,40 @@ class BoundedServer(web.Server):
         )
         self._answer = answer
         self._limits = limits
-        # In the order of the last thing that happened on each.
-        self._deadlines: dict[Any, asyncio.TimerHandle] = {}
+        self._tls = tls
+        # By the protocol of its requests.
+        self._handshakes: dict[Hashable, Handshake] = {}
+        self._loop = asyncio.get_running_loop()
+        self._places: dict[Hashable, Place] = {}
+        self._deadlines: dict[Hashable, asyncio.TimerHandle] = {}
+
+    def __call__(self) -> Any:  # noqa: ANN401 - a private type of aiohttp
+        """As web.Server, for a connection that was accepted."""
+        return super().__call__() if self._tls is None else Handshake(self._accepted)
+
+    def _accepted(self, handshake: Handshake, transport: asyncio.BaseTransport) -> None:
+        assert self._tls is not None  # noqa: S101 - otherwise there are none
+        self._take_place(handshake, transport, self._limits.handshake_s)
+        handler = super().__call__()
+        self._handshakes[handler] = handshake
+        handshake.begin(transport, handler, self._tls, self._limits.handshake_s, lambda: self._over(handler))
+
+    def _over(self, handler: Hashable) -> None:
+        """The handshake."""
+        if (handshake := self._handshakes.pop(handler, None)) is not None:
+            self._forget(handshake)
+
+    async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as web.Server
+        """As web.Server."""
+        for handshake in self._handshakes.values():
+            handshake.abort()
+        await super().shutdown(timeout)
 
     def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:  # noqa: ANN401 - a private type of aiohttp
         """As web.Server."""
+        self._over(handler)
         super().connection_made(handler, transport)
-        if len(self._deadlines) >= self._limits.connections:
-            oldest = next(iter(self._deadlines))
-            self._forget(oldest)
-            _cut_off(oldest)
-        self._allow(handler, self._limits.request_s)
+        self._take_place(handler, transport, self._limits.request_s)
 
     def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:  # noqa: ANN401 - as above
         """As web.Server."""
@@ -78,7 +107,7 @@ class BoundedServer(web.Server):
 
     async def _answered(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = request.protocol
-        self._allow(connection, self._limits.answer_s)
+        self._moves(connection, State.ANSWERING, self._limits.answer_s, request)
         try:
             return await self._answer(request)
         except ConnectionResetError:
@@ -87,19 +116,36 @@ class BoundedServer(web.Server):
             # Whoever asked has left, or was cut off: nobody reads what is returned.
             return web.Response()
         finally:
-            if connection in self._deadlines:
-                self._allow(connection, self._limits.idle_s)
+            self._moves(connection, State.IDLE, self._limits.idle_s)
 
-    def _allow(self, connection: Any, seconds: float) -> None:  # noqa: ANN401 - as above
-        """From now on; whatever was allowed before no longer counts."""
-        self._forget(connection)
-        self._deadlines[connection] = asyncio.get_running_loop().call_later(seconds, _cut_off, connection)
+    def _take_place(self, connection: Hashable, transport: asyncio.BaseTransport, seconds: float) -> None:
+        if len(self._places) >= self._limits.connections:
+            leaves = to_cut_off(self._places)
+            self._forget(leaves)
+            _cut_off(leaves)
+        peer = transport.get_extra_info("peername")
+        self._places[connection] = Place(str(peer[0] if peer else ""), self._loop.time())
+        self._deadlines[connection] = self._loop.call_later(seconds, _cut_off, connection)
 
-    def _forget(self, connection: Any) -> None:  # noqa: ANN401 - as above
+    def _moves(
+        self, connection: Hashable, state: State, seconds: float, answers: web.BaseRequest | None = None
+    ) -> None:
+        """Into this state, for so long; not where it has been cut off."""
+        place = self._places.get(connection)
+        if place is None:
+            return
+        place.state, place.since_s, place.answers = state, self._loop.time(), answers
+        self._deadlines[connection].cancel()
+        self._deadlines[connection] = self._loop.call_later(seconds, _cut_off, connection)
+
+    def _forget(self, connection: Hashable) -> None:
+        self._places.pop(connection, None)
         if (deadline := self._deadlines.pop(connection, None)) is not None:
             deadline.cancel()
 
 
 def _cut_off(connection: Any) -> None:  # noqa: ANN401 - as above
-    if connection.transport is not None:
+    if isinstance(connection, Handshake):
+        connection.abort()
+    elif connection.transport is not None:
         connection.transport.abort()

@@ -14,8 +14,8 @@ import yaml
 from scheduler.kube.rest.connect import Connection, connect
 from tests.support.api_server import Json
 
-BODY: Final = b'{"kind":"Status"}'
-CREATED: Final = b"HTTP/1.1 201 Created\r\nContent-Length: 17\r\n\r\n" + BODY
+BODY: Final = b'{"kind":"Status","status":"Success"}'
+CREATED: Final = b"HTTP/1.1 201 Created\r\nContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
 Behaviour: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 

@@ -12,8 +12,8 @@ import ssl
 import struct
 import time
 from collections import deque
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from aiohappyeyeballs import start_connection
@@ -21,6 +21,9 @@ from aiohappyeyeballs import start_connection
 from scheduler.kube.rest.connect import Connection
 from scheduler.kube.rest.http1 import Http1Connection, HttpAnswer
 
+# Of a request: with its query, percent-encoded. A function is called just before the bytes are sent; where it raises,
+# none are.
+Path: TypeAlias = str | Callable[[], str]
 # Below the idle time-out of the API server (90 s) and of usual load balancers (60 s): a connection that the other side
 # has just closed turns a bind into one of unknown outcome.
 KEEP_ALIVE_S: Final = 45.0
@@ -67,28 +70,31 @@ class Connections:
         self._ending: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def post(self, path: str, body: bytes, authorization: str | None, until_s: float = math.inf) -> HttpAnswer:
+    async def post(self, path: Path, body: bytes, authorization: str | None, until_s: float = math.inf) -> HttpAnswer:
         """Send, and wait for the answer. OSError: there is none, or no whole one; the request may have been executed.
 
-        path: with its query, percent-encoded. authorization: the header's value. until_s: monotonic seconds; then
-        nothing is sent any more, also by a process that was stopped meanwhile, whose timers are late: TimeoutError.
+        path: see Path. authorization: the header's value. until_s: monotonic seconds; then nothing is sent any more,
+        also by a process that was stopped meanwhile, whose timers are late: TimeoutError.
         A caller that is cancelled meanwhile costs the connection: what is answered later is for nobody.
         """
         head = self._heads.get(authorization) or self._head(authorization)
-        request = b"POST %b%b%b%d\r\n\r\n%b" % (self._root, path.encode("ascii"), head, len(body), body)
         async with self._free:
             connection = self._last_used() or await self._connect()
-            if time.monotonic() >= until_s:
-                connection.end()
-                raise TimeoutError
             try:
-                answer = await connection.send(request)
+                answer = await connection.send(self._request(path, head, body, until_s))
             except BaseException:
                 connection.end()
                 raise
             if connection.reusable:
                 self._keep(connection)
             return answer
+
+    def _request(self, path: Path, head: bytes, body: bytes, until_s: float) -> bytes:
+        """As bytes, where it may still be sent."""
+        if time.monotonic() >= until_s:
+            raise TimeoutError
+        here = (path if isinstance(path, str) else path()).encode("ascii")
+        return b"POST %b%b%b%d\r\n\r\n%b" % (self._root, here, head, len(body), body)
 
     @property
     def _tls(self) -> ssl.SSLContext | None:

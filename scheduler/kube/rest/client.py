@@ -3,7 +3,7 @@
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPMethod, HTTPStatus
 from typing import Final
@@ -33,7 +33,8 @@ class ClientOptions:
 class KubeCluster:
     """A client of one API server; make it inside the event loop that uses it, and close it there.
 
-    namespace: of what a user names without one.
+    namespace: of what a user names without one. may_bind: asked just before a Binding is sent, which may be long after
+    it was asked for: a connection has to be free, or made.
     """
 
     def __init__(self, connection: Connection, rng: random.Random, options: ClientOptions | None = None) -> None:
@@ -41,6 +42,7 @@ class KubeCluster:
         options = options or ClientOptions()
         self._timeout_s = options.request_timeout_s
         self.namespace = connection.namespace
+        self.may_bind: Callable[[], bool] = lambda: True
         self._transport = Transport(connection, options.connections)
         self._watching = Watching(self._transport, options.watch, rng)
         self._pods = Decoder(port.PODS)
@@ -58,10 +60,19 @@ class KubeCluster:
         return self._watching.watch(kind, since)
 
     async def bind(self, binding: port.Binding, timeout_s: float) -> None:
-        """As the port. The API server is told the time-out too, so that it does not go on after the client gave up."""
-        path = f"{writing.pod_path(binding.pod.namespace, binding.pod.name)}/binding?timeout={math.ceil(timeout_s)}s"
-        body = writing.binding_body(binding)
-        await self._transport.post(path, body, answers="Status", timeout_s=timeout_s)
+        """As the port. The API server is told what is left of the time, so that it does not go on after we gave up.
+
+        NotSent where `may_bind` says no.
+        """
+        root = f"{writing.pod_path(binding.pod.namespace, binding.pod.name)}/binding?timeout="
+        until_s = time.monotonic() + timeout_s
+
+        def path() -> str:
+            if not self.may_bind():
+                raise port.NotSent
+            return f"{root}{max(1, math.ceil(until_s - time.monotonic()))}s"
+
+        await self._transport.post(path, writing.binding_body(binding), answers="Status", timeout_s=timeout_s)
 
     async def pod(self, namespace: str, name: str) -> objects.Pod | None:
         """As the port."""

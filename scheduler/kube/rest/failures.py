@@ -24,6 +24,8 @@ _REFUSALS: Final[dict[int, type[port.ApiError]]] = {
     HTTPStatus.GONE: port.WatchExpired,
 }
 _STATUS_KIND: Final = "Status"
+_SUCCESS: Final = "Success"
+_LONGEST_WAIT_S: Final = int(port.LONGEST_RETRY_AFTER_S)
 _LONGEST_MESSAGE: Final = 1024
 # Of an answer that is none, as much as tells who may have sent it.
 _LONGEST_EXCERPT: Final = 128
@@ -52,8 +54,13 @@ class _Kind(msgspec.Struct):
     kind: str = ""
 
 
+class _Outcome(_Kind):
+    status: str = ""
+
+
 _STATUS: Final = msgspec.json.Decoder(ApiStatus)
 _KIND: Final = msgspec.json.Decoder(_Kind)
+_OUTCOME: Final = msgspec.json.Decoder(_Outcome)
 
 
 def error_from_answer(status: int, headers: Mapping[str, str], body: bytes) -> port.ApiError:
@@ -70,8 +77,9 @@ def error_from_answer(status: int, headers: Mapping[str, str], body: bytes) -> p
 def error_from_event(status: ApiStatus) -> port.ApiError:
     """The error for an ERROR event inside a watch."""
     if status.code == HTTPStatus.TOO_MANY_REQUESTS:
-        retry_after_s = float(status.details.retry_after_seconds) if status.details else 0.0
-        return port.ApiThrottled(one_line(status.message) or _phrase(status.code), retry_after_s)
+        # Bounded as an integer: one of over 308 digits is no float.
+        seconds = min(max(status.details.retry_after_seconds, 0), _LONGEST_WAIT_S) if status.details else 0
+        return port.ApiThrottled(one_line(status.message) or _phrase(status.code), float(seconds))
     return _error(status.code, status.message)
 
 
@@ -82,15 +90,13 @@ def not_an_answer(status: int, body: bytes) -> port.ApiSilent:
 
 
 def expect_kind(kind: str, status: int, body: bytes) -> None:
-    """Raise ApiSilent unless an answer below 300 is an object of this kind."""
-    # As kube-apiserver writes it: so a page of 500 objects is not parsed twice.
-    if body.startswith(b'{"kind":"%s"' % kind.encode()):
-        return
-    try:
-        found = _KIND.decode(body).kind
-    except MALFORMED:
-        found = ""
-    if found != kind:
+    """Raise ApiSilent unless an answer below 300 is an object of this kind; a metav1.Status has to say Success."""
+    if kind == _STATUS_KIND:
+        right = _says_success(body)
+    else:
+        # As kube-apiserver writes it: so a page of 500 objects is not parsed twice.
+        right = body.startswith(b'{"kind":"%s"' % kind.encode()) or _kind_of(body) == kind
+    if not right:
         raise not_an_answer(status, body)
 
 
@@ -110,6 +116,21 @@ def _error(status: int, message: str) -> port.ApiError:
     # A redirect is not followed: whoever sent it, the API server has not executed the request.
     default = port.ApiRefused if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.INTERNAL_SERVER_ERROR else None
     return _REFUSALS.get(status, default or port.ApiFailed)(message, status)
+
+
+def _kind_of(body: bytes) -> str | None:
+    try:
+        return _KIND.decode(body).kind
+    except MALFORMED:
+        return None
+
+
+def _says_success(body: bytes) -> bool:
+    try:
+        found = _OUTCOME.decode(body)
+    except MALFORMED:
+        return False
+    return found.kind == _STATUS_KIND and found.status == _SUCCESS
 
 
 def _message_of(body: bytes) -> str:

@@ -12,10 +12,10 @@ import aiohttp
 import yaml
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import ConfigException
-from kubernetes.aio.config.exec_provider import ExecProvider
 from kubernetes.aio.config.kube_config import ConfigNode, FileOrData, KubeConfigLoader, KubeConfigMerger
 
 from scheduler.kube.rest.certificates import digests
+from scheduler.kube.rest.credential_plugin import CredentialPlugin
 from scheduler.kube.rest.credentials import Lifetime, NotRenewed
 
 # client-go reads token files again after a minute, certificates after five (transport/cert_rotation.go); the library's
@@ -101,8 +101,8 @@ class _Loader(KubeConfigLoader):
 
     async def load_from_exec_plugin(self) -> bool:
         """Always run the plugin: the library does so only when 5 minutes of life are left, and swallows errors."""
-        status = await ExecProvider(self._user["exec"]).run()
-        token, certificate, key = map(status.get, ("token", "clientCertificateData", "clientKeyData"))
+        status: Any = await CredentialPlugin(self._user["exec"]).run()
+        token, certificate, key = (status.get(one) for one in ("token", "clientCertificateData", "clientKeyData"))
         if not token and not (certificate and key):
             message = "the credential plugin returned neither a token nor a client certificate with its key"
             raise ConfigException(message)

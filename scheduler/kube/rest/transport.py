@@ -4,6 +4,8 @@ A request by the session costs a quarter of what that of kubernetes.aio costs wi
 two lookups per request to threads. One over a bare connection (bare_connections.py) costs a third of that again.
 """
 
+import asyncio
+import contextlib
 import re
 import ssl
 import time
@@ -17,11 +19,11 @@ import yarl
 from multidict import CIMultiDict, istr
 
 from scheduler.kube import port
-from scheduler.kube.rest.bare_connections import KEEP_ALIVE_S, Connections, new_socket
+from scheduler.kube.rest.bare_connections import KEEP_ALIVE_S, Connections, Path, new_socket
 from scheduler.kube.rest.connect import Connection
 from scheduler.kube.rest.credentials import NotRenewed
 from scheduler.kube.rest.failures import error_from_answer, expect_kind, not_an_answer, one_line
-from scheduler.kube.rest.http1 import HttpAnswer
+from scheduler.kube.rest.http1 import MOST_BYTES, HttpAnswer
 from scheduler.kube.rest.time_limits import TimeLimits
 
 JSON: Final = "application/json"
@@ -31,6 +33,9 @@ STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 _EXCERPT: Final = 512
 _AGENT: Final = "gpushare-scheduler"
 _CONNECT_S: Final = 10.0
+_REFUSAL_READ_IN_S: Final = 10.0
+# For a whole connection: a free place, the proxy, TLS.
+_MADE_S: Final = 2 * _CONNECT_S
 # Also bounds what one chunk of a watch costs the event loop.
 _READ_BUFFER: Final = 2**18
 # Without Accept-Encoding the server does not compress, which saves both sides more time than the network costs.
@@ -83,11 +88,15 @@ class Transport:
         """
         return await self._body_of(self._whole(method, path, body, content_type), answers, timeout_s)
 
-    async def post(self, path: str, body: bytes, *, answers: str, timeout_s: float) -> bytes:
-        """As `send` does a POST, at a third of the cost; through a proxy, as every other request."""
+    async def post(self, path: Path, body: bytes, *, answers: str, timeout_s: float) -> bytes:
+        """As `send` does a POST, at a third of the cost; through a proxy, as every other request.
+
+        path: see Path; through a proxy, a function is called before a connection is taken.
+        """
         if self._bare is None:
-            return await self.send(HTTPMethod.POST, path, body, answers=answers, timeout_s=timeout_s)
-        posted = self._posted(self._bare, path, body, time.monotonic() + timeout_s)
+            posted = self._whole(HTTPMethod.POST, path, body, JSON)
+        else:
+            posted = self._posted(self._bare, path, body, time.monotonic() + timeout_s)
         return await self._body_of(posted, answers, timeout_s)
 
     @asynccontextmanager
@@ -96,16 +105,20 @@ class Transport:
 
         stall_s: longest time without a byte. Raises ApiError, also inside the context: Stalled after such a time.
         """
-        limits = aiohttp.ClientTimeout(sock_connect=_CONNECT_S, sock_read=stall_s)
+        # `connect`: aiohttp waits for what a proxy answers to CONNECT without any of the other two.
+        made_in_s = min(_MADE_S, stall_s)
+        limits = aiohttp.ClientTimeout(connect=made_in_s, sock_connect=_CONNECT_S, sock_read=stall_s)
         try:
             response = await self._answer(HTTPMethod.GET, path, None, JSON, limits)
             # Never given back to the pool: a watch has no end to read up to.
             async with response:
                 if response.status >= _MULTIPLE_CHOICES:
-                    raise error_from_answer(response.status, response.headers, await response.read())
+                    raise error_from_answer(response.status, response.headers, await _refusal(response))
                 if response.content_type != JSON:
                     raise not_an_answer(response.status, await response.content.read(_EXCERPT))
                 yield response.content.iter_any()
+        except aiohttp.ConnectionTimeoutError as error:
+            raise _silent(error) from error
         except TimeoutError as error:
             message = f"no data for {stall_s:g} s"
             raise Stalled(message) from error
@@ -134,7 +147,7 @@ class Transport:
         expect_kind(answers, answer.status, answer.body)
         return answer.body
 
-    async def _posted(self, bare: Connections, path: str, body: bytes, until_s: float) -> HttpAnswer:
+    async def _posted(self, bare: Connections, path: Path, body: bytes, until_s: float) -> HttpAnswer:
         """As `_answer`."""
         authorization = await self._credentials.authorization()
         over = self._credentials.tls
@@ -143,15 +156,18 @@ class Transport:
             return answer
         return await bare.post(path, body, await self._renewed(authorization, over), until_s)
 
-    async def _whole(self, method: HTTPMethod, path: str, body: bytes | None, content_type: str) -> HttpAnswer:
+    async def _whole(self, method: HTTPMethod, path: Path, body: bytes | None, content_type: str) -> HttpAnswer:
         """As `_answer`, read to its end."""
         response = await self._answer(method, path, body, content_type)
-        return HttpAnswer(response.status, response.headers, await response.read())
+        # What was not read to its end is not given back to the pool.
+        async with response:
+            body = await (_refusal(response) if response.status >= _MULTIPLE_CHOICES else response.read())
+        return HttpAnswer(response.status, response.headers, body)
 
     async def _answer(
         self,
         method: HTTPMethod,
-        path: str,
+        path: Path,
         body: bytes | None,
         content_type: str,
         limits: aiohttp.ClientTimeout | None = None,
@@ -178,14 +194,14 @@ class Transport:
     async def _sent(
         self,
         method: HTTPMethod,
-        path: str,
+        path: Path,
         body: bytes | None,
         headers: CIMultiDict[str],
         limits: aiohttp.ClientTimeout | None,
     ) -> aiohttp.ClientResponse:
         response = await self._session.request(
             method.value,
-            yarl.URL(self._url + path, encoded=True),
+            yarl.URL(self._url + (path if isinstance(path, str) else path()), encoded=True),
             data=body,
             headers=headers,
             timeout=limits or self._session.timeout,
@@ -221,6 +237,16 @@ def _session(proxy: str | None, connections: int) -> aiohttp.ClientSession:
         read_bufsize=_READ_BUFFER,
         proxy=proxy,
     )
+
+
+async def _refusal(response: aiohttp.ClientResponse) -> bytes:
+    """What a refusal says: its beginning, where it is longer than any of the API server's or takes too long."""
+    said = bytearray()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_REFUSAL_READ_IN_S):
+            while len(said) < MOST_BYTES and (piece := await response.content.readany()):
+                said += piece
+    return bytes(said)
 
 
 def _silent(error: aiohttp.ClientError | OSError) -> port.ApiSilent:

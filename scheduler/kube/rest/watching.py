@@ -24,6 +24,8 @@ from scheduler.kube.rest.decoding import Decoder
 from scheduler.kube.rest.transport import Stalled, Transport
 
 BATCH: Final = 256
+# Of one event. etcd takes 1.5 MiB by default, in a form that JSON makes six times as long where much is escaped.
+LONGEST_LINE: Final = 32 * 2**20
 _STREAMED: Final = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 _LISTS: Final = 3
 # kube-apiserver sends a bookmark about 2 s before the end of a watch: of one of 3 s, after 0.5 to 2.0 s (1.36).
@@ -65,15 +67,24 @@ class LineSplitter:
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
+        self._held = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        r"""Return the lines that `chunk` completes, without "\n", each a copy of its own; empty lines are left out."""
+        r"""Return the lines that `chunk` completes, without "\n", each a copy of its own; empty lines are left out.
+
+        Raises ApiSilent for a line that is longer than any of the API server's.
+        """
         first, *others = chunk.split(b"\n")
         self._pieces.append(first)
+        self._held += len(first)
+        if self._held > LONGEST_LINE:
+            message = f"a line of the watch has over {LONGEST_LINE} bytes"
+            raise port.ApiSilent(message)
         if not others:
             return []
         lines = [b"".join(self._pieces), *others]
         self._pieces = [lines.pop()]
+        self._held = len(self._pieces[0])
         return [line for line in lines if line]
 
 

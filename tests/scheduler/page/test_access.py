@@ -153,6 +153,46 @@ async def test_while_the_api_server_is_slow_few_reviews_wait_for_it(access: Acce
     assert sum(isinstance(answer, Refused) for answer in answers) == 12
 
 
+async def test_a_flood_of_tokens_keeps_no_known_viewer_out(access: Access, clock: Clock) -> None:
+    await access.viewer("Bearer t-ann")
+    clock.now_s += KEPT_S
+    for number in range(50):
+        await refused(access, f"Bearer bad-{number}")
+
+    assert (await access.viewer("Bearer t-ann")).until_s == clock.now_s + KEPT_S
+
+
+async def test_a_known_viewer_waits_for_none_of_the_tokens_under_review(
+    access: Access, reviewer: Reviewer, clock: Clock
+) -> None:
+    await access.viewer("Bearer t-ann")
+    clock.now_s += KEPT_S
+    reviewer.open.clear()
+    strangers = [asyncio.create_task(access.viewer(f"Bearer bad-{number}")) for number in range(20)]
+    await settled()
+    again = asyncio.create_task(access.viewer("Bearer t-ann"))
+    await settled()
+    reviewer.open.set()
+
+    assert (await again).user.username == "ann"
+    assert all(isinstance(one, Refused) for one in await asyncio.gather(*strangers, return_exceptions=True))
+
+
+async def test_known_viewers_whose_reviews_are_too_many_stay_for_another_minute_at_most(
+    access: Access, reviewer: Reviewer, clock: Clock
+) -> None:
+    reviewer.users = {f"t-{number}": User("ann") for number in range(30)}
+    for token in reviewer.users:
+        clock.now_s += 0.1
+        await access.viewer(f"Bearer {token}")
+    clock.now_s += 2 * KEPT_S - 0.2
+    for number in range(20):
+        await access.viewer(f"Bearer t-{number + 5}")
+
+    assert (await access.viewer("Bearer t-29")).until_s <= clock.now_s
+    assert (await refused(access, "Bearer t-0"))[0] == HTTPStatus.TOO_MANY_REQUESTS
+
+
 async def test_an_api_server_that_does_not_answer_is_no_refusal_for_good(access: Access, reviewer: Reviewer) -> None:
     reviewer.broken = ApiSilent("no answer")
     assert (await refused(access, "Bearer t-ann"))[0] == HTTPStatus.SERVICE_UNAVAILABLE

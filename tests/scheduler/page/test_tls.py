@@ -1,15 +1,19 @@
 """The certificate of the page's server."""
 
 import asyncio
+import contextlib
 import os
 import ssl
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
 import aiohttp
 import pytest
+from structlog.testing import capture_logs
 
 from scheduler.page.access import Everybody
+from scheduler.page.history import History
 from scheduler.page.server import serve_page
 from scheduler.page.site import Scheduler, page_site
 from scheduler.page.tls import ServerCertificate
@@ -45,6 +49,44 @@ async def shown(port: int) -> bytes | None:
 
 def plain(pem: Path) -> bytes:
     return ssl.PEM_cert_to_DER_cert(pem.read_text())
+
+
+async def test_what_ends_the_history_by_a_bug_is_told() -> None:
+    class Broken(History):
+        async def run(self) -> None:
+            bug = "a bug"
+            raise KeyError(bug)
+
+    of = Scheduler(engine=engine(), reader=READER, unit_mib=UNIT_MIB, leads=lambda: True, problem=lambda: "")
+    site = page_site(of, Everybody())
+    broken = Broken(of.engine.tables, of.engine.queue.lengths, lambda: 0.0)
+    with capture_logs() as logs:
+        page = await serve_page(replace(site, history=broken), ("127.0.0.1", 0))
+        await asyncio.sleep(0.01)
+    await page.close()
+
+    assert [(line["event"], line["task"], repr(line["exc_info"])) for line in logs] == [
+        ("page.task_failed", "history", "KeyError('a bug')")
+    ]
+
+
+async def test_connections_that_never_begin_the_handshake_have_their_number(
+    pairs: list[tuple[Path, Path]], tmp_path: Path
+) -> None:
+    certificate = ServerCertificate(*written(pairs[0], tmp_path, moment=1))
+    of = Scheduler(engine=engine(), reader=READER, unit_mib=UNIT_MIB, leads=lambda: True, problem=lambda: "")
+    page = await serve_page(page_site(of, Everybody()), ("127.0.0.1", 0), certificate.context)
+    silent = [await asyncio.open_connection("127.0.0.1", page.port) for _ in range(60)]
+
+    async with asyncio.timeout(3):
+        for reader, _ in silent[:12]:
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+        assert await shown(page.port) == plain(pairs[0][0])
+
+    for _, writer in silent:
+        writer.transport.abort()
+    await page.close()
 
 
 async def test_it_serves_by_tls_and_a_new_pair_is_used(pairs: list[tuple[Path, Path]], tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from typing import cast
 import pytest
 from aiohttp import web
 
-from scheduler.process.bounded_server import BoundedServer, Limits
+from scheduler.process.bounded_server import Answer, BoundedServer, Limits
+from scheduler.process.places import wrote
 from scheduler.process.probes import Turns, serve
 from tests.system.process import in_virtual_time
 
@@ -24,8 +25,9 @@ class Connections(list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]):
         self.runner = runner
         self.port = runner.addresses[0][1]
 
-    async def open(self, sent: bytes = b"") -> asyncio.StreamReader:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=2**10)
+    async def open(self, sent: bytes = b"", peer: str = "127.0.0.1") -> asyncio.StreamReader:
+        """peer: the address that it comes from."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=2**10, local_addr=(peer, 0))
         self.append((reader, writer))
         writer.write(sent)
         return reader
@@ -44,6 +46,20 @@ async def serving(limits: Limits) -> AsyncIterator[Connections]:
         return iter([piece] * times)
 
     runner = await serve(("127.0.0.1", 0), scrape, ready=str, alive=str, limits=limits)
+    made = Connections(runner)
+    try:
+        yield made
+    finally:
+        for _, writer in made:
+            writer.transport.abort()
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def answering(answer: Answer, limits: Limits) -> AsyncIterator[Connections]:
+    runner = web.ServerRunner(BoundedServer(answer, limits), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
     made = Connections(runner)
     try:
         yield made
@@ -88,6 +104,64 @@ async def test_a_probe_is_answered_while_all_places_are_taken_by_clients_that_do
 
     for _ in range(5):
         assert await connections.status() == b"HTTP/1.1 200 OK"
+
+
+async def test_the_connection_of_who_has_one_is_not_cut_off_for_those_of_who_has_many() -> None:
+    async with serving(Limits(connections=8)) as connections:
+        probe = await connections.open()
+        for _ in range(40):
+            await connections.open(GET % b"/readyz", peer="127.0.0.2")
+        connections[0][1].write(GET % b"/readyz")
+
+        async with asyncio.timeout(5.0):
+            assert (await probe.readline()).strip() == b"HTTP/1.1 200 OK"
+
+
+async def test_liveness_waits_for_no_turn() -> None:
+    async with serving(Limits()) as connections:
+        readers = [await connections.open(GET % b"/readyz") for _ in range(60)]
+        last = asyncio.create_task(readers[-1].readline())
+
+        assert await connections.status(b"/healthz") == b"HTTP/1.1 200 OK"
+        assert not last.done()
+        await last
+
+
+async def test_an_answer_that_goes_on_outlives_connections_without_one() -> None:
+    async def streams(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b"x")
+            wrote(request, asyncio.get_running_loop().time())
+            await asyncio.sleep(0.01)
+
+    async with answering(streams, Limits(connections=4)) as made:
+        first = await made.open(GET % b"/")
+        await first.readuntil(b"\r\n\r\n")
+        for _ in range(12):
+            await made.open()
+        assert not await is_cut_off(first)
+
+
+async def test_of_answers_the_one_that_was_written_to_last_stays() -> None:
+    async def streams(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"x")
+        while request.path == "/goes-on":
+            wrote(request, asyncio.get_running_loop().time())
+            await asyncio.sleep(0.001)
+            await response.write(b"x")
+        await asyncio.Event().wait()
+        return response
+
+    async with answering(streams, Limits(connections=4)) as made:
+        first = await made.open(GET % b"/goes-on")
+        await first.readuntil(b"\r\n\r\n")
+        for _ in range(12):
+            await (await made.open(GET % b"/")).readuntil(b"\r\n\r\n")
+        assert not await is_cut_off(first)
 
 
 @pytest.mark.parametrize(

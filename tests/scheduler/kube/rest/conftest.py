@@ -21,11 +21,11 @@ HEADERS: Final = {"Accept": "application/json"}
 # The program runs on the first. What a transport promises is tried on both.
 LOOPS: Final = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
 
+_ON_BOTH: Final = ("test_bare_connections", "test_http1", "test_credential_plugin")
+
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    return (
-        LOOPS if item.path.name.startswith(("test_bare_connections", "test_http1")) else {"asyncio": LOOPS["asyncio"]}
-    )
+    return LOOPS if item.path.name.startswith(_ON_BOTH) else {"asyncio": LOOPS["asyncio"]}
 
 
 @pytest.fixture

@@ -63,6 +63,22 @@ def test_a_throttling_event_says_how_long_to_wait() -> None:
 
 
 @pytest.mark.parametrize(
+    ("seconds", "waits_s"),
+    [
+        pytest.param(int("9" * 309), port.LONGEST_RETRY_AFTER_S, id="more than a float can hold"),
+        pytest.param(-int("9" * 309), 0.0, id="less than one"),
+    ],
+)
+def test_a_time_to_wait_that_is_none_is_bounded(seconds: int, waits_s: float) -> None:
+    told = {"message": "slow down", "code": 429, "details": {"retryAfterSeconds": seconds}}
+
+    with pytest.raises(port.ApiThrottled) as raised:
+        PODS.watched(line("ERROR", told))
+
+    assert raised.value.retry_after_s == waits_s
+
+
+@pytest.mark.parametrize(
     ("text", "name"),
     [
         pytest.param(line("ADDED", manifest("a") | {"spec": 5}), "default/a", id="wrong type"),

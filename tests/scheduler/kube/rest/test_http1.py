@@ -27,9 +27,9 @@ async def test_a_request_is_these_bytes(server: ByteServer, bare: Connections) -
 @pytest.mark.parametrize(
     ("sent", "expected"),
     [
-        pytest.param(b"HTTP/1.1 201 Created\r\nContent-|Length: 17\r\n\r\n{|" + BODY[1:], (201, {}, BODY), id="pieces"),
+        pytest.param(b"HTTP/1.1 201 Created\r\nContent-|Length: 36\r\n\r\n{|" + BODY[1:], (201, {}, BODY), id="pieces"),
         pytest.param(
-            b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n" + BODY[:8] + b"|\r\n9\r\n"
+            b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n" + BODY[:8] + b"|\r\n1c\r\n"
             b"" + BODY[8:] + b"\r\n0\r\n|\r\n",
             (201, {}, BODY),
             id="chunks",
@@ -59,10 +59,10 @@ async def test_an_answer_is_read_however_it_comes_and_the_connection_used_again(
     "sent",
     [
         pytest.param(
-            b"HTTP/1.1 201 Created\r\nConnection: close\r\nContent-Length: 17\r\n\r\n" + BODY, id="as it says"
+            b"HTTP/1.1 201 Created\r\nConnection: close\r\nContent-Length: 36\r\n\r\n" + BODY, id="as it says"
         ),
         pytest.param(b"HTTP/1.1 201 Created\r\nConnection: close\r\n\r\n" + BODY[:5] + b"|" + BODY[5:], id="no length"),
-        pytest.param(b"HTTP/1.0 201 Created\r\nContent-Length: 17\r\n\r\n" + BODY, id="HTTP 1.0"),
+        pytest.param(b"HTTP/1.0 201 Created\r\nContent-Length: 36\r\n\r\n" + BODY, id="HTTP 1.0"),
     ],
 )
 async def test_a_connection_that_the_server_ends_with_its_answer_is_not_used_again(
@@ -81,7 +81,7 @@ async def test_a_connection_that_the_server_ends_with_its_answer_is_not_used_aga
     [
         pytest.param(b"", "before the answer", id="nothing"),
         pytest.param(b"HTTP/1.1 20", "in the middle of the answer", id="half a head"),
-        pytest.param(b"HTTP/1.1 201 Created\r\nContent-Length: 17\r\n\r\n{", "in the middle of the answer", id="half"),
+        pytest.param(b"HTTP/1.1 201 Created\r\nContent-Length: 36\r\n\r\n{", "in the middle of the answer", id="half"),
         pytest.param(
             b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n" + BODY[:8] + b"\r\n",
             "in the middle of the answer",

@@ -118,6 +118,25 @@ async def test_a_bind_that_is_answered_with_another_object_is_not_bound(api: Api
         await cluster.bind(BINDING, timeout_s=4.0)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param('{"kind":"Status","apiVersion":"v1","status":"Failure","code":500}', id="failure"),
+        pytest.param('{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","c', id="cut off"),
+        pytest.param('{"kind":"Status","code":201}', id="that does not say"),
+    ],
+)
+async def test_a_bind_is_bound_only_where_the_status_says_success(
+    api: ApiServer, cluster: KubeCluster, text: str
+) -> None:
+    api.script = [stranger(201, text, "application/json")]
+
+    with pytest.raises(port.ApiSilent) as raised:
+        await cluster.bind(BINDING, timeout_s=4.0)
+
+    assert raised.value.status == 201
+
+
 async def test_a_proxy_that_asks_for_patience_is_obeyed_like_the_server(api: ApiServer, cluster: KubeCluster) -> None:
     api.script = [stranger(429, "Too many requests, please try again later.\n", "text/plain")]
 

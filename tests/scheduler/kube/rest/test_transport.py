@@ -32,6 +32,11 @@ async def over_bare_connections(transport: Transport, path: str = "/x", timeout_
     return await transport.post(path, b"{}", answers="Pod", timeout_s=timeout_s)
 
 
+async def watched(transport: Transport, stall_s: float) -> list[bytes]:
+    async with transport.stream("/x", stall_s) as chunks:
+        return [chunk async for chunk in chunks]
+
+
 Post: TypeAlias = Callable[..., Awaitable[bytes]]
 WAYS: Final[dict[str, Post]] = {"session": by_the_session, "bare": over_bare_connections}
 
@@ -269,6 +274,23 @@ async def test_the_password_of_a_proxy_reaches_the_proxy_and_no_message(server: 
     await transport.close()
     assert b"Proxy-Authorization: Basic bWU6cGxhbnRlZA==" in heads[0]
     assert "planted" not in raised.value.message
+
+
+async def test_a_watch_does_not_wait_for_a_proxy_that_never_answers(server: ByteServer, tmp_path: Path) -> None:
+    async def silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    server.script = [silent]
+    proxied = await connected(tmp_path, "https://api.example", cluster={"proxy-url": server.url})
+    transport = Transport(proxied, connections=1)
+
+    async with asyncio.timeout(5):
+        with pytest.raises(
+            port.ApiSilent, match=r"^connection failed: Connection timeout to host https://api\.example"
+        ):
+            await watched(transport, stall_s=0.2)
+
+    await transport.close()
 
 
 async def test_a_token_that_comes_back_as_a_header_that_is_none_is_not_told(
