@@ -1,7 +1,7 @@
 """A Kubernetes control plane of our own on loopback ports, gone without a trace afterwards.
 
     new --enter--> RUNNING --exit--> gone: no process, no folder
-                   RUNNING --stop_apiserver--> CUT OFF --start_apiserver--> RUNNING
+                   RUNNING --stop_apiserver--> CUT OFF --start_apiserver--> RUNNING (cut_off does both)
                    RUNNING --kill_etcd--> WITHOUT A STORE --start_etcd--> RUNNING
 
 etcd and kube-apiserver, and kube-controller-manager or kube-scheduler where asked. Everything lies
@@ -19,8 +19,8 @@ import ssl
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -207,6 +207,20 @@ class ControlPlane:
         server = self._start(_api_server(which), command)
         answers = readiness.missing_at(self.access(which=which), "/readyz", _DEFAULT_NAMESPACE)
         readiness.wait_until(server, answers)
+
+    @contextmanager
+    def cut_off(self, *, kill: bool = False) -> Iterator[None]:
+        """Without the API server while the context lasts, however it ends: others use the cluster after it.
+
+        kill: as a crash would end it.
+        """
+        if kill:
+            os.kill(self.pids[_api_server(0)], signal.SIGKILL)
+        self.stop_apiserver()
+        try:
+            yield
+        finally:
+            self.start_apiserver()
 
     def _url(self, which: int) -> str:
         return f"https://127.0.0.1:{self._ports[which]}"

@@ -22,6 +22,8 @@ from typing import Final
 # Below the range that outgoing connections use: a client that retries against a stopped server
 # must not be given the server's own port as its source, and so talk to itself.
 _PORTS: Final = range(20_000, 32_768)
+# Those that were given may not be listened on yet.
+_given: set[int] = set()
 _TETHER: Final = Path(__file__).with_name("tether.py")
 _SWEEPER: Final = Path(__file__).with_name("sweeper.py")
 _STANDALONE_PYTHON: Final = (sys.executable, "-I", "-S")
@@ -89,15 +91,16 @@ def sweep_when_gone(folder: Path) -> subprocess.Popen[bytes]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Different loopback ports that nobody listens on at this moment."""
+    """Different loopback ports that nobody listens on at this moment, and that this process has not given before."""
     chosen: list[int] = []
     with ExitStack() as held:
-        for port in secrets.SystemRandom().sample(_PORTS, k=len(_PORTS)):
+        for port in secrets.SystemRandom().sample(sorted({*_PORTS} - _given), k=len(_PORTS) - len(_given)):
             probe = held.enter_context(socket.socket())
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
+            _given.add(port)
             chosen.append(port)
             if len(chosen) == count:
                 return chosen

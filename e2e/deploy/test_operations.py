@@ -4,6 +4,7 @@ On a real API server with controllers and without kubelets: no pod becomes ready
 objects say. `e2e/suites/test_documents.py` types the other commands of that document.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,9 @@ CONFIGURATION: Final = f"/api/v1/namespaces/{manifests.NAMESPACE}/configmaps/{ma
 RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 POLICIES: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 RESTARTED: Final = "kubectl.kubernetes.io/restartedAt"
+# In what the revisions of a program are kept, and of which one.
+REVISIONS: Final = {"replicasets": manifests.SCHEDULER, "controllerrevisions": manifests.PLUGIN}
+SOON_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,16 @@ class Site:
         """Of the images of both programs."""
         pods = [(await self.template(path))["spec"] for path in (DEPLOYMENT, DAEMON_SET)]
         return {container["image"].rpartition(":")[2] for pod in pods for container in pod["containers"]}
+
+    async def has_revisions(self, count: int) -> None:
+        """Return when the controllers have kept so many of both programs. Raises TimeoutError."""
+        async with asyncio.timeout(SOON_S):
+            while {await self._revisions(kind) for kind in REVISIONS} != {count}:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.1)
+
+    async def _revisions(self, kind: str) -> int:
+        owned = [one["metadata"].get("ownerReferences", []) for one in await self.admin.items(f"{APPS}/{kind}")]
+        return sum(any(owner["name"] == REVISIONS[kind] for owner in owners) for owners in owned)
 
 
 @pytest.fixture
@@ -105,11 +119,14 @@ async def test_what_was_deleted_or_edited_comes_back_and_the_values_stay(site: S
 
 
 async def test_pods_are_restarted_and_one_program_alone_goes_back(site: Site) -> None:
+    # A controller keeps what there was a little after it is written, and only what it has kept comes back.
+    await site.has_revisions(1)
     typed(site, CHANGE, "kubectl -n kube-system rollout restart")
     assert RESTARTED in (await site.template(DEPLOYMENT))["metadata"]["annotations"]
     typed(site, RESTORE, "kubectl -n kube-system rollout restart")
     assert RESTARTED in (await site.template(DAEMON_SET))["metadata"]["annotations"]
 
+    await site.has_revisions(2)
     typed(site, BACK, "kubectl -n kube-system rollout undo")
     for path in (DEPLOYMENT, DAEMON_SET):
         assert RESTARTED not in (await site.template(path))["metadata"].get("annotations", {})

@@ -83,6 +83,20 @@ def test_pods_that_wait_longer_in_the_end_are_told(last_s: float, told: int) -> 
     assert quantiles(timed, RUN_S)[8] == (last_s, last_s)
 
 
+@pytest.mark.parametrize(
+    ("a_second", "says"), [(1, []), (4, ["p99 until bound is 0.700 s in the end, and was 0.300 s"])]
+)
+def test_a_few_that_wait_longer_are_told_where_many_were_bound(a_second: int, says: list[str]) -> None:
+    numbers = range(900 * a_second)
+    timed = [(at / a_second, 0.7 if at / a_second >= 800 and at % 50 == 0 else 0.3) for at in numbers]
+
+    assert slower(timed, RUN_S, LIMITS) == says
+
+
+def test_tasks_of_a_burst_are_no_growth_in_a_short_window() -> None:
+    assert wrong("one", [replace(one, at_s=one.at_s / 30) for one in samples(tasks=0.01)], RUN_S / 30, LIMITS) == []
+
+
 def test_what_nobody_minds_is_never_too_long() -> None:
     timed = [(float(at), 0.29 if at >= 800 else 0.01) for at in range(900)]
 

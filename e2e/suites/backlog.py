@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from e2e.bench import ledger, workload
@@ -15,6 +16,8 @@ from e2e.suites.pod_history import PodHistory
 # Pods are packed card by card: a scheduler that has forgotten the first 300 would fill the same cards again.
 SIZE: Final = workload.Size(nodes=24, pods=1000, templates=50)
 FIRST: Final = 300
+# Eight cards of 79 units each: room for more than FIRST of the largest pods, and for fewer than all of the smallest.
+_HALF: Final = 12
 _NODES: Final = "/api/v1/nodes"
 _EVERY_POD_ONCE: Final = Audit(
     placed=SIZE.pods, unannotated=0, misbooked=0, overcommitted_cards=0, overcommitted_nodes=0
@@ -42,7 +45,16 @@ class Backlog:
 
     async def make_nodes(self) -> None:
         """From now on they can be bound."""
-        await self.admin.create_all(_NODES, workload.nodes(SIZE))
+        await self.make_half_of_the_nodes()
+        await self.make_the_other_nodes()
+
+    async def make_half_of_the_nodes(self) -> None:
+        """From now on some can be bound, and not all, however late it is seen that the first of them are."""
+        await self.admin.create_all(_NODES, islice(workload.nodes(SIZE), _HALF))
+
+    async def make_the_other_nodes(self) -> None:
+        """From now on the rest can be bound, too."""
+        await self.admin.create_all(_NODES, islice(workload.nodes(SIZE), _HALF, None))
 
 
 @asynccontextmanager

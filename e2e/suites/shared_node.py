@@ -219,9 +219,12 @@ def shared_node(node: LocalNode, cards_mib: Sequence[int] = STANDARD_MIB, **conf
         SchedulerProcess(kubeconfig, node.folder) as scheduler,
         DevicePluginProcess(node, of_plugin, cards_mib, **configuration) as plugin,
     ):
-        asyncio.run(_ready(scheduler, plugin))
-        yield SharedNode(node, scheduler, plugin)
+        made = SharedNode(node, scheduler, plugin)
+        asyncio.run(_ready(made, sum(mib // GIB for mib in cards_mib)))
+        yield made
 
 
-async def _ready(scheduler: SchedulerProcess, plugin: DevicePluginProcess) -> None:
-    await asyncio.gather(scheduler.ready(), plugin.ready())
+async def _ready(made: SharedNode, units: int) -> None:
+    await asyncio.gather(made.scheduler.ready(), made.plugin.ready())
+    async with Admin(made.node.cluster.access()) as admin:
+        await made.node_seen(admin, lambda found: allocatable(found) == units)

@@ -82,11 +82,13 @@ async def test_a_pod_is_evicted_and_the_one_that_waits_gets_the_card(
     site, file = half_used, asks(half_used, tmp_path, 16)
     await site.admin.create(site.pods_path, gpu_pod("asks", 16))
     await site.unschedulable("asks")
-    command = asyncio.to_thread(
+    replacing = asyncio.create_task(replace_what_is_evicted(site))
+    ran = await asyncio.to_thread(
         kubectl_gpushare, cluster, tmp_path, "defragment", "--execute", "--timeout", "40", "-f", str(file)
     )
-    ran, evicted = await asyncio.gather(command, replace_what_is_evicted(site))
+    # First: where it fails, nobody may be evicted.
     assert (ran.returncode, "Done." in ran.stderr) == (0, True), ran.stderr
+    evicted = await asyncio.wait_for(replacing, 15)
     assert await cordon(site) == ""
     bound = await site.bound("asks")
     other = await site.read(f"{evicted}-again")

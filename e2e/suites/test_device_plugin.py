@@ -9,7 +9,7 @@ import pytest
 
 from config.protocol import environment, names
 from e2e.control_plane import pinned
-from e2e.control_plane.admin import Access, Admin, Json
+from e2e.control_plane.admin import Access, Admin, Json, done
 from e2e.node.node_pods import PODS, runs
 from e2e.programs import manifests
 from e2e.suites.shared_node import (
@@ -86,9 +86,10 @@ async def test_the_plugin_says_the_versions_of_the_server_and_of_its_kubelet(sha
 
 
 async def test_what_somebody_takes_off_the_node_is_put_back(shared: SharedNode, on_node: Admin) -> None:
-    await on_node.patch(f"/api/v1/nodes/{shared.node.name}", {"metadata": {"annotations": {names.INVENTORY: None}}})
+    path, annotation = f"/api/v1/nodes/{shared.node.name}", {"metadata": {"annotations": {names.INVENTORY: None}}}
+    done(await on_node.patch(path, annotation))
     count = {"status": {"capacity": {names.GPU_COUNT: None}}}
-    await on_node.patch(f"/api/v1/nodes/{shared.node.name}/status", count)
+    done(await on_node.patch(f"{path}/status", count))
     await shared.node_seen(
         on_node, lambda node: len(healths(node)) == 3 and node["status"]["capacity"].get(names.GPU_COUNT) == "3"
     )

@@ -69,8 +69,9 @@ async def test_an_error_of_a_program_changes_nothing(shared: SharedNode, on_node
     # A reading that came after it would have announced what had changed.
     await shared.plugin.happens(card=1, pid=4_194_305, usedMiB=77)
     used = ("gpushare_device_plugin_card_memory_used_bytes", shared.node.name)
-    while (await shared.plugin.metrics()).get(used) != 77 * 2**20:
-        shared.plugin.child.check_alive()
+    async with asyncio.timeout(SOON_S):
+        while (await shared.plugin.metrics()).get(used) != 77 * 2**20:
+            shared.plugin.child.check_alive()
     await shared.plugin.happens(card=1, pid=4_194_305, usedMiB=0)
     assert (await shared.read(on_node))["metadata"]["annotations"][names.INVENTORY] == before
 
@@ -143,8 +144,9 @@ async def test_a_process_that_dies_changes_nothing(shared: SharedNode, on_node: 
     started = ("gpushare_device_plugin_driver_processes_started_total", "")
     before = (await shared.plugin.metrics())[started]
     await shared.plugin.happens(die=True)
-    while (await shared.plugin.metrics())[started] == before:
-        shared.plugin.child.check_alive()
+    async with asyncio.timeout(SOON_S):
+        while (await shared.plugin.metrics())[started] == before:
+            shared.plugin.child.check_alive()
     assert healths(await shared.read(on_node)) == _WELL
 
 

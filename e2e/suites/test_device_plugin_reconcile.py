@@ -92,4 +92,6 @@ async def test_pods_that_use_too_much_or_lack_devices_are_reported_and_evicted(e
             await asyncio.gather(*left)
             assert (await admin.get(f"{PODS}/modest")).body["status"]["phase"] == "Running"
         events = await admin.items(_EVENTS)
-        assert not [event for event in events if event["regarding"]["name"] == "modest" and "GPU" in event["reason"]]
+        assert not [
+            event for event in events if event["regarding"].get("name") == "modest" and "GPU" in event["reason"]
+        ]

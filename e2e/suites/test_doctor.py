@@ -10,8 +10,19 @@ from deviceplugin.doctor.findings import Examination, Verdict
 from e2e.control_plane.admin import Admin, Json, seen
 from e2e.node.node_pods import PODS
 from e2e.programs.plugin_process import DevicePluginProcess
-from e2e.suites.shared_node import SharedNode, all_settled, pods, shared_pod, sharing
+from e2e.suites.shared_node import (
+    GIB,
+    STANDARD_MIB,
+    SharedNode,
+    all_settled,
+    allocatable,
+    pods,
+    shared_pod,
+    sharing,
+)
 from tests.support.repository import ROOT
+
+WITHOUT_THE_FIRST = sum(STANDARD_MIB[1:]) // GIB
 
 
 async def doctor(plugin: DevicePluginProcess, *flags: str) -> tuple[int, str]:
@@ -42,6 +53,8 @@ async def test_of_a_node_that_is_not_each_thing_is_said_with_what_to_do(shared: 
             query = {"fieldSelector": "metadata.name=by-hand"}
             await seen(on_node, PODS, _known, query, within_s=30)
             await plugin.said("notice", reason="GPUUnhealthy", within_s=15)
+            # The kubelet writes the node's status a little later, and until then it shows what the plugin before had.
+            await shared.node_seen(on_node, lambda node: allocatable(node) == WITHOUT_THE_FIRST)
             code, said = await doctor(plugin)
             print(said)  # noqa: T201 - as above
             assert code == 1

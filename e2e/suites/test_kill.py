@@ -1,7 +1,5 @@
 """The scheduler or the API server ends in the middle of a backlog: every pod is bound once, no card over-committed."""
 
-import os
-import signal
 import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -23,16 +21,17 @@ ALONE: Mapping[str, Any] = {"leaderElection": {"leaderElect": False}}
 async def backlog(cluster: provider.Target, admin: Admin, namespace: str) -> AsyncIterator[Backlog]:
     assert isinstance(cluster, ControlPlane)
     async with backlog_in(cluster, admin, namespace) as made:
-        await made.make_nodes()
         yield made
 
 
 async def test_a_scheduler_that_is_killed_in_the_middle_goes_on_where_it_was(backlog: Backlog, tmp_path: Path) -> None:
     bound_at_s = backlog.history.bound_at_s
+    await backlog.make_half_of_the_nodes()
     with SchedulerProcess(backlog.cluster.kubeconfig_path(), tmp_path, NO_PREDECESSOR) as first:
         await backlog.until_bound(FIRST)
         first.kill()
     before = len(bound_at_s)
+    await backlog.make_the_other_nodes()
 
     with SchedulerProcess(backlog.cluster.kubeconfig_path(), tmp_path, ALONE) as second:
         restarted_s = time.monotonic()
@@ -48,12 +47,11 @@ async def test_a_scheduler_that_is_killed_in_the_middle_goes_on_where_it_was(bac
 
 
 async def test_an_api_server_that_ends_in_the_middle_costs_no_pod_and_no_card(backlog: Backlog, tmp_path: Path) -> None:
+    await backlog.make_nodes()
     with SchedulerProcess(backlog.cluster.kubeconfig_path(), tmp_path, NO_PREDECESSOR) as scheduler:
         await backlog.until_bound(FIRST)
-        os.kill(backlog.cluster.pids["kube-apiserver"], signal.SIGKILL)
-        backlog.cluster.stop_apiserver()
-        before = len(backlog.history.bound_at_s)
-        backlog.cluster.start_apiserver()
+        with backlog.cluster.cut_off(kill=True):
+            before = len(backlog.history.bound_at_s)
         await backlog.until_bound(SIZE.pods)
         sent_again = scheduler.lines("bind.retry")
         scheduler.child.check_alive()

@@ -60,6 +60,12 @@ def in_shell(line: str, command: str) -> str:
     return answer.stdout
 
 
+def until_top_shows(pattern: str) -> str:
+    """A command that waits for such a line of `top`; it fails with the last output when there is none in a minute."""
+    once = f'said=$(kubectl gpushare top 2>&1) && grep -E {shlex.quote(pattern)} <<<"$said" && exit'
+    return f'for _ in $(seq 300); do {once}; sleep 0.2; done; echo "$said"; exit 1'
+
+
 def folders() -> dict[Path, str]:
     """Of the cluster that is up, with the mount namespace of each that has one of its own."""
     written = record.read()
@@ -67,9 +73,17 @@ def folders() -> dict[Path, str]:
     own = mount_namespace(os.getpid())
     found = {}
     for folder in map(Path, written.folders):
-        namespaces = {mount_namespace(pid) for pid in pids_of(folder)} - {own}
+        namespaces = {namespace_of(pid) for pid in pids_of(folder)} - {own, ""}
         found[folder] = next(iter(namespaces), "")
     return found
+
+
+def namespace_of(pid: int) -> str:
+    """Its mount namespace; "" of a process that has ended since it was found."""
+    try:
+        return mount_namespace(pid)
+    except OSError:
+        return ""
 
 
 def pids_of(folder: Path) -> list[int]:
@@ -108,9 +122,9 @@ def test_a_pod_of_a_newcomer_runs_with_its_card_and_nothing_of_the_cluster_stays
 
     assert "4 admission policies are enforced" in in_shell(line, "kubectl gpushare doctor")
     in_shell(line, f"gpushare-device-plugin fault --control {record.faults()}/n2 --card 0 --xid 79")
-    in_shell(line, "until kubectl gpushare top | grep '^n2 .*xid-79'; do sleep 0.2; done")
+    in_shell(line, until_top_shows("^n2 .*xid-79"))
     in_shell(line, f"gpushare-device-plugin fault --control {record.faults()}/n2 --card 0 --back")
-    in_shell(line, "until kubectl gpushare top | grep -E '^n2 +1 +80 +0 +80 '; do sleep 0.2; done")
+    in_shell(line, until_top_shows("^n2 +1 +80 +0 +80 "))
 
     again = make("cluster")
     assert (again.returncode, again.stdout.splitlines()[0]) == (0, "A cluster is up already.")
@@ -159,8 +173,11 @@ def test_after_a_crash_of_everything_that_would_tidy_up_nothing_is_left(make: Ma
 
 
 def is_tidying(pid: int) -> bool:
-    """Whether the process is one that tidies up after others."""
-    command_line = Path(f"/proc/{pid}/cmdline").read_bytes()
+    """Whether the process is one that tidies up after others. One that has ended since it was found is none."""
+    try:
+        command_line = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
     return b"node_keeper.py" in command_line or b"sweeper.py" in command_line
 
 

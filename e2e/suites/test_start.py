@@ -1,9 +1,9 @@
 """How the scheduler's process starts, and what it says when it cannot: one clear line that says what to do."""
 
-import os
 import signal
 import subprocess
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -101,10 +101,10 @@ async def test_it_waits_for_a_server_that_is_not_there_and_schedules_when_it_com
     cluster: provider.Target, admin: Admin, namespace: str, tmp_path: Path
 ) -> None:
     assert isinstance(cluster, ControlPlane)
-    cut_off(cluster)
-    with SchedulerProcess(cluster.kubeconfig_path(), tmp_path) as scheduler:
-        said = await scheduler.said("api.unreachable")
-        cluster.start_apiserver()
+    with ExitStack() as stack:
+        with cluster.cut_off(kill=True):
+            scheduler = stack.enter_context(SchedulerProcess(cluster.kubeconfig_path(), tmp_path))
+            said = await scheduler.said("api.unreachable")
         await scheduler.said("api.reachable", within_s=60)
         await scheduler.ready()
         async with gpu_site(admin, namespace, scheduler) as site:
@@ -116,12 +116,6 @@ async def test_it_waits_for_a_server_that_is_not_there_and_schedules_when_it_com
     assert complaints(scheduler) == [
         ("api.unreachable", "check the server's address and the network; retrying until it answers")
     ]
-
-
-def cut_off(cluster: ControlPlane) -> None:
-    """End the API server as a crash would."""
-    os.kill(cluster.pids["kube-apiserver"], signal.SIGKILL)
-    cluster.stop_apiserver()
 
 
 async def test_a_server_that_takes_no_credentials_of_ours_is_one_line(cluster: provider.Target, tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ async def site(
         await standby.said("leader.standby")
         await standby.said("kubernetes.version", version=pinned.kubernetes_version())
         await standby.ready()
-        await backlog.make_nodes()
+        await backlog.make_half_of_the_nodes()
         await backlog.until_bound(FIRST)
         yield Site(backlog, leader, standby, 9.0 if configuration else 19.0)
 
@@ -103,6 +103,7 @@ async def test_a_leader_that_ends_in_good_order_hands_over_at_once(site: Site) -
     assert standing(await site.standby.metrics()) == (0.0, False)
     since = datetime.now(UTC)
     await asyncio.to_thread(site.leader.stop)
+    await site.backlog.make_the_other_nodes()
 
     pause_s = await site.pause_s(since)
 
@@ -116,6 +117,7 @@ async def test_a_leader_that_ends_in_good_order_hands_over_at_once(site: Site) -
 async def test_a_leader_that_is_killed_is_replaced_in_time(site: Site) -> None:
     since = datetime.now(UTC)
     await asyncio.to_thread(site.leader.kill)
+    await site.backlog.make_the_other_nodes()
 
     pause_s = await site.pause_s(since)
 
@@ -126,6 +128,7 @@ async def test_a_leader_that_is_killed_is_replaced_in_time(site: Site) -> None:
 async def test_a_leader_that_is_stopped_and_goes_on_later_binds_nothing_any_more(site: Site) -> None:
     since = datetime.now(UTC)
     os.kill(site.leader.child.pid, signal.SIGSTOP)
+    await site.backlog.make_the_other_nodes()
     await site.standby.said("leader.schedules", within_s=site.after_a_kill_s)
     await site.backlog.until_bound(len(site.backlog.history.bound_at_s) + 50)
 

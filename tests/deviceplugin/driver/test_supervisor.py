@@ -22,10 +22,10 @@ from deviceplugin.driver.supervisor import SupervisedDriver
 from tests.support.repository import ROOT
 
 SOON_S: Final = 20.0
-# The real ones, a hundredth of them; a process takes its time to start all the same.
-LIMITS: Final = DriverLimits(
-    answer_s=0.3, patience_s=0.02, stuck_s=0.4, hung_s=0.8, again_s=0.4, longest_s=2.0, start_s=0.05, slowest_s=0.2
-)
+# Where nothing hangs the real ones: a process that gets no CPU for a while makes no card silent.
+LIMITS: Final = DriverLimits(start_s=0.05, slowest_s=0.2)
+# Where a card hangs: soon enough for a test, and later than a healthy card answers on a busy machine.
+HANGING: Final = replace(LIMITS, answer_s=2.0, patience_s=0.02, stuck_s=3.0, hung_s=2.5, again_s=0.4, longest_s=2.0)
 
 
 @dataclass
@@ -99,7 +99,7 @@ async def test_every_card_is_described_and_read(tmp_path: Path) -> None:
 
 
 async def test_a_card_that_hangs_costs_only_itself_and_the_driver_is_not_closed(tmp_path: Path) -> None:
-    async with driving(tmp_path) as rig:
+    async with driving(tmp_path, limits=HANGING) as rig:
         await rig.driver.cards()
         rig.happens("hang-3")
         for silent in await rig.rounds(lambda _: len(rig.pids) > 1):
@@ -119,7 +119,7 @@ async def test_a_card_that_hangs_costs_only_itself_and_the_driver_is_not_closed(
 
 
 async def test_a_card_that_answers_late_is_asked_again_only_then(tmp_path: Path) -> None:
-    async with driving(tmp_path) as rig:
+    async with driving(tmp_path, limits=replace(HANGING, hung_s=SOON_S)) as rig:
         await rig.driver.cards()
         rig.happens("hang-3")
         assert await rig.silent() == {"GPU-3"}
@@ -131,7 +131,8 @@ async def test_a_card_that_answers_late_is_asked_again_only_then(tmp_path: Path)
 
 
 async def test_a_card_that_has_all_others_hang_is_found_and_left_out(tmp_path: Path) -> None:
-    async with driving(tmp_path) as rig:
+    # One card is asked after the other, so that the one that hangs is the first to wait.
+    async with driving(tmp_path, limits=replace(HANGING, patience_s=0.2)) as rig:
         await rig.driver.cards()
         rig.happens("stuck-3")
         rounds = await rig.rounds(lambda silent: silent == {"GPU-3"})
@@ -248,7 +249,7 @@ async def test_processes_that_cannot_be_ended_are_few_and_are_reported(tmp_path:
         held.append(Held(await DriverProcess.start(command)))
         return held[-1]
 
-    driver = SupervisedDriver(start, LIMITS)
+    driver = SupervisedDriver(start, replace(HANGING, answer_s=0.3, stuck_s=0.4))
     (tmp_path / "stuck-0").touch()
     driver.remember([])
     try:
@@ -315,7 +316,7 @@ async def test_a_storm_of_errors_is_counted_in_few_messages(tmp_path: Path) -> N
 
 
 async def test_no_answer_says_nothing_of_the_driver(tmp_path: Path) -> None:
-    async with driving(tmp_path, cards=1) as rig:
+    async with driving(tmp_path, cards=1, limits=HANGING) as rig:
         await rig.driver.cards()
         rig.happens("hang-0")
         answers = await rig.driver.readings(["GPU-0"])

@@ -47,10 +47,11 @@ async def test_who_asks_at_the_same_time_gets_the_same_rendering() -> None:
     assert threading.get_ident() not in rendered.threads
 
 
-async def test_a_rendering_serves_for_a_while_and_then_there_is_another() -> None:
-    scrapes = Scrapes(Rendered(), kept_s=0.5)
+async def test_a_rendering_serves_for_a_while_and_then_there_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    scrapes = Scrapes(Rendered(), kept_s=60.0)
     texts = [b"".join(await scrapes.pieces()) for _ in range(10)]
-    await asyncio.sleep(0.6)
+    loop, clock = asyncio.get_running_loop(), asyncio.get_running_loop().time
+    monkeypatch.setattr(loop, "time", lambda: clock() + 60.0)
     texts.append(b"".join(await scrapes.pieces()))
 
     assert texts == [*[b"1.0 1.1 1.2 "] * 10, b"2.0 2.1 2.2 "]
