@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 
-from scheduler.kube.port import ApiError, ApiRefused, ApiThrottled, NotSent
-from scheduler.slot_shares import NO_ANSWER, Sender, SlotShares, Standing, how
+from scheduler.kube.port import ApiError, ApiRefused, NotSent
+from scheduler.slot_shares import Sender, SlotShares, Standing, how
 
 # RBAC's own words, and not those of an admission policy: nothing of this namespace can be bound.
 _NO_RIGHT = 'cannot create resource "pods/binding"'
@@ -87,7 +87,7 @@ class BindSlots:
         """As `SlotShares.held_back`."""
         return self._shares.held_back(namespace)
 
-    def fails(self, namespace: str) -> str:
+    def failing(self, namespace: str) -> str:
         """The same, by `slot_shares.how`."""
         return how(self._shares.held_back(namespace))
 
@@ -236,9 +236,7 @@ class BindSlots:
         if isinstance(error, ApiRefused) and not concerns_all(error):
             self._shares.answered(sender, self._now_s())
             return
-        self._shares.fails(sender, f"{error.status or NO_ANSWER}: {error.message}")
-        at_least_s = error.retry_after_s if isinstance(error, ApiThrottled) else 0.0
-        sender.closed_until_s = self._now_s() + max(at_least_s, self._backoff_s(sender.failures))
+        self._shares.failed(sender, error, self._now_s(), self._backoff_s)
         if line := self._lines.get(sender.name):
             self._turn_away(line)
 

@@ -328,7 +328,7 @@ class Service:
                 until_s = min(until_s, began_s + _CHECKS_SLICE_S)
                 self._follow_late_post_filter(engine.post_filter_next(began_s), bindings)
                 continue
-            if decision is None and engine.serve(self._binding.slots.fails, untold=True):
+            if decision is None and engine.serve(self._binding.slots.failing, untold=True):
                 # Nobody else is ready: the owner is told why it waits.
                 until_s = min(until_s, began_s + _CHECKS_SLICE_S)
                 decision = engine.decide(began_s, clock.wall_ns())

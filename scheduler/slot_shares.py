@@ -24,12 +24,15 @@ Decides only; `bind_slots` waits. now_s: monotonic seconds.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum, auto
 from math import inf
 from typing import Final
 
 from cachetools import LRUCache
+
+from scheduler.kube.port import ApiError, ApiThrottled
 
 # A namespace that has all the slots it may have, and no answer for so long, keeps others from being placed: a server
 # that works answers sooner, and one that does not costs nobody anything if it was only late.
@@ -216,6 +219,12 @@ class SlotShares:
         sender.window = 1
         sender.failures += 1
         sender.why = why
+
+    def failed(self, sender: Sender, error: ApiError, now_s: float, pause_s: Callable[[int], float]) -> None:
+        """As `fails`, and nothing more of it for a while. pause_s: seconds after so many failures in a row."""
+        self.fails(sender, f"{error.status or NO_ANSWER}: {error.message}")
+        at_least_s = error.retry_after_s if isinstance(error, ApiThrottled) else 0.0
+        sender.closed_until_s = now_s + max(at_least_s, pause_s(sender.failures))
 
     def look(self, sender: Sender, now_s: float) -> float:
         """What its silence makes of a namespace that waits for a slot; when to look again, infinity: not for that."""

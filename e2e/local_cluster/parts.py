@@ -100,4 +100,4 @@ async def _ready(made_of: Parts, programs: Sequence[SchedulerProcess | DevicePlu
 
 
 def _allocatable(node: Json) -> bool:
-    return bool(node["status"].get("allocatable", {}).get(names.GPU_MEM, "0") != "0")
+    return int(node["status"].get("allocatable", {}).get(names.GPU_MEM, "0")) > 0

@@ -70,7 +70,6 @@ class BoundedServer(web.Server):
         self._handshakes: dict[Hashable, Handshake] = {}
         self._loop = asyncio.get_running_loop()
         self._places: dict[Hashable, Place] = {}
-        self._deadlines: dict[Hashable, asyncio.TimerHandle] = {}
 
     def __call__(self) -> Any:  # noqa: ANN401 - a private type of aiohttp
         """As web.Server, for a connection that was accepted."""
@@ -124,8 +123,8 @@ class BoundedServer(web.Server):
             self._forget(leaves)
             _cut_off(leaves)
         peer = transport.get_extra_info("peername")
-        self._places[connection] = Place(str(peer[0] if peer else ""), self._loop.time())
-        self._deadlines[connection] = self._loop.call_later(seconds, _cut_off, connection)
+        deadline = self._loop.call_later(seconds, _cut_off, connection)
+        self._places[connection] = Place(str(peer[0] if peer else ""), self._loop.time(), deadline)
 
     def _moves(
         self, connection: Hashable, state: State, seconds: float, answers: web.BaseRequest | None = None
@@ -135,13 +134,12 @@ class BoundedServer(web.Server):
         if place is None:
             return
         place.state, place.since_s, place.answers = state, self._loop.time(), answers
-        self._deadlines[connection].cancel()
-        self._deadlines[connection] = self._loop.call_later(seconds, _cut_off, connection)
+        place.deadline.cancel()
+        place.deadline = self._loop.call_later(seconds, _cut_off, connection)
 
     def _forget(self, connection: Hashable) -> None:
-        self._places.pop(connection, None)
-        if (deadline := self._deadlines.pop(connection, None)) is not None:
-            deadline.cancel()
+        if (place := self._places.pop(connection, None)) is not None:
+            place.deadline.cancel()
 
 
 def _cut_off(connection: Any) -> None:  # noqa: ANN401 - as above

@@ -6,6 +6,7 @@ Of the address that has the most: first those that have not asked anything, then
 answers; of these the one on which nothing has happened for longest. So whoever opens many takes the places of his own.
 """
 
+from asyncio import TimerHandle
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -27,10 +28,14 @@ class State(IntEnum):
 
 @dataclass(slots=True)
 class Place:
-    """peer: its address. since_s: when it came into its state. answers: the request, in ANSWERING."""
+    """peer: its address. since_s: when it came into its state. deadline: until then it may stay.
+
+    answers: the request, in ANSWERING.
+    """
 
     peer: str
     since_s: float
+    deadline: TimerHandle
     state: State = State.CONNECTED
     answers: web.BaseRequest | None = None
 

@@ -11,7 +11,7 @@ from math import inf
 from typing import Final, TypeAlias
 
 from scheduler.kube.events import SeriesUpdate
-from scheduler.kube.port import ApiError, ApiRefused, ApiThrottled, EventRecord
+from scheduler.kube.port import ApiError, ApiRefused, EventRecord
 from scheduler.queue.backoff import backoff_s
 from scheduler.slot_shares import Sender, SlotShares, Standing
 
@@ -25,7 +25,7 @@ _Event: TypeAlias = EventRecord | SeriesUpdate
 
 
 @dataclass(slots=True, kw_only=True)
-class Entry:
+class Unwritten:
     """One that is taken out to be written. what: an Event, or the uid of a pod whose latest word is meant.
 
     tries: that were throttled so far.
@@ -69,6 +69,8 @@ class Outbox:
         self._shares = SlotShares(most_on_the_wire)
         # The one whose turn is next comes first.
         self._lines: OrderedDict[str, _Line] = OrderedDict()
+        # Whose line was the longest when an Event was added last: to look at all of them takes too long.
+        self._longest: _Line | None = None
         self._events = 0
         self._waiting = 0
 
@@ -84,14 +86,15 @@ class Outbox:
     def put_event(self, namespace: str, event: _Event) -> _Event | None:
         """Add it; return the one that is dropped for it."""
         dropped = None
-        if self._events >= self._most_events:
-            longest = max(self._lines.values(), key=lambda line: len(line.events))
-            dropped = longest.events.popleft()[0]
-            self._count(longest, -1)
-            self._end_if_empty(longest)
         line = self._line(namespace)
         line.events.append((event, 0))
         self._count(line, 1)
+        if self._longest is None or len(line.events) > len(self._longest.events):
+            self._longest = line
+        if self._events > self._most_events:
+            dropped = self._longest.events.popleft()[0]
+            self._count(self._longest, -1)
+            self._end_if_empty(self._longest)
         return dropped
 
     def put_word(self, namespace: str, uid: str) -> None:
@@ -115,7 +118,7 @@ class Outbox:
             line.words.clear()
             self._end_if_empty(line)
 
-    def take(self, *, at_once: bool = False) -> Entry | float:
+    def take(self, *, at_once: bool = False) -> Unwritten | float:
         """The next entry; or when to look again, which a new entry, an answer and an end may bring forward.
 
         at_once: also of namespaces that get no answers. Give the entry back with `done` or `put_back`.
@@ -132,22 +135,19 @@ class Outbox:
                 line.writing += 1
                 self.writing += 1
                 self._shares.sends(line.sender, now_s)
-                return Entry(namespace=name, what=what, tries=tries)
+                return Unwritten(namespace=name, what=what, tries=tries)
             opens_s = min(opens_s, self._shares.look(line.sender, now_s))
         return min(opens_s, now_s + _AGAIN_S) if len(self._lines) > _LOOKED_AT else opens_s
 
-    def answered(self, entry: Entry, error: ApiError | None) -> None:
+    def answered(self, entry: Unwritten, error: ApiError | None) -> None:
         """How a request of the entry ended, which shows how its namespace is."""
         sender = self._lines[entry.namespace].sender
         if error is None or isinstance(error, ApiRefused):
             self._shares.answered(sender, self._now_s())
             return
-        self._shares.fails(sender, error.message)
-        at_least_s = error.retry_after_s if isinstance(error, ApiThrottled) else 0.0
-        pause_s = backoff_s(sender.failures, initial_s=_FAILED_FOR_S, max_s=_FAILED_AT_MOST_S)
-        sender.closed_until_s = self._now_s() + max(at_least_s, pause_s)
+        self._shares.failed(sender, error, self._now_s(), _pause_s)
 
-    def put_back(self, entry: Entry) -> None:
+    def put_back(self, entry: Unwritten) -> None:
         """It is not written: it is the next of its namespace again, unless a newer word has taken its place."""
         line = self._lines[entry.namespace]
         if not isinstance(entry.what, str):
@@ -159,7 +159,7 @@ class Outbox:
             self._count(line, 1, of_events=False)
         self.done(entry)
 
-    def done(self, entry: Entry) -> None:
+    def done(self, entry: Unwritten) -> None:
         """It is written, or given up."""
         line = self._lines[entry.namespace]
         line.writing -= 1
@@ -182,3 +182,7 @@ class Outbox:
         if not line and not line.writing:
             del self._lines[line.sender.name]
             self._shares.leave(line.sender)
+
+
+def _pause_s(failures: int) -> float:
+    return backoff_s(failures, initial_s=_FAILED_FOR_S, max_s=_FAILED_AT_MOST_S)

@@ -29,7 +29,7 @@ from scheduler.kube.port import (
 )
 from scheduler.pods.pod import Pod
 from scheduler.queue.backoff import backoff_s
-from scheduler.telemetry.outbox import Entry, Outbox
+from scheduler.telemetry.outbox import Outbox, Unwritten
 from scheduler.telemetry.told import Reasons, Told, ToldPods, Word
 from scheduler.telemetry.waiting_series import WaitingCopy
 
@@ -40,7 +40,9 @@ _TRICKLE_S: Final = 0.05
 _CROWDED: Final = _OUTBOX // 2
 # Every quarter of a second: 50,000 entries in a minute, some tens of microseconds each time.
 _SWEPT: Final = 256
+# One that is throttled; so long after the first, doubling, while the process ends.
 _TRIES: Final = 4
+_TRY_S: Final = 0.2
 # A condition that could not be written, doubling.
 _AGAIN_AFTER_S: Final = 1.0
 
@@ -73,7 +75,7 @@ class Recorder:
         self._on_lost = on_lost
         self._outbox = Outbox(_OUTBOX, _SENDERS, _loop_s)
         # Senders that wait for an entry, and when one is looked for next: nothing can be sent before.
-        self._idle: deque[asyncio.Future[Entry]] = deque()
+        self._idle: deque[asyncio.Future[Unwritten]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._looks_at_s = inf
         self._trickles_at_s = 0.0
@@ -162,7 +164,7 @@ class Recorder:
         self._outbox.drop_words()
 
     async def _send_rest(self) -> None:
-        while isinstance(entry := self._outbox.take(at_once=True), Entry):
+        while isinstance(entry := self._outbox.take(at_once=True), Unwritten):
             await self._send(entry, patient=False)
 
     def _hear(self, pod: Pod, reason: str, message: str, reasons: Reasons, rules: tuple[str, ...]) -> None:
@@ -196,9 +198,9 @@ class Recorder:
             self._hand_out()
             await self._send(entry or await self._given(), patient=True)
 
-    async def _given(self) -> Entry:
+    async def _given(self) -> Unwritten:
         """Wait for an entry."""
-        waiting: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[Unwritten] = asyncio.get_running_loop().create_future()
         self._idle.append(waiting)
         try:
             return await waiting
@@ -218,7 +220,7 @@ class Recorder:
             else:
                 waiting.set_result(entry)
 
-    def _next(self) -> Entry | None:
+    def _next(self) -> Unwritten | None:
         """The next entry; None: none may be sent now."""
         now_s = _loop_s()
         if not len(self._outbox):
@@ -229,7 +231,7 @@ class Recorder:
                 return None
             self._trickles_at_s = now_s + _TRICKLE_S
         entry = self._outbox.take()
-        if isinstance(entry, Entry):
+        if isinstance(entry, Unwritten):
             return entry
         self._look_again(entry)
         return None
@@ -246,7 +248,7 @@ class Recorder:
         self._timer, self._looks_at_s = None, inf
         self._hand_out()
 
-    async def _send(self, entry: Entry, *, patient: bool) -> None:
+    async def _send(self, entry: Unwritten, *, patient: bool) -> None:
         """patient: what is throttled comes again when the API server has said; otherwise it is tried until then."""
         try:
             await self._write(entry)
@@ -254,14 +256,14 @@ class Recorder:
             entry.tries += 1
             self._outbox.put_back(entry)
             if not patient:
-                await asyncio.sleep(again.after_s)
+                await asyncio.sleep(max(again.after_s, backoff_s(entry.tries, initial_s=_TRY_S, max_s=QUIET_S)))
         except asyncio.CancelledError:
             self._outbox.put_back(entry)  # for `flush`
             raise
         else:
             self._outbox.done(entry)
 
-    async def _write(self, entry: Entry) -> None:
+    async def _write(self, entry: Unwritten) -> None:
         """Raises _Again."""
         what = entry.what
         if isinstance(what, EventRecord):
@@ -274,7 +276,7 @@ class Recorder:
             if told.condition_is_due:
                 await self._tell_condition(entry, told)
 
-    async def _tell_event(self, entry: Entry, told: Told) -> None:
+    async def _tell_event(self, entry: Unwritten, told: Told) -> None:
         """Write the latest word as an Event, or into the series of the one that said the same."""
         word, event = told.word, told.event
         record = self._reporter.event(
@@ -293,7 +295,7 @@ class Recorder:
         if written is not None:
             event.name, event.written_s = written.name, word.time_s
 
-    async def _tell_condition(self, entry: Entry, told: Told) -> None:
+    async def _tell_condition(self, entry: Unwritten, told: Told) -> None:
         if not self._waits(told.pod.uid):
             return
         word = told.word
@@ -331,7 +333,7 @@ class Recorder:
         if told.condition_is_due:
             self._tell(told)
 
-    async def _create(self, entry: Entry, record: EventRecord) -> EventRecord | None:
+    async def _create(self, entry: Unwritten, record: EventRecord) -> EventRecord | None:
         """Write an Event; return it, or None when it could not be written."""
         try:
             await self._ask(entry, self._cluster.create_event(record))
@@ -344,7 +346,7 @@ class Recorder:
             return None
         return record
 
-    async def _update(self, entry: Entry, update: SeriesUpdate) -> EventRecord | None:
+    async def _update(self, entry: Unwritten, update: SeriesUpdate) -> EventRecord | None:
         """Write a series; return the Event that has it, or None when it could not be written."""
         event = update.event
         try:
@@ -357,7 +359,7 @@ class Recorder:
             return None
         return event
 
-    async def _ask(self, entry: Entry, request: Awaitable[None]) -> None:
+    async def _ask(self, entry: Unwritten, request: Awaitable[None]) -> None:
         """Raises what the request raises; _Again where it is throttled, a few times."""
         try:
             await request

@@ -11,6 +11,7 @@ from config.settings.scheduler import SchedulerConfiguration
 from scheduler.build import build_engine
 from scheduler.engine import Engine
 from scheduler.kube import objects
+from scheduler.kube.port import EventRecord
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod, PodReader
 from scheduler.state.tables import Tables
@@ -141,3 +142,21 @@ def engine(**nodes: list[int]) -> Engine:
 def _container(name: str, units: int, requests: Mapping[str, str] | None) -> dict[str, object]:
     limits = {names.GPU_MEM: str(units)} if units else {}
     return {"name": name, "resources": {"limits": limits, "requests": {**(requests or {}), **limits}}}
+
+
+def event_record(name: str, *, namespace: str = "ns", object_name: str = "a") -> EventRecord:
+    """An Event of a pod that was bound."""
+    return EventRecord(
+        name=name,
+        kind="Pod",
+        namespace=namespace,
+        object_name=object_name,
+        object_uid="",
+        type="Normal",
+        reason="Scheduled",
+        action="Binding",
+        note="",
+        time_s=0.0,
+        reporting_controller="x/y",
+        reporting_instance="z",
+    )

@@ -111,14 +111,16 @@ async def _ran(args: list[str], env: dict[str, str]) -> tuple[int, bytes, bytes]
     )
     started = asyncio.ensure_future(starting)
     try:
-        _, running = await asyncio.shield(started)
+        transport, running = await asyncio.shield(started)
         await running.done
-    finally:
+    except BaseException:
         # Also where whoever waited has left while it started: asyncio would end the plugin, and not its children.
         transport, running = await started
-        if transport.get_returncode() is None:
-            await _end(transport, running, alone=alone)
-        transport.close()
+        await _end(transport, running, alone=alone)
+        raise
+    finally:
+        if started.done() and not started.cancelled() and started.exception() is None:
+            started.result()[0].close()
     code = transport.get_returncode()
     assert code is not None  # noqa: S101 - it has exited
     return code, bytes(running.written[_STDOUT]), bytes(running.written[_STDERR])

@@ -45,14 +45,8 @@ async def serving(limits: Limits) -> AsyncIterator[Connections]:
         piece, times = LONG
         return iter([piece] * times)
 
-    runner = await serve(("127.0.0.1", 0), scrape, ready=str, alive=str, limits=limits)
-    made = Connections(runner)
-    try:
+    async with connected(await serve(("127.0.0.1", 0), scrape, ready=str, alive=str, limits=limits)) as made:
         yield made
-    finally:
-        for _, writer in made:
-            writer.transport.abort()
-        await runner.cleanup()
 
 
 @asynccontextmanager
@@ -60,6 +54,13 @@ async def answering(answer: Answer, limits: Limits) -> AsyncIterator[Connections
     runner = web.ServerRunner(BoundedServer(answer, limits), shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
+    async with connected(runner) as made:
+        yield made
+
+
+@asynccontextmanager
+async def connected(runner: web.ServerRunner) -> AsyncIterator[Connections]:
+    """Connections to a server, which ends with them."""
     made = Connections(runner)
     try:
         yield made

@@ -18,7 +18,6 @@ from scheduler.kube.port import (
     ApiRefused,
     ApiSilent,
     ApiThrottled,
-    EventRecord,
     EventSeries,
     NodeForClaim,
     VolumeForClaim,
@@ -49,6 +48,7 @@ from tests.scheduler.simulation.builders import (
     watched,
     world,
 )
+from tests.support.builders import event_record
 
 
 async def bind_under(fault: RequestFault, of: World) -> MemoryCluster:
@@ -240,7 +240,7 @@ async def test_latency_is_time_that_every_request_takes() -> None:
 @pytest.mark.parametrize("verb", [verb for verb in Verb if verb is not Verb.BIND])
 async def test_every_verb_can_fail_without_the_others(verb: Verb) -> None:
     of = world("a")
-    of.events.create(event("old"))
+    of.events.create(event_record("old"))
     cluster = client(of)
     cluster.faults.add(verb, Fail(503))
     condition = PodCondition("PodScheduled", "False")
@@ -251,8 +251,8 @@ async def test_every_verb_can_fail_without_the_others(verb: Verb) -> None:
         Verb.GIVE_VOLUME: of_nothing(cluster.give_volume(VolumeForClaim("v", "1", "ns", "c", "u", kept=False))),
         Verb.SELECT_NODE: of_nothing(cluster.select_node(NodeForClaim("ns", "c", "1", "a"))),
         Verb.SET_CONDITION: cluster.set_pod_condition(binding(of, "a").pod, condition),
-        Verb.CREATE_EVENT: cluster.create_event(event("new")),
-        Verb.UPDATE_EVENT: cluster.update_event(event("old"), EventSeries(2, 0.0)),
+        Verb.CREATE_EVENT: cluster.create_event(event_record("new")),
+        Verb.UPDATE_EVENT: cluster.update_event(event_record("old"), EventSeries(2, 0.0)),
         Verb.BIND: cluster.bind(binding(of, "a"), 4.0),
         Verb.NOMINATE: cluster.set_nominated_node(binding(of, "a").pod, "node-a"),
         Verb.DELETE_POD: cluster.delete_pod(binding(of, "a").pod),
@@ -261,23 +261,6 @@ async def test_every_verb_can_fail_without_the_others(verb: Verb) -> None:
     }
 
     assert [other for other, request in requests.items() if await fails(request)] == [verb]
-
-
-def event(name: str) -> EventRecord:
-    return EventRecord(
-        name=name,
-        kind="Pod",
-        namespace="ns",
-        object_name="a",
-        object_uid="",
-        type="Normal",
-        reason="Scheduled",
-        action="Binding",
-        note="",
-        time_s=0.0,
-        reporting_controller="x/y",
-        reporting_instance="z",
-    )
 
 
 async def of_nothing(request: Awaitable[object]) -> None:

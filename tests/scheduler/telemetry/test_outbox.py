@@ -3,7 +3,8 @@
 import pytest
 
 from scheduler.kube.port import ApiError, ApiSilent, ApiThrottled, EventRecord
-from scheduler.telemetry.outbox import Entry, Outbox
+from scheduler.telemetry.outbox import Outbox, Unwritten
+from tests.support.builders import event_record
 
 MOST_EVENTS = 6
 ON_THE_WIRE = 16
@@ -18,15 +19,17 @@ class Desk:
 
     def puts(self, *names: str) -> list[str]:
         """`namespace/name` of Events that are added; the names of those that are dropped for them."""
-        dropped = [self.outbox.put_event(name.partition("/")[0], event(name)) for name in names]
+        parts = (name.split("/") for name in names)
+        events = [event_record(short, namespace=namespace, object_name=short) for namespace, short in parts]
+        dropped = [self.outbox.put_event(one.namespace, one) for one in events]
         return [one.object_name for one in dropped if isinstance(one, EventRecord)]
 
-    def taken(self) -> Entry:
+    def taken(self) -> Unwritten:
         entry = self.outbox.take()
-        assert isinstance(entry, Entry), f"nothing before {entry - self.now_s} s"
+        assert isinstance(entry, Unwritten), f"nothing before {entry - self.now_s} s"
         return entry
 
-    def ends(self, entry: Entry, error: ApiError | None = None) -> None:
+    def ends(self, entry: Unwritten, error: ApiError | None = None) -> None:
         self.outbox.answered(entry, error)
         self.outbox.done(entry)
 
@@ -37,25 +40,7 @@ class Desk:
         return name_of(entry)
 
 
-def event(name: str) -> EventRecord:
-    namespace, _, short = name.partition("/")
-    return EventRecord(
-        name=short,
-        kind="Pod",
-        namespace=namespace,
-        object_name=short,
-        object_uid=f"uid-{short}",
-        type="Normal",
-        reason="Scheduled",
-        action="Binding",
-        note="",
-        time_s=0.0,
-        reporting_controller="gpushare-scheduler",
-        reporting_instance="gpushare-scheduler-1",
-    )
-
-
-def name_of(entry: Entry) -> str:
+def name_of(entry: Unwritten) -> str:
     assert not isinstance(entry.what, str)
     assert isinstance(entry.what, EventRecord)
     return f"{entry.namespace}/{entry.what.object_name}"
@@ -86,6 +71,16 @@ def test_too_many_events_cost_the_oldest_one_of_who_has_most() -> None:
     assert desk.puts("good/1", "bad/1", "bad/2", "bad/3", "bad/4", "bad/5") == []
     assert desk.puts("good/2", "bad/6") == ["1", "2"]
     assert [desk.next(), desk.next()] == ["good/1", "bad/3"]
+
+
+def test_who_had_most_before_does_not_lose_for_that() -> None:
+    desk = Desk()
+    desk.puts(*(f"before/{number}" for number in range(5)))
+    for _ in range(5):
+        desk.next()
+    assert desk.puts("a/1", "a/2", "a/3", "b/1", "b/2", "b/3") == []
+    assert desk.puts("before/5", "b/4") == ["1", "1"]
+    assert [desk.next() for _ in range(4)] == ["a/2", "b/2", "before/5", "a/3"]
 
 
 def test_a_namespace_without_answers_has_one_request_and_others_go_on() -> None:
@@ -155,14 +150,14 @@ def test_however_many_namespaces_get_no_answers_the_next_entry_is_found_in_small
         desk.puts(f"bad-{number}/1", f"bad-{number}/2")
     throttled = 0
     while throttled < namespaces:
-        if isinstance(entry := desk.outbox.take(), Entry):
+        if isinstance(entry := desk.outbox.take(), Unwritten):
             throttled += 1
             desk.outbox.answered(entry, ApiThrottled("slow", 30.0))
             desk.outbox.put_back(entry)
     desk.puts("good/1")
     for _ in range(namespaces // 64 + 1):
-        if isinstance(entry := desk.outbox.take(), Entry):
+        if isinstance(entry := desk.outbox.take(), Unwritten):
             break
         assert entry <= desk.now_s + 0.01
-    assert isinstance(entry, Entry)
+    assert isinstance(entry, Unwritten)
     assert name_of(entry) == "good/1"

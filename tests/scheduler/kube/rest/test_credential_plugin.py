@@ -68,6 +68,18 @@ async def test_one_that_hangs_is_ended_with_what_it_has_started(tmp_path: Path) 
     await until(lambda: all(map(ended, map(int, pids.read_text(encoding="utf-8").split()))))
 
 
+async def test_what_one_that_has_exited_left_behind_is_ended(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    running = asyncio.create_task(plugin(f"sleep 600 & echo $! > {pid}.new; mv {pid}.new {pid}").run())
+    await until(pid.exists)
+
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+    await until(lambda: ended(int(pid.read_text(encoding="utf-8"))))
+
+
 async def test_its_pipes_are_closed_where_another_program_keeps_them(tmp_path: Path) -> None:
     keeper = tmp_path / "keeper"
     await plugin(f"cat <<EOF\n{ANSWER}\nEOF").run()  # what the event loop keeps for all of them
