@@ -50,15 +50,15 @@ _INTRODUCTION: Final = f"""\
 
 <!-- Written by `make docs` from the models: change those, not this file. -->
 
-Everything has a default, so `gpushare-scheduler run` needs no configuration. What you want otherwise you say in a file
-(`--config FILE`), in the environment, or with a flag. **A flag wins over the environment, the environment over the
-file, the file over the defaults.** A mistake in any of them ends the program with exit code 2 before it does anything;
-it prints every mistake at once, one a line, with its source, its path and what is allowed there.
+Everything has a default, so `gpushare-scheduler run` needs no configuration. To change a default, use a file
+(`--config FILE`), the environment, or a flag. **A flag wins over the environment, the environment over the file, the
+file over the defaults.** A mistake in any of them ends the program with exit code 2 before it does anything; it prints
+every mistake at once, one a line, with its source, its path and what is allowed there.
 
 ## The file
 
 YAML, one document. Names and nesting are those of `KubeSchedulerConfiguration` wherever that has the field. An unknown
-field is a mistake, and so is a key that is there twice; a key with nothing behind it counts as left out.
+field is a mistake, and so is a key that is there twice; a key without a value counts as left out.
 
 ```yaml
 {EXAMPLE}```
