@@ -76,6 +76,7 @@ class NodeCards:
     _named: asyncio.Event = field(default_factory=asyncio.Event)
     _listed: asyncio.Event = field(default_factory=asyncio.Event)
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
+    _soon: asyncio.TimerHandle | None = None
 
     @property
     def cards(self) -> tuple[inventory.Card, ...]:
@@ -163,12 +164,17 @@ class NodeCards:
         self._tell_stray_cordon()
         self._announced = announced
         self._save(found)
-        if not await self.devices.show(whole, found):
-            asyncio.get_running_loop().call_later(_AGAIN_S, self._moved.set)
+        self._again(wanted=not await self.devices.show(whole, found))
         self._listed.set()
         if self.states.driver:
             self._named.set()
         self.changed()
+
+    def _again(self, *, wanted: bool) -> None:
+        """Soon, if it is wanted. At most once: whatever else moves meanwhile must not begin a round of its own."""
+        if self._soon is not None:
+            self._soon.cancel()
+        self._soon = asyncio.get_running_loop().call_later(_AGAIN_S, self._moved.set) if wanted else None
 
     def _asked_wait(self) -> str | None:
         """Until when the scheduler is asked to wait; None: it is not."""

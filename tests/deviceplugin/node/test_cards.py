@@ -213,3 +213,21 @@ async def test_a_checkpoint_that_cannot_be_read_keeps_no_kubelet_from_its_device
     (tmp_path / "checkpoint").write_text("{")
     async with announcing(tmp_path) as rig:
         await rig.until(lambda: len(rig.cards.devices.shown.now) == 8)
+
+
+async def test_devices_that_have_to_be_looked_at_again_are_so_once_a_second_however_often_anything_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint that could not be read for an hour kept a processor busy."""
+    monkeypatch.setattr(cards, "_AGAIN_S", 0.1)
+    async with announcing(tmp_path) as rig:
+        await rig.until(lambda: len(rig.cards.devices.shown.now) == 8)
+        (tmp_path / "checkpoint").write_text("{")
+        for _ in range(6):
+            rig.cards.moved()
+            await asyncio.sleep(0.013)
+        began_s = asyncio.get_running_loop().time()
+        for _ in range(8):
+            await asyncio.wait_for(rig.changed.wait(), 5)
+            rig.changed.clear()
+        assert asyncio.get_running_loop().time() - began_s > 0.5
