@@ -65,6 +65,7 @@ class NodeCards:
     latest: Inventory | None = None
     whole: tuple[inventory.Card, ...] = ()
     problem: str = ""
+    _shown: objects.Node | None = None
     _node: objects.Node | None = None
     _outside_mib: Mapping[str, int] = field(default_factory=dict)
     _announced: dict[str, tuple[Health, str]] = field(default_factory=dict)
@@ -89,7 +90,7 @@ class NodeCards:
 
     def seen(self, node: objects.Node | None) -> None:
         """The node as the watch shows it now."""
-        self._node = node
+        self._shown = node
         self._moved.set()
 
     def registered(self, *, now: bool) -> None:
@@ -122,6 +123,8 @@ class NodeCards:
         while True:
             await self._moved.wait()
             self._moved.clear()
+            # One state of it until the next time: an order that comes meanwhile is not taken away with the one before.
+            self._node = self._shown
             if not self.states.cards and not self.states.driver:
                 continue  # The driver has named no card yet, and none is remembered.
             self._obey_operator()
