@@ -87,7 +87,10 @@ class IsolationMount(Section):
         "for each container, removed when its pod is gone; `node`, one for all of them.",
     )
     content: str | None = Field(
-        default=None, max_length=_LONGEST_CONTENT, description="A file with this text, as it is, without placeholders."
+        default=None,
+        max_length=_LONGEST_CONTENT,
+        description="A file with this text, as it is, without placeholders. All containers have the same, so none may "
+        "write to it.",
     )
     read_only: bool = Field(default=True, description="Whether the container may not write to it.")
 
@@ -96,6 +99,13 @@ class IsolationMount(Section):
         given = [name for name in ("hostPath", "directory", "content") if getattr(self, _FIELD_OF[name]) is not None]
         if len(given) != 1:
             message = f"expected exactly one of {', '.join(_FIELD_OF)}, found {', '.join(given) or 'none'}"
+            raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _nobody_writes_for_all(self) -> Self:
+        if self.content is not None and not self.read_only:
+            message = "expected readOnly: true with content: all containers of the node have the same file"
             raise ValueError(message)
         return self
 

@@ -108,6 +108,8 @@ def _of_card(card: DriverCard, specs: Sequence[NvidiaSpec], nodes: Collection[st
 def _named(card: DriverCard, spec: NvidiaSpec, _nodes: Collection[str]) -> list[Edits] | str:
     """The device of the card's UUID. One that was written before cards were renumbered brings in another card."""
     named = [device for device in spec.devices if device.name == card.uuid]
+    if named and _minors(spec.edits) - {card.minor}:
+        return f"{spec.source} brings every container another card too"
     for device in named:
         if card.minor is not None and device.minors == {card.minor}:
             return [spec.edits, device.edits]

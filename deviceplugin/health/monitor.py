@@ -131,9 +131,11 @@ class CardKeeper:
         return bool(self.states.cards) and self.states.released().keys() >= {card.uuid for card in self.states.cards}
 
     async def _look(self) -> None:
+        # Before it is asked: a card that is taken back meanwhile may be split by now, and has to be looked at again.
+        self._cards_at_s = time.monotonic()
         found = await self.driver.cards()
         self.states.found(found, forget=self.forget)
-        self.forget, self._cards_at_s, self._shut_since_s = False, time.monotonic(), None
+        self.forget, self._shut_since_s = False, None
         self.on_news()
 
     async def _read(self) -> None:

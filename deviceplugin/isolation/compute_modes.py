@@ -81,7 +81,7 @@ def load(path: Path) -> dict[str, str]:
         document = msgspec.json.decode(path.read_bytes(), type=_Document)
     except FileNotFoundError:
         return {}
-    except (OSError, msgspec.DecodeError, UnicodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeError, RecursionError) as error:
         log.warning("state.unreadable", reason=f"{path.name} cannot be read: {error}; it starts empty")
         return {}
     return document.before

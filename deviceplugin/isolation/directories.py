@@ -48,14 +48,14 @@ class ContainerDirectories:
                 path.mkdir(parents=True, exist_ok=True)
                 path.chmod(_OPEN_TO_ALL)
             else:
-                self._write(path, mount.content)
+                self._write(path, mount.content.encode())
 
-    def _write(self, path: Path, content: str) -> None:
+    def _write(self, path: Path, content: bytes) -> None:
         # The file is the same for all containers of the node, and two of them may start at once.
         with self._writing:
-            if not path.is_file() or path.read_text(encoding="utf-8") != content:
+            if not path.is_file() or path.read_bytes() != content:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                replace_file(path, content.encode())
+                replace_file(path, content)
                 path.chmod(_READABLE)
 
     def present(self) -> list[str]:

@@ -7,7 +7,7 @@ pkg/kubelet/cm/devicemanager/plugin of Kubernetes 1.36.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -25,6 +25,8 @@ _BREATH_S: Final = 0.02
 # No event tells that a directory is gone which is mounted here.
 _SAME_DIRECTORY_S: Final = 2.0
 _GONE_S: Final = 10.0
+# Where no event tells of a new socket. A kubelet that starts admits its pods again after about a second.
+_LOOK_S: Final = 0.1
 _RECONNECT_MS: Final = 100
 _CONNECT_MS: Final = 5_000
 # One entry per device id: thousands of ids make answers larger than gRPC's usual 4 MiB. The kubelet's own client: 16.
@@ -138,16 +140,17 @@ class PodResources:
         return frozenset(device_id for devices in of_ours for device_id in devices.device_ids)
 
 
-async def restarts(device_plugin_dir: Path) -> AsyncIterator[None]:
+async def restarts(device_plugin_dir: Path, unwatched: Callable[[str], None]) -> AsyncIterator[None]:
     """Yield whenever a kubelet has made its socket: at once if there is one, then at each new one.
 
     A kubelet that starts removes every socket of the directory, ours too, and creates its own. Where the directory is
-    made again, the new one is watched. Raises DirectoryGone when there is none for a while.
+    made again, the new one is watched. unwatched: told why it cannot be; then it is looked at instead.
+    Raises DirectoryGone when there is none for a while.
     """
     socket = device_plugin_dir / SOCKET_NAME
     while True:
         watched = await _there(device_plugin_dir)
-        async with _creations(device_plugin_dir) as next_name:
+        async with _creations(device_plugin_dir, unwatched) as next_name:
             # After the watch is there, so that a socket made between the two is not missed.
             last = _which(socket)
             if last is not None:
@@ -162,7 +165,9 @@ async def restarts(device_plugin_dir: Path) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _creations(directory: Path) -> "AsyncIterator[Callable[[], Awaitable[str]]]":
+async def _creations(
+    directory: Path, unwatched: Callable[[str], None]
+) -> "AsyncIterator[Callable[[], Awaitable[str]]]":
     """Waits for the name of the next file that is made in the directory; "" when a while has passed without one.
 
     One task gets each event, however often the waiting times out: one that is cancelled may have read events already,
@@ -172,6 +177,9 @@ async def _creations(directory: Path) -> "AsyncIterator[Callable[[], Awaitable[s
 
     async def next_name() -> str:
         nonlocal getting
+        if inotify is None:
+            await asyncio.sleep(_LOOK_S)
+            return ""
         getting = getting or asyncio.create_task(inotify.get())
         done, _ = await asyncio.wait({getting}, timeout=_SAME_DIRECTORY_S)
         if not done:
@@ -179,14 +187,25 @@ async def _creations(directory: Path) -> "AsyncIterator[Callable[[], Awaitable[s
         event, getting = getting.result(), None
         return event.name.name if event.name is not None else ""
 
-    with Inotify() as inotify:
-        inotify.add_watch(directory, Mask.CREATE | Mask.MOVED_TO)
+    with ExitStack() as watching:
+        inotify = _watch(directory, watching, unwatched)
         try:
             yield next_name
         finally:
             if getting is not None:
                 getting.cancel()
                 await asyncio.wait({getting})
+
+
+def _watch(directory: Path, watching: ExitStack, unwatched: Callable[[str], None]) -> Inotify | None:
+    """None where it cannot be watched: all programs of a user share what the kernel allows them (inotify(7))."""
+    try:
+        inotify = watching.enter_context(Inotify())
+        inotify.add_watch(directory, Mask.CREATE | Mask.MOVED_TO)
+    except OSError as error:
+        unwatched(f"{directory} cannot be watched: {error.strerror}")
+        return None
+    return inotify
 
 
 def _which(socket: Path) -> tuple[int, int, int] | None:

@@ -72,6 +72,8 @@ class KubeletSession:
         self._resource, self._file, self._backoff_s = resource, file, backoff_s
         self._checkpoint = device_plugin_dir / CHECKPOINT
         self._told: SessionRecord | None = None
+        # Whether it has been looked at whom the kubelet has admitted without asking, or nobody can have been.
+        self._unasked_known = False
         self._answers: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
         self._first = asyncio.Event()
         self._following = 0
@@ -96,7 +98,7 @@ class KubeletSession:
         if told.mode != "cdi" and (told.unasked or not asked):
             return False
         beside = sorted(frozenset[str]().union(*held) - {name for name, _ in told.devices})
-        self._told = told
+        self._told, self._unasked_known = told, told.mode != "cdi"
         self.devices_now.show((*told.devices, *((name, True) for name in beside)))
         return True
 
@@ -125,12 +127,16 @@ class KubeletSession:
                 self._on_problem(str(error))
                 await asyncio.sleep(self._backoff_s(failures))
             else:
+                self._unasked_known = True
                 break
         self._answers.set_result(answers)
 
     def remember(self, mode: str, devices: Listed, *, unasked: bool) -> None:
-        """Keep what the kubelet is told, for the next process. Raises OSError."""
-        self._file.save(SessionRecord(self._resource, mode, unasked, devices))
+        """Keep what the kubelet is told, for the next process. Raises OSError.
+
+        unasked: as far as it is known by now. Until it is, there may be some.
+        """
+        self._file.save(SessionRecord(self._resource, mode, unasked or not self._unasked_known, devices))
 
     async def devices(self) -> AsyncIterator[Devices]:
         """As the port."""
@@ -164,6 +170,7 @@ class KubeletSession:
         await self.devices_now.shown()
         if self._told is None or self._answers.done():
             await (await asyncio.shield(self._answers)).registering()
+            self._unasked_known = True
 
     def _on_registered(self) -> None:
         self.registered = True

@@ -65,6 +65,7 @@ class NodeCards:
     latest: Inventory | None = None
     whole: tuple[inventory.Card, ...] = ()
     problem: str = ""
+    _shown: objects.Node | None = None
     _node: objects.Node | None = None
     _outside_mib: Mapping[str, int] = field(default_factory=dict)
     _announced: dict[str, tuple[Health, str]] = field(default_factory=dict)
@@ -76,6 +77,7 @@ class NodeCards:
     _named: asyncio.Event = field(default_factory=asyncio.Event)
     _listed: asyncio.Event = field(default_factory=asyncio.Event)
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
+    _soon: asyncio.TimerHandle | None = None
 
     @property
     def cards(self) -> tuple[inventory.Card, ...]:
@@ -88,7 +90,7 @@ class NodeCards:
 
     def seen(self, node: objects.Node | None) -> None:
         """The node as the watch shows it now."""
-        self._node = node
+        self._shown = node
         self._moved.set()
 
     def registered(self, *, now: bool) -> None:
@@ -121,6 +123,8 @@ class NodeCards:
         while True:
             await self._moved.wait()
             self._moved.clear()
+            # One state of it until the next time: an order that comes meanwhile is not taken away with the one before.
+            self._node = self._shown
             if not self.states.cards and not self.states.driver:
                 continue  # The driver has named no card yet, and none is remembered.
             self._obey_operator()
@@ -163,12 +167,17 @@ class NodeCards:
         self._tell_stray_cordon()
         self._announced = announced
         self._save(found)
-        if not await self.devices.show(whole, found):
-            asyncio.get_running_loop().call_later(_AGAIN_S, self._moved.set)
+        self._again(wanted=not await self.devices.show(whole, found))
         self._listed.set()
         if self.states.driver:
             self._named.set()
         self.changed()
+
+    def _again(self, *, wanted: bool) -> None:
+        """Soon, if it is wanted. At most once: whatever else moves meanwhile must not begin a round of its own."""
+        if self._soon is not None:
+            self._soon.cancel()
+        self._soon = asyncio.get_running_loop().call_later(_AGAIN_S, self._moved.set) if wanted else None
 
     def _asked_wait(self) -> str | None:
         """Until when the scheduler is asked to wait; None: it is not."""

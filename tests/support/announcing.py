@@ -26,7 +26,7 @@ from deviceplugin.node.events import Notice
 from deviceplugin.node.inventory import Terms
 from deviceplugin.node.publisher import NodePublisher
 from scheduler.kube import objects
-from scheduler.kube.port import Changed, ListEnds
+from scheduler.kube.port import ApiConflict, Changed, ListEnds
 from tests.support.builders import wire_pod
 
 A, B = (
@@ -42,10 +42,13 @@ class NodeObject:
     def __init__(self) -> None:
         self.annotations: dict[str, str] = {}
         self.capacity: objects.Quantities = {}
+        self.version = 0
         self.seen: Callable[[objects.Node], None] = lambda _: None
 
     async def annotate(self, annotations: Mapping[str, str | None], version: str) -> None:
-        del version
+        if version != str(self.version):
+            message = "the object has been modified"
+            raise ApiConflict(message, 409)
         both = {**self.annotations, **annotations}
         self.annotations = {key: text for key, text in both.items() if text is not None}
         self.show()
@@ -56,7 +59,8 @@ class NodeObject:
 
     def show(self, **said: str) -> None:
         self.annotations |= said
-        meta = objects.ObjectMeta("n", annotations=dict(self.annotations))
+        self.version += 1
+        meta = objects.ObjectMeta("n", annotations=dict(self.annotations), resource_version=str(self.version))
         self.seen(objects.Node(meta, status=objects.NodeStatus(capacity=dict(self.capacity))))
 
     def cards(self) -> tuple[inventory.Card, ...]:
@@ -116,7 +120,7 @@ async def announcing(
 ) -> AsyncIterator[Rig]:
     node, pods, changed, notices = NodeObject(), OwnPods(), asyncio.Event(), list[Notice]()
     kubelet = PodResources(folder / "pod-resources.sock", names.GPU_MEM)
-    publisher = NodePublisher(node, lambda _: 0.0)
+    publisher = NodePublisher(node, lambda _: 0.001)
 
     async def release(text: str) -> bool:
         rig.followed.append(text)

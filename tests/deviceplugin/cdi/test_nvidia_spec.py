@@ -48,6 +48,14 @@ def spec(*devices: dict[str, object], source: str = "/etc/cdi/nvidia.yaml", vers
     return found
 
 
+def for_all(minor: int, *devices: dict[str, object], source: str = "f") -> NvidiaSpec:
+    """A spec whose every device brings the card of this minor as well."""
+    edits = {"mounts": [LIBRARY], "deviceNodes": [{"path": f"/dev/nvidia{minor}"}]}
+    found = nvidia_spec(source, json.dumps(toolkit(*devices) | {"containerEdits": edits}))
+    assert found is not None
+    return found
+
+
 def nodes(found: Edits) -> list[str]:
     listed = found.wire()["deviceNodes"]
     assert isinstance(listed, list)
@@ -133,12 +141,16 @@ def test_a_device_that_bears_another_cards_uuid_is_never_taken_whatever_its_node
     assert ("Z=1" in str(found.wire()), nodes(found)[-1]) == (False, "/dev/nvidia0")
 
 
-def test_a_spec_that_brings_every_container_a_card_is_not_used() -> None:
-    whole = toolkit(device("all"))
-    whole["containerEdits"] = {"mounts": [LIBRARY], "deviceNodes": [{"path": "/dev/nvidia1"}]}
-    found = nvidia_spec("/etc/cdi/x.yaml", json.dumps(whole))
-    assert found is not None
-    with pytest.raises(CdiError, match=r"/etc/cdi/x\.yaml brings every container a card that it does not name"):
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        pytest.param("all", "a card that it does not name", id="that names no card"),
+        pytest.param("GPU-a", "another card too", id="that names the card"),
+    ],
+)
+def test_a_spec_that_brings_every_container_a_card_is_not_used(name: str, message: str) -> None:
+    found = for_all(1, device(name, 0), source="/etc/cdi/x.yaml")
+    with pytest.raises(CdiError, match=rf"/etc/cdi/x\.yaml brings every container {message}"):
         real_cards([A], [found], NODES)
 
 
@@ -209,10 +221,16 @@ def test_a_node_with_a_number_that_python_does_not_read_is_no_card() -> None:
     assert "/dev/nvidia0" in nodes(real_cards([A], [spec(device("GPU-a", 0), beside)], NODES))
 
 
-@given(st.lists(st.tuples(st.sampled_from(["GPU-a", "GPU-b", "0", "1", "all"]), st.sets(st.integers(0, 2)))))
-def test_whatever_a_spec_says_a_container_sees_its_own_card_only(devices: list[tuple[str, set[int]]]) -> None:
+@given(
+    st.lists(st.tuples(st.sampled_from(["GPU-a", "GPU-b", "0", "1", "all"]), st.sets(st.integers(0, 2)))),
+    st.none() | st.integers(0, 2),
+)
+def test_whatever_a_spec_says_a_container_sees_its_own_card_only(
+    devices: list[tuple[str, set[int]]], shared: int | None
+) -> None:
+    listed = [device(name, *minors) for name, minors in devices]
     try:
-        found = real_cards([A], [spec(*(device(name, *minors) for name, minors in devices))], NODES)
+        found = real_cards([A], [spec(*listed) if shared is None else for_all(shared, *listed)], NODES)
     except CdiError:
         return
     assert [path for path in nodes(found) if re.fullmatch(r"/dev/nvidia\d+", path)] == ["/dev/nvidia0"]

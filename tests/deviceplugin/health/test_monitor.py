@@ -2,15 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from config.protocol.inventory import Health
 from deviceplugin.driver.calls import Worker
-from deviceplugin.driver.cards import DriverCard, NotOpened, Xid
+from deviceplugin.driver.cards import DriverCard, DriverCards, NotOpened, Xid
 from deviceplugin.driver.processes import DriverLimits
 from deviceplugin.driver.simulated import (
     BackFault,
@@ -189,6 +189,41 @@ async def test_a_reset_of_a_card_with_a_hardware_error_is_seen() -> None:
         rig.happen(ResetFault("0"))
         await rig.keeper.release(["GPU-a"], None)
         await rig.until(lambda: rig.announced() == HEALTHY)
+
+
+class LateDriver(SupervisedDriver):
+    """What it names is told when `goes_on` is set. looks: how often it was asked for its cards."""
+
+    def __init__(self, start: Callable[[], Awaitable[Worker]]) -> None:
+        super().__init__(start, LIMITS)
+        self.looks: asyncio.Queue[None] = asyncio.Queue()
+        self.goes_on = asyncio.Event()
+
+    async def cards(self) -> DriverCards:
+        found = await super().cards()
+        self.looks.put_nowait(None)
+        await self.goes_on.wait()
+        return found
+
+
+async def test_a_card_that_is_taken_back_while_the_cards_are_looked_at_is_looked_at_again() -> None:
+    """It may have been split into instances meanwhile, and the next look is minutes away."""
+    simulated = SimulatedDriver(CARDS, ())
+
+    async def start() -> Worker:
+        return DriverThreads(simulated.opened())
+
+    driver = LateDriver(start)
+    keeper = replace(keeper_of(simulated, CardStates(classes((), ())), asyncio.Event(), []), driver=driver)
+    task = asyncio.create_task(keeper.run())
+    async with asyncio.timeout(5):
+        await driver.looks.get()
+        assert await keeper.release(["GPU-a"], wall_s() + 1e9) == ""
+        assert await keeper.release(["GPU-a"], None) == ""
+        driver.goes_on.set()
+        await driver.looks.get()
+    task.cancel()
+    await asyncio.wait({task})
 
 
 async def test_a_released_card_is_taken_back_when_its_time_is_over() -> None:

@@ -70,6 +70,7 @@ async def test_what_the_driver_refuses_is_said_and_tried_again(tmp_path: Path) -
     assert await modes.exclusive("a") == ""
 
 
-async def test_a_damaged_record_starts_empty(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_text("{")
+@pytest.mark.parametrize("text", ["{", '{"version":1,"x":' + "[" * 100_000], ids=["cut off", "nested too deep"])
+async def test_a_damaged_record_starts_empty(tmp_path: Path, text: str) -> None:
+    (tmp_path / FILE).write_text(text)
     assert Cards(a="").kept_in(tmp_path).before == {}

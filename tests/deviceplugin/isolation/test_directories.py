@@ -46,6 +46,17 @@ def test_made_again_what_is_there_stays(tmp_path: Path) -> None:
     assert (cache / "used").exists()
 
 
+def test_a_file_with_something_else_in_it_is_written_again(tmp_path: Path) -> None:
+    """As a loss of power may leave it."""
+    made = ContainerDirectories(tmp_path, MECHANISM)
+    made.make(portion(name="p"))
+    file = Path(fill.source(MECHANISM.mounts[2], portion(name="p"), str(tmp_path)))
+    for damaged in (b"", b"\xff\xfe"):
+        file.write_bytes(damaged)
+        made.make(portion(name="q"))
+        assert file.read_text() == "/lib.so\n"
+
+
 @pytest.mark.usefixtures("slow_writes")
 def test_containers_that_start_at_once_both_get_a_file_of_the_node(tmp_path: Path) -> None:
     mount = {"content": "/lib.so\n", "containerPath": "/etc/ld.so.preload"}

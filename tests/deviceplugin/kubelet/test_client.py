@@ -1,10 +1,13 @@
 """What is asked of the kubelet, against a double that serves its sockets."""
 
 import asyncio
+import os
+import resource
 import shutil
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
@@ -167,11 +170,15 @@ async def test_pod_resources_of_a_kubelet_that_is_not_there_are_silent(folder: P
     await pods.close()
 
 
+def watched(reason: str) -> None:
+    raise AssertionError(reason)
+
+
 async def test_every_new_socket_of_the_kubelet_is_noticed(folder: Path) -> None:
     seen: asyncio.Queue[None] = asyncio.Queue()
 
     async def watch() -> None:
-        async for _ in client.restarts(folder):
+        async for _ in client.restarts(folder, watched):
             seen.put_nowait(None)
 
     async with KubeletDouble(folder).running():
@@ -187,7 +194,7 @@ async def test_every_new_socket_of_the_kubelet_is_noticed(folder: Path) -> None:
 async def test_a_socket_that_is_made_as_a_wait_ends_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The event is read and the time is over in one turn of the event loop."""
     monkeypatch.setattr(client, "_SAME_DIRECTORY_S", 0.02)
-    starts = client.restarts(tmp_path)
+    starts = client.restarts(tmp_path, watched)
     waiting = asyncio.ensure_future(anext(starts))
     for number in range(3):
         await asyncio.sleep(0.01)
@@ -206,7 +213,7 @@ async def test_a_socket_of_which_no_event_tells_is_noticed_all_the_same(
 ) -> None:
     monkeypatch.setattr(client, "_SAME_DIRECTORY_S", 0.02)
     monkeypatch.setattr(Inotify, "get", lambda _: asyncio.Event().wait())
-    starts = client.restarts(tmp_path)
+    starts = client.restarts(tmp_path, watched)
     async with asyncio.timeout(5):
         for _ in range(2):
             waiting = asyncio.ensure_future(anext(starts))
@@ -217,12 +224,42 @@ async def test_a_socket_of_which_no_event_tells_is_noticed_all_the_same(
             await waiting
 
 
+async def test_a_directory_that_the_kernel_does_not_watch_is_looked_at(tmp_path: Path) -> None:
+    """As where other programs of root have taken every instance of inotify."""
+    told: asyncio.Queue[str] = asyncio.Queue()
+    starts = client.restarts(tmp_path, told.put_nowait)
+    async with asyncio.timeout(5):
+        with no_more_files():
+            waiting = asyncio.ensure_future(anext(starts))
+            assert await told.get() == f"{tmp_path} cannot be watched: Too many open files"
+        for _ in range(2):
+            (tmp_path / "new").touch()
+            (tmp_path / "new").replace(tmp_path / "kubelet.sock")
+            await waiting
+            waiting = asyncio.ensure_future(anext(starts))
+    waiting.cancel()
+    await asyncio.wait({waiting})
+
+
+@contextmanager
+def no_more_files() -> Iterator[None]:
+    """This process may open no other file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    next_one = os.dup(0)
+    os.close(next_one)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (next_one, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 async def test_a_directory_that_is_made_anew_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_SAME_DIRECTORY_S", 0.02)
     folder = tmp_path / "device-plugins"
     folder.mkdir()
     (folder / "kubelet.sock").touch()
-    starts = client.restarts(folder)
+    starts = client.restarts(folder, watched)
     async with asyncio.timeout(5):
         await anext(starts)
         for _ in range(2):
@@ -239,7 +276,7 @@ async def test_a_directory_that_stays_away_is_said_to_be_gone(tmp_path: Path, mo
     monkeypatch.setattr(client, "_GONE_S", 0.05)
     folder = tmp_path / "device-plugins"
     folder.mkdir()
-    starts = client.restarts(folder)
+    starts = client.restarts(folder, watched)
     waiting = asyncio.ensure_future(anext(starts))
     await asyncio.sleep(0.05)
     folder.rmdir()

@@ -195,6 +195,35 @@ async def test_each_kubelet_is_told_of_the_devices_and_the_loss_of_one_is_told(f
 
 
 async def test_what_is_kept_is_what_is_loaded(folder: Path) -> None:
-    session = made(folder, told=None)
-    session.remember("cdi", TOLD.devices, unasked=False)
-    assert SessionFile(folder).load() == TOLD
+    told = SessionRecord(RESOURCE, "environment", unasked=False, devices=TOLD.devices)
+    session = made(folder, told, held={})
+    assert session.resume()
+    session.remember("environment", (("u2", True),), unasked=False)
+    assert SessionFile(folder).load() == SessionRecord(RESOURCE, "environment", unasked=False, devices=(("u2", True),))
+
+
+async def test_whom_the_kubelet_has_admitted_without_asking_is_not_known_before_it_is_asked(folder: Path) -> None:
+    """One that is killed meanwhile has not said that there is nobody: the next one would register on its word."""
+
+    def enough() -> bool:
+        session.remember("environment", TOLD.devices, unasked=False)
+        return made(folder, told=None, held={}).resume()
+
+    session = made(folder, told=None, held={})
+    session.devices_now.show(TOLD.devices)
+    await session.take_over(Answers(), "environment")
+    assert not enough()
+    async with KubeletDouble(folder).running(), running(session):
+        assert await session.registered_within(5)
+        assert enough()
+
+
+async def test_in_another_mode_than_recorded_it_is_known_once_the_kubelet_was_asked(folder: Path) -> None:
+    session = made(folder)
+    assert session.resume()
+    session.remember("environment", TOLD.devices, unasked=False)
+    before = SessionFile(folder).load()
+    await session.take_over(Answers(), "environment")
+    session.remember("environment", TOLD.devices, unasked=False)
+    after = SessionFile(folder).load()
+    assert [one and one.unasked for one in (before, after)] == [True, False]

@@ -9,7 +9,7 @@ import pytest
 from config.protocol import inventory, names
 from config.protocol.inventory import Health
 from deviceplugin.allocation.decision import decided
-from deviceplugin.driver.cards import DriverCard, DriverCards
+from deviceplugin.driver.cards import DriverCard, DriverCards, Xid
 from deviceplugin.health.last_known import LastKnownFile
 from deviceplugin.health.record import HealthFile
 from deviceplugin.kubelet.device_ids import TooManyDevices
@@ -91,6 +91,28 @@ async def test_a_release_is_followed_and_removed_when_it_is_over(tmp_path: Path)
         assert rig.notices[-1].reason == "GPUReleased"
         rig.node.show(**{names.RELEASE: "0,done"})
         await rig.until(lambda: names.RELEASE not in rig.node.annotations)
+
+
+async def test_an_order_that_comes_while_a_card_is_let_go_of_is_obeyed_too(tmp_path: Path) -> None:
+    """Not taken away with the one that was obeyed just before."""
+    letting_go, gone = asyncio.Event(), asyncio.Event()
+
+    async def release(text: str) -> bool:
+        if text:
+            letting_go.set()
+            await gone.wait()
+        return False
+
+    async with announcing(tmp_path) as rig:
+        rig.happened(BROKEN, Xid("GPU-b", 79))
+        await rig.until(lambda: len(rig.unhealthy()) == 8)
+        rig.cards.release = release
+        rig.node.show(**{names.CLEAR_HEALTH: "0", names.RELEASE: "0"})
+        await letting_go.wait()
+        rig.node.show(**{names.CLEAR_HEALTH: "1"})
+        gone.set()
+        await rig.until(lambda: names.CLEAR_HEALTH not in rig.node.annotations)
+        assert [card.reason for card in rig.node.cards()] == ["recovering", "recovering"]
 
 
 async def test_what_the_annotation_says_of_releases_is_not_known_without_the_node(tmp_path: Path) -> None:
@@ -213,3 +235,21 @@ async def test_a_checkpoint_that_cannot_be_read_keeps_no_kubelet_from_its_device
     (tmp_path / "checkpoint").write_text("{")
     async with announcing(tmp_path) as rig:
         await rig.until(lambda: len(rig.cards.devices.shown.now) == 8)
+
+
+async def test_devices_that_have_to_be_looked_at_again_are_so_once_a_second_however_often_anything_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint that could not be read for an hour kept a processor busy."""
+    monkeypatch.setattr(cards, "_AGAIN_S", 0.1)
+    async with announcing(tmp_path) as rig:
+        await rig.until(lambda: len(rig.cards.devices.shown.now) == 8)
+        (tmp_path / "checkpoint").write_text("{")
+        for _ in range(6):
+            rig.cards.moved()
+            await asyncio.sleep(0.013)
+        began_s = asyncio.get_running_loop().time()
+        for _ in range(8):
+            await asyncio.wait_for(rig.changed.wait(), 5)
+            rig.changed.clear()
+        assert asyncio.get_running_loop().time() - began_s > 0.5
