@@ -1,7 +1,7 @@
 """A task per placed pod: it waits for Permit and PreBind, binds, and tells the engine what came of it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
@@ -13,6 +13,7 @@ from scheduler.binding_cycle import Binder, BindRefused, WaitingPods
 from scheduler.engine import Decision, Engine
 from scheduler.kube import objects
 from scheduler.kube.port import ApiError, Binding
+from scheduler.pods.pod import Pod
 from scheduler.process.contact import Contact
 from scheduler.queue.entry import QueuedPod
 from scheduler.scheduling_cycle import Placement
@@ -54,10 +55,12 @@ class BindingTasks:
         *,
         volume_binder: VolumeBinder,
         found: Callable[[objects.Pod], None],
+        follow: Callable[[Pod], Awaitable[None]],
         wake: Callable[[], None],
     ) -> None:
         """found: told of a pod that has a place already, unless the watch has shown it.
 
+        follow: writes into the status of a pod that waits which place is kept for it, if any.
         wake: called when `taken` may have become less.
         """
         self.waiting_pods = WaitingPods()
@@ -73,6 +76,7 @@ class BindingTasks:
         self._recorder = recorder
         self._contact = contact
         self._found = found
+        self._follow = follow
         self._wake = wake
 
     @property
@@ -89,7 +93,7 @@ class BindingTasks:
         self._starting += 1
         self.slots.starts(placement.pod.key.namespace)
         self.being_bound += 1
-        tasks.create_task(self._bind(decision.queued, placement))
+        tasks.create_task(self._bind_and_follow(decision.queued, placement))
 
     def cancel(self, uid: str, reason: str) -> bool:
         """Take the place away from a pod of whose Binding nothing has been sent; False: there is no such pod.
@@ -109,6 +113,13 @@ class BindingTasks:
         self.slots.stop()
         self.waiting_pods.stop()
         self._volume_binder.stop()
+
+    async def _bind_and_follow(self, queued: QueuedPod, placement: Placement) -> None:
+        """The place that was kept for a pod is its own no more when it is refused, and its status still says so."""
+        await self._bind(queued, placement)
+        pod, uid = placement.pod, placement.pod.key.uid
+        if pod.nominated_node and uid in self._engine.queue and self._engine.tables.record(uid) is None:
+            await self._follow(pod)
 
     async def _bind(self, queued: QueuedPod, placement: Placement) -> None:
         pod = placement.pod

@@ -96,6 +96,10 @@ class Engine:
             self._searches.updated(pod)
         if self.tables.record(pod.key.uid) is None:
             self.nominations.shown(pod)
+            kept = self.nominations.of(pod.key.uid)
+            if kept is not None and kept.reserved and self._key(kept.pod) != self._key(pod):
+                # It was chosen for what the pod asked for then.
+                self._reservations.lost(kept)
 
     def pod_of_others(self, pod: Pod) -> None:
         """A pod without a node was seen that another scheduler is to place."""

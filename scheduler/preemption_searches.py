@@ -233,12 +233,17 @@ class Searches:
         if kept is not None and given_up is None and not reserved:
             # It waits for its place, and for nothing else.
             self._preemptors.discard(pod.key.uid)
-        displaced = () if given_up is None else (pod,)
+        displaced = (pod,) if given_up is not None or self._names_a_lost_place(pod) else ()
         if search.no_fit is None and not displaced:
             return None
         no_fit = search.no_fit or self._no_fit(pod)
         diagnosis = replace(no_fit.diagnosis, tail=result.message, tail_reasons=result.reasons)
         return PostFiltered(pod=pod, diagnosis=diagnosis, displaced=displaced)
+
+    def _names_a_lost_place(self, pod: Pod) -> bool:
+        """Whether it waits, no place is kept for it, and its status names one that was."""
+        waits = self._queue.state(pod.key.uid) is State.UNSCHEDULABLE
+        return waits and bool(pod.nominated_node) and self._nominations.of(pod.key.uid) is None
 
     def _nominated(self, search: _Search, result: Preemption) -> PostFiltered:
         pod = search.pod
@@ -251,9 +256,7 @@ class Searches:
             self._nominations.remove(given_up.pod.key.uid)
             displaced.append(given_up.pod)
         victims = [victim.key.uid for victim in result.victims]
-        kept = self._nominations.nominate(pod, result.node, result.cards, victims)
-        if kept is not None:
-            kept.written = pod.nominated_node == result.node
+        if self._nominations.nominate(pod, result.node, result.cards, victims) is not None:
             self._tables.budgets.spend(result.victims)
         self._preemptors.discard(pod.key.uid)
         return PostFiltered(pod=pod, diagnosis=diagnosis, preemption=result, displaced=tuple(displaced))

@@ -66,9 +66,13 @@ class PreemptionTasks:
     def start(self, post_filtered: PostFiltered, tasks: asyncio.TaskGroup) -> None:
         """Do what was decided."""
         for other in post_filtered.displaced:
-            tasks.create_task(self._until_stop(self._nominate(other)))
+            tasks.create_task(self.follow(other))
         if post_filtered.preemption is not None:
             tasks.create_task(self._until_stop(self._preempt(post_filtered.preemption)))
+
+    async def follow(self, pod: Pod) -> None:
+        """Write into the pod's status which place is kept for it now, if any."""
+        await self._until_stop(self._nominate(pod))
 
     def stop(self) -> None:
         """Send no other request; those on the wire are answered. The next process decides again."""
@@ -117,8 +121,6 @@ class PreemptionTasks:
         async with self._nominating.setdefault(pod.key.uid, asyncio.Lock()):
             kept = self._engine.nominations.of(pod.key.uid)
             node = "" if kept is None else kept.node
-            if node and pod.nominated_node == node:
-                return
             try:
                 await self._patiently(pod, lambda: self._cluster.set_nominated_node(pod.key, node))
             except (ApiNotFound, ApiConflict):

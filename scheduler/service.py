@@ -126,6 +126,7 @@ class Service:
             self.contact,
             volume_binder=volume_binder,
             found=lambda pod: handlers.pods((Changed(pod),)),
+            follow=lambda pod: self._preemption.follow(pod),  # noqa: PLW0108 - made below
             wake=self._wake.set,
         )
         self._preemption = self._preemption_tasks(rng)

@@ -12,6 +12,7 @@ import numpy as np
 
 from scheduler.queue.entry import SortKey
 from scheduler.state.amounts import ANY_BIT, NOTHING, Amount, CardsLeft, row_bits
+from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, resized
 from scheduler.state.needs import Needs
 
@@ -21,6 +22,9 @@ _MOST_PAIRS: Final = 262_144
 # Of more rows at once, the cards are not looked at one by one, nor are those of a row with more cards than that.
 _MOST_ROWS: Final = 32
 _MOST_CARDS: Final = 32
+_NODE: Final = int(Change.NODE)
+# Rows that the node's own fields allow may take the pod again, of the classes that wait for one of these.
+_ALLOW_AGAIN: Final = int(Change.VOLUMES | Change.REJECTIONS)
 
 
 class Left(Protocol):
@@ -76,6 +80,14 @@ class ClassTable:
         """The nodes' own fields may allow every class there now."""
         for row in rows.tolist():
             self.rows |= np.array(row_bits(row), dtype=np.int64)[:, np.newaxis]
+
+    def allow_everywhere(self, kinds: int) -> None:
+        """The same of all rows, after changes of these kinds that hold for every row."""
+        if kinds & _NODE:
+            self.rows[:] = ANY_BIT
+        elif kinds & _ALLOW_AGAIN:
+            # A node that could not give a volume, or was left out, may have room later.
+            self.rows[:, self.concerned(kinds & _ALLOW_AGAIN)] = ANY_BIT
 
     def release(self, slot: int) -> None:
         """The class has no pods left."""

@@ -52,7 +52,7 @@ class Entry(msgspec.Struct, eq=False, kw_only=True):
     ready_s: end of the back-off. leftover_s: when an UNSCHEDULABLE pod is tried again whatever happens.
     judged_s: when it was found to fit nowhere last, be it by an attempt or not; judged_at: by what state of things,
     None where that is not known.
-    gone: deleted in flight. changed: updated in flight, in a way that may matter.
+    gone: deleted in flight. changed: updated in flight, in a way that may matter; edited: in what a policy may read.
     """
 
     pod: Pod
@@ -78,6 +78,7 @@ class Entry(msgspec.Struct, eq=False, kw_only=True):
     judged_at: Hashable = None
     gone: bool = False
     changed: bool = False
+    edited: bool = False
 
 
 def by_priority(pod: Pod) -> int:

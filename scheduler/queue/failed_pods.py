@@ -30,6 +30,8 @@ class FailedPods(Collection[Entry]):
 
     def add(self, entry: Entry, now_s: float, *, longest_s: float) -> None:
         """After an error, which `errors` counts already. longest_s: how long a back-off may be, if that is longer."""
+        if entry.edited and longest_s > self._max_s:
+            entry.errors = 1  # as `shorten`: what was refused is what it was before
         longest_s = max(self._max_s, longest_s)
         self._back_off(entry, now_s + backoff_s(entry.errors, initial_s=self._initial_s, max_s=longest_s))
 
@@ -47,7 +49,11 @@ class FailedPods(Collection[Entry]):
         return ready_s > now_s
 
     def shorten(self, entry: Entry, now_s: float) -> None:
-        """Begin a long back-off after errors again: a policy may think otherwise of what the pod is now."""
+        """Begin a long back-off after errors again: a policy may think otherwise of what the pod is now.
+
+        In flight: the one that may come of it.
+        """
+        entry.edited = entry.state is State.IN_FLIGHT
         if entry.state is State.BACKING_OFF and entry.errors and entry.ready_s > now_s + self._max_s:
             self._by_end.discard(entry)
             entry.errors = 1

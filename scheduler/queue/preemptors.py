@@ -19,7 +19,6 @@ import numpy as np
 
 from scheduler.pods.pod import Pod
 from scheduler.queue.class_table import ClassTable, Left
-from scheduler.state.amounts import ANY_BIT
 from scheduler.state.changes import Change, Openings
 from scheduler.state.columns.arrays import BoolArray, RowArray
 from scheduler.state.needs import Needs
@@ -29,7 +28,6 @@ _MOST_ROWS: Final = 64
 _MOST_KEPT: Final = 256
 _MEASURED_BY: Final = int(Change.EXISTENCE | Change.ALLOCATABLE | Change.INVENTORY | Change.PODS | Change.CARDS)
 _NODE: Final = int(Change.NODE)
-_REJECTIONS: Final = int(Change.REJECTIONS)
 # None: all rows.
 _SomeRows: TypeAlias = frozenset[int] | None
 _NOTHING: Final[frozenset[int]] = frozenset()
@@ -168,10 +166,7 @@ class Preemptors:
             else:
                 self._screen(slots, rows, left_for)
         if noted.everywhere:
-            if noted.everywhere & _NODE:
-                self._table.rows[:] = ANY_BIT
-            elif noted.everywhere & _REJECTIONS:
-                self._table.rows[:, self._table.concerned(_REJECTIONS)] = ANY_BIT
+            self._table.allow_everywhere(noted.everywhere)
             self._open(self._table.concerned(noted.everywhere), None)
 
     def first_priority(self, turned_away: Callable[[Pod], bool]) -> int | None:

@@ -132,7 +132,7 @@ class SchedulingQueue:
         self._no_fit.popped()
         entry.state = State.IN_FLIGHT
         entry.attempts += 1
-        entry.changed = False
+        entry.changed = entry.edited = False
         return QueuedPod(entry.pod, entry.attempts, entry.first_queued_s, entry.queued_s)
 
     def first(self) -> Pod | None:

@@ -32,7 +32,6 @@ from scheduler.queue.heap import Heap
 from scheduler.queue.judged_longest_ago import JudgedLongestAgo
 from scheduler.queue.longest_waiting import LongestWaiting, Starved
 from scheduler.queue.waking import EVERYWHERE, Check, OpenRows, PodClass
-from scheduler.state.amounts import ANY_BIT
 from scheduler.state.changes import ANYTHING, Change, Openings
 from scheduler.state.needs import Needs
 
@@ -46,8 +45,6 @@ _CHECKS_PER_POD: Final = 8
 # What can alter an Amount.
 _MEASURED_BY: Final = int(Change.EXISTENCE | Change.ALLOCATABLE | Change.INVENTORY | Change.PODS | Change.CARDS)
 _NODE: Final = int(Change.NODE)
-# Rows that the node's own fields allow may take the pod again, of the classes that wait for one of these.
-_ALLOW_AGAIN: Final = int(Change.VOLUMES | Change.REJECTIONS)
 
 
 class UnschedulablePods:
@@ -268,11 +265,7 @@ class UnschedulablePods:
             anywhere = table.concerned(noted.everywhere)
             table.due |= anywhere
             table.since[anywhere] = EVERYWHERE
-            if noted.everywhere & _NODE:
-                table.rows[:] = ANY_BIT
-            elif noted.everywhere & _ALLOW_AGAIN:
-                # A node that could not give a volume, or was left out, may have room later.
-                table.rows[:, table.concerned(noted.everywhere & _ALLOW_AGAIN)] = ANY_BIT
+            table.allow_everywhere(noted.everywhere)
         self._any_due = True
 
     def _ask_users(self, claims: Iterable[ClaimKey]) -> None:

@@ -91,16 +91,22 @@ class Bookings(Known):
             return
         kinds = self._unbook(record, row)
         if for_good:
+            if record.pod.volumes.claims:
+                self.openings.note_claims(record.pod.claim_keys)
             self._opened(row, kinds, record.pod.priority)
             self._note_turned()
         else:
             self._changed(row, kinds)
 
     def open_again(self, record: PodRecord) -> None:
-        """A nominated pod that is hidden keeps its place no longer."""
+        """A nominated pod that is hidden keeps its place no longer. It may be there by now, on whatever cards."""
         row = self.row_of.get(record.node)
-        if row is not None:
+        if row is not None and record.pod.key.uid in self._pods_on.get(record.node, ()):
             self._opened(row, _BOOKINGS, record.pod.priority)
+        elif row is not None:
+            # It may have kept others off other rows, too.
+            self.show(record)
+            self.hide(record, for_good=True)
 
     def lift(self, record: PodRecord) -> None:
         """Ask as if the pod were not there. Nobody is told: `put_back` comes before anything else changes."""

@@ -47,13 +47,14 @@ class Nomination(msgspec.Struct, eq=False, kw_only=True):
     """One pod. record: as it is booked. victims: uids of the pods that have to go first.
 
     waited_s: how long it had waited when its place was reserved, so that nobody has to go; None for any other place.
-    written: whether a watch has shown the pod's status with it. shown: whether it is booked now.
+    decided: by us, so that the pod's status follows; otherwise the status alone says so.
+    shown: whether it is booked now.
     """
 
     record: PodRecord
     victims: frozenset[str]
     waited_s: float | None = None
-    written: bool = False
+    decided: bool
     shown: bool = False
 
     @property
@@ -167,17 +168,14 @@ class Nominations:
         return bool(self._waits_for.get(uid))
 
     def shown(self, pod: Pod) -> None:
-        """What the status of a pod without a node says. Of ours, a watch may be older than what we have decided."""
+        """What the status of a pod without a node says; nothing of what we have decided: that it follows, late."""
         kept, said = self.of(pod.key.uid), pod.nominated_node
-        if kept is not None and kept.node == said:
-            kept.written = True
-        elif kept is None or kept.written:
-            if said:
-                nominated = self.nominate(pod, said, None)
-                if nominated is not None:
-                    nominated.written = True
-            else:
-                self.remove(pod.key.uid)
+        if kept is not None and (kept.decided or kept.node == said):
+            return
+        if said:
+            self.nominate(pod, said, None)
+        else:
+            self.remove(pod.key.uid)
 
     def nominate(
         self,
@@ -190,8 +188,8 @@ class Nominations:
     ) -> Nomination | None:
         """Keep a place for the pod, instead of the one before. None when too many are kept already.
 
-        shares: its cards; None where they are not known. victims: uids of pods that are to go first. waited_s: as
-        Nomination; no other place is reserved at its priority then.
+        shares: its cards, as we have decided; None where only its status says where it goes. victims: uids of pods that
+        are to go first. waited_s: as Nomination; no other place is reserved at its priority then.
         """
         self.remove(pod.key.uid)
         if self.full:
@@ -205,7 +203,9 @@ class Nominations:
         record = PodRecord(
             pod=pod, node=node, written=written, exclusive=is_exclusive(pod), assumed=False, nominated=True
         )
-        kept = self._kept[pod.key.uid] = Nomination(record=record, victims=frozenset(victims), waited_s=waited_s)
+        kept = self._kept[pod.key.uid] = Nomination(
+            record=record, victims=frozenset(victims), waited_s=waited_s, decided=shares is not None
+        )
         if kept.reserved:
             self.reserved[pod.priority] = kept
         self._on.setdefault(node, {})[pod.key.uid] = kept

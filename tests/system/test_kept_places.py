@@ -9,7 +9,7 @@ from config.protocol.inventory import Health, Inventory, encode
 from scheduler.kube.port import PodKey
 from tests.support.builders import UNIT_MIB, card, wire_node
 from tests.support.placing import on_card
-from tests.system.looking import A_SECOND_S, card_of, cluster, comes, condition, node_of
+from tests.system.looking import A_SECOND_S, HOSTNAME, card_of, cluster, comes, condition, node_of
 from tests.system.preempting import is_going, nominated, runs
 from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling
 
@@ -228,3 +228,27 @@ async def test_a_pod_is_not_let_in_for_the_sake_of_one_that_may_never_come() -> 
         of.pods.remove("default", "low")
         await asyncio.sleep(A_SECOND_S)
         assert [node_of(of, name) for name in ("urgent", "follower")] == ["a", "a"]
+
+
+@pytest.mark.parametrize("looks_last", ["nobody", "a pod of higher priority"])
+@in_virtual_time
+async def test_whom_a_kept_place_has_kept_off_another_node_is_asked_when_it_ends(looks_last: str) -> None:
+    of = cluster(a=[16], b=[16])
+    for node in ("a", "b"):
+        of.nodes.patch(node, labels={HOSTNAME: node, "zone": "z"})
+    about = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}
+    away = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [about]}}
+    async with scheduling(of):
+        await runs(of, "low", 16, 1, to="a")
+        await runs(of, "urgent", 16, 10, to="a", labels={"app": "web"})
+        comes(of, "lonely", 4, priority=5, affinity=away)
+        await asyncio.sleep(A_MOMENT_S)
+        assert (nominated(of, "urgent"), node_of(of, "lonely")) == ("a", "")
+        if looks_last != "nobody":
+            comes(of, "huge", 1000, priority=20)
+            await asyncio.sleep(A_MOMENT_S)
+
+        of.pods.delete("default", "urgent", grace_s=0)
+        await asyncio.sleep(A_MOMENT_S)
+
+        assert node_of(of, "lonely") == "b"

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from config.protocol import names
 from config.protocol.inventory import Health, Inventory, encode
@@ -158,6 +159,25 @@ async def test_when_the_place_is_lost_another_one_is_reserved(how: str) -> None:
             of.nodes.patch("a", annotations={names.INVENTORY: encode(failed)})
         await asyncio.sleep(A_SECOND_S)
         await something_happens(of)
+        await something_happens(of)
+
+        assert (reserved(process), nominated(of, "whole")) == ({"whole": "b"}, "b")
+
+
+@in_virtual_time
+async def test_a_pod_that_asks_for_something_else_by_then_has_a_place_reserved_for_that() -> None:
+    of = cluster(a=[16], b=[16])
+    async with scheduling(of, configured()) as process:
+        await full(of, "a0")
+        await full(of, "b0", gpu_mem=12)
+        await starves(of, "whole")
+        assert reserved(process) == {"whole": "a"}
+
+        written = {names.CARD_UUIDS: "GPU-b-0"}
+        of.pods.update(
+            "default", "whole", lambda pod: replace(pod, metadata=replace(pod.metadata, annotations=written))
+        )
+        await asyncio.sleep(A_SECOND_S)
         await something_happens(of)
 
         assert (reserved(process), nominated(of, "whole")) == ({"whole": "b"}, "b")

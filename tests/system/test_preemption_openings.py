@@ -11,9 +11,11 @@ from scheduler.simulation.world import World
 from scheduler.state.nominations import MOST_NOMINATIONS
 from tests.support.builders import UNIT_MIB, card, pod, wire_node
 from tests.support.placing import on_card
+from tests.support.volumes import ZONE, claim, storage_class, volume, with_claims
 from tests.system.looking import A_SECOND_S, cluster, comes, condition, node_of
 from tests.system.preempting import is_going, nominated
 from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling
+from tests.system.volume_controller import zones
 
 
 def comes_bound(of: World, name: str, node: str, gpu_mem: int, priority: int = 0) -> None:
@@ -126,6 +128,28 @@ async def test_a_pod_that_leaves_another_node_of_the_zone_is_enough_for_a_search
         await asyncio.sleep(A_SECOND_S)
 
         assert is_going(of, "low")
+
+
+@in_virtual_time
+async def test_a_pod_that_leaves_a_node_which_a_new_volume_allows_is_enough_for_a_search() -> None:
+    of, controller = zones(a="z1", b="z2")
+    static = storage_class("local", provisioner="kubernetes.io/no-provisioner")
+    controller.comes(static, claim("data", class_name="local"))
+    controller.comes(volume("pv-a", class_name="local", on=("z1",), key=ZONE))
+    comes_bound(of, "high-a", "a", 16, priority=20)
+    comes_bound(of, "high", "b", 8, priority=20)
+    comes_bound(of, "low", "b", 8, priority=1)
+    async with scheduling(of):
+        comes(of, "urgent", 16, priority=10, **with_claims("data"))
+        await asyncio.sleep(A_SECOND_S)
+        controller.comes(volume("pv-b", class_name="local", on=("z2",), key=ZONE))
+        await asyncio.sleep(A_SECOND_S)
+        assert not is_going(of, "low")
+
+        of.pods.remove("default", "high")
+        await asyncio.sleep(A_SECOND_S)
+
+        assert (is_going(of, "low"), nominated(of, "urgent")) == (True, "b")
 
 
 @in_virtual_time

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from msgspec.structs import replace
 
 from config.settings.scheduler import SchedulerConfiguration
@@ -10,6 +11,7 @@ from scheduler.kube.port import CSI_NODES
 from scheduler.simulation.world import World
 from tests.support.volumes import ZONE, claim, storage_class, volume, with_claims
 from tests.system.looking import A_SECOND_S, comes, node_of, objections
+from tests.system.preempting import nominated, runs
 from tests.system.process import A_MOMENT_S, Process, in_virtual_time, scheduling
 from tests.system.volume_controller import zones
 
@@ -37,6 +39,28 @@ async def test_a_claim_for_one_pod_goes_to_the_next_pod_when_the_first_is_gone()
             "False 0/1 nodes are available: 1 node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod "
             "access mode already in-use by another pod."
         )
+
+
+@pytest.mark.parametrize("looks_last", ["nobody", "a pod of higher priority"])
+@in_virtual_time
+async def test_a_claim_for_one_pod_goes_to_the_next_pod_when_the_first_loses_its_kept_place(looks_last: str) -> None:
+    of, controller = zones(a="z1", b="z2")
+    controller.comes(claim("data", accessModes=["ReadWriteOncePod"]), volume("pv"))
+    controller.bind("data", "pv")
+    async with scheduling(of):
+        await runs(of, "low", 16, 1, nodeSelector={ZONE: "z1"})
+        await runs(of, "first", 16, 10, nodeSelector={ZONE: "z1"}, **with_claims("data"))
+        comes(of, "second", 3, priority=5, **with_claims("data"))
+        await asyncio.sleep(A_MOMENT_S)
+        assert (nominated(of, "first"), node_of(of, "second")) == ("a", "")
+        if looks_last != "nobody":
+            comes(of, "huge", 1000, priority=20)
+            await asyncio.sleep(A_MOMENT_S)
+
+        of.pods.delete("default", "first", grace_s=0)
+        await asyncio.sleep(A_MOMENT_S)
+
+        assert node_of(of, "second") == "b"
 
 
 @in_virtual_time

@@ -42,6 +42,14 @@ class Left:
         yield self
 
 
+class WithoutCards(Left):
+    """The rows have none."""
+
+    def cards(self, row: int) -> CardsLeft:  # noqa: ARG002 - of each
+        none = np.zeros(0, dtype=np.int64)
+        return CardsLeft(none, none.astype(np.bool_), none, none)
+
+
 def nobody(_pod: Pod) -> bool:
     return False
 
@@ -104,6 +112,23 @@ def test_classes_for_which_too_little_is_left_are_not_asked() -> None:
     preemptors.note(opened())
 
     assert [question.pod.key.name for question in questions(preemptors, Left(150).seen_by)] == ["b-1"]
+
+
+@pytest.mark.parametrize("kinds", [Change.REJECTIONS, Change.VOLUMES])
+def test_rows_that_are_allowed_by_now_are_asked_about(kinds: Change) -> None:
+    preemptors, left = Preemptors(), WithoutCards(0)
+    nowhere = replace_fields(NOTHING_NEEDED, rows=(0, 0))
+    one = replace(pod("p"), priority=10)
+    preemptors.add("p", one, wakes_on=PODS | int(kinds), needs=nowhere, unanswered=False)
+    everywhere = Openings()
+    everywhere.note_everywhere(int(kinds))
+
+    asked = []
+    for openings in (opened(), everywhere, opened()):
+        preemptors.note(openings)
+        asked.append([question.rows for question in questions(preemptors, left.seen_by)])
+
+    assert asked == [[], [None], [frozenset({3})]]
 
 
 def test_after_a_pod_was_helped_the_others_are_held_against_what_is_left() -> None:

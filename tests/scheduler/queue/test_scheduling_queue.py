@@ -363,3 +363,20 @@ def test_the_end_of_an_attempt_that_did_not_begin_is_our_own_bug(waiting: bool) 
         queue.add_or_update(pod("p"), 0.0)
     with pytest.raises(TransitionError, match=f"pod p is {'ACTIVE' if waiting else 'absent'}; expected IN_FLIGHT"):
         queue.done("p")
+
+
+def test_a_pod_that_changes_while_it_is_refused_is_tried_again_soon() -> None:
+    queue = SchedulingQueue()
+    waits_s: list[float] = []
+    queue.add_or_update(pod("p"), 0.0)
+    now_s = 0.0
+    for attempt in range(9):
+        assert queue.pop(now_s) is not None
+        if attempt == 7:
+            queue.add_or_update(with_labels(pod("p"), fixed="yes"), now_s)
+        queue.failed("p", now_s, longest_s=300.0)
+        ready_s = queue.next_ready_s()
+        assert ready_s is not None
+        waits_s.append(ready_s - now_s)
+        now_s = ready_s
+    assert waits_s == [1, 2, 4, 8, 16, 32, 64, 1, 2]
