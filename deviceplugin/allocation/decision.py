@@ -50,10 +50,6 @@ class CardDecision:
     shares: Mapping[str, tuple[Share, ...]]
     unit_mib: int
 
-    def uuids(self) -> frozenset[str]:
-        """Every card of the pod."""
-        return frozenset(share.uuid for shares in self.shares.values() for share in shares)
-
     def first_cards(self) -> FirstCards:
         """For the journal."""
         units = {name: {share.uuid: share.units for share in shares} for name, shares in self.shares.items()}

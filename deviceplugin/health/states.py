@@ -18,7 +18,6 @@ class Turn:
     """A card whose announced health has changed."""
 
     card: DriverCard
-    before: tuple[Health, str]
     now: tuple[Health, str]
 
 
@@ -155,7 +154,7 @@ def turns(
     """The cards whose health has changed; one that was not there before counts as having been healthy."""
     healthy = (Health.HEALTHY, "")
     return [
-        Turn(card, before.get(card.uuid, healthy), now[card.uuid])
+        Turn(card, now[card.uuid])
         for card in cards
         if card.uuid in now and before.get(card.uuid, healthy) != now[card.uuid]
     ]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from config.protocol import names
+from e2e.node.announced import allocatable, card_units
 
 Json: TypeAlias = dict[str, Any]
 Card: TypeAlias = tuple[str, str]
@@ -40,6 +41,7 @@ def judged(nodes: Iterable[Json], pods: Iterable[Json]) -> Audit:
     live = [pod for pod in pods if asked(pod) and _holds_a_place(pod)]
     annotated = [pod for pod in live if all(key in _annotations(pod) for key in names.ALLOCATION_KEYS)]
     announced = {(name, uuid): units for name, node in known.items() for uuid, units in card_units(node).items()}
+    gives = {name: allocatable(node) for name, node in known.items()}
     on_nodes: Counter[str] = Counter()
     on_cards: Counter[Card] = Counter()
     misbooked = 0
@@ -54,18 +56,12 @@ def judged(nodes: Iterable[Json], pods: Iterable[Json]) -> Audit:
         unannotated=len(live) - len(annotated),
         misbooked=misbooked,
         overcommitted_cards=sum(units > announced.get(card, 0) for card, units in on_cards.items()),
-        overcommitted_nodes=sum(units > _allocatable(known.get(name)) for name, units in on_nodes.items()),
+        overcommitted_nodes=sum(units > gives.get(name, 0) for name, units in on_nodes.items()),
     )
 
 
 def _holds_a_place(pod: Json) -> bool:
     return bool(pod["spec"].get("nodeName")) and pod["status"].get("phase") not in _FINISHED
-
-
-def card_units(node: Json) -> dict[str, int]:
-    """Units of each card that the node announces, by UUID."""
-    document = json.loads(_annotations(node).get(names.INVENTORY, '{"cards":[]}'))
-    return {card["uuid"]: card["units"] for card in document["cards"]}
 
 
 def asked(pod: Json) -> int:
@@ -87,7 +83,3 @@ def booked_cards(pod: Json) -> Counter[Card]:
 def _annotations(of: Json) -> Mapping[str, str]:
     annotations: Mapping[str, str] = of["metadata"].get("annotations", {})
     return annotations
-
-
-def _allocatable(node: Json | None) -> int:
-    return 0 if node is None else int(node["status"]["allocatable"].get(names.GPU_MEM, 0))

@@ -13,10 +13,11 @@ import msgspec
 
 from config.protocol import allocation, names
 from config.protocol.allocation import Allocation, LegacyFields
-from e2e.bench import ledger, workload
+from e2e.bench import workload
 from e2e.bench.placed import Placed
 from e2e.bench.workload import CARDS_PER_NODE, UNITS_PER_CARD, Json, Size
 from e2e.control_plane.admin import Admin, done
+from e2e.node.announced import card_units
 
 RESIDENTS: Final = "residents"
 """The namespace of the pods that are there before, one on each card."""
@@ -80,7 +81,7 @@ async def _end(admin: Admin, name: str) -> None:
 
 def _residents(number: int, node: Json) -> Iterator[Json]:
     """Running pods as our scheduler has bound them, one with all of each card."""
-    for index, uuid in enumerate(ledger.card_units(node)):
+    for index, uuid in enumerate(card_units(node)):
         pod = _whole_card(workload.pod(number * CARDS_PER_NODE + index, workload.template(0)))
         pod["spec"]["nodeName"] = node["metadata"]["name"]
         share = Allocation({0: {index: UNITS_PER_CARD}}, {}, {index: uuid}, _UNIT_MIB)

@@ -9,10 +9,11 @@ from config.protocol import names
 from e2e.bench import ledger, workload
 from e2e.bench.ledger import Audit, Json
 from e2e.bench.workload import UNITS_PER_CARD, Size
+from e2e.node.announced import card_units
 
 NODE = next(workload.nodes(Size(1, 1, 1)))
 NODE_NAME = NODE["metadata"]["name"]
-UUIDS = list(ledger.card_units(NODE))
+UUIDS = list(card_units(NODE))
 ASKED = workload.template(0).gpu_mem
 
 

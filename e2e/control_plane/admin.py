@@ -99,9 +99,9 @@ class Admin:
         """Replace an object."""
         return await self._send("PUT", path, body)
 
-    async def patch(self, path: str, body: Json, content_type: str = _MERGE_PATCH) -> ApiResponse:
-        """Change an object; a merge patch unless `content_type` says otherwise."""
-        return await self._send("PATCH", path, body, content_type=content_type)
+    async def patch(self, path: str, body: Json) -> ApiResponse:
+        """Change an object by a merge patch."""
+        return await self._send("PATCH", path, body, content_type=_MERGE_PATCH)
 
     async def delete(self, path: str, body: Json | None = None, query: Mapping[str, str] | None = None) -> ApiResponse:
         """Delete an object or a collection; `body` may be DeleteOptions."""
@@ -115,18 +115,18 @@ class Admin:
             raise UnexpectedAnswer(message)
         return answer.body
 
-    async def create_all(self, path: str, bodies: Iterable[Json], *, in_flight: int = IN_FLIGHT) -> None:
-        """Create thousands: up to `in_flight` requests at once. Raises UnexpectedAnswer in an ExceptionGroup."""
+    async def create_all(self, path: str, bodies: Iterable[Json]) -> None:
+        """Create thousands: up to IN_FLIGHT requests at once. Raises UnexpectedAnswer in an ExceptionGroup."""
         waiting = iter(bodies)
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(in_flight):
+            for _ in range(IN_FLIGHT):
                 tasks.create_task(self._create_each(path, waiting))
 
-    async def delete_all(self, path: str, body: Json | None = None, *, in_flight: int = IN_FLIGHT) -> None:
+    async def delete_all(self, path: str, body: Json | None = None) -> None:
         """Delete thousands, each by a request of its own: one for the collection takes longer than an answer may."""
         waiting = iter([item["metadata"]["name"] for item in await self.items(path)])
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(in_flight):
+            for _ in range(IN_FLIGHT):
                 tasks.create_task(self._delete_each(path, waiting, body))
 
     async def items(self, path: str) -> list[Json]:
@@ -220,14 +220,12 @@ async def seen(
         raise NotSeen(message) from None
 
 
-def ask(access: Access, path: str, method: str = "GET", merge_patch: bytes | None = None) -> Reply:
+def ask(access: Access, path: str, method: str = "GET") -> Reply:
     """Send one request, on a connection of its own. Raises OSError, http.client.HTTPException."""
     connection = http.client.HTTPSConnection(urlsplit(access.url).netloc, context=access.tls, timeout=_REPLY_WITHIN_S)
     headers = {"Authorization": access.authorization} if access.authorization else {}
-    if merge_patch is not None:
-        headers["Content-Type"] = _MERGE_PATCH
     try:
-        connection.request(method, path, merge_patch, headers)
+        connection.request(method, path, headers=headers)
         answer = connection.getresponse()
         return Reply(answer.status, answer.read())
     finally:

@@ -26,7 +26,6 @@ AXE_VERSION: Final = "4.10.3"
 AXE_SHA512: Final = "Xm7bpRXnDSX2YE2YFfBk2FnF0ep6tmG7xPh8iHee8MIcrgq762Nkce856dYtJYLkuIoYZvGfTs/PbZhideTcEg=="
 ARTEFACTS: Final = ROOT / "build" / "page"
 _CHROMIUM: Final = ("chromium", "chromium-browser", "google-chrome")
-_WITHIN_MS: Final = 30_000
 # Beside what WCAG asks, what axe calls best practice.
 _TAGS: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 

@@ -44,7 +44,6 @@ class _Event(msgspec.Struct):
 class _Result(msgspec.Struct):
     events: list[_Event] = []
     canceled: bool = False
-    cancel_reason: str = ""
     compact_revision: str = "0"
 
 

@@ -10,10 +10,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from config.protocol import names
 from e2e.control_plane.admin import Admin, Json, done, seen
 from e2e.control_plane.cache import Say
 from e2e.control_plane.cluster import ControlPlane
+from e2e.node.announced import allocatable
 from e2e.node.local_node import LocalNode
 from e2e.programs import manifests, plugin_process
 from e2e.programs.plugin_process import DevicePluginProcess
@@ -96,8 +96,8 @@ async def _ready(made_of: Parts, programs: Sequence[SchedulerProcess | DevicePlu
     async with Admin(made_of.plane.access()) as admin:
         for node in made_of.nodes:
             of_this = {"fieldSelector": f"metadata.name={node.name}"}
-            await seen(admin, "/api/v1/nodes", _allocatable, of_this, within_s=_ALLOCATABLE_WITHIN_S)
+            await seen(admin, "/api/v1/nodes", _gives_units, of_this, within_s=_ALLOCATABLE_WITHIN_S)
 
 
-def _allocatable(node: Json) -> bool:
-    return int(node["status"].get("allocatable", {}).get(names.GPU_MEM, "0")) > 0
+def _gives_units(node: Json) -> bool:
+    return allocatable(node) > 0

@@ -139,11 +139,6 @@ class LocalNode:
         return self._site.static_pods
 
     @property
-    def containerd_socket(self) -> Path:
-        """Where containerd listens; the same path inside and outside."""
-        return self._site.socket
-
-    @property
     def cgroup(self) -> str:
         """Name of the cgroup, in every hierarchy, that holds its pods."""
         return self._site.cgroup

@@ -28,11 +28,11 @@ class Commit:
     beside: tuple[str, ...] = ()
 
 
-def commit(root: Path = ROOT) -> Commit:
+def commit() -> Commit:
     """The last one; `SOURCE_DATE_EPOCH` takes the place of its time. Raises NoClone."""
-    epoch_s = os.environ.get("SOURCE_DATE_EPOCH") or _git(root, "log", "-1", "--format=%ct")
-    beside = _git(root, "status", "--porcelain").splitlines()
-    return Commit(_git(root, *_DESCRIBE).strip(), int(epoch_s), tuple(beside))
+    epoch_s = os.environ.get("SOURCE_DATE_EPOCH") or _git(ROOT, "log", "-1", "--format=%ct")
+    beside = _git(ROOT, "status", "--porcelain").splitlines()
+    return Commit(_git(ROOT, *_DESCRIBE).strip(), int(epoch_s), tuple(beside))
 
 
 def copy(root: Path, target: Path, epoch_s: int) -> Path:

@@ -61,8 +61,8 @@ def container(name: str, units: int) -> Json:
     return {"name": name, "image": "registry.example/none:1", "resources": {"limits": limits}}
 
 
-def node(name: str, labels: Json, *, unhealthy: int = 0) -> Json:
-    """A node of cards that no other node has had. unhealthy: so many of them."""
+def node(name: str, labels: Json) -> Json:
+    """A node of cards that no other node has had."""
     place = {"cpu": "64", "memory": "256Gi", "pods": "250"}
     place |= {reading.GPU_MEM: str(CARDS * UNITS), reading.GPU_COUNT: str(CARDS)}
     hostname = {"kubernetes.io/hostname": name}
@@ -70,14 +70,14 @@ def node(name: str, labels: Json, *, unhealthy: int = 0) -> Json:
         "metadata": {
             "name": name,
             "labels": {**hostname, **labels},
-            "annotations": {reading.INVENTORY: inventory(name, unhealthy)},
+            "annotations": {reading.INVENTORY: inventory(name)},
         },
         "status": {"capacity": place, "allocatable": place},
     }
 
 
 def inventory(name: str, unhealthy: int = 0) -> str:
-    """The annotation of `node`."""
+    """The annotation of `node`. unhealthy: so many of its cards."""
     cards = [
         {"index": index, "uuid": f"GPU-{name}-{index}", "units": UNITS}
         | {"health": "unhealthy" if index < unhealthy else "healthy"}

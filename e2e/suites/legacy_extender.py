@@ -27,9 +27,9 @@ async def created(site: GpuSite, name: str, units: int, **spec: object) -> Json:
     return await site.pod(name, units, schedulerName=DEFAULT, **spec)
 
 
-async def annotated(site: GpuSite, name: str, index: int, units: int, card_units: int = UNITS) -> None:
+async def annotated(site: GpuSite, name: str, index: int, units: int) -> None:
     """The extender's first call."""
-    annotations = chosen(index, units, card_units, assigned=False)
+    annotations = chosen(index, units, UNITS, assigned=False)
     done(await site.admin.patch(f"{site.pods_path}/{name}", {"metadata": {"annotations": annotations}}))
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from config.protocol import environment, names
 from e2e.control_plane.admin import Admin, Json, seen
+from e2e.node.announced import allocatable
 from e2e.node.containers import LocalContainer, NoSuchContainer
 from e2e.node.local_node import LocalNode
 from e2e.node.node_pods import PODS, busybox, pod
@@ -87,21 +88,10 @@ class SharedNode:
             await self.plugin.ready()
 
 
-def card_units(found: Json) -> dict[str, int]:
-    """UUID -> units of every card that the node announces."""
-    inventory = json.loads(found["metadata"]["annotations"][names.INVENTORY])
-    return {card["uuid"]: card["units"] for card in inventory["cards"]}
-
-
 def healths(found: Json) -> list[str]:
     """Of every card that the node announces, by index; [] while it announces none."""
     inventory = json.loads(found["metadata"].get("annotations", {}).get(names.INVENTORY, '{"cards":[]}'))
     return [f"{card['health']} {card.get('reason', '')}".strip() for card in inventory["cards"]]
-
-
-def allocatable(found: Json, resource: str = names.GPU_MEM) -> int:
-    """Units that the kubelet gives away."""
-    return int(found["status"].get("allocatable", {}).get(resource, "0"))
 
 
 def expected_inside(found: Json, shares: Mapping[str, int], *, by_cdi: bool = True) -> dict[str, str]:

@@ -10,14 +10,13 @@ import pytest
 from config.protocol import environment, names
 from e2e.control_plane import pinned
 from e2e.control_plane.admin import Access, Admin, Json, done
+from e2e.node.announced import allocatable, card_units
 from e2e.node.node_pods import PODS, runs
 from e2e.programs import manifests
 from e2e.suites.shared_node import (
     GIB,
     SharedNode,
     all_settled,
-    allocatable,
-    card_units,
     healths,
     passing,
     pods,

@@ -4,14 +4,13 @@ import asyncio
 from pathlib import Path
 
 from e2e.control_plane.admin import Admin, Json
+from e2e.node.announced import allocatable, card_units
 from e2e.node.node_pods import PODS
 from e2e.programs.plugin_process import DevicePluginProcess
 from e2e.suites.shared_node import (
     STANDARD_MIB,
     SharedNode,
     all_settled,
-    allocatable,
-    card_units,
     lives,
     passing,
     pods,

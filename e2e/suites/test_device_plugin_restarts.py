@@ -13,14 +13,13 @@ import pytest
 
 from config.protocol import names
 from e2e.control_plane.admin import Admin, Json, seen
+from e2e.node.announced import allocatable, card_units
 from e2e.node.node_pods import PODS, runs
 from e2e.suites.gpu_site import is_unschedulable
 from e2e.suites.shared_node import (
     SOON_S,
     SharedNode,
     all_settled,
-    allocatable,
-    card_units,
     lives,
     pods,
     settled,

@@ -8,6 +8,7 @@ import pytest
 
 from deviceplugin.doctor.findings import Examination, Verdict
 from e2e.control_plane.admin import Admin, Json, seen
+from e2e.node.announced import allocatable
 from e2e.node.node_pods import PODS
 from e2e.programs.plugin_process import DevicePluginProcess
 from e2e.suites.shared_node import (
@@ -15,7 +16,6 @@ from e2e.suites.shared_node import (
     STANDARD_MIB,
     SharedNode,
     all_settled,
-    allocatable,
     pods,
     shared_pod,
     sharing,

@@ -15,9 +15,10 @@ import pytest
 from config.protocol import names
 from deviceplugin.report.status_page import ask_status
 from e2e.control_plane.admin import Admin, Json
+from e2e.node.announced import allocatable
 from e2e.node.node_pods import PODS
 from e2e.programs.plugin_process import DevicePluginProcess
-from e2e.suites.shared_node import SharedNode, all_settled, allocatable, lives, pods, shared_pod, sharing
+from e2e.suites.shared_node import SharedNode, all_settled, lives, pods, shared_pod, sharing
 from e2e.suites.test_way_in import spec
 from tests.support.repository import ROOT
 

@@ -6,8 +6,9 @@ import shutil
 import signal
 
 from e2e.control_plane.admin import Admin
+from e2e.node.announced import allocatable
 from e2e.node.node_pods import runs
-from e2e.suites.shared_node import SharedNode, all_settled, allocatable, pods, shared_pod, sharing
+from e2e.suites.shared_node import SharedNode, all_settled, pods, shared_pod, sharing
 from e2e.suites.test_device_plugin_restarts import plugin, running_pods
 from e2e.suites.test_static_pods import message
 from e2e.suites.test_unscheduled import pod_seen, waits

@@ -15,6 +15,7 @@ import pytest
 
 from config.protocol import environment, names
 from e2e.control_plane.admin import Access, Admin, Json, done, seen
+from e2e.node.announced import allocatable, card_units
 from e2e.node.node_pods import PODS, pod, runs
 from e2e.programs import manifests
 from e2e.programs.legacy_plugin import SOCKET, LegacyPlugin
@@ -23,8 +24,6 @@ from e2e.suites.shared_node import (
     GIB,
     NODE,
     SharedNode,
-    allocatable,
-    card_units,
     lives,
     pods,
     shared_pod,

@@ -8,7 +8,8 @@ from typing import Final
 import pytest
 
 from e2e.control_plane.admin import Admin
-from e2e.suites.shared_node import GIB, SharedNode, allocatable, pods, shared_pod, sharing
+from e2e.node.announced import allocatable
+from e2e.suites.shared_node import GIB, SharedNode, pods, shared_pod, sharing
 from e2e.suites.test_device_plugin import mismatches_of, mixed, rejected
 from e2e.suites.test_device_plugin_restarts import (
     both,

@@ -4,8 +4,9 @@ import asyncio
 from typing import Final
 
 from e2e.control_plane.admin import Admin, Json, done, seen
+from e2e.node.announced import allocatable
 from e2e.node.node_pods import PODS, runs
-from e2e.suites.shared_node import SharedNode, allocatable, pods, shared_pod, sharing
+from e2e.suites.shared_node import SharedNode, pods, shared_pod, sharing
 from e2e.suites.test_unscheduled import pod_seen
 
 _EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/default/events"

@@ -14,8 +14,9 @@ from typing import Final
 import pytest
 
 from e2e.control_plane.admin import Admin, Json
+from e2e.node.announced import allocatable
 from e2e.node.node_pods import PODS
-from e2e.suites.shared_node import SharedNode, allocatable, passing, pods, shared_pod, sharing
+from e2e.suites.shared_node import SharedNode, passing, pods, shared_pod, sharing
 
 pytestmark = pytest.mark.nightly
 

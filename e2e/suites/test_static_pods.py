@@ -10,9 +10,10 @@ import pytest
 
 from e2e.control_plane import commands
 from e2e.control_plane.admin import Admin, Json, seen
+from e2e.node.announced import allocatable
 from e2e.node.node_pods import PODS, pod, runs
 from e2e.suites import policy_site
-from e2e.suites.shared_node import SharedNode, all_settled, allocatable, lives, pods, shared_pod, sharing
+from e2e.suites.shared_node import SharedNode, all_settled, lives, pods, shared_pod, sharing
 from e2e.suites.test_unscheduled import pod_seen, unschedulable, waits
 
 _EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/default/events"

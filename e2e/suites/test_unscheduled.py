@@ -7,10 +7,11 @@ import pytest
 
 from config.protocol import names
 from e2e.control_plane.admin import Admin, Json, seen
+from e2e.node.announced import allocatable
 from e2e.node.node_pods import PODS, runs
 from e2e.programs import manifests
 from e2e.suites import policy_site
-from e2e.suites.shared_node import SharedNode, allocatable, pods, shared_pod, sharing
+from e2e.suites.shared_node import SharedNode, pods, shared_pod, sharing
 
 _EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/default/events"
 _TWO_ROUNDS_S: Final = 120.0

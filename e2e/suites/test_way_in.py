@@ -10,12 +10,11 @@ from typing import Final
 
 from config.protocol import names
 from e2e.control_plane.admin import Admin, Json, seen
+from e2e.node.announced import allocatable, card_units
 from e2e.node.node_pods import busybox
 from e2e.suites.shared_node import (
     SharedNode,
     all_settled,
-    allocatable,
-    card_units,
     lives,
     pods,
     shared_pod,

@@ -132,13 +132,8 @@ async def _connection(
             followed = list(follower.follow(batch))
             pace.answered(opened=opened, complete=follower.version is not None)
             opened = False
-            for events in _at_most(BATCH, followed):
-                yield events
-
-
-def _at_most(size: int, events: list[WatchEvent[T]]) -> Iterator[list[WatchEvent[T]]]:
-    for start in range(0, len(events), size):
-        yield events[start : start + size]
+            for start in range(0, len(followed), BATCH):
+                yield followed[start : start + BATCH]
 
 
 class _Follower(Generic[T]):

@@ -55,14 +55,14 @@ def show(registry: CollectorRegistry) -> None:
 def _commit() -> str:
     if _COMMIT.is_file():
         return _COMMIT.read_text(encoding="utf-8").strip()
-    return _of_clone(_CLONE) if (_CLONE / ".git").exists() else ""
+    return _of_clone() if (_CLONE / ".git").exists() else ""
 
 
-def _of_clone(clone: Path) -> str:
+def _of_clone() -> str:
     """What git says; nothing without git, or where it does not trust this user with the clone."""
     try:
         said = subprocess.run(  # noqa: S603 - the command is the one above
-            _DESCRIBE, cwd=clone, capture_output=True, text=True, check=False, timeout=_ANSWER_WITHIN_S
+            _DESCRIBE, cwd=_CLONE, capture_output=True, text=True, check=False, timeout=_ANSWER_WITHIN_S
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""

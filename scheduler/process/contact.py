@@ -73,10 +73,6 @@ class Contact:
         reasons = "; ".join(dict.fromkeys(state.reason for state in late.values()))
         return f"the API server has not served {', '.join(sorted(late))} for {longest_s:.0f} s: {reasons}"
 
-    def reason(self, request: str) -> str:
-        """Why it fails; "" while it works."""
-        return self._state(request).reason
-
     def ages_s(self) -> list[tuple[str, float, float]]:
         """(request, seconds since the last answer, seconds for which it has failed)."""
         now_s = self._now_s()

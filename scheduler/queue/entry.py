@@ -28,13 +28,12 @@ class State(Enum):
 class QueuedPod(msgspec.Struct, frozen=True):
     """One attempt. attempts: this one included, >= 1.
 
-    first_queued_s: when the pod first became active. queued_s: when it did so before this attempt.
+    first_queued_s: when the pod first became active.
     """
 
     pod: Pod
     attempts: int
     first_queued_s: float
-    queued_s: float
 
 
 class Entry(msgspec.Struct, eq=False, kw_only=True):

@@ -133,7 +133,7 @@ class SchedulingQueue:
         entry.state = State.IN_FLIGHT
         entry.attempts += 1
         entry.changed = entry.edited = False
-        return QueuedPod(entry.pod, entry.attempts, entry.first_queued_s, entry.queued_s)
+        return QueuedPod(entry.pod, entry.attempts, entry.first_queued_s)
 
     def first(self) -> Pod | None:
         """The pod that `pop` would give now, if nothing is flushed; None when none is ready."""

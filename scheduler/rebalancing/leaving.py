@@ -48,16 +48,14 @@ class Leaving:
     units: int
 
 
-def leaving(engine: Engine, movable: Movable, pod: Pod, most_nodes: int, node: str = "") -> list[Leaving]:
+def leaving(engine: Engine, movable: Movable, pod: Pod, most_nodes: int) -> list[Leaving]:
     """The fewest pods by node and set of cards, for a pod that fits nowhere; the fewest, then the smallest first.
 
-    most_nodes: that are looked at pod by pod. node: the only one that is, "" for any.
+    most_nodes: that are looked at pod by pod.
     """
     tables = engine.tables
     with engine.nominations.seen_by(pod):
         rows = engine.questions.judge(pod).hopeful
-        if node:
-            rows = rows[rows == tables.row_of[node]]
         least = engine.questions.least(pod)
         found = list[Leaving]()
         most_nodes = min(most_nodes, max(_FEWEST_NODES, _MOST_SETS_OF_CARDS // _sets_of_cards(engine, pod)))

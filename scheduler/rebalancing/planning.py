@@ -18,7 +18,6 @@ from scheduler.rebalancing.order import Moved
 from scheduler.rebalancing.search import room_for
 from scheduler.scheduling_cycle import Placement
 
-MOST_MOVES: Final = 100
 _BOUND: Final = "It is bound there already: nothing has to be moved for it."
 _UNREAD: Final = "The PodDisruptionBudgets cannot be read: the API server may refuse to evict pods of this plan."
 
@@ -42,7 +41,7 @@ def plan_for(
 ) -> Plan:
     """Room for a pod that does not exist, or waits.
 
-    most_moves: 1 to MOST_MOVES. max_priority: of a pod that is moved, None for that of the pod. words: what there is to
+    most_moves: >= 1. max_priority: of a pod that is moved, None for that of the pod. words: what there is to
     say already, in sentences. stay: as Movable.
     """
     if reading.engine.tables.record(pod.key.uid) is not None:

@@ -38,17 +38,17 @@ class Room:
     moves: tuple[Moved, ...]
 
 
-def room_for(engine: Engine, movable: Movable, pod: Pod, most_moves: int, node: str = "") -> Room | None:
+def room_for(engine: Engine, movable: Movable, pod: Pod, most_moves: int) -> Room | None:
     """Where the pod fits after `most_moves` moves at most, with as few as are found; None where none are.
 
-    node: the only one where room is made, "" for any. The pod fits nowhere as it is, or fits without a move.
+    The pod fits nowhere as it is, or fits without a move.
     """
     with engine.questions.placing() as placing:
-        if (place := placing.place(pod, node)) is not None:
+        if (place := placing.place(pod)) is not None:
             return Room(place, ())
         search = _Search(engine, movable, placing, most_moves)
         for chain in range(_LONGEST_CHAIN + 1):
-            search.try_all(pod, chain, node)
+            search.try_all(pod, chain)
         return search.best
 
 
@@ -64,9 +64,9 @@ class _Search:
         self._leaving: set[str] = set()  # uids, of those for which there is a place or one is sought
         self._moves: list[Moved] = []
 
-    def try_all(self, pod: Pod, chain: int, node: str) -> None:
+    def try_all(self, pod: Pod, chain: int) -> None:
         """Every set of pods that may leave, as far as it can lead to fewer moves. chain: as `_LONGEST_CHAIN`."""
-        for found in leaving(self._engine, self._movable, pod, MOST_NODES, node)[:MOST_SETS]:
+        for found in leaving(self._engine, self._movable, pod, MOST_NODES)[:MOST_SETS]:
             # A chain is at least one move more than who leaves.
             if len(found.records) + bool(chain) > self._most or self._tries >= MOST_TRIES:
                 return

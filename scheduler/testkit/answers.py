@@ -1,6 +1,6 @@
 """What the rules of a profile answer about one pod, by node names, so that answers of two worlds compare."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,10 +31,6 @@ class Answer:
         cards = f", cards {','.join(str(share.index) for share in self.cards)}" if self.cards else ""
         scores = ", ".join(f"{name} {values}" for name, values in self.scores.items())
         return f"fits {' '.join(self.feasible)}; goes to {self.node}{cards}; scores {scores}"
-
-    def differs(self, other: "Answer") -> str:
-        """The first field that is another, "" when there is none."""
-        return next((f.name for f in fields(self) if getattr(self, f.name) != getattr(other, f.name)), "")
 
     def node_that_differs(self, other: "Answer") -> str:
         """The first node about which they disagree, "" when it is not about one."""

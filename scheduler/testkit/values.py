@@ -79,8 +79,8 @@ class Choices:
 
 def choices(named: Named, nodes: Sequence[objects.Node], pods: Sequence[objects.Pod]) -> Choices:
     """nodes, pods: the user's own."""
-    zones = _of_texts("labels", {ZONE: ("a", "b")})
-    app = _of_texts("labels", {"app": ("web",)})
+    zones = _of_labels({ZONE: ("a", "b")})
+    app = _of_labels({"app": ("web",)})
     return Choices(
         {**_own("labels", named.node_labels), **_own("annotations", named.node_annotations)},
         (*zones, *_of_fields(_NODES), *(Setting("like", "", node) for node in nodes)),
@@ -106,5 +106,5 @@ def _of_fields(of: Mapping[str, Sequence[Any]]) -> Iterator[Setting]:
     return (Setting(name, "", value) for name, values in of.items() for value in values)
 
 
-def _of_texts(name: str, of: Values) -> Iterator[Setting]:
-    return (Setting(name, key, value) for key, values in of.items() for value in (*values, None))
+def _of_labels(of: Values) -> Iterator[Setting]:
+    return (Setting("labels", key, value) for key, values in of.items() for value in (*values, None))

@@ -146,7 +146,7 @@ class TrialWorld:
         waiting = (live for live in self.pods.values() if self.engine.queue.state(live.uid) in _WAITING)
         return (live for live in waiting if live.name not in self.refused)
 
-    def fresh(self, profile: Profile | None = None) -> Runtime:
+    def fresh(self) -> Runtime:
         """The same objects, in tables that know no other; with nothing kept."""
         tables = Tables(RESOURCES, UNIT_MIB)
         for name, labels in self.namespaces.items():
@@ -155,7 +155,7 @@ class TrialWorld:
             tables.upsert_node(node)
         for pod in self.bound_pods():
             tables.add(pod)
-        return Runtime(profile or self.profile, tables)
+        return Runtime(self.profile, tables)
 
     def _binding_ends(self, placement: Placement) -> None:
         live = self.pods[placement.pod.key.name]

@@ -137,12 +137,11 @@ class FreeVolumes:
         self.reachable.remove(slot)
         return True
 
-    def take(self, name: str, *, taken: bool) -> bool:
-        """We have given it to a claim, or take it back; whether it is here."""
+    def take(self, name: str, *, taken: bool) -> None:
+        """We have given it to a claim, or take it back; no effect where it is not here."""
         slot = self._slot_of.get(name)
         if slot is not None:
             self._taken[slot] = taken
-        return slot is not None
 
     def name(self, slot: int) -> str:
         """Of the volume in a slot."""

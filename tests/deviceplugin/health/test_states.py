@@ -200,6 +200,6 @@ def test_an_operator_clears_the_cards_that_are_named() -> None:
 
 def test_a_turn_is_a_change_of_what_is_announced() -> None:
     unhealthy = (Health.UNHEALTHY, "xid-79")
-    assert turns([A, B], {}, {"GPU-a": unhealthy, "GPU-b": GOOD}) == [Turn(A, GOOD, unhealthy)]
+    assert turns([A, B], {}, {"GPU-a": unhealthy, "GPU-b": GOOD}) == [Turn(A, unhealthy)]
     assert turns([A, B], {"GPU-a": unhealthy}, {"GPU-a": unhealthy, "GPU-b": GOOD}) == []
-    assert turns([A], {"GPU-a": unhealthy}, {"GPU-a": GOOD}) == [Turn(A, unhealthy, GOOD)]
+    assert turns([A], {"GPU-a": unhealthy}, {"GPU-a": GOOD}) == [Turn(A, GOOD)]

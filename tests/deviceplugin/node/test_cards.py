@@ -179,7 +179,8 @@ async def test_a_decision_stands_when_outside_use_fills_the_card(tmp_path: Path)
         await rig.until(lambda: bool(rig.unhealthy()))
         assert [card.units for card in rig.node.cards()] == [0, 4]
         (pod,) = rig.cards.view.asking()
-        assert decided(pod, rig.cards.whole, 1024).uuids() == {"GPU-a"}
+        (shares,) = decided(pod, rig.cards.whole, 1024).shares.values()
+        assert [share.uuid for share in shares] == ["GPU-a"]
 
 
 async def test_a_unit_that_is_too_small_ends_it_with_one_that_fits(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def test_a_pod_comes_with_its_decision_or_with_why_there_is_none() -> None:
     asks, waits, other = on(node_pod("p", [4]), CARDS[1]), node_pod("q", [4]), node_pod("r", [0])
     decided, undecided, without = usage.seen([asks, waits, other], CARDS, UNIT_MIB)
     assert decided.decision is not None
-    assert decided.decision.uuids() == {"GPU-b"}
+    assert [share.uuid for share in decided.decision.shares["c0"]] == ["GPU-b"]
     assert (undecided.decision, "has no allocation" in undecided.doubt) == (None, True)
     assert (without.decision, without.doubt) == (None, "")
 

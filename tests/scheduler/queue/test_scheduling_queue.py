@@ -55,7 +55,7 @@ def test_an_attempt_says_how_many_there_were_and_since_when() -> None:
     cluster.check()
     queued = cluster.queue.pop(8.0)
     assert queued is not None
-    assert (queued.attempts, queued.first_queued_s, queued.queued_s) == (2, 0.0, 7.0)
+    assert (queued.attempts, queued.first_queued_s) == (2, 0.0)
 
 
 # Back-off after errors
