@@ -220,12 +220,14 @@ async def seen(
         raise NotSeen(message) from None
 
 
-def ask(access: Access, path: str, method: str = "GET") -> Reply:
+def ask(access: Access, path: str, method: str = "GET", merge_patch: bytes | None = None) -> Reply:
     """Send one request, on a connection of its own. Raises OSError, http.client.HTTPException."""
     connection = http.client.HTTPSConnection(urlsplit(access.url).netloc, context=access.tls, timeout=_REPLY_WITHIN_S)
     headers = {"Authorization": access.authorization} if access.authorization else {}
+    if merge_patch is not None:
+        headers["Content-Type"] = _MERGE_PATCH
     try:
-        connection.request(method, path, headers=headers)
+        connection.request(method, path, merge_patch, headers)
         answer = connection.getresponse()
         return Reply(answer.status, answer.read())
     finally:
