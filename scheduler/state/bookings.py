@@ -99,14 +99,21 @@ class Bookings(Known):
             self._changed(row, kinds)
 
     def open_again(self, record: PodRecord) -> None:
-        """A nominated pod that is hidden keeps its place no longer. It may be there by now, on whatever cards."""
-        row = self.row_of.get(record.node)
-        if row is not None and record.pod.key.uid in self._pods_on.get(record.node, ()):
+        """A nominated pod that is hidden keeps its place no longer. It may be on record by now: there, or elsewhere."""
+        row, own = self.row_of.get(record.node), self._pods.get(record.pod.key.uid)
+        if row is None:
+            return
+        if own is not None and own.node == record.node:
             self._opened(row, _BOOKINGS, record.pod.priority)
-        elif row is not None:
-            # It may have kept others off other rows, too.
-            self.show(record)
-            self.hide(record, for_good=True)
+            return
+        # It may have kept others off other rows, too. No pod is booked twice, not even for a moment.
+        is_booked = own is not None and own.node in self.row_of and not own.lifted
+        if own is not None and is_booked:
+            self.lift(own)
+        self.show(record)
+        self.hide(record, for_good=True)
+        if own is not None and is_booked:
+            self.put_back(own)
 
     def lift(self, record: PodRecord) -> None:
         """Ask as if the pod were not there. Nobody is told: `put_back` comes before anything else changes."""

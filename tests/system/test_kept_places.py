@@ -252,3 +252,25 @@ async def test_whom_a_kept_place_has_kept_off_another_node_is_asked_when_it_ends
         await asyncio.sleep(A_MOMENT_S)
 
         assert node_of(of, "lonely") == "b"
+
+
+@in_virtual_time
+async def test_a_pod_that_takes_another_place_than_the_kept_one_counts_once_until_it_is_gone() -> None:
+    of = cluster(a=[16], b=[16])
+    about = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {"app": "web"}}}
+    away = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [about]}}
+    async with scheduling(of):
+        await runs(of, "low", 16, 1, to="a")
+        await runs(of, "important", 16, 20, to="b")
+        comes(of, "urgent", 16, priority=10, labels={"app": "web"})
+        comes(of, "lonely", 16, priority=5, affinity=away)
+        await asyncio.sleep(A_MOMENT_S)
+        assert nominated(of, "urgent") == "a"
+
+        of.pods.delete("default", "important", grace_s=0)
+        await asyncio.sleep(A_MOMENT_S)
+        assert node_of(of, "urgent") == "b"
+        of.pods.delete("default", "urgent", grace_s=0)
+        await asyncio.sleep(A_MOMENT_S)
+
+        assert node_of(of, "lonely") == "b"

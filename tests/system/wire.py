@@ -160,7 +160,9 @@ class Wire(MemoryCluster):
                 events = [self._garble(event) for event in batch]
                 for event in events:
                     told.take(event)
-                    self._learn(event)
+                    # Another watch shows failed pods, to tell why they failed: what they hold is not read from it.
+                    if kind.name == port.PODS.name:
+                        self._learn(event)
                 yield events
 
     async def set_pod_condition(
@@ -184,7 +186,10 @@ class Wire(MemoryCluster):
                 elsewhere = not is_bound_as(found, wanted.node, wanted.annotations)
                 gone = elsewhere and found.status.phase in FINISHED
                 self.told["pods"].take(Deleted(found) if gone else Changed(found))
-                self._learn(Changed(found))
+                if gone:
+                    self.first.pop(found.metadata.uid, None)
+                else:
+                    self._learn(Changed(found))
         return found
 
     async def bind(self, binding: Binding, timeout_s: float) -> None:
