@@ -107,13 +107,13 @@ class Bookings(Known):
             self._opened(row, _BOOKINGS, record.pod.priority)
             return
         # It may have kept others off other rows, too. No pod is booked twice, not even for a moment.
-        is_booked = own is not None and own.node in self.row_of and not own.lifted
-        if own is not None and is_booked:
-            self.lift(own)
+        booked = own if own is not None and own.node in self.row_of and not own.lifted else None
+        if booked is not None:
+            self.lift(booked)
         self.show(record)
         self.hide(record, for_good=True)
-        if own is not None and is_booked:
-            self.put_back(own)
+        if booked is not None:
+            self.put_back(booked)
 
     def lift(self, record: PodRecord) -> None:
         """Ask as if the pod were not there. Nobody is told: `put_back` comes before anything else changes."""

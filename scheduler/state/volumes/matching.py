@@ -116,7 +116,7 @@ class _Free:
         ranks = np.maximum(mine[-1], too_small) if mine else np.full(self._count, too_small, dtype=np.int64)
         mine.append(ranks)
         left = np.flatnonzero(ranks < end)
-        others = [taken for kind, all_taken in self._taken.items() if kind != alike for taken in all_taken]
+        others = [other for kind, of_kind in self._taken.items() if kind != alike for other in of_kind]
         while len(left):
             ranks[left] = found = self._choice(alike).next(ranks[left], left)
             taken = np.zeros(len(left), dtype=np.bool_)
