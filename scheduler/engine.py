@@ -9,31 +9,29 @@ The app and the simulator drive the same engine.
 
 from collections.abc import Callable, Iterable, Mapping
 from math import inf
-from typing import Final
 
 import msgspec
 import numpy as np
 
 from scheduler.framework.runtime import Signature
-from scheduler.judging_again import JudgingAgain
+from scheduler.judging_again import JudgedAgain, JudgingAgain
 from scheduler.kube import objects
+from scheduler.nomination_checks import NominationChecks
 from scheduler.pods.pod import RUNNING, Pod
-from scheduler.preemption_searches import PostFiltered, Searches
+from scheduler.preemption_searches import Help, PostFiltered, Searches
 from scheduler.questions import Questions
 from scheduler.queue.entry import QueuedPod
 from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.queue.waking import Check
 from scheduler.reservations import Reservations, with_reserved_place
 from scheduler.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycle
 from scheduler.state.amounts import RowsLeft
 from scheduler.state.audit import NodeAudit, audit_node
-from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import Int64Array
 from scheduler.state.columns.selectors import Expressions
 from scheduler.state.nominations import Nominations
 from scheduler.state.tables import Tables
 from scheduler.state.volumes.volumes import Volumes
-
-_NODE: Final = int(Change.NODE)
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -70,9 +68,7 @@ class Engine:
         self.judging = JudgingAgain(tables, queue, self.nominations, self._searches, self._key)
         # Whose turn it is: of two searches, and of a search and a decision.
         self._reserves_next = self._reserves_first = False
-        # Pods for which an attempt may do more than a check: their place is free, or kept no longer.
-        self._try_again: list[Pod] = []
-        self._in_doubt: dict[str, None] = {}  # by uid; they wait for their places, on nodes that have changed since
+        self._placed = NominationChecks(tables, cycles, self.nominations, self._reservations)
         # The pod that a check has woken last, and the version of the tables that it saw.
         self._shown = ("", -1)
 
@@ -118,7 +114,7 @@ class Engine:
 
     def pod_rejected(self, pod: Pod, reason: str, now_s: float) -> float:
         """The kubelet of its node has failed it at admission. Returns for how many seconds such pods go elsewhere."""
-        self._in_doubt |= dict.fromkeys(kept.pod.key.uid for kept in self.nominations.on(pod.node_name))
+        self._placed.doubt(pod.node_name)
         return self.tables.rejections.note(pod, reason, now_s)
 
     def pod_terminating(self, uid: str) -> None:
@@ -133,7 +129,7 @@ class Engine:
         self.nominations.remove(uid)
         self.tables.remove(uid)
         self.queue.delete(uid)
-        self._try_again += self.nominations.pod_gone(uid)
+        self._placed.try_again(self.nominations.pod_gone(uid))
 
     def node_changed(self, node: objects.Node) -> str:
         """A node was seen. Returns what is wrong with its inventory, or "". QuantityError: as Tables.upsert_node."""
@@ -142,9 +138,10 @@ class Engine:
     def node_gone(self, name: str) -> None:
         """The node is gone, or cannot be read: nothing new is placed there."""
         self.tables.remove_node(name)
-        for kept in list(self.nominations.on(name)):
-            self.nominations.remove(kept.pod.key.uid)
-            self._try_again.append(kept.pod)
+        kept = [one.pod for one in self.nominations.on(name)]
+        for pod in kept:
+            self.nominations.remove(pod.key.uid)
+        self._placed.try_again(kept)
 
     def namespace_changed(self, name: str, labels: dict[str, str] | None) -> None:
         """Labels of a namespace; None when it is gone."""
@@ -224,25 +221,32 @@ class Engine:
         self.tables.rejections.expire(now_s)
         self._note_openings()
         self._reservations.look(now_s)
-        while self._try_again:
-            self.queue.try_again(self._try_again.pop().key.uid, now_s)
-        if self._in_doubt:
-            self._check_place(self._in_doubt.popitem()[0])
+        for pod in self._placed.take():
+            self.queue.try_again(pod.key.uid, now_s)
+        if self._placed.step():
             return True
         check = self.queue.next_check(self._left)
         if check is None:
             return False
-        pod, cycle = check.pod, self._cycles[check.pod.scheduler_name]
-        key = self._key(pod)
+        key = self._key(check.pod)
         if key != check.signature:
-            needs = cycle.needs(pod, key[1])
-            if pod.volumes.claims and cycle.fits_nowhere(pod, key[1]):
-                # Its claims stand otherwise than its owner was told, and still no node can help.
-                self.queue.still_fits_nowhere(check, key, needs, now_s)
-            else:
-                self.queue.reclassify(check, key, needs)
-            self._searches.reclassified(pod, key, needs)
-            return True
+            self._reclassify(check, key, now_s)
+        elif check.of_signature:
+            self.queue.confirm(check)
+        else:
+            self._answer(check, now_s)
+        return True
+
+    def _reclassify(self, check: Check, key: tuple[str, Signature], now_s: float) -> None:
+        pod, cycle = check.pod, self._cycles[check.pod.scheduler_name]
+        needs = cycle.needs(pod, key[1])
+        # Its claims stand otherwise than its owner was told, and still no node can help.
+        untold = bool(pod.volumes.claims) and cycle.fits_nowhere(pod, key[1])
+        self.queue.reclassify(check, key, needs, told_after_s=now_s if untold else None)
+        self._searches.reclassified(pod, key, needs)
+
+    def _answer(self, check: Check, now_s: float) -> None:
+        pod, cycle = check.pod, self._cycles[check.pod.scheduler_name]
         rows = None if check.rows is None else np.array(sorted(check.rows), dtype=np.intp)
         with self.nominations.seen_by(pod):
             fits, wakes_on = cycle.fits_on(pod, rows)
@@ -251,25 +255,22 @@ class Engine:
             self.queue.fits(check, now_s)
         else:
             self.queue.fits_not(check, wakes_on=wakes_on)
-        return True
-
-    def _check_place(self, uid: str) -> None:
-        """A pod that fits, or whose place is none any more, whoever leaves, is tried at once."""
-        kept = self.nominations.of(uid)
-        row = None if kept is None else self.tables.row_of.get(kept.node)
-        if kept is None or row is None or kept.pod.scheduler_name not in self._cycles:
-            return
-        cycle = self._cycles[kept.pod.scheduler_name]
-        with self.nominations.seen_by(kept.pod):
-            fits = cycle.fits_on(kept.pod, np.array([row], dtype=np.intp))[0]
-            helps = fits or cycle.may_be_helped_on(kept.pod, row)
-        if kept.reserved and not fits:
-            if not (helps and self.nominations.cards_serve(kept)):
-                self._reservations.lost(kept)
-        elif fits or not (helps and self.nominations.cards_serve(kept)):
-            self._try_again.append(kept.pod)
 
     # Pods that fit nowhere
+
+    def rescue(self, judged: JudgedAgain, now_s: float) -> bool:
+        """Try a pod that sleeps although an attempt would help it. Returns whether it had been forgotten.
+
+        A pod is not forgotten while a check or search is due that may help it. Forgetting a pod is a bug of ours.
+        """
+        if self.tables.openings or self._placed or self.queue.has_questions:
+            return False
+        pod = judged.pod
+        if judged.help is Help.PREEMPTION:
+            key = self._key(pod)
+            return self._searches.rescue(pod, key, self._cycles[pod.scheduler_name].needs(pod, key[1]))
+        self.queue.recheck(pod.key.uid, now_s)
+        return True
 
     def post_filter(self, no_fit: NoFit, now_s: float) -> PostFiltered | None:
         """PostFilter for a pod that fits nowhere. None: not known yet, see `post_filter_next`."""
@@ -287,7 +288,7 @@ class Engine:
         if found is None:
             return None
         # Its user reads of it in the message of an attempt, with all the rest.
-        self._try_again.append(found.pod)
+        self._placed.try_again((found.pod,))
         return PostFiltered(pod=found.pod, diagnosis=found.diagnosis, displaced=(found.pod,), reserved=found.kept)
 
     @property
@@ -312,7 +313,7 @@ class Engine:
 
     def _noted(self, post_filtered: PostFiltered | None) -> PostFiltered | None:
         if post_filtered is not None:
-            self._try_again += [pod for pod in post_filtered.displaced if pod is not post_filtered.pod]
+            self._placed.try_again(pod for pod in post_filtered.displaced if pod is not post_filtered.pod)
         return post_filtered
 
     def preemption_failed(self, pod: Pod, now_s: float) -> None:
@@ -366,7 +367,7 @@ class Engine:
                 self.queue.set_aside(pod.key.uid, now_s, held_back)
             else:
                 self.queue.failed(pod.key.uid, now_s, longest_s=longest_backoff_s)
-            self._try_again += self.nominations.pod_gone(pod.key.uid)
+            self._placed.try_again(self.nominations.pod_gone(pod.key.uid))
 
     def _least_of_row(self, pod: Pod) -> Int64Array | None:
         cycle = self._cycles.get(pod.scheduler_name)
@@ -381,14 +382,4 @@ class Engine:
             openings = self.tables.take_openings()
             self.queue.opened(openings)
             self._searches.opened(openings)
-            for row, kinds in openings.rows.items() if len(self.nominations) else ():
-                node = self.tables.names[row]
-                # It did not fit while others were to go there, too; its class is asked on behalf of another pod.
-                free, others = self.nominations.in_turn(node)
-                self._try_again += free
-                self._in_doubt |= dict.fromkeys(pod.key.uid for pod in others)
-                if kinds & _NODE:
-                    self._in_doubt |= dict.fromkeys(kept.pod.key.uid for kept in self.nominations.on(node))
-            for kept in self.nominations.reserved.values():
-                if self.tables.row_of.get(kept.node) in openings.rows:
-                    self._in_doubt[kept.pod.key.uid] = None
+            self._placed.opened(openings)

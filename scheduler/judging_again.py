@@ -12,7 +12,7 @@ from cachetools import LRUCache
 
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.pods.pod import Pod
-from scheduler.preemption_searches import Searches
+from scheduler.preemption_searches import Help, Searches
 from scheduler.queue.entry import Entry, State
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.state.nominations import Nominations
@@ -22,14 +22,18 @@ from scheduler.state.tables import Tables
 _YOUNGER: Final = 2.0
 _MOST_KNOWN: Final = 4096
 
-_Version: TypeAlias = tuple[int, int, int]
+_Version: TypeAlias = tuple[int, int, int, int]
 
 
 class JudgedAgain(msgspec.Struct, frozen=True):
-    """diagnosis: what an attempt would tell the pod; None: that is not known yet, or an attempt would do more."""
+    """diagnosis: what an attempt would tell the pod; None where that is not known, or as before.
+
+    help: how an attempt would help the pod, which sleeps; None if it would not.
+    """
 
     pod: Pod
     diagnosis: Diagnosis | None
+    help: Help | None = None
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -42,7 +46,7 @@ class _Question(msgspec.Struct, frozen=True):
     entry: Entry
     key: Hashable
     version: _Version
-    steps: Iterator[Diagnosis | None]
+    steps: Iterator[Diagnosis | Help | None]
 
 
 class JudgingAgain:
@@ -87,8 +91,9 @@ class JudgingAgain:
     @property
     def _version(self) -> _Version:
         """Equal while every answer is: each pod is asked about as it sees the tables, whoever was looked at last."""
-        changes, nominations = self._tables.changes, self._nominations
-        return changes.version - nominations.views, nominations.version, self._tables.budgets.version
+        tables, nominations = self._tables, self._nominations
+        version = tables.changes.version - nominations.views
+        return version, nominations.version, tables.budgets.version, tables.references
 
     def _key(self, pod: Pod) -> Hashable:
         """Equal for pods that are told alike."""
@@ -100,12 +105,16 @@ class JudgingAgain:
         pod, self._question = question.entry.pod, None
         if self._queue.state(pod.key.uid) is not State.UNSCHEDULABLE:
             return JudgedAgain(pod, None)
-        found: Diagnosis | None = None
+        found: Diagnosis | Help | None = None
         with self._nominations.seen_by(pod):
             for found in question.steps:
                 if found is None:
                     self._question = question
                 break
+        if isinstance(found, Help):
+            # Not kept: the attempt that follows changes the tables.
+            question.entry.judged_at = None
+            return JudgedAgain(pod, None, found)
         if self._question is None:
             self._known[question.key] = _Known(question.version, now_s, found)
         return JudgedAgain(pod, found)

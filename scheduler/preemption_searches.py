@@ -13,6 +13,7 @@ lower priority, or of the same where its namespace has most. Those who were turn
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from enum import Enum, auto
 from typing import Final
 
 import msgspec
@@ -45,6 +46,13 @@ class PostFiltered(msgspec.Struct, frozen=True, kw_only=True):
     preemption: Preemption | None = None
     displaced: tuple[Pod, ...] = ()
     reserved: bool | None = None
+
+
+class Help(Enum):
+    """How an attempt would help a pod that waits: it fits as things are, or once pods of lower priority are evicted."""
+
+    FIT = auto()
+    PREEMPTION = auto()
 
 
 class _Search(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,13 +146,14 @@ class Searches:
         self._wait(no_fit, unanswered=True)
         return None
 
-    def judge(self, pod: Pod) -> Iterator[Diagnosis | None]:
-        """What an attempt would tell a pod that fits nowhere, in steps: None, and at last that.
+    def judge(self, pod: Pod) -> Iterator[Diagnosis | Help | None]:
+        """What an attempt would tell a waiting pod, or how it would help it, in steps: None, and at last that.
 
-        Nothing where the pod fits, or others would go for it. To be asked while the tables are as the pod sees them.
+        Nothing where that is not known now. To be asked while the tables are as the pod sees them.
         """
         cycle = self._cycles[pod.scheduler_name]
         if cycle.fits_on(pod, None)[0]:
+            yield Help.FIT
             return
         no_fit, sought = with_reserved_place(cycle.no_fit(pod), cycle, self._nominations), _NO_ANSWER
         for step in cycle.post_filter(pod, self._nominations, self._lefts):
@@ -153,8 +162,23 @@ class Searches:
             else:
                 sought = step
         result = sought.result
-        if isinstance(result, NoPreemption) and not result.again:
+        if isinstance(result, Preemption):
+            yield Help.PREEMPTION
+        elif not result.again:
             yield replace(no_fit.diagnosis, tail=result.message, tail_reasons=result.reasons)
+
+    def rescue(self, pod: Pod, key: Hashable, needs: Needs) -> bool:
+        """Search victims for a waiting pod, unless searches are due anyway. Returns whether it did.
+
+        key, needs: as Preemptors.add.
+        """
+        waiting = self._preemptors
+        if self._search is not None or waiting.any_noted or waiting.any_due or self._nominations.full_for(pod):
+            return False
+        if self._nominations.of(pod.key.uid) is not None:
+            return False
+        waiting.add(key, pod, wakes_on=ANYTHING, needs=needs, unanswered=True)
+        return True
 
     def next(self, now_s: float) -> PostFiltered | None:
         """One step; what came of it that has to be told or done, None: nothing, or not known yet."""

@@ -29,13 +29,20 @@ class ReasonRefresh:
     """Runs until cancelled."""
 
     def __init__(
-        self, engine: Engine, recorder: Recorder, observer: ServiceObserver, now_s: Callable[[], float]
+        self,
+        engine: Engine,
+        recorder: Recorder,
+        observer: ServiceObserver,
+        *,
+        now_s: Callable[[], float],
+        wake: Callable[[], None],
     ) -> None:
-        """now_s: monotonic seconds."""
+        """now_s: monotonic seconds. wake: there is something to decide."""
         self._engine = engine
         self._recorder = recorder
         self._observer = observer
         self._now_s = now_s
+        self._wake = wake
 
     async def run(self) -> None:
         """A slice, and a rest."""
@@ -50,6 +57,9 @@ class ReasonRefresh:
             judged = self._engine.judging.step(began_s)
             if judged is None:
                 return _IDLE_S
+            if judged.help is not None and self._engine.rescue(judged, began_s):
+                self._observer.lost_wakeup(judged.pod)
+                self._wake()
             if judged.diagnosis is not None and self._recorder.corrected(judged.pod, judged.diagnosis):
                 self._observer.unschedulable(judged.pod, judged.diagnosis)
                 corrected += 1

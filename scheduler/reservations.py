@@ -106,7 +106,7 @@ class Reservations:
                 self._give_up(kept, now_s)
         reserved = self._nominations.reserved
         if len(reserved) < _MOST_RESERVED:
-            found = self._queue.starved(now_s - self._after_s, now_s, without=reserved)
+            found = self._queue.longest.first(now_s - self._after_s, now_s, without=reserved)
             self._to_search = sorted(found, key=self._order)[:_MOST_SEARCHED]
             self._search_next()
 

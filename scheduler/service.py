@@ -263,7 +263,8 @@ class Service:
             tasks.create_task(self.recorder.run())
             tasks.create_task(self._decide_forever(bindings))
             tasks.create_task(self._ledger_audit().run())
-            tasks.create_task(ReasonRefresh(self.engine, self.recorder, self._observer, self._clock.monotonic_s).run())
+            now_s, wake = self._clock.monotonic_s, self._wake.set
+            tasks.create_task(ReasonRefresh(self.engine, self.recorder, self._observer, now_s=now_s, wake=wake).run())
 
     async def _all_seen(self) -> str | None:
         """The last change of a pod, once the watch has shown all that we have bound; None: a request is in doubt."""
@@ -340,8 +341,7 @@ class Service:
         return False
 
     async def _until_something_happens(self) -> None:
-        ready_s = self.engine.next_ready_s()
-        timer = None
+        ready_s, timer = self.engine.next_ready_s(), None
         if ready_s is not None and self._may_place:
             delay_s = max(0.0, ready_s - self._clock.monotonic_s())
             timer = asyncio.get_running_loop().call_later(delay_s, self._wake.set)

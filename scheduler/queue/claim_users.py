@@ -1,23 +1,28 @@
-"""Which classes of waiting pods use a claim. Pods that use the same claims share what is kept of them.
+"""Which waiting pods use a claim, by class. Pods that use the same claims share one record.
 
 Owned by the pods that wait. No method awaits, so each one is atomic.
 """
 
-from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from scheduler.pods.pod import Pod
 from scheduler.pods.pod_volumes import ClaimKey
+
+if TYPE_CHECKING:
+    from scheduler.queue.entry import Entry
 
 
 @dataclass(slots=True, eq=False)
 class SharedClaims:
-    """What some pods use, all of one namespace. slots: of their classes, and how many of each class's pods."""
+    """The claims that some pods of one namespace use. pods: by the slot of their class.
+
+    Whatever becomes of these claims, it changes the signatures of all pods in one slot alike.
+    """
 
     key: Hashable
     claims: tuple[ClaimKey, ...]
-    slots: Counter[int] = field(default_factory=Counter)
+    pods: "dict[int, dict[Entry, None]]" = field(default_factory=dict)
 
 
 class ClaimUsers:
@@ -28,8 +33,9 @@ class ClaimUsers:
         self._shared: dict[Hashable, SharedClaims] = {}
         self._using: dict[ClaimKey, dict[SharedClaims, None]] = {}
 
-    def add(self, pod: Pod, slot: int) -> SharedClaims | None:
-        """One pod more of the class in the slot uses its claims; None when it has none."""
+    def add(self, entry: "Entry", slot: int) -> SharedClaims | None:
+        """The claims that a pod of the class in the slot uses; None if it uses none."""
+        pod = entry.pod
         used = pod.volumes.claims
         if not used:
             return None
@@ -39,16 +45,21 @@ class ClaimUsers:
             shared = self._shared[key] = SharedClaims(key, tuple(dict.fromkeys(pod.claim_keys)))
             for claim in shared.claims:
                 self._using.setdefault(claim, {})[shared] = None
-        shared.slots[slot] += 1
+        shared.pods.setdefault(slot, {})[entry] = None
         return shared
 
-    def remove(self, shared: SharedClaims, slot: int) -> None:
-        """One less."""
-        shared.slots[slot] -= 1
-        if not shared.slots[slot]:
-            del shared.slots[slot]
-        if shared.slots:
-            return
+    def remove(self, shared: SharedClaims, entry: "Entry", slot: int) -> "Entry | None":
+        """Take the pod out. Returns another pod of its class that uses the same claims; None if there is none."""
+        alike = shared.pods[slot]
+        del alike[entry]
+        if alike:
+            return next(iter(alike))
+        del shared.pods[slot]
+        if not shared.pods:
+            self._forget(shared)
+        return None
+
+    def _forget(self, shared: SharedClaims) -> None:
         del self._shared[shared.key]
         for claim in shared.claims:
             users = self._using[claim]
@@ -56,15 +67,19 @@ class ClaimUsers:
             if not users:
                 del self._using[claim]
 
-    def slots(self, claims: Iterable[ClaimKey]) -> list[int]:
-        """Of the classes that use one of these."""
-        return list({slot for claim in claims for shared in self._using.get(claim, ()) for slot in shared.slots})
+    def users(self, claims: Iterable[ClaimKey]) -> "Iterator[Entry]":
+        """One pod of each class for each set of claims that has one of these in it."""
+        for claim in claims:
+            for shared in self._using.get(claim, ()):
+                for alike in shared.pods.values():
+                    yield next(iter(alike))
 
-    def counted(self) -> dict[tuple[ClaimKey, int], int]:
-        """(claim, slot) -> how many pods, for comparisons."""
-        found: Counter[tuple[ClaimKey, int]] = Counter()
-        for claim, users in self._using.items():
-            for shared in users:
-                for slot, count in shared.slots.items():
-                    found[claim, slot] += count
-        return dict(found)
+    def by_claim(self) -> "set[tuple[ClaimKey, int, Entry]]":
+        """(claim, slot, pod), for comparisons."""
+        return {
+            (claim, slot, entry)
+            for claim, users in self._using.items()
+            for shared in users
+            for slot, alike in shared.pods.items()
+            for entry in alike
+        }

@@ -22,9 +22,8 @@ tried already, by another process: it sorts before the others of its priority. O
 blocks nobody. Before the head of the active pods is popped, every class of waiting pods that sorts before it has been
 asked whether what has opened can help it (`next_check`): a newcomer never takes what a better pod waits for.
 
-kube-scheduler logs what arrives while a pod is in flight, lest it sleep through what it waits for. Here nobody awaits
-from `pop` to `unschedulable`, so nothing changes between what the decision saw and the pod's entry among those that
-wait. A pod in flight with a place waits for no change: when its bind fails it backs off, and is decided again.
+kube-scheduler logs the events that arrive while a pod is in flight. Here nothing awaits from `pop` to `unschedulable`,
+so no event can come between. A pod in flight with a place waits for none: if its bind fails, it backs off.
 
 Owned by the event loop. No method awaits, so each one is atomic. now_s: monotonic seconds, never going back.
 """
@@ -42,7 +41,6 @@ from scheduler.queue.gates import NO_GATES, Gate, gate_message
 from scheduler.queue.heap import Heap
 from scheduler.queue.held_back import HeldBackPods
 from scheduler.queue.homes import homes_are_right
-from scheduler.queue.longest_waiting import Starved
 from scheduler.queue.unschedulable_pods import UnschedulablePods
 from scheduler.queue.waking import Check
 from scheduler.state.changes import Openings
@@ -75,7 +73,7 @@ class SchedulingQueue:
         self._gated: dict[Entry, None] = {}
         self._held_back = HeldBackPods()
         self._no_fit = UnschedulablePods(initial_backoff_s=initial_backoff_s, max_backoff_s=max_backoff_s)
-        self.judged = self._no_fit.judged
+        self.judged, self.longest = self._no_fit.judged, self._no_fit.longest
         self._arrivals = 0
 
     # The pod's own events
@@ -247,9 +245,15 @@ class SchedulingQueue:
         """Something may have become possible there."""
         self._no_fit.note(openings)
 
-    def next_check(self, left: Left) -> Check | None:
-        """The next question; None when the next pod may be popped. The answer: `fits`, `fits_not` or `reclassify`.
+    @property
+    def has_questions(self) -> bool:
+        """Whether anything is noted or due that may help a waiting pod."""
+        return self._no_fit.has_questions
 
+    def next_check(self, left: Left) -> Check | None:
+        """The next question; None when the next pod may be popped.
+
+        The answer: `fits`, `fits_not` or `reclassify`; where it is `of_signature`, `confirm` or `reclassify`.
         Of the classes with something to ask, that of the best waiting pod comes first. left: what rows have left now.
         """
         if not self._no_fit.has_questions:
@@ -267,26 +271,26 @@ class SchedulingQueue:
         """Not on `check.rows`: the class is not asked again until something opens. wakes_on: as `unschedulable`."""
         self._no_fit.sleep(check, wakes_on)
 
-    def reclassify(self, check: Check, signature: Hashable, needs: Needs) -> None:
-        """`check.pod` has another signature now: what a rule reads of a pod may depend on other pods."""
-        self._no_fit.reclassify(check, signature, needs)
+    def confirm(self, check: Check) -> None:
+        """`check.pod` still has this signature."""
+        self._no_fit.confirm(check)
 
-    def still_fits_nowhere(self, check: Check, signature: Hashable, needs: Needs, now_s: float) -> None:
-        """As `reclassify`, and no node can help: it is tried when its back-off since the last attempt has ended.
+    def reclassify(self, check: Check, signature: Hashable, needs: Needs, *, told_after_s: float | None = None) -> None:
+        """`check.pod` has another signature now: what a rule reads of a pod may depend on other objects.
 
-        So its owner is told, however often what it waits for changes.
+        told_after_s: try it in any case, then or when its back-off has ended, so that its owner is told.
         """
-        self._no_fit.reclassify(check, signature, needs, told_after_s=now_s)
+        self._no_fit.reclassify(check, signature, needs, told_after_s)
 
-    def starved(self, before_s: float, now_s: float, *, without: Collection[int]) -> list[Starved]:
-        """See `UnschedulablePods.starved`."""
-        return self._no_fit.starved(before_s, now_s, without=without)
+    def recheck(self, uid: str, now_s: float) -> None:
+        """Check the signature of an UNSCHEDULABLE pod, then its class; try a pod that is in no class."""
+        if not self._no_fit.recheck(self._entries.get(uid)):
+            self.try_again(uid, now_s)
 
     def pass_over(self, uid: str, until_s: float) -> None:
         """The pod is not `starved` until then, nor are those of its class, priority and namespace behind it."""
-        entry = self._entries.get(uid)
-        if entry is not None:
-            self._no_fit.pass_over(entry, until_s)
+        if (entry := self._entries.get(uid)) is not None:
+            self.longest.pass_over(entry, entry.signature, until_s)
 
     # What is known
 
@@ -301,8 +305,7 @@ class SchedulingQueue:
 
     def state(self, uid: str) -> State | None:
         """Where the pod is; None when absent."""
-        entry = self._entries.get(uid)
-        return None if entry is None else entry.state
+        return entry.state if (entry := self._entries.get(uid)) is not None else None
 
     def __iter__(self) -> Iterator[Entry]:
         """Every pod, as it came; read only."""
@@ -310,18 +313,12 @@ class SchedulingQueue:
 
     def gate(self, uid: str) -> str:
         """PreEnqueue's message for a GATED pod, else ""."""
-        entry = self._entries.get(uid)
-        return "" if entry is None else entry.gate
+        return entry.gate if (entry := self._entries.get(uid)) is not None else ""
 
     def validate(self) -> None:
         """Recompute every cross-reference; TransitionError names the first that is wrong."""
         self._no_fit.validate()
-        homes_are_right(self._entries, self._homes())
-
-    # The parts of the verbs
-
-    def _homes(self) -> tuple[tuple[State, Collection[Entry]], ...]:
-        return (
+        homes: tuple[tuple[State, Collection[Entry]], ...] = (
             (State.GATED, self._gated),
             (State.ACTIVE, self._active),
             (State.HELD_BACK, self._held_back),
@@ -329,6 +326,9 @@ class SchedulingQueue:
             (State.BACKING_OFF, self._no_fit.backing_off),
             (State.UNSCHEDULABLE, self._no_fit.unschedulable),
         )
+        homes_are_right(self._entries, homes)
+
+    # The parts of the verbs
 
     def _in_flight(self, uid: str) -> Entry:
         entry = self._entries.get(uid)

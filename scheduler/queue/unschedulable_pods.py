@@ -8,6 +8,10 @@ opening is asked about once, class by class, in the order of their best pods; a 
 asked. One that fits has its best pod woken, which is decided before the next question: places are spent in the tables
 themselves, and as many pods are woken as there are places.
 
+One pod can answer for its class only while all pods of the class have the same signature. When something changes that
+pods refer to individually (a claim, the labels of their namespace, a Service in it), the signatures of the pods that
+refer to it are checked first: a pod with a new signature moves to another class (docs/decisions/0098).
+
 Openings are offered in rounds: what opens during a round waits until every class that sorts before the pod to be
 decided next has been asked, so a steady stream of openings keeps no class from being asked.
 
@@ -16,13 +20,11 @@ Where kube-scheduler differs: its queueing hints judge pod by pod, and an event 
 Owned by the scheduling queue. No method awaits, so each one is atomic.
 """
 
-from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Final
 
 import numpy as np
 
-from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.pods.transitions import expect
 from scheduler.queue.backoff import backoff_s
 from scheduler.queue.claim_users import ClaimUsers
@@ -30,7 +32,7 @@ from scheduler.queue.class_table import ClassTable, Left
 from scheduler.queue.entry import Entry, SortKey, State
 from scheduler.queue.heap import Heap
 from scheduler.queue.judged_longest_ago import JudgedLongestAgo
-from scheduler.queue.longest_waiting import LongestWaiting, Starved
+from scheduler.queue.longest_waiting import LongestWaiting
 from scheduler.queue.waking import EVERYWHERE, Check, OpenRows, PodClass
 from scheduler.state.changes import ANYTHING, Change, Openings
 from scheduler.state.needs import Needs
@@ -50,7 +52,7 @@ _NODE: Final = int(Change.NODE)
 class UnschedulablePods:
     """unschedulable, backing_off: the pods in these states, by the time that ends them; for the owner to read.
 
-    judged: the first of these by when they were judged last.
+    judged: the first of these by when they were judged last. longest: by when they began to wait.
     """
 
     def __init__(self, *, initial_backoff_s: float, max_backoff_s: float) -> None:
@@ -63,8 +65,9 @@ class UnschedulablePods:
         self._classes: dict[Hashable, PodClass] = {}
         self._at: dict[int, PodClass] = {}
         self._users = ClaimUsers()
+        self._rechecks: Heap[SortKey, Entry] = Heap()
         self._table = ClassTable(measured_by=_MEASURED_BY)
-        self._longest = LongestWaiting()
+        self.longest = LongestWaiting()
         self._open = OpenRows()
         self._noted = Openings()
         self._any_due = False
@@ -102,10 +105,9 @@ class UnschedulablePods:
         pod_class = self._classes.get(entry.signature)
         entry.signature = None
         if pod_class is not None:
-            self._longest.discard(entry, pod_class.key)
-            if entry.claims is not None:
-                self._users.remove(entry.claims, pod_class.slot)
-                entry.claims = None
+            self.longest.discard(entry, pod_class.key)
+            self._release_claims(entry, pod_class.slot)
+            self._rechecks.discard(entry)
             if pod_class.discard(entry):
                 self._table.order[:, pod_class.slot] = pod_class.best.sort_key
             else:
@@ -136,25 +138,22 @@ class UnschedulablePods:
     @property
     def has_questions(self) -> bool:
         """False when `next_check` has nothing to ask, whatever comes next in the queue."""
-        return self._any_due or bool(self._noted)
+        return self._any_due or bool(self._noted) or bool(self._rechecks)
 
     def next_check(self, head: SortKey | None, left: Left) -> Check | None:
-        """The next question; None when no class is due that sorts before `head`.
+        """The next question; None when neither a class nor a signature that sorts before `head` is to be checked.
 
         One of a better priority is always asked; of the same priority, no more than a pod has to wait for. head: of the
         pod to be decided next, None without one. left: as ClassTable.rule_out.
         """
-        slot = self._first_due(head, left)
-        if slot is None and self._noted:
+        check = self._first_check(head, left)
+        if check is None and self._noted:
             self._begin_round(left)
-            slot = self._first_due(head, left)
-        if slot is None:
-            return None
-        if head is not None and self._asked >= _MOST_CHECKS and self._table.sort_key(slot)[0] == head[0]:
+            check = self._first_check(head, left)
+        if check is None or self._waits_for_its_turn(check, head):
             return None
         self._asked += 1
-        pod_class = self._at[slot]
-        return Check(pod_class.key, pod_class.best.pod, self._open.since(int(self._table.since[slot])))
+        return check
 
     def wake(self, check: Check) -> Entry | None:
         """Take the best pod of the class, which fits; None when all have left."""
@@ -172,15 +171,31 @@ class UnschedulablePods:
             self._table.due[pod_class.slot] = False
             self._table.wakes_on[pod_class.slot] |= wakes_on
 
-    def reclassify(self, check: Check, signature: Hashable, needs: Needs, *, told_after_s: float | None = None) -> None:
-        """The best pod of the class is in another now: of a class that waits already, the answers hold for it too.
+    def recheck(self, entry: Entry | None) -> bool:
+        """Check the signature of a pod, and then its class. Returns False if it waits in none."""
+        if entry is None or entry.signature is None:
+            return False
+        self._rechecks.push(entry, entry.sort_key)
+        return True
+
+    def confirm(self, check: Check) -> None:
+        """The pod still has the signature of its class. The class is due on all rows, because something has changed."""
+        if not check.stands:
+            return
+        self._rechecks.discard(check.entry)
+        slot = self._classes[check.signature].slot
+        self._table.due[slot] = True
+        self._table.since[slot] = EVERYWHERE
+        self._any_due = True
+
+    def reclassify(self, check: Check, signature: Hashable, needs: Needs, told_after_s: float | None) -> None:
+        """Move the pod to another class. If that class waits already, its answers hold for the pod too.
 
         told_after_s: it is to be tried in any case, then or when its back-off since the last attempt has ended.
         """
-        pod_class = self._classes.get(check.signature)
-        if pod_class is None:
+        entry = check.entry
+        if not check.stands:
             return
-        entry = pod_class.best
         self._take_out(entry)
         new = signature not in self._classes
         entry.signature = signature
@@ -194,17 +209,6 @@ class UnschedulablePods:
             self._table.due[slot] = True
             self._table.since[slot] = EVERYWHERE
             self._any_due = True
-
-    def starved(self, before_s: float, now_s: float, *, without: Collection[int]) -> list[Starved]:
-        """Pods that wait since `before_s` or longer: of each namespace the first of its priority, the best first.
-
-        without: priorities that are left out.
-        """
-        return self._longest.first(before_s, now_s, without=without)
-
-    def pass_over(self, entry: Entry, until_s: float) -> None:
-        """As SchedulingQueue."""
-        self._longest.pass_over(entry, entry.signature, until_s)
 
     def validate(self) -> None:
         """Recompute every cross-reference; TransitionError names the first that is wrong."""
@@ -220,23 +224,44 @@ class UnschedulablePods:
             expect(waits and entry.state is State.UNSCHEDULABLE, f"pod {entry.pod.key} is {entry.state.name}")
         waiting = sum(len(pod_class.pods()) for pod_class in self._classes.values())
         hopeless = sum(entry.signature is None for entry in self.unschedulable)
-        expect(waiting == len(self._longest), f"{len(self._longest)} pods wait in groups, {waiting} in classes")
+        expect(waiting == len(self.longest), f"{len(self.longest)} pods wait in groups, {waiting} in classes")
         expect(waiting + hopeless == len(self.unschedulable), f"{waiting} pods wait in classes")
         expect(len(self.judged) == len(self.unschedulable), f"{len(self.judged)} pods are judged again")
         expect(len(self._at) == len(self._classes), f"{len(self._at)} slots are in use")
-        using = Counter(
-            (claim, one.slot)
+        using = {
+            (claim, one.slot, entry)
             for one in self._classes.values()
             for entry in one.pods()
             for claim in (entry.claims.claims if entry.claims is not None else ())
-        )
-        indexed = self._users.counted()
-        expect(indexed == using, f"{len(indexed)} classes are found by claims, {len(using)} use some")
+        }
+        indexed = self._users.by_claim()
+        expect(indexed == using, f"{len(indexed)} pods are found by claims, {len(using)} use some")
+        waits = all(entry.signature in self._classes for entry in self._rechecks)
+        expect(waits, "a pod that waits in no class is to be checked")
         due = np.flatnonzero(self._table.due).tolist()
         expect(set(due) <= self._at.keys(), f"slots {due} are due")
         expect(self._any_due or not due, f"slots {due} are due and nobody knows")
 
     # The parts of the verbs
+
+    def _first_check(self, head: SortKey | None, left: Left) -> Check | None:
+        """Signatures first: a pod that has left its class must not answer for it."""
+        first = self._rechecks.first()
+        if first is not None and (head is None or first[0] < head):
+            return Check(first[1].signature, first[1], None, of_signature=True)
+        slot = self._first_due(head, left)
+        if slot is None:
+            return None
+        pod_class = self._at[slot]
+        return Check(pod_class.key, pod_class.best, self._open.since(int(self._table.since[slot])))
+
+    def _waits_for_its_turn(self, check: Check, head: SortKey | None) -> bool:
+        """Whether the next pod to decide has the same priority, and enough was asked before it."""
+        if head is None or self._asked < _MOST_CHECKS:
+            return False
+        first = self._rechecks.first() if check.of_signature else None
+        sort_key = self._classes[check.signature].best.sort_key if first is None else first[0]
+        return sort_key[0] == head[0]
 
     def _first_due(self, head: SortKey | None, left: Left) -> int | None:
         """The due class with the best pod, if that sorts before `head`."""
@@ -260,7 +285,9 @@ class UnschedulablePods:
                 table.allow(rows)
             may_fit = table.rule_out(table.concerned(kinds), rows, left)
             table.make_due(may_fit, position)
-        self._ask_users(noted.claims)
+        for entry in self._users.users(noted.claims):
+            self._rechecks.push(entry, entry.sort_key)
+        self._recheck_namespaces(noted.namespaces)
         if noted.everywhere:
             anywhere = table.concerned(noted.everywhere)
             table.due |= anywhere
@@ -268,11 +295,14 @@ class UnschedulablePods:
             table.allow_everywhere(noted.everywhere)
         self._any_due = True
 
-    def _ask_users(self, claims: Iterable[ClaimKey]) -> None:
-        """Classes of pods that use one of these are to be asked, whatever they wait for: it may be another class."""
-        slots = self._users.slots(claims)
-        self._table.due[slots] = True
-        self._table.since[slots] = EVERYWHERE
+    def _recheck_namespaces(self, namespaces: Mapping[str, int]) -> None:
+        """Check the pods there whose classes wait for one of these bits."""
+        for namespace, bits in namespaces.items():
+            concerned = self._table.concerned(bits)
+            for entry in self.judged.of(namespace):
+                pod_class = self._classes.get(entry.signature)
+                if pod_class is not None and concerned[pod_class.slot]:
+                    self._rechecks.push(entry, entry.sort_key)
 
     def _rule_out_again(self, left: Left) -> None:
         """Drop the classes for which too little is left of what had opened."""
@@ -292,11 +322,20 @@ class UnschedulablePods:
             self._classes[signature] = self._at[pod_class.slot] = pod_class
         else:
             pod_class.add(entry)
-        entry.claims = self._users.add(entry.pod, pod_class.slot)
+        entry.claims = self._users.add(entry, pod_class.slot)
         self._table.need(pod_class.slot, needs)
         self._table.order[:, pod_class.slot] = pod_class.best.sort_key
-        self._longest.add(entry, signature)
+        self.longest.add(entry, signature)
         return pod_class
+
+    def _release_claims(self, entry: Entry, slot: int) -> None:
+        """If the pod was to be checked, another pod of its class with the same claims is checked in its place."""
+        if entry.claims is None:
+            return
+        following = self._users.remove(entry.claims, entry, slot)
+        entry.claims = None
+        if following is not None and entry in self._rechecks:
+            self._rechecks.push(following, following.sort_key)
 
     def _forget(self, pod_class: PodClass) -> None:
         """Its last pod has left."""

@@ -16,14 +16,26 @@ _LONGEST_LOG: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A question: does `pod` fit on some of `rows` now? rows: None for all of them.
+    """A question: does the pod of `entry` fit on some of `rows` now? rows: None for all of them.
 
     signature: as `unschedulable` was told; stale when the pod now has another: see `reclassify`.
+    of_signature: ask only whether the pod still has this signature.
     """
 
     signature: Hashable
-    pod: Pod
+    entry: Entry
     rows: SomeRows
+    of_signature: bool = False
+
+    @property
+    def pod(self) -> Pod:
+        """As it was seen last."""
+        return self.entry.pod
+
+    @property
+    def stands(self) -> bool:
+        """Whether the pod still waits in the class of this signature."""
+        return bool(self.entry.signature == self.signature)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

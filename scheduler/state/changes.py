@@ -25,10 +25,11 @@ class Change(IntFlag):
     own fields; INVENTORY is its cards, and which of them may be given out. FEATURES: those that its kubelet declares.
     IMAGES: those that it has.
     PODS: a pod came to the row, left it, or reads differently now. PORTS, CARDS: so did one with host ports, with GPU
-    memory. COMPANY: one that others may want to be with: the only change by which a pod that comes makes room.
-    DOMAINS: rows other than the one that changed may be open or closed now.
-    ATTACHMENTS: how many volumes the node attaches, or has attached apart from those of its pods. VOLUMES: a volume, or
-    room for one, can be had that could not be before, on whatever row.
+    memory. COMPANY: one that others may want to be with. DOMAINS: rows other than the one that changed may be open or
+    closed now.
+    ATTACHMENTS: how many volumes the node attaches, or has attached apart from those of its pods; or a pod that came
+    has a volume attached there that others may share. By COMPANY and ATTACHMENTS alone a pod that comes makes room.
+    VOLUMES: a volume, or room for one, can be had that could not be before, on whatever row.
     REJECTIONS: its kubelet has rejected a pod, or that is long enough ago.
     WORKLOAD: packing is measured there against what pods have asked since.
     """
@@ -131,7 +132,7 @@ class Openings:
     """Where something may have become possible for a pod that waits, until somebody takes that up.
 
     rows: row -> bits of Change. everywhere: bits that hold for every row. claims: for pods that use one of them, for
-    whatever reason they wait.
+    whatever reason they wait. namespaces: name -> bits of what may have changed for the pods there only.
     up_to: row -> the highest priority of a pod for which more is possible there once all pods of lower priority have
     gone. Of a pod that leaves, its own: whoever has a higher priority could have made it go before.
     """
@@ -142,6 +143,7 @@ class Openings:
         self.up_to: dict[int, int] = {}
         self.everywhere = 0
         self.claims: dict[ClaimKey, None] = {}
+        self.namespaces: dict[str, int] = {}
 
     def note(self, row: int, kinds: int, up_to: int = ANY_PRIORITY) -> None:
         """On one row."""
@@ -157,12 +159,18 @@ class Openings:
         """These may stand otherwise now, or have a user less."""
         self.claims.update(dict.fromkeys(claims))
 
+    def note_namespace(self, name: str, kinds: int) -> None:
+        """The signatures of the pods there may have changed."""
+        self.namespaces[name] = self.namespaces.get(name, 0) | kinds
+
     def add(self, other: "Openings") -> None:
         """What is noted there too."""
         for row, kinds in other.rows.items():
             self.note(row, kinds, other.up_to[row])
         self.note_everywhere(other.everywhere)
         self.claims.update(other.claims)
+        for name, kinds in other.namespaces.items():
+            self.note_namespace(name, kinds)
 
     def by_kinds(self) -> Iterator[tuple[int, RowArray]]:
         """(kinds, the rows of exactly those kinds)."""
@@ -174,4 +182,4 @@ class Openings:
 
     def __bool__(self) -> bool:
         """Whether there is anything to take up."""
-        return bool(self.rows or self.everywhere or self.claims)
+        return bool(self.rows or self.everywhere or self.claims or self.namespaces)

@@ -14,7 +14,10 @@ from scheduler.state.pod_record import PodRecord
 
 
 class Known(Rowed):
-    """The reading side of the tables, and what stands in no column. openings: what `take_openings` will give."""
+    """The reading side of the tables, and what stands in no column. openings: what `take_openings` will give.
+
+    references: changes whenever objects change that pods refer to: claims, storage, namespaces, selectors.
+    """
 
     def __init__(self) -> None:
         """Nothing."""
@@ -25,6 +28,7 @@ class Known(Rowed):
         self._inventories: dict[str, NodeInventory] = {}
         self.default_selectors = DefaultSelectors()
         self.openings = Openings()
+        self.references = 0
         self._pod_problems: dict[str, tuple[Pod, str]] = {}
 
     def is_assumed(self, uid: str) -> bool:
@@ -67,4 +71,6 @@ class Known(Rowed):
         known = self.default_selectors
         new = known.set_service(namespace, uid, selector) if of_service else known.set_controller(uid, selector)
         if new:
+            self.references += 1
             self.openings.note_everywhere(SELECTORS_BIT)
+            self.openings.note_namespace(namespace, SELECTORS_BIT)

@@ -152,11 +152,14 @@ class Tables(Bookings):
         else:
             self.namespaces[name] = labels
         self._facts.namespaces_changed()
+        self.references += 1
         self.openings.note_everywhere(ANY_DOMAIN)
+        self.openings.note_namespace(name, ANY_DOMAIN)
 
     def change_volumes(self, change: Callable[[Volumes], None]) -> None:
         """Of claims, volumes, storage classes or what nodes attach."""
         change(self.volumes)
+        self.references += 1
         changes = self.volumes.take_changes()
         for row in (self.row_of[node] for node in changes.nodes if node in self.row_of):
             self._opened(row, _ATTACHMENTS)
@@ -353,6 +356,10 @@ class Tables(Bookings):
         self._note_turned()
         if kinds & _COMPANY:
             self.openings.note(row, _COMPANY)
+        if kinds & _ATTACHMENTS:
+            self.openings.note_claims(pod.claim_keys)
+            if pod.volumes.attached:
+                self.openings.note(row, _ATTACHMENTS)
         self.openings.note_everywhere(kinds & _SOME_DOMAINS)
 
     def _leave(self, record: PodRecord) -> None:

@@ -34,6 +34,7 @@ class Metrics:
         self.algorithm_s = series.ALGORITHM.histogram(r, _FAST)
         self.sli_s = series.SLI.histogram(r, _SLOW)
         self.pod_attempts = series.POD_ATTEMPTS.histogram(r, _ATTEMPTS)
+        self.lost_wakeups = series.LOST_WAKEUPS.counter(r)
         self.preemption = PreemptionMetrics(r)
         self.bind_retries = series.BIND_RETRIES.counter(r)
         self.problems = series.BAD_OBJECTS.counter(r)

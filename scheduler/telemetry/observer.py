@@ -63,6 +63,11 @@ class ServiceObserver:
         if attempt is not None and log.is_enabled_for(logging.DEBUG):
             log.debug("pod.rejected", pod=str(pod.key), attempt=attempt, nodes=diagnosis.by_node)
 
+    def lost_wakeup(self, pod: Pod) -> None:
+        """A waiting pod was found to fit, or preemption to help it, although nothing had woken it."""
+        log.warning("pod.lost_wakeup", pod=str(pod.key))
+        self._metrics.lost_wakeups.inc()
+
     def post_filtered(self, begun: int, post_filtered: PostFiltered | None) -> None:
         """PostFilter was asked for pods that fit nowhere. begun: searches so far, ever."""
         self._metrics.preemption.attempts.inc(begun - self._searches)

@@ -90,6 +90,11 @@ RESERVATIONS: Final = Series(
     says="Places reserved for pods that have waited for reserveAfter (kept), and places given up without success.",
     labels=(Label("result", "2"),),
 )
+LOST_WAKEUPS: Final = Series(
+    name=f"{PREFIX}lost_wakeups_total",
+    kind="counter",
+    says="Waiting pods that the check in the background found to fit although nothing had woken them. 0 is normal.",
+)
 WAITING: Final = Series(
     name=f"{PREFIX}waiting_pods",
     kind="gauge",

@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.build import build_engine
 from scheduler.engine import Engine
+from scheduler.judging_again import JudgedAgain
+from scheduler.preemption_searches import Help, PostFiltered
 from scheduler.queue.entry import State
 from scheduler.queue.judged_longest_ago import EVERY_S
 from scheduler.scheduling_cycle import NoFit
 from tests.support.builders import bound, pod, wire_node
-from tests.support.placing import NOW_NS, on_card
+from tests.support.placing import NOW_NS, on_card, settle
 
 
 def cluster(*waiting: str, reserve_after: str = "0", priority: int = 0) -> Engine:
@@ -122,3 +124,56 @@ def test_the_pod_stays_where_it_is() -> None:
     assert (built.queue.state("uid-default-p"), built.tables.changes.version) == (State.UNSCHEDULABLE, version)
     assert built.queue.pop(EVERY_S) is None
     built.queue.validate()
+
+
+def found(built: Engine, now_s: float = EVERY_S) -> list[JudgedAgain]:
+    """Pods that sleep although an attempt would help them."""
+    answers = iter(lambda: built.judging.step(now_s), None)
+    return [judged for judged in answers if judged.help is not None]
+
+
+def lose_what_has_opened(built: Engine) -> None:
+    """As a fault of the scheduler would."""
+    assert built.tables.take_openings()
+
+
+def test_a_pod_that_nothing_has_woken_though_it_fits_is_tried_at_once_with_those_alike() -> None:
+    built = cluster("p", "q")
+    built.node_changed(wire_node("b", [16, 16]))
+    lose_what_has_opened(built)
+    assert settle(built) == []
+    judged = found(built)
+    assert [one.help for one in judged] == [Help.FIT, Help.FIT]
+    assert built.rescue(judged[0], EVERY_S)
+    # Its class is asked already.
+    assert not built.rescue(judged[1], EVERY_S)
+    assert settle(built) == ["p", "q"]
+
+
+def test_a_pod_that_preemption_can_help_though_no_search_is_due_is_searched_for_at_once() -> None:
+    built = cluster("urgent", priority=1)
+    built.pod_assigned(bound(pod("more", 6, priority=1), "a", on_card(0, 6)))
+    decided = built.queue.state("uid-default-urgent")
+    assert decided is State.UNSCHEDULABLE
+    while built.check(1.0) or built.any_search:
+        built.post_filter_next(1.0)
+    built.node_changed(wire_node("b", [16]))
+    built.pod_assigned(bound(pod("small", 16), "b", on_card(0, 16)))
+    lose_what_has_opened(built)
+    assert not built.any_search
+    (judged,) = found(built)
+    assert judged.help is Help.PREEMPTION
+    assert built.rescue(judged, EVERY_S)
+    assert not built.rescue(judged, EVERY_S)
+    answers: list[PostFiltered | None] = []
+    while built.any_search:
+        answers.append(built.post_filter_next(EVERY_S))
+    assert [one.preemption.node for one in answers if one is not None and one.preemption is not None] == ["b"]
+
+
+def test_a_pod_whose_class_is_to_be_asked_is_not_forgotten() -> None:
+    built = cluster("p")
+    built.node_changed(wire_node("b", [16]))
+    (judged,) = found(built)
+    assert not built.rescue(judged, EVERY_S)
+    assert settle(built) == ["p"]

@@ -61,7 +61,7 @@ def crowd(pods: dict[str, int], nodes: int = 1) -> Engine:
 
 def refresh(built: Engine, told: Told) -> ReasonRefresh:
     observer = ServiceObserver(Metrics(built.tables, built.queue.lengths, per_card=False))
-    return ReasonRefresh(built, told, observer, asyncio.get_running_loop().time)
+    return ReasonRefresh(built, told, observer, now_s=asyncio.get_running_loop().time, wake=lambda: None)
 
 
 def test_a_thousand_pods_of_as_many_templates_are_corrected_in_time() -> None:
@@ -101,7 +101,7 @@ def test_it_takes_a_twentieth_of_the_time() -> None:
     async def scenario() -> None:
         told, built, ticks = Told(), crowd({"mine": 200}), count(100_000)
         observer = ServiceObserver(Metrics(built.tables, built.queue.lengths, per_card=False))
-        judging = ReasonRefresh(built, told, observer, lambda: next(ticks) / 10_000)
+        judging = ReasonRefresh(built, told, observer, now_s=lambda: next(ticks) / 10_000, wake=lambda: None)
         told.silent = True
         for _ in range(10):
             before = next(ticks)
@@ -123,6 +123,24 @@ def test_nothing_is_corrected_while_what_was_said_before_waits_to_be_written() -
         told.unsent = 0
         await asyncio.sleep(1)
         assert len(told.said) == 3
+        task.cancel()
+
+    run(scenario())
+
+
+def test_a_pod_that_was_forgotten_is_counted_and_the_service_is_woken() -> None:
+    async def scenario() -> None:
+        built, woken = crowd({"mine": 1}), asyncio.Event()
+        metrics = Metrics(built.tables, built.queue.lengths, per_card=False)
+        observer, now_s = ServiceObserver(metrics), asyncio.get_running_loop().time
+        task = asyncio.create_task(ReasonRefresh(built, Told(), observer, now_s=now_s, wake=woken.set).run())
+        await asyncio.sleep(EVERY_S + 1)
+        assert not woken.is_set()
+        built.node_changed(wire_node("large", [16]))
+        assert built.tables.take_openings()
+        await asyncio.sleep(EVERY_S + 1)
+        assert woken.is_set()
+        assert metrics.registry.get_sample_value("gpushare_scheduler_lost_wakeups_total") == 1
         task.cancel()
 
     run(scenario())

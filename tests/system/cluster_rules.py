@@ -55,9 +55,10 @@ class ClusterRules(History):
             config_maps.create(*where, {names.UNHEALTHY_KEY: gpus})
         self.pass_time()
 
-    @happens(1, labels=st.sampled_from([None, "red", "blue"]))
-    def namespace_is_labelled(self, labels: str | None) -> None:
-        self.world.namespaces.label("default", {"team": labels})
+    @happens(3, labels=st.sampled_from([None, "red", "blue"]), namespace=st.sampled_from(["default", "other"]))
+    def namespace_is_labelled(self, labels: str | None, namespace: str) -> None:
+        self.world.namespaces.ensure(namespace)
+        self.world.namespaces.label(namespace, {"team": labels})
         self.pass_time()
 
     # Pods that wait

@@ -41,12 +41,12 @@ _RESTARTS_ALL: Final = [{"name": "c0", "restartPolicyRules": [{"action": "Restar
 _ON_PORT: Final = [{"name": "c0", "ports": [{"containerPort": 80, "hostPort": 8080}]}]
 
 
-def _about(app: str, topology: str) -> dict[str, Any]:
-    return {"topologyKey": topology, "labelSelector": {"matchLabels": {"app": app}}}
+def _about(app: str, topology: str, **more: object) -> dict[str, Any]:
+    return {"topologyKey": topology, "labelSelector": {"matchLabels": {"app": app}}, **more}
 
 
-def _pod_affinity(side: str, topology: str, app: str = "web") -> dict[str, Any]:
-    return {"affinity": {side: {"requiredDuringSchedulingIgnoredDuringExecution": [_about(app, topology)]}}}
+def _pod_affinity(side: str, topology: str, app: str = "web", **more: object) -> dict[str, Any]:
+    return {"affinity": {side: {"requiredDuringSchedulingIgnoredDuringExecution": [_about(app, topology, **more)]}}}
 
 
 def _prefers(side: str, topology: str) -> dict[str, Any]:
@@ -54,6 +54,7 @@ def _prefers(side: str, topology: str) -> dict[str, Any]:
     return {"affinity": {side: {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
 
 
+_OF_RED: Final[dict[str, Any]] = {"namespaceSelector": {"matchLabels": {"team": "red"}}}
 _WITH_THE_CACHE: Final = _pod_affinity("podAffinity", ZONE, "cache")
 # Pods that wait for us. By name: arguments of `tests.support.builders.manifest`.
 OURS: Final[Mapping[str, dict[str, Any]]] = {
@@ -82,6 +83,12 @@ OURS: Final[Mapping[str, dict[str, Any]]] = {
     "with web in the zone": {"gpu_mem": 1, **_pod_affinity("podAffinity", ZONE)},
     "with the cache, which it is itself": {"gpu_mem": 1, "labels": {"app": "cache"}, **_WITH_THE_CACHE},
     "web, one to a node": {"gpu_mem": 1, "labels": {"app": "web"}, **_pod_affinity("podAntiAffinity", _HOSTNAME)},
+    "with the red cache, which it may be itself": {
+        "gpu_mem": 1,
+        "labels": {"app": "cache"},
+        **_pod_affinity("podAffinity", ZONE, "cache", **_OF_RED),
+    },
+    "away from red web": {"gpu_mem": 1, **_pod_affinity("podAntiAffinity", _HOSTNAME, **_OF_RED)},
     "rather away from web": {"gpu_mem": 1, **_prefers("podAntiAffinity", ZONE)},
     "over zones": {"gpu_mem": 1, **_spread(ZONE)},
     "over zones without taints": {"gpu_mem": 1, **_spread(ZONE, nodeTaintsPolicy="Honor", minDomains=2)},
@@ -111,6 +118,7 @@ OTHERS: Final[Mapping[str, dict[str, Any]]] = {
     "on a port": {"containers": _ON_PORT},
     "away from web on the node": _pod_affinity("podAntiAffinity", _HOSTNAME),
     "away from web in the zone": _pod_affinity("podAntiAffinity", ZONE),
+    "away from red web in the zone": _pod_affinity("podAntiAffinity", ZONE, **_OF_RED),
     "exclusive": {"gpu_mem": 2, "annotations": {names.EXCLUSIVE: "true"}},
 }
 WRITTEN: Final = (

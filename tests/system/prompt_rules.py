@@ -54,8 +54,8 @@ class PromptRules(History):
             return
         for wire in self.process.wire.told["pods"]:
             state = engine.queue.state(wire.metadata.uid)
-            # Who is held back is awake: its namespace may send no more for now.
-            if state not in {None, State.GATED, State.HELD_BACK, State.IN_FLIGHT}:
+            # Who is held back is awake: its namespace may send no more for now. Who backs off has been refused.
+            if state not in {None, State.GATED, State.HELD_BACK, State.IN_FLIGHT, State.BACKING_OFF}:
                 pod = READER.read(wire)
                 with engine.nominations.seen_by(pod):
                     place = decision(profile, engine.tables, pod, 0)

@@ -1,111 +1,196 @@
-"""Random histories of claims, volumes, pods and restarts: no volume for two, no pod where its volumes are not."""
+"""Random histories of claims, volumes, classes, pods and restarts.
+
+No volume is given to two, no pod is where its volumes are not, and none sleeps that fits.
+"""
 
 import asyncio
 from collections import Counter
 from contextlib import suppress
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 
+from scheduler.kube import objects
 from scheduler.kube.port import CLAIMS, STORAGE_CLASSES, VOLUMES, ApiError, ApiNotFound
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import PodReader
+from scheduler.queue.entry import State
 from scheduler.simulation.faults import Effect, Fail, Refuse, Silence, Verb
 from scheduler.state.volumes.reach import of_node_selector
 from tests.support.builders import wire_node
 from tests.support.volumes import HOSTNAME, ZONE, affinity, claim, storage_class, volume, with_claims
 from tests.support.without_cache import evaluation
-from tests.system.looking import cluster, comes, node_of
+from tests.system.looking import cluster, comes
 from tests.system.process import Process, in_virtual_time, start
 from tests.system.volume_controller import VolumeController
 from tests.system.wire import Posts, Wire
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 STEPS = 60
 NODES = ("a", "b", "c")
+NAMESPACES = ("default", "other")
+IN_ZONE_1 = [{"matchLabelExpressions": [{"key": ZONE, "values": ["z1"]}]}]
+CLASSES = {
+    "local": storage_class("local", provisioner="kubernetes.io/no-provisioner"),
+    "fast": storage_class("fast", allowedTopologies=IN_ZONE_1),
+    "now": storage_class("now", waits=False),
+    "later": storage_class("later"),
+}
 FAULTS = (Fail(500), Fail(500, Effect.AT_ONCE), Refuse(403), Silence(Effect.AT_ONCE, after_s=0.0))
 
 
 class History:
-    """A world with three nodes and two storage classes, and the process that schedules it."""
+    """A world with three nodes and storage classes that come and go, and the process that schedules it."""
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)  # noqa: S311 - repeatable
         self.of = cluster()
         self.controller = VolumeController(self.of)
         self.made = 0
-        self.of.storage.create(STORAGE_CLASSES, storage_class("local", provisioner="kubernetes.io/no-provisioner"))
-        topologies = [{"matchLabelExpressions": [{"key": ZONE, "values": ["z1"]}]}]
-        self.of.storage.create(STORAGE_CLASSES, storage_class("fast", allowedTopologies=topologies))
+        for name in ("local", "fast", "now"):
+            self.of.storage.create(STORAGE_CLASSES, CLASSES[name])
+        for namespace in NAMESPACES:
+            self.of.namespaces.ensure(namespace)
         for number, name in enumerate(NODES):
             self.of.nodes.add(wire_node(name, [16], labels={ZONE: f"z{number % 2}"}))
         self.posts = Posts(self.of)
         self.process: Process = start(Wire(self.of, self.posts))
+        self._happenings: list[Callable[[], None] | None] = [
+            *(2 * [self._claim_comes]),
+            *(2 * [self._volume_comes]),
+            *(3 * [self._pod_comes]),
+            self._replicas_come,
+            self._delete_a_pod,
+            self._controller_acts,
+            self._provisioner_rejects,
+            self._writes_fail,
+            *(2 * [self._bind_one_of_an_immediate_class]),
+            self._class_comes_or_goes,
+            None,
+        ]
 
     async def step(self) -> None:
         """Something happens."""
-        rng = self.rng
         self.made += 1
-        match rng.randrange(12):
-            case 0 | 1:
-                self.controller.comes(self._claim(f"c{self.made}"))
-            case 2 | 3:
-                self.controller.comes(self._volume(f"pv{self.made}"))
-            case 4 | 5 | 6:
-                claims = self._claims() or ["nothing"]
-                used = rng.sample(claims, min(len(claims), rng.choice([1, 1, 2])))
-                comes(self.of, f"p{self.made}", 1, **with_claims(*used))
-            case 7:
-                self._delete_a_pod()
-            case 8:
-                self.controller.bind_kept()
-                self.controller.provision()
-            case 9:
-                with suppress(ApiError, IndexError):
-                    self.controller.reject(rng.choice(self._claims()))
-            case 10:
-                verb = rng.choice([Verb.GIVE_VOLUME, Verb.SELECT_NODE])
-                self.process.wire.faults.add(verb, rng.choice(FAULTS), count=2)
-            case 11:
-                await self._restart()
-        await asyncio.sleep(rng.choice([0.0, 0.01, 1.0, 30.0]))
+        what = self.rng.choice(self._happenings)
+        if what is None:
+            await self._restart()
+        else:
+            what()
+        await asyncio.sleep(self.rng.choice([0.02, 0.02, 1.0, 30.0]))
+        self.check_that_none_sleeps()
 
     async def settle(self) -> None:
-        """Nothing goes wrong any more, and the controller does what there is to do."""
+        """Nothing goes wrong any more, and the controller does what there is to do, well before the leftover time."""
         self.process.wire.faults.clear()
-        for _ in range(20):
-            await asyncio.sleep(20.0)
+        for _ in range(6):
+            await asyncio.sleep(10.0)
             self.controller.bind_kept()
             self.controller.provision()
+        await asyncio.sleep(2.0)
+
+    def check_that_none_sleeps(self) -> None:
+        """A pod that waits for something to change fits nowhere."""
+        engine, metrics = self.process.engine, self.process.metrics.registry
+        assert metrics.get_sample_value("gpushare_scheduler_lost_wakeups_total") == 0
+        if self.process.service.leads() and not engine.queue.has_questions and not engine.tables.openings:
+            for entry in engine.queue:
+                if entry.state is State.UNSCHEDULABLE:
+                    fits = self.process.cycle.fits_on(entry.pod, None)[0]
+                    assert not fits, f"{entry.pod.key} sleeps, and fits"
 
     def check(self) -> None:
         """No volume is two claims'; pods are where their volumes can be used; who waits fits nowhere."""
         volumes = {found.metadata.name: found for found in self.of.storage.of(VOLUMES)}
-        claims = {found.metadata.name: found for found in self.of.storage.of(CLAIMS)}
+        claims = {(one.metadata.namespace, one.metadata.name): one for one in self.of.storage.of(CLAIMS)}
         named = Counter(found.spec.volume_name for found in claims.values() if found.spec.volume_name)
         assert [name for name, count in named.items() if count > 1] == []
         for pod in self.of.pods:
             used = [v["persistentVolumeClaim"].claim_name for v in pod.spec.volumes if "persistentVolumeClaim" in v]  # type: ignore[union-attr]
             if not pod.spec.node_name:
-                self._check_waits(pod.metadata.name)
+                self._check_waits(pod)
                 continue
             labels = self.of.nodes.collection.existing("", pod.spec.node_name).metadata.labels or {}
             for name in used:
-                affinity_of = volumes[claims[name].spec.volume_name].spec.node_affinity
+                volume_name = claims[pod.metadata.namespace, name].spec.volume_name
+                affinity_of = volumes[volume_name].spec.node_affinity
                 required = None if affinity_of is None else affinity_of.required
                 usable = required is None or of_node_selector(required).accepts(labels)
                 assert usable, f"{pod.metadata.name} on {pod.spec.node_name} cannot use {name}"
 
-    def _check_waits(self, name: str) -> None:
+    def _check_waits(self, wire: objects.Pod) -> None:
         cycle, engine = self.process.cycle, self.process.engine
-        pod = PodReader(ResourceNames()).read(self.of.pods.collection.existing("default", name))
+        pod = PodReader(ResourceNames()).read(wire)
         if engine.tables.record(pod.key.uid) is not None:
             # It has a place, and waits for its volumes, which a controller would have to give it.
             return
         runtime, judged = evaluation(cycle.profile, engine.tables, pod)
-        assert judged.never or not runtime.feasible(pod, judged).any(), f"{name} waits, and fits"
+        assert judged.never or not runtime.feasible(pod, judged).any(), f"{pod.key} waits, and fits"
+
+    def _claim_comes(self) -> None:
+        self.controller.comes(self._claim(f"c{self.made}"))
+
+    def _volume_comes(self) -> None:
+        self.controller.comes(self._volume(f"pv{self.made}"))
+
+    def _controller_acts(self) -> None:
+        self.controller.bind_kept()
+        self.controller.provision()
+
+    def _provisioner_rejects(self) -> None:
+        with suppress(ApiError, IndexError):
+            namespace, name = self.rng.choice(self._claims())
+            self.controller.reject(name, namespace)
+
+    def _writes_fail(self) -> None:
+        verb = self.rng.choice([Verb.GIVE_VOLUME, Verb.SELECT_NODE])
+        self.process.wire.faults.add(verb, self.rng.choice(FAULTS), count=2)
+
+    def _pod_comes(self) -> None:
+        rng, namespace = self.rng, self.rng.choice(NAMESPACES)
+        claims = [name for of, name in self._claims() if of == namespace] or ["nothing"]
+        used = rng.sample(claims, min(len(claims), rng.choice([1, 1, 2])))
+        if rng.random() < 0.2:
+            # It may be made later, here or in the other namespace.
+            used = [f"c{self.made + rng.randrange(1, 6)}"]
+        comes(self.of, f"p{self.made}", 1, namespace=namespace, **with_claims(*used))
+
+    def _replicas_come(self) -> None:
+        """Of a StatefulSet: alike but for their claims."""
+        class_name, namespace = self.rng.choice(["now", "later", "local"]), self.rng.choice(NAMESPACES)
+        for number in range(3):
+            name = f"s{self.made}-{number}"
+            made = claim(name, class_name=class_name)
+            made["metadata"]["namespace"] = namespace
+            self.controller.comes(made)
+            comes(self.of, name, 1, namespace=namespace, **with_claims(name))
+
+    def _bind_one_of_an_immediate_class(self) -> None:
+        waiting = [
+            one
+            for one in self.of.storage.of(CLAIMS)
+            if one.spec.storage_class_name in {"now", "later"} and not one.spec.volume_name
+        ]
+        if waiting:
+            one = self.rng.choice(waiting)
+            self.controller.comes(volume(f"pv{self.made}", class_name=one.spec.storage_class_name or ""))
+            self.controller.bind(one.metadata.name, f"pv{self.made}", one.metadata.namespace)
+
+    def _class_comes_or_goes(self) -> None:
+        name = self.rng.choice(["later", "now"])
+        if self.of.storage.of(STORAGE_CLASSES).find("", name) is None:
+            self.of.storage.create(STORAGE_CLASSES, CLASSES[name])
+        else:
+            self.of.storage.delete(STORAGE_CLASSES, "", name)
 
     def _claim(self, name: str) -> dict[str, object]:
-        return claim(name, class_name=self.rng.choice(["local", "fast"]), size=self.rng.choice(["1Gi", "2Gi"]))
+        class_name = self.rng.choice(["local", "fast", "now", "later"])
+        made = claim(name, class_name=class_name, size=self.rng.choice(["1Gi", "2Gi"]))
+        made["metadata"]["namespace"] = self.rng.choice(NAMESPACES)
+        return made
 
     def _volume(self, name: str) -> dict[str, object]:
         rng = self.rng
@@ -114,17 +199,19 @@ class History:
         )
         made = volume(name, size=rng.choice(["1Gi", "2Gi", "4Gi"]), class_name="local", nodeAffinity=affinity(where))
         if rng.random() < 0.2 and (claims := self._claims()):
-            made["spec"]["claimRef"] = {"namespace": "default", "name": rng.choice(claims)}
+            namespace, claimed = rng.choice(claims)
+            made["spec"]["claimRef"] = {"namespace": namespace, "name": claimed}
         return made
 
-    def _claims(self) -> list[str]:
-        return sorted(found.metadata.name for found in self.of.storage.of(CLAIMS))
+    def _claims(self) -> list[tuple[str, str]]:
+        """Namespaces and names."""
+        return sorted((found.metadata.namespace, found.metadata.name) for found in self.of.storage.of(CLAIMS))
 
     def _delete_a_pod(self) -> None:
-        pods = sorted(pod.metadata.name for pod in self.of.pods)
+        pods = sorted((pod.metadata.namespace, pod.metadata.name) for pod in self.of.pods)
         if pods:
             with suppress(ApiNotFound):
-                self.of.pods.remove("default", self.rng.choice(pods))
+                self.of.pods.remove(*self.rng.choice(pods))
 
     async def _restart(self) -> None:
         await self.process.kill()
@@ -140,5 +227,5 @@ async def test_a_random_history_of_volumes(seed: int) -> None:
         await history.step()
     await history.settle()
     history.check()
-    assert any(node_of(history.of, pod.metadata.name) for pod in history.of.pods)
+    assert any(pod.spec.node_name for pod in history.of.pods)
     await history.process.kill()

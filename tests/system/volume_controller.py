@@ -28,7 +28,8 @@ class VolumeController:
         done = []
         for found in list(self._of.of(VOLUMES)):
             reference = found.spec.claim_ref
-            if reference is not None and found.status.phase == "Available" and self._is_unbound(reference.name):
+            free = reference is not None and found.status.phase == "Available"
+            if reference is not None and free and self._is_unbound(reference.namespace, reference.name):
                 self._of.bind(reference.namespace, reference.name, found.metadata.name)
                 done.append(reference.name)
         return done
@@ -37,30 +38,31 @@ class VolumeController:
         """Make a volume for every claim that has a node; claim -> node."""
         done = {}
         for found in list(self._of.of(CLAIMS)):
-            node = self.selected(found.metadata.name)
+            namespace = found.metadata.namespace
+            node = self.selected(found.metadata.name, namespace)
             if not node or found.spec.volume_name:
                 continue
             name = f"pvc-{found.metadata.uid}"
             made = volume(name, class_name=found.spec.storage_class_name or "", on=(node,), key=key)
-            reference = {"namespace": "default", "name": found.metadata.name, "uid": found.metadata.uid}
+            reference = {"namespace": namespace, "name": found.metadata.name, "uid": found.metadata.uid}
             made["spec"]["claimRef"] = reference
             self._of.create(VOLUMES, made)
-            self._of.bind("default", found.metadata.name, name)
+            self._of.bind(namespace, found.metadata.name, name)
             done[found.metadata.name] = node
         return done
 
-    def _is_unbound(self, claim_name: str) -> bool:
-        found = self._of.of(CLAIMS).find("default", claim_name)
+    def _is_unbound(self, namespace: str, claim_name: str) -> bool:
+        found = self._of.of(CLAIMS).find(namespace, claim_name)
         return found is not None and not found.spec.volume_name
 
-    def selected(self, claim_name: str) -> str:
+    def selected(self, claim_name: str, namespace: str = "default") -> str:
         """The node that the scheduler has written into the claim."""
-        found = self._of.of(CLAIMS).existing("default", claim_name)
+        found = self._of.of(CLAIMS).existing(namespace, claim_name)
         return (found.metadata.annotations or {}).get(SELECTED_NODE, "")
 
-    def reject(self, claim_name: str) -> None:
+    def reject(self, claim_name: str, namespace: str = "default") -> None:
         """No volume can be made on that node: another one is to be selected."""
-        self._of.annotate_claim("default", claim_name, {SELECTED_NODE: None})
+        self._of.annotate_claim(namespace, claim_name, {SELECTED_NODE: None})
 
     def comes(self, *manifests: Mapping[str, Any]) -> None:
         """Claims, volumes and classes, each told by what it has."""

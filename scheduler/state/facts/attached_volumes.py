@@ -142,6 +142,9 @@ class AttachedVolumes(NodeFact[PodUses]):
             del self._uses[volume]
         if bool(before) != bool(before + pods) and volume not in self._shown.get(row, ()):
             self._count(volume[0], row, 1 if pods > 0 else -1)
+            if pods > 0 and volume[0] in self._limited:
+                # Another pod with this volume no longer counts towards the limit of the node.
+                self.moved |= int(Change.ATTACHMENTS)
 
     def _count(self, driver: str, row: int, sign: int) -> None:
         column = self._counts.get(driver)

@@ -97,7 +97,7 @@ def _standing(pod: Pod, used: PodClaim, claim: Claim | None, volumes: "Volumes")
     key = (pod.key.namespace, used.name)
     of_class = volumes.of_class(claim.wants.class_name) if claim.wants.class_name else None
     if of_class is None or of_class.known is None or not of_class.known.waits or claim.volume:
-        return Immediate(claim.volume)
+        return Immediate(claim.volume, claim.wants.class_name)
     if of_class.known.excess and of_class.known.provisions:
         about = f'storageclass "{claim.wants.class_name}"'
         return Missing(f"{about} has more than this scheduler reads: {of_class.known.excess}")

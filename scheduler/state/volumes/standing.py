@@ -20,14 +20,18 @@ class Missing(NamedTuple):
 
 
 class Immediate(NamedTuple):
-    """It is not bound, and will be without regard to any pod. volume: the one that it names, or ""."""
+    """It is not bound, and will be without regard to any pod. volume: the one that it names, or "".
+
+    class_name: of its StorageClass, which may come to wait for the claim's first pod.
+    """
 
     volume: str
+    class_name: str
 
     @property
     def alike(self) -> tuple[object, ...]:
         """As Missing."""
-        return ("immediate",)
+        return ("immediate", "" if self.volume else self.class_name)
 
 
 class Bound(NamedTuple):

@@ -1,0 +1,94 @@
+"""Pods with a nomination or a reservation for which an attempt may do more than a check, because their node changed.
+
+    a node changed ──▶ in doubt ── step: it fits, or its node can help it no more ──▶ to be tried
+
+Pure. Owned by the event loop; no method awaits.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import numpy as np
+
+from scheduler.pods.pod import Pod
+from scheduler.reservations import Reservations
+from scheduler.scheduling_cycle import SchedulingCycle
+from scheduler.state.changes import Change, Openings
+from scheduler.state.nominations import Nominations
+from scheduler.state.tables import Tables
+
+_NODE: Final = int(Change.NODE)
+
+
+class NominationChecks:
+    """See the module."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        cycles: Mapping[str, SchedulingCycle],
+        nominations: Nominations,
+        reservations: Reservations,
+    ) -> None:
+        """cycles: by scheduler name."""
+        self._tables = tables
+        self._cycles = cycles
+        self._nominations = nominations
+        self._reservations = reservations
+        self._to_try: list[Pod] = []
+        # By uid; they wait for their places, on nodes that have changed since.
+        self._in_doubt: dict[str, None] = {}
+
+    def __bool__(self) -> bool:
+        """Whether any pod is to be tried or checked."""
+        return bool(self._to_try or self._in_doubt)
+
+    def try_again(self, pods: Iterable[Pod]) -> None:
+        """Their place is free, or kept no longer."""
+        self._to_try += pods
+
+    def take(self) -> list[Pod]:
+        """The pods to try."""
+        found, self._to_try = self._to_try, []
+        return found
+
+    def doubt(self, node: str) -> None:
+        """Check the pods that have their place there."""
+        self._in_doubt |= dict.fromkeys(kept.pod.key.uid for kept in self._nominations.on(node))
+
+    def opened(self, openings: Openings) -> None:
+        """Something may have become possible there."""
+        for row, kinds in openings.rows.items() if len(self._nominations) else ():
+            node = self._tables.names[row]
+            # It did not fit while others were to go there, too; its class is asked on behalf of another pod.
+            free, others = self._nominations.in_turn(node)
+            self._to_try += free
+            self._in_doubt |= dict.fromkeys(pod.key.uid for pod in others)
+            if kinds & _NODE:
+                self.doubt(node)
+        for kept in self._nominations.reserved.values():
+            if self._tables.row_of.get(kept.node) in openings.rows:
+                self._in_doubt[kept.pod.key.uid] = None
+
+    def step(self) -> bool:
+        """Check one pod; False when there is none."""
+        if not self._in_doubt:
+            return False
+        self._check(self._in_doubt.popitem()[0])
+        return True
+
+    def _check(self, uid: str) -> None:
+        """A pod that fits, or whose place is none any more, whoever leaves, is tried at once."""
+        kept = self._nominations.of(uid)
+        row = None if kept is None else self._tables.row_of.get(kept.node)
+        if kept is None or row is None or kept.pod.scheduler_name not in self._cycles:
+            return
+        cycle = self._cycles[kept.pod.scheduler_name]
+        with self._nominations.seen_by(kept.pod):
+            fits = cycle.fits_on(kept.pod, np.array([row], dtype=np.intp))[0]
+            helps = fits or cycle.may_be_helped_on(kept.pod, row)
+        if kept.reserved and not fits:
+            if not (helps and self._nominations.cards_serve(kept)):
+                self._reservations.lost(kept)
+        elif fits or not (helps and self._nominations.cards_serve(kept)):
+            self._to_try.append(kept.pod)

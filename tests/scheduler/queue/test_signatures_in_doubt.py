@@ -1,0 +1,121 @@
+"""Pods that are asked, one by one, whether they still belong to the class in which they wait."""
+
+from msgspec.structs import replace
+
+from scheduler.pods.pod import Pod
+from scheduler.pods.pod_volumes import PodClaim, PodVolumes
+from scheduler.queue.waking import Check
+from scheduler.state.changes import Change, Openings
+from scheduler.state.needs import NOTHING_NEEDED
+from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, plenty, pod
+
+PODS = int(Change.PODS)
+
+
+def using(name: str, *claims: str, namespace: str = "default", priority: int = 0) -> Pod:
+    volumes = PodVolumes(claims=tuple(PodClaim(claim, ephemeral=False) for claim in claims))
+    return replace(pod(name, namespace=namespace, priority=priority), volumes=volumes)
+
+
+def waiting(*pods: Pod, wakes_on: int = ANY) -> ToyCluster:
+    """All of one class, which fits nowhere."""
+    cluster = ToyCluster(0)
+    for each in pods:
+        cluster.add(each)
+        cluster.queue.pop(0.0)
+        cluster.queue.unschedulable(each.key.uid, "one class", 0.0, wakes_on=wakes_on, needs=NOTHING_NEEDED)
+    return cluster
+
+
+def changed(*claims: str, namespaces: tuple[str, ...] = (), kinds: int = ANY) -> Openings:
+    openings = Openings()
+    openings.note_claims(("default", claim) for claim in claims)
+    for name in namespaces:
+        openings.note_namespace(name, kinds)
+    return openings
+
+
+def question(cluster: ToyCluster) -> tuple[str, str] | None:
+    """(the pod, what is asked of it)."""
+    cluster.queue.validate()
+    check = cluster.queue.next_check(plenty)
+    if check is None:
+        return None
+    rows = "all rows" if check.rows is None else str(sorted(check.rows))
+    return check.pod.key.name, "signature" if check.of_signature else rows
+
+
+def the_check(cluster: ToyCluster) -> Check:
+    check = cluster.queue.next_check(plenty)
+    assert check is not None
+    return check
+
+
+def test_the_pods_that_use_a_claim_are_asked_and_no_others() -> None:
+    cluster = waiting(using("p0", "c0"), using("p1", "c1"), using("p2", "c2"))
+    cluster.queue.opened(changed("c1"))
+    assert question(cluster) == ("p1", "signature")
+    cluster.queue.reclassify(the_check(cluster), "another class", NOTHING_NEEDED)
+    assert question(cluster) == ("p1", "all rows")
+    cluster.queue.fits_not(the_check(cluster), wakes_on=ANY)
+    assert question(cluster) is None
+
+
+def test_a_class_whose_pod_still_belongs_to_it_is_asked_on_all_rows() -> None:
+    cluster = waiting(using("p0", "c0"), using("p1", "c1"))
+    cluster.queue.opened(changed("c1"))
+    cluster.queue.confirm(the_check(cluster))
+    assert question(cluster) == ("p0", "all rows")
+
+
+def test_of_pods_that_use_the_same_claims_one_is_asked_and_the_next_when_that_has_moved() -> None:
+    cluster = waiting(*(using(f"p{number}", "c") for number in range(3)))
+    cluster.queue.opened(changed("c"))
+    for name in ("p0", "p1"):
+        assert question(cluster) == (name, "signature")
+        cluster.queue.reclassify(the_check(cluster), "another class", NOTHING_NEEDED)
+    assert question(cluster) == ("p2", "signature")
+    cluster.queue.confirm(the_check(cluster))
+    cluster.queue.fits_not(the_check(cluster), wakes_on=ANY)
+    cluster.queue.fits_not(the_check(cluster), wakes_on=ANY)
+    assert question(cluster) is None
+
+
+def test_a_pod_that_leaves_before_it_is_asked_leaves_the_question_to_the_next() -> None:
+    cluster = waiting(using("p0", "c"), using("p1", "c"))
+    cluster.queue.opened(changed("c"))
+    assert question(cluster) == ("p0", "signature")
+    cluster.queue.delete("p0")
+    assert question(cluster) == ("p1", "signature")
+
+
+def test_of_a_namespace_the_pods_are_asked_whose_class_waits_for_such_a_change() -> None:
+    cluster = waiting(using("p0", namespace="red"), using("p1", namespace="blue"), using("p2", namespace="red"))
+    cluster.queue.opened(changed(namespaces=("red",)))
+    asked = []
+    while (check := cluster.queue.next_check(plenty)) is not None:
+        asked.append(check.pod.key.name)
+        cluster.queue.reclassify(check, check.pod.key.name, NOTHING_NEEDED) if check.of_signature else (
+            cluster.queue.fits_not(check, wakes_on=ANY)
+        )
+    assert sorted(asked) == ["p0", "p0", "p2", "p2"]
+
+    cluster = waiting(using("p0", namespace="red"), wakes_on=PODS)
+    cluster.queue.opened(changed(namespaces=("red",), kinds=int(Change.DOMAINS)))
+    assert question(cluster) is None
+
+
+def test_questions_about_signatures_keep_a_pod_of_the_same_priority_waiting_no_longer_than_others() -> None:
+    cluster = waiting(*(using(f"p{number}", f"c{number}") for number in range(100)))
+    cluster.add(pod("newcomer"), pod("late", priority=1))
+    cluster.queue.opened(changed(*(f"c{number}" for number in range(100))))
+    assert question(cluster) is None
+    assert cluster.queue.pop(0.0) is not None
+    asked = 0
+    while (check := cluster.queue.next_check(plenty)) is not None:
+        cluster.queue.confirm(check) if check.of_signature else cluster.queue.fits_not(check, wakes_on=ANY)
+        asked += 1
+    assert asked == 64
+    head = cluster.queue.first()
+    assert head is not None
+    assert head.key.name == "newcomer"
