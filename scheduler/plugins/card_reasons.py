@@ -15,6 +15,7 @@ import numpy as np
 
 from scheduler.framework.plugin import CardObjection, CardVerdict, Detail, Numbers, Objection
 from scheduler.plugins.card_choice import eligible, selected
+from scheduler.plugins.terminating_cards import held_by_terminating
 from scheduler.pods.gpu_request import GpuRequest
 from scheduler.state.cards.card_columns import CardColumns
 from scheduler.state.cards.node_inventory import GpuState, Out
@@ -46,10 +47,12 @@ _MANY: Final[Mapping[Out, str]] = {out: text.removeprefix("node(s) had ") for ou
 _NOT_ALLOCATABLE: Final = int(GpuState.NOT_ALLOCATABLE)
 _HELD_ALONE: Final = "held exclusively"
 _IN_COMPANY: Final = "with other pods"
+_CLOSED: Final = "its node takes no pods"
 _STATES: Final[Mapping[str, str]] = {
     "unhealthy": "an unhealthy card",
     "listed": "a card that ConfigMap unhealthy-gpu-<node> lists",
     "announced twice": "a card whose UUID another node announces too",
+    _CLOSED: "a card whose node takes no pods",
 }
 _LATER: Final = "~"  # than every time
 _MOST_NAMES: Final = 5
@@ -83,20 +86,31 @@ class CardsOut(Detail):
 
 @dataclass(frozen=True, slots=True)
 class ModelsThere(Detail):
-    """The models of the cards, with how many there are of each."""
+    """The models of the cards that the pod does not ask for, with how many there are of each.
+
+    wants: cards. most: of those that the pod asks for, on one node.
+    """
 
     cards: Counter[str]
+    wants: int
+    most: int
 
     def worded(self, reason: str) -> str:
-        """`node(s) had too few cards of those the pod asks for: there are NVIDIA-A10, Tesla-T4`."""
+        """`node(s) had too few cards of those the pod asks for: wants 2, most on one node 1, others are Tesla-T4`."""
+        others = self._others()
+        if not self.most:
+            return f"{reason}: there are {others}" if others else reason
+        return f"{reason}: wants {self.wants}, most on one node {self.most}{f', others are {others}' if others else ''}"
+
+    def _others(self) -> str:
         found = sorted(self.cards, key=lambda model: (-self.cards[model], model))
         more = f" and {len(found) - _MOST_NAMES} more models" if len(found) > _MOST_NAMES else ""
         named = ", ".join((model or "cards of no named model")[:_LONGEST_NAME] for model in found[:_MOST_NAMES])
-        return f"{reason}: there are {named}{more}"
+        return named + more
 
     def joined(self, other: "ModelsThere") -> "ModelsThere":
-        """The sums."""
-        return ModelsThere(self.cards + other.cards)
+        """The sums, and the better node."""
+        return ModelsThere(self.cards + other.cards, self.wants, max(self.most, other.most))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,32 +161,42 @@ def cards_out(cards: CardColumns, rows: Rows, among: BoolArray, counted: BoolArr
     return CardsOut(found, reasons)
 
 
-def models_there(cards: CardColumns, rows: Rows, counted: BoolArray) -> ModelsThere:
-    """The models of the `counted` rows."""
-    numbers = np.bincount(cards.model[:, rows][:, counted].ravel(), minlength=1 + len(cards.model_code)).tolist()
+def models_there(cards: CardColumns, request: GpuRequest, rows: Rows, counted: BoolArray) -> ModelsThere:
+    """Of the `counted` rows."""
+    asked = (selected(cards, request, rows) & (cards.units[:, rows] > 0))[:, counted]
+    others = np.where(asked, 0, cards.model[:, rows][:, counted])
+    numbers = np.bincount(others.ravel(), minlength=1 + len(cards.model_code)).tolist()
     of_each = zip(cards.model_code, numbers[1:], strict=True)
-    return ModelsThere(Counter({model: number for model, number in of_each if number}))
+    found = Counter({model: number for model, number in of_each if number})
+    return ModelsThere(found, request.cards, int(asked.sum(axis=0).max(initial=0)))
 
 
-def card_numbers(cards: CardColumns, request: GpuRequest, rows: Rows, counted: BoolArray) -> Numbers:
+def card_numbers(tables: Tables, request: GpuRequest, rows: Rows, counted: BoolArray) -> Numbers:
     """What the `counted` rows lack of memory on the cards that may be given to the pod. counted: bool[rows].
 
-    Where a card that may not be given would have enough, it is that one, with the reason why it may not.
+    It notes what would be enough: cards that terminating pods hold, or else one that may not be given, with the reason.
     """
+    cards = tables.cards
     here = _row_numbers(cards, rows)[counted]
     may = eligible(cards, request, rows)[:, counted]
     usable = _nth_freest(cards, request, here, may)
+    note = held_by_terminating(tables, request, here) or _barred(cards, request, here, may)
+    return Numbers(request.units_per_card, max(0, usable.free), usable.of, note)
+
+
+def _barred(cards: CardColumns, request: GpuRequest, here: RowArray, may: BoolArray) -> str:
+    """`not counting 13 on a card held exclusively`, where that would be enough; "". may: bool[cards, here]."""
     barred_rows = np.flatnonzero((cards.units[:, here].astype(np.bool_) & ~may).any(axis=0))
     if not len(barred_rows):
-        return Numbers(request.units_per_card, max(0, usable.free), usable.of)
+        return ""
     here, may = here[barred_rows], may[:, barred_rows]
     would = selected(cards, request, here) & (cards.units[:, here] > 0)
     elsewhere = _nth_freest(cards, request, here, would)
     if elsewhere.free < request.units_per_card:
-        return Numbers(request.units_per_card, max(0, usable.free), usable.of)
+        return ""
     barred = ((place, slot) for place, slots in elsewhere.best() for slot in slots if not may[slot, place])
     words = {_which(_bar(cards, request, int(here[place]), slot)) for place, slot in barred}
-    return Numbers(request.units_per_card, elsewhere.free, elsewhere.of, f"on {min(words)}" if words else "")
+    return f"not counting {elsewhere.free} on {min(words)}" if words else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +242,7 @@ def verdicts(
         free = max(0, int(cards.stored.free[slot, row]))
         short = max(0, request.units_per_card - free)
         if not wanted[slot]:
-            why = "not of the models or UUIDs that the pod asks for"
+            why = _not_requested(request)
         elif not may[slot]:
             why = _bar(cards, request, row, slot)
         else:
@@ -227,6 +251,11 @@ def verdicts(
         health = _health(cards, row, slot)
         found.append(CardVerdict(slot, free, short if may[slot] and wanted[slot] else 0, health, why))
     return found
+
+
+def _not_requested(request: GpuRequest) -> str:
+    asked = (*(("model",) if request.models else ()), *(("UUID",) if request.uuids else ()))
+    return f"not a requested {' or '.join(asked)}"
 
 
 def _health(cards: CardColumns, row: int, slot: int) -> str:
@@ -243,7 +272,7 @@ def _bar(cards: CardColumns, request: GpuRequest, row: int, slot: int) -> str:
         return _health(cards, row, slot)
     if cards.stored.exclusive[slot, row]:
         return _HELD_ALONE
-    return _IN_COMPANY if request.exclusive else "its node takes no pods"
+    return _IN_COMPANY if request.exclusive else _CLOSED
 
 
 def _which(bar: str) -> str:

@@ -104,7 +104,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     | `node(s) had no allocatable gpu-mem (device plugin not there yet, or away)` | the kubelet has none | since when |
     | `node(s) whose kubelet or device plugin is starting` | `gpushare/held-until` is later than its last report | |
     | `node(s) had fewer cards than the pod asks for` | `gpu-count` is more than the node's cards | |
-    | `node(s) had too few cards of those the pod asks for` | models or UUIDs leave too few | the models there are |
+    | `node(s) had too few cards of those the pod asks for` | models or UUIDs leave too few | the other models |
     | `node(s) had 2 unhealthy cards (xid-79)`, `suspect`, `cordoned`, … | too few cards are in use | how many |
     | `Insufficient GPU memory on one card`, `… on N cards`, `… without other pods` | too few cards have it | yes |
     | the reason of a card rule | that rule leaves too few of the cards with enough memory | |
@@ -331,12 +331,12 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         too_few(there, "node(s) had fewer cards than the pod asks for")
         if request.models or request.uuids:
             there = there & selected(cards, request, rows)
-            models = partial(models_there, cards, rows) if request.models else None
+            models = partial(models_there, cards, request, rows) if request.models else None
             too_few(there, "node(s) had too few cards of those the pod asks for", models)
         found += out_of_use(cards, request, rows, there, short)
         short = short & ~np.logical_or.reduce([objection.rejected for objection in found])
         left = fitting(cards, request, rows)
-        too_few(left, memory_reason(request), partial(card_numbers, cards, request, rows))
+        too_few(left, memory_reason(request), partial(card_numbers, tables, request, rows))
         for objection in _card_rules(state).objections(pod, tables, state, rows, left.shape):
             left = left & ~objection.rejected
             too_few(left, objection.reason)

@@ -60,7 +60,10 @@ def test_each_card_says_what_is_free_what_is_in_the_way_and_why_not() -> None:
     assert [(one.rule, one.reason) for one in node.rules] == [
         (
             "GpuShare",
-            "Insufficient GPU memory on one card: wants 40, most free 44 (of 80), on a card held exclusively",
+            (
+                "Insufficient GPU memory on one card: wants 40, most free 30 (of 80), "
+                "not counting 44 on a card held exclusively"
+            ),
         )
     ]
     preemption = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
@@ -94,6 +97,32 @@ def test_the_table_of_one_node_with_eight_cards_fits_a_screen() -> None:
     assert shown[0] == "Pod default/big does not fit on the only node."
     assert "3       27      40  80  unhealthy (xid-79)  web-3 33, db-3 20" in shown
     assert shown[-1] == "What would help: fits once default/db-0 is gone."
+
+
+def test_a_reason_that_the_table_has_no_room_for_stands_below_it_in_full() -> None:
+    of = world(a=[16, 16, 16])
+    there(of, "other", 3, "a", 1)
+    waits(of, "asks", 3, annotations={names.CARD_AFFINITY: "app=web"})
+    shown = lines(explained(of, "asks"))
+    (cell,) = (line for line in shown if line.startswith("2 "))
+    assert "node(s) had too few cards with a pod th…" in cell
+    below = " ".join(shown).partition("Cards 0, 1, 2: ")[2]
+    assert below.startswith("node(s) had too few cards with a pod that gpushare/card-affinity matches.")
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({names.CARD_MODELS: "H200"}, "not a requested model"),
+        ({names.CARD_UUIDS: "GPU-x"}, "not a requested UUID"),
+        ({names.CARD_MODELS: "M", names.CARD_UUIDS: "GPU-x"}, "not a requested model or UUID"),
+    ],
+)
+def test_a_card_that_was_not_asked_for_is_called_so(asked: dict[str, str], words: str) -> None:
+    of = world(a=[16])
+    waits(of, "asks", 3, annotations=asked)
+    ((one,),) = (node.cards for node in explained(of, "asks").nearest)
+    assert one.why == words
 
 
 def test_the_guide_shows_what_is_printed() -> None:
