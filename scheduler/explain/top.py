@@ -27,6 +27,7 @@ _STATES: Final[Mapping[int, str]] = {
     GpuState.OTHER_UNIT: "it announces another memory unit than the scheduler's",
     GpuState.NOT_ALLOCATABLE: "nothing is allocatable: its device plugin is away",
     GpuState.NOT_REGISTERED: "its device plugin is being registered",
+    GpuState.WITHHELD: "its cards cannot be brought into containers",
 }
 
 

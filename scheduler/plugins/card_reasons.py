@@ -5,7 +5,7 @@ says of many nodes is bounded: a few models, a few reasons for a health.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -28,6 +28,7 @@ STATE_REASONS: Final[Mapping[int, str]] = {
     int(GpuState.OTHER_UNIT): "node(s) announced GPU memory in another unit",
     int(GpuState.NOT_ALLOCATABLE): "node(s) had no allocatable gpu-mem (device plugin not there yet, or away)",
     int(GpuState.NOT_REGISTERED): "node(s) whose kubelet or device plugin is starting",
+    int(GpuState.WITHHELD): "node(s) that cannot bring cards into containers",
 }
 OUT_OF_USE: Final[Mapping[Out, str]] = {
     Out.UNHEALTHY: "node(s) had unhealthy cards",
@@ -138,6 +139,33 @@ def away_since(tables: Tables, rows: Rows, counted: BoolArray) -> AwaySince:
         (AwaySince(known.get(name, ""), name) for name in here),
         key=lambda one: (one.since or _LATER, one.node),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SeeNode(Detail):
+    """The node, of several the first by name, whose Event says more."""
+
+    node: str
+
+    def worded(self, reason: str) -> str:
+        """`…, node a: the Event GPUNotReady of the node says what is missing`."""
+        return f"{reason}, node {self.node}: the Event GPUNotReady of the node says what is missing"
+
+    def joined(self, other: "SeeNode") -> "SeeNode":
+        """The first by name."""
+        return min(self, other, key=lambda one: one.node)
+
+
+def see_node(tables: Tables, rows: Rows, counted: BoolArray) -> SeeNode:
+    """Of the `counted` rows."""
+    return SeeNode(min(tables.names[row] for row in _row_numbers(tables.cards, rows)[counted].tolist()))
+
+
+# By GpuState: what a message adds, of the `counted` rows.
+STATE_DETAILS: Final[Mapping[int, Callable[[Tables, Rows, BoolArray], Detail]]] = {
+    _NOT_ALLOCATABLE: away_since,
+    int(GpuState.WITHHELD): see_node,
+}
 
 
 def out_codes(cards: CardColumns, rows: Rows) -> Int8Array:

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from config.protocol import names
+from config.protocol import inventory, names
 from config.protocol.inventory import Card, Health
 from scheduler.engine import Engine
 from scheduler.framework.plugin import MAX_SCORE
@@ -157,6 +157,9 @@ def refit(tables: Tables, *cards: Card, **options: object) -> None:
     tables.upsert_node(wire_node("a", list(cards), **options))  # type: ignore[arg-type]
 
 
+WITHHELD = inventory.encode(inventory.Inventory(1024, "", (card(0, 16),), inventory.NO_WAY_IN))
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -166,6 +169,12 @@ def refit(tables: Tables, *cards: Card, **options: object) -> None:
         pytest.param({"unit_mib": 128}, "1 node(s) announced GPU memory in another unit", id="another unit"),
         pytest.param(
             {"annotations": {names.INVENTORY: "{"}}, "1 node(s) announced cards that cannot be read", id="broken"
+        ),
+        pytest.param(
+            {"annotations": {names.INVENTORY: WITHHELD}},
+            "1 node(s) that cannot bring cards into containers, node a: the Event GPUNotReady of the node says what is "
+            "missing.",
+            id="no way into containers",
         ),
         pytest.param({"gpu_mem": 2}, "1 Insufficient aliyun.com/gpu-mem: wants 3, most free 2 (of 2)", id="node total"),
         pytest.param(
