@@ -176,6 +176,40 @@ def test_an_unhealthy_card_helps_only_a_pod_that_it_could_hold(units: int, remed
 # Many nodes
 
 
+@pytest.mark.parametrize(
+    ("units", "options", "words"),
+    [
+        (90, {}, "It is larger than every card (largest 80): ask at most 80, or `gpu-count` 2."),
+        (170, {}, "It is larger than every card (largest 80): ask at most 80."),
+        (91, {}, "It is larger than every card (largest 80): ask at most 80."),
+        (
+            20,
+            {"annotations": {names.CARD_MODELS: "B"}},
+            "It is larger than every card of the models that it may have (largest 16): ask at most 16.",
+        ),
+        (
+            162,
+            {"labels": {names.GPU_COUNT: "2"}},
+            "It is larger than every card (largest 80): ask at most 80 on each card.",
+        ),
+    ],
+)
+def test_a_pod_that_no_card_can_ever_hold_is_told_what_to_ask(
+    units: int, options: dict[str, object], words: str
+) -> None:
+    of = world(a=[80, 80])
+    of.nodes.add(wire_node("b", [replace(card(0, 16, node="b"), model="B")]))
+    waits(of, "asks", units, **options)
+    assert words in explained(of, "asks").words
+
+
+def test_of_a_pod_that_a_card_could_hold_no_size_is_said() -> None:
+    of = world(a=[80, 80])
+    waits(of, "fits", 80)
+    waits(of, "none", 0)
+    assert not any("larger" in word for name in ("fits", "none") for word in explained(of, name).words)
+
+
 def test_many_nodes_are_grouped_by_reason_and_the_ten_nearest_are_shown() -> None:
     of = world()
     for number in range(40):
