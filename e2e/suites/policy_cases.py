@@ -21,8 +21,10 @@ from e2e.suites.policy_site import (
     PLUGIN_PODS,
     VISIBLE_DEVICES,
     binding,
+    copied,
     decided,
     pod,
+    without_decision,
 )
 
 OTHER_KEY: Final = "example.com/owner"
@@ -75,7 +77,6 @@ _BINDINGS: Final = "/api/v1/namespaces/{namespace}/bindings"
 _CONTAINER: Final = pod("p")["spec"]["containers"][0]
 _TWICE: Final = {"limits": {names.GPU_MEM: "1", "cpu": "2"}, "requests": {names.GPU_MEM: "1", "cpu": "2"}}
 _RESIZED: Final = {"containers": [{**_CONTAINER, "resources": _TWICE}]}
-_COPY: Final = pod("new", node="{own}", annotations=decided())
 _DEBUGGER: Final = {"ephemeralContainers": [{"name": "d", "image": "none", "targetContainerName": "c"}]}
 
 
@@ -95,21 +96,14 @@ ALLOCATION_CASES: Final = (
         _refused(f"creates a pod with {key}", "POST", "{pods}", pod("new", annotations={key: "0"}), key)
         for key in names.ALLOCATION_KEYS
     ),
-    _refused(
-        "creates a copy of a pod that ran",
-        "POST",
-        "{pods}",
-        _COPY,
-        'kubectl patch --local -f FILE --type merge -o yaml -p \'{"metadata":{"annotations":{'
-        + ",".join(f'"{key}":null' for key in decided())
-        + """}},"spec":{"nodeName":null}}' | kubectl create -f -""",
-    ),
-    _refused("replaces one", "PUT", HERE, annotations(idx="1"), "kubectl apply, patch and edit leave it as it is"),
+    _refused("creates a copy of a pod that ran", "POST", "{pods}", copied(), without_decision()),
     _refused("sets one", "PATCH", "{pods}/waiting", annotations(idx="0"), f"annotation {names.MEM_IDX}"),
     _refused("changes one", "PATCH", HERE, annotations(idx="1"), f"annotation {names.MEM_IDX}"),
     _refused("removes one", "PATCH", HERE, annotations(allocation=None), f"annotation {names.ALLOCATION}"),
     _refused("removes all", "PATCH", HERE, {"metadata": {"annotations": None}}, names.MEM_POD),
-    _refused("replaces a pod with one changed", "PUT", HERE, annotations(idx="1"), names.MEM_IDX),
+    _refused(
+        "replaces a pod with one changed", "PUT", HERE, annotations(idx="1"), "kubectl apply, patch and edit leave"
+    ),
     _refused("sets one by the status", "PATCH", "{pods}/waiting/status", annotations(idx="0"), names.MEM_IDX),
     _refused("changes one by the status", "PATCH", f"{HERE}/status", annotations(assigned="true"), names.MEM_ASSIGNED),
     _refused(
