@@ -101,9 +101,7 @@ ALLOCATION_CASES: Final = (
     _refused("changes one", "PATCH", HERE, annotations(idx="1"), f"annotation {names.MEM_IDX}"),
     _refused("removes one", "PATCH", HERE, annotations(allocation=None), f"annotation {names.ALLOCATION}"),
     _refused("removes all", "PATCH", HERE, {"metadata": {"annotations": None}}, names.MEM_POD),
-    _refused(
-        "replaces a pod with one changed", "PUT", HERE, annotations(idx="1"), "kubectl apply, patch and edit leave"
-    ),
+    _refused("replaces a pod with one changed", "PUT", HERE, annotations(idx="1"), "kubectl apply, patch and edit"),
     _refused("sets one by the status", "PATCH", "{pods}/waiting/status", annotations(idx="0"), names.MEM_IDX),
     _refused("changes one by the status", "PATCH", f"{HERE}/status", annotations(assigned="true"), names.MEM_ASSIGNED),
     _refused(
