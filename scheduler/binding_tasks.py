@@ -143,7 +143,7 @@ class BindingTasks:
             self._contact.recovered(BINDINGS)
             self._engine.bound(placement)
             self._observer.bound(queued, placement, self._binder.now_s())
-            self._recorder.scheduled(pod, placement.node)
+            self._recorder.scheduled(pod, placement.node, placement.cards)
         finally:
             self.being_bound -= 1
             self._wake()

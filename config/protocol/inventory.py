@@ -14,6 +14,8 @@ import msgspec
 VERSION: Final = 1
 _LARGEST_TEXT: Final = 262_144  # Kubernetes' own limit for all annotations of an object
 MAX_CARDS: Final = 256
+# Cards cannot be brought into containers on this node.
+NO_WAY_IN: Final = "no-way-in"
 MAX_UNITS: Final = 2**24
 MAX_UNIT_MIB: Final = 2**30
 
@@ -57,11 +59,15 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """A node's cards, ordered by index; UUIDs and indexes are unique. unit_mib: MiB in one memory unit."""
+    """A node's cards, ordered by index; UUIDs and indexes are unique. unit_mib: MiB in one memory unit.
+
+    withheld: one word for why no new pod gets any of them, such as NO_WAY_IN; "" otherwise.
+    """
 
     unit_mib: int
     driver: str
     cards: tuple[Card, ...]
+    withheld: str = ""
 
 
 class _WireCard(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -82,6 +88,7 @@ class _WireInventory(msgspec.Struct, rename="camel"):
     unit_mib: Annotated[int, msgspec.Meta(ge=1, le=MAX_UNIT_MIB)] = msgspec.field(name="unitMiB")
     cards: Annotated[list[_WireCard], msgspec.Meta(max_length=MAX_CARDS)]
     driver: str = ""
+    withheld: str = ""
 
 
 class _WireVersion(msgspec.Struct):
@@ -112,7 +119,10 @@ def encode(inventory: Inventory) -> str:
     ]
     # `health` is always written, for those who read the annotation.
     documents = [msgspec.to_builtins(card) | {"health": card.health} for card in cards]
-    whole = {"version": VERSION, "unitMiB": inventory.unit_mib, "driver": inventory.driver, "cards": documents}
+    whole: dict[str, object] = {"version": VERSION, "unitMiB": inventory.unit_mib, "driver": inventory.driver}
+    if inventory.withheld:
+        whole["withheld"] = inventory.withheld
+    whole["cards"] = documents
     return json.dumps(whole, separators=(",", ":"))
 
 
@@ -137,7 +147,7 @@ def decode(text: str) -> Inventory:
     cards = tuple(sorted((_card(card) for card in wire.cards), key=lambda card: card.index))
     _refuse_twins("UUID", [card.uuid for card in cards])
     _refuse_twins("index", [str(card.index) for card in cards])
-    return Inventory(unit_mib=wire.unit_mib, driver=wire.driver, cards=cards)
+    return Inventory(unit_mib=wire.unit_mib, driver=wire.driver, cards=cards, withheld=wire.withheld)
 
 
 def _card(wire: _WireCard) -> Card:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import structlog
@@ -152,7 +152,8 @@ class NodeCards:
         announced = self.states.announced()
 
         def described(outside_mib: Mapping[str, int]) -> Inventory:
-            return node_inventory(self.states.driver, self.states.cards, announced, cordoned, self.terms, outside_mib)
+            found = node_inventory(self.states.driver, self.states.cards, announced, cordoned, self.terms, outside_mib)
+            return replace(found, withheld=inventory.NO_WAY_IN if self.devices.withheld() else "")
 
         whole, found = described({}), described(self._outside_mib)
         self._check(whole)

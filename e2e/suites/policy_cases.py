@@ -21,8 +21,10 @@ from e2e.suites.policy_site import (
     PLUGIN_PODS,
     VISIBLE_DEVICES,
     binding,
+    copied,
     decided,
     pod,
+    without_decision,
 )
 
 OTHER_KEY: Final = "example.com/owner"
@@ -94,11 +96,12 @@ ALLOCATION_CASES: Final = (
         _refused(f"creates a pod with {key}", "POST", "{pods}", pod("new", annotations={key: "0"}), key)
         for key in names.ALLOCATION_KEYS
     ),
+    _refused("creates a copy of a pod that ran", "POST", "{pods}", copied(), without_decision()),
     _refused("sets one", "PATCH", "{pods}/waiting", annotations(idx="0"), f"annotation {names.MEM_IDX}"),
     _refused("changes one", "PATCH", HERE, annotations(idx="1"), f"annotation {names.MEM_IDX}"),
     _refused("removes one", "PATCH", HERE, annotations(allocation=None), f"annotation {names.ALLOCATION}"),
     _refused("removes all", "PATCH", HERE, {"metadata": {"annotations": None}}, names.MEM_POD),
-    _refused("replaces a pod with one changed", "PUT", HERE, annotations(idx="1"), names.MEM_IDX),
+    _refused("replaces a pod with one changed", "PUT", HERE, annotations(idx="1"), "kubectl apply, patch and edit"),
     _refused("sets one by the status", "PATCH", "{pods}/waiting/status", annotations(idx="0"), names.MEM_IDX),
     _refused("changes one by the status", "PATCH", f"{HERE}/status", annotations(assigned="true"), names.MEM_ASSIGNED),
     _refused(

@@ -274,6 +274,17 @@ def decided() -> dict[str, str]:
     return dict.fromkeys(names.ALLOCATION_KEYS, "0") | {names.MEM_ASSIGNED: "false"}
 
 
+def copied() -> Json:
+    """What `kubectl get -o yaml` writes of a pod that runs, under another name."""
+    return pod("new", node="{own}", annotations=decided())
+
+
+def without_decision() -> str:
+    """The end of the command that a refusal of such a copy names."""
+    nulls = ",".join(f'"{key}":null' for key in decided())
+    return f"""-p '{{"metadata":{{"annotations":{{{nulls}}}}},"spec":{{"nodeName":null}}}}' | kubectl create -f -"""
+
+
 def binding(name: str, place: str, annotations: dict[str, str] | None = None) -> Json:
     """What binds a pod to a node."""
     target = {"apiVersion": "v1", "kind": "Node", "name": place}

@@ -67,7 +67,7 @@ async def test_a_bound_pod_has_its_event(site: GpuSite) -> None:
 
     event = await site.event("p", "Scheduled")
 
-    assert event["note"] == f"Successfully assigned {site.namespace}/p to a"
+    assert event["note"] == f"Successfully assigned {site.namespace}/p to a, card 0 (3)"
     assert (event["type"], event["action"], event["reportingController"]) == ("Normal", "Binding", names.SCHEDULER_NAME)
 
 

@@ -222,9 +222,8 @@ class _BesideTheEngine:
         return noting
 
     def _note(self, wire: objects.Pod) -> None:
-        if wire.spec.node_name:
-            owners = wire.metadata.owner_references
-            self.controllers.update((wire.metadata.uid, owner) for owner in owners if owner.controller)
+        owners = wire.metadata.owner_references
+        self.controllers.update((wire.metadata.uid, owner) for owner in owners if owner.controller)
         if wire.metadata.deletion_timestamp:
             self.since[wire.metadata.uid] = _requested(wire.metadata)
         elif not wire.spec.node_name and wire.spec.scheduler_name not in self._scheduler_names:

@@ -15,7 +15,7 @@ the end, however it ends, but for SIGKILL: what to type then is said before the 
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator
 from typing import Final, Protocol, cast
 
 from config.settings.scheduler import SchedulerConfiguration
@@ -24,6 +24,8 @@ from scheduler.cli.clusters import tell_unread
 from scheduler.cli.keeping_free import KeptFree
 from scheduler.cli.kubectl.cordoning import Annotating
 from scheduler.cli.manifests import Manifest, Unanswerable, Unreadable
+from scheduler.cli.successors import Successors
+from scheduler.explain.answers import listed
 from scheduler.kube import objects
 from scheduler.kube.port import (
     PODS,
@@ -31,11 +33,7 @@ from scheduler.kube.port import (
     ApiNotFound,
     ApiRefused,
     ApiThrottled,
-    Changed,
     Cluster,
-    Deleted,
-    ListBegins,
-    ListEnds,
     PodKey,
     WatchEvent,
 )
@@ -46,6 +44,7 @@ from scheduler.rebalancing.planning import Plan, bound_already, plan_for, plan_f
 from scheduler.rebalancing.text import verdict, where_of
 
 _NO_PRIORITY: Final = 0
+_MOST_NAMES: Final = 3
 
 
 class Evicting(Annotating, Protocol):
@@ -162,41 +161,50 @@ class Rebalancing:
     async def _evicted(self, moved: Moved, of: Site) -> tuple[str, str]:
         """Evict the pod, and wait for its successor; its uid and node. of: as it was planned. Raises Unanswerable."""
         pod = moved.record.pod
-        # Not those of now: should somebody else have evicted it meanwhile, its successor may be bound already.
-        records = of.reading.engine.tables.records()
-        others = {record.pod.key.uid for record in records if record.pod.owner_uid == pod.owner_uid}
-        try:
-            await self._cluster.evict_pod(pod.key)
-        except ApiNotFound:
-            self._say(f"pod {pod.key} is gone already")
-        except (ApiRefused, ApiThrottled) as error:
-            message = f"pod {pod.key} is not evicted: {error.message}"
-            raise Unanswerable(message) from error
-        except ApiError as error:
-            message = f"whether pod {pod.key} is evicted is not known: {error.message}"
-            raise Unreadable(message) from error
+        # Somebody else may evict it before the watch begins: what was planned with is older than any successor.
+        earlier = {uid for uid, owner in of.reading.controllers.items() if owner.uid == pod.owner_uid}
+        successors = Successors(pod.key.uid, pod.owner_uid, earlier)
+        async with contextlib.aclosing(self._following(successors)) as changes:
+            await self._listed(pod.key, changes)
+            await self._evict(pod.key)
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    while (found := successors.bound()) is None:
+                        await anext(changes)
+                    return found
+            except TimeoutError as error:
+                raise Unanswerable(_without_successor(pod.key, self._timeout_s, successors)) from error
+
+    async def _listed(self, pod: PodKey, changes: AsyncGenerator[None, None]) -> None:
+        """Wait for the first list. Raises Unreadable: the pod is not evicted where its successor would not be known."""
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self._succeeded(pod.key.uid, pod.owner_uid, others)
+                await anext(changes)
         except TimeoutError as error:
-            message = (
-                f"pod {pod.key} is evicted, and no successor of it is bound after {self._timeout_s:g} s: "
-                "look at the pods of its owner"
-            )
-            raise Unanswerable(message) from error
+            message = f"pod {pod} is not evicted: pods could not be listed within {self._timeout_s:g} s"
+            raise Unreadable(message) from error
 
-    async def _succeeded(self, uid: str, owner: str, others: set[str]) -> tuple[str, str]:
-        """(uid, node) of a pod of the owner that is none of `others`, once the pod itself is gone."""
+    async def _evict(self, pod: PodKey) -> None:
+        try:
+            await self._cluster.evict_pod(pod)
+        except ApiNotFound:
+            self._say(f"pod {pod} is gone already")
+        except (ApiRefused, ApiThrottled) as error:
+            message = f"pod {pod} is not evicted: {error.message}"
+            raise Unanswerable(message) from error
+        except ApiError as error:
+            message = f"whether pod {pod} is evicted is not known: {error.message}"
+            raise Unreadable(message) from error
+
+    async def _following(self, successors: Successors) -> AsyncGenerator[None, None]:
+        """After each change, once all pods are listed."""
         while True:
-            pods = _Pods(owner)
             try:
                 async with contextlib.aclosing(self._batches()) as batches:
                     async for batch in batches:
-                        if not pods.take(batch) or uid in pods.node_of:
-                            continue
-                        bound = ((one, node) for one, node in pods.node_of.items() if node and one not in others)
-                        if found := next(bound, None):
-                            return found
+                        successors.take(batch)
+                        if successors.listed:
+                            yield
             except ApiError as error:
                 self._say(f"the watch of pods has ended, and begins again: {error.message}")
                 await asyncio.sleep(1.0)
@@ -234,29 +242,11 @@ def _stopped_by(*signals: signal.Signals) -> Iterator[None]:
             loop.add_signal_handler(which, lambda: None)
 
 
-class _Pods:
-    """The pods of one owner, as a watch shows them. node_of: by uid, "" while it waits."""
-
-    def __init__(self, owner: str) -> None:
-        self.node_of: dict[str, str] = {}
-        self._owner = owner
-        self._listed = False
-
-    def take(self, batch: Sequence[WatchEvent[objects.Pod]]) -> bool:
-        """Whether all that exist are known."""
-        for event in batch:
-            match event:
-                case Changed(pod) if any(owner.uid == self._owner for owner in pod.metadata.owner_references):
-                    self.node_of[pod.metadata.uid] = pod.spec.node_name
-                case Deleted(pod):
-                    self.node_of.pop(pod.metadata.uid, None)
-                case ListBegins():
-                    self.node_of, self._listed = {}, False
-                case ListEnds():
-                    self._listed = True
-                case _:
-                    pass
-        return self._listed
+def _without_successor(pod: PodKey, timeout_s: float, successors: Successors) -> str:
+    waiting = successors.waiting()
+    named = f": {listed(waiting, _MOST_NAMES)}" if waiting else ""
+    count = f"{len(waiting)} pod{'' if len(waiting) == 1 else 's'} of its owner wait{'s' if len(waiting) == 1 else ''}"
+    return f"pod {pod} is evicted, and no successor of it is bound after {timeout_s:g} s; {count}{named}"
 
 
 def _elsewhere(plan: Plan, of: Site, uid: str) -> str:

@@ -98,7 +98,10 @@ def _claims(tables: Tables, pod: Pod, matters: Callable[[Standing], str]) -> str
 
 def _delayed(tables: Tables, pod: Pod, row: int) -> str:  # noqa: ARG001 - as every cause
     def of_class(standing: Standing) -> str:
-        return f" of StorageClass {standing.claim.wants.class_name}" if isinstance(standing, Delayed) else ""
+        if not isinstance(standing, Delayed):
+            return ""
+        being_made = f", whose volume is made on node {standing.selected}" if standing.selected else ""
+        return f" of StorageClass {standing.claim.wants.class_name}{being_made}"
 
     return _claims(tables, pod, of_class)
 

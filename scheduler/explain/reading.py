@@ -35,8 +35,7 @@ class Reading:
     terminating_since: by uid, when a pod's deletion was requested, RFC 3339; of pods that are being deleted.
     unread: names of the kinds of objects that could not be read. of_others: pods without a node that request GPU memory
     and wait for another scheduler. sees: whether pods of a namespace are told by name. most_leaving: where a node has
-    more pods, it is not tried who would have to leave; 0: it always is. controllers: by uid, of pods with a node that
-    have one.
+    more pods, it is not tried who would have to leave; 0: it always is. controllers: by uid, of pods that have one.
     """
 
     engine: Engine

@@ -14,6 +14,7 @@ from scheduler.explain.explanation import MOST_NODES, explained_node, nearest, r
 from scheduler.explain.reading import Reading
 from scheduler.explain.remedies import with_remedy
 from scheduler.explain.reserved import reserved_place, told
+from scheduler.explain.sizes import too_large
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.preemption import Preemption
 from scheduler.kube.port import DISRUPTION_BUDGETS
@@ -115,7 +116,7 @@ def judged(
         message = diagnosis.message
         if tries:
             message, preemption = yield from _post_filtered(reading, pod, diagnosis, is_under_way=is_under_way)
-        words += tuple(_more(reading, pod, found.judgement, preempts=preemption is not None))
+        words += (*too_large(engine, pod), *_more(reading, pod, found.judgement, preempts=preemption is not None))
         words += () if reserved is None else (told(reserved, pod),)
     return Explanation(
         pod=str(pod.key),

@@ -167,6 +167,8 @@ def _node(answer: Explanation, node: ExplainedNode, width: int) -> Iterator[str]
         namespace = answer.pod.partition("/")[0]
         rows = [_card(card, namespace, mixed=mixed) for card in node.cards]
         yield from _table(head, rows, width, right=range(1 + mixed, 4 + mixed))
+        for why, indexes in _cut_off(node.cards):
+            yield from _wrapped(f"Card{'s' if len(indexes) > 1 else ''} {', '.join(indexes)}: {why}.", width)
     if node.remedy:
         yield from _wrapped(f"What would help: {node.remedy}.", width)
 
@@ -175,7 +177,17 @@ def _card(card: ExplainedCard, namespace: str, *, mixed: bool) -> tuple[str, ...
     pods = [_holder(one, namespace) for one in card.pods]
     numbers = (str(card.free), str(card.needed), str(card.units))
     model = (card.model[:_LONGEST_MODEL],) if mixed else ()
-    return (str(card.index), *model, *numbers, (card.why or "-")[:_LONGEST_WHY], listed(pods, _MOST_PODS) or "-")
+    why = card.why if len(card.why) <= _LONGEST_WHY else f"{card.why[: _LONGEST_WHY - 1]}…"
+    return (str(card.index), *model, *numbers, why or "-", listed(pods, _MOST_PODS) or "-")
+
+
+def _cut_off(cards: Sequence[ExplainedCard]) -> list[tuple[str, list[str]]]:
+    """(why, the indexes of its cards), where the table has no room for it."""
+    found: dict[str, list[str]] = {}
+    for card in cards:
+        if len(card.why) > _LONGEST_WHY:
+            found.setdefault(card.why, []).append(str(card.index))
+    return list(found.items())
 
 
 def _holder(held: HeldUnits, namespace: str) -> str:

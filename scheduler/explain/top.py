@@ -6,6 +6,8 @@ Free is what new pods could have: of a card that is out of use, or of a node wit
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from scheduler.engine import Engine
 from scheduler.explain.answers import Answer
 from scheduler.inspect.node_cards import no_units
@@ -27,6 +29,7 @@ _STATES: Final[Mapping[int, str]] = {
     GpuState.OTHER_UNIT: "it announces another memory unit than the scheduler's",
     GpuState.NOT_ALLOCATABLE: "nothing is allocatable: its device plugin is away",
     GpuState.NOT_REGISTERED: "its device plugin is being registered",
+    GpuState.WITHHELD: "its cards cannot be brought into containers",
 }
 
 
@@ -72,7 +75,8 @@ class UsedNode(Answer, frozen=True):
 class Usage(Answer, frozen=True):
     """The cluster. most_free: of one card, which is on `most_free_node`. waiting: pods that wait for this scheduler.
 
-    fragmented: as UsedNode; rounded once, so that it may differ from the sum over the nodes.
+    fragmented: as UsedNode; rounded once, so that it may differ from the sum over the nodes. largest: units of the
+    largest card, whatever is on it. too_large: waiting pods that request more than that on one card.
     """
 
     nodes: int
@@ -88,6 +92,8 @@ class Usage(Answer, frozen=True):
     pods: int
     waiting: int
     problems: int
+    largest: int = 0
+    too_large: int = 0
 
 
 class Top(Answer, frozen=True):
@@ -110,7 +116,15 @@ def top(engine: Engine) -> Top:
             cards += own
             nodes.append(_node(tables, name, own, pods, round(measure.unusable[row])))
     cluster = _cluster(nodes, sum(engine.queue.lengths().values()), round(measure.total().unusable))
+    largest = tables.target.layouts().largest()
+    cluster = msgspec.structs.replace(cluster, largest=largest, too_large=_larger_than(largest, engine))
     return Top(cluster=cluster, nodes=tuple(nodes), cards=tuple(cards))
+
+
+def _larger_than(largest: int, engine: Engine) -> int:
+    """How many waiting pods request more units than that on one card."""
+    requests = (entry.pod.template.gpu_request for entry in engine.queue)
+    return sum(one is not None and one.units_per_card > largest for one in requests)
 
 
 def _cards(tables: Tables, name: str, row: int) -> list[UsedCard]:

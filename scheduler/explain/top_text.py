@@ -26,6 +26,9 @@ def _cluster(of: Usage) -> Iterator[Line]:
         part = f"{of.fragmented} ({100 * of.fragmented // of.free}%)"
         yield Line(f"Fragmented, free units that usual pods cannot use: {part}.")
     yield Line(f"Most free on one card: {of.most_free}{where}.", Tone.PLAIN if of.most_free else Tone.WARNING)
+    if of.too_large:
+        pods = "1 waiting pod is" if of.too_large == 1 else f"{of.too_large} waiting pods are"
+        yield Line(f"{pods} larger than every card (largest {of.largest}).", Tone.WARNING)
     if of.out or of.held:
         yield Line(f"Cards out of use: {of.out}, held exclusively: {of.held}.", Tone.BAD if of.out else Tone.PLAIN)
     if of.problems:

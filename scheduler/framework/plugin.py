@@ -13,7 +13,7 @@ Source of the vocabulary: kube-scheduler, pkg/scheduler/framework/interface.go.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
@@ -59,19 +59,19 @@ class Detail(ABC):
 class Numbers(Detail):
     """The best numbers over the nodes of one reason: `wants 12, most free 8 (of 16)`.
 
-    of: None where a total says nothing. where: why the best is not to be had, such as `on a card held exclusively`.
+    of: None where a total says nothing. note: room that is not free, such as `16 held by 1 terminating pod`.
     """
 
     wants: int
     most_free: int
     of: int | None = None
-    where: str = ""
+    note: str = ""
 
     def __str__(self) -> str:
         """What follows the reason's text. What is over-committed has nothing free."""
         total = "" if self.of is None else f" (of {self.of})"
-        where = f", {self.where}" if self.where else ""
-        return f"wants {self.wants}, most free {max(0, self.most_free)}{total}{where}"
+        note = f", {self.note}" if self.note else ""
+        return f"wants {self.wants}, most free {max(0, self.most_free)}{total}{note}"
 
     def worded(self, reason: str) -> str:
         """`Insufficient cpu: wants 12, most free 8 (of 16)`."""
@@ -79,7 +79,8 @@ class Numbers(Detail):
 
     def joined(self, other: "Numbers") -> "Numbers":
         """The better of both."""
-        return other if other.most_free > self.most_free else self
+        better = other if other.most_free > self.most_free else self
+        return replace(better, note=self.note or other.note)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ says of many nodes is bounded: a few models, a few reasons for a health.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -15,6 +15,7 @@ import numpy as np
 
 from scheduler.framework.plugin import CardObjection, CardVerdict, Detail, Numbers, Objection
 from scheduler.plugins.card_choice import eligible, selected
+from scheduler.plugins.terminating_cards import held_by_terminating
 from scheduler.pods.gpu_request import GpuRequest
 from scheduler.state.cards.card_columns import CardColumns
 from scheduler.state.cards.node_inventory import GpuState, Out
@@ -27,6 +28,7 @@ STATE_REASONS: Final[Mapping[int, str]] = {
     int(GpuState.OTHER_UNIT): "node(s) announced GPU memory in another unit",
     int(GpuState.NOT_ALLOCATABLE): "node(s) had no allocatable gpu-mem (device plugin not there yet, or away)",
     int(GpuState.NOT_REGISTERED): "node(s) whose kubelet or device plugin is starting",
+    int(GpuState.WITHHELD): "node(s) that cannot bring cards into containers",
 }
 OUT_OF_USE: Final[Mapping[Out, str]] = {
     Out.UNHEALTHY: "node(s) had unhealthy cards",
@@ -46,10 +48,12 @@ _MANY: Final[Mapping[Out, str]] = {out: text.removeprefix("node(s) had ") for ou
 _NOT_ALLOCATABLE: Final = int(GpuState.NOT_ALLOCATABLE)
 _HELD_ALONE: Final = "held exclusively"
 _IN_COMPANY: Final = "with other pods"
+_CLOSED: Final = "its node takes no pods"
 _STATES: Final[Mapping[str, str]] = {
     "unhealthy": "an unhealthy card",
     "listed": "a card that ConfigMap unhealthy-gpu-<node> lists",
     "announced twice": "a card whose UUID another node announces too",
+    _CLOSED: "a card whose node takes no pods",
 }
 _LATER: Final = "~"  # than every time
 _MOST_NAMES: Final = 5
@@ -83,20 +87,31 @@ class CardsOut(Detail):
 
 @dataclass(frozen=True, slots=True)
 class ModelsThere(Detail):
-    """The models of the cards, with how many there are of each."""
+    """The models of the cards that the pod does not ask for, with how many there are of each.
+
+    wants: cards. most: of those that the pod asks for, on one node.
+    """
 
     cards: Counter[str]
+    wants: int
+    most: int
 
     def worded(self, reason: str) -> str:
-        """`node(s) had too few cards of those the pod asks for: there are NVIDIA-A10, Tesla-T4`."""
+        """`node(s) had too few cards of those the pod asks for: wants 2, most on one node 1, others are Tesla-T4`."""
+        others = self._others()
+        if not self.most:
+            return f"{reason}: there are {others}" if others else reason
+        return f"{reason}: wants {self.wants}, most on one node {self.most}{f', others are {others}' if others else ''}"
+
+    def _others(self) -> str:
         found = sorted(self.cards, key=lambda model: (-self.cards[model], model))
         more = f" and {len(found) - _MOST_NAMES} more models" if len(found) > _MOST_NAMES else ""
         named = ", ".join((model or "cards of no named model")[:_LONGEST_NAME] for model in found[:_MOST_NAMES])
-        return f"{reason}: there are {named}{more}"
+        return named + more
 
     def joined(self, other: "ModelsThere") -> "ModelsThere":
-        """The sums."""
-        return ModelsThere(self.cards + other.cards)
+        """The sums, and the better node."""
+        return ModelsThere(self.cards + other.cards, self.wants, max(self.most, other.most))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +141,33 @@ def away_since(tables: Tables, rows: Rows, counted: BoolArray) -> AwaySince:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class SeeNode(Detail):
+    """The node, of several the first by name, whose Event says more."""
+
+    node: str
+
+    def worded(self, reason: str) -> str:
+        """`…, node a: the Event GPUNotReady of the node says what is missing`."""
+        return f"{reason}, node {self.node}: the Event GPUNotReady of the node says what is missing"
+
+    def joined(self, other: "SeeNode") -> "SeeNode":
+        """The first by name."""
+        return min(self, other, key=lambda one: one.node)
+
+
+def see_node(tables: Tables, rows: Rows, counted: BoolArray) -> SeeNode:
+    """Of the `counted` rows."""
+    return SeeNode(min(tables.names[row] for row in _row_numbers(tables.cards, rows)[counted].tolist()))
+
+
+# By GpuState: what a message adds, of the `counted` rows.
+STATE_DETAILS: Final[Mapping[int, Callable[[Tables, Rows, BoolArray], Detail]]] = {
+    _NOT_ALLOCATABLE: away_since,
+    int(GpuState.WITHHELD): see_node,
+}
+
+
 def out_codes(cards: CardColumns, rows: Rows) -> Int8Array:
     """int8[cards, rows]: an Out, also where only the tables know: a UUID that another node has, and is used there."""
     codes: Int8Array = cards.out[:, rows]
@@ -147,32 +189,42 @@ def cards_out(cards: CardColumns, rows: Rows, among: BoolArray, counted: BoolArr
     return CardsOut(found, reasons)
 
 
-def models_there(cards: CardColumns, rows: Rows, counted: BoolArray) -> ModelsThere:
-    """The models of the `counted` rows."""
-    numbers = np.bincount(cards.model[:, rows][:, counted].ravel(), minlength=1 + len(cards.model_code)).tolist()
+def models_there(cards: CardColumns, request: GpuRequest, rows: Rows, counted: BoolArray) -> ModelsThere:
+    """Of the `counted` rows."""
+    asked = (selected(cards, request, rows) & (cards.units[:, rows] > 0))[:, counted]
+    others = np.where(asked, 0, cards.model[:, rows][:, counted])
+    numbers = np.bincount(others.ravel(), minlength=1 + len(cards.model_code)).tolist()
     of_each = zip(cards.model_code, numbers[1:], strict=True)
-    return ModelsThere(Counter({model: number for model, number in of_each if number}))
+    found = Counter({model: number for model, number in of_each if number})
+    return ModelsThere(found, request.cards, int(asked.sum(axis=0).max(initial=0)))
 
 
-def card_numbers(cards: CardColumns, request: GpuRequest, rows: Rows, counted: BoolArray) -> Numbers:
+def card_numbers(tables: Tables, request: GpuRequest, rows: Rows, counted: BoolArray) -> Numbers:
     """What the `counted` rows lack of memory on the cards that may be given to the pod. counted: bool[rows].
 
-    Where a card that may not be given would have enough, it is that one, with the reason why it may not.
+    It notes what would be enough: cards that terminating pods hold, or else one that may not be given, with the reason.
     """
+    cards = tables.cards
     here = _row_numbers(cards, rows)[counted]
     may = eligible(cards, request, rows)[:, counted]
     usable = _nth_freest(cards, request, here, may)
+    note = held_by_terminating(tables, request, here) or _barred(cards, request, here, may)
+    return Numbers(request.units_per_card, max(0, usable.free), usable.of, note)
+
+
+def _barred(cards: CardColumns, request: GpuRequest, here: RowArray, may: BoolArray) -> str:
+    """`not counting 13 on a card held exclusively`, where that would be enough; "". may: bool[cards, here]."""
     barred_rows = np.flatnonzero((cards.units[:, here].astype(np.bool_) & ~may).any(axis=0))
     if not len(barred_rows):
-        return Numbers(request.units_per_card, max(0, usable.free), usable.of)
+        return ""
     here, may = here[barred_rows], may[:, barred_rows]
     would = selected(cards, request, here) & (cards.units[:, here] > 0)
     elsewhere = _nth_freest(cards, request, here, would)
     if elsewhere.free < request.units_per_card:
-        return Numbers(request.units_per_card, max(0, usable.free), usable.of)
+        return ""
     barred = ((place, slot) for place, slots in elsewhere.best() for slot in slots if not may[slot, place])
     words = {_which(_bar(cards, request, int(here[place]), slot)) for place, slot in barred}
-    return Numbers(request.units_per_card, elsewhere.free, elsewhere.of, f"on {min(words)}" if words else "")
+    return f"not counting {elsewhere.free} on {min(words)}" if words else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +270,7 @@ def verdicts(
         free = max(0, int(cards.stored.free[slot, row]))
         short = max(0, request.units_per_card - free)
         if not wanted[slot]:
-            why = "not of the models or UUIDs that the pod asks for"
+            why = _not_requested(request)
         elif not may[slot]:
             why = _bar(cards, request, row, slot)
         else:
@@ -227,6 +279,11 @@ def verdicts(
         health = _health(cards, row, slot)
         found.append(CardVerdict(slot, free, short if may[slot] and wanted[slot] else 0, health, why))
     return found
+
+
+def _not_requested(request: GpuRequest) -> str:
+    asked = (*(("model",) if request.models else ()), *(("UUID",) if request.uuids else ()))
+    return f"not a requested {' or '.join(asked)}"
 
 
 def _health(cards: CardColumns, row: int, slot: int) -> str:
@@ -243,7 +300,7 @@ def _bar(cards: CardColumns, request: GpuRequest, row: int, slot: int) -> str:
         return _health(cards, row, slot)
     if cards.stored.exclusive[slot, row]:
         return _HELD_ALONE
-    return _IN_COMPANY if request.exclusive else "its node takes no pods"
+    return _IN_COMPANY if request.exclusive else _CLOSED
 
 
 def _which(bar: str) -> str:

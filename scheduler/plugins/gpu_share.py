@@ -45,9 +45,9 @@ from scheduler.plugins.card_choice import (
     together,
 )
 from scheduler.plugins.card_reasons import (
+    STATE_DETAILS,
     STATE_REASONS,
     all_unhealthy,
-    away_since,
     card_numbers,
     memory_reason,
     models_there,
@@ -70,7 +70,6 @@ from scheduler.state.tables import Tables
 PolicyName: TypeAlias = Literal["binpack", "spread", "fragmentation"]
 # As plain numbers: comparing an array with an IntEnum's member takes ten times as long.
 _READY: Final = int(GpuState.READY)
-_NOT_ALLOCATABLE: Final = int(GpuState.NOT_ALLOCATABLE)
 _Fits: TypeAlias = tuple[Rows, int, BoolArray]
 _Chosen: TypeAlias = tuple[Rows, int, RowArray]
 _SLOTS: Final[StateKey[tuple[int, int, list[int]]]] = StateKey("gpu_share.slots")
@@ -103,8 +102,9 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     | `node(s) announced GPU memory in another unit` | `unitMiB` is not the scheduler's | |
     | `node(s) had no allocatable gpu-mem (device plugin not there yet, or away)` | the kubelet has none | since when |
     | `node(s) whose kubelet or device plugin is starting` | `gpushare/held-until` is later than its last report | |
+    | `node(s) that cannot bring cards into containers` | the inventory has `withheld` | which |
     | `node(s) had fewer cards than the pod asks for` | `gpu-count` is more than the node's cards | |
-    | `node(s) had too few cards of those the pod asks for` | models or UUIDs leave too few | the models there are |
+    | `node(s) had too few cards of those the pod asks for` | models or UUIDs leave too few | the other models |
     | `node(s) had 2 unhealthy cards (xid-79)`, `suspect`, `cordoned`, … | too few cards are in use | how many |
     | `Insufficient GPU memory on one card`, `… on N cards`, `… without other pods` | too few cards have it | yes |
     | the reason of a card rule | that rule leaves too few of the cards with enough memory | |
@@ -161,12 +161,9 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         states = STATE_REASONS.items() if np.count_nonzero(ready) < len(ready) else ()
         # Whose cards are all unhealthy has nothing allocatable for that reason.
         unhealthy = by_width(cards, rows, partial(all_unhealthy, cards)) if states else np.zeros_like(ready)
-        away = partial(away_since, tables, rows)
+        details = {s: partial(detail, tables, rows) for s, detail in STATE_DETAILS.items()}
         found = (
-            *(
-                Objection((cards.state[rows] == s) & ~unhealthy, reason, away if s == _NOT_ALLOCATABLE else None)
-                for s, reason in states
-            ),
+            *(Objection((cards.state[rows] == s) & ~unhealthy, reason, details.get(s)) for s, reason in states),
             *self._card_objections(pod, tables, state, rows, (ready & ~enough) | unhealthy),
             self._node_objection(cards, _request(pod), rows, ready & enough & ~roomy),
         )
@@ -331,12 +328,12 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         too_few(there, "node(s) had fewer cards than the pod asks for")
         if request.models or request.uuids:
             there = there & selected(cards, request, rows)
-            models = partial(models_there, cards, rows) if request.models else None
+            models = partial(models_there, cards, request, rows) if request.models else None
             too_few(there, "node(s) had too few cards of those the pod asks for", models)
         found += out_of_use(cards, request, rows, there, short)
         short = short & ~np.logical_or.reduce([objection.rejected for objection in found])
         left = fitting(cards, request, rows)
-        too_few(left, memory_reason(request), partial(card_numbers, cards, request, rows))
+        too_few(left, memory_reason(request), partial(card_numbers, tables, request, rows))
         for objection in _card_rules(state).objections(pod, tables, state, rows, left.shape):
             left = left & ~objection.rejected
             too_few(left, objection.reason)

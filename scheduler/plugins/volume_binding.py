@@ -4,6 +4,8 @@ Source: kube-scheduler, plugins/volumebinding: volume_binding.go, binder.go.
 """
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Final
 
 import numpy as np
@@ -11,6 +13,7 @@ from pydantic import Field
 
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import (
+    Detail,
     FilterPlugin,
     Objection,
     PluginArgs,
@@ -22,10 +25,12 @@ from scheduler.framework.plugin import (
     ReservePlugin,
 )
 from scheduler.pods.pod import Pod
+from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import BoolArray, Rows
 from scheduler.state.columns.row_masks import count_of
 from scheduler.state.tables import Tables
+from scheduler.state.volumes.claim import SELECTED_NODE
 from scheduler.state.volumes.matching import find
 from scheduler.state.volumes.plan import Plan
 from scheduler.state.volumes.standing import Bound, Delayed, Immediate, Missing
@@ -63,7 +68,7 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
     - `persistentvolume "pv" has more than this scheduler reads: 5000 node affinity terms (at most 64)`
     - `storageclass "fast" has more than this scheduler reads: 5000 topology terms (at most 64)`
     - `node(s) didn't match PersistentVolume's node affinity`
-    - `node(s) didn't find available persistent volumes to bind`
+    - `node(s) didn't find available persistent volumes to bind`; if a claim's selected node is gone, with the claim
     - `node(s) did not have enough free storage`
     - `node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)`
 
@@ -113,8 +118,10 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
         delayed = [one for one in standings if isinstance(one, Delayed)]
         if delayed:
             found = find(tables.volumes, delayed, tables, rows)
+            stuck = [one for one in delayed if one.selected and one.selected not in tables.row_of]
+            told = partial(_selected_node_gone, stuck) if stuck else None
             objections += [
-                Objection(~found.satisfied, BIND_CONFLICT),
+                Objection(~found.satisfied, BIND_CONFLICT, told),
                 Objection(~found.enough, NOT_ENOUGH_SPACE),
             ]
         return objections
@@ -129,6 +136,32 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
         taken = tuple((volume, key) for key, volume in found if volume)
         made = tuple(key for key, volume in found if not volume)
         return Reservation(volumes=Plan(tables.names[row], taken, made, float(self.args.bind_timeout_seconds)))
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedNodeGone(Detail):
+    """A claim whose volume is being made on a node that does not exist. more: claims like it, besides."""
+
+    claim: ClaimKey
+    node: str
+    more: int
+
+    def worded(self, reason: str) -> str:
+        """`…: claim data gets its volume on node b, which does not exist: kubectl …`."""
+        (namespace, name), more = self.claim, f" (and {self.more} more)" if self.more else ""
+        return (
+            f"{reason}: claim {name}{more} gets its volume on node {self.node}, which does not exist: "
+            f"kubectl -n {namespace} annotate pvc {name} {SELECTED_NODE}-"
+        )
+
+    def joined(self, other: "SelectedNodeGone") -> "SelectedNodeGone":  # noqa: ARG002 - the same claims, whatever the nodes
+        """This one."""
+        return self
+
+
+def _selected_node_gone(claims: Sequence[Delayed], counted: BoolArray) -> SelectedNodeGone:  # noqa: ARG001 - as joined
+    first = min(claims, key=lambda one: one.key)
+    return SelectedNodeGone(first.key, first.selected, len(claims) - 1)
 
 
 def _bound(claims: Sequence[Bound], tables: Tables, rows: Rows) -> list[Objection]:

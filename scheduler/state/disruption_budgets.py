@@ -18,6 +18,8 @@ from scheduler.state.pod_record import PodRecord
 MOST_BUDGETS: Final = 64
 # Of all their selectors together: 128 pods of a node that match them all take 5 ms. Mostly a selector has one or two.
 MOST_REQUIREMENTS: Final = 256
+# Of one selector: all of them are kept.
+MOST_VALUES: Final = 1024
 # Of the budgets that match a pod: some ten thousand pods.
 _KEPT_BYTES: Final = 4_000_000
 
@@ -32,11 +34,52 @@ class _Budget(msgspec.Struct, frozen=True):
     going: set[str]
 
 
+class _LeftOut:
+    """Budgets of one namespace that wait for room, as they came.
+
+    As bytes: a namespace may have thousands of them, and none is used before it is read. By the length of the selector:
+    the shortest is read first, and where there is no room for it there is none for any.
+    """
+
+    def __init__(self) -> None:
+        self._of_length: dict[int, dict[str, bytes]] = {}
+        self._length: dict[str, int] = {}
+
+    def put(self, name: str, length: int, budget: objects.PodDisruptionBudget) -> None:
+        if self._length.get(name) != length:
+            self.discard(name)
+        self._length[name] = length
+        self._of_length.setdefault(length, {})[name] = msgspec.json.encode(budget)
+
+    def discard(self, name: str) -> None:
+        if (length := self._length.pop(name, None)) is not None:
+            alike = self._of_length[length]
+            del alike[name]
+            if not alike:
+                del self._of_length[length]
+
+    def first(self, most: int) -> objects.PodDisruptionBudget | None:
+        """The first one of at most so many requirements; None without one."""
+        length = min(self._of_length, default=most + 1)
+        if length > most:
+            return None
+        return msgspec.json.decode(next(iter(self._of_length[length].values())), type=objects.PodDisruptionBudget)
+
+    def __bool__(self) -> bool:
+        return bool(self._length)
+
+
 class _Budgets(msgspec.Struct):
-    """Of one namespace. selectors: the version at which one of them was last another."""
+    """Of one namespace. selectors: the version at which one of them was last another. left_out: not read yet."""
 
     by_name: dict[str, _Budget] = msgspec.field(default_factory=dict)
     selectors: int = 0
+    left_out: _LeftOut = msgspec.field(default_factory=_LeftOut)
+
+    def room(self, besides: str = "") -> int:
+        """How many requirements the next one may have; -1 where no other is read. besides: one that does not count."""
+        others = [len(one.selector) for one in self.by_name.values() if one.name != besides]
+        return MOST_REQUIREMENTS - sum(others) if len(others) < MOST_BUDGETS else -1
 
 
 class _Matching(msgspec.Struct, frozen=True):
@@ -66,30 +109,55 @@ class DisruptionBudgets:
         self._matching: LRUCache[str, _Matching] = LRUCache(_KEPT_BYTES, getsizeof=_size)
 
     def set(self, budget: objects.PodDisruptionBudget) -> str:
-        """Add or replace one. Returns why it protects nobody although it selects somebody, or ""."""
+        """Add or replace one. Returns why it protects nobody although it selects somebody, or "".
+
+        One for which there is no room is read as soon as others of its namespace have left enough.
+        """
         meta = budget.metadata
-        self.version += 1
         selector = of_label_selector(budget.spec.selector)
-        problem = "" if selector is None else self._too_much(meta.namespace, meta.name, selector)
+        problem = "" if selector is None else _too_long(selector)
         if selector is None or problem:
             self.remove(meta.namespace, meta.name)
             return problem
         own = self._budgets.setdefault(meta.namespace, _Budgets())
-        known = own.by_name.get(meta.name)
-        if known is None or known.selector != selector:
-            own.selectors = self.version
-        counted = frozenset(budget.status.disrupted_pods or ())
-        own.by_name[meta.name] = _Budget(meta.name, selector, budget.status.disruptions_allowed, counted, set())
-        return ""
+        if problem := _without_room(own, meta.name, selector):
+            self._take_out(own, meta.name)
+            own.left_out.put(meta.name, len(selector), budget)
+        else:
+            own.left_out.discard(meta.name)
+            self._take_in(own, budget, selector)
+        self._read_left_out(meta.namespace)
+        return problem
 
     def remove(self, namespace: str, name: str) -> None:
         """One is gone."""
-        self.version += 1
         own = self._budgets.get(namespace)
-        if own is None or own.by_name.pop(name, None) is None:
+        if own is None:
             return
-        own.selectors = self.version
-        if not own.by_name:
+        own.left_out.discard(name)
+        self._take_out(own, name)
+        self._read_left_out(namespace)
+
+    def _take_in(self, own: _Budgets, budget: objects.PodDisruptionBudget, selector: Expressions) -> None:
+        self.version += 1
+        name = budget.metadata.name
+        known = own.by_name.get(name)
+        if known is None or known.selector != selector:
+            own.selectors = self.version
+        counted = frozenset(budget.status.disrupted_pods or ())
+        own.by_name[name] = _Budget(name, selector, budget.status.disruptions_allowed, counted, set())
+
+    def _take_out(self, own: _Budgets, name: str) -> None:
+        if own.by_name.pop(name, None) is not None:
+            self.version += 1
+            own.selectors = self.version
+
+    def _read_left_out(self, namespace: str) -> None:
+        own = self._budgets[namespace]
+        while own.left_out and (found := own.left_out.first(own.room())) is not None:
+            own.left_out.discard(found.metadata.name)
+            self._take_in(own, found, of_label_selector(found.spec.selector) or ())
+        if not own.by_name and not own.left_out:
             del self._budgets[namespace]
 
     def split(
@@ -166,15 +234,23 @@ class DisruptionBudgets:
             kept = self._matching[pod.key.uid] = _Matching(pod.labels, own.selectors, found)
         return [own.by_name[name] for name in kept.names]
 
-    def _too_much(self, namespace: str, name: str, selector: Expressions) -> str:
-        """Why no more of the namespace is read; ""."""
-        own = self._budgets.get(namespace, _Budgets()).by_name
-        others = [len(other.selector) for other in own.values() if other.name != name]
-        if len(others) >= MOST_BUDGETS:
-            return f"its namespace has more than the {MOST_BUDGETS} PodDisruptionBudgets that are read"
-        if sum(others) + len(selector) <= MOST_REQUIREMENTS:
-            return ""
-        return (
-            f"its selector has {len(selector)} requirements, and those before it in its namespace have {sum(others)} "
-            f"(at most {MOST_REQUIREMENTS} in all are read)"
-        )
+
+def _too_long(selector: Expressions) -> str:
+    """Why a budget is not read, whatever room there is; ""."""
+    values = sum(len(expression.values) for expression in selector)
+    if len(selector) > MOST_REQUIREMENTS:
+        return f"its selector has {len(selector)} requirements (at most {MOST_REQUIREMENTS} are read)"
+    return f"its selector has {values} values (at most {MOST_VALUES} are read)" if values > MOST_VALUES else ""
+
+
+def _without_room(own: _Budgets, name: str, selector: Expressions) -> str:
+    """Why a budget is not read for now; ""."""
+    room = own.room(name)
+    if room < 0:
+        return f"its namespace has more than the {MOST_BUDGETS} PodDisruptionBudgets that are read"
+    if len(selector) <= room:
+        return ""
+    return (
+        f"its selector has {len(selector)} requirements, and the others in its namespace that are read have "
+        f"{MOST_REQUIREMENTS - room} (at most {MOST_REQUIREMENTS} in all are read)"
+    )

@@ -37,6 +37,7 @@ from scheduler.state.disruption_budgets import DisruptionBudgets
 from scheduler.state.kubelet_rejections import KubeletRejections
 from scheduler.state.packing.requests_seen import HALF_LIFE_S
 from scheduler.state.pod_record import NOTHING_SENT, PodRecord, problem_of
+from scheduler.state.terminating import Terminating
 from scheduler.state.volumes.plan import Plan
 from scheduler.state.volumes.volumes import Volumes
 
@@ -71,6 +72,7 @@ class Tables(Bookings):
         self.taints = Taints()
         self.images = Images()
         self.news = CardNews()
+        self.terminating = Terminating()
         self._marked_unhealthy: dict[str, frozenset[int]] = {}
         self.budgets = DisruptionBudgets()
         self.rejections = KubeletRejections(self._left_out, self._used_again)
@@ -238,6 +240,7 @@ class Tables(Bookings):
         problem = self._see_again(old, pod)
         self._reread(old, pod)
         old.pod = pod
+        self.terminating.note(old)
         return problem or problem_of(old)
 
     def remove(self, uid: str) -> bool:
@@ -347,6 +350,7 @@ class Tables(Bookings):
         record.read = self._facts.read(pod)
         self._pods[uid] = record
         self._pods_on.setdefault(record.node, {})[uid] = record
+        self.terminating.note(record)
         row = self.row_of.get(record.node)
         if row is None:
             return
@@ -365,6 +369,7 @@ class Tables(Bookings):
     def _leave(self, record: PodRecord) -> None:
         uid = record.pod.key.uid
         del self._pods[uid]
+        self.terminating.gone(uid)
         others = self._pods_on[record.node]
         del others[uid]
         if not others:

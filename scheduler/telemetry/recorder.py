@@ -11,7 +11,7 @@ all trickle, so that the API server binds first; afterwards, or when many wait, 
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Final
@@ -29,6 +29,7 @@ from scheduler.kube.port import (
 )
 from scheduler.pods.pod import Pod
 from scheduler.queue.backoff import backoff_s
+from scheduler.state.cards.booking import CardShare
 from scheduler.telemetry.outbox import Outbox, Unwritten
 from scheduler.telemetry.told import Reasons, Told, ToldPods, Word
 from scheduler.telemetry.waiting_series import WaitingCopy
@@ -94,11 +95,11 @@ class Recorder:
         """Those of them that do not wait until their namespace gets answers again."""
         return self._outbox.soon + self._outbox.writing
 
-    def scheduled(self, pod: Pod, node: str) -> None:
-        """The pod is bound. The Binding itself has set the condition."""
+    def scheduled(self, pod: Pod, node: str, cards: Sequence[CardShare] = ()) -> None:
+        """The pod is bound, to these cards. The Binding itself has set the condition."""
         self._told.forget(pod.key.uid)
         self._outbox.drop_word(pod.key.namespace, pod.key.uid)
-        note = f"Successfully assigned {pod.key} to {node}"
+        note = f"Successfully assigned {pod.key} to {node}{_on(cards)}"
         self._put(self._event(_regarding(pod.key), "Scheduled", "Binding", note, warning=False))
 
     def failed_scheduling(self, pod: Pod, diagnosis: Diagnosis) -> None:
@@ -385,6 +386,12 @@ def _loop_s() -> float:
 
 def _regarding(pod: PodKey) -> Regarding:
     return Regarding("Pod", pod.namespace, pod.name, pod.uid)
+
+
+def _on(cards: Sequence[CardShare]) -> str:
+    """`, card 0 (4) and 1 (4)`: index and units of each; "" without any."""
+    named = " and ".join(f"{share.index} ({share.units})" for share in cards)
+    return f", card {named}" if named else ""
 
 
 def _name_of(entry: EventRecord | SeriesUpdate) -> str:

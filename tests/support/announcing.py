@@ -63,6 +63,9 @@ class NodeObject:
         meta = objects.ObjectMeta("n", annotations=dict(self.annotations), resource_version=str(self.version))
         self.seen(objects.Node(meta, status=objects.NodeStatus(capacity=dict(self.capacity))))
 
+    def withheld(self) -> str:
+        return inventory.decode(self.annotations[names.INVENTORY]).withheld
+
     def cards(self) -> tuple[inventory.Card, ...]:
         text = self.annotations.get(names.INVENTORY)
         return inventory.decode(text).cards if text else ()

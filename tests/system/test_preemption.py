@@ -22,7 +22,7 @@ async def test_victims_on_one_card_go_and_their_card_is_taken() -> None:
         assert [is_going(of, f"low-{n}") for n in range(4)] == [True, True, False, False]
         assert (node_of(of, "urgent"), nominated(of, "urgent")) == ("", "a")
         assert events(of, "low-0") == [
-            ("Scheduled", "Successfully assigned default/low-0 to a"),
+            ("Scheduled", "Successfully assigned default/low-0 to a, card 0 (8)"),
             ("Preempted", "Preempted by pod default/urgent on node a, which needs 16 units of card 0"),
         ]
         low = of.pods.collection.existing("default", "low-1").status.conditions

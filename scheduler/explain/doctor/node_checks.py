@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from config.protocol import inventory, names
 from config.protocol.quantity import QuantityError
@@ -17,6 +17,7 @@ _MIG: Final = "mig"
 _LONGEST: Final = 64
 _MOST_REASONS: Final = 5
 _OUT: Final = frozenset({inventory.Health.UNHEALTHY, inventory.Health.SUSPECT})
+_Nodes: TypeAlias = list[objects.Node]
 _PLUGIN_LOG: Final = "kubectl -n kube-system logs ds/gpushare-scheduler-device-plugin"
 
 
@@ -64,14 +65,16 @@ def _stray(facts: ClusterFacts, announcing: Sequence[objects.Node]) -> list[obje
 
 def states(facts: ClusterFacts) -> Iterator[Found]:
     """Nodes whose inventory says nothing that the scheduler can use now."""
-    away, held, broken = list[objects.Node](), list[objects.Node](), dict[str, list[objects.Node]]()
+    away, held, withheld, broken = _Nodes(), _Nodes(), _Nodes(), dict[str, _Nodes]()
     for node, announced in _announced(facts):
         if announced.problem:
-            broken.setdefault(announced.problem, []).append(node)
+            broken.setdefault(announced.problem, _Nodes()).append(node)
         elif announced.state is GpuState.NOT_ALLOCATABLE and any(map(_offered, announced.cards)):
             away.append(node)
         elif announced.state is GpuState.NOT_REGISTERED:
             held.append(node)
+        elif announced.state is GpuState.WITHHELD:
+            withheld.append(node)
     for problem, nodes in broken.items():
         yield of_nodes("inventory", FAILED, f"{count(nodes, 'node')}: {problem}", nodes, _PLUGIN_LOG)
     if away:
@@ -81,6 +84,9 @@ def states(facts: ClusterFacts) -> Iterator[Found]:
     if held:
         message = f"the device plugin is not registered with the kubelet of {count(held, 'node')} yet"
         yield of_nodes("plugin", WARNING, message, held, f"wait for a minute; then {_PLUGIN_LOG}")
+    if withheld:
+        message = f"cards cannot be brought into containers on {count(withheld, 'node')}: no GPU pod is placed there"
+        yield of_nodes("plugin", FAILED, message, withheld, "the Event GPUNotReady of the node says what is missing")
 
 
 def _offered(card: inventory.Card) -> bool:

@@ -4,7 +4,7 @@ import { byId, make, setAttribute, setText, whole } from "./dom.js";
 import { draw, OUT, segments, told } from "./cards.js";
 
 const ROW_PX = 40, BEYOND = 4, MOST_BARS = 16;
-export const STATES = ["no cards", "", "inventory unreadable", "other memory unit", "nothing allocatable", "not registered"];
+export const STATES = ["no cards", "", "inventory unreadable", "other memory unit", "nothing allocatable", "not registered", "no way into containers"];
 
 export class Grid {
   /** onOpen(node): Enter or a click. onSight(rows): rows in sight whose pods are not known. */

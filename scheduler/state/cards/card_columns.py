@@ -23,7 +23,7 @@ from scheduler.state.columns.arrays import FIRST_CAPACITY, Int64Array, resized
 MOST_UNITS: Final = MAX_UNITS
 LEAST_FREE: Final = -(2**30)
 _READY: Final = int(GpuState.READY)
-_RIGHT_UNIT: Final = frozenset({GpuState.READY, GpuState.NOT_ALLOCATABLE, GpuState.NOT_REGISTERED})
+_RIGHT_UNIT: Final = frozenset({GpuState.READY, GpuState.NOT_ALLOCATABLE, GpuState.NOT_REGISTERED, GpuState.WITHHELD})
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ class GpuState(IntEnum):
     OTHER_UNIT = 3
     NOT_ALLOCATABLE = 4
     NOT_REGISTERED = 5
+    WITHHELD = 6
 
 
 class Out(IntEnum):
@@ -115,6 +116,9 @@ def _read(node: Node, resources: ResourceNames, unit_mib: int) -> NodeInventory:
     state, problem = GpuState.READY if allocatable > 0 else GpuState.NOT_ALLOCATABLE, ""
     if state is GpuState.READY and held(node):
         state = GpuState.NOT_REGISTERED
+    if inventory.withheld:
+        # Ids that containers hold stay listed, so that the kubelet still counts those.
+        state = GpuState.WITHHELD
     if inventory.unit_mib != unit_mib:
         state = GpuState.OTHER_UNIT
         problem = f"the node announces units of {inventory.unit_mib} MiB, this scheduler counts units of {unit_mib} MiB"

@@ -4,7 +4,9 @@ A pod counts with a weight that doubles every half-life, by the time of its crea
 beside it without anybody counting down, and a restart learns the same from the same pods.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from scheduler.pods.effective_requests import CPU
@@ -53,6 +55,10 @@ def is_learned(pod: Pod) -> bool:
     return len(named) <= MOST_MODELS and sum(map(len, named)) <= _MOST_CHARACTERS
 
 
+def _every(_shape: Shape) -> bool:
+    return True
+
+
 class RequestsSeen:
     """Owned by the event loop; no method awaits."""
 
@@ -78,9 +84,9 @@ class RequestsSeen:
         """The `most` that count most, heaviest first, with what they count; ties by what they ask."""
         return sorted(self._weights.items(), key=_rank)[:most]
 
-    def shares(self, most: int) -> list[tuple[Shape, float]]:
-        """The same, with their shares of all that these count, which add up to 1."""
-        found = self.heaviest(most)
+    def shares(self, most: int, counts: Callable[[Shape], bool] = _every) -> list[tuple[Shape, float]]:
+        """The `most` heaviest of those that count, with their shares of all that these count, which add up to 1."""
+        found = list(islice((entry for entry in self.heaviest(MOST_SHAPES) if counts(entry[0])), most))
         total = sum(weight for _, weight in found)
         return [(shape, weight / total) for shape, weight in found if weight > 0]
 

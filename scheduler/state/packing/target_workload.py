@@ -25,16 +25,19 @@ from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change, ChangeLog
 from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, RowArray, Rows
 from scheduler.state.packing import cards_seen
+from scheduler.state.packing.card_layouts import CardLayouts
 from scheduler.state.packing.cards_seen import FreeCardsOf, in_chunks, seen_in_chunks, slices
 from scheduler.state.packing.distinct import first_of_each
 from scheduler.state.packing.never_seen import never_seen
-from scheduler.state.packing.requests_seen import RequestsSeen, Shape, is_learned
+from scheduler.state.packing.requests_seen import MOST_SHAPES, RequestsSeen, Shape, is_learned
 from scheduler.state.packing.room_columns import RoomColumns
 from scheduler.state.packing.row_kinds import RowKinds
 from scheduler.state.packing.workload import FloatArray, Room, Workload
 
 # With half as many, a fifth of requests that name models are too many for them.
 _MOST_REQUESTS: Final = 64
+# Answers about requests: more than there are at a time.
+_MOST_KEPT: Final = 2 * MOST_SHAPES
 # Each as if it came as often as that.
 _NEVER_SEEN: Final = 0.002
 # The room for a request that fits almost nowhere counts so many times at most.
@@ -83,6 +86,8 @@ class TargetWorkload:
         # Of the tables, when kinds and columns were true of the rows that have them.
         self._version = 0
         self._never_seen: list[Shape] = []
+        self._layouts: CardLayouts
+        self._held: dict[Shape, bool] = {}
         self._step_units = 1.0
         self._of_nodes_at = -1  # version of the tables
 
@@ -156,9 +161,26 @@ class TargetWorkload:
     def usual(self) -> Workload:
         """What is usually asked, weighed by its shares alone, which add up to 1; empty before anybody asked.
 
-        Without what was never seen: what is shown is of pods that come.
+        Without what was never seen: what is shown is of pods that come. Nor of what no node could hold, were it empty.
         """
-        return Workload.of(self._seen.shares(_MOST_REQUESTS), self._tables.cards.model_code, 0.0)
+        self._look_at_nodes()
+        return Workload.of(self._shares(), self._tables.cards.model_code, 0.0)
+
+    def layouts(self) -> CardLayouts:
+        """Of the nodes as they are."""
+        self._look_at_nodes()
+        return self._layouts
+
+    def _shares(self) -> list[tuple[Shape, float]]:
+        """The most frequent requests that some node could hold, and their shares, which add up to 1."""
+        return self._seen.shares(_MOST_REQUESTS, self._could_be_held)
+
+    def _could_be_held(self, shape: Shape) -> bool:
+        if (found := self._held.get(shape)) is None:
+            if len(self._held) >= _MOST_KEPT:
+                self._held.clear()
+            found = self._held[shape] = self._layouts.hold(shape.cards, shape.units, shape.models)
+        return found
 
     def _current(self) -> tuple[RoomColumns, RoomColumns | None]:
         """(columns of the rows before its `reached`, columns of the others if they are apart), true of the tables."""
@@ -222,7 +244,7 @@ class TargetWorkload:
         now: columns of a workload that is taken as it is, with other weights, where these are its requests.
         """
         self._look_at_nodes()
-        weights, models = dict(self._seen.shares(_MOST_REQUESTS)), self._tables.cards.model_code
+        weights, models = dict(self._shares()), self._tables.cards.model_code
         for shape in self._never_seen:
             weights[shape] = weights.get(shape, 0.0) + _NEVER_SEEN
         total = sum(weights.values()) or 1.0
@@ -237,6 +259,8 @@ class TargetWorkload:
         kinds = changes.kinds_since(self._of_nodes_at) if self._of_nodes_at >= 0 else None
         if kinds is None or kinds & _OF_NODES:
             self._never_seen = never_seen(self._tables)
+            self._layouts = CardLayouts(self._tables)
+            self._held.clear()
             # Of a card without units, such as one in MIG mode, nobody takes any: it tells nothing of differences.
             usable = cards.units[cards.usable & (cards.units > 0)]
             self._step_units = _STEP * float(usable.mean()) if len(usable) else 1.0

@@ -31,7 +31,7 @@ def inventories(draw: st.DrawFn) -> Inventory:
         )
         for index, uuid in zip(sorted(indexes), uuids, strict=True)
     )
-    return Inventory(draw(st.integers(1, 2**30)), draw(words), cards)
+    return Inventory(draw(st.integers(1, 2**30)), draw(words), cards, draw(words))
 
 
 def document(**changes: object) -> str:

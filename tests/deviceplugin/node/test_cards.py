@@ -66,9 +66,11 @@ async def test_while_devices_are_withheld_only_held_ones_are_healthy(tmp_path: P
         rig.cards.moved()
         await rig.until(lambda: rig.unhealthy() == {f"u{number}" for number in range(2, 8)})
         assert [card.units for card in rig.node.cards()] == [4, 4]
+        await rig.until(lambda: rig.node.withheld() == "no-way-in")
         rig.cards.devices.withheld = lambda: False
         rig.cards.moved()
         await rig.until(lambda: not rig.unhealthy())
+        await rig.until(lambda: not rig.node.withheld())
 
 
 async def test_an_unhealthy_card_is_remembered_and_an_operator_clears_it(tmp_path: Path) -> None:

@@ -71,12 +71,17 @@ class Operated(MemoryCluster):
             self.world.pods.bind("default", wire.metadata.name, place.node, place.annotations)
 
 
-def runs(of: World, name: str, units: int, node: str, card: int, **options: Any) -> None:  # noqa: ANN401 - as `manifest`
-    """A pod of a ReplicaSet on a card."""
+def waiting(name: str, units: int, **options: Any) -> dict[str, Any]:  # noqa: ANN401 - as `manifest`
+    """A pod of the ReplicaSet, to be created."""
     made: dict[str, Any] = manifest(name, units, **options)
     owner = {"kind": "ReplicaSet", "name": "web", "uid": "uid-of-web", "controller": True}
     made["metadata"]["ownerReferences"] = [owner]
-    of.pods.create(made)
+    return made
+
+
+def runs(of: World, name: str, units: int, node: str, card: int, **options: Any) -> None:  # noqa: ANN401 - as `manifest`
+    """A pod of the ReplicaSet on a card."""
+    of.pods.create(waiting(name, units, **options))
     of.pods.bind("default", name, node, on_card(card, units))
 
 

@@ -18,7 +18,7 @@ from scheduler.cli.manifests import Unanswerable, Unreadable
 from scheduler.kube.port import ApiError, ApiFailed, ApiSilent, ApiThrottled, PodKey
 from scheduler.kube.rest.writing import eviction_body
 from scheduler.simulation.world import World
-from tests.scheduler.cli.evicting_site import CONFIGURATION, Operated, cordons, half_used, rebalance, runs
+from tests.scheduler.cli.evicting_site import CONFIGURATION, Operated, cordons, half_used, rebalance, runs, waiting
 from tests.support.builders import manifest, wire_node, wire_pod
 from tests.support.explaining import world
 from tests.support.placing import on_card
@@ -106,6 +106,42 @@ def test_a_pod_that_somebody_else_evicts_meanwhile_has_a_successor_all_the_same(
     done, said, _ = rebalance(cluster, timeout_s=2.0)
     assert (done, len(cluster.evicted), cordons(cluster)) == (True, 2, ["", "", ""])
     assert "pod default/p0 is gone already" in said
+
+
+class Waiting(Operated):
+    """A pod of the same owner waits, and takes the room that the evicted one leaves; the successor gets none.
+
+    from_the_start: whether that pod is there when the moves are planned; otherwise it comes before the eviction.
+    """
+
+    def __init__(self, of: World, *, from_the_start: bool) -> None:
+        super().__init__(of, places=False)
+        self._there = from_the_start
+        if from_the_start:
+            self._make()
+
+    async def annotate_node(self, name: str, annotations: Mapping[str, str | None], version: str) -> None:
+        await super().annotate_node(name, annotations, version)
+        if not self._there:
+            self._there = True
+            self._make()
+
+    async def evict_pod(self, pod: PodKey) -> None:
+        await super().evict_pod(pod)
+        if len(self.evicted) == 1:
+            self.world.pods.bind("default", "waits", "b", on_card(0, 4))
+
+    def _make(self) -> None:
+        self.world.pods.create(waiting("waits", 4))
+
+
+@pytest.mark.parametrize("from_the_start", [True, False], ids=["before the plan", "after the plan"])
+def test_a_pod_that_waited_before_the_eviction_is_not_the_successor(*, from_the_start: bool) -> None:
+    cluster = Waiting(half_used(), from_the_start=from_the_start)
+    words = r"no successor of it is bound after 0\.5 s; 1 pod of its owner waits: p0-again"
+    with pytest.raises(Unanswerable, match=words):
+        rebalance(cluster, timeout_s=0.5)
+    assert (cluster.evicted, cordons(cluster)) == (["p0"], ["", "", ""])
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from scheduler.kube.port import CLAIMS, STORAGE_CLASSES, VOLUMES
 from scheduler.simulation.world import World
 from tests.support.builders import manifest, wire_node
 from tests.support.explaining import asked, explained, lines, prose, there, waits, world
-from tests.support.volumes import ZONE, bound, claim, storage_class, volume, with_claims
+from tests.support.volumes import SELECTED_NODE, ZONE, bound, claim, storage_class, volume, with_claims
 
 
 def causes(answer: Explanation, node: int = 0) -> dict[str, str]:
@@ -146,6 +146,23 @@ def test_a_claim_for_which_there_is_no_volume_is_named_with_its_class() -> None:
     assert causes(answer) == {"VolumeBinding": "claim data of StorageClass local"}
     remedy = "it needs a PersistentVolume that node a can use, for claim data of StorageClass local"
     assert answer.nearest[0].remedy == remedy
+
+
+def test_a_claim_whose_volume_is_made_on_a_node_that_is_gone_is_named_with_what_to_do() -> None:
+    of = world(a=[16])
+    of.storage.create(STORAGE_CLASSES, storage_class("fast"))
+    of.storage.create(CLAIMS, claim("data", class_name="fast"))
+    of.storage.annotate_claim("default", "data", {SELECTED_NODE: "gone"})
+    waits(of, "p", 3, **with_claims("data"))
+    answer = explained(of, "p")
+    annotate = "kubectl -n default annotate pvc data volume.kubernetes.io/selected-node-"
+    assert answer.message.partition(". preemption")[0] == (
+        "0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind: "
+        f"claim data gets its volume on node gone, which does not exist: {annotate}"
+    )
+    assert causes(answer) == {"VolumeBinding": "claim data of StorageClass fast, whose volume is made on node gone"}
+    of.nodes.add(wire_node("gone", [1]))
+    assert "does not exist" not in explained(of, "p").message
 
 
 def test_a_volume_of_other_nodes_is_named() -> None:

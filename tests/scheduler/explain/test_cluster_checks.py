@@ -6,7 +6,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from config.protocol import names
+from config.protocol import inventory, names
 from config.protocol.inventory import Card, Health
 from scheduler.explain.doctor.cluster_checks import diagnosed
 from scheduler.explain.doctor.facts import PLUGIN_LABEL, SCHEDULER_LABEL, ClusterFacts
@@ -196,6 +196,13 @@ def test_a_plugin_that_is_away_is_found_with_the_time_since_when() -> None:
     assert missing.message == "the device plugin is away on 2 nodes: nothing is allocatable there"
     assert missing.about == ("node/b", "node/c since 2026-11-23T01:02:03Z")
     assert "node/c since 2026-11-23T01:02:03Z\n" in as_text(lines(diagnosed(of)), colour=False)
+
+
+def test_a_node_that_cannot_bring_cards_into_containers_is_found() -> None:
+    written = inventory.encode(inventory.Inventory(1024, "", (card(0, 16),), inventory.NO_WAY_IN))
+    missing = one("plugin", facts(NODE, wire_node("b", [16], labels=LABELS, annotations={names.INVENTORY: written})))
+    assert missing.message == "cards cannot be brought into containers on 1 node: no GPU pod is placed there"
+    assert (missing.about, "GPUNotReady" in missing.remedy) == (("node/b",), True)
 
 
 def test_cards_that_are_out_of_use_are_no_sign_of_a_plugin_that_is_away() -> None:

@@ -60,7 +60,10 @@ def test_each_card_says_what_is_free_what_is_in_the_way_and_why_not() -> None:
     assert [(one.rule, one.reason) for one in node.rules] == [
         (
             "GpuShare",
-            "Insufficient GPU memory on one card: wants 40, most free 44 (of 80), on a card held exclusively",
+            (
+                "Insufficient GPU memory on one card: wants 40, most free 30 (of 80), "
+                "not counting 44 on a card held exclusively"
+            ),
         )
     ]
     preemption = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
@@ -94,6 +97,32 @@ def test_the_table_of_one_node_with_eight_cards_fits_a_screen() -> None:
     assert shown[0] == "Pod default/big does not fit on the only node."
     assert "3       27      40  80  unhealthy (xid-79)  web-3 33, db-3 20" in shown
     assert shown[-1] == "What would help: fits once default/db-0 is gone."
+
+
+def test_a_reason_that_the_table_has_no_room_for_stands_below_it_in_full() -> None:
+    of = world(a=[16, 16, 16])
+    there(of, "other", 3, "a", 1)
+    waits(of, "asks", 3, annotations={names.CARD_AFFINITY: "app=web"})
+    shown = lines(explained(of, "asks"))
+    (cell,) = (line for line in shown if line.startswith("2 "))
+    assert "node(s) had too few cards with a pod th…" in cell
+    below = " ".join(shown).partition("Cards 0, 1, 2: ")[2]
+    assert below.startswith("node(s) had too few cards with a pod that gpushare/card-affinity matches.")
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({names.CARD_MODELS: "H200"}, "not a requested model"),
+        ({names.CARD_UUIDS: "GPU-x"}, "not a requested UUID"),
+        ({names.CARD_MODELS: "M", names.CARD_UUIDS: "GPU-x"}, "not a requested model or UUID"),
+    ],
+)
+def test_a_card_that_was_not_asked_for_is_called_so(asked: dict[str, str], words: str) -> None:
+    of = world(a=[16])
+    waits(of, "asks", 3, annotations=asked)
+    ((one,),) = (node.cards for node in explained(of, "asks").nearest)
+    assert one.why == words
 
 
 def test_the_guide_shows_what_is_printed() -> None:
@@ -145,6 +174,40 @@ def test_an_unhealthy_card_helps_only_a_pod_that_it_could_hold(units: int, remed
 
 
 # Many nodes
+
+
+@pytest.mark.parametrize(
+    ("units", "options", "words"),
+    [
+        (90, {}, "It is larger than every card (largest 80): ask at most 80, or `gpu-count` 2."),
+        (170, {}, "It is larger than every card (largest 80): ask at most 80."),
+        (91, {}, "It is larger than every card (largest 80): ask at most 80."),
+        (
+            20,
+            {"annotations": {names.CARD_MODELS: "B"}},
+            "It is larger than every card of the models that it may have (largest 16): ask at most 16.",
+        ),
+        (
+            162,
+            {"labels": {names.GPU_COUNT: "2"}},
+            "It is larger than every card (largest 80): ask at most 80 on each card.",
+        ),
+    ],
+)
+def test_a_pod_that_no_card_can_ever_hold_is_told_what_to_ask(
+    units: int, options: dict[str, object], words: str
+) -> None:
+    of = world(a=[80, 80])
+    of.nodes.add(wire_node("b", [replace(card(0, 16, node="b"), model="B")]))
+    waits(of, "asks", units, **options)
+    assert words in explained(of, "asks").words
+
+
+def test_of_a_pod_that_a_card_could_hold_no_size_is_said() -> None:
+    of = world(a=[80, 80])
+    waits(of, "fits", 80)
+    waits(of, "none", 0)
+    assert not any("larger" in word for name in ("fits", "none") for word in explained(of, name).words)
 
 
 def test_many_nodes_are_grouped_by_reason_and_the_ten_nearest_are_shown() -> None:

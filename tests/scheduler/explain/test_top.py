@@ -80,6 +80,22 @@ def test_the_cluster_names_the_card_that_is_free_most_and_who_waits() -> None:
     assert (found.most_free, found.most_free_node, found.waiting, found.problems) == (50, "a", 1, 1)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ((90,), "1 waiting pod is larger than every card (largest 80)."),
+        ((90, 81, 80), "2 waiting pods are larger than every card (largest 80)."),
+    ],
+)
+def test_pods_that_no_card_can_ever_hold_are_counted_and_fragment_nothing(sizes: tuple[int, ...], words: str) -> None:
+    of = world(a=[80, 80])
+    for units in sizes:
+        waits(of, f"asks-{units}", units)
+    shown = as_text(lines(counted(of), "cluster"), colour=False)
+    assert words in shown
+    assert "Fragmented, free units that usual pods cannot use: 0 (0%)." in shown
+
+
 def test_free_memory_that_the_pods_there_are_could_not_use_is_fragmented() -> None:
     of = world(a=[8], b=[8], c=[8])
     there(of, "odd", 3, "a", 0)

@@ -31,7 +31,8 @@ def test_its_message_is_what_the_scheduler_writes_meanwhile() -> None:
     there(of, "other", 16, "b", 0)
     preempts(of, "train", 15, "a", "going", priority=9)
     assert explained(of, "train").message == (
-        "0/2 nodes are available: 2 Insufficient GPU memory on one card: wants 15, most free 0 (of 16). "
+        "0/2 nodes are available: 2 Insufficient GPU memory on one card: wants 15, most free 0 (of 16), "
+        "16 held by 1 terminating pod. "
         "preemption: not eligible due to a terminating pod on the nominated node."
     )
 
@@ -45,7 +46,10 @@ def test_the_nominated_node_fits_once_the_pod_that_terminates_is_gone() -> None:
     (node,) = explained(of, "train").nearest
     assert node.leaving == ("default/going",)
     assert node.remedy == f"fits once default/going is gone, which is terminating since {SINCE}"
-    assert node.rules[0].reason == "Insufficient GPU memory on one card: wants 15, most free 5 (of 22)"
+    assert (
+        node.rules[0].reason
+        == "Insufficient GPU memory on one card: wants 15, most free 5 (of 22), 12 held by 1 terminating pod"
+    )
 
 
 def test_the_place_that_is_kept_for_a_pod_is_not_in_its_own_way() -> None:
@@ -54,7 +58,7 @@ def test_the_place_that_is_kept_for_a_pod_is_not_in_its_own_way() -> None:
     there(of, "large", 20, "a", 1)
     preempts(of, "train", 15, "a", "going", priority=9)
     answer = explained(of, "train")
-    reason = "Insufficient GPU memory on one card: wants 15, most free 2 (of 22)"
+    reason = "Insufficient GPU memory on one card: wants 15, most free 2 (of 22), 20 held by 1 terminating pod"
     assert [(group.nodes, group.reason) for group in answer.reasons] == [(1, reason)]
     assert [one.reason for one in answer.nearest[0].rules] == [reason]
     assert [one.pod for card in answer.nearest[0].cards for one in card.pods] == ["default/going", "default/large"]

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from config.protocol import names
+from config.protocol import inventory, names
 from config.protocol.inventory import Card, Health
 from scheduler.engine import Engine
 from scheduler.framework.plugin import MAX_SCORE
@@ -103,7 +103,7 @@ def test_an_exclusive_pod_takes_an_empty_card_and_keeps_others_off() -> None:
     assert why(place(built, "second-whole", 3, labels={names.PLACEMENT_LABEL: names.PLACEMENT_WHOLE_DEVICE})) == (
         "0/1 nodes are available: "
         "1 Insufficient GPU memory on one card without other pods: "
-        "wants 3, most free 13 (of 16), on a card held exclusively."
+        "wants 3, most free 0 (of 16), not counting 13 on a card held exclusively."
     )
 
 
@@ -157,6 +157,9 @@ def refit(tables: Tables, *cards: Card, **options: object) -> None:
     tables.upsert_node(wire_node("a", list(cards), **options))  # type: ignore[arg-type]
 
 
+WITHHELD = inventory.encode(inventory.Inventory(1024, "", (card(0, 16),), inventory.NO_WAY_IN))
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -166,6 +169,12 @@ def refit(tables: Tables, *cards: Card, **options: object) -> None:
         pytest.param({"unit_mib": 128}, "1 node(s) announced GPU memory in another unit", id="another unit"),
         pytest.param(
             {"annotations": {names.INVENTORY: "{"}}, "1 node(s) announced cards that cannot be read", id="broken"
+        ),
+        pytest.param(
+            {"annotations": {names.INVENTORY: WITHHELD}},
+            "1 node(s) that cannot bring cards into containers, node a: the Event GPUNotReady of the node says what is "
+            "missing.",
+            id="no way into containers",
         ),
         pytest.param({"gpu_mem": 2}, "1 Insufficient aliyun.com/gpu-mem: wants 3, most free 2 (of 2)", id="node total"),
         pytest.param(
@@ -303,7 +312,7 @@ def sick(index: int, units: int, reason: str = "xid-79") -> Card:
         pytest.param(
             (sick(0, 16), card(1, 2)),
             {},
-            "wants 3, most free 16 (of 16), on an unhealthy card (xid-79).",
+            "wants 3, most free 2 (of 2), not counting 16 on an unhealthy card (xid-79).",
             id="another in use is too small",
         ),
         pytest.param((sick(0, 2), sick(1, 2)), {"gpu_mem": 9}, "wants 3, most free 0 (of 2).", id="too small anyway"),
@@ -332,16 +341,75 @@ def test_memory_on_a_card_held_exclusively_is_called_so() -> None:
     built = engine(a=[16, 16])
     place(built, "whole", 10, annotations={names.EXCLUSIVE: "true"})
     place(built, "others", 15)
-    assert "wants 3, most free 6 (of 16), on a card held exclusively." in why(place(built))
+    assert "wants 3, most free 1 (of 16), not counting 6 on a card held exclusively." in why(place(built))
     assert "wants 7, most free 1 (of 16)." in why(place(built, "larger", 7))
 
 
 def test_an_exclusive_pod_reads_which_card_others_are_on() -> None:
     built = engine(a=[16])
     place(built, "other", 3)
-    assert "without other pods: wants 3, most free 13 (of 16), on a card with other pods." in why(
+    assert "without other pods: wants 3, most free 0 (of 16), not counting 13 on a card with other pods." in why(
         place(built, "whole", 3, annotations={names.EXCLUSIVE: "true"})
     )
+
+
+def on_a(built: Engine, name: str, gpu_mem: int, slot: int, *, going: bool = False, **options: object) -> None:
+    """A pod on a card of node a. going: it is being deleted."""
+    found = bound(pod(name, gpu_mem, **options), "a", on_card(slot, gpu_mem))
+    built.tables.add(found)
+    if going:
+        built.tables.add(msgspec.structs.replace(found, terminating=True))
+
+
+EXCLUSIVE = {"annotations": {names.EXCLUSIVE: "true"}}
+
+
+@pytest.mark.parametrize(
+    ("gpu_mem", "options", "words"),
+    [
+        pytest.param(16, {}, "wants 16, most free 4 (of 16), 16 held by 1 terminating pod.", id="a card"),
+        pytest.param(
+            8,
+            {"labels": {names.GPU_COUNT: "2"}},
+            "wants 4, most free 0 (of 16), 16 held by 1 terminating pod",
+            id="the second of two cards",
+        ),
+        pytest.param(3, EXCLUSIVE, "wants 3, most free 2 (of 2), 16 held by 1 terminating pod.", id="no pods besides"),
+        pytest.param(
+            8, {"labels": {names.GPU_COUNT: "2"}, **EXCLUSIVE}, "most free 0 (of 16), 1 node(s)", id="not enough then"
+        ),
+        pytest.param(17, {}, "wants 17, most free 4 (of 16).", id="never enough"),
+    ],
+)
+def test_memory_that_terminating_pods_hold_is_called_so(gpu_mem: int, options: dict[str, object], words: str) -> None:
+    built = engine(a=[16, 16], b=[2])
+    on_a(built, "going", 16, 0, going=True)
+    on_a(built, "stays", 12, 1)
+    assert words in why(place(built, "p", gpu_mem, **options))
+
+
+def test_terminating_pods_are_counted_on_the_card_that_needs_fewest_units() -> None:
+    built = engine(a=[16, 16])
+    for number in range(2):
+        on_a(built, f"large-{number}", 8, 0, going=True)
+        on_a(built, f"small-{number}", 6, 1, going=True)
+    assert "wants 16, most free 4 (of 16), 12 held by 2 terminating pods." in why(place(built, "p", 16))
+
+
+def test_a_card_that_a_terminating_pod_holds_exclusively_is_called_so() -> None:
+    built = engine(a=[16])
+    on_a(built, "whole", 3, 0, going=True, **EXCLUSIVE)
+    assert "wants 5, most free 0 (of 16), 3 held by 1 terminating pod." in why(place(built, "p", 5))
+
+
+def test_terminating_pods_that_are_gone_hold_nothing() -> None:
+    built = engine(a=[16])
+    on_a(built, "going", 3, 0, going=True)
+    on_a(built, "stays", 12, 0)
+    assert "wants 4, most free 1 (of 16), 3 held by 1 terminating pod." in why(place(built, "p", 4))
+    built.tables.remove("uid-default-going")
+    on_a(built, "next", 3, 0)
+    assert "wants 4, most free 1 (of 16)." in why(place(built, "q", 4))
 
 
 def test_the_reasons_for_a_health_are_bounded() -> None:
@@ -358,6 +426,16 @@ def test_a_model_that_no_node_has_is_answered_by_those_there_are() -> None:
     assert why(place(built, annotations={names.CARD_MODELS: "H200"})) == (
         "0/8 nodes are available: 8 node(s) had too few cards of those the pod asks for: "
         "there are M0, M1, M2, M3, M4 and 3 more models."
+    )
+
+
+def test_models_that_there_are_too_few_of_are_counted_and_not_listed_as_the_others_are() -> None:
+    built = engine()
+    cards = [replace(card(index, 16), model="A10" if index else "A100") for index in range(3)]
+    built.tables.upsert_node(wire_node("a", cards))
+    asked = {"labels": {names.GPU_COUNT: "3"}, "annotations": {names.CARD_MODELS: "A10"}}
+    assert why(place(built, "p", 3, **asked)).endswith(
+        "too few cards of those the pod asks for: wants 3, most on one node 2, others are A100."
     )
 
 

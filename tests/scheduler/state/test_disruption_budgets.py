@@ -11,7 +11,7 @@ from scheduler.pods.pod import Pod
 from scheduler.simulation.defaults import decoded
 from scheduler.state import disruption_budgets
 from scheduler.state.columns.selectors import Expressions, match
-from scheduler.state.disruption_budgets import MOST_BUDGETS, MOST_REQUIREMENTS, DisruptionBudgets
+from scheduler.state.disruption_budgets import MOST_BUDGETS, MOST_REQUIREMENTS, MOST_VALUES, DisruptionBudgets
 from scheduler.state.pod_record import PodRecord
 from tests.support.builders import pod
 
@@ -167,8 +167,8 @@ def test_the_selectors_of_a_namespace_have_a_limit_together() -> None:
     budgets, labels = DisruptionBudgets(), numbered(MOST_REQUIREMENTS // 4)
     assert [bool(budgets.set(budget(f"b-{number}", labels))) for number in range(5)] == [False] * 4 + [True]
     assert not budgets.set(budget("b-0", labels, allowed=1))
-    problem = f"its selector has 64 requirements, and those before it in its namespace have {MOST_REQUIREMENTS}"
-    assert budgets.set(budget("b-4", labels)).startswith(problem)
+    have = f"the others in its namespace that are read have {MOST_REQUIREMENTS} "
+    assert budgets.set(budget("b-4", labels)).startswith(f"its selector has 64 requirements, and {have}")
     budgets.remove("default", "b-0")
     assert not budgets.set(budget("b-4", labels))
 
@@ -177,6 +177,62 @@ def test_the_budgets_of_a_namespace_have_a_limit() -> None:
     budgets = DisruptionBudgets()
     problems = [budgets.set(budget(f"b-{number}", WEB)) for number in range(MOST_BUDGETS + 1)]
     assert [bool(problem) for problem in problems] == [False] * MOST_BUDGETS + [True]
+
+
+def test_a_budget_that_was_left_out_is_read_when_others_are_gone() -> None:
+    budgets, web = DisruptionBudgets(), pod("web", labels=WEB)
+    for number in range(MOST_BUDGETS):
+        budgets.set(budget(f"b-{number}", {"app": "db"}))
+    assert budgets.set(budget("guard", WEB))
+    assert not protected(budgets, web)
+    budgets.remove("default", "b-7")
+    assert protected(budgets, web)
+    assert budgets.set(budget("b-7", WEB))
+    budgets.remove("default", "guard")
+    assert protected(budgets, web)
+
+
+@pytest.mark.parametrize("removed", [False, True], ids=["its selector shrinks", "it is removed"])
+def test_room_for_requirements_goes_to_those_that_were_left_out(*, removed: bool) -> None:
+    budgets, web = DisruptionBudgets(), pod("web", labels=WEB)
+    budgets.set(budget("long", numbered(MOST_REQUIREMENTS)))
+    for name, labels in (("large", numbered(MOST_REQUIREMENTS)), ("guard", WEB)):
+        assert budgets.set(budget(name, labels))
+    if removed:
+        budgets.remove("default", "long")
+    else:
+        budgets.set(budget("long", numbered(3)))
+    assert protected(budgets, web)
+    assert budgets.set(budget("large", numbered(MOST_REQUIREMENTS), allowed=1))
+
+
+def test_one_that_was_left_out_is_read_as_it_was_last() -> None:
+    budgets, both = DisruptionBudgets(), [pod(f"web-{number}", labels=WEB) for number in range(2)]
+    for number in range(MOST_BUDGETS):
+        budgets.set(budget(f"b-{number}", {"app": "db"}))
+    for allowed in (0, 1):
+        budgets.set(budget("guard", WEB, allowed))
+    for name in ("gone", "selects-nothing"):
+        budgets.set(budget(name, WEB))
+    budgets.remove("default", "gone")
+    budgets.set(decoded({"metadata": {"name": "selects-nothing", "namespace": "default"}}, objects.PodDisruptionBudget))
+    for number in range(MOST_BUDGETS):
+        budgets.remove("default", f"b-{number}")
+    assert len(protected(budgets, *both)) == 1
+
+
+def test_a_selector_that_is_never_read_waits_for_no_room() -> None:
+    budgets, values = DisruptionBudgets(), [f"v-{number}" for number in range(MOST_VALUES + 1)]
+    listing = {"matchExpressions": [{"key": "app", "operator": "In", "values": values}]}
+    document = {"metadata": {"name": "a", "namespace": "default"}, "spec": {"selector": listing}}
+    problems = [
+        budgets.set(budget("b", numbered(MOST_REQUIREMENTS + 1))),
+        budgets.set(decoded(document, objects.PodDisruptionBudget)),
+    ]
+    assert problems == [
+        "its selector has 257 requirements (at most 256 are read)",
+        "its selector has 1025 values (at most 1024 are read)",
+    ]
 
 
 def test_pods_are_held_against_selectors_again_only_when_these_change(monkeypatch: pytest.MonkeyPatch) -> None:

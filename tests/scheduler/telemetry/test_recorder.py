@@ -22,6 +22,7 @@ from scheduler.kube.port import (
     EventSeries,
     PodKey,
 )
+from scheduler.state.cards.booking import CardShare
 from scheduler.telemetry.recorder import Recorder
 from scheduler.telemetry.told import ToldPods, Word
 from tests.support.builders import pod
@@ -121,10 +122,20 @@ def no_fit(most_free: int) -> Diagnosis:
 
 async def test_a_bound_pod_gets_one_normal_event_in_kube_schedulers_words() -> None:
     desk = Desk()
-    desk.recorder.scheduled(pod("p", 3), "n1")
+    desk.recorder.scheduled(pod("web"), "n1")
     (event,) = (await desk.flush()).events
     assert (event.type, event.reason, event.action) == ("Normal", "Scheduled", "Binding")
-    assert event.note == "Successfully assigned default/p to n1"
+    assert event.note == "Successfully assigned default/web to n1"
+
+
+async def test_the_event_of_a_bound_pod_names_its_cards() -> None:
+    desk = Desk()
+    desk.recorder.scheduled(pod("p", 3), "n1", (CardShare(1, "GPU-b", 3),))
+    desk.recorder.scheduled(pod("q", 8), "n1", (CardShare(0, "GPU-a", 4), CardShare(1, "GPU-b", 4)))
+    assert [event.note for event in (await desk.flush()).events] == [
+        "Successfully assigned default/p to n1, card 1 (3)",
+        "Successfully assigned default/q to n1, card 0 (4) and 1 (4)",
+    ]
 
 
 async def test_a_pod_that_fits_nowhere_gets_an_event_and_a_condition() -> None:

@@ -146,6 +146,33 @@ def test_memory_that_no_usual_pod_fits_into_is_fragmented() -> None:
     assert unusable == pytest.approx(5.0, abs=0.1)
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        pytest.param({"gpu_mem": 9}, id="larger than every card"),
+        pytest.param({"gpu_mem": 9, "labels": {names.GPU_COUNT: "3"}}, id="more cards than a node has"),
+        pytest.param({"gpu_mem": 5, "annotations": {names.CARD_MODELS: "B"}}, id="too large for a model"),
+        pytest.param({"gpu_mem": 1, "annotations": {names.CARD_MODELS: "C"}}, id="a model that no node has"),
+    ],
+)
+def test_what_no_node_could_ever_hold_is_no_usual_pod(asked: dict[str, Any]) -> None:
+    tables = tables_of([Asked([(8, "A"), (8, "A")], 9, 0), Asked([(4, "B")], 9, 0)])
+    for _ in range(9):
+        tables.target.note(pod("never", **asked), 0.0)
+    tables.target.note(pod("usual", 4), 0.0)
+    assert measured(tables, tables.target.usual()).total() == (20.0, 0.0)
+
+
+def test_what_comes_with_a_larger_card_is_usual_from_then_on() -> None:
+    tables = tables_of([Asked([(8, "A")], 9, 0)])
+    tables.target.note(pod("large", 12), 0.0)
+    assert measured(tables, tables.target.usual()).total() == (8.0, 0.0)
+    tables.upsert_node(wire_node("larger", [16]))
+    assert measured(tables, tables.target.usual()).total() == (24.0, 8.0)
+    tables.remove_node("larger")
+    assert measured(tables, tables.target.usual()).total() == (8.0, 0.0)
+
+
 def test_pods_without_gpu_memory_fragment_nothing() -> None:
     tables = tables_of([Asked([(8, "A")], 9, 0)])
     for _ in range(9):

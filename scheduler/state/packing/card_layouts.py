@@ -1,0 +1,48 @@
+"""Which cards the nodes have, whatever is on them or wrong with them: what a request could ever be held by."""
+
+from typing import Final
+
+import numpy as np
+
+from scheduler.pods.gpu_request import Selection
+from scheduler.state.cards.models import accepted_codes
+from scheduler.state.cards.node_inventory import GpuState
+from scheduler.state.columns.arrays import ALL_ROWS, Int32Array
+from scheduler.state.packing.cards_seen import SeenTables
+from scheduler.state.packing.distinct import first_of_each
+
+_ANY_MODEL: Final = Selection()
+_OTHER_UNIT: Final = int(GpuState.OTHER_UNIT)
+_PRIME: Final = np.uint64(0x100000001B3)
+
+
+class CardLayouts:
+    """Of nodes with the same cards, one. Of a moment: the tables change."""
+
+    def __init__(self, tables: SeenTables) -> None:
+        """Of the nodes that announce in the scheduler's unit."""
+        self._codes = tables.cards.model_code
+        self._kinds: list[tuple[Int32Array, Int32Array]] = []  # (units, model), [cards, kinds]
+        for group in tables.cards.groups(ALL_ROWS):
+            with tables.cards.viewing(group.width):
+                known = tables.cards.state[group.rows] != _OTHER_UNIT
+                units = np.where(known, tables.cards.units[:, group.rows], 0)
+                model = tables.cards.model[:, group.rows]
+                number = np.zeros(units.shape[1], dtype=np.uint64)
+                for column in (*units, *model):
+                    number = number * _PRIME + column.astype(np.uint64)
+                first, _ = first_of_each(number)
+                self._kinds.append((units[:, first], model[:, first]))
+
+    def hold(self, cards: int, units: int, models: Selection) -> bool:
+        """Whether a node has so many cards of these models with so many units each."""
+        accepted = accepted_codes(models, self._codes)
+        return any(
+            bool((np.count_nonzero((sizes >= units) & accepted[model], axis=0) >= cards).any())
+            for sizes, model in self._kinds
+        )
+
+    def largest(self, models: Selection = _ANY_MODEL) -> int:
+        """Units of the largest card of these models; 0 without one."""
+        accepted = accepted_codes(models, self._codes)
+        return max((int(sizes.max(where=accepted[model], initial=0)) for sizes, model in self._kinds), default=0)
