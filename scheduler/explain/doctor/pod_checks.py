@@ -13,8 +13,8 @@ START: Final = f"kubectl -n kube-system get deploy,pods -l {'='.join(SCHEDULER_L
 _LOGS: Final = f"kubectl -n kube-system logs -l {'='.join(SCHEDULER_LABEL)} --prefix --tail=100"
 _DECIDING: Final = (names.ALLOCATION, names.MEM_IDX)
 _DECIDED: Final = "PodScheduled"
-# A scheduler that keeps up says within seconds why a pod does not fit.
-_DECIDED_WITHIN_S: Final = 60
+# The scheduler writes why a pod does not fit within seconds, or minutes while it binds a backlog of thousands.
+_DECIDED_WITHIN_S: Final = 300
 _LONGEST: Final = 64
 
 
@@ -69,7 +69,7 @@ def _undecided(facts: ClusterFacts, asking: Sequence[objects.Pod]) -> Iterator[F
     else:
         waiting = [pod for pod in waiting if _is_overdue(pod, facts)]
         verb = "has" if len(waiting) == 1 else "have"
-        why = f"{verb} been waiting for more than {_DECIDED_WITHIN_S} s without a decision"
+        why = f"{verb} been waiting for more than {_DECIDED_WITHIN_S // 60} minutes without a decision"
         severity, remedy = Severity.WARNING, _LOGS
     if waiting:
         message, about = f"{count(waiting, 'pod')} with GPU memory {why}", tuple(sorted(map(_name, waiting)))

@@ -387,21 +387,21 @@ def test_pods_of_ours_that_nobody_decides_about_are_found_while_no_scheduler_run
 @pytest.mark.parametrize(
     ("pod", "age_s", "lease_name", "is_told"),
     [
-        pytest.param(wire_pod("p", 3), 61.0, "kube-system/gpushare-scheduler", True, id="for 61 s"),
-        pytest.param(wire_pod("p", 3), 59.0, "kube-system/gpushare-scheduler", False, id="for 59 s"),
+        pytest.param(wire_pod("p", 3), 301.0, "kube-system/gpushare-scheduler", True, id="for 301 s"),
+        pytest.param(wire_pod("p", 3), 299.0, "kube-system/gpushare-scheduler", False, id="for 299 s"),
         pytest.param(wire_pod("p", 3), 3600.0, "", True, id="nobody is elected"),
         pytest.param(decided(wire_pod("p", 3)), 3600.0, "kube-system/gpushare-scheduler", False, id="it was decided"),
         pytest.param(GATED, 3600.0, "kube-system/gpushare-scheduler", False, id="a gate holds it"),
         pytest.param(wire_pod("p", 3), None, "kube-system/gpushare-scheduler", False, id="nobody knows how long"),
     ],
 )
-def test_a_pod_without_a_decision_for_a_minute_is_told_although_a_scheduler_runs(
+def test_a_pod_without_a_decision_for_minutes_is_told_although_a_scheduler_runs(
     pod: objects.Pod, age_s: float | None, lease_name: str, *, is_told: bool
 ) -> None:
     of = facts(pods=[pod], lease_name=lease_name, waiting_s={} if age_s is None else {pod.metadata.uid: age_s})
     told = found("pods", of, Severity.WARNING)
     assert [one.message for one in told] == (
-        ["1 pod with GPU memory has been waiting for more than 60 s without a decision"] if is_told else []
+        ["1 pod with GPU memory has been waiting for more than 5 minutes without a decision"] if is_told else []
     )
     assert bool(found("pods", of, Severity.OK)) is not is_told
 
