@@ -119,6 +119,17 @@ def kept(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
+def what_dies_starts_again(line: str, made: Iterable[Path]) -> None:
+    """Everything is killed at once, and then a new pod runs."""
+    dying = {program: pids_running(program, made) for program in PROGRAMS}
+    assert [len(pids) for pids in dying.values()] == [1, 1, 2, 2, 1, 2]
+    for pid in itertools.chain(*dying.values()):
+        os.kill(pid, signal.SIGKILL)
+    in_shell(line, NEW_POD_RUNS)
+    ended = [entry.split()[0] for entry in record.log().read_text().splitlines() if "starting it again in" in entry]
+    assert {"etcd", "kube-apiserver", "containerd", "kubelet", "gpushare-scheduler"} <= set(ended)
+
+
 @pytest.mark.usefixtures("node_ready")
 def test_a_pod_of_a_newcomer_runs_with_its_card_and_nothing_of_the_cluster_stays(make: Make, own_cache: Path) -> None:
     before = (settings(), shared_folders())
@@ -153,13 +164,7 @@ def test_a_pod_of_a_newcomer_runs_with_its_card_and_nothing_of_the_cluster_stays
     in_shell(line, f"gpushare-device-plugin fault --control {record.faults()}/n2 --card 0 --back")
     in_shell(line, until_top_shows("^n2 +1 +80 +0 +80 "))
 
-    dying = {program: pids_running(program, made) for program in PROGRAMS}
-    assert [len(pids) for pids in dying.values()] == [1, 1, 2, 2, 1, 2]
-    for pid in itertools.chain(*dying.values()):
-        os.kill(pid, signal.SIGKILL)
-    in_shell(line, NEW_POD_RUNS)
-    ended = [entry.split()[0] for entry in record.log().read_text().splitlines() if "starting it again in" in entry]
-    assert {"etcd", "kube-apiserver", "containerd", "kubelet", "gpushare-scheduler"} <= set(ended)
+    what_dies_starts_again(line, made)
 
     again = make("cluster")
     assert (again.returncode, again.stdout.splitlines()[0]) == (0, "A cluster is up already.")
