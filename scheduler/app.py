@@ -29,7 +29,7 @@ from scheduler.leader_election import LeaderElection, Timing
 from scheduler.leadership import Leadership, LeaseLost
 from scheduler.page.access import Access
 from scheduler.page.serving import page_served
-from scheduler.page.site import Scheduler
+from scheduler.page.site import Scheduler, leader_name, replica_name
 from scheduler.pods.pod import PodReader
 from scheduler.process import build_info
 from scheduler.process.collector import keep_pauses_short
@@ -52,7 +52,6 @@ log = structlog.get_logger()
 # reviews for the page.
 _OTHER_CONNECTIONS = 52
 _RIGHTS_CHECK_EVERY_S = 60.0
-_LONGEST_NAME = 253
 # Twice this fits into the 30 s that Kubernetes gives a pod to terminate.
 _STOP_TIMEOUT_S = 10.0
 
@@ -221,16 +220,11 @@ def _page(
         unit_mib=configuration.memory_unit_mib,
         leads=service.leads,
         problem=service.not_ready,
-        replica="" if leadership is None else _name_of(leadership.identity),
-        leader=lambda: "" if leadership is None else _name_of(leadership.leader),
+        replica="" if leadership is None else replica_name(leadership.identity),
+        leader=lambda: "" if leadership is None else leader_name(leadership.identity, leadership.leader),
     )
     access = Access(cluster.reviews, time.monotonic)
     return page_served(configuration.page, of, access, leadership, pod_ip)
-
-
-def _name_of(identity: str) -> str:
-    """Of the pod, as `_leadership` writes the identity. Another program may have written any text."""
-    return (identity.rpartition("_")[0] or identity)[:_LONGEST_NAME]
 
 
 def _tasks_of(loop: asyncio.AbstractEventLoop) -> int:

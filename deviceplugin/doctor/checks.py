@@ -116,9 +116,11 @@ def _kubelet(facts: Facts) -> Finding:
 
 def _plugin(facts: Facts) -> Finding:
     if facts.status is None:
-        return Finding(
-            "plugin", FAILED, facts.status_problem, "kubectl -n kube-system logs ds/gpushare-scheduler-device-plugin"
+        remedy = (
+            "kubectl -n kube-system get pods -l app.kubernetes.io/name=gpushare-scheduler-device-plugin "
+            f"--field-selector spec.nodeName={facts.node_name}; then kubectl -n kube-system logs POD"
         )
+        return Finding("plugin", FAILED, facts.status_problem, remedy)
     if not facts.status.registered:
         found = "; ".join(facts.status.problems) or "not registered with the kubelet"
         return Finding("plugin", FAILED, found, "the checks above, and the kubelet's log")

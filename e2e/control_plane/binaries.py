@@ -98,9 +98,12 @@ def ensure(names: Iterable[str], say: Say | None = None) -> dict[str, Path]:
     wanted = {name: _of_the_version_asked_for(PROGRAMS[name]) for name in names}
     modules = {server.module for server in wanted.values()}
     folders = {module: folder_of(module, go_version(MODULES / module)) for module in modules}
-    return {
-        name: _ensure_one(name, server, folders[server.module], say or to_stderr) for name, server in wanted.items()
-    }
+    targets = {name: folders[server.module] / name for name, server in wanted.items()}
+    missing = [name for name, target in targets.items() if not target.exists()]
+    for number, name in enumerate(missing, 1):
+        build = _Build(name, f"{number} of {len(missing)}", wanted[name], targets[name])
+        _ensure_one(build, say or to_stderr)
+    return targets
 
 
 def go_version(module: Path) -> str:
@@ -143,22 +146,30 @@ def folder_of(module: str, version_of_go: str) -> Path:
     return cache.folder() / "servers" / digest.hexdigest()[:16]
 
 
-def _ensure_one(name: str, server: GoProgram, folder: Path, say: Say) -> Path:
-    target = folder / name
-    if target.exists():
-        return target
+@dataclass(frozen=True, slots=True)
+class _Build:
+    """One program that is missing. turn: which one of those, as `2 of 9`. target: its path."""
+
+    name: str
+    turn: str
+    program: GoProgram
+    target: Path
+
+
+def _ensure_one(build: _Build, say: Say) -> None:
+    folder = build.target.parent
     folder.mkdir(parents=True, exist_ok=True)
     with cache.alone(folder / ".lock", "building the Kubernetes servers", say):
-        if not target.exists():
-            _build(name, server, target, say)
-    return target
+        if not build.target.exists():
+            _build(build, say)
 
 
-def _build(name: str, server: GoProgram, target: Path, say: Say) -> None:
+def _build(of: _Build, say: Say) -> None:
     """Build beside the target and rename, so that a program is there whole or not at all."""
+    name, server, target = of.name, of.program, of.target
     started_s = time.monotonic()
     environment = os.environ | {"GOWORK": "off"} | _c_settings(server.module, say)
-    say(f"building {name} (once; minutes when Go's cache is cold)")
+    say(f"building {name}, {of.turn} (once; minutes when Go's cache is cold)")
     with (
         tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-") as scratch,
         tempfile.TemporaryFile("w+") as log,
@@ -171,7 +182,7 @@ def _build(name: str, server: GoProgram, target: Path, say: Say) -> None:
             stdout=log,
             stderr=log,
         )
-        exit_code = _wait(build, lambda: say(f"  {name}: {_clock(started_s)}"))
+        exit_code = _wait(build, lambda: say(f"  {name}, {of.turn}: {_clock(started_s)}"))
         if exit_code != 0:
             log.seek(0)
             message = f"{name}: go build failed\n{log.read()[-4000:]}"

@@ -155,6 +155,11 @@ class ControlPlane:
         """Process ids of the servers that run now, by program."""
         return {name: child.pid for name, child in self._servers.items()}
 
+    @property
+    def children(self) -> list[Child]:
+        """The servers that were started and not stopped, in the order of their starts."""
+        return [*self._servers.values()]
+
     def access(self, user: str = ADMIN, which: int = 0) -> Access:
         """What a client of that user needs; KeyError for an unknown user. which: of the API servers."""
         tls = ssl.create_default_context(cafile=str(self.ca_file))

@@ -1,6 +1,6 @@
 """Child processes that end when we say so, and when we are gone.
 
-    start -> running --stop (SIGTERM, wait, SIGKILL)--> ended
+    start -> running --stop (SIGTERM, wait, SIGKILL)--> ended --start_again--> running
                      --our own death (tether)--> killed
 
 Each runs in a session of its own, so that Ctrl-C reaches only us and we choose the order of ends.
@@ -13,7 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,13 +33,14 @@ class Died(Exception):
     """A child ended by itself; the message ends with the last lines of its log."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Child:
-    """One running program and the file that its output goes to."""
+    """One program and the file that its output goes to. process: of its last start. launch: starts it."""
 
     name: str
     process: subprocess.Popen[bytes]
     log: Path
+    launch: Callable[[], subprocess.Popen[bytes]]
 
     @property
     def pid(self) -> int:
@@ -52,6 +53,10 @@ class Child:
             tail = self.log.read_text(errors="replace")[-3000:]
             message = f"{self.name} ended with exit code {exit_code}\n{tail}"
             raise Died(message)
+
+    def start_again(self) -> None:
+        """Start the same command once more, after it has ended."""
+        self.process = self.launch()
 
     def stop(self, *, grace_s: float = 10.0) -> None:
         """SIGTERM, and SIGKILL if it still runs after `grace_s`; returns once it has ended."""
@@ -73,16 +78,19 @@ def start(name: str, command: Sequence[str | Path], log: Path, environment: Mapp
 
     environment: all of it: nothing is inherited, so no KUBECONFIG and no proxy reaches a server.
     """
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            [*_STANDALONE_PYTHON, _TETHER, str(os.getpid()), *command],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env=dict(environment),
-            start_new_session=True,
-        )
-    return Child(name, process, log)
+
+    def launch() -> subprocess.Popen[bytes]:
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                [*_STANDALONE_PYTHON, _TETHER, str(os.getpid()), *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=dict(environment),
+                start_new_session=True,
+            )
+
+    return Child(name, launch(), log, launch)
 
 
 def sweep_when_gone(folder: Path) -> subprocess.Popen[bytes]:

@@ -221,6 +221,23 @@ async def test_no_nodes_no_cards_and_cards_of_nothing_are_shown(chromium: Browse
         assert seen.errors == []
 
 
+async def test_the_line_of_memory_booked_ends_at_what_the_tile_says(chromium: Browser) -> None:
+    made = filled(2)
+    async with serving(made, Everybody()) as served:
+        page, _ = await opened(chromium, served.port)
+        await ready(page)
+        tile, caption = page.locator("#sum-booked"), page.locator("#chart-booked .hint")
+        before = (await tile.inner_text()).split(" of ")[0]
+        await expect(caption).to_contain_text(before.split("%")[0])
+        for index in (0, 4):
+            place(made, f"new-{index}", ("gpu-00001", index), 80)
+        await expect(tile).not_to_contain_text(before)
+        now = (await tile.inner_text()).split("%")[0]
+        await expect(caption).to_have_text(re.compile(f"^{now}% · "))
+        await shot(page, "two-nodes")
+        assert await page.get_by_text("split").count() == 0
+
+
 async def test_everything_is_reached_by_keyboard(chromium: Browser) -> None:
     async with serving(filled(200), Everybody()) as served:
         page, _ = await opened(chromium, served.port)

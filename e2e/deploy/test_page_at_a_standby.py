@@ -35,6 +35,7 @@ async def test_a_page_at_a_standby_shows_the_leader_and_the_standby_while_no_lea
 
         await leader.close()
         await shows(page, f"live; {standby.name} stands by, {leader.name} schedules", 4)
+        await expect(page.locator("#waiting-counts")).to_have_text("2 waiting.")
         await page.wait_for_selector(".seg:not(.anon)")
         await page.get_by_role("rowheader", name="gpu-00001").click()
         await expect(page.locator("#node")).not_to_contain_text("of-the-leader")
@@ -42,8 +43,11 @@ async def test_a_page_at_a_standby_shows_the_leader_and_the_standby_while_no_lea
         assert await page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
         assert await violations(page) == []
 
+        standby.leader_name = standby.name
+        await shows(page, f"live; {standby.name} takes over", 4)
         standby.leads, standby.named = True, None
         await shows(page, f"live; {standby.name} answers", 4)
+        await expect(page.locator("#waiting-counts")).to_have_text("2 fit nowhere.")
     await standby.close()
 
 

@@ -44,6 +44,13 @@ _SERVERS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-sc
 _ENDS_WITHIN_S: Final = 90.0
 _LOOK_EVERY_S: Final = 0.05
 _INTERRUPTED: Final = 130
+# What takes another program, or another package, to build.
+_UNAVAILABLE: Final = (
+    local_node.NodeUnavailable,
+    binaries.GoUnavailable,
+    binaries.CompilerUnavailable,
+    cache.PackageUnavailable,
+)
 # Of the user who asks; sudo forgets them.
 _KEPT: Final = ("PATH", "E2E_KUBERNETES")
 
@@ -58,9 +65,9 @@ def up() -> int:
         _say(f"not started: {missing}")
         return 1
     try:
-        binaries.ensure(_SERVERS)
+        binaries.ensure((*_SERVERS, *binaries.OF_A_NODE))
         local_node.programs()
-    except (local_node.NodeUnavailable, binaries.GoUnavailable) as error:
+    except _UNAVAILABLE as error:
         _say(f"not started: {error}")
         return binaries.UNAVAILABLE_EXIT
     except binaries.BuildFailed as error:
@@ -84,6 +91,7 @@ def down() -> int:
     if (lock := record.taken()) is not None:
         with lock:
             keeper.clear()
+            record.remove_lock()
     _say(f"gone after {time.monotonic() - began_s:.1f} s")
     return 0
 

@@ -1,6 +1,7 @@
 """The process in the background that holds the local cluster: `python -m e2e.local_cluster.keeper`.
 
     started --> takes the lock --> clears what an earlier one has left --> starts everything --says READY--> UP
+    UP --a program dies--> it is started again --> UP
     UP --SIGTERM--> everything ended and removed
 
 Says each step on standard output, and `READY` or why not; from then on it writes to its log. Its end takes everything
@@ -12,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
@@ -22,11 +24,13 @@ from e2e.control_plane.admin import NotSeen, UnexpectedAnswer
 from e2e.control_plane.cluster import ControlPlane
 from e2e.local_cluster import leftovers, record
 from e2e.local_cluster.parts import parts, started
+from e2e.local_cluster.restarts import Restarts
 from e2e.node.local_node import NodeUnavailable
 from e2e.programs.plugin_process import DevicePluginProcess
 from tests.support.repository import ROOT
 
 READY: Final = "READY"
+_LOOK_EVERY_S: Final = 0.2
 CONTEXT: Final = "gpushare-local"
 _OF_THE_PROJECT: Final = ("kubectl-*", "gpushare-*")
 _TOLD: Final = (
@@ -69,20 +73,23 @@ def main() -> int:
             return 1
         finally:
             record.forget()
+            record.remove_lock()
     return 0
 
 
 def _hold() -> None:
     made_of = parts()
     record.write(record.Record(made_of.folders, made_of.plane.url))
-    with started(made_of, _say) as plugins:
+    with started(made_of, _say) as running:
         _write_kubeconfig(made_of.plane)
         _link_programs()
-        _link_sockets(plugins)
+        _link_sockets(running.plugins)
         _say(READY)
         _go_on_in_the_log(record.log())
+        restarts = Restarts(running.children, _say, time.monotonic())
         while True:
-            signal.pause()
+            time.sleep(_LOOK_EVERY_S)
+            restarts.look(time.monotonic())
 
 
 def _end(number: int, frame: FrameType | None) -> None:

@@ -5,6 +5,7 @@ The programs run as processes of this machine, since there is no image of them, 
 """
 
 import asyncio
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any, Final
 from e2e.control_plane.admin import Admin, Json, done, seen
 from e2e.control_plane.cache import Say
 from e2e.control_plane.cluster import ControlPlane
+from e2e.control_plane.processes import Child
 from e2e.node.announced import allocatable
 from e2e.node.local_node import LocalNode
 from e2e.programs import manifests, plugin_process
@@ -20,6 +22,7 @@ from e2e.programs.plugin_process import DevicePluginProcess
 from e2e.programs.scheduler_process import SchedulerProcess
 
 CARDS_MIB: Final[Mapping[str, tuple[int, ...]]] = {"n1": (16_384, 16_384), "n2": (81_920,)}
+_STEPS: Final = 4  # and one for each node
 _ALLOCATABLE_WITHIN_S: Final = 60.0
 # As long as the certificates.
 _LASTS_S: Final = 7 * 24 * 3600
@@ -51,30 +54,49 @@ def parts() -> Parts:
     return Parts(plane, tuple(LocalNode(plane, name) for name in CARDS_MIB))
 
 
-@contextmanager
-def started(made_of: Parts, say: Say) -> Iterator[list[DevicePluginProcess]]:
-    """The cluster while the context lasts; yields the device plugins once pods can be scheduled to every node.
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What was started. children: every program, in the order of the starts."""
 
-    say: gets a line before each step. Raises what entering a ControlPlane, a LocalNode and a ServerProcess raises.
+    plugins: list[DevicePluginProcess]
+    children: list[Child]
+
+
+@contextmanager
+def started(made_of: Parts, say: Say) -> Iterator[Running]:
+    """The cluster while the context lasts, from when pods can be scheduled to every node.
+
+    say: gets a numbered line before each step. Raises what entering a ControlPlane, a LocalNode and a ServerProcess
+    raises.
     """
     plane = made_of.plane
+    begin = _steps(say, _STEPS + len(made_of.nodes))
     with ExitStack() as running:
-        say("  etcd, kube-apiserver, kube-controller-manager, kube-scheduler")
+        begin("etcd, kube-apiserver, kube-controller-manager, kube-scheduler")
         running.enter_context(plane)
         for node in made_of.nodes:
-            say(f"  node {node.name}: containerd, kubelet")
+            begin(f"node {node.name}: containerd, kubelet")
             running.enter_context(node)
-        say("  deploy/manifests: rights, configuration, admission policies")
+        begin("deploy/manifests: rights, configuration, admission policies")
         of_scheduler, of_plugins = asyncio.run(_installed(made_of))
-        say("  gpushare-scheduler, and gpushare-device-plugin on each node")
+        begin("gpushare-scheduler, and gpushare-device-plugin on each node")
         kubeconfig = plane.kubeconfig_for(of_scheduler, "gpushare-scheduler")
         scheduler = running.enter_context(SchedulerProcess(kubeconfig, plane.folder, _SCHEDULER))
         plugins = [
             running.enter_context(DevicePluginProcess(node, token, CARDS_MIB[node.name]))
             for node, token in zip(made_of.nodes, of_plugins, strict=True)
         ]
+        begin("until both programs are ready and the cards are allocatable")
         asyncio.run(_ready(made_of, [scheduler, *plugins]))
-        yield plugins
+        # A plugin is among the programs of its node.
+        of_nodes = [child for node in made_of.nodes for child in node.children]
+        yield Running(plugins, [*plane.children, *of_nodes, scheduler.child])
+
+
+def _steps(say: Say, count: int) -> Say:
+    """Says each step with its number, of `count`."""
+    number = itertools.count(1)
+    return lambda step: say(f"  {next(number)} of {count}: {step}")
 
 
 async def _installed(made_of: Parts) -> tuple[str, list[str]]:

@@ -1,6 +1,6 @@
 """Where the local cluster of this user is written down: in the cache folder, and nowhere once it is gone.
 
-cluster.lock          held by the keeper while it lives, whoever ends it and however; its process id is in it
+cluster.lock          held by the keeper while it lives, however it ends; its process id is in it
 cluster/record.json   the folders outside the cache, for who takes them away after a keeper that was killed
 cluster/kubeconfig    of the cluster's administrator
 cluster/bin/          links to kubectl, its plugins and our programs
@@ -54,13 +54,20 @@ def log() -> Path:
 def taken() -> TextIO | None:
     """The lock, ours until it is closed; None while a keeper holds it."""
     cache.folder().mkdir(parents=True, exist_ok=True)
-    lock = _lock_file().open("a", encoding="utf-8")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    while True:
+        lock = _lock_file().open("a", encoding="utf-8")
+        if not _locked(lock):
+            lock.close()
+            return None
+        if _is_the_file(lock):
+            return lock
+        # Whoever held it has removed the file since it was opened.
         lock.close()
-        return None
-    return lock
+
+
+def remove_lock() -> None:
+    """Remove the lock's file. With the lock held, by whoever calls."""
+    _lock_file().unlink(missing_ok=True)
 
 
 def sign(lock: TextIO) -> None:
@@ -72,11 +79,14 @@ def sign(lock: TextIO) -> None:
 
 def keeper() -> int | None:
     """Process id of the keeper that is alive; None: there is none."""
-    lock = taken()
-    if lock is not None:
-        lock.close()
+    try:
+        # Nothing is made by looking, and the file of a keeper that sudo has started may be read by its user.
+        with _lock_file().open(encoding="utf-8") as lock:
+            if _locked(lock):
+                return None
+            text = lock.read().strip()
+    except FileNotFoundError:
         return None
-    text = _lock_file().read_text(encoding="utf-8").strip()
     return int(text) if text else None
 
 
@@ -97,6 +107,23 @@ def read() -> Record | None:
 def forget() -> None:
     """Remove the folder."""
     shutil.rmtree(home(), ignore_errors=True)
+
+
+def _locked(lock: TextIO) -> bool:
+    """Take the lock of the open file, unless another process has it."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_the_file(lock: TextIO) -> bool:
+    """Whether the open file is still the one at the lock's path."""
+    try:
+        return os.path.samestat(os.fstat(lock.fileno()), _lock_file().stat())
+    except FileNotFoundError:
+        return False
 
 
 def _lock_file() -> Path:

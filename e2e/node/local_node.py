@@ -148,6 +148,11 @@ class LocalNode:
         """Process ids of what runs now, by program."""
         return {name: child.pid for name, child in self._servers.items()}
 
+    @property
+    def children(self) -> list[Child]:
+        """Its programs, `enter`ed ones too, in the order of their starts; those that were stopped as well."""
+        return [*self._entered]
+
     def start_containerd(self) -> None:
         """Start it, with the images of `images.py` in it; returns when it serves."""
         configuration = self.folder / "containerd.toml"

@@ -17,6 +17,7 @@ NAMESPACE: Final = "k8s.io"  # containerd's, for all that a kubelet makes
 _NETWORK: Final = {"cniVersion": "1.0.0", "name": "none", "plugins": [{"type": "none"}]}
 _CONTAINERD: Final = """\
 version = 3
+disabled_plugins = ['io.containerd.internal.v1.opt']
 root = '{site.folder}/root'
 state = '{site.folder}/state'
 [grpc]
@@ -81,7 +82,10 @@ class NodeSite:
 
 
 def containerd_configuration(site: NodeSite, runc: Path) -> str:
-    """TOML for `containerd -c`. CDI specs are read from /etc/cdi and /var/run/cdi, as everywhere."""
+    """TOML for `containerd -c`. CDI specs are read from /etc/cdi and /var/run/cdi, as everywhere.
+
+    Without the plugin `opt`, which makes /opt/containerd on the machine.
+    """
     return _CONTAINERD.format(site=site, runc=runc, pause=images.PAUSE)
 
 

@@ -42,6 +42,16 @@ def test_a_server_is_built_once(go: Callable[[str], None]) -> None:
     assert [line.split()[0] for line in said] == ["building", "built"]
 
 
+def test_each_build_says_which_one_it_is_of_those_that_are_missing(go: Callable[[str], None]) -> None:
+    said: list[str] = []
+    go(BUILDS)
+    binaries.ensure(["kubelet"], said.append)
+    said.clear()
+    binaries.ensure(["etcd", "kubelet", "kubectl"], said.append)
+    builds = [line for line in said if line.startswith("building ")]
+    assert [line.split(" (")[0] for line in builds] == ["building etcd, 1 of 2", "building kubectl, 2 of 2"]
+
+
 def test_a_build_that_fails_says_what_go_said_and_leaves_no_half_made_program(
     go: Callable[[str], None], tmp_path: Path
 ) -> None:

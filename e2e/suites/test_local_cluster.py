@@ -1,18 +1,23 @@
 """`make cluster` as a newcomer has it: up, a pod that runs with its card, down, and nothing of it is left."""
 
+import itertools
 import os
 import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from e2e.control_plane import cache
 from e2e.local_cluster import __main__ as commands
-from e2e.local_cluster import keeper, leftovers, record
+from e2e.local_cluster import leftovers, record
 from e2e.suites.traces import gone, left_of, mount_namespace, settings, shared_folders
 from tests.support.repository import ROOT
 
@@ -66,6 +71,24 @@ def until_top_shows(pattern: str) -> str:
     return f'for _ in $(seq 300); do {once}; sleep 0.2; done; echo "$said"; exit 1'
 
 
+# While servers start again, any of these may be refused.
+_TRIES: Final = "for _ in $(seq 300); do {0} && exit; sleep 0.2; done; exit 1"
+_SECOND_POD: Final = "sed s/first-pod/second-pod/ docs/examples/first-pod.yaml | kubectl apply -f -"
+NEW_POD_RUNS: Final = _TRIES.format(f"{_SECOND_POD} && kubectl wait --for=condition=Ready pod/second-pod --timeout=5s")
+PROGRAMS: Final = ("etcd", "kube-apiserver", "containerd", "kubelet", "scheduler.main", "deviceplugin.main")
+
+
+def pids_running(program: str, made: Iterable[Path]) -> list[int]:
+    """Processes of the cluster with these folders that run it: a file, or a module of Python."""
+    found = []
+    for pid in {pid for folder in made for pid in pids_of(folder)}:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            if Path(words[0]).name == program or words[1:3] == ["-m", program]:
+                found.append(pid)
+    return found
+
+
 def folders() -> dict[Path, str]:
     """Of the cluster that is up, with the mount namespace of each that has one of its own."""
     written = record.read()
@@ -96,6 +119,17 @@ def kept(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
+def what_dies_starts_again(line: str, made: Iterable[Path]) -> None:
+    """Everything is killed at once, and then a new pod runs."""
+    dying = {program: pids_running(program, made) for program in PROGRAMS}
+    assert [len(pids) for pids in dying.values()] == [1, 1, 2, 2, 1, 2]
+    for pid in itertools.chain(*dying.values()):
+        os.kill(pid, signal.SIGKILL)
+    in_shell(line, NEW_POD_RUNS)
+    ended = [entry.split()[0] for entry in record.log().read_text().splitlines() if "starting it again in" in entry]
+    assert {"etcd", "kube-apiserver", "containerd", "kubelet", "gpushare-scheduler"} <= set(ended)
+
+
 @pytest.mark.usefixtures("node_ready")
 def test_a_pod_of_a_newcomer_runs_with_its_card_and_nothing_of_the_cluster_stays(make: Make, own_cache: Path) -> None:
     before = (settings(), shared_folders())
@@ -103,6 +137,10 @@ def test_a_pod_of_a_newcomer_runs_with_its_card_and_nothing_of_the_cluster_stays
 
     up = make("cluster")
     assert up.returncode == 0, up.stdout + up.stderr
+    steps = [
+        line.split(":")[0].strip() for line in up.stdout.splitlines() if line.startswith("  ") and " of " in line[:8]
+    ]
+    assert steps == [f"{number} of 6" for number in range(1, 7)]
     line, made = exports(up.stdout), folders()
     assert len(made) == 3
     units = "'{.items[*].status.allocatable.aliyun\\.com/gpu-mem}'"
@@ -126,6 +164,8 @@ def test_a_pod_of_a_newcomer_runs_with_its_card_and_nothing_of_the_cluster_stays
     in_shell(line, f"gpushare-device-plugin fault --control {record.faults()}/n2 --card 0 --back")
     in_shell(line, until_top_shows("^n2 +1 +80 +0 +80 "))
 
+    what_dies_starts_again(line, made)
+
     again = make("cluster")
     assert (again.returncode, again.stdout.splitlines()[0]) == (0, "A cluster is up already.")
     assert exports(again.stdout) == line
@@ -134,7 +174,7 @@ def test_a_pod_of_a_newcomer_runs_with_its_card_and_nothing_of_the_cluster_stays
     assert down.returncode == 0, down.stdout + down.stderr
     assert {folder: left_of(folder, namespace) for folder, namespace in made.items()} == {folder: [] for folder in made}
     assert (settings(), shared_folders()) == before
-    assert kept(own_cache) == sorted([*cached, "cluster.lock"])
+    assert kept(own_cache) == cached
     assert make("cluster-down").stdout == "No cluster is up.\n"
 
 
@@ -169,7 +209,7 @@ def test_after_a_crash_of_everything_that_would_tidy_up_nothing_is_left(make: Ma
 
     assert down.returncode == 0, down.stdout + down.stderr
     assert {folder: gone(folder, namespace) for folder, namespace in made.items()} == {folder: [] for folder in made}
-    assert kept(own_cache) == sorted([*cached, "cluster.lock"])
+    assert kept(own_cache) == cached
 
 
 def is_tidying(pid: int) -> bool:
@@ -181,22 +221,26 @@ def is_tidying(pid: int) -> bool:
     return b"node_keeper.py" in command_line or b"sweeper.py" in command_line
 
 
-@pytest.mark.usefixtures("own_cache")
 def test_what_a_machine_that_was_switched_off_has_left_is_removed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    before = kept(own_cache)
     folder = tmp_path / "gpushare-e2e-0"
     (folder / "etcd").mkdir(parents=True)
     record.write(record.Record([str(folder), str(tmp_path / "absent")], "https://127.0.0.1:1"))
     record.kubeconfig().touch()
-
+    (own_cache / "cluster.lock").write_text("4194305\n")
     # Without root it would ask for it first, although nothing here belongs to anybody else.
-    keeper.clear()
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+
+    assert commands.down() == 0
 
     assert not folder.exists()
-    assert not record.home().exists()
+    assert kept(own_cache) == before
+    assert "gone after" in capsys.readouterr().out
     assert commands.down() == 0
     assert capsys.readouterr().out == "No cluster is up.\n"
+    assert kept(own_cache) == before
 
 
 def test_processes_that_name_the_folder_are_ended_and_no_others(tmp_path: Path) -> None:
@@ -227,6 +271,51 @@ def test_only_the_process_that_holds_the_lock_is_the_keeper() -> None:
         assert record.taken() is None
         assert record.keeper() == os.getpid()
     assert record.keeper() is None
+
+
+def test_looking_for_a_keeper_makes_no_file(own_cache: Path) -> None:
+    before = kept(own_cache)
+    assert record.keeper() is None
+    assert kept(own_cache) == before
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_a_lock_whose_file_was_removed_locks_nothing_for_the_next_one() -> None:
+    first = record.taken()
+    assert first is not None
+    record.remove_lock()
+    second = record.taken()
+    assert second is not None
+    first.close()
+    assert record.taken() is None
+    second.close()
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_the_lock_has_one_holder_though_each_removes_its_file() -> None:
+    holders, most, taken = 0, 0, 0
+    began_s = time.monotonic()
+
+    def holds() -> None:
+        nonlocal holders, most, taken
+        while taken < 400 and time.monotonic() < began_s + 20:
+            lock = record.taken()
+            if lock is not None:
+                with lock:
+                    holders += 1
+                    most = max(most, holders)
+                    taken += 1
+                    time.sleep(0)
+                    holders -= 1
+                    record.remove_lock()
+
+    threads = [threading.Thread(target=holds) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert taken >= 400
+    assert most == 1
 
 
 @pytest.mark.usefixtures("own_cache")

@@ -76,7 +76,7 @@ def _written(shown: Sequence[InspectedNode], chosen: argparse.Namespace) -> str:
         return wide(shown, used=chosen.used)
     if chosen.output == "compact":
         return compact(shown)
-    return details(shown) if chosen.details else summary(shown, named=bool(chosen.nodes))
+    return (details if chosen.details else summary)(shown, named=bool(chosen.nodes))
 
 
 def _unreadable() -> tuple[type[Exception], ...]:

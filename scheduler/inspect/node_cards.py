@@ -40,9 +40,14 @@ class InspectedCard:
     cordoned: bool = False
 
     @property
+    def not_offered(self) -> bool:
+        """Whether the kubelet does not offer its units: it is unhealthy or suspect."""
+        return self.health in _OUT
+
+    @property
     def out(self) -> str:
         """Why it takes no new pods: `unhealthy (xid-79)`, `suspect`, `cordoned`; "" where it takes some."""
-        if self.health in _OUT:
+        if self.not_offered:
             return f"{self.health} ({self.reason})" if self.reason else self.health
         return "cordoned" if self.cordoned else ""
 

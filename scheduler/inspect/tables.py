@@ -1,8 +1,8 @@
 """The exact text of `kubectl inspect gpushare`, with and without `-d`, byte for byte the legacy output. Pure.
 
 The formats and their oddities (the length of the dashes, blanks at line ends, the guessed unit): docs/protocol.md,
-"The output of kubectl inspect gpushare". Nodes without allocatable GPU memory have no row in it; those of them that
-pods hold units of follow below, where the legacy command is silent.
+"The output of kubectl inspect gpushare". Nodes without allocatable GPU memory have no row in it. Below the legacy text,
+where the legacy command is silent, follow those of them that pods hold units of, and the cards that take no new pods.
 Tabs are aligned as Go's text/tabwriter does with `NewWriter(out, 0, 0, 2, ' ', 0)`. Source: go/src/text/tabwriter, the
 package's documentation.
 """
@@ -11,19 +11,24 @@ from collections.abc import Sequence
 from typing import Final
 
 from scheduler.inspect.node_cards import InspectedCard
-from scheduler.inspect.terminal import one_line
+from scheduler.inspect.terminal import one_line, some
 from scheduler.inspect.view import Holder, InspectedNode
 
 _TAIL: Final = "Allocated/Total GPU Memory In Cluster:"
 _NOT_IN_THE_SUM: Final = "Not in this sum: nodes that pods are on, without allocatable GPU memory."
 # Above this many units per card the legacy command prints MiB; it knew no card of 141 GiB.
 _MOST_GIB: Final = 100
+_OUT_OF_USE: Final = "Cards that take no new pods:"
+_NOT_ALLOCATABLE: Final = (
+    "The totals above leave out the memory of unhealthy and suspect cards, but count the pods on them."
+)
+_MOST_NAMES: Final = 3
 _NO_CARD: Final = InspectedCard(-1, 0)
 _PADDING: Final = 2
 
 
 def summary(nodes: Sequence[InspectedNode], *, named: bool = False) -> str:
-    """One line per node. named: the nodes were, and then those without a row widen the table too."""
+    """One line per node. named: the nodes were named; then those without a row widen the table too."""
     shown = _shown(nodes)
     columns = max((_columns(node) for node in (nodes if named else shown)), default=0)
     head = "NAME\tIPADDRESS\t" + "".join(f"GPU{index}(Allocated/Total)\t" for index in range(columns))
@@ -33,17 +38,18 @@ def summary(nodes: Sequence[InspectedNode], *, named: bool = False) -> str:
     dashes = "-" * (_bytes(rows[:1]) + 20) if rows else ""
     return aligned(
         f"{head}GPU Memory({_unit(shown)})\n{''.join(rows)}{dashes}\n{_TAIL}\n{_sum(shown)}\t\n{_left_out(nodes)}"
+        f"{_out_of_use(nodes, named=named)}"
     )
 
 
-def details(nodes: Sequence[InspectedNode]) -> str:
-    """One table per node, one line per pod."""
+def details(nodes: Sequence[InspectedNode], *, named: bool = False) -> str:
+    """One table per node, one line per pod. named: the nodes were named."""
     shown = _shown(nodes)
     dashes = "-" * (_bytes([_pod_row(node, holder) for node in shown[:1] for holder in node.holders]) + 10)
     tables = "".join(f"{_node_table(node)}{dashes}\n" for node in shown)
     others = "".join(f"{_node_table(node)}{'-' * 10}\n" for node in _without_row(nodes))
     below = f"\n{_NOT_IN_THE_SUM}\n{others}" if others else ""
-    return aligned(f"{tables}\n\n{_TAIL}\t{_sum(shown)}\t\n{below}")
+    return aligned(f"{tables}\n\n{_TAIL}\t{_sum(shown)}\t\n{below}{_out_of_use(nodes, named=named)}")
 
 
 def _left_out(nodes: Sequence[InspectedNode]) -> str:
@@ -53,6 +59,31 @@ def _left_out(nodes: Sequence[InspectedNode]) -> str:
         for node in _without_row(nodes)
     ]
     return f"\n{_NOT_IN_THE_SUM}\nNAME\tIPADDRESS\tAllocated\tWHY\n{''.join(rows)}" if rows else ""
+
+
+def _out_of_use(nodes: Sequence[InspectedNode], *, named: bool) -> str:
+    """The cards that take no new pods, and the sum with their memory; "" where every card takes some."""
+    rows = [
+        f"{node.name}\t{card.index}\t{card.allocated}/{card.total}\t{one_line(why)}\t{one_line(card.uuid or '-')}\n"
+        for node in nodes
+        for card in node.cards
+        if (why := card.out or card.without_units)
+    ]
+    head = f"\n{_OUT_OF_USE}\nNAME\tCARD\tAllocated/Total\tWHY\tUUID\n"
+    return f"{head}{''.join(rows)}{_sum_with_all_cards(_shown(nodes), named=named)}" if rows else ""
+
+
+def _sum_with_all_cards(nodes: Sequence[InspectedNode], *, named: bool) -> str:
+    """The sum that an operator expects; "" where no card of these nodes is missing in the legacy one."""
+    if not any(card.not_offered and card.total for node in nodes for card in node.cards):
+        return ""
+    totals = [
+        sum(card.total for card in node.cards) if any(card.not_offered for card in node.cards) else node.total
+        for node in nodes
+    ]
+    allocated, total = sum(node.allocated for node in nodes), sum(totals)
+    where = f"on {some([node.name for node in nodes], _MOST_NAMES)}" if named else "in the cluster"
+    return f"{_NOT_ALLOCATABLE}\nWith that memory: {allocated}/{total} ({_percent(allocated, total)}%) {where}.\n"
 
 
 def _without_row(nodes: Sequence[InspectedNode]) -> list[InspectedNode]:

@@ -1,8 +1,4 @@
-"""How full the cluster was, minute by minute, for the last hours; since this process was started.
-
-What is split is the share of free memory on cards that pods are on already: memory that no pod gets which needs a card
-for itself, or more than any card in use has left.
-"""
+"""How full the cluster was, minute by minute, for the last hours; since this process was started."""
 
 import asyncio
 from collections import deque
@@ -24,7 +20,7 @@ _KEPT_S: Final = 1.0
 
 
 class Point(msgspec.Struct, rename="camel"):
-    """A minute. at_s: Unix seconds. units, booked: of the usable cards. split: 0 to 1, see the module.
+    """A minute. at_s: Unix seconds. units, booked: of the usable cards.
 
     fragmented: 0 to 1, the share of free memory that the usual pod cannot use, see `scheduler.state.packing`.
     empty, cards: usable cards that nobody is on, and all that are usable. waiting: pods.
@@ -33,7 +29,6 @@ class Point(msgspec.Struct, rename="camel"):
     at_s: int
     units: int
     booked: int
-    split: float
     fragmented: float
     empty: int
     cards: int
@@ -61,14 +56,12 @@ def _point(tables: Tables, waiting: int, at_s: float) -> Point:
     stored = tables.cards.stored
     usable = stored.usable
     units, taken = stored.units[usable].astype(np.int64), stored.taken[usable]
-    free, used = np.maximum(units - taken, 0), stored.holders[usable] > 0
-    left = int(free.sum())
+    used = stored.holders[usable] > 0
     return Point(
         at_s=int(at_s),
         units=int(units.sum()),
         booked=int(np.minimum(taken, units).sum()),
         fragmented=0.0,
-        split=round(int(free[used].sum()) / left, 4) if left else 0.0,
         empty=int(np.count_nonzero(~used)),
         cards=len(units),
         waiting=waiting,

@@ -4,6 +4,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from scheduler.engine import Engine
 from scheduler.page.access import Guard
@@ -14,6 +15,23 @@ from scheduler.page.stream import Shown
 from scheduler.page.waiting import WaitingPods
 from scheduler.pods.gpu_request import unit_name
 from scheduler.pods.pod import PodReader
+
+_LONGEST_NAME: Final = 253
+
+
+def replica_name(identity: str) -> str:
+    """The pod's or host's name in an identity, which is `NAME_UUID`. Another program may have written any text."""
+    return (identity.rpartition("_")[0] or identity)[:_LONGEST_NAME]
+
+
+def leader_name(identity: str, holder: str) -> str:
+    """The leader's name for the page of this replica: two replicas on one host have the same name.
+
+    identity: of this replica. holder: of the Lease, "" for nobody.
+    """
+    name = replica_name(holder)
+    is_another = holder != identity and name == replica_name(identity)
+    return f"another process on {name}" if is_another else name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +55,7 @@ def page_site(of: Scheduler, access: Guard, leader: LeaderPage | None = None) ->
     queue = of.engine.queue
     shown = Shown(
         engine=of.engine,
-        waiting=WaitingPods(queue, time.monotonic),
+        waiting=WaitingPods(queue, time.monotonic, of.leads),
         # Versions of another process say nothing.
         instance=uuid.uuid4().hex,
         replica=of.replica,

@@ -5,6 +5,10 @@ import re
 import pytest
 import yaml
 
+from config.protocol.inventory import Card, Health, Inventory, encode
+from scheduler.inspect.tables import details
+from tests.scheduler.inspect.golden_clusters import node
+from tests.scheduler.inspect.reading import viewed
 from tests.support.alerting import (
     RUNBOOKS,
     alerts,
@@ -82,6 +86,16 @@ def test_an_alert_says_how_bad_it_is_what_to_do_first_and_where_to_read_on() -> 
         assert alert.annotations.keys() == {"summary", "description", "runbook_url"}
         assert re.search(r"\bfirst\b", alert.annotations["description"], re.IGNORECASE), alert.name
         assert alert.annotations["runbook_url"] == f"docs/runbooks/{alert.name}.md"
+
+
+def test_alert_and_page_of_an_unhealthy_card_name_the_command_that_shows_why() -> None:
+    (alert,) = (one for one in alerts() if one.name == "GpushareCardUnhealthy")
+    page = (RUNBOOKS / f"{alert.name}.md").read_text(encoding="utf-8")
+    assert "kubectl inspect gpushare -d {{ $labels.Hostname }}" in alert.annotations["description"]
+    assert "\nkubectl inspect gpushare -d NODE\n" in page
+    announced = Card(index=0, uuid="GPU-0", model="M", memory_mib=0, units=9, health=Health.UNHEALTHY, reason="xid-79")
+    shown = viewed([node("n", "0", "1", inventory=encode(Inventory(1024, "", (announced,))))], [])
+    assert "n     0     0/9              unhealthy (xid-79)  GPU-0\n" in details(shown, named=True)
 
 
 def test_what_an_alert_names_is_a_label_of_its_series() -> None:

@@ -116,6 +116,7 @@ async def read_facts(
         policies=await _policies(cluster, unread),
         version=version,
         away_since=await _away_since(cluster, pods, unread),
+        waiting_s=_waiting_s(pods, now),
         unread=unread,
     )
 
@@ -193,9 +194,18 @@ async def _away_since(cluster: Cluster, pods: Sequence[objects.Pod], unread: dic
 
 
 def _age_s(lease: Lease | None, now: datetime) -> float | None:
-    if lease is None:
-        return None
+    return None if lease is None else _since_s(lease.spec.renew_time or "", now)
+
+
+def _waiting_s(pods: Sequence[objects.Pod], now: datetime) -> dict[str, float]:
+    """Uid of each pod without a node -> its age, where its age is known."""
+    ages = {pod.metadata.uid: _since_s(pod.metadata.creation_timestamp, now) for pod in pods if not pod.spec.node_name}
+    return {uid: age_s for uid, age_s in ages.items() if age_s is not None}
+
+
+def _since_s(time: str, now: datetime) -> float | None:
+    """Seconds since an RFC 3339 time; None where it cannot be read."""
     try:
-        return (now - datetime.fromisoformat(lease.spec.renew_time or "")).total_seconds()
+        return (now - datetime.fromisoformat(time)).total_seconds()
     except (ValueError, TypeError, OverflowError):
         return None

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from config.protocol import inventory, names
-from scheduler.explain.doctor.facts import FINISHED, PLUGIN_LABEL, SCHEDULER_LABEL, ClusterFacts
+from scheduler.explain.doctor.facts import PLUGIN_LABEL, SCHEDULER_LABEL, ClusterFacts
 from scheduler.explain.doctor.node_checks import cards, inventories, states, without_units
+from scheduler.explain.doctor.pod_checks import START, pods
 from scheduler.explain.findings import Findings, Found, Severity, count, of_nodes
 from scheduler.kube import objects, versions
 
 OK, WARNING, FAILED, UNKNOWN = Severity.OK, Severity.WARNING, Severity.FAILED, Severity.UNKNOWN
 
-_DECIDING: Final = (names.ALLOCATION, names.MEM_IDX)
 _LONGEST: Final = 64
 
 
@@ -38,15 +38,14 @@ def _scheduler(facts: ClusterFacts) -> Iterator[Found]:
         yield found(UNKNOWN, "no leader is elected (leaderElection.leaderElect: false): no Lease says who schedules")
         return
     lease, name = facts.lease, facts.lease_name
-    start = "kubectl -n kube-system get deploy,pods -l app.kubernetes.io/name=gpushare-scheduler"
     if lease is None:
-        yield found(FAILED, f"there is no Lease {name}: no scheduler has run here", start)
+        yield found(FAILED, f"there is no Lease {name}: no scheduler has run here", START)
     elif not lease.spec.holder_identity:
-        yield found(FAILED, f"nobody holds the Lease {name}: no scheduler is running", start)
+        yield found(FAILED, f"nobody holds the Lease {name}: no scheduler is running", START)
     elif not facts.lease_is_renewed:
         since = f", for {facts.lease_age_s:.0f} s" if facts.lease_age_s is not None else ""
         message = f"{lease.spec.holder_identity} holds the Lease {name} and does not renew it{since}"
-        yield found(FAILED, message, start)
+        yield found(FAILED, message, START)
     else:
         yield found(OK, f"{lease.spec.holder_identity} holds the Lease {name}")
 
@@ -107,10 +106,10 @@ def _versions(facts: ClusterFacts) -> Iterator[Found]:
         yield Found(check="versions", severity=OK, message=f"there are {len(drivers)} drivers", about=about)
 
 
-def _images(pods: Sequence[objects.Pod]) -> Mapping[str, str]:
+def _images(of: Sequence[objects.Pod]) -> Mapping[str, str]:
     """Image -> how many pods of ours run from it."""
     running: dict[str, int] = {}
-    for pod in pods:
+    for pod in of:
         labels = pod.metadata.labels or {}
         if any(labels.get(key) == value for key, value in (PLUGIN_LABEL, SCHEDULER_LABEL)):
             for container in pod.spec.containers:
@@ -132,43 +131,6 @@ def _drivers(nodes: Sequence[objects.Node]) -> Mapping[str, list[objects.Node]]:
     return found
 
 
-def _pods(facts: ClusterFacts) -> Iterator[Found]:
-    """Pods that request GPU memory past the scheduler."""
-    ours = min(facts.scheduler_names, key=lambda name: (name != names.SCHEDULER_NAME, name))
-    strangers, waiting, asking = list[str](), dict[str, list[str]](), 0
-    for pod in facts.pods:
-        if pod.status.phase in FINISHED or not _asks(pod, facts.resources.gpu_mem):
-            continue
-        asking += 1
-        name = f"pod/{pod.metadata.namespace}/{pod.metadata.name}"
-        if pod.spec.node_name:
-            if not any(key in (pod.metadata.annotations or {}) for key in _DECIDING):
-                strangers.append(f"{name} on node {pod.spec.node_name}")
-        elif pod.spec.scheduler_name not in facts.scheduler_names:
-            waiting.setdefault(pod.spec.scheduler_name, []).append(name)
-    if strangers:
-        message = "pods came past the scheduler and count on every card of their nodes"
-        remedy = (
-            f"create them again with schedulerName: {ours}; deploy/manifests/scheduler-name-policy.yaml refuses such"
-        )
-        yield Found(check="pods", severity=FAILED, message=message, about=tuple(sorted(strangers)), remedy=remedy)
-    for scheduler, pods in sorted(waiting.items()):
-        message = f"{count(pods, 'pod')} with GPU memory waiting for {scheduler[:_LONGEST]}, which chooses no card"
-        remedy = f"create them again with schedulerName: {ours}"
-        yield Found(check="pods", severity=FAILED, message=message, about=tuple(sorted(pods)), remedy=remedy)
-    if not strangers and not waiting:
-        yield Found(check="pods", severity=OK, message=f"{count(range(asking), 'pod')} with GPU memory, all of ours")
-
-
-def _asks(pod: objects.Pod, gpu_mem: str) -> bool:
-    for container in (*pod.spec.containers, *pod.spec.init_containers):
-        asked = container.resources
-        for amounts in (asked.limits, asked.requests) if asked else ():
-            if str((amounts or {}).get(gpu_mem, 0)) != "0":
-                return True
-    return False
-
-
 # Each with what says nothing where it cannot be read.
 _CHECKS: Final[tuple[tuple[Callable[[ClusterFacts], Iterator[Found]], str], ...]] = (
     (_scheduler, "leases"),
@@ -179,5 +141,5 @@ _CHECKS: Final[tuple[tuple[Callable[[ClusterFacts], Iterator[Found]], str], ...]
     (cards, "nodes"),
     (without_units, "nodes"),
     (_versions, "nodes"),
-    (_pods, "pods"),
+    (pods, "pods"),
 )

@@ -23,7 +23,8 @@ class ClusterFacts:
     where it says none. lease_is_renewed: whether it was while this was read, or not long before. policies: admission
     policies by name, and whether what they do not allow is refused everywhere; None where the API server knows none.
     version: of the API server, None where it does not say. away_since: by node, since when the
-    device plugin there is not ready, RFC 3339. unread: what could not be read -> why.
+    device plugin there is not ready, RFC 3339. waiting_s: uid of a pod without a node -> its age by this machine's
+    clock; lacks pods whose age is unknown. unread: what could not be read -> why.
     """
 
     nodes: Sequence[objects.Node]
@@ -38,4 +39,12 @@ class ClusterFacts:
     policies: Mapping[str, bool] | None = field(default_factory=dict[str, bool])
     version: ServerVersion | None = None
     away_since: Mapping[str, str] = field(default_factory=dict[str, str])
+    waiting_s: Mapping[str, float] = field(default_factory=dict[str, float])
     unread: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def nobody_schedules(self) -> bool:
+        """Whether it is certain that no replica is the leader."""
+        if not self.lease_name or "leases" in self.unread:
+            return False
+        return self.lease is None or not self.lease.spec.holder_identity or not self.lease_is_renewed

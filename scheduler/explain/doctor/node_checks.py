@@ -18,7 +18,9 @@ _LONGEST: Final = 64
 _MOST_REASONS: Final = 5
 _OUT: Final = frozenset({inventory.Health.UNHEALTHY, inventory.Health.SUSPECT})
 _Nodes: TypeAlias = list[objects.Node]
-_PLUGIN_LOG: Final = "kubectl -n kube-system logs ds/gpushare-scheduler-device-plugin"
+_PLUGIN_PODS: Final = f"kubectl -n kube-system get pods -l {'='.join(PLUGIN_LABEL)}"
+_LOG: Final = "then kubectl -n kube-system logs POD (no pod: docs/runbooks/GpusharePluginAway.md)"
+_EXAMINE: Final = "then kubectl -n kube-system exec POD -- /opt/gpushare/bin/gpushare-device-plugin doctor"
 
 
 def inventories(facts: ClusterFacts) -> Iterator[Found]:
@@ -29,7 +31,7 @@ def inventories(facts: ClusterFacts) -> Iterator[Found]:
     without = [node for node in facts.nodes if _labelled(node) and not _announces(node)]
     if without:
         message = f"{count(without, 'node')} with {label} and without {names.INVENTORY}"
-        yield of_nodes("inventory", FAILED, message, without, f"{_PLUGIN_LOG}; does its pod run there?")
+        yield of_nodes("inventory", FAILED, message, without, _on_the_pod(without, _LOG))
     if stray := _stray(facts, announcing):
         message = f"{count(stray, 'node')} with {names.INVENTORY}, without {label} and without a device plugin"
         chosen = f"{remedy}, or the label that devicePlugin.selectNodesBy wants"
@@ -39,6 +41,13 @@ def inventories(facts: ClusterFacts) -> Iterator[Found]:
     elif not without:
         words = "announces its cards" if len(announcing) == 1 else "announce their cards"
         yield Found(check="inventory", severity=OK, message=f"{count(announcing, 'node')} {words}")
+
+
+def _on_the_pod(nodes: Sequence[objects.Node], then: str) -> str:
+    """What to type to find the device plugin's pod on the first of these nodes. then: with POD."""
+    likewise = " (likewise on each node)" if len(nodes) > 1 else ""
+    name = nodes[0].metadata.name
+    return f"{_PLUGIN_PODS} --field-selector spec.nodeName={name}{likewise}; {then}"
 
 
 def _labelled(node: objects.Node) -> bool:
@@ -76,14 +85,15 @@ def states(facts: ClusterFacts) -> Iterator[Found]:
         elif announced.state is GpuState.WITHHELD:
             withheld.append(node)
     for problem, nodes in broken.items():
-        yield of_nodes("inventory", FAILED, f"{count(nodes, 'node')}: {problem}", nodes, _PLUGIN_LOG)
+        remedy = _on_the_pod(nodes, _LOG)
+        yield of_nodes("inventory", FAILED, f"{count(nodes, 'node')}: {problem}", nodes, remedy)
     if away:
         message = f"the device plugin is away on {count(away, 'node')}: nothing is allocatable there"
         about = tuple(_since(facts, node.metadata.name) for node in away)
-        yield Found(check="plugin", severity=FAILED, message=message, about=about, remedy=_PLUGIN_LOG)
+        yield Found(check="plugin", severity=FAILED, message=message, about=about, remedy=_on_the_pod(away, _LOG))
     if held:
         message = f"the device plugin is not registered with the kubelet of {count(held, 'node')} yet"
-        yield of_nodes("plugin", WARNING, message, held, f"wait for a minute; then {_PLUGIN_LOG}")
+        yield of_nodes("plugin", WARNING, message, held, f"wait for a minute; then {_on_the_pod(held, _LOG)}")
     if withheld:
         message = f"cards cannot be brought into containers on {count(withheld, 'node')}: no GPU pod is placed there"
         yield of_nodes("plugin", FAILED, message, withheld, "the Event GPUNotReady of the node says what is missing")
@@ -124,14 +134,15 @@ def _announced(facts: ClusterFacts) -> Iterator[tuple[objects.Node, NodeInventor
 
 def cards(facts: ClusterFacts) -> Iterator[Found]:
     """Cards that are out of use, though nobody has taken them out."""
-    out = list[str]()
+    out, nodes = list[str](), list[objects.Node]()
     for node, announced in _announced(facts):
+        lost = [card for card in announced.cards if card.health in _OUT and card.reason != _MIG]
         out += [
             f"node/{node.metadata.name} card {card.index} ({card.uuid}): {card.health} {card.reason}".rstrip()
-            for card in announced.cards
-            if card.health in _OUT and card.reason != _MIG
+            for card in lost
         ]
+        nodes += [node] if lost else []
     if out:
         message = f"{len(out)} {'card is' if len(out) == 1 else 'cards are'} unhealthy or suspect"
-        remedy = "gpushare-device-plugin doctor on the node says what helps"
+        remedy = _on_the_pod(nodes, _EXAMINE)
         yield Found(check="cards", severity=WARNING, message=message, about=tuple(out), remedy=remedy)

@@ -1,6 +1,6 @@
 // The page: what comes over the stream goes to the store, and from there to what is in sight.
 
-import { line } from "./charts.js";
+import { line, percent } from "./charts.js";
 import { byId, button, make, setText, whole } from "./dom.js";
 import { Grid } from "./grid.js";
 import { Side } from "./side.js";
@@ -10,6 +10,7 @@ import { ask, follow, hasToken, Unseen, useInstance, useToken } from "./stream.j
 const ORDER_EVERY_MS = 1000, TYPED_MS = 120, HISTORY_EVERY_MS = 15000, MOST_ASKED = 100, NODE_EVERY_MS = 1000, AGAIN_MS = 1000;
 const store = new Store(), side = new Side();
 let unit = "units", replica = "", listed = null, loading = null, orderDue = 0, waiting = 0, nodeDue = 0, drawn = false;
+let points = [], askedAt = 0, shareDrawn = -1;
 const asking = new Set();
 const grid = new Grid({ onOpen: (node) => side.showNode(node.name), onSight: askPods });
 
@@ -27,14 +28,26 @@ function relist() {
   orderDue = performance.now() + ORDER_EVERY_MS;
 }
 
+const bookedShare = () => (store.sums.units ? store.sums.booked / store.sums.units : 0);
+
+/** The line of the memory booked. Its last point is what the tile says: the one that was asked for is older. */
+function drawBooked() {
+  if (!points.length) return;
+  const last = points[points.length - 1];
+  const now = { ...last, ...store.sums, atS: last.atS + Math.round((performance.now() - askedAt) / 1000) };
+  shareDrawn = bookedShare();
+  line(byId("chart-booked"), [...points.slice(0, -1), now], (point) => (point.units ? point.booked / point.units : 0), "Memory booked");
+}
+
 function sums() {
   const { units, booked, cards, used, out } = store.sums;
-  const share = units ? Math.round((100 * booked) / units) : 0;
+  const share = bookedShare();
+  if (share !== shareDrawn) drawBooked();
   const tile = (id, number, more) => {
     const text = `${number}${more}`;
     if (byId(id).textContent !== text) byId(id).replaceChildren(number, make("small", "", more));
   };
-  tile("sum-booked", `${share} %`, ` ${whole.format(booked)} of ${whole.format(units)} ${unit}`);
+  tile("sum-booked", percent(share), ` ${whole.format(booked)} of ${whole.format(units)} ${unit}`);
   tile("sum-cards", whole.format(used), ` of ${whole.format(cards)}`);
   tile("sum-out", whole.format(out), "");
   byId("tile-out").classList.toggle("alarm", out > 0);
@@ -134,6 +147,7 @@ function take(message) {
 
 function whoAnswers(leads, leader) {
   if (leads) return replica ? `live; ${replica} answers` : "live";
+  if (replica && leader === replica) return `live; ${replica} takes over`;
   return `live; ${replica || "this replica"} stands by, ${leader || "another one"} schedules`;
 }
 
@@ -145,9 +159,9 @@ function state(name, words) {
 
 async function history() {
   try {
-    const points = await ask("/api/history");
-    line(byId("chart-booked"), points, (point) => (point.units ? point.booked / point.units : 0), "Memory booked");
-    line(byId("chart-split"), points, (point) => point.split, "Free memory that is split");
+    points = await ask("/api/history");
+    askedAt = performance.now();
+    drawBooked();
     line(byId("chart-fragmented"), points, (point) => point.fragmented, "Free memory that is fragmented");
   } catch { /* the stream says what is wrong */ }
 }
@@ -201,6 +215,8 @@ function forget() {
   loading = listed = null;
   drawn = false;
   waiting = 0;
+  points = [];
+  shareDrawn = -1;
   useInstance("");
   delete document.body.dataset.ready;
   byId("search").value = "";

@@ -9,7 +9,7 @@ function shape(name, attributes) {
   return element;
 }
 
-const percent = (share) => `${Math.round(100 * share)} %`;
+export const percent = (share) => `${Math.round(100 * share)} %`;
 const minutes = (points) => Math.round((points[points.length - 1].atS - points[0].atS) / 60);
 
 /** Shares from 0 to 1 over time, in `into`. */

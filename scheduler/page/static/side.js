@@ -5,7 +5,7 @@ import { explained, fits, node as nodeElements, waits, wants } from "./answers.j
 import { ask } from "./stream.js";
 
 const TABS = ["waiting", "what-if", "node"];
-const QUEUES = { active: "ready", backoff: "backing off", unschedulable: "fit nowhere", gated: "gated" };
+const QUEUES = { waiting: "waiting", active: "ready", backoff: "backing off", unschedulable: "fit nowhere", gated: "gated" };
 
 export class Side {
   constructor() {

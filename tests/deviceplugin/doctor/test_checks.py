@@ -134,7 +134,12 @@ DOCTORS_CASES = [
         id="old kubelet",
     ),
     pytest.param(
-        replace(WELL, status=None, status_problem="refused"), "plugin", Verdict.FAILED, "refused", "logs", id="silent"
+        replace(WELL, status=None, status_problem="refused"),
+        "plugin",
+        Verdict.FAILED,
+        "refused",
+        "--field-selector spec.nodeName=n1; then kubectl -n kube-system logs POD",
+        id="silent",
     ),
     pytest.param(
         with_status(registered=False, problems=("why",)), "plugin", Verdict.FAILED, "why", "above", id="not registered"

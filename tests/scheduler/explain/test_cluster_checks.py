@@ -1,13 +1,18 @@
 """What `kubectl gpushare doctor` finds in a cluster, and what it says to do."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
 
 from config.protocol import inventory, names
 from config.protocol.inventory import Card, Health
+from config.settings.scheduler import SchedulerConfiguration
+from scheduler.cli.kubectl.diagnosing import read_facts
 from scheduler.explain.doctor.cluster_checks import diagnosed
 from scheduler.explain.doctor.facts import PLUGIN_LABEL, SCHEDULER_LABEL, ClusterFacts
 from scheduler.explain.findings import Found, Severity, lines
@@ -16,7 +21,9 @@ from scheduler.kube import objects
 from scheduler.kube.leases import Lease, LeaseSpec
 from scheduler.kube.versions import ServerVersion
 from scheduler.pods.gpu_request import ResourceNames
+from scheduler.simulation.cluster import MemoryCluster
 from tests.support.builders import card, wire_node, wire_pod
+from tests.support.explaining import NOW_S, there, waits, world
 from tests.support.repository import ROOT
 
 LABELS = dict([names.NODE_LABEL])
@@ -127,6 +134,44 @@ def test_no_remedy_puts_the_charts_defaults_in_the_place_of_what_is_installed() 
     assert remedies["policies"].startswith("docs/operations.md, Install the same again")
     assert remedies["versions"] == "docs/operations.md, Upgrade: one image for both"
     assert "apply -k" not in "".join(remedies.values())
+
+
+OF_THE_PLUGIN = "kubectl -n kube-system get pods -l app.kubernetes.io/name=gpushare-scheduler-device-plugin"
+AWAY = wire_node("b", [16], labels=LABELS, gpu_mem=0)
+FAILED_CARD = replace(card(0, 16, health=Health.UNHEALTHY), reason="xid-79")
+
+
+@pytest.mark.parametrize(
+    ("check", "nodes", "severity", "then"),
+    [
+        pytest.param("inventory", [wire_node("b", labels=LABELS)], Severity.FAILED, "logs POD", id="without inventory"),
+        pytest.param(
+            "inventory",
+            [wire_node("b", labels=LABELS, annotations={names.INVENTORY: "{"})],
+            Severity.FAILED,
+            "logs POD",
+            id="unreadable",
+        ),
+        pytest.param("plugin", [AWAY], Severity.FAILED, "logs POD", id="away"),
+        pytest.param(
+            "cards", [wire_node("b", [FAILED_CARD, 16], labels=LABELS)], Severity.WARNING, "plugin doctor", id="failed"
+        ),
+    ],
+)
+def test_a_remedy_names_the_pod_of_the_node_that_it_is_about(
+    check: str, nodes: Sequence[objects.Node], severity: Severity, then: str
+) -> None:
+    told = one(check, facts(*nodes), severity)
+    assert told.about[0].startswith("node/b")
+    assert f"{OF_THE_PLUGIN} --field-selector spec.nodeName=b;" in told.remedy
+    assert then in told.remedy
+    assert "ds/" not in told.remedy
+
+
+def test_of_several_nodes_the_remedy_says_that_each_has_its_own_pod() -> None:
+    other = wire_node("c", [16], labels=LABELS, gpu_mem=0)
+    remedy = one("plugin", facts(AWAY, other)).remedy
+    assert "--field-selector spec.nodeName=b (likewise on each node);" in remedy
 
 
 def test_the_parts_of_documents_that_remedies_name_are_there() -> None:
@@ -317,6 +362,67 @@ def test_pods_past_the_scheduler_and_pods_that_wait_for_another_are_found() -> N
     assert forgotten.about == ("pod/default/forgot",)
     assert "waiting for default-scheduler, which chooses no card" in forgotten.message
     assert "schedulerName: gpushare-scheduler" in forgotten.remedy
+
+
+GATED = wire_pod("gated", 3, schedulingGates=[{"name": "g"}])
+NOBODY: Mapping[str, object] = {"lease": Lease(LEASE.metadata, LeaseSpec()), "lease_is_renewed": False}
+
+
+def decided(pod: objects.Pod) -> objects.Pod:
+    condition = objects.PodCondition("PodScheduled", "False", "Unschedulable")
+    return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, conditions=(condition,)))
+
+
+@pytest.mark.parametrize(
+    "lease",
+    [
+        pytest.param(NOBODY, id="given up"),
+        pytest.param({"lease": LEASE, "lease_is_renewed": False}, id="not renewed"),
+        pytest.param({"lease": None, "lease_is_renewed": False}, id="never started"),
+    ],
+)
+def test_pods_of_ours_that_nobody_decides_about_are_found_while_no_scheduler_runs(lease: Mapping[str, Any]) -> None:
+    pods = [wire_pod("new", 3), decided(wire_pod("old", 3)), wire_pod("short", 3, scheduler="gpushare"), GATED]
+    told = one("pods", facts(pods=[*pods, wire_pod("runs", 3, node="a", annotations=ALLOCATED)], **lease))
+    assert told.message == "3 pods with GPU memory are waiting, and no scheduler is running that decides about them"
+    assert told.about == ("pod/default/new", "pod/default/old", "pod/default/short")
+    assert told.remedy == one("scheduler", facts(**lease)).remedy
+    alone = one("pods", facts(pods=[wire_pod("new", 3)], **lease))
+    assert alone.message == "1 pod with GPU memory is waiting, and no scheduler is running that decides about it"
+
+
+@pytest.mark.parametrize(
+    ("pod", "age_s", "lease_name", "is_told"),
+    [
+        pytest.param(wire_pod("p", 3), 301.0, "kube-system/gpushare-scheduler", True, id="for 301 s"),
+        pytest.param(wire_pod("p", 3), 299.0, "kube-system/gpushare-scheduler", False, id="for 299 s"),
+        pytest.param(wire_pod("p", 3), 3600.0, "", True, id="nobody is elected"),
+        pytest.param(decided(wire_pod("p", 3)), 3600.0, "kube-system/gpushare-scheduler", False, id="it was decided"),
+        pytest.param(GATED, 3600.0, "kube-system/gpushare-scheduler", False, id="a gate holds it"),
+        pytest.param(wire_pod("p", 3), None, "kube-system/gpushare-scheduler", False, id="nobody knows how long"),
+    ],
+)
+def test_a_pod_without_a_decision_for_minutes_is_told_although_a_scheduler_runs(
+    pod: objects.Pod, age_s: float | None, lease_name: str, *, is_told: bool
+) -> None:
+    of = facts(pods=[pod], lease_name=lease_name, waiting_s={} if age_s is None else {pod.metadata.uid: age_s})
+    told = found("pods", of, Severity.WARNING)
+    assert [one.message for one in told] == (
+        ["1 pod with GPU memory has been waiting for more than 5 minutes without a decision"] if is_told else []
+    )
+    assert bool(found("pods", of, Severity.OK)) is not is_told
+
+
+def test_how_long_a_pod_waits_is_read_from_the_cluster() -> None:
+    async def version() -> ServerVersion:
+        return ServerVersion("v1.36.3")
+
+    of = world(a=[16])
+    waits(of, "p", 3)
+    there(of, "runs", 3, "a", 0)
+    now = datetime.fromtimestamp(NOW_S, UTC) + timedelta(seconds=90)
+    read = asyncio.run(read_facts(MemoryCluster(of), SchedulerConfiguration(), version, now))
+    assert read.waiting_s == {"uid-default-p": 90.0}
 
 
 def test_what_may_not_be_read_is_a_finding() -> None:

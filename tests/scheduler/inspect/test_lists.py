@@ -26,6 +26,10 @@ def failed(index: int, units: int, reason: str, *, health: Health = Health.UNHEA
     )
 
 
+def healthy(index: int, units: int) -> Card:
+    return failed(index, units, "", health=Health.HEALTHY)
+
+
 # Nodes with pods and without allocatable memory
 
 
@@ -81,8 +85,8 @@ def test_pods_on_a_node_that_is_not_there_are_not_lost() -> None:
 
 
 def test_a_node_without_pods_leaves_the_legacy_text_as_it_is() -> None:
-    assert summary(viewed([*NODES, AWAY, ALL_OUT], PODS)) == golden("summary")
-    assert details(viewed([*NODES, AWAY, ALL_OUT], PODS)) == golden("details")
+    assert summary(viewed([*NODES, AWAY], PODS)) == golden("summary")
+    assert details(viewed([*NODES, AWAY], PODS)) == golden("details")
 
 
 def test_a_named_node_without_allocatable_memory_shows_its_pods() -> None:
@@ -140,6 +144,59 @@ def test_cordoned_cards_are_known_by_uuid_and_by_index() -> None:
 def test_a_cordoned_node_says_so() -> None:
     seen = node("n", "15", "1", inventory=cards(15)) | {"spec": {"unschedulable": True}}
     assert viewed([seen], [])[0].problem == "the node is cordoned"
+
+
+# Cards that are out of use
+
+
+ONE_FAILED = encode(Inventory(1024, "", (failed(0, 16, "xid-79", uuid="GPU-a"), healthy(1, 16))))
+HALF_OUT = node("gpu-node-a", "16", "2", "192.168.0.71", inventory=ONE_FAILED)
+ON_BOTH = [pod("binpack-0", "13", idx="0"), pod("binpack-1", "16", idx="1")]
+OUT = "\nCards that take no new pods:\n"
+
+
+def below(text: str) -> list[str]:
+    """The lines after the legacy text, from the head of the cards on."""
+    return text.partition(OUT)[2].splitlines()
+
+
+# What the legacy command prints of such a node: allocatable is without the failed card, its pods count.
+@pytest.mark.parametrize("named", [False, True])
+def test_the_sum_of_a_node_with_a_failed_card_is_the_legacy_one_and_is_explained_below(*, named: bool) -> None:
+    shown = viewed([HALF_OUT], ON_BOTH, with_gpu_memory_only=not named)
+    where = "on gpu-node-a" if named else "in the cluster"
+    for text in (summary(shown, named=named), details(shown, named=named)):
+        assert "29/16 (181%)  \n" in text.partition(OUT)[0]
+        head, row, *note = below(text)
+        assert head.split() == ["NAME", "CARD", "Allocated/Total", "WHY", "UUID"]
+        assert row.split() == ["gpu-node-a", "0", "13/16", "unhealthy", "(xid-79)", "GPU-a"]
+        assert note == [
+            "The totals above leave out the memory of unhealthy and suspect cards, but count the pods on them.",
+            f"With that memory: 29/32 (90%) {where}.",
+        ]
+
+
+def test_a_node_whose_only_card_has_failed_shows_it_also_without_pods() -> None:
+    shown = viewed([node("gpu-node-d", "0", "1", inventory=encode(Inventory(1024, "", (failed(0, 15, "lost"),))))], [])
+    for text, legacy in ((summary(shown, named=True), summary(())), (details(shown, named=True), details(()))):
+        assert text.partition(OUT)[0].splitlines()[-1] == legacy.splitlines()[-1]
+        assert [line.split() for line in below(text)[1:]] == [
+            ["gpu-node-d", "0", "0/15", "unhealthy", "(lost)", "GPU-0"]
+        ]
+
+
+def test_cordoned_cards_and_cards_without_units_are_listed_and_change_no_sum() -> None:
+    announced = encode(Inventory(1024, "", (healthy(0, 15), healthy(1, 15), healthy(2, 0))))
+    seen = node("n", "30", "3", inventory=announced)
+    seen["metadata"]["annotations"][names.CORDON] = "1"
+    rows = [" ".join(line.split()) for line in below(details(viewed([seen], [])))[1:]]
+    assert rows == ["n 1 0/15 cordoned GPU-1", "n 2 0/0 no units to share GPU-2"]
+
+
+def test_several_named_nodes_are_named_with_the_sum() -> None:
+    other = node("gpu-node-b", "15", "1")
+    last = below(details(viewed([HALF_OUT, other], ON_BOTH), named=True))[-1]
+    assert last == "With that memory: 29/47 (61%) on gpu-node-a, gpu-node-b."
 
 
 # -o wide, --used
@@ -268,6 +325,13 @@ def shown_in_the_document(beginning: str) -> str:
 def test_the_document_shows_what_follows_below() -> None:
     text = summary(viewed([*NODES, AWAY], [*PODS, *HELD]))
     assert shown_in_the_document("Not in this sum") == text.partition(golden("summary") + "\n")[2]
+
+
+def test_the_document_shows_the_cards_that_are_out_of_use() -> None:
+    text = details(viewed([HALF_OUT], ON_BOTH), named=True)
+    assert (
+        shown_in_the_document("Cards that take no new pods") == text.partition(OUT)[1].lstrip() + text.partition(OUT)[2]
+    )
 
 
 def test_the_document_shows_the_compact_view() -> None:

@@ -8,19 +8,21 @@ from typing import Any
 
 import aiohttp
 import pytest
+from msgspec.structs import replace
 
 from config.protocol import names
 from scheduler.engine import Engine
 from scheduler.explain.answers import as_json
 from scheduler.explain.reading import Reading, answer_of
 from scheduler.explain.standing import explain
+from scheduler.kube import objects
 from scheduler.kube.rest.reviews import User
 from scheduler.page import server as page_server
 from scheduler.page.access import Access, Everybody, Guard
 from scheduler.page.files import files
 from scheduler.page.history import point
 from scheduler.page.server import MOST_STREAMS, PageServer, serve_page
-from scheduler.page.site import Scheduler, page_site
+from scheduler.page.site import Scheduler, leader_name, page_site, replica_name
 from scheduler.state.ledger import of_tables
 from tests.support.builders import READER, UNIT_MIB, bound, engine, pod, wire_node
 from tests.support.byte_server import until
@@ -56,8 +58,8 @@ def filled() -> Engine:
     return made
 
 
-async def serving(made: Engine, guard: Guard) -> PageServer:
-    of = Scheduler(engine=made, reader=READER, unit_mib=UNIT_MIB, leads=lambda: True, problem=lambda: "")
+async def serving(made: Engine, guard: Guard, *, leads: bool = True) -> PageServer:
+    of = Scheduler(engine=made, reader=READER, unit_mib=UNIT_MIB, leads=lambda: leads, problem=lambda: "")
     return await serve_page(page_site(of, guard), ("127.0.0.1", 0))
 
 
@@ -121,6 +123,46 @@ async def test_a_page_gets_the_whole_cluster_then_what_waits(open_page: Browser)
         "namespace": "team-a", "name": "big", "state": "fits nowhere", "priority": 0, "units": 20, "cards": 1,
         "exclusive": False, "wrong": False, "attempts": 1, "waitedS": 0, "gate": "",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("leads", [True, False])
+async def test_a_standby_shows_what_the_leader_has_decided_about_a_pod(
+    session: aiohttp.ClientSession, *, leads: bool
+) -> None:
+    made = engine(a=[16])
+    no_fit = objects.PodCondition("PodScheduled", "False", "Unschedulable")
+    for name, condition in (
+        ("big", no_fit),
+        ("failed", objects.PodCondition("PodScheduled", "False", "SchedulerError")),
+        ("new", None),
+    ):
+        made.pod_waiting(replace(pod(name, 20), condition=condition), 0.0)
+    made.pod_waiting(pod("gated", 20, schedulingGates=[{"name": "g"}]), 0.0)
+    page = await serving(made, Everybody(), leads=leads)
+    waiting = (await Browser(session, page.port).lines())[-1]
+    states = {one["name"]: one["state"] for one in waiting["pods"]}
+    if leads:  # which decides about them by itself
+        assert states == {"big": "ready", "failed": "ready", "new": "ready", "gated": "gated"}
+        assert waiting["counts"] == {"active": 3, "backoff": 0, "unschedulable": 0, "gated": 1}
+    else:
+        assert states == {"big": "fits nowhere", "failed": "waiting", "new": "waiting", "gated": "gated"}
+        assert waiting["counts"] == {"unschedulable": 1, "waiting": 2, "gated": 1}
+    await page.close()
+
+
+@pytest.mark.parametrize(
+    ("holder", "shown"),
+    [
+        pytest.param("vm_2", "another process on vm", id="on the same host"),
+        pytest.param("vm_1", "vm", id="this replica, which begins to lead"),
+        pytest.param("gpushare-scheduler-x_2", "gpushare-scheduler-x", id="another pod"),
+        pytest.param("", "", id="nobody"),
+        pytest.param("by-hand", "by-hand", id="any text"),
+    ],
+)
+def test_two_replicas_on_one_host_are_told_apart(holder: str, shown: str) -> None:
+    assert leader_name("vm_1", holder) == shown
+    assert replica_name("vm_1") == "vm"
 
 
 async def test_what_changes_follows_and_a_page_that_comes_again_gets_only_that(session: aiohttp.ClientSession) -> None:
@@ -290,7 +332,7 @@ async def test_what_cannot_be_asked_is_refused_in_words(open_page: Browser, quer
 async def test_history_has_the_figures_of_now(open_page: Browser) -> None:
     _, points = await open_page.get("/api/history")
     assert points[-1] | {"atS": 0} == {
-        "atS": 0, "units": 40, "booked": 10, "split": round(6 / 30, 4), "fragmented": 0.0, "empty": 2, "cards": 3,
+        "atS": 0, "units": 40, "booked": 10, "fragmented": 0.0, "empty": 2, "cards": 3,
         "waiting": 2,
     }  # fmt: skip
 
