@@ -106,7 +106,9 @@ class PreemptionTasks:
             if self._is_kept(preemption):
                 self._engine.preemption_failed(pod, self._now_s())
             log.warning("preemption.failed", pod=str(pod.key), node=preemption.node, reason=error.message)
-            note = f"pods of lower priority on node {preemption.node} could not be removed: {_why(error, left[-1], pod)}"
+            note = (
+                f"pods of lower priority on node {preemption.node} could not be removed: {_why(error, left[-1], pod)}"
+            )
             self._recorder.about("Pod", str(pod.key), pod.key.uid, "FailedPreemption", note)
             self._wake()
         finally:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -20,13 +21,13 @@ ON_CARD_0 = {names.ALLOCATION: '{"0":{"0":12}}', names.CARDS: '{"0":"GPU-a-0"}',
 AFTER = SchedulerConfiguration.model_validate({"bindTimeout": 0, "reserveAfter": "1m"})
 
 
-def appears(of: World, namespace: str, name: str, units: int, **options: object) -> None:
+def appears(of: World, namespace: str, name: str, units: int, **options: Any) -> None:  # noqa: ANN401 - as `manifest`
     """The name of a pod says whose it is; its uid does not."""
     uid = f"{len(list(of.pods)):036d}"
     comes(of, f"{namespace}-{name}", units, namespace=namespace, uid=uid, **options)
 
 
-async def placed(of: World, namespace: str, name: str, units: int, **options: object) -> None:
+async def placed(of: World, namespace: str, name: str, units: int, **options: Any) -> None:  # noqa: ANN401 - as `manifest`
     appears(of, namespace, name, units, **options)
     await asyncio.sleep(A_SECOND_S)
     if of.pods.collection.existing(namespace, f"{namespace}-{name}").spec.node_name:

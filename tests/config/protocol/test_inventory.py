@@ -112,7 +112,9 @@ def two_cards(**second: object) -> str:
         pytest.param(document(uuid=""), "uuid", id="an empty UUID"),
         pytest.param(document(uuid="G" * 65), "uuid", id="a long UUID"),
         pytest.param(document(uuid="GPU a"), "card 0: 'GPU a' cannot be the UUID of a card", id="a blank in a UUID"),
-        pytest.param(document(uuid="GPU-\x1b[2J"), r"card 0: 'GPU-\\x1b\[2J' cannot be", id="a UUID that clears screens"),
+        pytest.param(
+            document(uuid="GPU-\x1b[2J"), r"card 0: 'GPU-\\x1b\[2J' cannot be", id="a UUID that clears screens"
+        ),
         pytest.param(document(uuid="0"), "digits alone", id="a UUID that is an index"),
         pytest.param(two_cards(uuid="GPU-a"), "UUID GPU-a twice", id="a UUID twice"),
         pytest.param(two_cards(index=0), "index 0 twice", id="an index twice"),

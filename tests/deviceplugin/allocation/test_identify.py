@@ -83,7 +83,9 @@ def test_records_of_other_resources_say_nothing() -> None:
         pytest.param(view(node_pod("n", [0]), active="n"), "", "no pod on this node is waiting", id="asks nothing"),
         pytest.param(view(P), "", "UID uid-p: .* has not admitted it, or has rejected it", id="unknown to the kubelet"),
         pytest.param(view(node_pod("p", [4]), active="p"), "", "next container requests 4", id="another count"),
-        pytest.param(view(P, Q, active="p q"), "", "UID uid-p: .* is a candidate; UID uid-q: .* is a candidate", id="two"),
+        pytest.param(
+            view(P, Q, active="p q"), "", "UID uid-p: .* is a candidate; UID uid-q: .* is a candidate", id="two"
+        ),
         pytest.param(
             NodeState(names.GPU_MEM, (P,), ()), "", "whether the kubelet has admitted it is unknown .*1.34", id="no Get"
         ),

@@ -74,7 +74,9 @@ def test_a_viewer_who_may_not_see_the_pod_is_not_told_its_name(whom: str) -> Non
     preempts(of, "whole", 16, "a")
     waits(of, "small", 4, namespace="b")
     said = f"0/1 nodes are available: 1 Insufficient memory. card 0 of node a is kept for {whom}, which has waited 1m."
-    of.pods.set_condition(PodKey("b", "small", "uid-b-small"), PodCondition("PodScheduled", "False", "Unschedulable", said))
+    of.pods.set_condition(
+        PodKey("b", "small", "uid-b-small"), PodCondition("PodScheduled", "False", "Unschedulable", said)
+    )
     read = asked(of)
     read.reading = replace(read.reading, sees=lambda namespace: namespace == "b")
     answer = asyncio.run(read.explained("b", "small", ""))
