@@ -20,6 +20,7 @@ from config.settings.deviceplugin import DEFAULT_STATE_DIR, ENV_PREFIX, DevicePl
 from config.settings.load import load
 from config.settings.mistakes import ConfigurationError, Mistake
 from deviceplugin.legacy_flags import as_ours
+from scheduler.process.output import show, show_json, show_text, warn
 
 _MISCONFIGURED: Final = 2
 _UNKNOWN: Final = 1
@@ -45,7 +46,7 @@ def options(
     if version:
         from scheduler.process.build_info import build_info  # noqa: PLC0415 - slow to import, and not needed by `run`
 
-        sys.stdout.write(f"gpushare-device-plugin {build_info()}\n")
+        show([f"gpushare-device-plugin {build_info()}"])
         raise typer.Exit
 
 
@@ -105,7 +106,10 @@ def status(
         told = asyncio.run(ask_status(address or local_address(os.environ)))
     except StatusUnknown as error:
         _give_up(str(error), _UNKNOWN)
-    sys.stdout.write(as_text(told) if output == "text" else f"{encode(told).decode()}\n")
+    if output == "text":
+        show_text(as_text(told))
+    else:
+        show_json(f"{encode(told).decode()}\n")
 
 
 @cli.command()
@@ -129,7 +133,7 @@ def release(
     except (Refusal, OSError, TimeoutError) as error:
         hint = "" if isinstance(error, Refusal) else "; is the plugin running here?"
         _give_up(f"{error or 'no answer in time'}{hint}", _UNKNOWN)
-    sys.stdout.write(f"{said}\n")
+    show([said])
 
 
 @cli.command()
@@ -216,7 +220,10 @@ def doctor(
         report = examined(asyncio.run(facts(configured(config, os.environ, flags, None))))
     except (ConfigurationError, SimulationError) as error:
         _give_up(str(error), _MISCONFIGURED)
-    sys.stdout.write(as_text(report) if output == "text" else f"{encode(report).decode()}\n")
+    if output == "text":
+        show_text(as_text(report))
+    else:
+        show_json(f"{encode(report).decode()}\n")
     raise typer.Exit(0 if report.healthy else _UNKNOWN)
 
 
@@ -242,7 +249,7 @@ def uninstall(
     chosen = Options(wait=wait, stay=stay, force=force, dry_run=dry_run)
 
     async def ran(configuration: DevicePluginConfiguration) -> bool:
-        return await run_uninstall(configuration, os.environ, chosen, _say, stop_requested())
+        return await run_uninstall(configuration, os.environ, chosen, show_text, stop_requested())
 
     flags = {"clientConnection.kubeconfig": _text(kubeconfig), "nodeName": node_name}
     try:
@@ -250,12 +257,6 @@ def uninstall(
     except (ConfigurationError, StartupError) as error:
         _give_up(str(error), _MISCONFIGURED)
     raise typer.Exit(0 if clean else _UNKNOWN)
-
-
-def _say(text: str) -> None:
-    """At once: who follows the log of a pod waits for it."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
 
 
 def configured(
@@ -333,7 +334,8 @@ def _text(path: Path | None) -> str | None:
 
 
 def _give_up(message: str, code: int) -> NoReturn:
-    sys.stderr.write(f"gpushare-device-plugin: {message}\n" if "\n" not in message else f"{message}\n")
+    lines = message.split("\n")
+    warn(lines if len(lines) > 1 else [f"gpushare-device-plugin: {message}"])
     raise typer.Exit(code)
 
 

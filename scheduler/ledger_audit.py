@@ -77,7 +77,9 @@ class LedgerAudit:
         if found.difference:
             self._tell_of(found, f"the ledger of the node was wrong and is repaired: {found.difference}", DIFFERS)
         for card in found.overcommitted:
-            self._tell_of(found, f"{card}", OVERBOOKED)
+            # An Event about a node is in namespace default: its readers may not see the pods.
+            message = f"{card.without_pods}; kubectl gpushare audit names the largest pods on it"
+            self._tell_of(found, message, OVERBOOKED)
         for uuid, other in found.shared.items():
             message = f"card {uuid} is announced by node {other} too; at most one of them gets new pods on it"
             self._tell_of(found, message, SHARED)

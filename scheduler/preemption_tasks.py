@@ -106,7 +106,9 @@ class PreemptionTasks:
             if self._is_kept(preemption):
                 self._engine.preemption_failed(pod, self._now_s())
             log.warning("preemption.failed", pod=str(pod.key), node=preemption.node, reason=error.message)
-            note = f"pods of lower priority on node {preemption.node} could not be removed: {error.message}"
+            note = (
+                f"pods of lower priority on node {preemption.node} could not be removed: {_why(error, left[-1], pod)}"
+            )
             self._recorder.about("Pod", str(pod.key), pod.key.uid, "FailedPreemption", note)
             self._wake()
         finally:
@@ -131,8 +133,8 @@ class PreemptionTasks:
     async def _remove(self, victim: Pod, preemption: Preemption) -> bool:
         """Whether it is being removed; else the place is kept no longer."""
         pod = preemption.pod
-        if self._cancel(victim.key.uid, f"preempted by pod {pod.key}"):
-            self._recorder.preempted(victim, note_of(preemption))
+        if self._cancel(victim.key.uid, f"preempted by {pod.key.told_in(victim.key.namespace)}"):
+            self._recorder.preempted(victim, note_of(preemption, victim))
             return True
         why = f"{pod.scheduler_name}: preempting to accommodate a higher priority pod"
         condition = PodCondition(DISRUPTION_TARGET, "True", PREEMPTION_BY_SCHEDULER, why)
@@ -145,7 +147,7 @@ class PreemptionTasks:
             await self._patiently(victim, lambda: self._delete(victim))
         except (ApiNotFound, ApiConflict):
             return True  # gone, and perhaps another of its name is there
-        self._recorder.preempted(victim, note_of(preemption))
+        self._recorder.preempted(victim, note_of(preemption, victim))
         return True
 
     async def _delete(self, victim: Pod) -> None:
@@ -181,9 +183,17 @@ class PreemptionTasks:
                 await request()
 
 
-def note_of(preemption: Preemption) -> str:
-    """What the owner of a victim reads: for whom, where, and for how much of which card."""
-    text = f"Preempted by pod {preemption.pod.key} on node {preemption.node}"
+def _why(error: ApiError, victim: Pod, preemptor: Pod) -> str:
+    """The answer about a victim, for readers of the preemptor: the API server names the pod that was asked about."""
+    if victim.key.namespace == preemptor.key.namespace:
+        return error.message
+    answer = f"HTTP status {error.status}" if error.status else "no answer"
+    return f"{victim.key.told_in(preemptor.key.namespace)}: {answer} from the API server"
+
+
+def note_of(preemption: Preemption, victim: Pod) -> str:
+    """The Event on a victim: for which pod, where, and for how much of which card."""
+    text = f"Preempted by {preemption.pod.key.told_in(victim.key.namespace)} on node {preemption.node}"
     if not preemption.cards:
         return text
     of = ", ".join(f"{share.units} units of card {share.index}" for share in preemption.cards)

@@ -217,7 +217,8 @@ def with_reserved_place(no_fit: NoFit, cycle: SchedulingCycle, nominations: Nomi
         kept = next((one for one in above if cycle.fits_without(no_fit.pod, one.record)), None)
         if kept is None:
             return no_fit
-        text = f"{_place(kept)} kept for pod {kept.pod.key}, which has waited {_waited(kept)}"
+        whom = kept.pod.key.told_in(no_fit.pod.key.namespace)
+        text = f"{_place(kept)} kept for {whom}, which has waited {_waited(kept)}"
     return replace(no_fit, diagnosis=replace(no_fit.diagnosis, reserved=text))
 
 

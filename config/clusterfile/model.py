@@ -6,10 +6,10 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, AliasChoices, Field, model_validator
+from pydantic import AfterValidator, AliasChoices, Field, field_validator, model_validator
 
 from config.clusterfile.workloads import Count, Manifest, NodeManifest, PodManifest
-from config.protocol import inventory, names, quantity
+from config.protocol import card_uuid, inventory, names, quantity
 from config.settings.schema import Section
 
 _LARGEST_CARD_MIB: Final = 2**24
@@ -40,9 +40,16 @@ class CardGroup(Section):
     model: str
     memory_mib: int = Field(validation_alias="memoryMiB", ge=0, le=_LARGEST_CARD_MIB)
     count: int = Field(default=1, ge=1, le=inventory.MAX_CARDS)
-    uuid: str | None = Field(default=None, min_length=1, max_length=253)
+    uuid: str | None = None
     numa: int | None = None
     links: str | dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("uuid")
+    @classmethod
+    def _can_be_a_uuid(cls, uuid: str | None) -> str | None:
+        if uuid is not None and (problem := card_uuid.objection(uuid)):
+            raise ValueError(problem)
+        return uuid
 
     @model_validator(mode="after")
     def _one_uuid_one_card(self) -> Self:

@@ -11,6 +11,8 @@ from typing import Annotated, Final
 
 import msgspec
 
+from config.protocol import card_uuid
+
 VERSION: Final = 1
 _LARGEST_TEXT: Final = 262_144  # Kubernetes' own limit for all annotations of an object
 MAX_CARDS: Final = 256
@@ -72,7 +74,7 @@ class Inventory:
 
 class _WireCard(msgspec.Struct, rename="camel", omit_defaults=True):
     index: Annotated[int, msgspec.Meta(ge=0, le=65535)]
-    uuid: Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
+    uuid: Annotated[str, msgspec.Meta(min_length=1, max_length=card_uuid.LONGEST)]
     units: Annotated[int, msgspec.Meta(ge=0, le=MAX_UNITS)]
     model: str = ""
     memory_mib: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = msgspec.field(default=0, name="memoryMiB")
@@ -151,6 +153,9 @@ def decode(text: str) -> Inventory:
 
 
 def _card(wire: _WireCard) -> Card:
+    if problem := card_uuid.objection(wire.uuid):
+        message = f"inventory has a UUID that no card can have: card {wire.index}: {problem}"
+        raise InventoryError(message)
     known = wire.health in _KNOWN_HEALTH
     return Card(
         index=wire.index,

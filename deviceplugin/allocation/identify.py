@@ -98,16 +98,16 @@ def allocating(
     for found in unrecorded(view, answered):
         reason = _not_calling(found, units, view)
         if reason:
-            reasons.append(f"{found.pod}: {reason}")
+            reasons.append(f"UID {found.pod.uid}: {reason}")
         else:
             possible.append(found)
     if len(possible) == 1:
         doubt = _doubt(possible[0].pod, view, passed)
         if not doubt:
             return possible[0]
-        reasons.append(f"{possible[0].pod}: {doubt}")
+        reasons.append(f"UID {possible[0].pod.uid}: {doubt}")
     else:
-        reasons += [f"{found.pod}: its container {found.containers[0].name} is a candidate" for found in possible]
+        reasons += [f"UID {found.pod.uid}: its next container is a candidate" for found in possible]
     why = "; ".join(reasons) or "no pod on this node is waiting for devices"
     message = f"cannot tell which container allocates {units} devices of {view.resource}; {why}"
     raise NotIdentified(message)
@@ -135,8 +135,8 @@ def starting(ids: Collection[str], view: NodeState) -> PodContainers:
         reason = _not_starting(pod, recorded, len(set(ids)), view)
         if not reason:
             return PodContainers(pod, tuple(container for container in pod.containers if container.name in recorded))
-        reasons.append(f"{pod}: {reason}")
-    reasons += [f"{by_uid[uid]}: holds the same devices" for uid in sorted(live)]
+        reasons.append(f"UID {pod.uid}: {reason}")
+    reasons += [f"UID {uid}: holds the same devices" for uid in sorted(live)]
     why = "; ".join(reasons) or "the kubelet has no live container recorded with exactly these"
     message = f"cannot tell which container starts with {len(set(ids))} devices of {view.resource}; {why}"
     raise NotIdentified(message)
@@ -169,7 +169,7 @@ def _not_calling(found: PodContainers, units: int, view: NodeState) -> str:
         if other:
             return other
     if container.units != units:
-        return f"its next container {container.name} requests {container.units}"
+        return f"its next container requests {container.units}"
     return ""
 
 

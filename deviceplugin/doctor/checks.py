@@ -9,6 +9,7 @@ from deviceplugin.cdi.mode import NoWayIn, WaysIn, mode_of
 from deviceplugin.cdi.nvidia_spec import GENERATE
 from deviceplugin.doctor.facts import Facts
 from deviceplugin.doctor.findings import Examination, Finding, Verdict
+from scheduler.inspect.terminal import typed
 from scheduler.kube import versions
 
 OK, WARNING, FAILED, UNKNOWN = Verdict.OK, Verdict.WARNING, Verdict.FAILED, Verdict.UNKNOWN
@@ -136,7 +137,7 @@ def _node(facts: Facts) -> Finding:
     if node.problem:
         return Finding("node", UNKNOWN, node.problem, "the rights of deploy/manifests/device-plugin-rbac.yaml")
     if node.labels.get(key) != value and not facts.simulated:
-        remedy = f"kubectl label node {facts.node_name} {key}={value}"
+        remedy = typed("kubectl", "label", "node", facts.node_name, f"{key}={value}")
         return Finding("node", WARNING, f"it has no label {key}={value}: the DaemonSet does not run here", remedy)
     if not node.announced:
         remedy = "the plugin's log: announce.failed says who refuses it"

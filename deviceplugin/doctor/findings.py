@@ -5,6 +5,8 @@ from enum import StrEnum
 
 import msgspec
 
+from scheduler.inspect.terminal import columns, one_line
+
 
 class Verdict(StrEnum):
     """UNKNOWN: what the check looks at could not be looked at; an earlier finding says why."""
@@ -44,14 +46,13 @@ def encode(report: Examination) -> bytes:
 def as_text(report: Examination) -> str:
     """For people; ends with a line break."""
     counts = [(verdict, sum(one.verdict is verdict for one in report.findings)) for verdict in Verdict]
-    head = f"Node {report.node}: {', '.join(f'{count} {verdict}' for verdict, count in counts if count)}"
+    told = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
+    head = one_line(f"Node {report.node}: {told}")
     rows = [(one.check, one.verdict.value, one.found) for one in report.findings]
-    todo = [f"  {one.check}: {one.remedy}" for one in report.findings if one.remedy]
+    todo = [one_line(f"  {one.check}: {one.remedy}") for one in report.findings if one.remedy]
     parts = [head, _table(("CHECK", "RESULT", "FOUND"), rows), "\n".join(["What to do:", *todo]) if todo else ""]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in (heads, *rows))
-    return "\n".join(lines)
+    return "\n".join(columns(heads, [[one_line(cell) for cell in row] for row in rows]))

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 
+from config.protocol import card_uuid
 from deviceplugin.driver import nvml_cards, nvml_reading
 from deviceplugin.driver.cards import CardFailed, CardKey, DriverCard, NotOpened, Opened, Reading, Xid
 from deviceplugin.driver.nvml_answers import GONE, UNSUPPORTED, Handle, RawHandle, asked, message_of, text
@@ -54,6 +55,9 @@ class NvmlSource:
             raw = self._raw(key)
             index = key if isinstance(key, int) else self._library.nvmlDeviceGetIndex(raw)
             found = nvml_cards.seen(self._library, Handle(index, text(self._library.nvmlDeviceGetUUID(raw)), raw))
+        if problem := card_uuid.objection(found.card.uuid):
+            message = f"card {key}: {problem}"
+            raise CardFailed(message, lost=False)
         self._seen[found.card.uuid] = found
         return found.card
 

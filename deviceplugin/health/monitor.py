@@ -19,6 +19,7 @@ import structlog
 from deviceplugin.driver.cards import CardFailed, Driver, NoAnswer, NotOpened, Reading, SourceFailed, Xid
 from deviceplugin.health.states import CardStates
 from deviceplugin.health.xid_log import XidLog
+from scheduler.inspect.terminal import typed
 
 log = structlog.get_logger()
 
@@ -95,7 +96,7 @@ class CardKeeper:
         """What operators should know."""
         shared_not = (
             f"card {uuid}: compute mode is {reading.compute_mode}, which keeps programs from sharing it; "
-            f"nvidia-smi -i {uuid} -c DEFAULT"
+            f"{typed('nvidia-smi', '-i', uuid, '-c', 'DEFAULT')}"
             for uuid, reading in self.states.readings.items()
             if reading.compute_mode not in {"", self.shared_in}
         )

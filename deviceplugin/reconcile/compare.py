@@ -176,7 +176,9 @@ def _allocated_to_nobody(compared: Compared, held: Mapping[tuple[str, str, str],
     for (namespace, name, container), ids in sorted(held.items()):
         if ids and (namespace, name) not in known:
             message = f"pod {namespace}/{name}: container {container} has {ids} units; the API server has no such pod"
-            yield Drift(kind=DriftKind.WITHOUT_DECISION, message=message, container=f"{namespace}/{name}/{container}")
+            event = f"a pod that the API server does not have holds {ids} units; gpushare-device-plugin status names it"
+            about = f"{namespace}/{name}/{container}"
+            yield Drift(kind=DriftKind.WITHOUT_DECISION, message=message, container=about, event=event)
 
 
 def _of_node(compared: Compared) -> Iterator[Drift]:

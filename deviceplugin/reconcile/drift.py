@@ -47,6 +47,7 @@ class Drift:
     """One thing that differs from what was decided. pod: None where it is about the node.
 
     container, uuid: "" where it is about no single container, or card. mib: the memory in question, 0 where none is.
+    event: of a message that names a pod, the text for an Event on the node, which other tenants may read; "" for none.
     """
 
     kind: DriftKind
@@ -55,6 +56,7 @@ class Drift:
     container: str = ""
     uuid: str = ""
     mib: int = 0
+    event: str = ""
 
     @property
     def key(self) -> _Key:

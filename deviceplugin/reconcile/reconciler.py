@@ -266,4 +266,5 @@ def _notice(drift: Drift, *, evicted: bool) -> Notice:
     pod = drift.pod
     key = PodKey(pod.namespace, pod.name, pod.uid) if pod else None
     reason = "GPU" + "".join(word.capitalize() for word in drift.kind.split("-"))
-    return Notice(reason, f"{drift.message}; evicting it" if evicted else drift.message, key)
+    note = drift.event or drift.message
+    return Notice(reason, f"{note}; evicting it" if evicted else note, key)

@@ -8,6 +8,8 @@ from typing import Final
 
 import msgspec
 
+from scheduler.inspect.terminal import columns, one_line
+
 _NOTHING: Final = "-"
 
 
@@ -83,10 +85,10 @@ def decode(text: bytes) -> PluginStatus:
 def as_text(status: PluginStatus) -> str:
     """The document for people; ends with a line break."""
     parts = [
-        "\n".join(_head(status)),
+        "\n".join(map(one_line, _head(status))),
         _table(("CARD", "UUID", "MODEL", "HEALTH", "UNITS", "ALLOCATED", "USED MiB", "OF MiB"), _card_rows(status)),
         _table(("NAMESPACE", "POD", "CONTAINER", "CARD: UNITS", "USED MiB"), _container_rows(status)),
-        "\n".join(_drift_lines(status)),
+        "\n".join(map(one_line, _drift_lines(status))),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -152,6 +154,4 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns as wide as their widest cell; "" without rows."""
     if not rows:
         return ""
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in (heads, *rows))
-    return "\n".join(lines)
+    return "\n".join(columns(heads, [[one_line(cell) for cell in row] for row in rows]))

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 
 from config.protocol import names
 from deviceplugin.uninstall.facts import Installed, NodeObject, StateDirectory
+from scheduler.inspect.terminal import typed
 
 # The first two are the plugin's; the others are orders to it, which it takes away when it has obeyed.
 _ANNOTATIONS: Final = (names.INVENTORY, names.HELD_UNTIL, names.CLEAR_HEALTH, names.RELEASE)
@@ -129,10 +130,16 @@ def _listed(node: NodeObject) -> set[str]:
 def _of_operators(name: str, node: NodeObject) -> Iterator[Stay]:
     for key in _OF_OPERATORS:
         if key in node.annotations:
-            yield Stay(f"annotation {key}", Until.EVER, f"an operator's: kubectl annotate node {name} {key}-")
+            yield Stay(
+                f"annotation {key}",
+                Until.EVER,
+                f"an operator's: {typed('kubectl', 'annotate', 'node', name, f'{key}-')}",
+            )
     label, _ = names.NODE_LABEL
     if label in node.labels:
-        yield Stay(f"label {label}", Until.EVER, f"an operator's: kubectl label node {name} {label}-")
+        yield Stay(
+            f"label {label}", Until.EVER, f"an operator's: {typed('kubectl', 'label', 'node', name, f'{label}-')}"
+        )
 
 
 def _beside_the_state(facts: Installed, needed: tuple[Until, str] | None) -> Iterator[_Part]:

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from pathlib import Path
@@ -14,8 +13,8 @@ from config.settings.load import load
 from config.settings.mistakes import ConfigurationError
 from config.settings.scheduler import SchedulerConfiguration, configuration_model
 from scheduler.cli.manifests import Unanswerable, Unreadable
-from scheduler.inspect.terminal import printable
 from scheduler.inspect.wire import is_name
+from scheduler.process.output import warn
 
 ENV_PREFIX: Final = "GPUSHARE_SCHEDULER_"
 # As kubectl spells the kind.
@@ -34,7 +33,7 @@ class Exit(IntEnum):
 def give_up(program: str, message: str, code: Exit = Exit.USAGE) -> NoReturn:
     """End with what is wrong on standard error. A list of mistakes names its file itself."""
     lines = message.split("\n")
-    sys.stderr.write(printable(lines if len(lines) > 1 else [f"{program}: {message}"]))
+    warn(lines if len(lines) > 1 else [f"{program}: {message}"])
     raise typer.Exit(code)
 
 

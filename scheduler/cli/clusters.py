@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import random
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +11,11 @@ from typing import Any, Final, TypeVar
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.cli.asking import Site, site
 from scheduler.cli.manifests import Unreadable
-from scheduler.inspect.terminal import printable
 from scheduler.kube.port import KINDS, Kind
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.connect import ConnectError, Connection, connect
 from scheduler.kube.rest.watching import WatchOptions
+from scheduler.process.output import warn
 
 R = TypeVar("R")
 _MOST_UNREAD: Final = 10
@@ -61,7 +60,7 @@ async def opened(
 
 def _tell_silence(cluster: KubeCluster, url: str, patience: Patience) -> None:
     if not cluster.has_answered:
-        sys.stderr.write(f"no answer from {url} yet; giving up after {patience.gives_up_s:g} s\n")
+        warn([f"no answer from {url} yet; giving up after {patience.gives_up_s:g} s"])
 
 
 async def connected(configuration: SchedulerConfiguration, environment: Mapping[str, str]) -> Connection:
@@ -98,4 +97,4 @@ def tell_unread(lines: Sequence[str]) -> None:
     """On standard error, a few of them."""
     more = len(lines) - _MOST_UNREAD
     told = [*lines[:_MOST_UNREAD], *([f"and {more} more objects with problems"] if more > 0 else [])]
-    sys.stderr.write(printable(told))
+    warn(told)

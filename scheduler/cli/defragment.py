@@ -1,7 +1,6 @@
 """`defragment`: reads a cluster, or plays a cluster file, plans, and on the operator's word evicts pod after pod."""
 
 import asyncio
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -13,12 +12,12 @@ from config.settings.scheduler import SchedulerConfiguration
 from scheduler.build import build_engine, installed_plugins, resource_names
 from scheduler.cli.answering import give_up
 from scheduler.cli.clusters import LISTS, WATCHES, opened, tell_unread
-from scheduler.cli.colours import wanted
+from scheduler.cli.colours import show_lines
 from scheduler.cli.evicting import Planner, Rebalancing
 from scheduler.cli.manifests import manifest
 from scheduler.explain.answers import as_json
-from scheduler.explain.tones import as_text
 from scheduler.kube.port import Cluster
+from scheduler.process.output import show_json, warn
 from scheduler.rebalancing.answers import Defragmentation
 from scheduler.rebalancing.text import lines
 from scheduler.simulation.cluster import MemoryCluster
@@ -86,11 +85,10 @@ def played(configuration: SchedulerConfiguration, files: tuple[Path, ...]) -> Wo
 
 def _print(answer: Defragmentation, output: str) -> None:
     if output == "json":
-        sys.stdout.write(as_json(answer))
+        show_json(as_json(answer))
     else:
-        sys.stdout.write(as_text(lines(answer), colour=wanted(sys.stdout, {})))
+        show_lines(lines(answer))
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+    warn([text])

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Final
 
+from scheduler.process.output import warn
+
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
@@ -57,7 +59,7 @@ def _of_output(program: str, error: BaseException) -> Ended:
         return Ended.UNREAD
     for number in numbers:
         if number in _FULL and numbers <= _FULL | {errno.EPIPE}:
-            sys.stderr.write(f"{program}: the output cannot be written: {os.strerror(number).lower()}\n")
+            warn([f"{program}: the output cannot be written: {os.strerror(number).lower()}"])
             return Ended.UNWRITTEN
     raise error
 

@@ -12,6 +12,7 @@ from scheduler.cli.clusters import asked
 from scheduler.cli.manifests import manifest
 from scheduler.explain.answers import Explanation, WhatIf, as_json
 from scheduler.explain.text import explanation_text, what_if_text
+from scheduler.process.output import show_json, show_text
 
 _PIPED_WIDTH: Final = 120
 
@@ -47,7 +48,10 @@ def what_if(
 
 
 def _print(answer: Explanation | WhatIf, output: str) -> None:
-    sys.stdout.write(as_json(answer) if output == "json" else text(answer, _width()))
+    if output == "json":
+        show_json(as_json(answer))
+    else:
+        show_text(text(answer, _width()))
 
 
 def text(answer: Explanation | WhatIf, width: int) -> str:

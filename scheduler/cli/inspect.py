@@ -9,7 +9,6 @@ additions. Reads any cluster that shares GPUs by memory, ours or the legacy one,
 import argparse
 import os
 import ssl
-import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
@@ -27,8 +26,9 @@ from scheduler.inspect.document import as_json
 from scheduler.inspect.lists import compact, used_only, wide
 from scheduler.inspect.node_cards import ListedResources
 from scheduler.inspect.tables import details, summary
-from scheduler.inspect.terminal import one_line, printable
+from scheduler.inspect.terminal import one_line
 from scheduler.inspect.view import InspectedNode, view
+from scheduler.process.output import show, show_json, show_text, warn
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -58,20 +58,21 @@ def _inspect(arguments: Sequence[str] | None) -> None:
         node_items, pod_items = _fetch(chosen)
     except _unreadable() as error:
         # The legacy command ends without a line end here.
-        sys.stdout.write(f"Failed due to {_first_line(error)}")
+        show_text(f"Failed due to {_first_line(error)}")
         raise SystemExit(1) from None
     nodes, unread_nodes = wire.read(node_items, wire.ListedNode)
     pods, unread_pods = wire.read(pod_items, wire.ListedPod)
-    sys.stderr.write(printable((*unread_nodes, *unread_pods)))
+    warn((*unread_nodes, *unread_pods))
     shown = view(nodes, pods, with_gpu_memory_only=not chosen.nodes, resources=resources)
     if chosen.used:
         shown = used_only(shown)
-    sys.stdout.write(_written(shown, chosen))
+    if chosen.output == "json":
+        show_json(as_json(shown))
+    else:
+        show_text(_written(shown, chosen))
 
 
 def _written(shown: Sequence[InspectedNode], chosen: argparse.Namespace) -> str:
-    if chosen.output == "json":
-        return as_json(shown)
     if chosen.output == "wide":
         return wide(shown, used=chosen.used)
     if chosen.output == "compact":
@@ -121,7 +122,7 @@ class _Version(argparse.Action):
         """Say it, and end."""
         from scheduler.process.build_info import build_info  # noqa: PLC0415 - slow to import
 
-        sys.stdout.write(f"kubectl-inspect-gpushare {build_info()}\n")
+        show([f"kubectl-inspect-gpushare {build_info()}"])
         parser.exit()
 
 

@@ -20,6 +20,7 @@ from scheduler.cli.asking import Site
 from scheduler.cli.kubectl.cordoning import Annotating, NoSuchNode, written
 from scheduler.cli.manifests import Unanswerable
 from scheduler.explain.cordons import Cordon, cordoned, without
+from scheduler.inspect.terminal import typed
 from scheduler.state.tables import Tables
 
 
@@ -50,11 +51,11 @@ class KeptFree:
             try:
                 await self._take_away(node, list(cards))
             except Unanswerable as error:
-                self._say(f"{error}; type kubectl gpushare uncordon {node}{_flags(cards)}")
+                self._say(f"{error}; type {_uncordon(node, cards)}")
             except (asyncio.CancelledError, KeyboardInterrupt):
                 for left, its in sorted(self._ours.items()):
                     if its:
-                        self._say(f"perhaps still cordoned: type kubectl gpushare uncordon {left}{_flags(its)}")
+                        self._say(f"perhaps still cordoned: type {_uncordon(left, its)}")
                 raise
 
     def hide_in(self, of: Site) -> None:
@@ -81,10 +82,11 @@ class KeptFree:
         """
         made, told = cordoned(tables, node, cards), self._ours.get(node, {})
         if new := {index: entry for index, entry in made.added.items() if index not in told}:
-            self._say(f"cordoned meanwhile; if this is killed: kubectl gpushare uncordon {node}{_flags(new)}")
+            self._say(f"cordoned meanwhile; if this is killed: {_uncordon(node, new)}")
         self._ours[node] = {**before, **made.added}
         return made
 
 
-def _flags(cards: Mapping[int, str]) -> str:
-    return "".join(f" --card {entry}" for _, entry in sorted(cards.items()))
+def _uncordon(node: str, cards: Mapping[int, str]) -> str:
+    flags = [word for _, entry in sorted(cards.items()) for word in ("--card", entry)]
+    return typed("kubectl", "gpushare", "uncordon", node, *flags)

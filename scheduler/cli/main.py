@@ -11,6 +11,7 @@ import typer
 from scheduler.cli import ending
 from scheduler.cli.answering import configured, connection_flags, give_up
 from scheduler.cli.shared_commands import Context, Kubeconfig, Output, add_defragment, add_explain, add_what_if
+from scheduler.process.output import show
 
 PROGRAM: Final = "gpushare-scheduler"
 
@@ -30,7 +31,7 @@ def options(
     if version:
         from scheduler.process.build_info import build_info  # noqa: PLC0415 - no other command needs it
 
-        sys.stdout.write(f"gpushare-scheduler {build_info()}\n")
+        show([f"gpushare-scheduler {build_info()}"])
         raise typer.Exit
 
 
@@ -69,11 +70,11 @@ def demo(
     ] = None,
 ) -> None:
     """Watch the scheduler at work on a small cluster in memory."""
-    from scheduler.cli.demo import demo as show  # noqa: PLC0415
+    from scheduler.cli.demo import demo as shown  # noqa: PLC0415
     from scheduler.process.startup import StartupError  # noqa: PLC0415
 
     try:
-        raise typer.Exit(show(sys.stdout, speed=speed, keep=keep, serve=serve))
+        raise typer.Exit(shown(sys.stdout, speed=speed, keep=keep, serve=serve))
     except StartupError as error:
         give_up(PROGRAM, str(error))
 

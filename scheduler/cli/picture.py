@@ -4,11 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from config.protocol.inventory import Health
+from scheduler.cli.console import Console
 from scheduler.cli.story import Line, Tone
 from scheduler.state.cards.card_columns import Slot
 from scheduler.state.tables import Tables

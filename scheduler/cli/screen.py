@@ -4,12 +4,12 @@ import contextlib
 from collections.abc import Sequence
 from typing import Final, Protocol, TextIO
 
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from scheduler.cli.claims import Claim
+from scheduler.cli.console import Console
 from scheduler.cli.picture import Painter, Scene
 from scheduler.cli.story import Line
 
@@ -36,14 +36,8 @@ class Screen(Protocol):
 
 def screen(out: TextIO) -> Screen:
     """The one that suits `out`."""
-    console = _Console(file=out, highlight=False)
+    console = Console(out)
     return _Picture(console) if console.is_terminal and not console.is_dumb_terminal else _Lines(out)
-
-
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """As any other error of writing: rich would end the program here, in whatever task that is."""
-        raise  # noqa: PLE0704 - it is called while the error is handled
 
 
 class _Picture:
@@ -76,13 +70,13 @@ class _Picture:
 
 class _Lines:
     def __init__(self, out: TextIO) -> None:
-        self._console = _Console(file=out, highlight=False, width=_PIPED_WIDTH)
+        self._console = Console(out, width=_PIPED_WIDTH)
 
     def opened(self) -> contextlib.AbstractContextManager[object]:
         return contextlib.nullcontext()
 
     def tell(self, line: Line) -> None:
-        self._console.print(f"{line.at_s:5.1f}s {line.tone.value:7} {line.text}", markup=False, soft_wrap=True)
+        self._console.print(f"{line.at_s:5.1f}s {line.tone.value:7} {line.text}", soft_wrap=True)
 
     def draw(self, scene: Scene) -> None:
         """Nothing: each line was told."""
@@ -93,4 +87,4 @@ class _Lines:
         if shown:
             self._console.print(f"\n{_HEADING}")
         for claim in shown:
-            self._console.print(f"{'+' if claim.holds else 'FALSE'} {claim.sentence}", markup=False, soft_wrap=True)
+            self._console.print(f"{'+' if claim.holds else 'FALSE'} {claim.sentence}", soft_wrap=True)

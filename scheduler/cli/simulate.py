@@ -16,6 +16,7 @@ from scheduler.cli import simulate_report, simulate_table
 from scheduler.cli.answering import Exit, give_up, loaded
 from scheduler.cli.plot import NoPlot, check_plot, plot
 from scheduler.cli.simulate_runs import Config, Job, Run, outcomes, simulated
+from scheduler.process.output import show_json
 from scheduler.simulation.comparison import Outcome
 
 _SEEDS: Final = re.compile(r"\d{1,9}(-\d{1,9})?")
@@ -104,7 +105,7 @@ def seeds_of(text: str) -> list[int]:
 def _one(flags: SimulateFlags, config: Config, run: Run) -> None:
     report, _, took_s = simulated(run, loaded(config.file, {}))
     if flags.json:
-        sys.stdout.write(simulate_report.as_json(report))
+        show_json(simulate_report.as_json(report))
     elif flags.summary:
         simulate_report.print_summary(report, took_s, sys.stdout)
     else:
@@ -122,7 +123,7 @@ def _many(flags: SimulateFlags, jobs: list[Job]) -> list[Outcome]:
     with simulate_table.progress(len(jobs), sys.stderr) as told:
         found = outcomes(jobs, processes, told)
     if flags.json:
-        sys.stdout.write(simulate_table.as_json(found))
+        show_json(simulate_table.as_json(found))
     else:
         simulate_table.print_comparison(found, rejects=flags.rejects, out=sys.stdout)
     return found

@@ -6,7 +6,7 @@ from typing import TextIO
 import msgspec
 from rich.table import Table
 
-from scheduler.cli.tables import print_parts, table
+from scheduler.cli.console import print_parts, table
 from scheduler.simulation.report import Placed, Report
 from scheduler.simulation.summary import ModelUse, Summary, summary
 from scheduler.simulation.usage import CardUse

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from typing import Final, TextIO
 
 import msgspec
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from scheduler.cli.tables import print_parts, table
+from scheduler.cli.console import Console, print_parts, table
+from scheduler.process.output import warn
 from scheduler.simulation.comparison import ComparedConfig, Figure, Outcome, compared
 
 _NONE: Final = "-"
@@ -23,7 +23,7 @@ _NEVER: Final = "never"
 @contextmanager
 def progress(jobs: int, err: TextIO) -> Iterator[Callable[[Outcome], None]]:
     """Told of each outcome: a bar on a terminal, elsewhere a line for each."""
-    console = Console(file=err, highlight=False, soft_wrap=True)
+    console = Console(err, soft_wrap=True)
     if console.is_terminal:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns, console=console, transient=True) as bar:
@@ -35,8 +35,7 @@ def progress(jobs: int, err: TextIO) -> Iterator[Callable[[Outcome], None]]:
     def told(outcome: Outcome) -> None:
         nonlocal done
         done += 1
-        err.write(f"{done}/{jobs}: {outcome.config}, {outcome.run}: {outcome.at_end:.2f}%, {outcome.took_s:.1f} s\n")
-        err.flush()
+        warn([f"{done}/{jobs}: {outcome.config}, {outcome.run}: {outcome.at_end:.2f}%, {outcome.took_s:.1f} s"])
 
     yield told
 

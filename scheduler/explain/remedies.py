@@ -13,6 +13,7 @@ from config.protocol import names
 from scheduler.engine import Engine
 from scheduler.explain.answers import ExplainedCard, ExplainedNode, Objecting
 from scheduler.explain.reading import Reading, listed_pods, told_going
+from scheduler.inspect.terminal import typed
 from scheduler.plugins.volume_binding import BIND_CONFLICT
 from scheduler.pods.pod import Pod
 from scheduler.state.pod_record import PodRecord
@@ -132,15 +133,15 @@ def _nobody(reading: Reading, pod: Pod, node: str) -> str:
 
 def _by_hand(node: str, rules: Sequence[Objecting], cards: Sequence[ExplainedCard]) -> Iterator[str]:
     if any(objecting.rule == "NodeUnschedulable" for objecting in rules):
-        yield f"kubectl uncordon {node}"
+        yield typed("kubectl", "uncordon", node)
     for objecting in rules:
         if objecting.reason == BIND_CONFLICT:
             yield f"it needs a PersistentVolume that node {node} can use, for {objecting.cause}"
     # A card that is too small for the pod is of no use to it in any state.
     states = {card.health.partition(" (")[0] for card in cards if card.why and card.units >= card.needed}
     if "cordoned" in states:
-        yield f"lift the cordon of its cards: kubectl annotate node {node} {names.CORDON}-"
+        yield f"lift the cordon of its cards: {typed('kubectl', 'annotate', 'node', node, f'{names.CORDON}-')}"
     if "listed" in states:
         yield f"take its cards out of ConfigMap {names.UNHEALTHY_NAMESPACE}/{names.UNHEALTHY_PREFIX}{node}"
     if "unhealthy" in states or "suspect" in states:
-        yield f"its cards have to be healthy again: docs/node.md, and kubectl describe node {node}"
+        yield f"its cards have to be healthy again: docs/node.md, and {typed('kubectl', 'describe', 'node', node)}"

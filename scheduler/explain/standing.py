@@ -107,7 +107,7 @@ def judged(
         shown[place] = yield from with_remedy(reading, pod, one)
     goes, preemption, message = None, None, ""
     kept = reading.nominated(pod)
-    reserved = reserved_place(pod) if diagnosis is not None else None
+    reserved = reserved_place(reading, pod) if diagnosis is not None else None
     if diagnosis is None:
         goes = would_take(engine, pod)
         state = "fits" if state == "waits" else state

@@ -1,9 +1,14 @@
-"""What is shown in a terminal: lines that it obeys nothing of, and aligned columns. Pure."""
+"""Text for a terminal: lines in which nothing is left to obey, aligned columns, commands to be typed. Pure.
 
+`scheduler.process.output` is the door through which it goes there.
+"""
+
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 _GAP: Final = "  "
+_LAST_OF_PLANE_0: Final = 0xFFFF
 
 
 def one_line(text: str) -> str:
@@ -11,6 +16,8 @@ def one_line(text: str) -> str:
 
     Models, reasons and UUIDs come from annotations, and messages from whoever answers: anything may stand there.
     """
+    if text.isprintable():
+        return text
     return "".join(one if one.isprintable() else "?" for one in text)
 
 
@@ -35,3 +42,23 @@ def some(entries: Sequence[str], most: int) -> str:
     """`a, b and 3 more`."""
     more = f" and {len(entries) - most} more" if len(entries) > most else ""
     return ", ".join(entries[:most]) + more
+
+
+def escaped_json(text: str) -> str:
+    r"""JSON of the same meaning with `\uXXXX` for whatever a terminal would obey, line ends between values excepted."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one == "\n" else _escaped(one) for one in text)
+
+
+def _escaped(one: str) -> str:
+    code = ord(one)
+    if code <= _LAST_OF_PLANE_0:
+        return f"\\u{code:04x}"
+    high, low = divmod(code - _LAST_OF_PLANE_0 - 1, 0x400)
+    return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
+
+
+def typed(*words: str) -> str:
+    """A command to be typed in a shell: each word is one there, whatever is in it."""
+    return shlex.join(words)

@@ -44,7 +44,8 @@ class Reporter:
         now_ns: Unix nanoseconds; two Events on one object need different ones, since they make the name.
         """
         return EventRecord(
-            name=f"{regarding.name[:_LONGEST_NAME]}.{now_ns:x}",
+            # Cut, it may end where the name of no object may.
+            name=f"{regarding.name[:_LONGEST_NAME].rstrip('-.')}.{now_ns:x}",
             kind=regarding.kind,
             namespace=regarding.namespace,
             object_name=regarding.name,

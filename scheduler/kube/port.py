@@ -140,6 +140,13 @@ class PodKey(msgspec.Struct, frozen=True):
         """`namespace/name`, as users write it."""
         return f"{self.namespace}/{self.name}"
 
+    def told_in(self, namespace: str) -> str:
+        """The pod, in text for readers of this namespace: by name in its own namespace, elsewhere by uid.
+
+        A tenant who may read Events and pods of one namespace learns no names of others.
+        """
+        return f"pod {self}" if namespace == self.namespace else f"pod {self.uid} of another namespace"
+
 
 @dataclass(frozen=True, slots=True)
 class Binding:

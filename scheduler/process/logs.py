@@ -8,7 +8,10 @@ import msgspec
 import structlog
 from structlog.typing import EventDict
 
+from scheduler.inspect.terminal import escaped_json, one_line
+
 _FIRST: Final = ("timestamp", "level", "event", "pod")
+_TRACEBACK: Final = "exception"
 _LEVELS: Final = {name: getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error")}
 
 
@@ -20,12 +23,13 @@ def configure(level: str, form: str) -> None:
     in_colour = form == "console" or (form == "auto" and sys.stderr.isatty())
     stamp = structlog.processors.TimeStamper(fmt="%H:%M:%S.%f" if in_colour else "iso", utc=not in_colour)
     shape: list[Any] = (
-        [structlog.dev.ConsoleRenderer(sort_keys=False)]
+        [_showable, structlog.dev.ConsoleRenderer(sort_keys=False, exception_formatter=structlog.dev.plain_traceback)]
         if in_colour
-        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_json)]
+        else [structlog.processors.JSONRenderer(serializer=_json)]
     )
+    traceback = structlog.processors.format_exc_info
     structlog.configure(
-        processors=[structlog.processors.add_log_level, stamp, _in_order, *shape],
+        processors=[structlog.processors.add_log_level, stamp, _in_order, traceback, *shape],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr)
         if in_colour
@@ -39,5 +43,20 @@ def _in_order(_logger: object, _method: str, line: EventDict) -> EventDict:
     return {key: line[key] for key in _FIRST if key in line} | dict(line)
 
 
+def _showable(_logger: object, _method: str, line: EventDict) -> EventDict:
+    """Without whatever a terminal would obey; the renderer's colours come later. A traceback is set in."""
+    return {
+        one_line(key): "\n".join(f"  {one_line(part)}" for part in str(value).split("\n"))
+        if key == _TRACEBACK
+        else _shown(value)
+        for key, value in line.items()
+    }
+
+
+def _shown(value: object) -> object:
+    """Numbers, dates and constants stay what they are, for the renderer's colours."""
+    return value if value is None or isinstance(value, int | float) else one_line(str(value))
+
+
 def _json(document: object, **_options: object) -> bytes:
-    return msgspec.json.encode(document, enc_hook=str)
+    return escaped_json(msgspec.json.encode(document, enc_hook=str).decode()).encode()

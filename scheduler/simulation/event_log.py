@@ -4,6 +4,7 @@ A note that is too long is cut, as a client does before it sends it; all else th
 Source of what is refused: pkg/apis/core/validation/events.go (validateV1EventSeries and its like), Kubernetes 1.36.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
@@ -12,6 +13,9 @@ from scheduler.kube.events import cut_note
 from scheduler.kube.port import ApiConflict, ApiNotFound, ApiRefused, EventRecord, EventSeries
 
 _FIELD_BYTES: Final = 128
+# IsDNS1123Subdomain of apimachinery, pkg/api/validate/content/dns.go.
+_NAME_BYTES: Final = 253
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,8 @@ def _key(record: EventRecord) -> tuple[str, str]:
 
 def _problem(record: EventRecord) -> str | None:
     """The first thing that a server would refuse. Lengths are in bytes, as Go's `len` does."""
+    if len(record.name) > _NAME_BYTES or not _NAME.fullmatch(record.name):
+        return f'metadata.name: Invalid value: "{record.name}"'
     fields = {
         "reportingController": record.reporting_controller,
         "reportingInstance": record.reporting_instance,

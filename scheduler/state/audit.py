@@ -27,7 +27,12 @@ class OvercommittedCard:
     pods: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"card {self.uuid} has {self.units} units, and {self.booked} are booked: {', '.join(self.pods)}"
+        return f"{self.without_pods}: {', '.join(self.pods)}"
+
+    @property
+    def without_pods(self) -> str:
+        """The same for readers who may not see the pods."""
+        return f"card {self.uuid} has {self.units} units, and {self.booked} are booked"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ class ListingServer(ThreadingHTTPServer):
 
     absent: paths that the server does not know. made: by path, what makes its objects anew each time they are listed.
     may_write: whether nodes may be changed. before_write: called with a node before it is changed.
-    requests: method and path of each.
+    named: objects that are asked for alone, by their paths. requests: method and path of each.
     """
 
     daemon_threads = True
@@ -39,6 +39,7 @@ class ListingServer(ThreadingHTTPServer):
         self.refused: set[str] = set()
         self.absent: set[str] = set()
         self.made: dict[str, Callable[[], list[Json]]] = {}
+        self.named: dict[str, Json] = {}
         self.may_write = True
         self.requests: list[tuple[str, str]] = []
         self.before_write: Callable[[Json], None] = lambda _: None
@@ -90,6 +91,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.requests.append(("GET", path))
         if path in self.server.refused:
             self._answer(403, refusal(403, f"{path.rpartition('/')[2]} is forbidden"))
+        elif path in self.server.named:
+            self._answer(200, {"kind": "Pod", **self.server.named[path]})
         elif path == "/version":
             self._answer(200, {"gitVersion": "v1.36.3"})
         elif "watch" in query and path not in self.server.absent:

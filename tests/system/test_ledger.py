@@ -157,7 +157,9 @@ async def test_a_late_request_of_a_killed_process_is_found_by_the_audit() -> Non
             await asyncio.sleep(700)
 
             assert process.free == {"GPU-a-0": -4}
-            message = "card GPU-a-0 has 16 units, and 20 are booked: default/early (12), default/late (8)"
+            message = (
+                "card GPU-a-0 has 16 units, and 20 are booked; kubectl gpushare audit names the largest pods on it"
+            )
             assert ("a", message) in told(logs)
             assert ("GPUOverbooked", message) in node_events(of, "a")
             found = process.metrics.registry.get_sample_value("gpushare_scheduler_overcommitted_cards")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from scheduler.cli import ending
+from scheduler.process.output import show_pairs
 
 Shell = Literal["bash", "zsh", "fish"]
 _NO_FILES, _FILES = 4, 0
@@ -134,4 +135,4 @@ def _complete() -> None:
     from scheduler.cli.kubectl.main import cli  # noqa: PLC0415
 
     words, directive = candidates(get_command(cli), sys.argv[1:])
-    sys.stdout.write("".join(f"{word}\t{says}\n" if says else f"{word}\n" for word, says in words) + f":{directive}\n")
+    show_pairs([*words, (f":{directive}", "")])

@@ -4,7 +4,6 @@ read nodes, pods ──▶ what it becomes ──▶ PATCH ──node has change
 """
 
 import asyncio
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
@@ -14,8 +13,8 @@ from scheduler.cli.asking import site
 from scheduler.cli.clusters import opened
 from scheduler.cli.manifests import Unanswerable, Unreadable
 from scheduler.explain.cordons import Cordon, NoSuchCard
-from scheduler.inspect.terminal import printable
 from scheduler.kube.port import CONFIG_MAPS, NODES, PODS, ApiConflict, ApiError, ApiRefused, Cluster
+from scheduler.process.output import show
 from scheduler.state.tables import Tables
 
 _TRIES: Final = 5
@@ -48,7 +47,7 @@ def write(
             return await written(cluster, configuration, change, node, cards)
 
     made = asyncio.run(in_cluster())
-    sys.stdout.write(printable(made.words or (f"node {node}: no card was cordoned",)))
+    show(made.words or (f"node {node}: no card was cordoned",))
 
 
 async def written(

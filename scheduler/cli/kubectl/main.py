@@ -3,14 +3,13 @@
 import asyncio
 import os
 import sys
-from collections.abc import Iterable
 from typing import Annotated, Final, Literal
 
 import typer
 
 from scheduler.cli import ending
 from scheduler.cli.answering import Exit, answering, configured, connection_flags, give_up
-from scheduler.cli.colours import wanted
+from scheduler.cli.colours import show_lines
 from scheduler.cli.kubectl.completion import Shell, script
 from scheduler.cli.shared_commands import (
     Config,
@@ -21,7 +20,7 @@ from scheduler.cli.shared_commands import (
     add_explain,
     add_what_if,
 )
-from scheduler.explain.tones import Line, as_text
+from scheduler.process.output import show_json, show_text
 
 PROGRAM: Final = "kubectl gpushare"
 
@@ -68,9 +67,9 @@ def top(
     with answering(PROGRAM):
         found = asked(configuration, os.environ, ask, (NODES, PODS, CONFIG_MAPS))
     if output == "json":
-        sys.stdout.write(as_json(found))
+        show_json(as_json(found))
     else:
-        _show(lines(found, what))
+        show_lines(lines(found, what))
 
 
 add_explain(cli, PROGRAM)
@@ -133,9 +132,9 @@ def audit(
     with answering(PROGRAM):
         found = asked(configuration, os.environ, ask, (NODES, PODS))
     if output == "json":
-        sys.stdout.write(as_json(found))
+        show_json(as_json(found))
     else:
-        _show(lines(found))
+        show_lines(lines(found))
     raise typer.Exit(Exit.FINE if found.clean else Exit.FOUND)
 
 
@@ -165,9 +164,9 @@ def adopt(
     with answering(PROGRAM):
         found = asked(configuration, os.environ, ask, (NODES, PODS))
     if output == "json":
-        sys.stdout.write(as_json(found))
+        show_json(as_json(found))
     else:
-        _show(lines(found))
+        show_lines(lines(found))
     raise typer.Exit(Exit.FINE if found.clean else Exit.FOUND)
 
 
@@ -185,9 +184,9 @@ def doctor(
     with answering(PROGRAM):
         found = diagnosed(asyncio.run(facts(configuration, os.environ)))
     if output == "json":
-        sys.stdout.write(as_json(found))
+        show_json(as_json(found))
     else:
-        _show(lines(found))
+        show_lines(lines(found))
     raise typer.Exit(Exit.FINE if found.clean else Exit.FOUND)
 
 
@@ -205,11 +204,7 @@ def demo(
 @cli.command()
 def completion(shell: Annotated[Shell, typer.Argument(help="Which shell.")]) -> None:
     """Print the completion of `kubectl-gpushare` for a shell; kubectl completes `kubectl gpushare` without it."""
-    sys.stdout.write(script(shell))
-
-
-def _show(lines: Iterable[Line]) -> None:
-    sys.stdout.write(as_text(lines, colour=wanted(sys.stdout, os.environ)))
+    show_text(script(shell))
 
 
 def main() -> None:

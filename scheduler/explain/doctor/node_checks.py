@@ -8,6 +8,7 @@ from config.protocol import inventory, names
 from config.protocol.quantity import QuantityError
 from scheduler.explain.doctor.facts import FINISHED, PLUGIN_LABEL, ClusterFacts
 from scheduler.explain.findings import Found, Severity, count, of_nodes
+from scheduler.inspect.terminal import typed
 from scheduler.kube import objects
 from scheduler.state.cards.node_inventory import GpuState, NodeInventory, read_inventory
 
@@ -26,7 +27,7 @@ _EXAMINE: Final = "then kubectl -n kube-system exec POD -- /opt/gpushare/bin/gpu
 def inventories(facts: ClusterFacts) -> Iterator[Found]:
     """Nodes with the label and without cards, and nodes with cards that no device plugin looks after."""
     key, value = names.NODE_LABEL
-    label, remedy = f"the label {key}={value}", f"kubectl label node NODE {key}={value}"
+    label, remedy = f"the label {key}={value}", typed("kubectl", "label", "node", "NODE", f"{key}={value}")
     announcing = [node for node in facts.nodes if _announces(node)]
     without = [node for node in facts.nodes if _labelled(node) and not _announces(node)]
     if without:

@@ -280,6 +280,11 @@ def test_a_fault_happens_to_a_card_or_to_a_node(cluster: Reader) -> None:
             id="many cards of two kinds",
         ),
         pytest.param(
+            "nodes: [{name: a, cards: [{memoryMiB: 1, model: m, uuid: 'u, v'}]}]",
+            "nodes[0].cards[0].uuid: 'u, v' cannot be the UUID of a card",
+            id="a UUID that no card can have",
+        ),
+        pytest.param(
             "nodes: [{name: a, cards: [{memoryMiB: 1, model: m, uuid: u, count: 2}]}]",
             "nodes[0].cards[0]: uuid names one card, but count is 2",
             id="one UUID for two cards",

@@ -6,15 +6,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from config.protocol import inventory
+from config.protocol import card_uuid, inventory
 from config.protocol.inventory import Card, Health, Inventory, InventoryError
 
 words = st.text(max_size=20)
+valid_uuids = st.from_regex(r"\A[0-9A-Za-z][-_.0-9A-Za-z]{0,63}\Z").filter(lambda uuid: not card_uuid.objection(uuid))
 
 
 @st.composite
 def inventories(draw: st.DrawFn) -> Inventory:
-    uuids = draw(st.lists(st.text(min_size=1, max_size=40), max_size=6, unique=True))
+    uuids = draw(st.lists(valid_uuids, max_size=6, unique=True))
     indexes = draw(st.lists(st.integers(0, 65_535), min_size=len(uuids), max_size=len(uuids), unique=True))
     cards = tuple(
         Card(
@@ -109,7 +110,12 @@ def two_cards(**second: object) -> str:
         pytest.param(document(units=1.5), "units", id="half a unit"),
         pytest.param(document(index=-1), "index", id="negative index"),
         pytest.param(document(uuid=""), "uuid", id="an empty UUID"),
-        pytest.param(document(uuid="G" * 254), "uuid", id="a long UUID"),
+        pytest.param(document(uuid="G" * 65), "uuid", id="a long UUID"),
+        pytest.param(document(uuid="GPU a"), "card 0: 'GPU a' cannot be the UUID of a card", id="a blank in a UUID"),
+        pytest.param(
+            document(uuid="GPU-\x1b[2J"), r"card 0: 'GPU-\\x1b\[2J' cannot be", id="a UUID that clears screens"
+        ),
+        pytest.param(document(uuid="0"), "digits alone", id="a UUID that is an index"),
         pytest.param(two_cards(uuid="GPU-a"), "UUID GPU-a twice", id="a UUID twice"),
         pytest.param(two_cards(index=0), "index 0 twice", id="an index twice"),
         pytest.param("[" * 200_000, "cannot be read", id="too deep"),
@@ -120,6 +126,34 @@ def two_cards(**second: object) -> str:
 def test_a_document_that_breaks_a_rule_is_refused_whole(text: str, complaint: str) -> None:
     with pytest.raises(InventoryError, match=complaint):
         inventory.decode(text)
+
+
+@pytest.mark.parametrize(
+    "uuid",
+    [
+        pytest.param("GPU-8ef24466-da8d-5c70-aee2-d8f9f45d12f9", id="NVIDIA's"),
+        pytest.param("MIG-8ef24466-da8d-5c70-aee2-d8f9f45d12f9", id="of an instance"),
+        *("GPU-a", "A", "0a", "card_1.b", "G" * 64),
+    ],
+)
+def test_these_can_be_uuids(uuid: str) -> None:
+    assert not card_uuid.objection(uuid)
+    assert inventory.decode(document(uuid=uuid)).cards[0].uuid == uuid
+
+
+@pytest.mark.parametrize(
+    "uuid",
+    [
+        *("", " ", "GPU a", "GPU-a ", "GPU-a\n", "a,b", "!GPU-a", "#0", "-a", "--help", "..", "a/b", "0:1"),
+        *("0", "17", "٣", "²", "all", "none", "void", "G" * 65, "GPU-ä", "GPU-а", "a;reboot", "$(reboot)", "a'b", '"'),  # noqa: RUF001 - a Cyrillic letter
+        *("\x00", "\x07", "\x1b[31m", "GPU-\x9b2J", "GPU-\u202e", "GPU-\u2028", "GPU-\x7f"),
+    ],
+)
+def test_these_cannot_and_the_message_shows_what_a_terminal_would_obey(uuid: str) -> None:
+    assert card_uuid.objection(uuid).isprintable()
+    with pytest.raises(InventoryError) as refused:
+        inventory.decode(document(uuid=uuid))
+    assert str(refused.value).isprintable()
 
 
 json_values = st.recursive(

@@ -81,9 +81,11 @@ def test_records_of_other_resources_say_nothing() -> None:
         pytest.param(view(), "", "no pod on this node is waiting for devices", id="nobody"),
         pytest.param(view(replace(P, finished=True), active="p"), "", "no pod on this node is waiting", id="finished"),
         pytest.param(view(node_pod("n", [0]), active="n"), "", "no pod on this node is waiting", id="asks nothing"),
-        pytest.param(view(P), "", "ns/p .* has not admitted it, or has rejected it", id="unknown to the kubelet"),
-        pytest.param(view(node_pod("p", [4]), active="p"), "", "next container c0 requests 4", id="another count"),
-        pytest.param(view(P, Q, active="p q"), "", "ns/p .*c0 is a candidate; .*ns/q .*c0 is a candidate", id="two"),
+        pytest.param(view(P), "", "UID uid-p: .* has not admitted it, or has rejected it", id="unknown to the kubelet"),
+        pytest.param(view(node_pod("p", [4]), active="p"), "", "next container requests 4", id="another count"),
+        pytest.param(
+            view(P, Q, active="p q"), "", "UID uid-p: .* is a candidate; UID uid-q: .* is a candidate", id="two"
+        ),
         pytest.param(
             NodeState(names.GPU_MEM, (P,), ()), "", "whether the kubelet has admitted it is unknown .*1.34", id="no Get"
         ),
@@ -108,6 +110,7 @@ def test_an_ambiguous_allocate_is_refused_with_every_candidate(seen: NodeState, 
     with pytest.raises(NotIdentified) as refused:
         allocating(3, seen, passed={passed})
     assert re.search(message, str(refused.value))
+    assert "ns/" not in str(refused.value), "its readers may not know the other pods"
     assert str(refused.value).startswith("cannot tell which container allocates 3 devices of aliyun.com/gpu-mem; ")
 
 
@@ -121,7 +124,7 @@ def test_an_ambiguous_allocate_is_refused_with_every_candidate(seen: NodeState, 
 )
 def test_a_pod_that_waits_forever_blocks_only_pods_of_its_own_count(stuck: NodePod) -> None:
     assert allocating(3, view(stuck, P, active="s p"), passed={"uid-s"}).pod == P
-    with pytest.raises(NotIdentified, match=r"ns/s .*is a candidate"):
+    with pytest.raises(NotIdentified, match=r"UID uid-s: .*is a candidate"):
         allocating(2, view(stuck, node_pod("p", [2]), active="s p"), passed={"uid-s"})
 
 
@@ -180,7 +183,7 @@ def held_by(*pods: NodePod) -> list[CheckpointEntry]:
         ),
         pytest.param(
             view(P, Q, entries=held_by(P, Q), shown={P.uid: HAS, Q.uid: HAS}),
-            "ns/p .*holds the same devices; .*ns/q .*holds the same devices",
+            "UID uid-p: holds the same devices; UID uid-q: holds the same devices",
             id="two pods",
         ),
         pytest.param(
@@ -218,6 +221,7 @@ def test_an_ambiguous_start_is_refused(seen: NodeState, message: str) -> None:
     with pytest.raises(NotIdentified) as refused:
         starting(HELD, seen)
     assert re.search(message, str(refused.value))
+    assert "ns/" not in str(refused.value), "its readers may not know the other pods"
 
 
 def test_the_pods_to_ask_for_are_those_that_hold_exactly_the_devices() -> None:

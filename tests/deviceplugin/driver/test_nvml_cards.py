@@ -152,6 +152,10 @@ def test_a_card_that_fails_while_it_is_described_does_not_lose_the_others() -> N
     assert [found.uuid for found in cards(card(0), failing, card(2))] == ["GPU-0", "GPU-2"]
 
 
+def test_a_card_whose_uuid_cannot_be_one_does_not_lose_the_others() -> None:
+    assert [found.uuid for found in cards(card(0, nvmlDeviceGetUUID="0"), card(1))] == ["GPU-1"]
+
+
 def test_a_driver_that_goes_while_a_card_is_described_fails_as_a_whole() -> None:
     failing = card(1, nvmlDeviceGetName=pynvml.NVMLError_DriverNotLoaded())
     with pytest.raises(SourceFailed, match=r"card 1: NVML answered 'Driver Not Loaded': is the driver's kernel"):

@@ -17,7 +17,7 @@ from deviceplugin.isolation.directories import ContainerDirectories
 from deviceplugin.kubelet.client import PodResources
 from deviceplugin.reconcile.reconciler import Reconciler
 from deviceplugin.report.metrics import NodeMetrics
-from scheduler.kube.port import ListEnds, PodKey
+from scheduler.kube.port import Deleted, ListEnds, PodKey
 from tests.support import virtual_time
 from tests.support.drift_policy import drift_policy
 from tests.support.kubelet_double import KubeletDouble
@@ -37,6 +37,19 @@ async def test_without_drift_nothing_is_reported_and_everything_is_shown(folder:
         assert loop.result.allocated_units == {"GPU-b": 4}
         assert metric(loop, "drift") == 0
         assert metric(loop, "container_memory_used_bytes", pod="p", UUID="GPU-b") == 700 * 2**20
+
+
+async def test_an_event_on_the_node_does_not_name_the_pod_that_it_is_about(folder: Path) -> None:
+    """It is in namespace default, whose readers may not know the pod; the status names it."""
+    async with rig(folder) as (node, loop):
+        node.runs("p", 4)
+        node.pods.apply([Deleted(wire) for wire in node.pods])
+        await loop.round()
+        await loop.round()
+        (notice,) = [one for one in node.told if one.reason == "GPUWithoutDecision"]
+        note = "a pod that the API server does not have holds 4 units; gpushare-device-plugin status names it"
+        assert (notice.note, notice.pod) == (note, None)
+        assert "pod ns/p: container c0 has 4 units" in " ".join(one.message for one in loop.result.drift)
 
 
 async def test_drift_seen_by_two_rounds_is_told_once_and_shown_while_it_lasts(

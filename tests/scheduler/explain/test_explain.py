@@ -149,12 +149,15 @@ def test_what_would_make_room_was_tried_with_the_same_rules() -> None:
     assert (node.leaving, node.remedy) == ((), "no pod that leaves would make room")
 
 
-def test_what_an_operator_has_to_do_is_said() -> None:
+@pytest.mark.parametrize(("name", "typed"), [("a", "a"), ("a; reboot", "'a; reboot'")])
+def test_what_an_operator_has_to_do_is_said(name: str, typed: str) -> None:
+    """Names in a dump of a cluster are not those that an API server has checked."""
     of = world()
-    of.nodes.add(wire_node("a", [card(0, 16)], annotations={names.CORDON: "0"}, unschedulable=True))
+    of.nodes.add(wire_node(name, [card(0, 16)], annotations={names.CORDON: "0"}, unschedulable=True))
     waits(of, "p", 3)
     (node,) = explained(of, "p").nearest
-    assert node.remedy == ("kubectl uncordon a; lift the cordon of its cards: kubectl annotate node a gpushare/cordon-")
+    cordon = f"lift the cordon of its cards: kubectl annotate node {typed} gpushare/cordon-"
+    assert node.remedy == f"kubectl uncordon {typed}; {cordon}"
     assert [one.rule for one in node.rules] == ["NodeUnschedulable", "GpuShare"]
 
 

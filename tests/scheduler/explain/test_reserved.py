@@ -1,11 +1,17 @@
 """What `explain` says of a place that is reserved for a pod that has waited long."""
 
 import asyncio
+from dataclasses import replace
+
+import pytest
 
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.explain.answers import ReservedPlace
+from scheduler.explain.answers import ReservedPlace, as_json
+from scheduler.explain.reading import HIDDEN
+from scheduler.kube.objects import PodCondition
+from scheduler.kube.port import PodKey
 from scheduler.simulation.world import World
-from tests.support.explaining import asked, prose
+from tests.support.explaining import asked, preempts, prose, there, waits, world
 from tests.support.virtual_time import run
 from tests.system.looking import cluster, comes, node_of
 from tests.system.process import scheduling
@@ -14,7 +20,7 @@ AFTER = SchedulerConfiguration.model_validate({"bindTimeout": 0, "reserveAfter":
 
 
 def starved() -> World:
-    """`whole` waits for the card on which `stays` is, and `small` would fit beside that."""
+    """`whole` waits for the card on which `stays` is; `small`, and `small` of namespace b, would fit beside that."""
 
     async def scenario() -> World:
         of = cluster(a=[16])
@@ -26,6 +32,7 @@ def starved() -> World:
             comes(of, "something-happens", 64, priority=-100)
             await asyncio.sleep(1)
             comes(of, "small", 4)
+            comes(of, "small", 4, namespace="b")
             await asyncio.sleep(15)
             assert (node_of(of, "whole"), node_of(of, "small")) == ("", "")
         return of
@@ -46,6 +53,36 @@ def test_the_pod_and_who_is_kept_off_are_told_for_whom_a_place_is_reserved_and_w
         "It is kept off card 0 of node a, which is reserved for pod default/whole since that had waited 1m "
         "(reserveAfter)."
     ) in prose(small)
+
+
+def test_a_pod_of_another_namespace_reads_no_name_and_who_may_see_both_is_told_it() -> None:
+    of = starved()
+    small = of.pods.collection.existing("b", "small")
+    said = [one.message for one in small.status.conditions if one.type == "PodScheduled"]
+    said += [event.record.note for event in of.events.about("b", "small")]
+    told = "card 0 of node a is kept for pod uid-default-whole of another namespace, which has waited 1m."
+    assert all(told in text and "default/" not in text for text in said)
+    answer = asyncio.run(asked(of).explained("b", "small", ""))
+    assert answer.reserved == ReservedPlace(place="card 0 of node a", pod="default/whole", waited="1m")
+    assert "which is reserved for pod default/whole since" in prose(answer)
+
+
+@pytest.mark.parametrize("whom", ["pod uid-default-whole of another namespace", "pod default/whole"])
+def test_a_viewer_who_may_not_see_the_pod_is_not_told_its_name(whom: str) -> None:
+    of = world(a=[16])
+    there(of, "stays", 8, "a", 0)
+    preempts(of, "whole", 16, "a")
+    waits(of, "small", 4, namespace="b")
+    said = f"0/1 nodes are available: 1 Insufficient memory. card 0 of node a is kept for {whom}, which has waited 1m."
+    of.pods.set_condition(
+        PodKey("b", "small", "uid-b-small"), PodCondition("PodScheduled", "False", "Unschedulable", said)
+    )
+    read = asked(of)
+    read.reading = replace(read.reading, sees=lambda namespace: namespace == "b")
+    answer = asyncio.run(read.explained("b", "small", ""))
+    assert answer.reserved == ReservedPlace(place="card 0 of node a", pod=HIDDEN, waited="1m")
+    assert "which is reserved for a pod of another namespace since" in prose(answer)
+    assert "whole" not in as_json(answer)
 
 
 def test_a_pod_that_waits_for_something_else_reads_nothing_of_it() -> None:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 
+from tests.support.hostile import HOSTILE
 from tests.support.repository import ROOT
 
 LINES = """
@@ -17,12 +18,24 @@ log = structlog.get_logger()
 log.info("pod.bound", node="a", attempt=3, pod="default/p")
 log.debug("pod.rejected", nodes={{"a": ["no room"]}}, pod="default/p")
 """
+HOSTILE_LINES = """
+import structlog
+from scheduler.process.logs import configure
+from tests.support.hostile import HOSTILE
+configure("{level}", "auto")
+log = structlog.get_logger()
+log.warning("object.bad", **{{"name": HOSTILE, "key" + HOSTILE: [HOSTILE], "path": HOSTILE.encode()}})
+try:
+    raise ValueError(HOSTILE)
+except ValueError:
+    log.exception("bug")
+"""
 
 
-def written(level: str = "debug", *, terminal: bool = False) -> list[str]:
+def written(level: str = "debug", *, terminal: bool = False, lines: str = LINES) -> list[str]:
     ours, theirs = pty.openpty() if terminal else os.pipe()
     try:
-        command = [sys.executable, "-c", LINES.format(level=level)]
+        command = [sys.executable, "-c", lines.format(level=level)]
         subprocess.run(command, stderr=theirs, env={"PYTHONPATH": str(ROOT), "NO_COLOR": "1"}, check=True)
         return os.read(ours, 65536).decode().splitlines()
     finally:
@@ -42,6 +55,20 @@ def test_a_person_at_a_terminal_gets_text_in_the_same_order() -> None:
     places = [first.index(part) for part in ("info", "pod.bound", "pod=", "node=", "attempt=")]
     assert places == sorted(places)
     assert not first.startswith("{")
+
+
+def test_text_of_others_makes_no_terminal_obey_and_begins_no_line() -> None:
+    said = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in written(terminal=True, lines=HOSTILE_LINES)]
+    assert all(line.isprintable() for line in said)
+    assert not [line for line in said if line.startswith("FAKE")]
+    assert sum("x?[2J" in line for line in said) > 1
+
+
+def test_a_program_reads_in_json_what_was_there() -> None:
+    bad, bug = written(lines=HOSTILE_LINES)
+    assert (bad.isprintable(), bug.isprintable()) == (True, True)
+    assert json.loads(bad)["name"] == HOSTILE
+    assert HOSTILE.partition("\r")[0] in json.loads(bug)["exception"]
 
 
 def test_the_level_says_the_least_that_is_written() -> None:

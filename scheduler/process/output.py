@@ -1,0 +1,39 @@
+"""The door to standard output and standard error: what the commands of both programs print goes through it.
+
+Whatever a terminal would obey instead of showing it is replaced here, whoever has written the text. Only tables of rich
+(`scheduler.cli.console`), coloured lines (`scheduler.cli.colours`) and log lines (`scheduler.process.logs`) go another
+way, and lose the same; tests/repository/test_output.py holds that.
+"""
+
+import sys
+from collections.abc import Iterable
+
+from scheduler.inspect.terminal import escaped_json, one_line, printable
+
+
+def show(lines: Iterable[str]) -> None:
+    """Print lines: a line end within one is no line end."""
+    sys.stdout.write(printable(lines))
+
+
+def show_text(text: str) -> None:
+    """Print text of several lines, with a line end at its end only where the text has one. At once."""
+    sys.stdout.write("\n".join(map(one_line, text.split("\n"))))
+    sys.stdout.flush()
+
+
+def show_json(text: str) -> None:
+    """Print JSON."""
+    sys.stdout.write(escaped_json(text))
+
+
+def show_pairs(pairs: Iterable[tuple[str, str]]) -> None:
+    """Print for a program that wants a tab between the two words of a line, and none where the second is empty."""
+    for first, second in pairs:
+        sys.stdout.write(f"{one_line(first)}\t{one_line(second)}\n" if second else f"{one_line(first)}\n")
+
+
+def warn(lines: Iterable[str]) -> None:
+    """Print lines on standard error. At once."""
+    sys.stderr.write(printable(lines))
+    sys.stderr.flush()
