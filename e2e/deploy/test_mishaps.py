@@ -13,7 +13,7 @@ import yaml
 from e2e.control_plane import binaries
 from e2e.control_plane.admin import Admin, Json, done, seen
 from e2e.control_plane.cluster import ControlPlane
-from e2e.deploy.chart import CHART, NAMESPACE, RELEASE, Helm, HelmRefused
+from e2e.deploy.chart import CHART, NAMESPACE, RELEASE, SET_IMAGE, Helm, HelmRefused
 from e2e.deploy.cluster_state import everything, until
 from e2e.deploy.terminal import Terminal, blocks
 from e2e.deploy.variants import VARIANTS
@@ -22,8 +22,8 @@ from e2e.suites.gpu_site import NODES, gpu_node
 from tests.support.repository import ROOT
 
 IN: Final = ("--namespace", NAMESPACE)
-INSTALL: Final = ("install", RELEASE, str(CHART))
-UPGRADE: Final = ("upgrade", RELEASE, str(CHART), *IN)
+INSTALL: Final = ("install", RELEASE, str(CHART), *SET_IMAGE)
+UPGRADE: Final = ("upgrade", RELEASE, str(CHART), *SET_IMAGE, *IN)
 APPS: Final = f"/apis/apps/v1/namespaces/{NAMESPACE}"
 # The chart lets it pass, and the API server does not.
 MORE_THAN_THE_LIMIT: Final = {"scheduler": {"resources": {"requests": {"memory": "4Gi"}}}}
@@ -112,7 +112,7 @@ async def test_a_second_release_of_other_names_is_refused_unless_it_has_no_polic
     before: set[Name], helm_there: Helm, operator: Admin
 ) -> None:
     del before
-    second = ("install", "another", str(CHART), "--namespace", "default")
+    second = ("install", "another", str(CHART), *SET_IMAGE, "--namespace", "default")
     helm_there(*INSTALL, *IN)
     first = await written(operator)
     with pytest.raises(HelmRefused, match=r"ValidatingAdmissionPolicy .* cannot be imported into the current release"):
