@@ -110,7 +110,7 @@ def under(path: str, value: object) -> dict[str, Any]:
         pytest.param(
             "prometheusRule",
             {"enabled": True, "alerts": {"GpushareNoLeader": {"labels": {"severity": "page"}}}},
-            "prometheusRule.alerts.GpushareNoLeader.labels.severity: set prometheusRule.alerts.GpushareNoLeader.severity",
+            "labels.severity: set prometheusRule.alerts.GpushareNoLeader.severity",
             id="a severity among the labels",
         ),
         pytest.param("prometheusRule.alertLabels", {"a team": "x"}, "prometheusRule/alertLabels", id="no label name"),

@@ -90,7 +90,7 @@ def test_the_values_of_the_chart_change_each_alert_and_each_threshold_that_an_ex
     known = schema["properties"]["prometheusRule"]["properties"]["alerts"]["properties"]
     thresholds = {name: set(of["properties"].get("thresholds", {}).get("properties", {})) for name, of in known.items()}
     in_expressions = {
-        alert.name: set(re.findall(r"[0-9.]+ # threshold: (\w+)$", alert.expr, re.M)) for alert in alerts()
+        alert.name: set(re.findall(r"[0-9.]+ # threshold: (\w+)$", alert.expr, re.MULTILINE)) for alert in alerts()
     }
 
     assert thresholds == in_expressions
