@@ -7,7 +7,7 @@ import random
 import socket
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
@@ -16,6 +16,7 @@ from pathlib import Path
 import structlog
 
 from config.settings.leader_election import LeaderElectionSection
+from config.settings.plugins import choose
 from config.settings.scheduler import SchedulerConfiguration, resolve
 from scheduler.build import build_engine, installed_plugins
 from scheduler.kube import versions
@@ -23,7 +24,7 @@ from scheduler.kube.port import ApiError, ApiSilent, Cluster
 from scheduler.kube.rest import version
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.connect import ConnectError, Connection, connect
-from scheduler.kube.rest.rights import NEEDED, of_lease
+from scheduler.kube.rest.rights import NEEDED, PREEMPTION, Right, of_lease
 from scheduler.kube.rest.watching import WatchOptions
 from scheduler.leader_election import LeaderElection, Timing
 from scheduler.leadership import Leadership, LeaseLost
@@ -166,7 +167,7 @@ async def _serve(
     lost = ""
     try:
         async with _page(configuration, cluster, service, reader, leadership, pod_ip=pod_ip):
-            await _until_stopped(service, cluster, configuration.leader_election)
+            await _until_stopped(service, cluster, rights_needed(configuration))
     except* LeaseLost as losses:
         lost = _reason(losses)
     finally:
@@ -236,12 +237,12 @@ def _reason(losses: BaseExceptionGroup[LeaseLost]) -> str:
     return _reason(first) if isinstance(first, BaseExceptionGroup) else str(first)
 
 
-async def _until_stopped(service: Service, cluster: KubeCluster, election: LeaderElectionSection) -> None:
+async def _until_stopped(service: Service, cluster: KubeCluster, needed: Sequence[Right]) -> None:
     stop = stop_requested()
     async with asyncio.TaskGroup() as tasks:
         service_run = tasks.create_task(service.run())
         asking = (
-            tasks.create_task(_log_missing_rights(cluster, election)),
+            tasks.create_task(_log_missing_rights(cluster, needed)),
             tasks.create_task(version.tell(cluster.server_version, versions.OF_THE_SCHEDULER, _log_line)),
         )
         tidying = (tasks.create_task(keep_pauses_short()), tasks.create_task(give_back_forever()))
@@ -261,12 +262,18 @@ def _log_line(line: versions.Line) -> None:
     getattr(log, line.level)(line.event, **line.fields)
 
 
-async def _log_missing_rights(cluster: KubeCluster, election: LeaderElectionSection) -> None:
+def rights_needed(configuration: SchedulerConfiguration) -> tuple[Right, ...]:
+    """The rights that the program uses with this configuration."""
+    profiles = [profile.plugins for profile in resolve(configuration)]
+    preempts = any(choose(plugins, plugins.described).post_filter for plugins in profiles)
+    election = configuration.leader_election
+    lease = of_lease(election.resource_namespace, election.resource_name) if election.leader_elect else ()
+    return (*(right for right in NEEDED if preempts or right != PREEMPTION), *lease)
+
+
+async def _log_missing_rights(cluster: KubeCluster, needed: Sequence[Right]) -> None:
     """Log which rights are missing, again whenever that changes, until none is."""
     logged: list[str] = []
-    needed = (
-        (*NEEDED, *of_lease(election.resource_namespace, election.resource_name)) if election.leader_elect else NEEDED
-    )
     while True:
         try:
             missing = await cluster.missing_rights(needed)

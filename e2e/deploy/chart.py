@@ -17,6 +17,9 @@ from tests.support.repository import ROOT
 CHART: Final = ROOT / "deploy" / "chart" / "gpushare-scheduler"
 RELEASE: Final = "gpushare-scheduler"
 NAMESPACE: Final = "kube-system"
+# The one value that the chart requires; with this name the manifests are rendered, for `kustomize edit set image`.
+IMAGE: Final[Mapping[str, Any]] = {"image": {"repository": "gpushare-scheduler"}}
+SET_IMAGE: Final = ("--set", "image.repository=gpushare-scheduler")
 # The version that everything is tested with, as `--kube-version` takes it.
 NEWEST_RUN: Final = "1.36.0"
 _SOURCE: Final = re.compile(r"^---\n# Source: [^\n]+/templates/([^\n]+)\n", re.MULTILINE)
@@ -59,10 +62,12 @@ class Helm:
     ) -> dict[str, str]:
         """Each template that renders something, by its file name: its YAML documents. Raises HelmRefused.
 
-        kubernetes: the version that the chart is told. Comments of the templates are in it.
+        values: with the image of IMAGE, unless they name another. kubernetes: the version that the chart is told.
+        Comments of the templates are in it.
         """
         text = self(
-            *("template", RELEASE, str(CHART), "--namespace", namespace, "--kube-version", kubernetes), values=values
+            *("template", RELEASE, str(CHART), "--namespace", namespace, "--kube-version", kubernetes),
+            values={**IMAGE, **values},
         )
         parts = _SOURCE.split(text)[1:]
         found: dict[str, list[str]] = {}

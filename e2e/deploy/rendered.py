@@ -3,6 +3,7 @@
 python -m e2e.deploy.rendered      write them (`make manifests`)
 """
 
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +18,9 @@ HEAD: Final = "# Rendered from deploy/chart by `make manifests`: change it there
 # As a patch of kustomize: the whole specification takes the place of the installed one's, with what that has beside it.
 _SPEC: Final = "\nspec:\n"
 _IN_ITS_PLACE: Final = f"{_SPEC}  $patch: replace\n"
+# Labels that are true of what helm installs alone.
+OF_HELM: Final = ("app.kubernetes.io/managed-by", "helm.sh/chart")
+_OF_HELM: Final = re.compile(rf"^ *(?:{'|'.join(map(re.escape, OF_HELM))}): .*\n", re.MULTILINE)
 _MPS: Final = {"devicePlugin": {"config": {"isolation": "mps"}}}
 
 
@@ -46,7 +50,7 @@ def files(helm: Helm) -> dict[Path, str]:
     optional = {OPTIONAL / name: helm.rendered(values)[Path(name).name] for name, values in OF_VALUES.items()}
     patches = [path for path in optional if MANIFESTS / path.name in installed]
     optional |= {path: optional[path].replace(_SPEC, _IN_ITS_PLACE, 1) for path in patches}
-    return {path: HEAD + text for path, text in (installed | optional).items()}
+    return {path: HEAD + _OF_HELM.sub("", text) for path, text in (installed | optional).items()}
 
 
 def main() -> None:

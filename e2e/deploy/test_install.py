@@ -7,12 +7,13 @@ from typing import Any, Final
 import pytest
 
 from e2e.control_plane.admin import Admin, ApiResponse, Json
-from e2e.deploy.chart import CHART, NAMESPACE, RELEASE, Helm, HelmRefused
+from e2e.deploy.chart import CHART, IMAGE, NAMESPACE, RELEASE, SET_IMAGE, Helm, HelmRefused
 from e2e.deploy.cluster_state import everything, key, until
 from e2e.deploy.variants import VARIANTS, parameters
 from e2e.programs import manifests
 
 IN: Final = ("--namespace", NAMESPACE)
+INSTALL: Final = ("install", RELEASE, str(CHART), *SET_IMAGE)
 DEPLOYMENT: Final = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}"
 OURS: Final = "gpushare-scheduler"
 
@@ -24,10 +25,10 @@ async def replicas(admin: Admin) -> int:
 
 async def test_a_release_is_installed_changed_taken_back_and_leaves_nothing(helm_there: Helm, operator: Admin) -> None:
     before = await everything(operator)
-    said = helm_there("install", RELEASE, str(CHART), *IN)
+    said = helm_there(*INSTALL, *IN)
     there = await everything(operator) - before
     first = await replicas(operator)
-    helm_there("upgrade", RELEASE, str(CHART), *IN, values={"scheduler": {"replicas": 3}})
+    helm_there("upgrade", RELEASE, str(CHART), *SET_IMAGE, *IN, values={"scheduler": {"replicas": 3}})
     upgraded = await replicas(operator)
     helm_there("rollback", RELEASE, "1", *IN)
     taken_back = await replicas(operator)
@@ -44,10 +45,10 @@ async def test_a_release_is_installed_changed_taken_back_and_leaves_nothing(helm
 
 
 async def test_a_second_release_in_the_same_cluster_is_refused(helm_there: Helm, operator: Admin) -> None:
-    helm_there("install", RELEASE, str(CHART), *IN)
+    helm_there(*INSTALL, *IN)
     try:
         with pytest.raises(HelmRefused, match="cannot be imported into the current release"):
-            helm_there("install", "another", str(CHART), "--namespace", "default")
+            helm_there("install", "another", str(CHART), *SET_IMAGE, "--namespace", "default")
         accounts = await operator.get(f"/api/v1/namespaces/default/serviceaccounts/{OURS}")
     finally:
         helm_there("uninstall", RELEASE, *IN, "--wait")
@@ -60,7 +61,7 @@ async def test_the_api_server_accepts_every_object_to_the_letter(
     helm_there: Helm, prometheus_operator: None, operator: Admin, values: Mapping[str, Any]
 ) -> None:
     del prometheus_operator
-    helm_there("install", RELEASE, str(CHART), *IN, "--dry-run=server", values=values)
+    helm_there("install", RELEASE, str(CHART), *IN, "--dry-run=server", values={**IMAGE, **values})
     for document in helm_there.objects(values):
         answer = await manifests.dry_run(operator, document)
         assert answer.status == HTTPStatus.CREATED, (key(document), answer.body)
@@ -68,7 +69,7 @@ async def test_the_api_server_accepts_every_object_to_the_letter(
 
 @pytest.fixture(scope="module")
 def named_by_default(helm_there: Helm) -> Iterator[None]:
-    helm_there("install", RELEASE, str(CHART), *IN, values=VARIANTS["a default scheduler name"])
+    helm_there(*INSTALL, *IN, values=VARIANTS["a default scheduler name"])
     yield
     helm_there("uninstall", RELEASE, *IN, "--wait")
 

@@ -13,8 +13,9 @@ import yaml
 from e2e.control_plane import binaries
 from e2e.control_plane.admin import Admin, Json, done, seen
 from e2e.control_plane.cluster import ControlPlane
-from e2e.deploy.chart import CHART, NAMESPACE, RELEASE, Helm, HelmRefused
+from e2e.deploy.chart import CHART, NAMESPACE, RELEASE, SET_IMAGE, Helm, HelmRefused
 from e2e.deploy.cluster_state import everything, until
+from e2e.deploy.migrating_cluster import desired
 from e2e.deploy.terminal import Terminal, blocks
 from e2e.deploy.variants import VARIANTS
 from e2e.programs import manifests
@@ -22,8 +23,8 @@ from e2e.suites.gpu_site import NODES, gpu_node
 from tests.support.repository import ROOT
 
 IN: Final = ("--namespace", NAMESPACE)
-INSTALL: Final = ("install", RELEASE, str(CHART))
-UPGRADE: Final = ("upgrade", RELEASE, str(CHART), *IN)
+INSTALL: Final = ("install", RELEASE, str(CHART), *SET_IMAGE)
+UPGRADE: Final = ("upgrade", RELEASE, str(CHART), *SET_IMAGE, *IN)
 APPS: Final = f"/apis/apps/v1/namespaces/{NAMESPACE}"
 # The chart lets it pass, and the API server does not.
 MORE_THAN_THE_LIMIT: Final = {"scheduler": {"resources": {"requests": {"memory": "4Gi"}}}}
@@ -112,7 +113,7 @@ async def test_a_second_release_of_other_names_is_refused_unless_it_has_no_polic
     before: set[Name], helm_there: Helm, operator: Admin
 ) -> None:
     del before
-    second = ("install", "another", str(CHART), "--namespace", "default")
+    second = ("install", "another", str(CHART), *SET_IMAGE, "--namespace", "default")
     helm_there(*INSTALL, *IN)
     first = await written(operator)
     with pytest.raises(HelmRefused, match=r"ValidatingAdmissionPolicy .* cannot be imported into the current release"):
@@ -251,6 +252,55 @@ async def test_what_the_document_removes_is_gone(
     (container,) = plugin["template"]["spec"]["containers"]
     assert container["command"][1:] == ["uninstall", "--wait", "--stay"]
     assert plugin["updateStrategy"]["rollingUpdate"]["maxUnavailable"] == "100%"
+
+
+async def test_a_node_leaves_the_daemon_set_and_a_pod_of_the_same_kind_cleans_it(
+    before: set[Name], helm_there: Helm, operator: Admin, controlled: ControlPlane, tmp_path: Path
+) -> None:
+    """Here no kubelet runs the pod: e2e/suites/test_uninstall.py has one."""
+    del before
+    pods, found = f"/api/v1/namespaces/{NAMESPACE}/pods", "nvidia.com/gpu.present"
+    metadata = {"name": "n", "labels": {"gpushare": "true", found: "true"}}
+    query = {"labelSelector": f"app.kubernetes.io/name={manifests.PLUGIN}"}
+    terminal = Terminal(controlled, tmp_path)
+    given, again = blocks("### Give one node back", README)
+    await operator.create(NODES, {**gpu_node("n", [1]), "metadata": metadata})
+    try:
+        for select in ("gpushare-label", "nfd-labels"):
+            helm_there("upgrade", "--install", *INSTALL[1:], *IN, "--set", f"devicePlugin.selectNodesBy={select}")
+            await until(lambda: desired(operator, manifests.PLUGIN), (1, True))
+            bound = await seen(operator, pods, is_not_ending, query, within_s=_WITHIN_S)
+            await onto(operator, bound)
+            leave, wait, rest = given.partition("kubectl -n kube-system wait pod -l")
+            terminal.types(leave, NODE="n")
+            await until(lambda: desired(operator, manifests.PLUGIN), (0, True))
+            # As its kubelet would, in the end.
+            done(await operator.delete(f"{pods}/{bound['metadata']['name']}", {"gracePeriodSeconds": 0}))
+            terminal.types(wait + rest.partition("kubectl -n kube-system wait pod gpushare-uninstall")[0], NODE="n")
+            plugin = done(await operator.get(f"{APPS}/daemonsets/{manifests.PLUGIN}")).body["spec"]["template"]["spec"]
+            once = done(await operator.get(f"{pods}/gpushare-uninstall")).body["spec"]
+            await operator.delete(f"{pods}/gpushare-uninstall", {"gracePeriodSeconds": 0})
+            terminal.types(again.splitlines()[0], NODE="n")
+            await until(lambda: desired(operator, manifests.PLUGIN), (1, True))
+            assert_same_means(once, plugin)
+    finally:
+        await operator.delete(f"{NODES}/n")
+
+
+def assert_same_means(once: Json, plugin: Json) -> None:
+    """Of the one-shot pod and the DaemonSet's: the account, the image, the configuration and the node's directories."""
+    (removes,), (runs,) = once["containers"], plugin["containers"]
+    mounted = {mount["name"]: mount for mount in removes["volumeMounts"]}
+    assert removes["command"] == [runs["command"][0], "uninstall", "--wait"]
+    assert (once["nodeName"], once["restartPolicy"]) == ("n", "Never")
+    assert [removes["image"], removes["env"]] == [runs["image"], runs["env"]]
+    assert [once[name] for name in ("serviceAccountName", "hostPID")] == [plugin["serviceAccountName"], True]
+    assert [mounted[mount["name"]] for mount in runs["volumeMounts"]] == runs["volumeMounts"]
+    assert [each for each in once["volumes"] if each in plugin["volumes"]] == plugin["volumes"]
+
+
+def is_not_ending(pod: Json) -> bool:
+    return "deletionTimestamp" not in pod["metadata"]
 
 
 def is_another(pod: Json, other: Json) -> bool:

@@ -27,7 +27,10 @@ UPGRADE: Final = "## Upgrade"
 BACK: Final = "## Roll back"
 NODE_WORK: Final = "## Nodes"
 RESTORE: Final = "### etcd from a backup"
-INSTALL: Final = "helm install gpushare-scheduler deploy/chart/gpushare-scheduler --namespace kube-system"
+INSTALL: Final = (
+    "helm install gpushare-scheduler deploy/chart/gpushare-scheduler --namespace kube-system"
+    " --set image.repository=gpushare-scheduler"
+)
 NEWER: Final = "7.8.9"
 APPS: Final = f"/apis/apps/v1/namespaces/{manifests.NAMESPACE}"
 DEPLOYMENT: Final = f"{APPS}/deployments/{manifests.SCHEDULER}"

@@ -20,7 +20,7 @@ from typing import Final
 import pytest
 import yaml
 
-from e2e.deploy.chart import CHART, Helm, built
+from e2e.deploy.chart import CHART, SET_IMAGE, Helm, built
 from e2e.release import archives, clone, packages, plugin_archive, plugin_wheels, trial, version
 from e2e.release.clone import Commit
 from tests.support.krew import Archive, archive_name, krew_manifest
@@ -149,9 +149,9 @@ def test_the_trial_finds_another_version(installed: Path) -> None:
 
 
 def test_the_chart_of_the_package_renders_as_that_of_the_clone(made: Made, helm: Helm) -> None:
-    rendered = helm("template", "gpushare-scheduler", str(made.chart), "--kube-version", "1.36.0")
+    rendered = helm("template", "gpushare-scheduler", str(made.chart), *SET_IMAGE, "--kube-version", "1.36.0")
     assert f"image: gpushare-scheduler:{VERSION}" in rendered
-    assert rendered == helm("template", "gpushare-scheduler", str(CHART), "--kube-version", "1.36.0")
+    assert rendered == helm("template", "gpushare-scheduler", str(CHART), *SET_IMAGE, "--kube-version", "1.36.0")
 
 
 @pytest.fixture(scope="module")

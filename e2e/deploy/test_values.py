@@ -14,6 +14,7 @@ from config.settings.load import load
 from config.settings.scheduler import SchedulerConfiguration, configuration_model, resolve
 from e2e.deploy.chart import Helm
 from e2e.deploy.variants import VARIANTS, parameters
+from scheduler.app import rights_needed
 from scheduler.plugins.registry import describe
 
 OTHER: Final = VARIANTS["another configuration"]
@@ -187,6 +188,113 @@ def test_a_library_and_a_description_are_where_the_plugin_looks_for_them(helm: H
     (container,) = pod_of(one(described, "DaemonSet"))["containers"]
     assert {"name": "config", "mountPath": str(file.parent), "readOnly": True} in container["volumeMounts"]
     assert (mechanism.preparation, mechanism.environment) == ("mps", {"MY_LIMIT_MIB": "{mib}"})
+
+
+def granted(role: dict[str, Any]) -> set[tuple[str, str, str]]:
+    """(verb, resource, namespace or "") of each right."""
+    place = role["metadata"].get("namespace", "")
+    return {
+        (verb, resource, place) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]
+    }
+
+
+ON: Final = {"enabled": [{"name": "DefaultPreemption"}]}
+OFF: Final = {"disabled": [{"name": "DefaultPreemption"}]}
+
+
+@pytest.mark.parametrize(
+    ("profiles", "preempts"),
+    [
+        pytest.param([{}], True, id="by default"),
+        pytest.param([{"plugins": {"postFilter": OFF}}], False, id="off at its point"),
+        pytest.param([{"plugins": {"postFilter": {"disabled": [{"name": "*"}]}}}], False, id="off with all"),
+        pytest.param([{"plugins": {"multiPoint": OFF}}], False, id="off at every point"),
+        pytest.param([{"plugins": {"multiPoint": OFF, "postFilter": ON}}], True, id="on again at its point"),
+        pytest.param([{"plugins": {"multiPoint": ON, "postFilter": OFF}}], False, id="on, and off at its point"),
+        pytest.param([{"plugins": None}], True, id="nothing behind the key"),
+        pytest.param([{"plugins": {"postFilter": OFF}}, {"schedulerName": "b"}], True, id="in one of two profiles"),
+    ],
+)
+def test_the_scheduler_may_delete_pods_where_a_profile_preempts_and_nowhere_else(
+    helm: Helm, tmp_path: Path, profiles: list[Any], *, preempts: bool
+) -> None:
+    documents = helm.objects({"scheduler": {"config": {"profiles": profiles}}})
+    needed = {
+        (right.verb, f"{right.resource}/{right.subresource}" if right.subresource else right.resource, right.namespace)
+        for right in rights_needed(scheduler_of(documents, tmp_path))
+    }
+    roles = [
+        each
+        for each in documents
+        if each["kind"] in {"ClusterRole", "Role"} and each["metadata"]["name"] == "gpushare-scheduler"
+    ]
+
+    assert set().union(*map(granted, roles)) == needed
+    assert (("delete", "pods", "") in needed) is preempts
+
+
+def labels_of(each: dict[str, Any]) -> dict[str, str]:
+    found: dict[str, str] = each["metadata"].get("labels", {})
+    return found
+
+
+@pytest.mark.parametrize("values", parameters())
+def test_every_object_says_by_its_labels_whose_it_is(helm: Helm, values: Mapping[str, Any]) -> None:
+    usual = {
+        "app.kubernetes.io/instance": "gpushare-scheduler",
+        "app.kubernetes.io/managed-by": "Helm",
+        "helm.sh/chart": "gpushare-scheduler-0.1.0",
+    }
+    names = {"scheduler": "gpushare-scheduler", "devicePlugin": "gpushare-scheduler-device-plugin"}
+    for each in helm.objects(values):
+        labels = labels_of(each)
+        assert usual.items() <= labels.items(), (each["kind"], each["metadata"]["name"])
+        assert labels["app.kubernetes.io/name"] in (values.get("names") or names).values()
+
+
+def test_labels_of_monitors_and_rules_are_added_to_the_usual_ones(helm: Helm) -> None:
+    documents = helm.objects(VARIANTS["a company"])
+    found = [labels_of(each) for each in documents if each["kind"] in {"PodMonitor", "PrometheusRule"}]
+
+    assert len(found) == 3
+    assert all(each["release"] == "prometheus" and "helm.sh/chart" in each for each in found)
+
+
+def test_pods_have_the_labels_variables_and_accounts_that_the_values_add(helm: Helm) -> None:
+    documents = helm.objects(VARIANTS["other nodes"])
+    given = VARIANTS["other nodes"]["scheduler"]
+    accounts = [each["metadata"]["annotations"] for each in documents if each["kind"] == "ServiceAccount"]
+    for workload in (one(documents, "Deployment"), one(documents, "DaemonSet")):
+        labels = workload["spec"]["template"]["metadata"]["labels"]
+        (container,) = pod_of(workload)["containers"]
+        names = [each["name"] for each in container["env"]]
+        assert given["podLabels"].items() <= labels.items()
+        assert workload["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        assert container["env"][-2:] == given["extraEnv"]
+        assert len(set(names)) == len(names)
+    assert accounts == [given["serviceAccountAnnotations"]] * 2
+
+
+def test_another_version_of_the_chart_makes_no_new_pods(helm: Helm) -> None:
+    """Their labels say nothing of it: the device plugins of all nodes would start again."""
+    for kind in ("Deployment", "DaemonSet"):
+        workload = one(helm.objects({}), kind)
+        assert "helm.sh/chart" not in workload["spec"]["template"]["metadata"]["labels"]
+
+
+@pytest.mark.parametrize("labels", [{"gpushare": "false"}, {"gpushare": "true"}, {}])
+def test_nodes_that_were_discovered_are_kept_out_by_a_label(helm: Helm, labels: dict[str, str]) -> None:
+    affinity = pod_of(one(helm.objects(VARIANTS["labels of Node Feature Discovery"]), "DaemonSet"))["affinity"]
+    terms = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    node = {"nvidia.com/gpu.present": "true", "feature.node.kubernetes.io/pci-10de.present": "true", **labels}
+    chosen = any(
+        all(
+            (node.get(each["key"]) in each["values"]) is (each["operator"] == "In") for each in term["matchExpressions"]
+        )
+        for term in terms
+    )
+
+    assert chosen is (labels.get("gpushare") != "false")
 
 
 def allowed(documents: list[dict[str, Any]]) -> list[str]:

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import pytest
+import yaml
 
 from e2e.deploy.chart import CHART
+from tests.support.repository import ROOT
 
 _CONFIG: Final = {
     "profiles": [
@@ -23,7 +25,32 @@ _PLACE: Final = {
     "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
     "podAnnotations": {"example.com/team": "gpu"},
     "priorityClassName": "",
+    "podLabels": {"example.com/cost-center": "4711"},
+    "extraEnv": [
+        {"name": "HTTPS_PROXY", "value": "http://proxy.example:3128"},
+        {"name": "HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}},
+    ],
+    "serviceAccountAnnotations": {"example.com/role": "gpu"},
 }
+# What a rule says that is no default: every kind of change.
+CHANGED_ALERTS: Final[Mapping[str, Any]] = {
+    "enabled": True,
+    "labels": {"release": "prometheus"},
+    "runbooks": "https://runbooks.example/gpushare/",
+    "alertLabels": {"team": "gpu"},
+    "chargeBack": False,
+    "alerts": {
+        "GpusharePodsWaitLong": {
+            "severity": "info",
+            "for": "1h",
+            "thresholds": {"waitSeconds": 14_400_000},
+            "labels": {"team": "ml"},
+        },
+        "GpushareWatchStale": {"thresholds": {"failingSeconds": 90.5}},
+        "GpushareLoopHeld": {"enabled": False},
+    },
+}
+NO_PREEMPTION: Final = {"postFilter": {"disabled": [{"name": "DefaultPreemption"}]}}
 
 VARIANTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "default": {},
@@ -89,6 +116,9 @@ VARIANTS: Final[Mapping[str, Mapping[str, Any]]] = {
             }
         }
     },
+    "no preemption": {"scheduler": {"config": {"profiles": [{"plugins": NO_PREEMPTION}]}}},
+    "a company": yaml.safe_load((ROOT / "deploy" / "values-company.yaml").read_text(encoding="utf-8")),
+    "changed alerts": {"prometheusRule": CHANGED_ALERTS},
     "pod monitors": {"podMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
     "service monitors": {"serviceMonitor": {"enabled": True, "interval": "1m"}},
     **({"alerts": {"prometheusRule": {"enabled": True}}} if (CHART / "files" / "alerts.yaml").exists() else {}),

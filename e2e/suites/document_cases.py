@@ -17,6 +17,7 @@ _LEGACY: Final = "the legacy extender: e2e/suites/test_migration.py and test_mig
 _REMOVAL: Final = "it takes away what the other documents need: e2e/deploy/test_mishaps.py types it"
 _WAY_BACK: Final = "the way back to the legacy extender: e2e/deploy/test_way_back.py types it"
 _UNINSTALL: Final = "it ends the device plugin: e2e/suites/test_uninstall.py types it"
+_ONE_NODE: Final = "it ends the device plugin: e2e/suites/test_uninstall.py and e2e/deploy/test_mishaps.py type it"
 _WHEEL: Final = "tests/repository/test_wheel.py runs it"
 _OPERATIONS: Final = "it replaces the pods that other documents name: e2e/deploy/test_operations.py types it"
 _BY_HAND: Final = "a device plugin that is started by hand: e2e/programs/plugin_process.py starts one"
@@ -39,6 +40,15 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
         "kubectl -n kube-system patch daemonset": _UNINSTALL,
         "kubectl -n kube-system delete lease": _REMOVAL,
         "kubectl label nodes --all gpushare-": _REMOVAL,
+        "kubectl cordon NODE": _ONE_NODE,
+        "kubectl get pods -A --field-selector spec.nodeName=NODE": _ONE_NODE,
+        "kubectl label node NODE gpushare=": _ONE_NODE,
+        "kubectl -n kube-system wait pod": _ONE_NODE,
+        "kubectl -n kube-system get daemonset": _ONE_NODE,
+        "kubectl -n kube-system logs gpushare-uninstall": _ONE_NODE,
+        "kubectl -n kube-system delete pod gpushare-uninstall": _ONE_NODE,
+        "kubectl wait node NODE": _ONE_NODE,
+        "kubectl uncordon NODE": _ONE_NODE,
         "kubectl get deployments,statefulsets,daemonsets,cronjobs": _JQ,
         "kubectl -n NAMESPACE patch": "a workload of the reader's",
     },

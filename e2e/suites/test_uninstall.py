@@ -192,6 +192,27 @@ def test_the_pods_of_the_daemon_set_are_ready_when_their_nodes_are_clean(node_re
         site.run("kubectl", "wait", "--for=condition=Ready", "pod/first-pod", "--timeout=60s")
 
 
+@pytest.mark.nightly
+def test_one_node_is_given_back_and_comes_again(node_ready: None, tmp_path: Path) -> None:
+    """The others keep the plugin: the DaemonSet is not changed."""
+    del node_ready
+    given, again = (block.replace("NODE", NODE) for block in one_node())
+    with documents_site(tmp_path) as site:
+        site.run("kubectl", "delete", "pod", "first-pod", "--grace-period=0", "--force")
+        said = site.run("bash", "-e", "-o", "pipefail", "-c", given)
+        assert f"Node {NODE}: nothing of the device plugin is left." in said
+        clean(json.loads(site.run("kubectl", "get", "node", NODE, "-o", "json")))
+        site.run("bash", "-e", "-c", again)
+        site.run("kubectl", "create", "-f", "docs/examples/first-pod.yaml")
+        site.run("kubectl", "wait", "--for=condition=Ready", "pod/first-pod", "--timeout=60s")
+
+
+def one_node() -> list[str]:
+    """The two blocks of "Give one node back": given, and taken again."""
+    text = (ROOT / "deploy" / "README.md").read_text(encoding="utf-8")
+    return document_commands.fenced(text.partition("### Give one node back\n")[2].partition("\n## ")[0], "sh")
+
+
 def waits(site: DocumentsSite) -> str:
     """Until a pod of the DaemonSet says that the pod holds cards."""
     script = (

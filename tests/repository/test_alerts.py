@@ -1,5 +1,6 @@
 """Alert rules, their pages and the dashboard speak of metrics that are there; `e2e/deploy` has promtool read them."""
 
+import json
 import re
 
 import pytest
@@ -83,9 +84,21 @@ def test_an_alert_says_how_bad_it_is_what_to_do_first_and_where_to_read_on() -> 
     for alert in alerts():
         assert alert.labels.keys() == {"severity"}
         assert alert.labels["severity"] in {"critical", "warning"}
-        assert alert.annotations.keys() == {"summary", "description", "runbook_url"}
+        # The chart adds an absolute runbook_url where it knows one.
+        assert alert.annotations.keys() == {"summary", "description"}
         assert re.search(r"\bfirst\b", alert.annotations["description"], re.IGNORECASE), alert.name
-        assert alert.annotations["runbook_url"] == f"docs/runbooks/{alert.name}.md"
+
+
+def test_the_values_of_the_chart_change_each_alert_and_each_threshold_that_an_expression_names() -> None:
+    schema = json.loads((ROOT / "deploy/chart/gpushare-scheduler/values.schema.json").read_text(encoding="utf-8"))
+    known = schema["properties"]["prometheusRule"]["properties"]["alerts"]["properties"]
+    thresholds = {name: set(of["properties"].get("thresholds", {}).get("properties", {})) for name, of in known.items()}
+    in_expressions = {
+        alert.name: set(re.findall(r"[0-9.]+ # threshold: (\w+)$", alert.expr, re.MULTILINE)) for alert in alerts()
+    }
+
+    assert thresholds == in_expressions
+    assert sum("#" in alert.expr for alert in alerts()) == sum(bool(names) for names in in_expressions.values())
 
 
 def test_alert_and_page_of_an_unhealthy_card_name_the_command_that_shows_why() -> None:
@@ -137,9 +150,25 @@ def test_each_panel_asks_the_data_source_that_is_chosen_and_stands_in_its_own_pl
     assert max(x for x, _ in taken) < 24
 
 
-def test_the_rows_are_cluster_nodes_namespaces_and_both_programs() -> None:
+def test_the_rows_are_cluster_nodes_cards_namespaces_and_both_programs() -> None:
     rows = [panel["title"] for panel in dashboard()["panels"] if panel["type"] == "row"]
-    assert rows == ["Cluster", "Nodes", "Namespaces", "Scheduler", "Device plugins"]
+    assert rows == ["Cluster", "Nodes", "Cards", "Namespaces", "Scheduler", "Device plugins"]
+
+
+@pytest.mark.parametrize(
+    ("panel", "metric"),
+    [
+        ("Used, by card", "gpushare_device_plugin_card_memory_used_bytes"),
+        ("Utilization, by card", "DCGM_FI_DEV_GPU_UTIL"),
+        ("Temperature, by card", "DCGM_FI_DEV_GPU_TEMP"),
+        ("Power, by card", "DCGM_FI_DEV_POWER_USAGE"),
+    ],
+)
+def test_each_card_of_the_chosen_nodes_has_a_line(panel: str, metric: str) -> None:
+    (found,) = (each for each in panels() if each["title"] == panel)
+    (target,) = found["targets"]
+    assert f'by (cluster, Hostname, gpu) ({metric}{{cluster=~"$cluster", Hostname=~"$node"}})' in target["expr"]
+    assert target["legendFormat"] == "{{Hostname}} card {{gpu}}"
 
 
 def test_charge_back_is_recorded_once_a_minute_as_its_hours_assume() -> None:

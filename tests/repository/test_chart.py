@@ -51,6 +51,12 @@ def sections(schema: Mapping[str, Any], values: object, path: str = "") -> Itera
             yield from sections(below, values.get(name) if isinstance(values, dict) else None, f"{path}.{name}")
 
 
+def has_all_its_names(path: str) -> bool:
+    """Whether values.yaml has a default for each name: not in what says only how it differs from a default."""
+    partial = (".config", ".isolationMechanism", ".resources")
+    return not path.endswith(partial) and ".config." not in path and ".prometheusRule.alerts" not in path
+
+
 def fields(model: type[BaseModel]) -> set[str]:
     """As a configuration file names them."""
     return {name_in_file(name, field) for name, field in model.model_fields.items()}
@@ -106,12 +112,10 @@ def test_the_document_says_from_when_on_each_kind_is_served() -> None:
 
 def test_the_schema_knows_every_value_and_no_other() -> None:
     known = {path: set(schema["properties"]) - OF_HELM for path, schema, _ in sections(SCHEMA, VALUES)}
-    # A configuration, a description and the resources of a container name only what is not the default.
-    free = (".config", ".isolationMechanism", ".resources")
     given = {path: set(values or ()) for path, _, values in sections(SCHEMA, VALUES)}
 
-    assert {path: found for path, found in given.items() if not path.endswith(free) and ".config." not in path} == {
-        path: found for path, found in known.items() if not path.endswith(free) and ".config." not in path
+    assert {path: found for path, found in given.items() if has_all_its_names(path)} == {
+        path: found for path, found in known.items() if has_all_its_names(path)
     }
     assert all(given[path] <= known[path] for path in known)
 
@@ -156,12 +160,11 @@ def test_the_schema_knows_the_settings_of_the_programs(
 
 
 def test_the_chart_requires_every_value_that_has_a_default() -> None:
-    free = (".config", ".isolationMechanism", ".resources")
     required = {path: set(schema.get("required", ())) for path, schema, _ in sections(SCHEMA, VALUES)}
     known = {path: set(schema["properties"]) - OF_HELM for path, schema, _ in sections(SCHEMA, VALUES)}
 
-    assert {path: found for path, found in required.items() if not path.endswith(free) and ".config." not in path} == {
-        path: found for path, found in known.items() if not path.endswith(free) and ".config." not in path
+    assert {path: found for path, found in required.items() if has_all_its_names(path)} == {
+        path: found for path, found in known.items() if has_all_its_names(path)
     }
 
 

@@ -100,7 +100,8 @@ def test_roles_are_bound_to_the_account_that_the_pod_runs_as(file: str) -> None:
 
     assert binding["roleRef"]["name"] == one(file, "ClusterRole")["metadata"]["name"]
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}]
-    assert one(RBAC, "ServiceAccount")["metadata"] == {"name": NAME, "namespace": NAMESPACE}
+    account = one(RBAC, "ServiceAccount")["metadata"]
+    assert (account["name"], account["namespace"]) == (NAME, NAMESPACE)
     assert pod()["serviceAccountName"] == NAME
 
 

@@ -101,9 +101,8 @@ def test_a_second_replica_stands_by_and_leaders_are_elected(tmp_path: Path) -> N
 
 
 def test_one_replica_stays_while_nodes_are_drained() -> None:
-    budget = one("PodDisruptionBudget")["spec"]
-    labels = one("Deployment")["spec"]["template"]["metadata"]["labels"]
-    assert budget == {"maxUnavailable": 1, "selector": {"matchLabels": labels}}
+    budget, deployment = one("PodDisruptionBudget")["spec"], one("Deployment")["spec"]
+    assert budget == {"maxUnavailable": 1, "selector": deployment["selector"]}
 
 
 def test_the_pod_has_no_privileges() -> None:

@@ -73,7 +73,7 @@ def questions() -> Iterator[tuple[str, str]]:
 def series_in(expr: str) -> dict[str, set[str]]:
     """Name of each series in an expression -> labels that it selects by."""
     found: dict[str, set[str]] = {}
-    for name, matchers in _NAME.findall(re.sub(r"\"[^\"]*\"", '""', expr)):
+    for name, matchers in _NAME.findall(re.sub(r"\"[^\"]*\"|#.*$", '""', expr, flags=re.MULTILINE)):
         found.setdefault(name, set()).update(_MATCHER.findall(matchers))
     return found
 

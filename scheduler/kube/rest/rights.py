@@ -41,6 +41,8 @@ class Right:
         return f"{self.verb} {resource}" + (f" in namespace {self.namespace}" if self.namespace else "")
 
 
+# Of a scheduler that preempts; the chart grants it where a profile does.
+PREEMPTION: Final = Right("delete", "pods")
 # Exactly what deploy/manifests grants, and what this package uses.
 NEEDED: Final = (
     *(Right(verb, "pods") for verb in ("list", "watch", "get")),
@@ -56,7 +58,7 @@ NEEDED: Final = (
     *(Right(verb, resource, group=_STORAGE) for resource in _OF_STORAGE for verb in ("list", "watch")),
     Right("create", "pods", "binding"),
     Right("patch", "pods", "status"),
-    Right("delete", "pods"),
+    PREEMPTION,
     *(Right(verb, "poddisruptionbudgets", group=_POLICY) for verb in ("list", "watch")),
     *(Right(verb, "events", group=_EVENTS) for verb in ("create", "patch")),
 )

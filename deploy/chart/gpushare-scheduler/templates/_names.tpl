@@ -1,9 +1,73 @@
 {{/* The image of both programs. */}}
 {{- define "gpushare.image" -}}
 {{- with .Values.image -}}
+{{- if not .repository -}}
+{{- fail "image.repository: name the image that you have pushed, as registry.example/gpushare-scheduler; deploy/README.md, \"The image\", says how to build it" -}}
+{{- end -}}
 {{- if .digest -}}{{ .repository }}@{{ .digest }}
 {{- else -}}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Labels of an object: (list ROOT NAME [EXTRA]). EXTRA wins. */}}
+{{- define "gpushare.labels" -}}
+{{- $root := index . 0 -}}
+{{- $labels := dict
+  "app.kubernetes.io/name" (index . 1)
+  "app.kubernetes.io/instance" $root.Release.Name
+  "app.kubernetes.io/managed-by" $root.Release.Service
+  "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-") -}}
+{{- if gt (len .) 2 -}}
+{{- $labels = merge (dict) (index . 2) $labels -}}
+{{- end -}}
+{{- toYaml $labels -}}
+{{- end -}}
+
+{{/* Labels of the pods of a workload: (list ROOT NAME EXTRA). Without the chart's version, which would replace them all. */}}
+{{- define "gpushare.podLabels" -}}
+{{- $root := index . 0 -}}
+{{- $labels := dict "app.kubernetes.io/name" (index . 1) "app.kubernetes.io/instance" $root.Release.Name -}}
+{{- toYaml (merge $labels (index . 2)) -}}
+{{- end -}}
+
+{{/* Fails where the values of a workload take what is the chart's own: (list PATH VALUES NAMES-OF-VARIABLES). */}}
+{{- define "gpushare.ownedByTheChart" -}}
+{{- $path := index . 0 -}}
+{{- $values := index . 1 -}}
+{{- if hasKey $values.podAnnotations "checksum/config" -}}
+{{- fail (printf "%s.podAnnotations: checksum/config is the chart's own, by which another configuration makes new pods" $path) -}}
+{{- end -}}
+{{- range list "app.kubernetes.io/name" "app.kubernetes.io/instance" -}}
+{{- if hasKey $values.podLabels . -}}
+{{- fail (printf "%s.podLabels: %s is the chart's own, by which the workload finds its pods" $path .) -}}
+{{- end -}}
+{{- end -}}
+{{- range $values.extraEnv -}}
+{{- if hasPrefix "GPUSHARE_" .name -}}
+{{- fail (printf "%s.extraEnv: %s is a setting of the program; set it in %s.config" $path .name $path) -}}
+{{- end -}}
+{{- if has .name (index $ 2) -}}
+{{- fail (printf "%s.extraEnv: %s is the chart's own" $path .name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* "true" where a profile of the scheduler may preempt, else nothing. As the program merges plugins, docs/configuration.md. */}}
+{{- define "gpushare.preempts" -}}
+{{- range .Values.scheduler.config.profiles | default (list (dict)) -}}
+{{- $plugins := .plugins | default (dict) -}}
+{{- $on := true -}}
+{{- range list "multiPoint" "postFilter" -}}
+{{- $point := get $plugins . | default (dict) -}}
+{{- range $point.disabled -}}
+{{- if has .name (list "DefaultPreemption" "*") -}}{{- $on = false -}}{{- end -}}
+{{- end -}}
+{{- range $point.enabled -}}
+{{- if eq .name "DefaultPreemption" -}}{{- $on = true -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if $on -}}true{{- end -}}
 {{- end -}}
 {{- end -}}
 
