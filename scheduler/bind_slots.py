@@ -9,18 +9,20 @@ Owned by the event loop.
 """
 
 import asyncio
+import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
+from typing import Final
 
 from scheduler.kube.port import ApiError, ApiRefused, NotSent
 from scheduler.slot_shares import Sender, SlotShares, Standing, how
 
-# RBAC's own words, and not those of an admission policy: nothing of this namespace can be bound.
-_NO_RIGHT = 'cannot create resource "pods/binding"'
-_UNAUTHORIZED = 401
+# RBAC's own words, and not those of an admission policy: no such request of this namespace is accepted.
+_NO_RIGHT: Final = re.compile(r'\bcannot [a-z]+ resource "')
+_UNAUTHORIZED: Final = 401
 
 
 class HeldBack(Exception):
@@ -269,5 +271,5 @@ class Slot:
 
 
 def concerns_all(refused: ApiRefused) -> bool:
-    """Whether the refusal is of the scheduler itself, not of this pod: credentials, or the right to bind."""
-    return refused.status == _UNAUTHORIZED or _NO_RIGHT in refused.message
+    """Whether the refusal is of the scheduler itself, not of this pod: credentials, or a missing right."""
+    return refused.status == _UNAUTHORIZED or bool(_NO_RIGHT.search(refused.message))

@@ -23,7 +23,7 @@ from http import HTTPStatus
 from typing import Final
 
 from config.protocol import names
-from scheduler.bind_slots import BindSlots, HeldBack, Stopped, concerns_all
+from scheduler.bind_slots import BindSlots, HeldBack, Stopped
 from scheduler.kube import objects
 from scheduler.kube.port import ApiConflict, ApiError, ApiFailed, ApiRefused, ApiThrottled, Binding, Cluster, NotSent
 from scheduler.scheduling_cycle import Hold
@@ -33,8 +33,6 @@ from scheduler.slot_shares import how
 SERVER_REQUEST_TIMEOUT_S: Final = 60.0
 # By the legacy plugin, at Allocate (docs/protocol.md, "Compatibility with the legacy plugin").
 _OVERWRITTEN: Final = frozenset({names.MEM_ASSIGNED, names.MEM_ASSUME_TIME})
-# Not refusals of the pod as it is: the next attempt may well succeed.
-_OF_THE_MOMENT: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 
 
 class BindRefused(Exception):
@@ -54,7 +52,7 @@ class BindRefused(Exception):
 
         settled: the pod has another place, or is gone: no POST can change that, and nobody needs to be told.
         found: the pod with its other place, as it was read.
-        lasting: by a policy, which will refuse the same pod again.
+        lasting: a request failed that most likely fails again: by a policy, or since a right is missing.
         held_back: not sent, for its namespace fails: how, as `slot_shares.how` says; "" for one that was sent.
         """
         super().__init__(reason)
@@ -157,14 +155,14 @@ class Binder:
         except NotSent as error:
             raise BindUnknown(error.message, error.status) from error
         except ApiConflict as conflict:
-            await self._read(binding, doubt, BindRefused(conflict.message, status=conflict.status))
+            told = BindRefused(conflict.message, status=conflict.status, lasting=True)
+            await self._read(binding, doubt, told)
         except ApiThrottled as throttled:
             raise BindUnknown(throttled.message, throttled.status, throttled.retry_after_s) from throttled
         except ApiRefused as refused:
             if doubt.ends_in_time(self.now_s()):
                 raise BindUnknown(refused.message, refused.status) from refused
-            lasting = refused.status not in _OF_THE_MOMENT and not concerns_all(refused)
-            told = BindRefused(refused.message, status=refused.status, lasting=lasting)
+            told = BindRefused(refused.message, status=refused.status, lasting=True)
             if not doubt.any:
                 raise told from refused
             await self._read(binding, doubt, told)

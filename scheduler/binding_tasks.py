@@ -22,10 +22,8 @@ from scheduler.telemetry.recorder import Recorder
 from scheduler.volume_binder import VolumeBinder, VolumesFailed
 from scheduler.watches import BINDINGS
 
-# How long back-offs may grow after refusals: by a policy, which will refuse the same pod again; and while the right to
-# bind is missing.
-_POLICY_BACKOFF_S: Final = 300.0
-_FORBIDDEN_BACKOFF_S: Final = 60.0
+# How long back-offs may grow after a request that most likely fails again.
+_LASTING_BACKOFF_S: Final = 300.0
 _VOLUMES: Final = "binding volumes"
 # A provisioner that is well has made a volume by then.
 _VOLUMES_LATE_S: Final = 10.0
@@ -173,7 +171,7 @@ class BindingTasks:
             await self._volume_binder.bind(placement)
         except VolumesFailed as failed:
             message = f"{_VOLUMES}: {failed.reason}"
-            raise BindRefused(message, status=failed.status, settled=failed.gone) from failed
+            raise BindRefused(message, status=failed.status, settled=failed.gone, lasting=failed.lasting) from failed
         finally:
             late.cancel()
         for plugin in placement.pre_bind:
@@ -181,7 +179,7 @@ class BindingTasks:
                 await plugin.pre_bind(placement.pod, placement.node)
             except ApiError as error:
                 message = f"{plugin.name}: {error.message}"
-                raise BindRefused(message, status=error.status) from error
+                raise BindRefused(message, status=error.status, lasting=True) from error
 
     def _volumes_are_late(self, placement: Placement) -> None:
         """Otherwise nobody sees that it holds its place meanwhile: no condition says that a pod waits which has one."""
@@ -203,7 +201,7 @@ class BindingTasks:
         if refused.found is not None and self._engine.tables.is_assumed(placement.pod.key.uid):
             # The watch may be late: until it says the same, the pod would be tried again, and be told that it waits.
             self._found(refused.found)
-        now_s, longest_s = self._binder.now_s(), _longest_backoff_s(refused)
+        now_s, longest_s = self._binder.now_s(), _LASTING_BACKOFF_S if refused.lasting else 0.0
         self._engine.refused(placement, now_s, longest_backoff_s=longest_s, held_back=refused.held_back)
         self._observer.refused(placement, refused)
         if refused.settled:
@@ -212,10 +210,3 @@ class BindingTasks:
         if refused.held_back:
             what, reasons = "has to wait", (refused.held_back,)
         self._recorder.scheduler_error(placement.pod, f"binding to {placement.node} {what}: {refused.reason}", reasons)
-
-
-def _longest_backoff_s(refused: BindRefused) -> float:
-    """How long the back-off may grow where that is longer than configured, else 0."""
-    if refused.lasting:
-        return _POLICY_BACKOFF_S
-    return _FORBIDDEN_BACKOFF_S if refused.status == HTTPStatus.FORBIDDEN else 0.0

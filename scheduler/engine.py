@@ -106,6 +106,7 @@ class Engine:
         if not self.tables.is_assumed(pod.key.uid):
             self.queue.delete(pod.key.uid)
         self._searches.left(pod.key.uid)
+        self._searches.settled(pod.key.uid)
         self.nominations.remove(pod.key.uid)
         before = self.tables.record(pod.key.uid)
         if pod.phase == RUNNING and before is not None and before.pod.phase != RUNNING:
@@ -120,12 +121,14 @@ class Engine:
     def pod_terminating(self, uid: str) -> None:
         """A pod without a node is being deleted: nobody needs to place it any more."""
         self._searches.left(uid)
+        self._searches.settled(uid)
         self.nominations.remove(uid)
         self.queue.delete(uid)
 
     def pod_gone(self, uid: str) -> None:
         """The pod is gone or finished: it holds nothing."""
         self._searches.left(uid)
+        self._searches.settled(uid)
         self.nominations.remove(uid)
         self.tables.remove(uid)
         self.queue.delete(uid)
@@ -213,7 +216,7 @@ class Engine:
 
     def next_ready_s(self) -> float | None:
         """When `decide` may have something to do although nothing happens; None when that is never."""
-        ends_s = (self.queue.next_ready_s(), self.tables.rejections.next_s())
+        ends_s = (self.queue.next_ready_s(), self.tables.rejections.next_s(), self._searches.next_ready_s())
         return min((end_s for end_s in ends_s if end_s is not None), default=None)
 
     def check(self, now_s: float) -> bool:
@@ -221,6 +224,8 @@ class Engine:
         self.tables.rejections.expire(now_s)
         self._note_openings()
         self._reservations.look(now_s)
+        for uid in self._searches.take_ready(now_s):
+            self.queue.try_again(uid, now_s)
         for pod in self._placed.take():
             self.queue.try_again(pod.key.uid, now_s)
         if self._placed.step():
@@ -317,9 +322,19 @@ class Engine:
         return post_filtered
 
     def preemption_failed(self, pod: Pod, now_s: float) -> None:
-        """A victim could not be removed: the place is kept no longer, and the pod is tried again by and by."""
+        """A victim could not be deleted: the place is kept no longer, and the pod is told why.
+
+        Victims are deleted for it again after a back-off; it is scheduled as soon as it fits.
+        """
         self.nominations.remove(pod.key.uid)
-        self.queue.in_vain(pod.key.uid, now_s)
+        reserved = self._searches.refused(pod.key.uid, now_s)
+        if reserved is not None:
+            self._reservations.restore(reserved, now_s)
+        self._try_again.append(pod)
+
+    def victims_deleted(self, pod: Pod) -> None:
+        """The API server has accepted the deletion of all victims."""
+        self._searches.settled(pod.key.uid)
 
     def victim_refused(self, victim: Pod) -> None:
         """It could not be removed: rather others are, from now on."""

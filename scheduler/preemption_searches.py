@@ -8,6 +8,7 @@ A class of pods that waits is searched for again when something opens that preem
 `scheduler.queue.preemptors`. Its pods keep the messages that they have, until a search helps one of them.
 While as many places are kept as can be, pods are searched for only if another gives its place up for them: one of
 lower priority, or of the same where its namespace has most. Those who were turned away have their turn after that.
+A pod for which a victim could not be deleted is not searched for during its back-off.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
@@ -24,13 +25,14 @@ from scheduler.framework.preemption import NoPreemption, Preemption
 from scheduler.pods.pod import Pod
 from scheduler.queue.entry import State
 from scheduler.queue.preemptors import Preemptors, Question
+from scheduler.queue.refused_preemptors import RefusedPreemptors
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.reservations import with_reserved_place
 from scheduler.scheduling_cycle import NoFit, SchedulingCycle, Sought
 from scheduler.state.changes import ANYTHING, Openings
 from scheduler.state.left_above import LeftAbove, LeftAboves
 from scheduler.state.needs import Needs
-from scheduler.state.nominations import Nominations
+from scheduler.state.nominations import Nomination, Nominations
 from scheduler.state.tables import Tables
 
 
@@ -65,6 +67,8 @@ class _Search(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _NO_ANSWER: Final = Sought(NoPreemption("", keeps=True), 0)
+NOT_DELETED: Final = "not eligible due to a pod of lower priority that could not be deleted."
+_HELD: Final = NoPreemption(f"preemption: {NOT_DELETED}", (NOT_DELETED,))
 _NOT_LOOKED: Final[tuple[tuple[int, int], int | None]] = ((-1, -1), None)
 _WAITING: Final = frozenset({State.UNSCHEDULABLE, State.BACKING_OFF})
 
@@ -82,6 +86,9 @@ class Searches:
         self._nominations = nominations
         self._lefts = LeftAboves(tables)
         self._preemptors = Preemptors()
+        self._refused = RefusedPreemptors()
+        # By uid: reserved places that were given up for a preemption whose victims are not being deleted yet.
+        self._given_up: dict[str, Nomination] = {}
         self._search: _Search | None = None
         self._first = _NOT_LOOKED
         self._turn = False
@@ -130,9 +137,34 @@ class Searches:
             self._preemptors.add(key, pod, wakes_on=ANYTHING, needs=needs, unanswered=False)
             self._preemptors.open(self._preemptors.key_of(pod.key.uid))
 
+    def refused(self, uid: str, now_s: float) -> Nomination | None:
+        """A victim could not be deleted for the pod. Returns the reserved place that was given up for it, if any.
+
+        Others of its class are searched for as before.
+        """
+        self._preemptors.discard(uid)
+        self._refused.refused(uid, now_s)
+        return self._given_up.pop(uid, None)
+
+    def settled(self, uid: str) -> None:
+        """Victims are being deleted for the pod, or it needs none any more."""
+        self._refused.forget(uid)
+        self._given_up.pop(uid, None)
+
+    def take_ready(self, now_s: float) -> list[str]:
+        """Pods, by uid, for which victims may be deleted again."""
+        return self._refused.take_ready(now_s)
+
+    def next_ready_s(self) -> float | None:
+        """When `take_ready` will next have some; None without any."""
+        return self._refused.next_ready_s()
+
     def post_filter(self, no_fit: NoFit, now_s: float) -> PostFiltered | None:
         """PostFilter for a pod whose attempt has found no fit. None: not known yet, see `next`."""
         pod = no_fit.pod
+        if self._refused.is_held(pod.key.uid):
+            held = _Search(pod=pod, question=None, no_fit=no_fit, steps=iter((Sought(_HELD, 0),)))
+            return self._step(held, now_s)[0]
         if pod.preempts:
             self._wait(no_fit, unanswered=False)
         if self._search is None or self._nominations.full_for(pod):
@@ -272,10 +304,15 @@ class Searches:
     def _nominated(self, search: _Search, result: Preemption) -> PostFiltered:
         pod = search.pod
         diagnosis = (search.no_fit or self._no_fit(pod)).diagnosis
+        if pod.key.uid in self._refused:
+            # The condition stays as it is until the deletion is accepted: otherwise each try would write it twice.
+            diagnosis = replace(diagnosis, tail=_HELD.message, tail_reasons=_HELD.reasons)
         displaced = [kept.pod for kept in self._nominations.on(result.node) if kept.pod.priority < pod.priority]
         for other in displaced:
             self._nominations.remove(other.key.uid)
-        self._nominations.remove(pod.key.uid)
+        before = self._nominations.remove(pod.key.uid)
+        if before is not None and before.reserved:
+            self._given_up[pod.key.uid] = before
         if self._nominations.full and (given_up := self._nominations.gives_way_to(pod)) is not None:
             self._nominations.remove(given_up.pod.key.uid)
             displaced.append(given_up.pod)

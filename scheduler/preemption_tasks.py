@@ -1,13 +1,16 @@
 """A task per preemption: says in the status for which node the pod waits, and removes its victims.
 
     PostFiltered ──▶ nominatedNodeName of those who lose their place, and of the pod
-          └──▶ for each victim: condition DisruptionTarget ──▶ DELETE with its uid ──▶ Event Preempted
+          └──▶ for each victim: DELETE with its uid ── accepted ──▶ Event Preempted, condition DisruptionTarget
                                 └─ of whose Binding nothing has been sent: that is cancelled, and it waits again
 
 The decisions go on meanwhile; the place is kept in the tables. A victim whose DELETE fails ends it: the place is kept
-no longer, and the pod is tried again after a back-off. So does a pod that is gone, or has another place: victims that
-are left stay. Only the watch says that a victim is gone: a 404 or 409 while it is still shown is no answer.
-Source: kube-scheduler, framework/preemption/executor.go.
+no longer, and victims are deleted for the pod again after a back-off. So does a pod that is gone, or has another place:
+victims that are left stay. Only the watch says that a victim is gone: a 404 or 409 while it is still shown is no answer.
+A victim whose DELETE has failed before is the first to be deleted, and nothing else is written until that is accepted:
+a deletion that is rejected again and again costs one request for each back-off.
+Source: kube-scheduler, framework/preemption/executor.go, which writes the condition first. Why not here:
+docs/decisions/0099-a-victim-is-marked-once-its-deletion-is-accepted.md.
 """
 
 import asyncio
@@ -68,7 +71,7 @@ class PreemptionTasks:
         for other in post_filtered.displaced:
             tasks.create_task(self.follow(other))
         if post_filtered.preemption is not None:
-            tasks.create_task(self._until_stop(self._preempt(post_filtered.preemption)))
+            tasks.create_task(self._until_stop(self._preempt(post_filtered.preemption, tasks)))
 
     async def follow(self, pod: Pod) -> None:
         """Write into the pod's status which place is kept for it now, if any."""
@@ -82,7 +85,7 @@ class PreemptionTasks:
         with suppress(Stopped):
             await work
 
-    async def _preempt(self, preemption: Preemption) -> None:
+    async def _preempt(self, preemption: Preemption, tasks: asyncio.TaskGroup) -> None:
         pod = preemption.pod
         log.info(
             "pod.preempts",
@@ -93,14 +96,11 @@ class PreemptionTasks:
             number=len(preemption.removed),
             violations=preemption.protected,
         )
-        await self._nominate(pod)
-        # If one stays again that has stayed before, nobody else is to go in vain.
         left = [*reversed(preemption.victims)]
+        # If one stays again that has stayed before, no other is to be deleted for nothing.
         left.sort(key=self._engine.is_refused)
         try:
-            while left and self._is_kept(preemption):
-                if left[-1].terminating or await self._remove(left[-1], preemption):
-                    left.pop()
+            await self._remove_all(left, preemption, tasks)
         except ApiError as error:
             self._engine.victim_refused(left[-1])
             if self._is_kept(preemption):
@@ -113,6 +113,20 @@ class PreemptionTasks:
             self._wake()
         finally:
             self._engine.victims_spared(left)
+
+    async def _remove_all(self, left: list[Pod], preemption: Preemption, tasks: asyncio.TaskGroup) -> None:
+        """Take out of `left`, from its end, each that is being removed. Raises ApiError: the last one is not."""
+        nominated = not (left and self._engine.is_refused(left[-1]))
+        if nominated:
+            await self._nominate(preemption.pod)
+        while left and self._is_kept(preemption):
+            if left[-1].terminating or await self._remove(left[-1], preemption, tasks):
+                left.pop()
+                if not nominated:
+                    nominated = True
+                    await self._nominate(preemption.pod)
+        if not left:
+            self._engine.victims_deleted(preemption.pod)
 
     def _is_kept(self, preemption: Preemption) -> bool:
         kept, victims = self._engine.nominations.of(preemption.pod.key.uid), preemption.victims
@@ -130,25 +144,30 @@ class PreemptionTasks:
             except ApiError as error:
                 log.warning("nomination.lost", pod=str(pod.key), node=node, reason=error.message)
 
-    async def _remove(self, victim: Pod, preemption: Preemption) -> bool:
-        """Whether it is being removed; else the place is kept no longer."""
+    async def _remove(self, victim: Pod, preemption: Preemption, tasks: asyncio.TaskGroup) -> bool:
+        """Delete it; False where the place is kept no longer."""
         pod = preemption.pod
         if self._cancel(victim.key.uid, f"preempted by {pod.key.told_in(victim.key.namespace)}"):
             self._recorder.preempted(victim, note_of(preemption, victim))
             return True
-        why = f"{pod.scheduler_name}: preempting to accommodate a higher priority pod"
-        condition = PodCondition(DISRUPTION_TARGET, "True", PREEMPTION_BY_SCHEDULER, why)
-        with suppress(ApiNotFound, ApiConflict):
-            await self._patiently(victim, lambda: self._cluster.set_pod_condition(victim.key, condition))
-        # The condition may have taken long.
-        if not self._is_kept(preemption):
-            return False
         try:
             await self._patiently(victim, lambda: self._delete(victim))
         except (ApiNotFound, ApiConflict):
             return True  # gone, and perhaps another of its name is there
         self._recorder.preempted(victim, note_of(preemption, victim))
+        tasks.create_task(self._until_stop(self._mark(victim, pod.scheduler_name)))
         return True
+
+    async def _mark(self, victim: Pod, scheduler_name: str) -> None:
+        """Say in the status of a victim why it ends. Its end does not wait for that."""
+        why = f"{scheduler_name}: preempting to accommodate a higher priority pod"
+        condition = PodCondition(DISRUPTION_TARGET, "True", PREEMPTION_BY_SCHEDULER, why)
+        try:
+            await self._patiently(victim, lambda: self._cluster.set_pod_condition(victim.key, condition))
+        except (ApiNotFound, ApiConflict):
+            return
+        except ApiError as error:
+            log.warning("victim.not_marked", pod=str(victim.key), reason=error.message)
 
     async def _delete(self, victim: Pod) -> None:
         try:

@@ -27,6 +27,7 @@ from scheduler.queue.entry import State
 from scheduler.queue.longest_waiting import Starved
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.scheduling_cycle import NoFit, SchedulingCycle
+from scheduler.state.cards.booking import CardShare
 from scheduler.state.left_above import LeftAboves
 from scheduler.state.nominations import Nomination, Nominations
 from scheduler.state.tables import Tables
@@ -124,6 +125,16 @@ class Reservations:
                 return None
         self._search_next()
         return None if kept is None else self._reserved(kept.pod, kept=True)
+
+    def restore(self, kept: Nomination, now_s: float) -> None:
+        """Reserve the place again that a pod gave up for a preemption, which has failed, if nobody has it by now."""
+        uid = kept.pod.key.uid
+        if kept.node not in self._tables.row_of or not self._may_have(kept.pod):
+            return
+        written = kept.record.written
+        shares = [CardShare(card, written.uuids.get(card, ""), units) for card, units in written.per_card.items()]
+        if self._nominations.nominate(kept.pod, kept.node, tuple(shares), waited_s=kept.waited_s) is not None:
+            self._until_s.setdefault(uid, now_s + self._hold_s(uid))
 
     def lost(self, kept: Nomination) -> None:
         """The place is none any more: another is looked for at once."""

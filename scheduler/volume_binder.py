@@ -29,11 +29,12 @@ _LOOK_EVERY_S: Final = 5.0
 class VolumesFailed(Exception):
     """The pod does not get its volumes on this node; the message says why."""
 
-    def __init__(self, reason: str, *, status: int = 0, gone: bool = False) -> None:
-        """status: HTTP status of the answer that says so, or 0. gone: the pod is."""
+    def __init__(self, reason: str, *, status: int = 0, lasting: bool = False, gone: bool = False) -> None:
+        """status: HTTP status of the answer that says so, or 0. lasting: as of BindRefused. gone: the pod is."""
         super().__init__(reason)
         self.reason = reason
         self.status = status
+        self.lasting = lasting
         self.gone = gone
 
 
@@ -62,7 +63,7 @@ class VolumeBinder:
                         await self._writes.write(namespace, claim, volume, plan.node)
                 await self._until_bound(placement.pod.key.uid, plan)
         except WriteRefused as refused:
-            raise VolumesFailed(str(refused), status=refused.status) from refused
+            raise VolumesFailed(str(refused), status=refused.status, lasting=True) from refused
         except Failed as failed:
             raise VolumesFailed(str(failed)) from failed
         except TimeoutError as error:

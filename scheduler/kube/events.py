@@ -37,15 +37,23 @@ class Reporter:
     instance: str
 
     def event(
-        self, regarding: Regarding, *, warning: bool, reason: str, action: str, note: str, now_ns: int
+        self,
+        regarding: Regarding,
+        *,
+        warning: bool,
+        reason: str,
+        action: str,
+        note: str,
+        now_ns: int,
+        unique_ns: int | None = None,
     ) -> EventRecord:
-        """An Event of this moment. note: cut to what the API server takes.
+        """An Event of this moment. note: cut to what the API server takes. now_ns: Unix nanoseconds.
 
-        now_ns: Unix nanoseconds; two Events on one object need different ones, since they make the name.
+        unique_ns: makes the name, so two Events on one object need different ones; None: now_ns.
         """
         return EventRecord(
             # Cut, it may end where the name of no object may.
-            name=f"{regarding.name[:_LONGEST_NAME].rstrip('-.')}.{now_ns:x}",
+            name=f"{regarding.name[:_LONGEST_NAME].rstrip('-.')}.{now_ns if unique_ns is None else unique_ns:x}",
             kind=regarding.kind,
             namespace=regarding.namespace,
             object_name=regarding.name,
@@ -73,7 +81,7 @@ class SeriesUpdate:
 class _Repeated:
     event: EventRecord
     count: int
-    written_s: float
+    written_s: float  # monotonic
 
 
 _Key: TypeAlias = tuple[str, str, tuple[str, ...]]
@@ -91,22 +99,25 @@ class RepeatedEvents:
         """Series that may go on."""
         return len(self._seen)
 
-    def next_write(self, event: EventRecord, constant_text: tuple[str, ...]) -> EventRecord | SeriesUpdate | None:
+    def next_write(
+        self, event: EventRecord, constant_text: tuple[str, ...], now_s: float
+    ) -> EventRecord | SeriesUpdate | None:
         """What to write for an event that happens now; None while the series was written less than QUIET_S ago.
 
         constant_text: what of the note tells it from other events of this object and reason: not its numbers.
+        now_s: monotonic seconds: somebody may set the clock that the event has its time from.
         """
         key = (event.object_uid, event.reason, constant_text)
-        self._latest_s = event.time_s
+        self._latest_s = now_s
         seen = self._seen.get(key)
         if seen is None:
-            self._seen[key] = _Repeated(event, 1, event.time_s)
+            self._seen[key] = _Repeated(event, 1, now_s)
             return event
         self._seen[key] = seen  # and so until later
         seen.count += 1
-        if event.time_s - seen.written_s < QUIET_S:
+        if now_s - seen.written_s < QUIET_S:
             return None
-        seen.written_s = event.time_s
+        seen.written_s = now_s
         return SeriesUpdate(seen.event, EventSeries(seen.count, event.time_s))
 
 

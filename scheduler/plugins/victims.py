@@ -78,11 +78,12 @@ def importance(record: PodRecord) -> tuple[int, str, str, str]:
 def lower(pod: Pod, tables: Tables, row: int) -> list[PodRecord]:
     """The pods of a node that may be removed for the pod, the most important one first; MOST_VICTIMS at most.
 
+    Never a mirror pod: its kubelet keeps the static pod running, so its deletion frees nothing.
     For a pod that asks for cards, those that go already for another's card come last: nobody has to go in their stead.
     """
     priority = pod.priority
     records = tables.records_on(tables.names[row])
-    found = [record for record in records if record.pod.priority < priority and not record.nominated]
+    found = [one for one in records if one.pod.priority < priority and not (one.nominated or one.pod.mirror)]
     if len(found) > MOST_VICTIMS:
         templates = {record.pod.template for record in found}
         shares = {template: _share(template, pod.template) for template in templates}

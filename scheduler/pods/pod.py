@@ -31,7 +31,9 @@ _DIGEST: Final = 32
 _SHARED: Final = 256
 _NO_PORTS: Final[frozenset["HostPort"]] = frozenset()
 _SELECTORS: Final = frozenset({names.CARD_AFFINITY, names.CARD_ANTI_AFFINITY})
-_PROTOCOL: Final = _SELECTORS.union(names.ALLOCATION_KEYS)
+# On a mirror pod, the API server's copy of a static pod. Source: pkg/kubelet/types/pod_update.go, IsMirrorPod.
+_MIRROR: Final = "kubernetes.io/config.mirror"
+_PROTOCOL: Final = _SELECTORS.union(names.ALLOCATION_KEYS, {_MIRROR})
 _EMPTY: Final[Mapping[str, str]] = {}
 NO_TERMS: Final = objects.PodAffinity()
 _NOTHING_ASKED: Final = objects.Pod(objects.ObjectMeta(""))
@@ -90,6 +92,7 @@ class Pod(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     volumes: its own, in which the pods of one template may differ.
     started: when a kubelet has seen it first, RFC 3339, "" before. nominated_node: as its status says, or "".
     preempts: whether pods of lower priority may be removed for it. preempted: a scheduler is removing it for another.
+    mirror: of a static pod, which its kubelet keeps running, whatever is deleted at the API server.
     """
 
     key: PodKey
@@ -113,6 +116,7 @@ class Pod(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     nominated_node: str = ""
     preempts: bool = True
     preempted: bool = False
+    mirror: bool = False
 
     @property
     def claim_keys(self) -> list[ClaimKey]:
@@ -192,6 +196,7 @@ class PodReader:
             nominated_node=status.nominated_node_name,
             preempts=spec.preemption_policy != _NEVER,
             preempted=any(map(_is_preemption, status.conditions)),
+            mirror=_MIRROR in (meta.annotations or _EMPTY),
         )
 
     def _template(self, asked: Asked, node_name: str) -> Template:

@@ -12,7 +12,7 @@ from scheduler.kube.port import PodKey
 from scheduler.pods.pod import Pod
 from scheduler.state.pod_record import PodRecord
 
-# A DaemonSet's pod comes back to the same node, a mirror pod is a file there.
+# A DaemonSet's pod comes back to the same node. A mirror pod's owner is its node.
 _STAY: Final = frozenset({"DaemonSet", "Node"})
 
 
@@ -60,7 +60,7 @@ class Movable:
             and pod.scheduler_name in self._engine.scheduler_names
             and pod.priority <= self._max_priority
             and pod.key.uid not in self._stay
-            and not (pod.terminating or record.assumed or record.refused)
+            and not (pod.terminating or pod.mirror or record.assumed or record.refused)
             and record.node in self._engine.tables.row_of
             and self.together((record,))
         )

@@ -129,7 +129,7 @@ class LeftAbove:
         slots = len(tables.cards.slots[row])
         on, holders, exclusive = [0] * slots, [0] * slots, [0] * slots
         for record in tables.records_on(tables.names[row]):
-            if record.pod.priority >= priority:
+            if record.pod.priority >= priority or record.pod.mirror:
                 continue
             requests = record.pod.template.requests
             cpu += requests.get(CPU, 0)

@@ -44,8 +44,6 @@ _SWEPT: Final = 256
 # One that is throttled; so long after the first, doubling, while the process ends.
 _TRIES: Final = 4
 _TRY_S: Final = 0.2
-# A condition that could not be written, doubling.
-_AGAIN_AFTER_S: Final = 1.0
 
 
 class Recorder:
@@ -62,15 +60,20 @@ class Recorder:
         controller: str,
         instance: str,
         now_s: Callable[[], float],
+        unix_ns: Callable[[], int],
         busy: Callable[[], bool],
         waits: Callable[[str], bool],
         known: Callable[[str], bool],
         on_lost: Callable[[str, str], None],
     ) -> None:
-        """now_s: Unix seconds. on_lost: told (what, why) of each entry that could not be written."""
+        """now_s: monotonic seconds, when something is due. unix_ns: nanoseconds, what users read.
+
+        on_lost: told (what, why) of each entry that could not be written.
+        """
         self._cluster = cluster
         self._reporter = Reporter(controller, instance)
         self._now_s = now_s
+        self._unix_ns = unix_ns
         self._busy = busy
         self._waits = waits
         self._on_lost = on_lost
@@ -135,13 +138,13 @@ class Recorder:
         """
         namespace, _, short = name.rpartition("/")
         about = Regarding(kind, namespace or "default", short, uid or short)
-        entry = self._repeated.next_write(self._event(about, reason, "Scheduling", note), (note,))
+        entry = self._repeated.next_write(self._event(about, reason, "Scheduling", note), (note,), self._now_s())
         if entry is not None:
             self._put(entry)
 
     def waiting(self) -> WaitingCopy:
         """What pods that wait were told, of this moment."""
-        return WaitingCopy(self._told.all(), self._known, self._now_s())
+        return WaitingCopy(self._told.all(), self._known, self._unix_ns() / 1e9)
 
     def sweep(self) -> None:
         """Forget, by and by, what was told about pods that wait no more. A small step, for a timer."""
@@ -169,7 +172,7 @@ class Recorder:
             await self._send(entry, patient=False)
 
     def _hear(self, pod: Pod, reason: str, message: str, reasons: Reasons, rules: tuple[str, ...]) -> None:
-        told = self._told.hear(pod, Word(reason, message, reasons, self._now_s(), rules))
+        told = self._told.hear(pod, Word(reason, message, reasons, self._now_s(), self._unix_ns() / 1e9, rules))
         if told.event_is_due or told.condition_is_due:
             self._tell(told)
 
@@ -178,12 +181,19 @@ class Recorder:
         self._hand_out()
 
     def _event(self, about: Regarding, reason: str, action: str, note: str, *, warning: bool = True) -> EventRecord:
-        now_ns = self._moment_ns(self._now_s())
-        return self._reporter.event(about, warning=warning, reason=reason, action=action, note=note, now_ns=now_ns)
+        return self._reporter.event(
+            about,
+            warning=warning,
+            reason=reason,
+            action=action,
+            note=note,
+            now_ns=self._unix_ns(),
+            unique_ns=self._unique_ns(),
+        )
 
-    def _moment_ns(self, time_s: float) -> int:
-        """Unix nanoseconds, no two alike: they make the Event's name."""
-        self._latest_ns = max(self._latest_ns + 1, int(time_s * 1e9))
+    def _unique_ns(self) -> int:
+        """About the Unix time, and no two alike, also when the clock is set back."""
+        self._latest_ns = max(self._latest_ns + 1, self._unix_ns())
         return self._latest_ns
 
     def _put(self, entry: EventRecord | SeriesUpdate) -> None:
@@ -286,15 +296,15 @@ class Recorder:
             reason="FailedScheduling",
             action="Scheduling",
             note=word.message,
-            now_ns=self._moment_ns(word.time_s),
+            now_ns=int(word.unix_s * 1e9),
+            unique_ns=self._unique_ns(),
         )
         if event.name:
             update = SeriesUpdate(replace(record, name=event.name), event.series(word))
             written = await self._update(entry, update)
         else:
             written = await self._create(entry, record)
-        if written is not None:
-            event.name, event.written_s = written.name, word.time_s
+        event.sent(word, None if written is None else written.name)
 
     async def _tell_condition(self, entry: Unwritten, told: Told) -> None:
         if not self._waits(told.pod.uid):
@@ -315,16 +325,11 @@ class Recorder:
             told.condition_written(word)
 
     def _later(self, told: Told) -> None:
-        """Write the latest word again after a while: the next attempt may be minutes away, or bring no news.
-
-        Ever more seldom: a namespace whose writes hang has all senders otherwise, and whoever writes another condition
-        each time has them busy.
-        """
+        """Write the latest word again after a while: the next attempt may be minutes away, or bring no news."""
         if told.again:
             return
         told.again = True
-        pause_s = backoff_s(told.failures + told.replaced, initial_s=_AGAIN_AFTER_S, max_s=QUIET_S)
-        asyncio.get_running_loop().call_later(pause_s, self._again, told.pod.uid)
+        asyncio.get_running_loop().call_later(told.again_after_s, self._again, told.pod.uid)
 
     def _again(self, uid: str) -> None:
         told = self._told.find(uid)

@@ -5,27 +5,34 @@ The latest word replaces the one before it, written or not; what was written dec
     Event      the first of its reasons is written; the same reasons again make it a series, written every QUIET_S
     condition  other reasons are written at once, other numbers every QUIET_S
 
-So an attempt costs at most two writes, and a pod that is tried again and again without news none.
+So an attempt costs at most two writes, and a pod that is tried again and again without news none. A write that failed
+is repeated after a back-off, however often the pod is tried meanwhile.
+Two clocks: when something is due is counted in monotonic seconds (`…_s`), as somebody may set the other one; what users
+read has Unix time (`unix_s`).
 """
 
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final, TypeAlias
 
 from scheduler.kube import objects
 from scheduler.kube.events import QUIET_S
 from scheduler.kube.port import EventSeries, PodKey
 from scheduler.pods.pod import Pod
+from scheduler.queue.backoff import backoff_s
 
 Reasons: TypeAlias = tuple[str, ...]
 # Of one pod: a pod whose reasons alternate still gets series.
 _MOST_SERIES: Final = 4
+# What could not be written, doubling up to QUIET_S.
+_AGAIN_AFTER_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What is to be told. reasons: what of the message tells it from others: not its numbers. time_s: Unix seconds.
+    """What is to be told. reasons: what of the message tells it from others: not its numbers. heard_s: monotonic.
 
     rules: who objects, by name: for counting, since reasons may quote the pod.
     """
@@ -33,21 +40,37 @@ class Word:
     reason: str
     message: str
     reasons: Reasons
-    time_s: float
+    heard_s: float
+    unix_s: float
     rules: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class WrittenEvent:
-    """name: of the Event that was written first. seen: times in all. written_s: when it was last written."""
+    """name: of the Event that was written first. seen: times in all. sent_s: when the word of the last request was heard.
+
+    failures: requests in a row that have not written it.
+    """
 
     name: str = ""
     seen: int = 0
-    written_s: float = 0.0
+    sent_s: float = -inf
+    failures: int = 0
 
     def series(self, word: Word) -> EventSeries:
         """The series that it is now."""
-        return EventSeries(self.seen, word.time_s)
+        return EventSeries(self.seen, word.unix_s)
+
+    def is_due(self, word: Word) -> bool:
+        """Whether it is worth a request."""
+        pause_s = again_after_s(self.failures) if self.failures else QUIET_S
+        return word.heard_s - self.sent_s >= pause_s
+
+    def sent(self, word: Word, name: str | None) -> None:
+        """Word was sent. name: of the Event that has it, None where it could not be written."""
+        self.sent_s = word.heard_s
+        self.failures = 0 if name is not None else self.failures + 1
+        self.name = name or self.name
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,9 +79,9 @@ class Told:
 
     shown_false: the condition is there, and says that the pod has no place: the time of its transition stays.
 
-    failures: writes of the condition in a row that brought no definite answer. sent: message of the one that was tried
-    last. replaced: times, of late, that another condition stood where ours had been; replaced_s: when last, Unix
-    seconds. again: a timer will have it written. created: the pod, RFC 3339, "" unknown.
+    failures: writes of the condition in a row that failed. sent: message of the one that was tried last.
+    replaced: times, of late, that another condition stood where ours had been; replaced_s: when last.
+    again: a timer will have it written. created: the pod, RFC 3339, "" unknown.
     """
 
     pod: PodKey
@@ -67,12 +90,12 @@ class Told:
     events: dict[Reasons, WrittenEvent] = field(default_factory=dict)
     shown: str | None
     shown_reasons: Reasons | None = None
-    shown_s: float = 0.0
+    shown_s: float = -inf
     shown_false: bool = False
     failures: int = 0
     sent: str | None = None
     replaced: int = 0
-    replaced_s: float = 0.0
+    replaced_s: float = -inf
     again: bool = False
 
     @property
@@ -92,14 +115,23 @@ class Told:
     @property
     def event_is_due(self) -> bool:
         """Whether the Event is worth a write."""
-        return not self.event.name or self.word.time_s - self.event.written_s >= QUIET_S
+        return self.event.is_due(self.word)
 
     @property
     def condition_is_due(self) -> bool:
-        """Whether the condition is."""
-        if self.shown == self.word.message:
+        """Whether the condition is, and its back-off after failures is over."""
+        if self.shown == self.word.message or (self.failures and self.again):
             return False
-        return self.shown_reasons != self.word.reasons or self.word.time_s - self.shown_s >= QUIET_S
+        return self.shown_reasons != self.word.reasons or self.word.heard_s - self.shown_s >= QUIET_S
+
+    @property
+    def again_after_s(self) -> float:
+        """Seconds until the condition is to be written again.
+
+        Ever more: a namespace whose writes hang has all senders otherwise, and whoever writes another condition each
+        time has them busy.
+        """
+        return again_after_s(self.failures + self.replaced)
 
     def condition(self) -> objects.PodCondition:
         """PodScheduled, as it is to be."""
@@ -107,7 +139,7 @@ class Told:
 
     def condition_written(self, word: Word) -> None:
         """The condition says this now."""
-        self.shown, self.shown_reasons, self.shown_s = word.message, word.reasons, word.time_s
+        self.shown, self.shown_reasons, self.shown_s = word.message, word.reasons, word.heard_s
         self.shown_false = True
         self.failures = 0
 
@@ -125,6 +157,11 @@ class Told:
         self.replaced += 1
         self.replaced_s = now_s
         return True
+
+
+def again_after_s(failures: int) -> float:
+    """Seconds until what could not be written so many times in a row is written again."""
+    return backoff_s(failures, initial_s=_AGAIN_AFTER_S, max_s=QUIET_S)
 
 
 class ToldPods:

@@ -33,7 +33,7 @@ def scheduler_text() -> str:
     metrics.replica.follow("gpushare-scheduler", lambda: True)
     build_info.show(metrics.registry)
     metrics.registry.register(ContactCollector(of_the_scheduler.PREFIX, Contact(["pods"], lambda: 0.0)))
-    word = Word("R", "m", ("m",), 0.0, ("GpuShare",))
+    word = Word("R", "m", ("m",), 0.0, 0.0, ("GpuShare",))
     told = Told(pod=pod("w", 4).key, created="2026-01-01T00:00:00Z", word=word, shown=None)
     metrics.waiting = lambda: WaitingCopy([told], lambda _: True, 1767225660.0)
     metrics.attempts.labels("scheduled", "x").inc()

@@ -173,7 +173,7 @@ async def test_what_a_budget_allows_comes_back_when_its_pod_stays() -> None:
         await runs(of, "guarded", 16, 1, labels={"app": "db"})
         await runs(of, "free", 16, 5)
         late = Slow(before_s=1.0)
-        process.wire.faults.add(Verb.SET_CONDITION, late, count=1, when=lambda request: "guarded" in request.about)
+        process.wire.faults.add(Verb.NOMINATE, late, count=1)
         await runs(of, "urgent", 16, 10)
         of.pods.delete("default", "urgent")
         await asyncio.sleep(2)

@@ -5,7 +5,8 @@ import asyncio
 from scheduler.kube.objects import Taint
 from scheduler.simulation.faults import Fail, Refuse, Request, Silence, Slow, Throttle, Verb
 from tests.support.builders import wire_node
-from tests.system.looking import A_SECOND_S, cluster, comes, events, node_of
+from tests.support.placing import on_card
+from tests.system.looking import A_SECOND_S, cluster, comes, condition, events, node_of
 from tests.system.preempting import is_going, nominated, runs
 from tests.system.process import in_virtual_time, now_s, scheduling, start
 from tests.system.wire import Posts, Wire
@@ -21,12 +22,59 @@ async def test_victims_that_cannot_be_removed_cost_a_back_off_and_a_word() -> No
         await asyncio.sleep(5)
         assert not is_going(of, "low")
         assert rule.hits <= 5
+        assert [one.type for one in of.pods.collection.existing("default", "low").status.conditions] == ["PodScheduled"]
+        assert "not eligible due to a pod of lower priority that could not be deleted." in condition(of, "urgent")
         note = "pods of lower priority on node a could not be removed: pods is forbidden"
         assert ("FailedPreemption", note) in events(of, "urgent")
 
         process.wire.faults.clear()
         await asyncio.sleep(20)
         assert is_going(of, "low")
+
+
+@in_virtual_time
+async def test_a_pod_whose_victims_cannot_be_removed_is_scheduled_as_soon_as_it_fits() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        await runs(of, "low", 16, 1)
+        process.wire.faults.add(Verb.DELETE_POD, Refuse(403, "pods is forbidden"))
+        await runs(of, "urgent", 16, 10)
+        await asyncio.sleep(600)
+        of.nodes.add(wire_node("b", [16]))
+        await asyncio.sleep(A_SECOND_S)
+
+        assert node_of(of, "urgent") == "b"
+
+
+@in_virtual_time
+async def test_a_pod_whose_victims_cannot_be_removed_keeps_nobody_of_its_class_from_preempting() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        await runs(of, "locked", 16, 1)
+        process.wire.faults.add(Verb.DELETE_POD, Refuse(403), when=lambda request: request.about == "default/locked")
+        await runs(of, "urgent", 16, 10)
+        await runs(of, "alike", 16, 10)
+        await asyncio.sleep(600)
+        comes(of, "low", 16, node="b", priority=1, annotations=on_card(0, 16))
+        of.nodes.add(wire_node("b", [16]))
+        await asyncio.sleep(300)
+
+        assert is_going(of, "low")
+
+
+@in_virtual_time
+async def test_a_reserved_place_outlasts_a_preemption_that_fails() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        await runs(of, "low", 16, 1)
+        process.wire.faults.add(Verb.DELETE_POD, Refuse(403))
+        await runs(of, "urgent", 16, 10)
+        await asyncio.sleep(1000)
+        rule = process.wire.faults.add(Verb.NOMINATE, Slow())
+        await asyncio.sleep(1000)
+
+        assert process.engine.nominations.reserved[10].node == nominated(of, "urgent") == "a"
+        assert rule.hits == 0
 
 
 @in_virtual_time
@@ -47,8 +95,8 @@ async def test_a_victim_whose_deletion_is_refused_costs_others_once() -> None:
         assert not is_going(of, "innocent")
 
         # Another choice is dearer, and possible.
+        comes(of, "dear", 16, node="b", priority=5, annotations=on_card(0, 16))
         of.nodes.add(wire_node("b", [16]))
-        comes(of, "dear", 16, to="b", priority=5)
         await asyncio.sleep(400)
         assert is_going(of, "dear")
 
@@ -124,15 +172,14 @@ async def test_victims_that_are_left_stay_when_the_preemptor_goes() -> None:
     async with scheduling(of) as process:
         for number in range(4):
             await runs(of, f"low-{number}", 4, 1 + number)
-        slow = Slow(before_s=1.0)
-        process.wire.faults.add(Verb.SET_CONDITION, slow, when=lambda request: "low" in request.about)
+        process.wire.faults.add(Verb.DELETE_POD, Slow(before_s=1.0))
         comes(of, "urgent", 16, priority=10)
         await asyncio.sleep(1.5)
         assert [is_going(of, f"low-{number}") for number in range(4)] == [False, False, False, True]
         of.pods.delete("default", "urgent")
         await asyncio.sleep(30)
 
-        assert [is_going(of, f"low-{number}") for number in range(4)] == [False, False, False, True]
+        assert [is_going(of, f"low-{number}") for number in range(4)] == [False, False, True, True]
 
 
 @in_virtual_time

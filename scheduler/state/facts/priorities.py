@@ -1,4 +1,4 @@
-"""The lowest priority of the pods on each node: where somebody could go for a pod of a higher one."""
+"""The lowest priority of the pods on each node that preemption can remove."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ NOBODY: Final = int(np.iinfo(np.int64).max)
 
 
 class Priorities(NodeFact[int]):
-    """lowest: int64[nodes], NOBODY where no pod is. Nominated pods count while they are booked."""
+    """lowest: int64[nodes], NOBODY where no pod can be removed. Nominated pods count while they are booked."""
 
     def __init__(self, tables: Columns) -> None:
         """No pods."""
@@ -21,8 +21,8 @@ class Priorities(NodeFact[int]):
         self._on: dict[int, dict[int, int]] = {}
 
     def read(self, pod: Pod) -> int:
-        """Its priority."""
-        return pod.priority
+        """Its priority; NOBODY for a mirror pod, which its kubelet keeps running."""
+        return NOBODY if pod.mirror else pod.priority
 
     def book(self, row: int, read: int, sign: int) -> None:
         """As NodeFact."""

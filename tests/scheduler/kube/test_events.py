@@ -50,24 +50,24 @@ def test_a_note_has_at_most_1024_bytes(note: str, cut: str) -> None:
 def test_an_event_that_comes_again_is_written_as_a_series_now_and_then() -> None:
     repeated = RepeatedEvents()
     first = event(0.0, "3 free")
-    assert repeated.next_write(first, ("free",)) is first
-    assert repeated.next_write(event(1.0, "2 free"), ("free",)) is None
-    assert repeated.next_write(event(QUIET_S, "1 free"), ("free",)) == SeriesUpdate(first, EventSeries(3, QUIET_S))
+    assert repeated.next_write(first, ("free",), 0.0) is first
+    assert repeated.next_write(event(1.0, "2 free"), ("free",), 1.0) is None
+    assert repeated.next_write(event(QUIET_S, "1 free"), ("free",), QUIET_S) == SeriesUpdate(first, EventSeries(3, QUIET_S))
 
 
 def test_a_series_that_has_not_gone_on_for_long_is_over_and_forgotten() -> None:
     repeated = RepeatedEvents()
     for number in range(100):
-        repeated.next_write(event(0.0), (f"{number}",))
-    assert repeated.next_write(event(1.9 * QUIET_S), ("0",)) is not None
+        repeated.next_write(event(0.0), (f"{number}",), 0.0)
+    assert repeated.next_write(event(1.9 * QUIET_S), ("0",), 1.9 * QUIET_S) is not None
     anew = event(3.8 * QUIET_S)
-    assert repeated.next_write(anew, ("1",)) is anew
-    assert isinstance(repeated.next_write(event(3.8 * QUIET_S), ("0",)), SeriesUpdate)
+    assert repeated.next_write(anew, ("1",), 3.8 * QUIET_S) is anew
+    assert isinstance(repeated.next_write(event(3.8 * QUIET_S), ("0",), 3.8 * QUIET_S), SeriesUpdate)
     assert len(repeated) == 2
 
 
 def test_another_text_or_object_is_an_event_of_its_own() -> None:
     repeated = RepeatedEvents()
-    repeated.next_write(event(0.0), ("a",))
+    repeated.next_write(event(0.0), ("a",), 0.0)
     for again, text in ((event(1.0), "b"), (event(1.0, regarding=Regarding("Pod", "ns", "p", "other")), "a")):
-        assert repeated.next_write(again, (text,)) is again
+        assert repeated.next_write(again, (text,), 1.0) is again

@@ -103,6 +103,30 @@ def test_a_node_that_goes_during_the_search_is_left_out() -> None:
     assert victims(found) == ["v-d"]
 
 
+MIRROR = {"kubernetes.io/config.mirror": "f" * 32}
+
+
+@pytest.mark.parametrize(
+    "others", [pytest.param({}, id="small"), pytest.param({f"a{n}": "x" for n in range(300)}, id="over a budget")]
+)
+def test_a_mirror_pod_is_never_a_victim(others: dict[str, str]) -> None:
+    built = engine(a=[16], b=[16])
+    built.pod_assigned(pod("static", node="a", requests={"cpu": "60"}, annotations={**MIRROR, **others}))
+    runs(built, "dear", "b", requests={"cpu": "60"}, priority=5)
+
+    assert victims(sought(built, pod("p", requests={"cpu": "20"}, priority=10))) == ["dear"]
+
+
+def test_a_node_with_nothing_but_mirror_pods_has_no_victims() -> None:
+    built = engine(a=[16])
+    runs(built, "static", "a", units=16, priority=0, annotations=MIRROR)
+
+    found = sought(built, pod("p", 16, priority=10))
+
+    assert found.preemption is None
+    assert found.diagnosis.message.endswith("1 No preemption victims found for incoming pod.")
+
+
 def test_pods_of_equal_priority_stay() -> None:
     built = engine(a=[16])
     runs(built, "v", "a", units=16, priority=10)

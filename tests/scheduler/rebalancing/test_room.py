@@ -137,6 +137,7 @@ def test_pods_that_do_not_come_back_elsewhere_stay(owner: OwnerReference | None)
         pytest.param({"priority": 1}, 0, None, id="more important"),
         pytest.param({"priority": 1}, 1, 1, id="more important, and the operator says so"),
         pytest.param({"scheduler": "default-scheduler"}, 0, None, id="of another scheduler"),
+        pytest.param({"annotations": {"kubernetes.io/config.mirror": "f"}}, 0, None, id="a mirror pod"),
         pytest.param({"nodeSelector": {"kubernetes.io/hostname": "a"}}, 0, None, id="it may go nowhere else"),
     ],
 )

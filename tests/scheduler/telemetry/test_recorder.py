@@ -97,6 +97,7 @@ class Desk:
 
     def __init__(self, busy: Callable[[], bool] = lambda: False) -> None:
         self.now_s = 1000.0
+        self.set_s = 0.0  # by so much somebody has set the clock
         self.written = Written()
         self.lost: list[tuple[str, str]] = []
         self.gone: set[str] = set()
@@ -105,6 +106,7 @@ class Desk:
             controller="gpushare-scheduler",
             instance="gpushare-scheduler-host-1",
             now_s=lambda: self.now_s,
+            unix_ns=lambda: int((self.now_s + self.set_s) * 1e9),
             busy=busy,
             waits=lambda _uid: True,
             known=lambda uid: uid not in self.gone,
@@ -291,13 +293,39 @@ async def test_reasons_that_alternate_are_series_of_their_own() -> None:
     assert (len(written.events), [series.count for series in written.series]) == (2, [2, 2, 3, 3])
 
 
+async def test_a_clock_that_is_set_back_delays_nothing() -> None:
+    desk = Desk()
+
+    async def is_tried(most_free: int) -> None:
+        desk.recorder.failed_scheduling(pod("p", 12), no_fit(most_free))
+        desk.recorder.about("Node", "n1", "uid-n1", "BadAnnotation", "says nothing")
+        await desk.flush()
+        desk.now_s += QUIET_S
+
+    await is_tried(8)
+    desk.set_s = -3600.0
+    await is_tried(6)
+    await is_tried(4)
+
+    written = await desk.flush()
+    assert [condition.message for condition in written.conditions] == [no_fit(n).message for n in (8, 6, 4)]
+    first_s = written.events[0].time_s
+    assert {(one.count, one.last_time_s - first_s) for one in written.series} == {
+        (2, QUIET_S - 3600.0),
+        (3, 2 * QUIET_S - 3600.0),
+    }
+    desk.recorder.scheduled(pod("p", 12), "n1")
+    (bound,) = (await desk.flush()).events[2:]
+    assert bound.time_s == first_s + 3 * QUIET_S - 3600.0
+
+
 async def test_what_was_told_is_forgotten_with_the_pods() -> None:
     told = ToldPods(lambda uid: uid.endswith("-stays"))
     for number in range(1000):
-        told.hear(pod(f"p{number}", 12), Word("R", "m", ("m",), 0.0))
-    told.hear(pod("stays", 12), Word("R", "m", ("m",), 0.0))
+        told.hear(pod(f"p{number}", 12), Word("R", "m", ("m",), 0.0, 0.0))
+    told.hear(pod("stays", 12), Word("R", "m", ("m",), 0.0, 0.0))
     for number in range(1000):
-        told.hear(pod(f"q{number}", 12), Word("R", "m", ("m",), 0.0))
+        told.hear(pod(f"q{number}", 12), Word("R", "m", ("m",), 0.0, 0.0))
     assert len(told) <= 4
     assert told.find(pod("stays", 12).key.uid) is not None
 

@@ -17,7 +17,7 @@ NOW_S = 1767225600.0  # 2026-01-01T00:00:00Z
 
 def told(*named: str, name: str = "p", created: str = "2025-12-31T23:59:00Z") -> ToldPods:
     pods = ToldPods(lambda _: True)
-    pods.hear(replace(pod(name, 3), created=created), Word("Unschedulable", "m", named, NOW_S, named))
+    pods.hear(replace(pod(name, 3), created=created), Word("Unschedulable", "m", named, 0.0, NOW_S, named))
     return pods
 
 
