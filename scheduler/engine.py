@@ -330,7 +330,7 @@ class Engine:
         reserved = self._searches.refused(pod.key.uid, now_s)
         if reserved is not None:
             self._reservations.restore(reserved, now_s)
-        self._try_again.append(pod)
+        self._placed.try_again((pod,))
 
     def victims_deleted(self, pod: Pod) -> None:
         """The API server has accepted the deletion of all victims."""

@@ -207,7 +207,7 @@ class Searches:
         waiting = self._preemptors
         if self._search is not None or waiting.any_noted or waiting.any_due or self._nominations.full_for(pod):
             return False
-        if self._nominations.of(pod.key.uid) is not None:
+        if self._nominations.of(pod.key.uid) is not None or pod.key.uid in self._refused:
             return False
         waiting.add(key, pod, wakes_on=ANYTHING, needs=needs, unanswered=True)
         return True
