@@ -5,6 +5,7 @@ from typing import Final, TypeAlias
 
 from cachetools import TTLCache
 
+from scheduler.inspect.terminal import one_line
 from scheduler.kube.port import EventRecord, EventSeries
 
 LONGEST_NOTE: Final = 1024
@@ -39,7 +40,7 @@ class Reporter:
     def event(
         self, regarding: Regarding, *, warning: bool, reason: str, action: str, note: str, now_ns: int
     ) -> EventRecord:
-        """An Event of this moment. note: cut to what the API server takes.
+        """An Event of this moment. note: as text alone, since it quotes objects, and cut to what the API server takes.
 
         now_ns: Unix nanoseconds; two Events on one object need different ones, since they make the name.
         """
@@ -53,7 +54,7 @@ class Reporter:
             type="Warning" if warning else "Normal",
             reason=reason,
             action=action,
-            note=cut_note(note),
+            note=cut_note(one_line(note)),
             time_s=now_ns / 1e9,
             reporting_controller=self.controller,
             # Its end says which process and which host it is.
