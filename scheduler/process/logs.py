@@ -40,7 +40,7 @@ def configure(level: str, form: str) -> None:
 
 def configure_for_commands() -> None:
     """Write warnings and errors to standard error. Otherwise structlog writes to standard output, into the answer."""
-    configure("warning", "auto")
+    configure(level="warning", form="auto")
 
 
 def _in_order(_logger: object, _method: str, line: EventDict) -> EventDict:
