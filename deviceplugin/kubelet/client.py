@@ -107,7 +107,8 @@ class PodResources:
                 if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and time.monotonic() + _BREATH_S < until_s:
                     await asyncio.sleep(_BREATH_S)
                     continue
-                message = f"asking the kubelet for pod {namespace}/{name}: {_message(error)}"
+                # Without its name: the kubelet may write this into the status of a pod that is somebody else's.
+                message = f"asking the kubelet for a pod of this node: {_message(error)}"
                 raise KubeletSilent(message) from error
             return self._held([answer.pod_resources])
 

@@ -71,6 +71,17 @@ async def test_a_bound_pod_has_its_event(site: GpuSite) -> None:
     assert (event["type"], event["action"], event["reportingController"]) == ("Normal", "Binding", names.SCHEDULER_NAME)
 
 
+async def test_pods_with_the_longest_names_have_their_events(site: GpuSite) -> None:
+    """Cut to leave room for the time, the first ends in a dash and the second in a dot."""
+    fits, waits = f"{'p' * 229}{'-' * 23}p", f"{'q' * 229}.{'q' * 23}"
+    await site.nodes(a=[16])
+    await site.pod(fits, 3)
+    await site.pod(waits, 17)
+
+    assert (await site.event(fits, "Scheduled"))["note"] == f"Successfully assigned {site.namespace}/{fits} to a"
+    assert (await site.event(waits, "FailedScheduling"))["regarding"]["name"] == waits
+
+
 async def test_a_pod_that_cannot_fit_says_so_in_its_condition_and_in_an_event(site: GpuSite) -> None:
     await site.nodes(a=[16, 8], b=[8])
     message = (

@@ -125,4 +125,7 @@ add_defragment(cli, PROGRAM)
 
 def main() -> None:
     """Run what the command line says."""
+    from scheduler.process.logs import configure_for_commands  # noqa: PLC0415 - whoever imports the commands logs as before
+
+    configure_for_commands()
     ending.run(PROGRAM, cli)

@@ -5,6 +5,7 @@ from typing import Final, TypeAlias
 
 from cachetools import TTLCache
 
+from scheduler.inspect.terminal import one_line
 from scheduler.kube.port import EventRecord, EventSeries
 
 LONGEST_NOTE: Final = 1024
@@ -47,8 +48,9 @@ class Reporter:
         now_ns: int,
         unique_ns: int | None = None,
     ) -> EventRecord:
-        """An Event of this moment. note: cut to what the API server takes. now_ns: Unix nanoseconds.
+        """An Event of this moment. note: as text alone, since it quotes objects, and cut to what the API server takes.
 
+        now_ns: Unix nanoseconds.
         unique_ns: makes the name, so two Events on one object need different ones; None: now_ns.
         """
         return EventRecord(
@@ -61,7 +63,7 @@ class Reporter:
             type="Warning" if warning else "Normal",
             reason=reason,
             action=action,
-            note=cut_note(note),
+            note=cut_note(one_line(note)),
             time_s=now_ns / 1e9,
             reporting_controller=self.controller,
             # Its end says which process and which host it is.

@@ -38,6 +38,11 @@ def configure(level: str, form: str) -> None:
     )
 
 
+def configure_for_commands() -> None:
+    """Write warnings and errors to standard error. Otherwise structlog writes to standard output, into the answer."""
+    configure(level="warning", form="auto")
+
+
 def _in_order(_logger: object, _method: str, line: EventDict) -> EventDict:
     """What every line has comes first, so that lines can be read, cut and compared by eye."""
     return {key: line[key] for key in _FIRST if key in line} | dict(line)

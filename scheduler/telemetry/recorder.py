@@ -17,6 +17,7 @@ from math import inf
 from typing import Final
 
 from scheduler.framework.diagnosis import Diagnosis
+from scheduler.inspect.terminal import one_line
 from scheduler.kube.events import QUIET_S, Regarding, RepeatedEvents, Reporter, SeriesUpdate
 from scheduler.kube.port import (
     ApiConflict,
@@ -172,7 +173,8 @@ class Recorder:
             await self._send(entry, patient=False)
 
     def _hear(self, pod: Pod, reason: str, message: str, reasons: Reasons, rules: tuple[str, ...]) -> None:
-        told = self._told.hear(pod, Word(reason, message, reasons, self._now_s(), self._unix_ns() / 1e9, rules))
+        heard = Word(reason, one_line(message), reasons, self._now_s(), self._unix_ns() / 1e9, rules)
+        told = self._told.hear(pod, heard)
         if told.event_is_due or told.condition_is_due:
             self._tell(told)
 

@@ -1,4 +1,7 @@
-"""No Event or condition of one namespace, or about a node, names a pod or namespace of another tenant."""
+"""No Event or condition of one namespace, or about a node, names a pod or namespace of another tenant.
+
+docs/decisions/0101.
+"""
 
 import asyncio
 from collections.abc import Iterator

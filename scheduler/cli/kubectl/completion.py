@@ -126,6 +126,9 @@ def _dashed(parameter: Any) -> bool:  # noqa: ANN401 - as above
 
 def main() -> None:
     """The console script `kubectl_complete-gpushare`."""
+    from scheduler.process.logs import configure_for_commands  # noqa: PLC0415 - slow to import
+
+    configure_for_commands()
     ending.run("kubectl_complete-gpushare", _complete)
 
 

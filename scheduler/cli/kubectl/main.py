@@ -209,6 +209,9 @@ def completion(shell: Annotated[Shell, typer.Argument(help="Which shell.")]) -> 
 
 def main() -> None:
     """The console script `kubectl-gpushare`."""
+    from scheduler.process.logs import configure_for_commands  # noqa: PLC0415 - as above
+
+    configure_for_commands()
     ending.run(PROGRAM, lambda: cli(prog_name=PROGRAM))
 
 

@@ -47,6 +47,10 @@ def test_a_note_has_at_most_1024_bytes(note: str, cut: str) -> None:
     assert len(cut.encode()) <= 1024
 
 
+def test_a_note_quotes_others_as_text_alone() -> None:
+    assert event(1.0, "model A\x1b[2J\n\u202eb").note == "model A?[2J??b"
+
+
 def test_an_event_that_comes_again_is_written_as_a_series_now_and_then() -> None:
     repeated = RepeatedEvents()
     first = event(0.0, "3 free")

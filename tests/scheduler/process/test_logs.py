@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from tests.support.hostile import HOSTILE
 from tests.support.repository import ROOT
 
@@ -17,6 +19,18 @@ configure("{level}", "auto")
 log = structlog.get_logger()
 log.info("pod.bound", node="a", attempt=3, pod="default/p")
 log.debug("pod.rejected", nodes={{"a": ["no room"]}}, pod="default/p")
+"""
+COMMAND = """
+import sys
+import structlog
+from {module} import main
+sys.argv = ["x", "--help"]
+try:
+    main()
+except SystemExit:
+    pass
+structlog.get_logger().info("certificates_changed")
+structlog.get_logger().warning("not_renewed", reason="\\x9b2J")
 """
 HOSTILE_LINES = """
 import structlog
@@ -73,3 +87,17 @@ def test_a_program_reads_in_json_what_was_there() -> None:
 
 def test_the_level_says_the_least_that_is_written() -> None:
     assert len(written("info")) == 1
+
+
+@pytest.mark.parametrize("module", ["scheduler.main", "scheduler.cli.kubectl.main", "deviceplugin.main"])
+def test_what_a_command_logs_is_no_part_of_its_answer(module: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", COMMAND.format(module=module)],
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "not_renewed" not in ran.stdout
+    (line,) = ran.stderr.splitlines()
+    assert (line.isprintable(), json.loads(line)["reason"]) == (True, "\x9b2J")

@@ -149,6 +149,15 @@ async def test_a_pod_that_fits_nowhere_gets_an_event_and_a_condition() -> None:
     assert [(c.status, c.reason, c.message) for c in written.conditions] == [("False", "Unschedulable", words)]
 
 
+async def test_what_is_quoted_in_a_message_is_text_alone() -> None:
+    desk = Desk()
+    desk.recorder.scheduler_error(pod("p", 12), "a webhook said \x1b[2J\nno", ("no",))
+    written = await desk.flush()
+    assert [(e.note, c.message) for e, c in zip(written.events, written.conditions, strict=True)] == [
+        ("a webhook said ?[2J?no", "a webhook said ?[2J?no")
+    ]
+
+
 async def test_numbers_alone_change_the_condition_only_after_a_while() -> None:
     desk = Desk()
     waiting = pod("p", 12)
