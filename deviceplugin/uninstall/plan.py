@@ -130,8 +130,8 @@ def _of_operators(name: str, node: NodeObject) -> Iterator[Stay]:
     for key in _OF_OPERATORS:
         if key in node.annotations:
             yield Stay(f"annotation {key}", Until.EVER, f"an operator's: kubectl annotate node {name} {key}-")
-    label, _ = names.NODE_LABEL
-    if label in node.labels:
+    label, selects = names.NODE_LABEL
+    if node.labels.get(label) == selects:
         yield Stay(f"label {label}", Until.EVER, f"an operator's: kubectl label node {name} {label}-")
 
 
