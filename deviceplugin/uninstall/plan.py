@@ -135,8 +135,8 @@ def _of_operators(name: str, node: NodeObject) -> Iterator[Stay]:
                 Until.EVER,
                 f"an operator's: {typed('kubectl', 'annotate', 'node', name, f'{key}-')}",
             )
-    label, _ = names.NODE_LABEL
-    if label in node.labels:
+    label, selects = names.NODE_LABEL
+    if node.labels.get(label) == selects:
         yield Stay(
             f"label {label}", Until.EVER, f"an operator's: {typed('kubectl', 'label', 'node', name, f'{label}-')}"
         )

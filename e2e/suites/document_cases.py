@@ -99,6 +99,7 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "docs/packing.md": {"": "a trace that is not part of this repository: tests/packing makes one up"},
     "docs/page.md": {"make demo": _SET_UP},
+    "docs/runbooks/README.md": {"helm": _HELM},
     "docs/runbooks/GpushareLoopHeld.md": {"kubectl -n kube-system top": _METRICS, "kubectl top": _METRICS},
     "docs/simulate.md": {
         "gpushare-scheduler simulate nodes.yaml": "files of the reader's; tests/scheduler/cli/test_simulate_runs.py",

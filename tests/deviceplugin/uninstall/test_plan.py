@@ -127,6 +127,12 @@ def test_what_is_somebody_elses_stays_and_keeps_nothing_waiting() -> None:
     assert not found.waits
 
 
+def test_a_label_that_keeps_the_plugin_away_is_not_among_what_is_left_of_it() -> None:
+    """Without it the DaemonSet would come back where it selects nodes by other labels."""
+    kept_out = node(annotations=frozenset(), labels={"gpushare": "false"}, capacity={"cpu": 8}, allocatable={"cpu": 8})
+    assert plan(facts(node=kept_out, specs={}, sockets=()), force=False).stays == ()
+
+
 def test_a_state_directory_that_is_mounted_stays_empty() -> None:
     found = plan(facts(state=replace(state(), mounted=True)), force=False)
     assert removed(found)[-1] == "/state/lock"
