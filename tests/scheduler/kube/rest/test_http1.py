@@ -1,6 +1,7 @@
 """What is sent, and how answers are read, against a server that answers byte by byte what a test says."""
 
 import asyncio
+from http import HTTPMethod
 from pathlib import Path
 
 import pytest
@@ -179,7 +180,7 @@ async def test_a_token_never_becomes_another_header(server: ByteServer, bare: Co
     server.script = [server.answers(CREATED)]
 
     with pytest.raises(ConnectionError, match="look at the token"):
-        await bare.post("/x", b"{}", f"Bearer {token}")
+        await bare.send(HTTPMethod.POST, "/x", b"{}", f"Bearer {token}")
 
     assert server.requests == []
 

@@ -43,7 +43,7 @@ async def test_who_leads_no_more_when_a_connection_is_free_sends_no_binding(
     server: ByteServer, one_at_a_time: Bindings
 ) -> None:
     leads = True
-    one_at_a_time.cluster.may_bind = lambda: leads
+    one_at_a_time.cluster.leads = lambda: leads
     waits = asyncio.create_task(one_at_a_time.cluster.bind(BINDING, timeout_s=4.0))
     await asyncio.sleep(0)
 
@@ -75,7 +75,7 @@ async def test_who_leads_no_more_does_not_repeat_a_binding_after_a_401(
     reached = {"proxy-url": server.url} if through_proxy else {}
     url = "http://api.example" if through_proxy else server.url
     cluster = KubeCluster(await connected(tmp_path, url, cluster=reached), random.Random(1))  # noqa: S311 - a seed
-    cluster.may_bind = lambda: not server.requests
+    cluster.leads = lambda: not server.requests
 
     with pytest.raises(port.NotSent):
         await cluster.bind(BINDING, timeout_s=4.0)
