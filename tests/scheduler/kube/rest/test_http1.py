@@ -20,6 +20,7 @@ async def test_a_request_is_these_bytes(server: ByteServer, bare: Connections) -
     authority = server.url.removeprefix("http://").encode()
     assert server.requests == [
         b"POST /a?timeout=4s HTTP/1.1\r\nHost: %b\r\nAccept: application/json\r\n"
+        b"Content-Type: application/json\r\n"
         b'Authorization: Bearer secret\r\nContent-Length: 7\r\n\r\n{"a":1}' % authority
     ]
     assert answer == (201, {}, BODY)
