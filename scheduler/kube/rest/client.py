@@ -13,6 +13,7 @@ from scheduler.kube.port import Kind, PodKey, T, WatchEvent
 from scheduler.kube.rest import rights, version, writing
 from scheduler.kube.rest.connect import Connection
 from scheduler.kube.rest.decoding import Decoder
+from scheduler.kube.rest.last_scheduled import last_scheduled
 from scheduler.kube.rest.reviews import Reviews
 from scheduler.kube.rest.transport import JSON, STRATEGIC_MERGE_PATCH, Transport
 from scheduler.kube.rest.watching import Watching, WatchOptions
@@ -93,6 +94,10 @@ class KubeCluster:
     async def last_change(self, kind: Kind[T], since: str) -> str:
         """As the port."""
         return await self._watching.last_change(kind, since)
+
+    async def last_scheduled(self, scheduler_name: str) -> port.LastScheduled:
+        """As the port."""
+        return await last_scheduled(self._transport, scheduler_name, self._timeout_s)
 
     async def write_lease(self, wanted: port.WantedLease, timeout_s: float) -> str:
         """As the port."""
