@@ -102,6 +102,7 @@ def _now() -> str:
 def _cluster(configuration: SchedulerConfiguration, connection: Connection, rng: random.Random) -> "_Closing":
     options = ClientOptions(
         connections=configuration.max_binds_in_flight + _OTHER_CONNECTIONS,
+        leaders_timeout_s=configuration.bind_request_timeout_s,
         watch=WatchOptions(stall_s=configuration.watch_stall_timeout_s),
     )
     return _Closing(connection, rng, options)
@@ -148,7 +149,7 @@ async def _serve(
         rng=rng,
         leadership=leadership,
     )
-    cluster.may_bind = service.leads
+    cluster.leads = service.leads
     if leadership is not None:
         metrics.replica.follow(configuration.leader_election.resource_name, service.leads)
     _show(service, metrics)

@@ -4,7 +4,13 @@ A slot is one request on the wire. A pod that waits between two attempts, for Pe
 slots a namespace may have says `slot_shares`. So a webhook that is down in one namespace costs no other a slot, and a
 server that sends everybody away hears little from us.
 
-Free slots go round the namespaces that wait, one each; within a namespace in the order of asking.
+Free slots go round the namespaces that wait, one each; within a namespace in the order of asking. Of the namespaces
+without a request on the wire, all of one standing may have a slot or none, so one of each standing is looked at,
+however many wait:
+
+    IDLE, by standing and turn ──a slot──▶ BUSY, at most as many as slots ──its last answer──▶ IDLE
+              ▲                                                                   └──a failure──▶ PAUSED
+              └───────────────────────────────────────────────────────────────────────────────────┘
 Owned by the event loop.
 """
 
@@ -15,9 +21,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
+from operator import attrgetter
 from typing import Final
 
 from scheduler.kube.port import ApiError, ApiRefused, NotSent
+from scheduler.queue.heap import Heap
 from scheduler.slot_shares import Sender, SlotShares, Standing, how
 
 # RBAC's own words, and not those of an admission policy: no such request of this namespace is accepted.
@@ -38,11 +46,15 @@ class Stopped(Exception):
     in_doubt = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Line:
-    """The requests of one namespace that wait for a slot. first: those of them whose pod has not sent anything."""
+    """The requests of one namespace that wait for a slot. first: those of them whose pod has not sent anything.
+
+    turn: of two that may have a slot, the one with the lower number gets it.
+    """
 
     sender: Sender
+    turn: int
     waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
     first: set[asyncio.Future[None]] = field(default_factory=set)
 
@@ -70,8 +82,12 @@ class BindSlots:
         self._on_free = on_free
         self._leads = leads
         self._starting: Counter[str] = Counter()
-        # Those with waiting requests, the next to be served first.
+        # Those with waiting requests; each is in one of the other three, see the module.
         self._lines: dict[str, _Line] = {}
+        self._idle: dict[Standing, Heap[float, _Line]] = {standing: Heap() for standing in Standing}
+        self._busy: dict[str, _Line] = {}
+        self._paused: Heap[float, _Line] = Heap()  # by the end of the pause
+        self._turns = 0
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = asyncio.Event()
 
@@ -164,6 +180,8 @@ class BindSlots:
     def _free(self, sender: Sender) -> None:
         """Its slot is nobody's: whoever waits may have it."""
         self._shares.ends(sender)
+        if line := self._lines.get(sender.name):
+            self._place(line)
         self._serve()
         self._on_free()
 
@@ -175,7 +193,10 @@ class BindSlots:
             self._shares.sends(sender, now_s)  # as below, where nobody else waits
             return
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        line = self._lines.setdefault(sender.name, _Line(sender))
+        line = self._lines.get(sender.name)
+        if line is None:
+            line = self._lines[sender.name] = _Line(sender, self._next_turn())
+            self._place(line)
         line.waiting.append(mine)
         if first:
             line.first.add(mine)
@@ -190,12 +211,33 @@ class BindSlots:
                 self._free(sender)  # given, and not used
             raise
 
+    def _next_turn(self) -> int:
+        self._turns += 1
+        return self._turns
+
+    def _place(self, line: _Line) -> None:
+        """Where it belongs by now."""
+        self._displace(line)
+        sender = line.sender
+        if sender.on_the_wire:
+            self._busy[sender.name] = line
+        elif sender.standing is Standing.FAILING and self._now_s() < sender.closed_until_s:
+            self._paused.push(line, sender.closed_until_s)
+        else:
+            self._idle[sender.standing].push(line, line.turn)
+
+    def _displace(self, line: _Line) -> None:
+        self._busy.pop(line.sender.name, None)
+        for heap in (self._paused, *self._idle.values()):
+            heap.discard(line)
+
     def _forget(self, line: _Line, waiting: asyncio.Future[None]) -> None:
         """It waits no longer."""
         line.waiting.remove(waiting)
         line.first.discard(waiting)
         self._shares.waits(line.sender, -1)
         if not line.waiting:
+            self._displace(line)
             del self._lines[line.sender.name]
 
     def _serve(self) -> None:
@@ -203,27 +245,36 @@ class BindSlots:
         if not self._lines and self._timer is None:
             return
         now_s = self._now_s()
-        while self._shares.free and sum(self._give(line, now_s) for line in tuple(self._lines.values())):
-            pass
-        opens_s = min((self._look(line, now_s) for line in tuple(self._lines.values())), default=inf)
+        for line in self._paused.pop_until(now_s):
+            self._place(line)
+        while self._shares.free and (line := self._next(now_s)) is not None:
+            self._give(line, now_s)
+        paused = self._paused.first()
+        opens_s = min((self._look(line, now_s) for line in tuple(self._busy.values())), default=inf)
+        opens_s = opens_s if paused is None else min(opens_s, paused[0])
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if opens_s < inf and not self._stopped.is_set():
             self._timer = asyncio.get_running_loop().call_later(opens_s - now_s, self._serve)
 
-    def _give(self, line: _Line, now_s: float) -> bool:
-        """A slot to the first that waits, if its namespace may have one: the others' turn comes before its next."""
-        if not self._shares.may_send(line.sender, now_s):
-            return False
+    def _next(self, now_s: float) -> _Line | None:
+        """Of those that may have a slot, the one whose turn it is."""
+        firsts = (heap.first() for heap in self._idle.values())
+        lines = [*(first[1] for first in firsts if first is not None), *self._busy.values()]
+        may_send = (line for line in lines if self._shares.may_send(line.sender, now_s))
+        return min(may_send, key=attrgetter("turn"), default=None)
+
+    def _give(self, line: _Line, now_s: float) -> None:
+        """A slot to the first that waits: the others' turn comes before its next."""
         waiting = line.waiting[0]
+        line.turn = self._next_turn()
         self._forget(line, waiting)
-        if line.waiting:
-            self._lines[line.sender.name] = self._lines.pop(line.sender.name)
         if not waiting.done():
             waiting.set_result(None)
             self._shares.sends(line.sender, now_s)
-        return True
+        if line.waiting:
+            self._place(line)
 
     def _look(self, line: _Line, now_s: float) -> float:
         before = line.sender.standing

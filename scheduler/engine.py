@@ -105,8 +105,7 @@ class Engine:
         """A pod with a node was seen: nobody needs to place it. Returns what is wrong with its allocation, or ""."""
         if not self.tables.is_assumed(pod.key.uid):
             self.queue.delete(pod.key.uid)
-        self._searches.left(pod.key.uid)
-        self._searches.settled(pod.key.uid)
+        self._searches.gone(pod.key.uid)
         self.nominations.remove(pod.key.uid)
         before = self.tables.record(pod.key.uid)
         if pod.phase == RUNNING and before is not None and before.pod.phase != RUNNING:
@@ -120,15 +119,13 @@ class Engine:
 
     def pod_terminating(self, uid: str) -> None:
         """A pod without a node is being deleted: nobody needs to place it any more."""
-        self._searches.left(uid)
-        self._searches.settled(uid)
+        self._searches.gone(uid)
         self.nominations.remove(uid)
         self.queue.delete(uid)
 
     def pod_gone(self, uid: str) -> None:
         """The pod is gone or finished: it holds nothing."""
-        self._searches.left(uid)
-        self._searches.settled(uid)
+        self._searches.gone(uid)
         self.nominations.remove(uid)
         self.tables.remove(uid)
         self.queue.delete(uid)
@@ -322,13 +319,9 @@ class Engine:
         return post_filtered
 
     def preemption_failed(self, pod: Pod, now_s: float) -> None:
-        """A victim could not be deleted: the place is kept no longer, and the pod is told why.
-
-        Victims are deleted for it again after a back-off; it is scheduled as soon as it fits.
-        """
+        """A victim could not be deleted: the place is kept no longer; victims are deleted again after a back-off."""
         self.nominations.remove(pod.key.uid)
-        reserved = self._searches.refused(pod.key.uid, now_s)
-        if reserved is not None:
+        if (reserved := self._searches.refused(pod.key.uid, now_s)) is not None:
             self._reservations.restore(reserved, now_s)
         self._placed.try_again((pod,))
 

@@ -58,12 +58,17 @@ class Problem:
     happened: str = ""
 
 
+def rfc3339(unix_s: float) -> str:
+    """In UTC and whole seconds, as Kubernetes writes a time."""
+    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def before_start(now_s: float, unix_s: float) -> Callable[[str], float]:
     """When a pod was created, RFC 3339, in monotonic seconds; inf where that was after the start.
 
     A pod that was there before this process has waited under the one before. now_s, unix_s: the start.
     """
-    start = datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    start = rfc3339(unix_s)
 
     def created_s(created: str) -> float:
         if not created or created >= start:

@@ -49,11 +49,12 @@ class TakeOver:
 
     pods_seen: the last change of a pod that the leader before had seen once all its bind requests were answered; None
     where nobody says. sends_for_s: for so long a leader before, of which we have not seen how it ended, may go on to
-    send requests; None where none does.
+    send requests; None where none does. first: there was no Lease, and we have never seen one.
     """
 
     pods_seen: str | None = None
     sends_for_s: float | None = None
+    first: bool = False
 
 
 class LeaderElection:
@@ -174,7 +175,7 @@ class LeaderElection:
             return TakeOver(self._pods_seen)
         # There is none, or somebody has taken its holder away: a leader may not know yet. So it is where the holder is
         # ourselves: a write of ours was executed unseen.
-        return TakeOver(sends_for_s=self.timing.renew_deadline_s)
+        return TakeOver(sends_for_s=self.timing.renew_deadline_s, first=self._spec is None and not self._version)
 
     def _write(self, spec: LeaseSpec, *, pods_seen: str | None = None, page_url: str | None = None) -> WantedLease:
         return WantedLease(

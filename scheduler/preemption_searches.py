@@ -146,6 +146,11 @@ class Searches:
         self._refused.refused(uid, now_s)
         return self._given_up.pop(uid, None)
 
+    def gone(self, uid: str) -> None:
+        """The pod needs no place any more."""
+        self.left(uid)
+        self.settled(uid)
+
     def settled(self, uid: str) -> None:
         """Victims are being deleted for the pod, or it needs none any more."""
         self._refused.forget(uid)

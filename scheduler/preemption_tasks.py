@@ -25,7 +25,7 @@ from scheduler.bind_slots import BindSlots, Stopped
 from scheduler.engine import Engine
 from scheduler.framework.preemption import Preemption
 from scheduler.kube.objects import PodCondition
-from scheduler.kube.port import ApiConflict, ApiError, ApiFailed, ApiNotFound, ApiRefused, ApiThrottled, Cluster
+from scheduler.kube.port import ApiConflict, ApiError, ApiFailed, ApiNotFound, ApiRefused, ApiThrottled, Cluster, NotSent
 from scheduler.pods.pod import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER, Pod
 from scheduler.preemption_searches import PostFiltered
 from scheduler.telemetry.recorder import Recorder
@@ -102,7 +102,8 @@ class PreemptionTasks:
         try:
             await self._remove_all(left, preemption, tasks)
         except ApiError as error:
-            self._engine.victim_refused(left[-1])
+            if not isinstance(error, NotSent):
+                self._engine.victim_refused(left[-1])
             if self._is_kept(preemption):
                 self._engine.preemption_failed(pod, self._now_s())
             log.warning("preemption.failed", pod=str(pod.key), node=preemption.node, reason=error.message)

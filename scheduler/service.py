@@ -44,7 +44,7 @@ from scheduler.volume_handlers import VolumeHandlers
 from scheduler.watches import Predecessor, Watches
 
 _SLICE_S: Final = 0.005
-# Questions about pods that wait may go on for long: whoever comes meanwhile passes the loop several times.
+# Questions about pods that wait may take long: whoever comes meanwhile passes the loop several times.
 _CHECKS_SLICE_S: Final = 0.001
 _BINDS_PER_VOLUME_WRITE: Final = 4
 # On the wire at once, of all preemptions together.
@@ -165,7 +165,7 @@ class Service:
         backoff_s = Backoff(rng, wait_exponential(multiplier=0.1, max=5)).delay_s
         most = max(1, self._options.max_binds_in_flight // _BINDS_PER_VOLUME_WRITE)
         slots = BindSlots(most, self._clock.monotonic_s, backoff_s, leads=self.leads)
-        return VolumeBinder(self._cluster, self.engine.tables, slots, gone=self._is_gone)
+        return VolumeBinder(self._cluster, self.engine.tables, slots, gone=self.engine.tables.is_gone)
 
     def _preemption_tasks(self, rng: random.Random) -> PreemptionTasks:
         now_s, backoff_s = self._clock.monotonic_s, Backoff(rng, wait_exponential(multiplier=0.1, max=5)).delay_s
@@ -181,9 +181,6 @@ class Service:
             wake=self._wake.set,
         )
 
-    def _is_gone(self, uid: str) -> bool:
-        return self.engine.tables.record(uid) is None
-
     def _binder(self, rng: random.Random) -> Binder:
         now_s = self._clock.monotonic_s
         backoff_s = Backoff(rng, wait_exponential(multiplier=0.1, max=5)).delay_s
@@ -195,7 +192,7 @@ class Service:
             timeout_s=self._options.bind_timeout_s,
             backoff_s=backoff_s,
             on_retry=self._retried,
-            gone=self._is_gone,
+            gone=self.engine.tables.is_gone,
         )
 
     @property
@@ -254,9 +251,11 @@ class Service:
         """Wait until this process leads and its tables are true, then schedule."""
         if self._leadership is not None:
             taken_over = await self._leadership.won()
-            if taken_over.sends_for_s is not None and self._options.predecessor_s:
-                await self._predecessor(self._clock.monotonic_s() + taken_over.sends_for_s).outwait()
-            await self._watches.catch_up(taken_over.pods_seen)
+            unix_s = self._clock.wall_ns() / 1e9
+            if not (taken_over.first and await self._watches.are_first(self.engine.scheduler_names, unix_s)):
+                if taken_over.sends_for_s is not None and self._options.predecessor_s:
+                    await self._predecessor(self._clock.monotonic_s() + taken_over.sends_for_s).outwait()
+                await self._watches.catch_up(taken_over.pods_seen)
             log.info("leader.schedules", identity=self._leadership.identity)
         self._schedules = True
         self._problems.begin()

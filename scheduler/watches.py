@@ -5,7 +5,7 @@ Pods are listed last, once no bind request of the process before this one can st
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +14,7 @@ from typing import Any, Final, Generic
 import structlog
 from tenacity.wait import wait_exponential
 
-from scheduler.event_handlers import EventHandlers
+from scheduler.event_handlers import EventHandlers, rfc3339
 from scheduler.kube import objects, port
 from scheduler.kube.port import Cluster, Kind, ListBegins, ListEnds, T, WatchEvent
 from scheduler.kube.reflector import Backoff, WatchBackoff, reflect
@@ -31,6 +31,8 @@ _SLICE_S: Final = 0.005
 _SMALL_BATCH: Final = 64
 # One scheduler for a whole cluster: a server that comes back is found within a second.
 _RECONNECT_MAX_S: Final = 1.0
+# Several times as long as a scheduler that has lost its Lease may go on, as its clock may differ.
+_AT_WORK_WITHIN_S: Final = 60.0
 # What the leader before has seen, our watch shows as well, unless it is broken.
 _HANDED_OVER_WITHIN_S: Final = 1.0
 
@@ -127,6 +129,24 @@ class Watches:
             tasks.create_task(self._reflect(port.FAILED_PODS, self._handlers.failed_pods)),
             *(tasks.create_task(self._reflect(one.kind, one.handle)) for one in others),
         ]
+
+    async def are_first(self, scheduler_names: Collection[str], unix_s: float) -> bool:
+        """Whether no scheduler of these names has been at work of late; the tables then have all that was ever bound.
+
+        Only to be asked where there was no Lease. unix_s: now.
+        """
+        since = rfc3339(unix_s - _AT_WORK_WITHIN_S)
+        try:
+            found = [await self._cluster.last_scheduled(name) for name in sorted(scheduler_names)]
+        except port.ApiError as error:
+            log.warning("leader.predecessor_unknown", reason=error.message)
+            return False
+        if any(last.moment >= since for last in found):
+            return False
+        await self.listed.wait()
+        for last in found:
+            await self.pods_seen.reach(last.version)
+        return True
 
     async def catch_up(self, pods_seen: str | None) -> None:
         """Return when the tables have every change of a pod that was made before the call.

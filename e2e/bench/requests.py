@@ -98,7 +98,9 @@ async def _measured(kubeconfig: Path, requests: int, rounds: int) -> RequestFigu
         await transport.send(HTTPMethod.POST, _PATH, body, answers="Status", timeout_s=_TIMEOUT_S)
 
     async def over_a_bare_connection() -> None:
-        await transport.post(_PATH, writing.binding_body(_BINDING), answers="Status", timeout_s=_TIMEOUT_S)
+        await transport.write(
+            HTTPMethod.POST, _PATH, writing.binding_body(_BINDING), answers="Status", timeout_s=_TIMEOUT_S
+        )
 
     figures = RequestFigures([], [])
     for _ in range(rounds):

@@ -198,6 +198,17 @@ class WantedLease:
 
 
 @dataclass(frozen=True, slots=True)
+class LastScheduled:
+    """The last work of any scheduler of one name. moment: RFC 3339, of the API server's clock; "" for never.
+
+    version: the latest resource version of its pods, "0" for none.
+    """
+
+    moment: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
 class EventSeries:
     """A repeated event. count: times seen in all, >= 2; last_time_s: Unix seconds of the last."""
 
@@ -304,6 +315,13 @@ class Cluster(Protocol):
 
         since: resource version from which on to look. Raises WatchExpired when it is too old, ApiSilent when the server
         could not tell in a few seconds.
+        """
+        ...
+
+    async def last_scheduled(self, scheduler_name: str) -> LastScheduled:
+        """When a pod of this scheduler name was last bound, or told for the first time that it fits nowhere.
+
+        A consistent read of all pods of this name.
         """
         ...
 

@@ -23,6 +23,7 @@ from scheduler.kube.port import (
     EventRecord,
     EventSeries,
     Kind,
+    LastScheduled,
     NodeForClaim,
     PodKey,
     T,
@@ -132,6 +133,11 @@ class MemoryCluster:
         """See `port.Cluster.last_change`."""
         request = Request(Verb.LAST_CHANGE, kind.name)
         return await self._ask(request, lambda: last_change(kind, self.world.collection(kind), since))
+
+    async def last_scheduled(self, scheduler_name: str) -> LastScheduled:
+        """See `port.Cluster.last_scheduled`."""
+        request = Request(Verb.LAST_SCHEDULED, scheduler_name)
+        return await self._ask(request, lambda: self.world.pods.last_scheduled(scheduler_name))
 
     async def write_lease(self, wanted: WantedLease, timeout_s: float) -> str:
         """See `port.Cluster.write_lease`."""

@@ -37,6 +37,7 @@ class Verb(Enum):
     CREATE_EVENT = "create event"
     UPDATE_EVENT = "update event"
     LAST_CHANGE = "last change"
+    LAST_SCHEDULED = "last scheduled"
     WRITE_LEASE = "write lease"
 
 

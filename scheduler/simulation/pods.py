@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 from msgspec.structs import replace
 
 from scheduler.kube.objects import Pod, PodCondition
-from scheduler.kube.port import Binding, PodKey
+from scheduler.kube.port import Binding, LastScheduled, PodKey
 from scheduler.simulation.assignment import assigned, check_uid, merged
 from scheduler.simulation.defaults import Identity, decoded, new_pod, timestamp
 from scheduler.simulation.namespaces import Namespaces
@@ -24,6 +24,7 @@ from scheduler.simulation.nodes import Nodes
 from scheduler.simulation.store import Collection
 
 FINISHED: Final = ("Succeeded", "Failed")
+_SCHEDULED: Final = "PodScheduled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class Pods:
         self._nodes = nodes
         self._with_finalizer: set[str] = set()  # uids of pods with a finalizer
         self._ends: dict[str, _End] = {}  # by uid, of pods that are being deleted
+        self._scheduled: dict[str, str] = {}  # by uid: when its condition PodScheduled got the status that it has
 
     def __len__(self) -> int:
         return len(self.collection)
@@ -79,7 +81,9 @@ class Pods:
     def assign(self, binding: Binding) -> Pod:
         """Do what a POST of this binding does; raises ApiNotFound, ApiConflict."""
         pod = self.collection.existing(binding.pod.namespace, binding.pod.name)
-        return self.collection.replace(assigned(pod, binding, self._nodes.find(binding.node)))
+        bound = self.collection.replace(assigned(pod, binding, self._nodes.find(binding.node)))
+        self._scheduled[bound.metadata.uid] = timestamp(self._identity.now_s())
+        return bound
 
     def bind(self, namespace: str, name: str, node: str, annotations: Mapping[str, str] | None = None) -> Pod:
         """Bind as another scheduler or a user does; raises ApiNotFound, ApiConflict."""
@@ -90,7 +94,17 @@ class Pods:
         pod = self.collection.existing(key.namespace, key.name)
         check_uid(pod, key.uid)
         conditions = merged(pod.status.conditions, condition)
+        if condition.type == _SCHEDULED and condition.status != _status_of(pod.status.conditions):
+            self._scheduled[pod.metadata.uid] = timestamp(self._identity.now_s())
         return self.collection.replace(replace(pod, status=replace(pod.status, conditions=conditions)))
+
+    def last_scheduled(self, scheduler_name: str) -> LastScheduled:
+        """As `port.Cluster.last_scheduled`."""
+        pods = [pod for pod in self.collection if pod.spec.scheduler_name == scheduler_name]
+        return LastScheduled(
+            max((self._scheduled.get(pod.metadata.uid, "") for pod in pods), default=""),
+            str(max((int(pod.metadata.resource_version) for pod in pods), default=0)),
+        )
 
     def nominate(self, key: PodKey, node: str) -> Pod:
         """Write status.nominatedNodeName; raises ApiNotFound, ApiConflict when the uid is another."""
@@ -162,3 +176,7 @@ class Pods:
         if end is not None and end.grace_s == 0 and uid not in self._with_finalizer:
             del self._ends[uid]
             self.collection.remove(namespace, name)
+
+
+def _status_of(conditions: tuple[PodCondition, ...]) -> str:
+    return next((one.status for one in conditions if one.type == _SCHEDULED), "")

@@ -36,6 +36,10 @@ class Known(Rowed):
         record = self._pods.get(uid)
         return record is not None and record.assumed
 
+    def is_gone(self, uid: str) -> bool:
+        """Whether a pod that had a node, or was placed, is there no longer."""
+        return uid not in self._pods
+
     def record(self, uid: str) -> PodRecord | None:
         """What is known of a pod with a node; read only."""
         return self._pods.get(uid)

@@ -45,6 +45,18 @@ class StatusContract:
         with pytest.raises(ApiNotFound):
             await under_test.cluster.set_pod_condition(PodKey(under_test.namespace, "nobody", "u"), WAITS)
 
+    async def test_the_last_work_of_a_scheduler_is_that_of_its_pods(self, under_test: ClusterUnderTest) -> None:
+        pod = await under_test.pod()
+        name = pod.spec.scheduler_name
+        before = await under_test.cluster.last_scheduled("never-was")
+        await under_test.cluster.set_pod_condition(key_of(pod), WAITS)
+
+        last = await under_test.cluster.last_scheduled(name)
+
+        assert (before.moment, before.version) == ("", "0")
+        assert last.moment >= pod.metadata.creation_timestamp
+        assert int(last.version) >= int((await under_test.read()).metadata.resource_version)
+
     async def test_a_nomination_is_written_and_taken_away(self, under_test: ClusterUnderTest) -> None:
         key = key_of(await under_test.pod())
         await under_test.cluster.set_pod_condition(key, WAITS)

@@ -1,6 +1,7 @@
 """Slots of bind requests: fair among namespaces, few for those that fail."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -357,5 +358,37 @@ def test_who_gives_up_waiting_leaves_the_others_their_turn() -> None:
             assert of.slots.on_the_wire == 1
             await of.answer()
             assert (of.slots.on_the_wire, len(of.sent)) == (0, 2)
+
+    run(main())
+
+
+def test_an_answer_costs_no_more_however_many_namespaces_wait() -> None:
+    async def least_s(namespaces: int) -> float:
+        """CPU seconds of the quickest of some answers."""
+        async with site(16) as of:
+            for number in range(namespaces):
+                of.asks(f"ns-{number}")
+            await settled()
+            took_s = []
+            for _ in range(30):
+                began_s = time.thread_time()
+                await of.answer()
+                took_s.append(time.thread_time() - began_s)
+            return min(took_s)
+
+    few_s, many_s = (run(least_s(namespaces)) for namespaces in (50, 4000))
+    assert many_s < 5 * few_s
+
+
+def test_of_many_namespaces_that_wait_each_gets_a_slot_in_its_turn_whatever_becomes_of_others() -> None:
+    async def main() -> None:
+        async with site(8) as of:
+            for number in range(100):
+                of.asks(f"ns-{number:02d}", 2)
+            await settled()
+            for number in range(100):
+                await of.answer(ApiSilent("x") if number % 10 == 3 else None)
+            first_of_each = list(dict.fromkeys(of.sent))
+            assert first_of_each == [f"ns-{number:02d}" for number in range(100)]
 
     run(main())

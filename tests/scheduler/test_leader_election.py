@@ -52,7 +52,7 @@ def test_a_lease_that_does_not_exist_is_made_at_once() -> None:
     assert not one.leads(5.0)
     one.written(wanted, "8", 5.0)
     assert one.leads(5.0)
-    assert one.taken_over == TakeOver(sends_for_s=10.0)
+    assert one.taken_over == TakeOver(sends_for_s=10.0, first=True)
 
 
 def test_what_another_one_holds_is_left_for_as_long_as_the_lease_says_after_the_last_change() -> None:
@@ -128,7 +128,7 @@ def test_a_renewal_over_the_version_that_it_wrote_makes_it_lead_again_however_la
     assert wanted is not None
     assert wanted.version == "100"
     one.written(wanted, "101", 60.0)
-    assert (one.leads(69.9), one.taken_over) == (True, TakeOver(sends_for_s=10.0))
+    assert (one.leads(69.9), one.taken_over) == (True, TakeOver(sends_for_s=10.0, first=True))
 
 
 def test_a_lease_that_is_gone_for_too_long_is_not_made_again() -> None:

@@ -221,17 +221,6 @@ async def test_whoever_takes_the_lease_by_hand_ends_the_leader() -> None:
 
 
 @in_virtual_time
-async def test_the_first_one_ever_waits_for_a_predecessor_that_elected_nobody() -> None:
-    of = cluster(a=[16])
-    comes(of, "p", 12)
-    began_s = now_s()
-    one = replica(of, "one", SHIPPED)
-    await until_bound(of, "p", 20.0)
-    assert 0 <= now_s() - began_s - TIMING.renew_deadline_s - SHIPPED.bind_timeout_s < 1
-    await one.kill()
-
-
-@in_virtual_time
 async def test_pods_that_wait_for_a_slot_at_the_end_do_not_keep_the_lease() -> None:
     of = cluster(a=[16] * 8)
     async with replicas(of, "one", "two", configuration=FEW_AT_ONCE) as (one, two):

@@ -1,7 +1,8 @@
 """A pool of bare HTTP/1.1 connections (http1.py) to one server.
 
-For the two requests that every pod costs, its Binding and its Event. A client for everything, such as aiohttp, makes
-headers, a URL, a body's stream and their timers for each request; here the head of all of them is made once. Why:
+For the two requests that every pod costs, its Binding and its Event, and for all others that only the leader may send:
+whether it still leads is asked just before the bytes are sent. A client for everything, such as aiohttp, makes headers,
+a URL, a body's stream and their timers for each request; here the head of all of them is made once. Why:
 docs/decisions/0045-two-requests-of-every-pod-go-over-bare-connections.md.
 """
 
@@ -13,6 +14,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from http import HTTPMethod
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
@@ -24,6 +26,8 @@ from scheduler.kube.rest.http1 import Http1Connection, HttpAnswer
 # Of a request: with its query, percent-encoded. A function is called just before the bytes are sent; where it raises,
 # none are.
 Path: TypeAlias = str | Callable[[], str]
+JSON: Final = "application/json"
+_VERBS: Final = {method: method.value.encode() for method in HTTPMethod}
 # Below the idle time-out of the API server (90 s) and of usual load balancers (60 s): a connection that the other side
 # has just closed turns a bind into one of unknown outcome.
 KEEP_ALIVE_S: Final = 45.0
@@ -54,7 +58,7 @@ class Connections:
     """
 
     def __init__(self, to: Connection, headers: Mapping[str, str], most: int) -> None:
-        """to: without a proxy. headers: of every request. most: a request beyond waits until another is answered."""
+        """to: without a proxy. headers: of every request, Content-Type apart. most: at once, others wait for an answer."""
         url = urlsplit(to.url)
         self._to, self._encrypted = to, url.scheme == "https"
         self._host = url.hostname or ""
@@ -62,7 +66,8 @@ class Connections:
         self._server_name = (to.server_name or self._host) if self._encrypted else None
         self._root = url.path.encode()
         self._same = {"Host": url.netloc.rpartition("@")[2], **headers}
-        self._heads: dict[str | None, bytes] = {}
+        self._authorization: str | None = None
+        self._heads: dict[str, bytes] = {}  # by Content-Type
         self._free = asyncio.Semaphore(most)
         self._idle: deque[Http1Connection] = deque()
         self._open: set[Http1Connection] = set()
@@ -70,18 +75,29 @@ class Connections:
         self._ending: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def post(self, path: Path, body: bytes, authorization: str | None, until_s: float = math.inf) -> HttpAnswer:
+    async def send(
+        self,
+        method: HTTPMethod,
+        path: Path,
+        body: bytes,
+        authorization: str | None,
+        until_s: float = math.inf,
+        *,
+        content_type: str = JSON,
+    ) -> HttpAnswer:
         """Send, and wait for the answer. OSError: there is none, or no whole one; the request may have been executed.
 
         path: see Path. authorization: the header's value. until_s: monotonic seconds; then nothing is sent any more,
         also by a process that was stopped meanwhile, whose timers are late: TimeoutError.
         A caller that is cancelled meanwhile costs the connection: what is answered later is for nobody.
         """
-        head = self._heads.get(authorization) or self._head(authorization)
+        if authorization != self._authorization:
+            self._authorization, self._heads = authorization, {}
+        head = self._heads.get(content_type) or self._head(content_type)
         async with self._free:
             connection = self._last_used() or await self._connect()
             try:
-                answer = await connection.send(self._request(path, head, body, until_s))
+                answer = await connection.send(self._request(method, path, head, body, until_s))
             except BaseException:
                 connection.end()
                 raise
@@ -89,12 +105,12 @@ class Connections:
                 self._keep(connection)
             return answer
 
-    def _request(self, path: Path, head: bytes, body: bytes, until_s: float) -> bytes:
+    def _request(self, method: HTTPMethod, path: Path, head: bytes, body: bytes, until_s: float) -> bytes:
         """As bytes, where it may still be sent."""
         if time.monotonic() >= until_s:
             raise TimeoutError
         here = (path if isinstance(path, str) else path()).encode("ascii")
-        return b"POST %b%b%b%d\r\n\r\n%b" % (self._root, here, head, len(body), body)
+        return b"%b %b%b%b%d\r\n\r\n%b" % (_VERBS[method], self._root, here, head, len(body), body)
 
     @property
     def _tls(self) -> ssl.SSLContext | None:
@@ -138,15 +154,17 @@ class Connections:
             self._idle.popleft().end()
         self._ending = self._loop.call_at(self._idle[0].idle_until_s, self._end_idle) if self._idle else None
 
-    def _head(self, authorization: str | None) -> bytes:
+    def _head(self, content_type: str) -> bytes:
         """What follows the path, up to the length of the body."""
-        headers = self._same if authorization is None else {**self._same, "Authorization": authorization}
+        headers = {**self._same, "Content-Type": content_type}
+        if self._authorization is not None:
+            headers["Authorization"] = self._authorization
         lines = [f"{name}: {value}" for name, value in headers.items()]
         if not all(line.isascii() and line.isprintable() for line in lines):
             message = "a header has characters that none may have: look at the token"
             raise ConnectionError(message)
-        self._heads = {authorization: "\r\n".join((" HTTP/1.1", *lines, "Content-Length: ")).encode()}
-        return self._heads[authorization]
+        head = self._heads[content_type] = "\r\n".join((" HTTP/1.1", *lines, "Content-Length: ")).encode()
+        return head
 
     async def _connect(self) -> Http1Connection:
         addresses = await self._loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)

@@ -13,8 +13,9 @@ from scheduler.kube.port import Kind, PodKey, T, WatchEvent
 from scheduler.kube.rest import rights, version, writing
 from scheduler.kube.rest.connect import Connection
 from scheduler.kube.rest.decoding import Decoder
+from scheduler.kube.rest.last_scheduled import last_scheduled
 from scheduler.kube.rest.reviews import Reviews
-from scheduler.kube.rest.transport import STRATEGIC_MERGE_PATCH, Transport
+from scheduler.kube.rest.transport import JSON, STRATEGIC_MERGE_PATCH, Transport
 from scheduler.kube.rest.watching import Watching, WatchOptions
 from scheduler.kube.versions import ServerVersion
 
@@ -23,26 +24,31 @@ _UID_DIFFERS: Final = "metadata.uid: Invalid value"
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """connections: the most at once, watches included. request_timeout_s: for everything but binds."""
+    """connections: the most at once, watches included. request_timeout_s: for what may be sent by any replica.
+
+    leaders_timeout_s: for what only the leader may send, Bindings apart, so that nothing of it takes effect later.
+    """
 
     connections: int = 64
     request_timeout_s: float = 30.0
+    leaders_timeout_s: float = 30.0
     watch: WatchOptions = field(default_factory=WatchOptions)
 
 
 class KubeCluster:
     """A client of one API server; make it inside the event loop that uses it, and close it there.
 
-    namespace: of what a user names without one. may_bind: asked just before a Binding is sent, which may be long after
-    it was asked for: a connection has to be free, or made.
+    namespace: of what a user names without one. leads: asked just before a request is sent that only the leader may
+    send, which may be long after it was asked for: a connection has to be free, or made.
     """
 
     def __init__(self, connection: Connection, rng: random.Random, options: ClientOptions | None = None) -> None:
         """rng: spreads the ends of watches. options: None for the defaults."""
         options = options or ClientOptions()
         self._timeout_s = options.request_timeout_s
+        self._leaders_timeout_s = options.leaders_timeout_s
         self.namespace = connection.namespace
-        self.may_bind: Callable[[], bool] = lambda: True
+        self.leads: Callable[[], bool] = lambda: True
         self._transport = Transport(connection, options.connections)
         self._watching = Watching(self._transport, options.watch, rng)
         self._pods = Decoder(port.PODS)
@@ -60,19 +66,10 @@ class KubeCluster:
         return self._watching.watch(kind, since)
 
     async def bind(self, binding: port.Binding, timeout_s: float) -> None:
-        """As the port. The API server is told what is left of the time, so that it does not go on after we gave up.
-
-        NotSent where `may_bind` says no.
-        """
-        root = f"{writing.pod_path(binding.pod.namespace, binding.pod.name)}/binding?timeout="
-        until_s = time.monotonic() + timeout_s
-
-        def path() -> str:
-            if not self.may_bind():
-                raise port.NotSent
-            return f"{root}{max(1, math.ceil(until_s - time.monotonic()))}s"
-
-        await self._transport.post(path, writing.binding_body(binding), answers="Status", timeout_s=timeout_s)
+        """As the port; see `_as_leader`."""
+        path = f"{writing.pod_path(binding.pod.namespace, binding.pod.name)}/binding"
+        body = writing.binding_body(binding)
+        await self._as_leader(HTTPMethod.POST, path, body, "Status", timeout_s, JSON)
 
     async def pod(self, namespace: str, name: str) -> objects.Pod | None:
         """As the port."""
@@ -86,16 +83,21 @@ class KubeCluster:
     async def give_volume(self, wanted: port.VolumeForClaim) -> str:
         """As the port."""
         path, body = writing.volume_path(wanted.volume), writing.volume_patch(wanted)
-        return self._volumes.object(await self._patch(path, body, "PersistentVolume")).metadata.resource_version
+        return self._volumes.object(await self._patch_as_leader(path, body, "PersistentVolume")).metadata.resource_version
 
     async def select_node(self, wanted: port.NodeForClaim) -> str:
         """As the port."""
         path, body = writing.claim_path(wanted.namespace, wanted.claim), writing.claim_patch(wanted)
-        return self._claims.object(await self._patch(path, body, "PersistentVolumeClaim")).metadata.resource_version
+        answer = await self._patch_as_leader(path, body, "PersistentVolumeClaim")
+        return self._claims.object(answer).metadata.resource_version
 
     async def last_change(self, kind: Kind[T], since: str) -> str:
         """As the port."""
         return await self._watching.last_change(kind, since)
+
+    async def last_scheduled(self, scheduler_name: str) -> port.LastScheduled:
+        """As the port."""
+        return await last_scheduled(self._transport, scheduler_name, self._timeout_s)
 
     async def write_lease(self, wanted: port.WantedLease, timeout_s: float) -> str:
         """As the port."""
@@ -117,12 +119,12 @@ class KubeCluster:
     async def delete_pod(self, pod: PodKey) -> None:
         """As the port."""
         path, body = writing.pod_path(pod.namespace, pod.name), writing.deletion_body(pod)
-        await self._transport.send(HTTPMethod.DELETE, path, body, answers="Pod", timeout_s=self._timeout_s)
+        await self._as_leader(HTTPMethod.DELETE, path, body, "Pod", self._leaders_timeout_s, JSON)
 
     async def create_event(self, event: port.EventRecord) -> None:
         """As the port."""
         path, body = writing.events_path(event), writing.event_body(event)
-        await self._transport.post(path, body, answers="Event", timeout_s=self._timeout_s)
+        await self._transport.write(HTTPMethod.POST, path, body, answers="Event", timeout_s=self._timeout_s)
 
     async def update_event(self, event: port.EventRecord, series: port.EventSeries) -> None:
         """As the port."""
@@ -165,12 +167,34 @@ class KubeCluster:
 
     async def _patch_status(self, pod: PodKey, body: bytes) -> None:
         try:
-            await self._patch(f"{writing.pod_path(pod.namespace, pod.name)}/status", body, "Pod")
+            await self._patch_as_leader(f"{writing.pod_path(pod.namespace, pod.name)}/status", body, "Pod")
         except port.ApiRefused as error:
             # In a patch, another uid is not a failed precondition but a field that may not change.
             if error.status == HTTPStatus.UNPROCESSABLE_ENTITY and _UID_DIFFERS in error.message:
                 raise port.ApiConflict(error.message, error.status) from error
             raise
+
+    async def _patch_as_leader(self, path: str, body: bytes, kind: str) -> bytes:
+        timeout_s = self._leaders_timeout_s
+        return await self._as_leader(HTTPMethod.PATCH, path, body, kind, timeout_s, STRATEGIC_MERGE_PATCH)
+
+    async def _as_leader(
+        self, method: HTTPMethod, path: str, body: bytes, answers: str, timeout_s: float, content_type: str
+    ) -> bytes:
+        """The body of the answer; NotSent where `leads` says no.
+
+        The API server is told what is left of the time, so that it does not go on after we gave up.
+        """
+        until_s = time.monotonic() + timeout_s
+
+        def with_time_left() -> str:
+            if not self.leads():
+                raise port.NotSent
+            return f"{path}?timeout={max(1, math.ceil(until_s - time.monotonic()))}s"
+
+        return await self._transport.write(
+            method, with_time_left, body, answers=answers, timeout_s=timeout_s, content_type=content_type
+        )
 
     async def _patch(self, path: str, body: bytes, kind: str, timeout_s: float | None = None) -> bytes:
         return await self._transport.send(

@@ -53,6 +53,9 @@ class Written:
     async def last_change(self, kind: port.Kind[port.T], since: str) -> str:
         raise NotImplementedError
 
+    async def last_scheduled(self, scheduler_name: str) -> port.LastScheduled:
+        raise NotImplementedError
+
     async def write_lease(self, wanted: port.WantedLease, timeout_s: float) -> str:
         raise NotImplementedError
 

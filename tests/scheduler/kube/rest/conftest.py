@@ -1,6 +1,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
+from http import HTTPMethod
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -91,4 +92,4 @@ async def bare(server: ByteServer, tmp_path: Path) -> AsyncIterator[Connections]
 
 async def post(bare: Connections, path: str = "/x", body: bytes = b"{}") -> HttpAnswer:
     async with asyncio.timeout(5):
-        return await bare.post(path, body, "Bearer secret")
+        return await bare.send(HTTPMethod.POST, path, body, "Bearer secret")

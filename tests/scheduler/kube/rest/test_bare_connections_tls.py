@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from http import HTTPMethod
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ async def test_a_client_certificate_is_shown_and_needs_no_header(
         transport = Transport(await connected(tmp_path, server.url, user, trusting(certificate)), connections=1)
 
         for _ in range(2):
-            assert await transport.post("/x", b"{}", answers="Status", timeout_s=5.0) == BODY
+            assert await transport.write(HTTPMethod.POST, "/x", b"{}", answers="Status", timeout_s=5.0) == BODY
 
         await transport.close()
         await until(lambda: server.closed == 1)
@@ -61,7 +62,7 @@ async def test_a_server_that_wants_a_client_certificate_is_an_error_at_once(
 
         for _ in range(5):
             with pytest.raises(port.ApiSilent, match="the connection ended"):
-                await transport.post("/x", b"{}", answers="Status", timeout_s=5.0)
+                await transport.write(HTTPMethod.POST, "/x", b"{}", answers="Status", timeout_s=5.0)
 
         await transport.close()
 
@@ -79,7 +80,7 @@ async def test_the_certificate_must_be_of_the_name_that_is_configured(
     async with server.serving(tls):
         cluster = trusting(certificate, **{"tls-server-name": name})
         transport = Transport(await connected(tmp_path, server.url, cluster=cluster), connections=1)
-        sending = transport.post("/x", b"{}", answers="Status", timeout_s=5.0)
+        sending = transport.write(HTTPMethod.POST, "/x", b"{}", answers="Status", timeout_s=5.0)
         if accepted:
             assert await sending == BODY
         else:
@@ -102,7 +103,7 @@ async def test_another_protocol_than_this_is_not_offered(
     server.script = [notes]
     async with server.serving(tls):
         transport = Transport(await connected(tmp_path, server.url, cluster=trusting(certificate)), connections=1)
-        await transport.post("/x", b"{}", answers="Status", timeout_s=5.0)
+        await transport.write(HTTPMethod.POST, "/x", b"{}", answers="Status", timeout_s=5.0)
         await transport.close()
     assert chosen[0] in {None, "http/1.1"}
 
@@ -126,7 +127,7 @@ async def test_a_request_under_way_when_the_certificate_changes_gets_its_answer_
     async with server.serving(tls):
         connection = await connected(tmp_path, server.url, user, trusting(certificate))
         transport = Transport(connection, connections=2)
-        under_way = asyncio.create_task(transport.post("/x", b"{}", answers="Status", timeout_s=5.0))
+        under_way = asyncio.create_task(transport.write(HTTPMethod.POST, "/x", b"{}", answers="Status", timeout_s=5.0))
         await until(lambda: len(server.requests) == 1)
         for target, source in zip(mine, made_certificate(tmp_path, "new"), strict=True):
             target.write_bytes(source.read_bytes())
@@ -135,7 +136,7 @@ async def test_a_request_under_way_when_the_certificate_changes_gets_its_answer_
 
         assert await under_way == BODY
         await until(lambda: server.closed == 1)
-        assert await transport.post("/y", b"{}", answers="Status", timeout_s=5.0) == BODY
+        assert await transport.write(HTTPMethod.POST, "/y", b"{}", answers="Status", timeout_s=5.0) == BODY
 
         await transport.close()
     assert server.connections == 2

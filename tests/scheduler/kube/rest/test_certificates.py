@@ -46,7 +46,7 @@ async def by_session(transport: Transport) -> bytes:
 
 
 async def by_bare_connection(transport: Transport) -> bytes:
-    return await transport.post("/x", b"{}", answers="Status", timeout_s=5.0)
+    return await transport.write(HTTPMethod.POST, "/x", b"{}", answers="Status", timeout_s=5.0)
 
 
 @pytest.fixture(params=[by_session, by_bare_connection], ids=["session", "bare"])

@@ -34,7 +34,7 @@ async def get(transport: Transport) -> bytes:
 
 
 async def post(transport: Transport) -> bytes:
-    return await transport.post("/x", b"{}", answers="PodList", timeout_s=10.0)
+    return await transport.write(HTTPMethod.POST, "/x", b"{}", answers="PodList", timeout_s=10.0)
 
 
 @pytest.fixture(params=[get, post], ids=["session", "bare"])

@@ -1,6 +1,7 @@
 """What is sent, and how answers are read, against a server that answers byte by byte what a test says."""
 
 import asyncio
+from http import HTTPMethod
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ async def test_a_request_is_these_bytes(server: ByteServer, bare: Connections) -
     authority = server.url.removeprefix("http://").encode()
     assert server.requests == [
         b"POST /a?timeout=4s HTTP/1.1\r\nHost: %b\r\nAccept: application/json\r\n"
+        b"Content-Type: application/json\r\n"
         b'Authorization: Bearer secret\r\nContent-Length: 7\r\n\r\n{"a":1}' % authority
     ]
     assert answer == (201, {}, BODY)
@@ -179,7 +181,7 @@ async def test_a_token_never_becomes_another_header(server: ByteServer, bare: Co
     server.script = [server.answers(CREATED)]
 
     with pytest.raises(ConnectionError, match="look at the token"):
-        await bare.post("/x", b"{}", f"Bearer {token}")
+        await bare.send(HTTPMethod.POST, "/x", b"{}", f"Bearer {token}")
 
     assert server.requests == []
 

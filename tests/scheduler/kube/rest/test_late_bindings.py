@@ -1,13 +1,16 @@
-"""A Binding that could not be sent at once: who leads, and how much time is left, is asked when it is sent."""
+"""What only the leader may send, and could not be sent at once: who leads, and how much time is left, is asked then."""
 
 import asyncio
+import contextlib
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from scheduler.kube import port
+from scheduler.kube.objects import PodCondition
+from scheduler.kube.port import NodeForClaim, VolumeForClaim
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from tests.scheduler.kube.rest.test_client import BINDING
 from tests.support.byte_server import CREATED, ByteServer, connected, until
@@ -31,7 +34,8 @@ class Bindings:
 @pytest.fixture
 async def one_at_a_time(server: ByteServer, tmp_path: Path) -> AsyncIterator[Bindings]:
     connection = await connected(tmp_path, server.url)
-    cluster = KubeCluster(connection, random.Random(1), ClientOptions(connections=1))  # noqa: S311 - a seed, no secret
+    options = ClientOptions(connections=1, leaders_timeout_s=4.0)
+    cluster = KubeCluster(connection, random.Random(1), options)  # noqa: S311 - a seed, no secret
     made = Bindings(cluster)
     server.script = [lambda reader, writer: made.holds(reader, writer, server)]
     await until(lambda: len(server.requests) == 1)
@@ -39,12 +43,25 @@ async def one_at_a_time(server: ByteServer, tmp_path: Path) -> AsyncIterator[Bin
     await cluster.close()
 
 
-async def test_who_leads_no_more_when_a_connection_is_free_sends_no_binding(
-    server: ByteServer, one_at_a_time: Bindings
+OF_THE_LEADER = [
+    pytest.param(lambda cluster: cluster.bind(BINDING, timeout_s=4.0), id="a Binding"),
+    pytest.param(lambda cluster: cluster.delete_pod(BINDING.pod), id="a deletion"),
+    pytest.param(lambda cluster: cluster.set_nominated_node(BINDING.pod, "n"), id="a nomination"),
+    pytest.param(lambda cluster: cluster.set_pod_condition(BINDING.pod, PodCondition("C", "True")), id="a condition"),
+    pytest.param(lambda cluster: cluster.select_node(NodeForClaim("ns", "c", "1", "n")), id="a claim"),
+    pytest.param(
+        lambda cluster: cluster.give_volume(VolumeForClaim("v", "1", "ns", "c", "u", kept=False)), id="a volume"
+    ),
+]
+
+
+@pytest.mark.parametrize("send", OF_THE_LEADER)
+async def test_who_leads_no_more_when_a_connection_is_free_sends_nothing(
+    server: ByteServer, one_at_a_time: Bindings, send: Callable[[KubeCluster], Awaitable[None]]
 ) -> None:
     leads = True
-    one_at_a_time.cluster.may_bind = lambda: leads
-    waits = asyncio.create_task(one_at_a_time.cluster.bind(BINDING, timeout_s=4.0))
+    one_at_a_time.cluster.leads = lambda: leads
+    waits = asyncio.ensure_future(send(one_at_a_time.cluster))
     await asyncio.sleep(0)
 
     leads = False
@@ -54,6 +71,19 @@ async def test_who_leads_no_more_when_a_connection_is_free_sends_no_binding(
 
     await one_at_a_time.before
     assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("send", OF_THE_LEADER)
+async def test_what_only_the_leader_may_send_takes_effect_in_time(
+    server: ByteServer, one_at_a_time: Bindings, send: Callable[[KubeCluster], Awaitable[None]]
+) -> None:
+    one_at_a_time.answered.set()
+    await one_at_a_time.before
+
+    with contextlib.suppress(port.ApiSilent):  # the answer is that of a Binding
+        await send(one_at_a_time.cluster)
+
+    assert server.requests[1].split()[1].endswith(b"?timeout=4s")
 
 
 async def test_the_server_is_told_how_much_time_is_left(server: ByteServer, one_at_a_time: Bindings) -> None:
@@ -75,7 +105,7 @@ async def test_who_leads_no_more_does_not_repeat_a_binding_after_a_401(
     reached = {"proxy-url": server.url} if through_proxy else {}
     url = "http://api.example" if through_proxy else server.url
     cluster = KubeCluster(await connected(tmp_path, url, cluster=reached), random.Random(1))  # noqa: S311 - a seed
-    cluster.may_bind = lambda: not server.requests
+    cluster.leads = lambda: not server.requests
 
     with pytest.raises(port.NotSent):
         await cluster.bind(BINDING, timeout_s=4.0)

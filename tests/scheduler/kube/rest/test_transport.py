@@ -29,7 +29,7 @@ async def by_the_session(transport: Transport, path: str = "/x", timeout_s: floa
 
 
 async def over_bare_connections(transport: Transport, path: str = "/x", timeout_s: float = 5.0) -> bytes:
-    return await transport.post(path, b"{}", answers="Pod", timeout_s=timeout_s)
+    return await transport.write(HTTPMethod.POST, path, b"{}", answers="Pod", timeout_s=timeout_s)
 
 
 async def watched(transport: Transport, stall_s: float) -> list[bytes]:
