@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from config.protocol import names
+from config.protocol import inventory, names
 from e2e.control_plane.admin import Admin, Json, seen
 from e2e.node.announced import allocatable, card_units
 from e2e.node.node_pods import busybox
@@ -54,7 +54,9 @@ async def test_a_node_shares_nothing_until_containers_can_have_driver_libraries_
         assert "no way to bring cards into containers: card GPU-0 cannot be brought into a container" in told["note"]
         assert "no CDI spec of kind nvidia.com/gpu is there" in await plugin.readyz()
         await seen(on_node, _EVENTS, lambda _: True, {"fieldSelector": "reason=GPUNotReady"}, within_s=15)
-        await shared.node_seen(on_node, lambda found: allocatable(found) == 0)
+        await shared.node_seen(
+            on_node, lambda found: allocatable(found) == 0 and withheld(found) == inventory.NO_WAY_IN
+        )
         try:
             async with pods(
                 on_node, [shared_pod("real", [container(1)]), shared_pod("other", [container(79)])]
@@ -67,8 +69,14 @@ async def test_a_node_shares_nothing_until_containers_can_have_driver_libraries_
                     said, _ = written_by(node.container(found), re.compile("VISIBLE .*"))
                     minor = card.removeprefix("GPU-")
                     assert f"NODES /dev/nvidia{minor} LIBRARY the driver's library VISIBLE void." in said
+                await shared.node_seen(on_node, lambda found: not withheld(found))
         finally:
             file.unlink(missing_ok=True)
+
+
+def withheld(node: Json) -> str:
+    """Why no new pod gets a card, as the node's inventory says."""
+    return inventory.decode(node["metadata"]["annotations"][names.INVENTORY]).withheld
 
 
 def container(units: int) -> Json:
