@@ -223,10 +223,11 @@ class Engine:
         self._reservations.look(now_s)
         for uid in self._searches.take_ready(now_s):
             self.queue.try_again(uid, now_s)
-        for pod in self._placed.take():
-            self.queue.try_again(pod.key.uid, now_s)
-        if self._placed.step():
-            return True
+        if self._placed:
+            for pod in self._placed.take():
+                self.queue.try_again(pod.key.uid, now_s)
+            if self._placed.step():
+                return True
         check = self.queue.next_check(self._left)
         if check is None:
             return False

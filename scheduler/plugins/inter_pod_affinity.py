@@ -14,7 +14,7 @@ from pydantic import Field
 from scheduler.framework.cycle_state import CycleState, StateKey
 from scheduler.framework.plugin import MAX_SCORE, POINT, DomainScorePlugin, FilterPlugin, Objection, PluginArgs
 from scheduler.kube import objects
-from scheduler.pods.pod import Pod, Template
+from scheduler.pods.pod import NO_TERMS, Pod, Template
 from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import BoolArray, Int64Array, Rows
 from scheduler.state.columns.labels import ABSENT
@@ -171,14 +171,23 @@ class InterPodAffinity(FilterPlugin, DomainScorePlugin):
 
 
 def _writes_terms(pod: Pod) -> bool:
-    return _has_preferences(pod) or any(
-        side.required_during_scheduling_ignored_during_execution
-        for side in (pod.template.affinity, pod.template.anti_affinity)
+    return _has_terms(pod) and (
+        _has_preferences(pod)
+        or any(
+            side.required_during_scheduling_ignored_during_execution
+            for side in (pod.template.affinity, pod.template.anti_affinity)
+        )
     )
 
 
+def _has_terms(pod: Pod) -> bool:
+    """False for most pods, for which this rule is asked several times in a decision."""
+    template = pod.template
+    return template.affinity is not NO_TERMS or template.anti_affinity is not NO_TERMS
+
+
 def _has_preferences(pod: Pod) -> bool:
-    return any(
+    return _has_terms(pod) and any(
         side.preferred_during_scheduling_ignored_during_execution
         for side in (pod.template.affinity, pod.template.anti_affinity)
     )

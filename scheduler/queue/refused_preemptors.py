@@ -45,7 +45,7 @@ class RefusedPreemptors:
 
     def take_ready(self, now_s: float) -> list[str]:
         """Those whose back-off has ended."""
-        return list(self._held.pop_until(now_s))
+        return list(self._held.pop_until(now_s)) if self._held else []
 
     def next_ready_s(self) -> float | None:
         """When the next back-off ends; None without any."""

@@ -246,7 +246,7 @@ class UnschedulablePods:
 
     def _first_check(self, head: SortKey | None, left: Left) -> Check | None:
         """Signatures first: a pod that has left its class must not answer for it."""
-        first = self._rechecks.first()
+        first = self._rechecks.first() if self._rechecks else None
         if first is not None and (head is None or first[0] < head):
             return Check(first[1].signature, first[1], None, of_signature=True)
         slot = self._first_due(head, left)
