@@ -100,7 +100,9 @@ def _delayed(tables: Tables, pod: Pod, row: int) -> str:  # noqa: ARG001 - as ev
     def of_class(standing: Standing) -> str:
         if not isinstance(standing, Delayed):
             return ""
-        being_made = f", whose volume is made on node {standing.selected}" if standing.selected else ""
+        being_made = (
+            f", whose volume is made on node {volume_binding.shown(standing.selected)}" if standing.selected else ""
+        )
         return f" of StorageClass {standing.claim.wants.class_name}{being_made}"
 
     return _claims(tables, pod, of_class)

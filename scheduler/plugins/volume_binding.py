@@ -40,6 +40,7 @@ BIND_CONFLICT: Final = "node(s) didn't find available persistent volumes to bind
 NODE_CONFLICT: Final = "node(s) didn't match PersistentVolume's node affinity"
 NOT_ENOUGH_SPACE: Final = "node(s) did not have enough free storage"
 NO_VOLUME: Final = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+_LONGEST_NODE: Final = 64
 
 
 class VolumeBindingArgs(PluginArgs):
@@ -138,6 +139,11 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
         return Reservation(volumes=Plan(tables.names[row], taken, made, float(self.args.bind_timeout_seconds)))
 
 
+def shown(node: str) -> str:
+    """The name of a node that an annotation has, which may be any text."""
+    return node[:_LONGEST_NODE] if node.isprintable() else repr(node[:_LONGEST_NODE])
+
+
 @dataclass(frozen=True, slots=True)
 class SelectedNodeGone(Detail):
     """A claim whose volume is being made on a node that does not exist. more: claims like it, besides."""
@@ -150,7 +156,7 @@ class SelectedNodeGone(Detail):
         """`…: claim data gets its volume on node b, which does not exist: kubectl …`."""
         (namespace, name), more = self.claim, f" (and {self.more} more)" if self.more else ""
         return (
-            f"{reason}: claim {name}{more} gets its volume on node {self.node}, which does not exist: "
+            f"{reason}: claim {name}{more} gets its volume on node {shown(self.node)}, which does not exist: "
             f"kubectl -n {namespace} annotate pvc {name} {SELECTED_NODE}-"
         )
 

@@ -247,7 +247,7 @@ def _without_room(own: _Budgets, name: str, selector: Expressions) -> str:
     """Why a budget is not read for now; ""."""
     room = own.room(name)
     if room < 0:
-        return f"its namespace has more than the {MOST_BUDGETS} PodDisruptionBudgets that are read"
+        return f"its namespace has more than the {MOST_BUDGETS} PodDisruptionBudgets that are read at a time"
     if len(selector) <= room:
         return ""
     return (

@@ -165,6 +165,17 @@ def test_a_claim_whose_volume_is_made_on_a_node_that_is_gone_is_named_with_what_
     assert "does not exist" not in explained(of, "p").message
 
 
+def test_a_selected_node_that_is_no_name_is_shown_escaped_and_cut() -> None:
+    of = world(a=[16])
+    of.storage.create(STORAGE_CLASSES, storage_class("fast"))
+    of.storage.create(CLAIMS, claim("data", class_name="fast"))
+    of.storage.annotate_claim("default", "data", {SELECTED_NODE: "\x1b[2J" + "n" * 5000})
+    waits(of, "p", 3, **with_claims("data"))
+    answer = explained(of, "p")
+    assert r"on node '\x1b[2Jnnn" in answer.message
+    assert len(answer.message) < 500
+
+
 def test_a_volume_of_other_nodes_is_named() -> None:
     of = world(a=[16])
     of.storage.create(VOLUMES, volume("pv-1", on=("b",)))
