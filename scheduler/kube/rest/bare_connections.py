@@ -20,6 +20,7 @@ from aiohappyeyeballs import start_connection
 
 from scheduler.kube.rest.connect import Connection
 from scheduler.kube.rest.http1 import Http1Connection, HttpAnswer
+from scheduler.kube.rest.impersonation import Headers, sendable
 
 # Of a request: with its query, percent-encoded. A function is called just before the bytes are sent; where it raises,
 # none are.
@@ -62,7 +63,7 @@ class Connections:
         self._server_name = (to.server_name or self._host) if self._encrypted else None
         self._root = url.path.encode()
         self._same = {"Host": url.netloc.rpartition("@")[2], **headers}
-        self._heads: dict[str | None, bytes] = {}
+        self._heads: dict[Headers, bytes] = {}
         self._free = asyncio.Semaphore(most)
         self._idle: deque[Http1Connection] = deque()
         self._open: set[Http1Connection] = set()
@@ -70,14 +71,14 @@ class Connections:
         self._ending: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def post(self, path: Path, body: bytes, authorization: str | None, until_s: float = math.inf) -> HttpAnswer:
+    async def post(self, path: Path, body: bytes, identity: Headers, until_s: float = math.inf) -> HttpAnswer:
         """Send, and wait for the answer. OSError: there is none, or no whole one; the request may have been executed.
 
-        path: see Path. authorization: the header's value. until_s: monotonic seconds; then nothing is sent any more,
+        path: see Path. identity: as `Credentials.identity`. until_s: monotonic seconds; then nothing is sent any more,
         also by a process that was stopped meanwhile, whose timers are late: TimeoutError.
         A caller that is cancelled meanwhile costs the connection: what is answered later is for nobody.
         """
-        head = self._heads.get(authorization) or self._head(authorization)
+        head = self._heads.get(identity) or self._head(identity)
         async with self._free:
             connection = self._last_used() or await self._connect()
             try:
@@ -138,15 +139,14 @@ class Connections:
             self._idle.popleft().end()
         self._ending = self._loop.call_at(self._idle[0].idle_until_s, self._end_idle) if self._idle else None
 
-    def _head(self, authorization: str | None) -> bytes:
+    def _head(self, identity: Headers) -> bytes:
         """What follows the path, up to the length of the body."""
-        headers = self._same if authorization is None else {**self._same, "Authorization": authorization}
-        lines = [f"{name}: {value}" for name, value in headers.items()]
-        if not all(line.isascii() and line.isprintable() for line in lines):
+        lines = [f"{name}: {value}" for name, value in (*self._same.items(), *identity)]
+        if not all(map(sendable, lines)):
             message = "a header has characters that none may have: look at the token"
             raise ConnectionError(message)
-        self._heads = {authorization: "\r\n".join((" HTTP/1.1", *lines, "Content-Length: ")).encode()}
-        return self._heads[authorization]
+        self._heads = {identity: "\r\n".join((" HTTP/1.1", *lines, "Content-Length: ")).encode()}
+        return self._heads[identity]
 
     async def _connect(self) -> Http1Connection:
         addresses = await self._loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
