@@ -2,7 +2,8 @@
 
 In every text, `{https}`, `{http}`, `{proxy}` and `{secure-proxy}` are addresses of the recording servers, `{host}` is
 that of the TLS server without its scheme, `{ca}`, `{crt}` and `{key}` are base64 of certificates, `{folder}` is where
-the files lie: `server.crt`, `me.crt`, `me.key`, `token`, `empty`, `plugin`, and `sub/config` for a second file.
+the files lie: `server.crt`, `bundle.crt`, `me.crt`, `me.key`, `token`, `empty`, `plugin`, and `sub/config` for a second
+file.
 """
 
 import base64
@@ -120,9 +121,12 @@ CASES: Final = (
     one("a token and a certificate", user={**TOKEN, **PAIR}),
     one("impersonation", user=_IMPERSONATED),
     one("impersonation with a certificate", user={**PAIR, "as": "jane", "as-groups": ["system:masters"]}),
+    both_refuse("a missing CA without TLS", "cannot be read", {"server": "{http}", "certificate-authority": "missing"}),
     one("impersonation without TLS", {"server": "{http}"}, {"as": "jane"}),
     # Cluster
     one("a CA in line", {"certificate-authority": None, "certificate-authority-data": "{ca}"}),
+    one("a bundle of which one certificate is broken", {"certificate-authority": "bundle.crt"}),
+    one("capital letters", {"server": "HTTPS://{host}"}),
     one("an absolute path", {"certificate-authority": "{folder}/server.crt"}),
     one("a server name", {"tls-server-name": "api.example"}),
     one("insecure", {"certificate-authority": None, "insecure-skip-tls-verify": True}),
@@ -159,6 +163,8 @@ CASES: Final = (
     ),
     one("a plugin is told of a proxy", {"proxy-url": "{proxy}"}, plugin(provideClusterInfo=True)),
     one("a token comes before a plugin", user={**TOKEN, **plugin()}),
+    one("a token file comes before a plugin", user={"tokenFile": "token", **plugin()}),
+    one("a plugin is told of a path", {"server": "{https}/prefix/?a=b"}, plugin(provideClusterInfo=True)),
     one("a certificate comes before a plugin", user={**PAIR, **plugin()}),
     one("impersonation by a plugin", user={**plugin(), "as": "jane"}),
     one("an id-token", user=oidc(**{"id-token": jwt(600)})),

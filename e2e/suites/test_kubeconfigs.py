@@ -23,6 +23,7 @@ from scheduler.kube.rest.connect import ConnectError, connect
 from scheduler.kube.rest.transport import Transport
 
 _PATH: Final = "/version"
+_BROKEN: Final = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 # Answers as a plugin does, and keeps what it was asked.
 _PLUGIN: Final = """\
     #!/bin/sh
@@ -125,6 +126,8 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
         (tmp_path / "sub").mkdir()
         (tmp_path / "token").write_text("of-file\n", encoding="utf-8")
         (tmp_path / "empty").touch()
+        server = (tmp_path / "server.crt").read_text(encoding="utf-8")
+        (tmp_path / "bundle.crt").write_text(f"{_BROKEN}{server}", encoding="utf-8")
         in_line = {
             name: (tmp_path / f"me.{name}").read_text(encoding="utf-8").replace("\n", "\\n") for name in ("crt", "key")
         }

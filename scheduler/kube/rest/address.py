@@ -28,9 +28,12 @@ class Address:
 
 
 def server_url(written: str) -> str:
-    """The address as requests use it: without query, fragment and a slash at the end. Raises BadAddress."""
+    """The address as requests use it: without its query and a slash at the end. Raises BadAddress."""
     _check(written, "such as https://10.0.0.1:6443")
     parts = urlsplit(written)
+    if parts.fragment:
+        message = "has a #; remove it and what follows"
+        raise BadAddress(message)
     if parts.username is not None:
         message = "has a user in it; put the user and the password under users"
         raise BadAddress(message)
@@ -63,21 +66,20 @@ def _check(url: str, example: str) -> None:
 
 
 def proxy_for(environment: Mapping[str, str], url: str) -> str | None:
-    """Return the proxy for `url` by HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY, or None.
+    """Return the proxy for `url` by HTTPS_PROXY, HTTP_PROXY and NO_PROXY as kubectl reads them, or None.
 
     Once per connection: aiohttp would look it up, in a thread, for every request.
-    NO_PROXY: hosts, domains and, as in kubectl, networks (10.0.0.0/8). As in kubectl, never for this machine itself.
+    NO_PROXY: hosts, domains and networks (10.0.0.0/8). Never for this machine itself.
     """
     parts = urlsplit(url)
     host = parts.hostname or ""
-    named = {name.lower().removesuffix("_proxy"): value for name, value in environment.items() if _names_a_proxy(name)}
-    if _is_this_machine(host) or any(_covers(one.strip().lower(), host) for one in named.get("no", "").split(",")):
+
+    def named(name: str) -> str:
+        return environment.get(name.upper()) or environment.get(name) or ""
+
+    if _is_this_machine(host) or any(_covers(one.strip().lower(), host) for one in named("no_proxy").split(",")):
         return None
-    return named.get(parts.scheme) or named.get("all") or None
-
-
-def _names_a_proxy(name: str) -> bool:
-    return name.lower().endswith("_proxy")
+    return named(f"{parts.scheme}_proxy") or None
 
 
 def _is_this_machine(host: str) -> bool:

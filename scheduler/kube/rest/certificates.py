@@ -8,6 +8,7 @@ it. Why, and what happens to the connections: docs/decisions/0052-certificates-a
 """
 
 import hashlib
+import re
 import ssl
 import tempfile
 from collections.abc import Iterable
@@ -15,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-_EMPTY: Final = "the file of the CA is empty"
+_CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+_NONE: Final = "there is no certificate in it"
 _ENCRYPTED: Final = "the private key is encrypted; write it without a password"
 
 
@@ -42,11 +44,10 @@ class TlsMaterial:
 
     def context(self) -> ssl.SSLContext:
         """A new context. Raises ssl.SSLError, OSError, ValueError."""
-        ca = self.ca.text.decode("ascii", "ignore") if self.ca else None
-        if ca is not None and not ca.strip():  # for which ssl would take the system's
-            raise ValueError(_EMPTY)
-        tls = ssl.create_default_context(cadata=ca)
-        # As Go: CAs without an authority key identifier are accepted, and an intermediate CA may be the one to trust.
+        tls = ssl.create_default_context(cadata=_usable(self.ca.text) if self.ca else None)
+        # As Go: CAs without an authority key identifier are accepted, an intermediate CA may be the one to trust, and
+        # a host is looked up in the alternative names alone.
+        tls.hostname_checks_common_name = False
         tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
         tls.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         if self.certificate and self.key:
@@ -94,6 +95,23 @@ class Certificates:
 def digests(files: Iterable[Path]) -> tuple[bytes, ...]:
     """SHA-256 of each file's content. Raises OSError."""
     return tuple(hashlib.sha256(file.read_bytes()).digest() for file in files)
+
+
+def _usable(bundle: bytes) -> str:
+    """The certificates of a bundle that can be read: as Go, one that cannot is left out. Raises if that leaves none."""
+    found = list[str]()
+    problem: ssl.SSLError | ValueError = ValueError(_NONE)
+    for one in _CERTIFICATE.findall(bundle):
+        text = one.decode("ascii", "replace")
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
+        except (ssl.SSLError, ValueError) as error:
+            problem = error
+        else:
+            found.append(text)
+    if not found:  # for which ssl would take the system's
+        raise problem
+    return "\n".join(found)
 
 
 def _load_pair(tls: ssl.SSLContext, certificate: bytes, key: bytes) -> None:

@@ -52,7 +52,8 @@ def chosen(merged: Merged, name: str | None) -> ChosenContext:
     except BadAddress as error:
         raise _unusable(merged, f"cluster {context.cluster}: {error}") from None
     found = [f"cluster {context.cluster}: {mistake}" for mistake in _mistakes_of_cluster(cluster, address)]
-    found += [f"user {context.user}: {mistake}" for mistake in _mistakes_of_user(user, address)]
+    who = f"user {context.user}" if context.user else f"context {name}, which names no user,"
+    found += [f"{who}{':' if context.user else ''} {mistake}" for mistake in _mistakes_of_user(user, address)]
     if found:
         raise _unusable(merged, "; ".join(found))
     namespace = context.namespace or DEFAULT_NAMESPACE

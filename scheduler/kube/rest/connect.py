@@ -123,7 +123,8 @@ async def _opened(source: Source, address: Address, name: str, namespace: str = 
     try:
         await credentials.load()
     except NotRenewed as error:
-        message = f"{name}: {error}; correct what it names"
+        advice = "" if ";" in str(error) else "; correct what it names"
+        message = f"{name}: {error}{advice}"
         raise ConnectError(message) from error
     return Connection(
         url=address.url,

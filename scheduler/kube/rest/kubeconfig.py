@@ -6,6 +6,7 @@ import binascii
 import datetime as dt
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from scheduler.kube.rest.certificates import Pem, TlsMaterial, digests
 from scheduler.kube.rest.chosen_context import ChosenContext, chosen, runs_plugin
@@ -62,6 +63,13 @@ class Kubeconfig:
 async def _loaded(context: ChosenContext) -> Loaded:
     """Raises KubeconfigError, PluginFailed, OSError, TimeoutError."""
     user, acting_as = context.user, impersonation(context.user)
+    certificate = key = None
+    # A key without a certificate is not used.
+    if user.client_certificate or user.client_certificate_data:
+        certificate = _pem("client-certificate", user.client_certificate_data, user.client_certificate)
+        key = _pem("client-key", user.client_key_data, user.client_key)
+    tls = _tls(context, certificate, key)
+    # Without TLS nothing of this is used, but kubectl wants the files to be there.
     if not context.address.encrypted:
         return Loaded(impersonation=acting_as, lifetime=Lifetime(refresh_after_s=REREAD_S))
     if runs_plugin(user):
@@ -74,12 +82,6 @@ async def _loaded(context: ChosenContext) -> Loaded:
         authorization = f"Basic {base64.b64encode(both).decode()}"
     elif user.auth_provider is not None:
         authorization = f"Bearer {id_token(context.user_name, user.auth_provider.config)}"
-    certificate = key = None
-    # A key without a certificate is not used.
-    if user.client_certificate or user.client_certificate_data:
-        certificate = _pem("client-certificate", user.client_certificate_data, user.client_certificate)
-        key = _pem("client-key", user.client_key_data, user.client_key)
-    tls = _tls(context, certificate, key)
     return Loaded(authorization=authorization, impersonation=acting_as, tls=tls, lifetime=lifetime)
 
 
@@ -106,7 +108,7 @@ def _cluster_info(context: ChosenContext) -> dict[str, Any]:
     cluster, ca = context.cluster, _ca(context)
     extensions = {one.name: one.extension for one in cluster.extensions}
     found = {
-        "server": cluster.server,
+        "server": _told_server(cluster.server),
         "tls-server-name": cluster.tls_server_name,
         "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
         "certificate-authority-data": base64.b64encode(ca.text).decode() if ca else "",
@@ -115,6 +117,11 @@ def _cluster_info(context: ChosenContext) -> dict[str, Any]:
         "config": extensions.get(_FOR_PLUGINS),
     }
     return {key: value for key, value in found.items() if value or key == "config"}
+
+
+def _told_server(server: str) -> str:
+    """As client-go tells it: where it has a path, without what follows."""
+    return server.partition("?")[0] if len(urlsplit(server).path) > 1 else server
 
 
 def _tls(context: ChosenContext, certificate: Pem | None, key: Pem | None) -> TlsMaterial:
@@ -131,7 +138,7 @@ def _pem(key: str, data: str, file: str) -> Pem | None:
     """What the key holds, or names a file of; None where it is not set."""
     if data:
         try:
-            return Pem(base64.b64decode("".join(data.split("\n")), validate=True), f"{key}-data")
+            return Pem(base64.b64decode(data.replace("\r", "").replace("\n", ""), validate=True), f"{key}-data")
         except (binascii.Error, ValueError):
             message = f"{key}-data is not base64; correct it"
             raise KubeconfigError(message) from None

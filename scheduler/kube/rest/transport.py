@@ -254,7 +254,7 @@ def _silent(error: aiohttp.ClientError | OSError) -> port.ApiSilent:
     if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLError):
         return port.ApiSilent(f"TLS: {error}")
     if isinstance(error, aiohttp.ClientConnectorError) and (number := error.os_error.errno or 0) > 0:
-        return port.ApiSilent(f"cannot connect to {error.host}:{error.port}: {os.strerror(number)}")
+        return port.ApiSilent(f"connection failed: {error.host}:{error.port}: {os.strerror(number)}")
     # What fails at a proxy is told with its address, and what is no HTTP as it came.
     told = one_line(_USER_OF_URL.sub("//", str(error))) or type(error).__name__
     return port.ApiSilent(f"connection failed: {told}")
