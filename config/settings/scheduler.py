@@ -155,8 +155,8 @@ class ClientConnection(Section):
 
     kubeconfig: str = Field(
         default="",
-        description="A kubeconfig file. When left out: `KUBECONFIG`, then the service account of the pod that it "
-        "runs in, then `~/.kube/config`.",
+        description="A kubeconfig file, used [as kubectl does](kubectl.md#kubeconfigs). When left out: `KUBECONFIG`, "
+        "then the service account of the pod that it runs in, then `~/.kube/config`.",
     )
     context: str = Field(default="", description="A context of the kubeconfig; when left out, its current context.")
 
