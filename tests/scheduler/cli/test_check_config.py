@@ -1,14 +1,23 @@
 """`gpushare-scheduler check-config FILE` accepts what `run` accepts, and says of the rest what `run` says."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
+import structlog
 from typer.testing import CliRunner, Result
 
 from scheduler.cli.main import cli
 
 HEAD: Final = "apiVersion: gpushare/v1alpha1\nkind: SchedulerConfiguration\n"
+
+
+@pytest.fixture(autouse=True)
+def log() -> Iterator[None]:
+    """Undo what `run` configures: lines would go to an output that is closed by then."""
+    yield
+    structlog.reset_defaults()
 
 
 def invoked(*arguments: str, **environment: str) -> Result:
