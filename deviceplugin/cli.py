@@ -26,6 +26,8 @@ _MISCONFIGURED: Final = 2
 _UNKNOWN: Final = 1
 _RELEASED_WITHIN_S: Final = 30.0
 _NODE_NAME: Final = "NODE_NAME"
+_ANY_NODE: Final = "any-node"
+_MISSING: Final = "is missing"
 _DEFAULT_PORT: Final = 10262
 _UNIT_MIB: Final = {"MiB": 1, "GiB": 1024}
 _UNIT: Final = re.compile(r"([1-9][0-9]{0,9})?(MiB|GiB)")
@@ -87,6 +89,29 @@ def run(
     except ConfigurationError as error:
         _give_up(str(error), _MISCONFIGURED)
     _serve(configuration, ignored=call.obj or ())
+
+
+@cli.command("check-config")
+def check_config(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Configuration file (DevicePluginConfiguration).")],
+    *,
+    node_name: Annotated[
+        str | None, typer.Option(help="The node (default: the variable NODE_NAME, or any node).")
+    ] = None,
+) -> None:
+    """Check a configuration file, with this environment's settings, as run would read it (read-only)."""
+    from config.clusterfile.reading import read  # noqa: PLC0415 - slow to import
+    from deviceplugin.driver.simulated import SimulationError, read_simulation  # noqa: PLC0415
+
+    try:
+        configuration = _of_some_node(file, node_name)
+        if configuration.simulate and configuration.node_name == _ANY_NODE:
+            read(Path(configuration.simulate))
+        elif configuration.simulate:
+            read_simulation(Path(configuration.simulate), configuration.node_name)
+    except (ConfigurationError, SimulationError) as error:
+        _give_up(str(error), _MISCONFIGURED)
+    sys.stdout.write(f"{file} is valid: gpushare-device-plugin run accepts it\n")
 
 
 @cli.command()
@@ -291,10 +316,22 @@ def configured(
     return configuration
 
 
+def _of_some_node(file: Path, node_name: str | None) -> DevicePluginConfiguration:
+    """As `configured`, for any node where nothing names one: a file for all nodes does not."""
+    flags = {"nodeName": node_name}
+    try:
+        return configured(file, os.environ, flags, None)
+    except ConfigurationError as error:
+        others = [one for one in error.mistakes if one.path != "nodeName" or not one.message.startswith(_MISSING)]
+        if others or not error.mistakes:
+            raise ConfigurationError(others) from None
+    return configured(file, {**os.environ, _NODE_NAME: _ANY_NODE}, flags, None)
+
+
 def _spoken(mistake: Mistake, spoken: Mapping[str, str]) -> Mistake:
     """The mistake, blamed on what its author wrote."""
-    if (mistake.path, mistake.message) == ("nodeName", "is missing"):
-        return replace(mistake, message=f"is missing; name this node with --node-name or {_NODE_NAME}")
+    if (mistake.path, mistake.message) == ("nodeName", _MISSING):
+        return replace(mistake, message=f"{_MISSING}; name this node with --node-name or {_NODE_NAME}")
     return replace(mistake, source=spoken.get(mistake.source, mistake.source))
 
 

@@ -4,7 +4,7 @@ Used by the demo, the simulator and the tests. Beside the form of `model`, plain
 pods, and workloads.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +29,7 @@ from config.protocol import inventory, names
 from config.settings.load import documents_in
 from config.settings.mistakes import ConfigurationError, Mistake, mistakes_in
 
-__all__ = ["ClusterFile", "TimedPod", "node_manifests", "pod_manifests", "read", "said_of"]
+__all__ = ["ClusterFile", "TimedPod", "left_out", "node_manifests", "pod_manifests", "read", "said_of"]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -37,12 +37,26 @@ _HOSTNAME: Final = "kubernetes.io/hostname"
 _OFFERED: Final = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti", "pods": "110"}
 _READY: Final = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
 _WORKLOADS: Final = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "Job"})
+# The API groups of what is read. Others have kinds of the same names: Job.batch.volcano.sh, Node.longhorn.io.
+_APPS: Final = frozenset({"apps", "extensions"})
+_GROUPS: Final = {
+    "Node": frozenset({""}),
+    "Pod": frozenset({""}),
+    "Deployment": _APPS,
+    "ReplicaSet": _APPS,
+    "StatefulSet": _APPS,
+    "Job": frozenset({"batch"}),
+    "PersistentVolume": frozenset({""}),
+    "PersistentVolumeClaim": frozenset({""}),
+    "PodDisruptionBudget": frozenset({"policy"}),
+}
+_STORAGE_GROUP: Final = frozenset({"storage.k8s.io"})
 # Those that have no namespace, and the others.
 _OF_THE_CLUSTER: Final = frozenset({"PersistentVolume", "StorageClass", "CSINode", "CSIDriver", "VolumeAttachment"})
 _STORAGE: Final = _OF_THE_CLUSTER | {"PersistentVolumeClaim", "CSIStorageCapacity"}
 _BUDGET: Final = "PodDisruptionBudget"
-# They make pods, so ignoring them would mislead.
-_NOT_READ: Final = frozenset({"DaemonSet", "CronJob", "ReplicationController"})
+# So many are named, of more only the kinds.
+_MOST_NAMED: Final = 3
 _OF_AN_ENTRY: Final = frozenset({"at_s", "atS", "runs_s", "runsS", "count"})
 
 
@@ -129,6 +143,16 @@ class _Reader:
         label = f"{kind} {_label(manifest)}"
         source = f"{path}: {label}"
         self.owners |= set(_owners(manifest))
+        if isinstance(kind, str) and (group := _foreign_group(kind, manifest)):
+            self.cluster.ignored.append(f"{kind}.{group} {_label(manifest)}")
+        elif isinstance(kind, str):
+            self._take_kind(path, kind, manifest, source)
+        else:
+            expected = ", ".join(("Node", "Pod", *sorted(_WORKLOADS), "List"))
+            message = f"expected one of {expected}, found {kind}" if kind else "is missing"
+            self.mistakes.append(Mistake("kind", source, message))
+
+    def _take_kind(self, path: Path, kind: str, manifest: dict[str, object], source: str) -> None:
         if kind == "Node":
             if node := self._checked(NodeManifest, manifest, source):
                 self._add(path, nodes=[NodeGroup(node=node)])
@@ -142,12 +166,8 @@ class _Reader:
         elif kind in _STORAGE:
             if found := self._checked(StorageManifest, manifest, source):
                 self._add(path, storage=[plain(found)])
-        elif not isinstance(kind, str) or kind in _NOT_READ:
-            expected = ", ".join(("Node", "Pod", *sorted(_WORKLOADS), "List"))
-            message = f"expected one of {expected}, found {kind}" if kind else "is missing"
-            self.mistakes.append(Mistake("kind", source, message))
         else:
-            self.cluster.ignored.append(label)
+            self.cluster.ignored.append(f"{kind} {_label(manifest)}")
             self._take_budget(path, manifest, source)
 
     def _take_budget(self, path: Path, manifest: dict[str, object], source: str) -> None:
@@ -160,6 +180,24 @@ class _Reader:
         except ValidationError as error:
             self.mistakes += mistakes_in(error, model, document, lambda _: source)
             return None
+
+
+def left_out(ignored: Sequence[str]) -> str:
+    """One line about the manifests that are not read, "" where all are. ignored: as in ClusterFile."""
+    if not ignored:
+        return ""
+    kinds = Counter(label.split(" ", 1)[0] for label in ignored)
+    told = ignored if len(ignored) <= _MOST_NAMED else [f"{number} {kind}" for kind, number in sorted(kinds.items())]
+    return f"Left out: {', '.join(told)} (not simulated; their pods count only where the files have them)."
+
+
+def _foreign_group(kind: str, manifest: dict[str, object]) -> str:
+    """The API group of a manifest whose kind only has the name of one that is read; "" for the kind itself."""
+    group, slash, _ = str(manifest.get("apiVersion", "")).rpartition("/")
+    expected = _GROUPS.get(kind, _STORAGE_GROUP if kind in _STORAGE else None)
+    if expected is None or group in expected or not slash:
+        return ""
+    return group
 
 
 def _without_lists(documents: Iterable[object]) -> Iterator[object]:

@@ -19,6 +19,7 @@ Count: TypeAlias = Annotated[int, Field(ge=0, le=100_000)]
 
 _NAMESPACE: Final = uuid.UUID("6f1d6c1e-0b0e-5d43-9a39-6b8c6f3c2c55")
 _SAFE_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # those of Kubernetes' names: no vowels, nothing ambiguous
+_FINISHED: Final = frozenset({"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"})
 _API_VERSIONS: Final = {"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "Job": "batch/v1"}
 
 
@@ -120,6 +121,21 @@ class _ClaimTemplate(_Open):
     metadata: NamedMetadata
 
 
+class _Condition(_Open):
+    type: str = ""
+    status: str = ""
+
+
+class _WorkloadStatus(_Open):
+    """What a dump says of a workload that has run for a while. Of Jobs only."""
+
+    conditions: tuple[_Condition, ...] = ()
+
+    @property
+    def finished(self) -> bool:
+        return any(one.type in _FINISHED and one.status == "True" for one in self.conditions)
+
+
 class Workload(_Open):
     """An object whose controller makes pods."""
 
@@ -127,6 +143,7 @@ class Workload(_Open):
     kind: Literal["Deployment", "ReplicaSet", "StatefulSet", "Job"]
     metadata: NamedMetadata
     spec: _WorkloadSpec
+    status: _WorkloadStatus = _WorkloadStatus()
 
 
 def plain(model: BaseModel) -> Manifest:
@@ -201,7 +218,7 @@ def _of_job(workload: Workload) -> Iterator[_Pod]:
     wanted = spec.parallelism if spec.completions is None else spec.completions
     labels = dict.fromkeys(("batch.kubernetes.io/job-name", "job-name"), name)
     labels |= dict.fromkeys(("batch.kubernetes.io/controller-uid", "controller-uid"), _uid(workload, "Job", name))
-    for number in range(0 if spec.suspend else min(spec.parallelism, wanted)):
+    for number in range(0 if spec.suspend or workload.status.finished else min(spec.parallelism, wanted)):
         suffix = _suffix(name, number)
         if spec.completion_mode == "NonIndexed":
             yield _Pod(f"{name}-{suffix}", ("Job", name), labels)

@@ -176,7 +176,8 @@ class DevicePluginConfiguration(Section):
         ge=1,
         le=LARGEST_UNIT_MIB,
         description="MiB in one unit of `gpuMem`, the same as the scheduler's. Each unit is one device of the "
-        "kubelet: a unit so small that the list of devices exceeds a message of 4 MiB is refused at the start.",
+        "kubelet: use 128 or more. A unit so small that the list of devices exceeds a message of 4 MiB is refused at "
+        "the start.",
     )
     announce_gpu_core: bool = Field(
         default=False, description="Whether the node lists 100 for each usable card of `gpuCore` in its capacity."

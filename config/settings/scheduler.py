@@ -155,8 +155,8 @@ class ClientConnection(Section):
 
     kubeconfig: str = Field(
         default="",
-        description="A kubeconfig file. When left out: `KUBECONFIG`, then the service account of the pod that it "
-        "runs in, then `~/.kube/config`.",
+        description="A kubeconfig file, used [as kubectl does](kubectl.md#kubeconfigs). When left out: `KUBECONFIG`, "
+        "then the service account of the pod that it runs in, then `~/.kube/config`.",
     )
     context: str = Field(default="", description="A context of the kubeconfig; when left out, its current context.")
 
@@ -176,7 +176,8 @@ class SchedulerConfiguration(Section):
         validation_alias="memoryUnitMiB",
         ge=1,
         le=LARGEST_UNIT_MIB,
-        description="MiB in one unit of `gpuMem`. A node that announces another unit is left out.",
+        description="MiB in one unit of `gpuMem`. A node that announces another unit is left out. Use 128 or more; "
+        "fewer serve a cluster that already counts in MiB, as the legacy plugin can.",
     )
     pod_initial_backoff_seconds: float = Field(
         default=1.0,

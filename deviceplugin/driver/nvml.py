@@ -19,7 +19,16 @@ import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 from config.protocol import card_uuid
 from deviceplugin.driver import nvml_cards, nvml_reading
 from deviceplugin.driver.cards import CardFailed, CardKey, DriverCard, NotOpened, Opened, Reading, Xid
-from deviceplugin.driver.nvml_answers import GONE, UNSUPPORTED, Handle, RawHandle, asked, message_of, text
+from deviceplugin.driver.nvml_answers import (
+    GONE,
+    UNSUPPORTED,
+    Handle,
+    RawHandle,
+    asked,
+    message_of,
+    text,
+    text_for_people,
+)
 
 _ATTACHED: Final = Path("/sys/bus/pci/drivers/nvidia")
 _MOST_EVENTS: Final = 256  # a card in a storm of errors does not keep `wait` from coming back
@@ -44,7 +53,8 @@ class NvmlSource:
         """As the port."""
         try:
             self._library.nvmlInit()
-            return Opened(text(self._library.nvmlSystemGetDriverVersion()), self._library.nvmlDeviceGetCount())
+            version = text_for_people(self._library.nvmlSystemGetDriverVersion)
+            return Opened(version, self._library.nvmlDeviceGetCount())
         except pynvml.NVMLError as error:
             message = f"the driver: {message_of(error)}"
             raise NotOpened(message) from error
@@ -139,7 +149,7 @@ class NvmlSource:
             return text(self._library.nvmlDeviceGetUUID(raw))
         except GONE:
             raise
-        except pynvml.NVMLError:
+        except (pynvml.NVMLError, UnicodeDecodeError):
             return listened_to
 
     def _attachment(self, pci: str) -> int | None:

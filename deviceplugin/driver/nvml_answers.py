@@ -61,8 +61,17 @@ def message_of(error: Exception) -> str:
 
 
 def text(value: str | bytes) -> str:
-    """NVML's text, which older versions of pynvml leave as bytes."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
+    """NVML's text, which older versions of pynvml leave as bytes. Raises UnicodeDecodeError, as newer ones do."""
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def text_for_people(function: Callable[..., str | bytes], *arguments: object) -> str:
+    """Text that nothing depends on, such as a model's name; "" where it is not text. Raises NVMLError."""
+    try:
+        found = text(function(*arguments))
+    except UnicodeDecodeError:
+        return ""
+    return "".join(char if char.isprintable() else " " for char in found).strip()
 
 
 def optional(function: Callable[..., T], *arguments: object, absent: list[str]) -> T | None:
@@ -87,6 +96,9 @@ def asked(what: str) -> Iterator[None]:
         raise CardFailed(_said(what, error), lost=isinstance(error, LOST)) from error
     except pynvml.NVMLError as error:
         raise NoAnswer(_said(what, error)) from error
+    except UnicodeDecodeError as error:  # of pynvml, which decodes the text itself
+        message = f"{what}: NVML's text for it is not UTF-8"
+        raise CardFailed(message, lost=False) from error
 
 
 def _said(what: str, error: Exception) -> str:

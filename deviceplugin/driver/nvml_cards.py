@@ -9,7 +9,7 @@ from typing import Final
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 
 from deviceplugin.driver.cards import DriverCard
-from deviceplugin.driver.nvml_answers import GONE, Handle, RawHandle, answer, text
+from deviceplugin.driver.nvml_answers import GONE, Handle, RawHandle, answer, text_for_people
 
 _MIB: Final = 1024**2
 _WORD_BITS: Final = 64
@@ -52,7 +52,7 @@ def _card(library: ModuleType, handle: Handle) -> DriverCard:
     return DriverCard(
         index=handle.index,
         uuid=handle.uuid,
-        model=text(library.nvmlDeviceGetName(raw)),
+        model=text_for_people(library.nvmlDeviceGetName, raw),
         memory_mib=_usable_mib(library, raw),
         minor=answer(library.nvmlDeviceGetMinorNumber, raw),
         pci=_pci(library.nvmlDeviceGetPciInfo(raw)),

@@ -48,14 +48,15 @@ class _WireEntry(msgspec.Struct, rename="pascal"):
     container_name: str
     resource_name: str
     pod_uid: str = msgspec.field(name="PodUID")
-    device_ids: dict[str, list[str] | None] | None = msgspec.field(name="DeviceIDs", default=None)
+    # By NUMA node. Go writes every field: one that is missing has another name by now, and is not an empty one.
+    device_ids: dict[int, list[str] | None] | None = msgspec.field(name="DeviceIDs")
     # Of whatever type: one answer that is damaged is that of one container, and costs no other its record.
-    alloc_resp: object = None
+    alloc_resp: object
 
 
 class _WireData(msgspec.Struct, rename="pascal"):
     pod_device_entries: list[_WireEntry] | None
-    registered_devices: dict[str, list[str] | None] | None = None
+    registered_devices: dict[str, list[str] | None] | None
 
 
 class _WireCheckpoint(msgspec.Struct, rename="pascal"):

@@ -7,19 +7,16 @@ kind      the cluster of `make kind`; the same tests.
 """
 
 import asyncio
-import ssl
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from kubernetes.aio.client.configuration import Configuration
-from kubernetes.aio.config import load_kube_config
-
 from e2e.control_plane import cache
 from e2e.control_plane.admin import Access
 from e2e.control_plane.cluster import ControlPlane
+from scheduler.kube.rest.connect import connect
 
 CHOICES: Final = ("local", "existing", "kind")
 # As e2e/kind/up.sh names it.
@@ -115,10 +112,10 @@ class ExistingCluster:
         return self._kubeconfig
 
     async def _read(self) -> Access:
-        settings = Configuration()
-        await load_kube_config(str(self._kubeconfig), self.context, settings, persist_config=False)
-        authorization = await settings.get_api_key_with_prefix("BearerToken")
-        return Access(settings.host, _tls(settings), authorization)
+        connection = await connect({}, kubeconfig=self._kubeconfig, context=self.context)
+        identity = dict(await connection.credentials.identity())
+        await connection.credentials.close()
+        return Access(connection.url, connection.tls, identity.get("Authorization"))
 
 
 class Existing:
@@ -173,13 +170,3 @@ def _kind() -> Existing:
 def kind_kubeconfig() -> Path:
     """Where `make kind` writes it; never the user's own."""
     return cache.folder() / "kind" / "kubeconfig"
-
-
-def _tls(settings: Configuration) -> ssl.SSLContext:
-    tls = ssl.create_default_context(cafile=settings.ssl_ca_cert)
-    if settings.cert_file:
-        tls.load_cert_chain(settings.cert_file, settings.key_file)
-    if not settings.verify_ssl:
-        tls.check_hostname = False
-        tls.verify_mode = ssl.CERT_NONE
-    return tls

@@ -8,8 +8,10 @@ from e2e.control_plane import provider
 from e2e.programs.scheduler_process import environment
 
 
-def kubectl_gpushare(cluster: provider.Target, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """One command, to its end."""
+def kubectl_gpushare(
+    cluster: provider.Target, folder: Path, *arguments: str, kubeconfig: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """One command, to its end. kubeconfig: None for that of the user who runs the tests."""
     command = [sys.executable, "-m", "scheduler.cli.kubectl.main", *arguments]
-    line = [*command, "--kubeconfig", str(cluster.kubeconfig_path())]
+    line = [*command, "--kubeconfig", str(kubeconfig or cluster.kubeconfig_path())]
     return subprocess.run(line, env=environment(folder), capture_output=True, text=True, timeout=60, check=False)

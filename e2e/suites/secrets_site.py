@@ -139,8 +139,9 @@ async def secrets_site(node: LocalNode, folder: Path) -> AsyncIterator[SecretsSi
         await admin.patch(f"{NODES}/{node.name}", {"metadata": {"annotations": planted_secrets.in_node()}})
         of_scheduler, of_plugin = await manifests.token(admin), await token(admin, node.name)
         scheduler = SchedulerProcess(
-            node.cluster.kubeconfig_for(of_scheduler, "scheduler"), folder, {**NO_PREDECESSOR, "logLevel": "debug"}
+            _through(node, of_scheduler, between, "scheduler"), folder, {**NO_PREDECESSOR, "logLevel": "debug"}
         )
+        # Never used: the API server is on this machine.
         scheduler.also_inherits["HTTPS_PROXY"] = between.url
         plugin = DevicePluginProcess(
             node,
@@ -148,15 +149,15 @@ async def secrets_site(node: LocalNode, folder: Path) -> AsyncIterator[SecretsSi
             [CARD_UNITS * GIB],
             logLevel="debug",
             readingInterval="1s",
-            clientConnection={"kubeconfig": str(_through(node, of_plugin, between))},
+            clientConnection={"kubeconfig": str(_through(node, of_plugin, between, "plugin"))},
         )
         with scheduler, plugin:
             await asyncio.gather(scheduler.ready(), plugin.ready())
             yield SecretsSite(node, admin, scheduler, plugin, between, folder, (of_scheduler, of_plugin))
 
 
-def _through(node: LocalNode, of_plugin: str, between: Tunnel) -> Path:
-    direct = node.cluster.kubeconfig_for(of_plugin, "plugin")
+def _through(node: LocalNode, bearer: str, between: Tunnel, name: str) -> Path:
+    direct = node.cluster.kubeconfig_for(bearer, name)
     document = json.loads(direct.read_text(encoding="utf-8"))
     document["clusters"][0]["cluster"]["proxy-url"] = between.url
     direct.write_text(commands.as_yaml(document), encoding="utf-8")

@@ -220,7 +220,7 @@ async def test_a_binding_and_an_event_are_written_with_exec_credentials_that_are
         credential = {"apiVersion": version, "kind": "ExecCredential", "status": {"token": token}}
         answer.write_text(json.dumps(credential), encoding="utf-8")
 
-    plugin = {"apiVersion": version, "command": "cat", "args": [str(answer)]}
+    plugin = {"apiVersion": version, "command": "cat", "args": [str(answer)], "interactiveMode": "Never"}
     plugin_answers("outdated")
     client = await client_of(kubeconfig=as_user(cluster, tmp_path, {"exec": plugin}))
     plugin_answers((tmp_path / "token").read_text(encoding="utf-8").strip())

@@ -5,6 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+import yaml
+
 from config.protocol import names
 from e2e.control_plane import provider
 from e2e.control_plane.admin import done
@@ -70,6 +73,41 @@ async def test_audit_and_doctor_find_a_pod_that_came_past_the_scheduler(
     assert (audit.returncode, f"pod {name} on node a: nobody knows its card" in audit.stdout) == (1, True)
     doctor = kubectl_gpushare(cluster, tmp_path, "doctor")
     assert (doctor.returncode, f"pod/{name} on node a" in doctor.stdout) == (1, True)
+
+
+def acting_as(cluster: provider.Target, folder: Path, **user: object) -> Path:
+    """A kubeconfig of the user who runs the tests, who acts as somebody else."""
+    document = yaml.safe_load(cluster.kubeconfig_path().read_text(encoding="utf-8"))
+    document["users"][0]["user"] |= user
+    file = folder / "acting-as"
+    file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize(
+    "command", [("cordon", "a"), ("explain", "p"), ("top",), ("inspect",)], ids=lambda args: args[0]
+)
+def test_who_is_impersonated_decides_what_a_command_may_do(
+    cluster: provider.Target, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    file = acting_as(cluster, tmp_path, **{"as": "jane", "as-groups": ["dev"]})
+
+    if command == ("inspect",):
+        line = [sys.executable, "-m", "scheduler.cli.inspect", "--kubeconfig", str(file)]
+        ran = subprocess.run(line, env=environment(tmp_path), capture_output=True, text=True, timeout=60, check=False)
+    else:
+        ran = kubectl_gpushare(cluster, tmp_path, *command, kubeconfig=file)
+
+    assert ran.returncode in {1, 3}
+    assert 'is forbidden: User "jane" cannot' in ran.stdout + ran.stderr
+
+
+def test_an_impersonated_group_gives_its_rights(cluster: provider.Target, tmp_path: Path) -> None:
+    file = acting_as(cluster, tmp_path, **{"as": "jane", "as-groups": ["system:masters"]})
+
+    ran = kubectl_gpushare(cluster, tmp_path, "top", kubeconfig=file)
+
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 def test_a_server_that_is_not_there_ends_with_3(tmp_path: Path) -> None:

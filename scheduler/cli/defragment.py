@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from config.clusterfile.reading import read
+from config.clusterfile.reading import left_out, read
 from config.settings.mistakes import ConfigurationError
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.build import build_engine, installed_plugins, resource_names
@@ -80,7 +80,10 @@ async def _planned(cluster: Cluster, planner: Planner, flags: DefragmentFlags) -
 def played(configuration: SchedulerConfiguration, files: tuple[Path, ...]) -> World:
     """The cluster of the files once nothing more happens in it. Raises ConfigurationError."""
     built, resources = build_engine(configuration, installed_plugins()), resource_names(configuration)
-    return world_after(read(*files), built, resources=resources, unit_mib=configuration.memory_unit_mib)
+    described = read(*files)
+    if line := left_out(described.ignored):
+        _say(line)
+    return world_after(described, built, resources=resources, unit_mib=configuration.memory_unit_mib)
 
 
 def _print(answer: Defragmentation, output: str) -> None:

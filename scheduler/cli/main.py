@@ -61,6 +61,18 @@ def run(
         give_up(PROGRAM, str(error))
 
 
+@cli.command("check-config")
+def check_config(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Configuration file (SchedulerConfiguration).")],
+) -> None:
+    """Check a configuration file, with this environment's settings, as run would read it (read-only)."""
+    configuration = configured(PROGRAM, file, {})
+    from scheduler.build import build_engine, installed_plugins  # noqa: PLC0415 - slow to import
+
+    build_engine(configuration, installed_plugins())
+    sys.stdout.write(f"{file} is valid: {PROGRAM} run accepts it\n")
+
+
 @cli.command()
 def demo(
     speed: Annotated[float, typer.Option(min=0.1, max=1000, help="Seconds of the demo per real second.")] = 1.0,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from config.clusterfile.arrivals import read_arrivals
+from config.clusterfile.reading import left_out, read
 from config.settings.mistakes import ConfigurationError, Mistake
 from scheduler.build import BrokenPlugin
 from scheduler.cli import simulate_report, simulate_table
@@ -119,6 +120,7 @@ def _many(flags: SimulateFlags, jobs: list[Job]) -> list[Outcome]:
     mistakes = [mistake for file in flags.arrivals for mistake in _mistakes(file)]
     if mistakes:
         raise ConfigurationError(mistakes)
+    sys.stderr.writelines(f"{line}\n" for line in [left_out(read(*flags.files).ignored)] if line)
     processes = min(len(jobs), flags.processes or len(os.sched_getaffinity(0)))
     with simulate_table.progress(len(jobs), sys.stderr) as told:
         found = outcomes(jobs, processes, told)

@@ -6,6 +6,7 @@ from typing import TextIO
 import msgspec
 from rich.table import Table
 
+from config.clusterfile.reading import left_out
 from scheduler.cli.console import print_parts, table
 from scheduler.simulation.report import Placed, Report
 from scheduler.simulation.summary import ModelUse, Summary, summary
@@ -124,8 +125,8 @@ def _remarks(report: Report, took_s: float) -> Iterable[str]:
         yield f"Pods bound by others: {report.by_others}."
     for problem in report.problems:
         yield f"Problem: {problem}"
-    if report.ignored:
-        yield f"Ignored: {', '.join(report.ignored)}"
+    if line := left_out(report.ignored):
+        yield line
     yield (
         f"Simulated time: {report.end_s:g} s. Decisions: {report.decisions} in {took_s:.2f} s"
         f" ({report.decisions / took_s:,.0f}/s)."

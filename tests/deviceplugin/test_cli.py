@@ -221,3 +221,31 @@ def test_a_fault_that_reaches_nobody_says_why(flags: str, code: int, message: st
     result = invoked("fault", *flags.split())
     assert result.exit_code == code
     assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "environment", "mistake"),
+    [
+        pytest.param("", {}, "", id="for all nodes"),
+        pytest.param("nodeName: a", {}, "", id="for one node"),
+        pytest.param("memoryUnitMiB: 1", {"NODE_NAME": "n"}, "", id="the smallest unit"),
+        pytest.param("new: 1", {}, "new: unknown field", id="a mistake, and no node"),
+        pytest.param("memoryUnitMiB: 0", {"NODE_NAME": "n"}, "memoryUnitMiB: expected at least 1", id="a unit"),
+        pytest.param("simulate: /nowhere", {}, "/nowhere: cannot be read", id="a missing cluster file"),
+        pytest.param("simulate: {cluster}", {}, "", id="a cluster file for all its nodes"),
+        pytest.param("simulate: {cluster}", {"NODE_NAME": "other"}, "other", id="a cluster file without the node"),
+    ],
+)
+def test_check_config_accepts_what_run_accepts(
+    tmp_path: Path, text: str, environment: dict[str, str], mistake: str
+) -> None:
+    cluster, file = tmp_path / "cluster.yaml", tmp_path / "node.yaml"
+    cluster.write_text("nodes: [{name: a, cards: [{model: M, memoryMiB: 1024}]}]", encoding="utf-8")
+    file.write_text(HEAD + text.replace("{cluster}", str(cluster)), encoding="utf-8")
+
+    ran = CliRunner().invoke(cli, ["check-config", str(file)], env={"NODE_NAME": None, **environment})
+
+    valid = f"{file} is valid: gpushare-device-plugin run accepts it\n"
+    assert (ran.exit_code, ran.stdout) == ((2, "") if mistake else (0, valid))
+    assert mistake in ran.stderr
+    assert "nodeName: is missing" not in ran.stderr

@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 async def test_it_registers_while_neither_api_server_nor_driver_answers(folder: Path) -> None:
     SessionFile(folder).save(SessionRecord(names.GPU_MEM, "cdi", unasked=False, devices=(("u0", True), ("u1", False))))
-    (folder / "kubelet_internal_checkpoint").write_text('{"Data": {"PodDeviceEntries": null}}')
+    (folder / "kubelet_internal_checkpoint").write_text('{"Data": {"PodDeviceEntries": null, "RegisteredDevices": {}}}')
     (folder / "kubeconfig").write_text(KUBECONFIG)
     settings = {
         "NODE_NAME": "n",

@@ -11,6 +11,7 @@ from typing import Any, Final
 PLANTED: Final = "plantedSecret7f3a"
 _ANNOTATION: Final = "example.com/api-token"
 _OF_A_USER: Final = ("token", "password", "client-key-data")
+_OF_A_PROVIDER: Final = ("client-secret", "id-token", "refresh-token")
 
 
 def in_object(found: Any) -> Any:  # noqa: ANN401 - JSON
@@ -37,4 +38,8 @@ def in_kubeconfig(found: Any) -> Any:  # noqa: ANN401 - JSON
         user = one.get("user") if isinstance(one, dict) else None
         if isinstance(user, dict):
             user |= {key: PLANTED for key in _OF_A_USER if key in user}
+            provider = user.get("auth-provider")
+            config = provider.get("config") if isinstance(provider, dict) else None
+            if isinstance(config, dict):
+                config |= {key: PLANTED for key in _OF_A_PROVIDER if key in config}
     return found

@@ -85,7 +85,7 @@ def test_tests_open_no_connection_to_the_cluster_of_their_user(cluster: Somebody
     run = pytest_run({"KUBECONFIG": str(kubeconfig), "HOME": str(tmp_path / "home")})
     assert cluster.connections == 0, run.stdout
     assert run.returncode == pytest.ExitCode.TESTS_FAILED
-    assert "Config not found: /dev/null/kubeconfig" in run.stdout
+    assert "/dev/null/kubeconfig, named by KUBECONFIG, does not exist" in run.stdout
 
 
 @pytest.mark.parametrize("variable", ["KUBECONFIG", "HOME"])

@@ -107,6 +107,7 @@ class Rig:
                 "ContainerName": "c0",
                 "ResourceName": names.GPU_MEM,
                 "DeviceIDs": {"-1": ids},
+                "AllocResp": None,
             }
         )
         document = {"Data": {"PodDeviceEntries": self.records, "RegisteredDevices": {}}, "Checksum": 1}

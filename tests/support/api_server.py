@@ -5,9 +5,11 @@ Anything else, and every mistake, is an answer that the test puts in `script`: i
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from aiohttp import web
@@ -109,7 +111,10 @@ class Seen:
 
 @dataclass
 class ApiServer:
-    """items: what a list shows at `version`. live: lines of a watch after the list. tokens: None accepts everybody."""
+    """items: what a list shows at `version`. live: lines of a watch after the list. tokens: None accepts everybody.
+
+    trusted: what the cluster of a kubeconfig says of its CA.
+    """
 
     items: list[Json] = field(default_factory=list)
     version: str = "100"
@@ -120,15 +125,25 @@ class ApiServer:
     seen: list[Seen] = field(default_factory=list)
     url: str = ""
     held: asyncio.Event = field(default_factory=asyncio.Event)
+    trusted: dict[str, str] = field(default_factory=dict)
 
     @asynccontextmanager
-    async def serving(self) -> AsyncIterator["ApiServer"]:
-        app = web.Application()
+    async def serving(self, certificate: tuple[Path, Path] | None = None) -> AsyncIterator["ApiServer"]:
+        """certificate: with its key, for TLS, without which no client shows credentials."""
+        app, tls = web.Application(), None
         app.router.add_route("*", "/{path:.*}", self._answer)
-        async with TestServer(app, host="127.0.0.1") as server:
+        if certificate is not None:
+            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            tls.load_cert_chain(*certificate)
+            self.trusted = {"certificate-authority": str(certificate[0])}
+        server = TestServer(app, host="127.0.0.1")
+        await server.start_server(ssl=tls)
+        try:
             self.url = str(server.make_url("")).rstrip("/")
             yield self
             self.held.set()
+        finally:
+            await server.close()
 
     def queries(self) -> list[dict[str, str]]:
         return [seen.query for seen in self.seen]

@@ -3,11 +3,16 @@
 Not collected by itself: test_isolation.py runs it, with and without the guard, against a cluster of its own.
 """
 
-from kubernetes.aio import client, config
+import os
+
+from scheduler.kube.rest import version
+from scheduler.kube.rest.connect import connect
+from scheduler.kube.rest.transport import Transport
 
 
 async def test_the_cluster_of_the_environment_answers() -> None:
-    await config.load_kube_config()
-    async with client.ApiClient() as api:
-        version = await client.VersionApi(api).get_code()
-    assert version.git_version == "v0.0.0-somebody-elses"
+    transport = Transport(await connect(os.environ), connections=1)
+    try:
+        assert (await version.read(transport, 10.0)).version == "v0.0.0-somebody-elses"
+    finally:
+        await transport.close()

@@ -54,6 +54,7 @@ Everything has a default, so `gpushare-scheduler run` needs no configuration. To
 (`--config FILE`), the environment, or a flag. **A flag wins over the environment, the environment over the file, the
 file over the defaults.** A mistake in any of them ends the program with exit code 2 before it does anything; it prints
 every mistake at once, one a line, with its source, its path and what is allowed there.
+`gpushare-scheduler check-config FILE` tells the same before you apply a file, and reads no cluster.
 
 ## The file
 

@@ -26,7 +26,8 @@ _INTRODUCTION: Final = f"""\
 default. To change a default, use a file (`--config FILE`), the environment, or a flag. **A flag wins
 over the environment, the environment over the file, the file over the defaults.** A mistake in any of them ends the
 program with exit code 2 before it does anything; it prints every mistake at once, one a line, with its source, its path
-and what is allowed there.
+and what is allowed there. `gpushare-device-plugin check-config FILE` tells the same before you apply a file; it looks
+at no node and no cluster.
 
 ## The file
 

@@ -99,7 +99,8 @@ class MadeUpNode:
             *("plugins/other.sock", f"cdi/gpushare-{USED}.json", f"cdi/gpushare-{UNUSED}.json", "cdi/nvidia.yaml"),
         ):
             (self.folder / path).write_text(path)
-        entry = {"PodUID": "p", "ContainerName": "c", "ResourceName": names.GPU_MEM, "DeviceIDs": {"-1": ["u0", "u1"]}}
+        held: Json = {"DeviceIDs": {"-1": ["u0", "u1"]}, "AllocResp": None}
+        entry = {"PodUID": "p", "ContainerName": "c", "ResourceName": names.GPU_MEM, **held}
         self.checkpoint({names.GPU_MEM: []} if self.cluster.pods else {}, [entry])
 
     def checkpoint(self, registered: Json, entries: list[Json]) -> None:

@@ -72,7 +72,8 @@ class Node:
         return uid
 
     def record(self, uid: str, ids: list[str], resource: str = names.GPU_MEM) -> None:
-        self.records.append({"PodUID": uid, "ContainerName": "c0", "ResourceName": resource, "DeviceIDs": {"-1": ids}})
+        of_container = {"PodUID": uid, "ContainerName": "c0", "ResourceName": resource}
+        self.records.append({**of_container, "DeviceIDs": {"-1": ids}, "AllocResp": None})
         document = {"Data": {"PodDeviceEntries": self.records, "RegisteredDevices": {}}, "Checksum": 1}
         (self.folder / "checkpoint").write_text(json.dumps(document))
 

@@ -22,6 +22,7 @@ from aiohappyeyeballs import start_connection
 
 from scheduler.kube.rest.connect import Connection
 from scheduler.kube.rest.http1 import Http1Connection, HttpAnswer
+from scheduler.kube.rest.impersonation import Headers, sendable
 
 # Of a request: with its query, percent-encoded. A function is called just before the bytes are sent; where it raises,
 # none are.
@@ -69,8 +70,9 @@ class Connections:
         self._server_name = (to.server_name or self._host) if self._encrypted else None
         self._root = url.path.encode()
         self._same = {"Host": url.netloc.rpartition("@")[2], **headers}
-        self._authorization: str | None = None
-        self._heads: dict[str, bytes] = {}  # by Content-Type
+        # Of one identity, by Content-Type.
+        self._identity: Headers = ()
+        self._heads: dict[str, bytes] = {}
         self._free = asyncio.Semaphore(most)
         self._idle: deque[Http1Connection] = deque()
         self._open: set[Http1Connection] = set()
@@ -83,19 +85,19 @@ class Connections:
         method: HTTPMethod,
         path: Path,
         body: bytes,
-        authorization: str | None,
+        identity: Headers,
         until_s: float = math.inf,
         *,
         content_type: str = JSON,
     ) -> HttpAnswer:
         """Send, and wait for the answer. OSError: there is none, or no whole one; the request may have been executed.
 
-        path: see Path. authorization: the header's value. until_s: monotonic seconds; then nothing is sent any more,
+        path: see Path. identity: as `Credentials.identity`. until_s: monotonic seconds; then nothing is sent any more,
         also by a process that was stopped meanwhile, whose timers are late: TimeoutError.
         A caller that is cancelled meanwhile costs the connection: what is answered later is for nobody.
         """
-        if authorization != self._authorization:
-            self._authorization, self._heads = authorization, {}
+        if identity != self._identity:
+            self._identity, self._heads = identity, {}
         head = self._heads.get(content_type) or self._head(content_type)
         async with self._free:
             connection = self._last_used() or await self._connect()
@@ -160,10 +162,8 @@ class Connections:
     def _head(self, content_type: str) -> bytes:
         """What follows the path, up to the length of the body."""
         headers = {**self._same, "Content-Type": content_type}
-        if self._authorization is not None:
-            headers["Authorization"] = self._authorization
-        lines = [f"{name}: {value}" for name, value in headers.items()]
-        if not all(line.isascii() and line.isprintable() for line in lines):
+        lines = [f"{name}: {value}" for name, value in (*headers.items(), *self._identity)]
+        if not all(map(sendable, lines)):
             message = "a header has characters that none may have: look at the token"
             raise ConnectionError(message)
         head = self._heads[content_type] = "\r\n".join((" HTTP/1.1", *lines, "Content-Length: ")).encode()

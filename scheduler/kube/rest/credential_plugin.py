@@ -1,26 +1,28 @@
-"""Runs the credential plugin of a kubeconfig (`exec`): asked as the library asks, and ended when nobody waits any more.
+"""Runs the credential plugin of a kubeconfig (`exec`) as client-go does, and ends it when nobody waits any more.
 
     started ──exits, its pipes closed──▶ answered
        └── cancelled, or more is written than any answer has ──▶ killed, with what it has started
 
-The library leaves a plugin that hangs where it is, one more with each try, and never hears one that writes more to
-stderr than a pipe holds.
-Source of the protocol: kubernetes.io/docs/reference/access-authn-authz/authentication, "client-go credential plugins".
+Source of the protocol: kubernetes.io/docs/reference/access-authn-authz/authentication, "client-go credential plugins";
+client-go, plugin/pkg/client/auth/exec/exec.go.
 """
 
 import asyncio
 import contextlib
+import datetime as dt
 import json
+import math
 import os
+import shutil
 import signal
 import sys
+from collections.abc import Mapping
 from typing import Any, Final
 
-from kubernetes.aio.config import ConfigException
-from kubernetes.aio.config.exec_provider import ExecProvider
-from kubernetes.aio.config.kube_config import ConfigNode
+import msgspec
 
 from scheduler.kube.rest.failures import one_line
+from scheduler.kube.rest.kubeconfig_file import Exec
 
 _STDOUT: Final = 1
 _STDERR: Final = 2
@@ -28,45 +30,98 @@ _STDERR: Final = 2
 _MOST_BYTES: Final = 2**20
 # One that is killed ends at once, unless the kernel does not let it go.
 _ENDS_WITHIN_S: Final = 1.0
-_FIELDS: Final = ("apiVersion", "kind", "status")
+_KIND: Final = "ExecCredential"
 
 
-class CredentialPlugin(ExecProvider):
-    """One plugin, as a kubeconfig describes it; the library reads the description."""
+class PluginFailed(Exception):
+    """The plugin gave no credentials; the message says why, and holds no secret."""
 
-    api_version: str
-    args: list[str]
-    env: dict[str, str]
 
-    def __init__(self, description: ConfigNode) -> None:
-        """Raise ConfigException where something is missing."""
-        super().__init__(description)  # type: ignore[no-untyped-call]
+class PluginStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """What a plugin answers: a token, or a certificate and its key as PEM, or both. expiration_timestamp: RFC 3339."""
 
-    async def run(self, previous_response: object = None) -> dict[str, Any]:  # noqa: ARG002 - as the library's
-        """Return the `status` of its ExecCredential. Raises ConfigException, OSError where it cannot be started."""
-        wants = {"interactive": sys.stdout.isatty()}
-        asked = {"apiVersion": self.api_version, "kind": "ExecCredential", "spec": wants}
-        code, said, complained = await _ran(self.args, self.env | {"KUBERNETES_EXEC_INFO": json.dumps(asked)})
+    token: str = ""
+    client_certificate_data: str = ""
+    client_key_data: str = ""
+    expiration_timestamp: str = ""
+
+    @property
+    def expires_s(self) -> float:
+        """Unix seconds, inf where the plugin names no time. Raises PluginFailed."""
+        if not self.expiration_timestamp:
+            return math.inf
+        try:
+            end = dt.datetime.fromisoformat(self.expiration_timestamp)
+        except ValueError:
+            end = None
+        if end is None or end.tzinfo is None:
+            message = "exec: expirationTimestamp is not a time with a zone (RFC 3339)"
+            raise PluginFailed(message)
+        return end.timestamp()
+
+
+class _Answer(msgspec.Struct, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    status: PluginStatus | None = None
+
+
+class CredentialPlugin:
+    """One plugin. cluster: what it is told about the cluster, None unless the kubeconfig says provideClusterInfo."""
+
+    def __init__(self, description: Exec, cluster: Mapping[str, Any] | None = None) -> None:
+        self._described = description
+        self._cluster = cluster
+
+    async def run(self) -> PluginStatus:
+        """Return its credentials. Raises PluginFailed, OSError where it cannot be started."""
+        described, interactive = self._described, self._interactive()
+        # As client-go, found on our PATH, not on the one that `env` may give the plugin.
+        if (program := shutil.which(described.command)) is None:
+            hint = f"; {one_line(described.install_hint)}" if described.install_hint else ""
+            message = f"exec: executable {described.command} not found{hint}"
+            raise PluginFailed(message)
+        wants: dict[str, Any] = {"interactive": interactive}
+        if self._cluster is not None:
+            wants["cluster"] = self._cluster
+        asked = {"apiVersion": described.api_version, "kind": _KIND, "spec": wants}
+        own = {one.name: one.value for one in described.env}
+        env = os.environ | own | {"KUBERNETES_EXEC_INFO": json.dumps(asked)}
+        code, said, complained = await _ran([program, *described.args], env, interactive=interactive)
         if code != 0:
             why = one_line(complained.decode(errors="replace"))
-            message = f"exec: process returned {code}{why and f'. {why}'}"
-            raise ConfigException(message)
+            message = f"exec: executable {described.command} returned {code}{why and f'. {why}'}"
+            raise PluginFailed(message)
         return self._status(said)
 
-    def _status(self, said: bytes) -> dict[str, Any]:
+    def _interactive(self) -> bool:
+        """Whether the plugin may ask its user."""
+        mode, terminal = self._described.interactive_mode, sys.stdin.isatty()
+        if mode == "Always" and not terminal:
+            message = "exec: interactiveMode is Always, and standard input is not a terminal; run this in a terminal"
+            raise PluginFailed(message)
+        return terminal and mode != "Never"
+
+    def _status(self, said: bytes) -> PluginStatus:
         try:
-            answer = json.loads(said)
-        except ValueError as error:
+            answer = msgspec.json.decode(said, type=_Answer)
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             message = f"exec: failed to decode process output: {error}"
-            raise ConfigException(message) from error
-        for field in _FIELDS:
-            if field not in answer:
-                message = f"exec: malformed response. missing key '{field}'"
-                raise ConfigException(message)
-        if answer["apiVersion"] != self.api_version:
-            message = f"exec: plugin api version {answer['apiVersion']} does not match {self.api_version}"
-            raise ConfigException(message)
-        status: dict[str, Any] = answer["status"]
+            raise PluginFailed(message) from error
+        if answer.kind != _KIND:
+            message = f"exec: the plugin returned the kind {one_line(answer.kind) or '(none)'}; expected {_KIND}"
+            raise PluginFailed(message)
+        if answer.api_version != self._described.api_version:
+            returned = one_line(answer.api_version) or "(none)"
+            message = f"exec: plugin api version {returned} does not match {self._described.api_version}"
+            raise PluginFailed(message)
+        status = answer.status or PluginStatus()
+        if bool(status.client_certificate_data) != bool(status.client_key_data):
+            message = "exec: the plugin returned only one of client certificate and key; expected both"
+            raise PluginFailed(message)
+        if not status.token and not status.client_certificate_data:
+            message = "exec: the credential plugin returned neither a token nor a client certificate with its key"
+            raise PluginFailed(message)
         return status
 
 
@@ -84,7 +139,7 @@ class _Running(asyncio.SubprocessProtocol):
         self.written[fd] += data
         if len(self.written[fd]) > _MOST_BYTES and not self.done.done():
             message = f"exec: the plugin wrote over {_MOST_BYTES} bytes"
-            self.done.set_exception(ConfigException(message))
+            self.done.set_exception(PluginFailed(message))
 
     def process_exited(self) -> None:
         """It has ended; what it has written may be on its way."""
@@ -96,17 +151,17 @@ class _Running(asyncio.SubprocessProtocol):
             self.done.set_result(None)
 
 
-async def _ran(args: list[str], env: dict[str, str]) -> tuple[int, bytes, bytes]:
-    """Exit status, output, complaints."""
-    # With a terminal it may ask its user, which a program in a session of its own cannot.
-    alone = not sys.stdin.isatty()
+async def _ran(args: list[str], env: dict[str, str], *, interactive: bool) -> tuple[int, bytes, bytes]:
+    """Exit status, output, complaints; interactive: its user sees these at once instead."""
+    # In a session of its own it has no terminal, and can be killed with what it has started.
+    alone = not interactive
     starting = asyncio.get_running_loop().subprocess_exec(
         _Running,
         *args,
         env=env,
-        stdin=None,
+        stdin=None if interactive else asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+        stderr=None if interactive else asyncio.subprocess.PIPE,
         start_new_session=alone,
     )
     started = asyncio.ensure_future(starting)

@@ -1,4 +1,4 @@
-"""What every request shows of us: its Authorization header, its connection's certificate; and how it stays valid.
+"""What every request shows of us: its identity headers, its connection's certificate; and how it stays valid.
 
     FRESH --refresh_after_s--> DUE --valid_for_s--> EXPIRED
       ^                         |                      |
@@ -16,17 +16,16 @@ import asyncio
 import contextlib
 import math
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import structlog
-from kubernetes.aio.client import Configuration
 
-from scheduler.kube.rest.certificates import Certificates, NotUsable
+from scheduler.kube.rest.certificates import Certificates, NotUsable, TlsMaterial
+from scheduler.kube.rest.impersonation import Headers, sendable
 
 log = structlog.get_logger()
 RETRY_AFTER_FAILURE_S: Final = 10.0
-_HEADER: Final = "BearerToken"
 
 
 class NotRenewed(Exception):
@@ -41,52 +40,65 @@ class Lifetime:
     valid_for_s: float = math.inf
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """Credentials as they are now.
+
+    authorization: the header's value; "" where the TLS client certificate says who we are, or nothing does.
+    impersonation: headers that ask to act as another user.
+    """
+
+    authorization: str = ""
+    impersonation: Headers = ()
+    tls: TlsMaterial = field(default_factory=TlsMaterial)
+    lifetime: Lifetime = field(default_factory=Lifetime)
+
+
 class Source(Protocol):
     """Where credentials come from: a kubeconfig, or the pod's service account."""
 
-    async def load(self, configuration: Configuration) -> Lifetime:
-        """Put current credentials into `configuration`. Raises NotRenewed."""
+    async def load(self) -> Loaded:
+        """Return current credentials. Raises NotRenewed."""
         ...
 
 
 class Credentials:
-    """Keeps the credentials in one Configuration current.
+    """Keeps the credentials of one source current.
 
-    The library renews only in its own `call_api`, which raw requests bypass: so every request asks here. What it is
-    answered is worked out at a load, not each time, since two requests of every pod ask.
+    Every request asks here. What it is answered is worked out at a load, not each time, since two requests of every
+    pod ask.
     """
 
-    def __init__(self, configuration: Configuration, source: Source) -> None:
-        self._configuration = configuration
+    def __init__(self, source: Source) -> None:
         self._source = source
-        self._certificates = Certificates(configuration)
+        self._certificates = Certificates()
         # Why the last load failed, "" if it did not; None before the first one has succeeded.
         self._failure: str | None = None
         self._due_s = self._expired_s = -math.inf
         self._loading: asyncio.Task[None] | None = None
-        self._authorization: str | None = None
+        self._identity: Headers = ()
 
     async def load(self) -> None:
         """Load now. Raises NotRenewed."""
         await asyncio.shield(self._loading_task())
 
-    async def authorization(self) -> str | None:
-        """Value for the header; None: the TLS client certificate says who we are, or nothing does."""
+    async def identity(self) -> Headers:
+        """The headers of every request that say who sends it, and as whom it acts; the same tuple until they change."""
         if (now_s := asyncio.get_running_loop().time()) >= self._due_s:
             await self._refresh(now_s)
-        return self._authorization
+        return self._identity
 
     @property
     def tls(self) -> ssl.SSLContext:
         """For new connections; another one when the certificates have changed. After the first load."""
         return self._certificates.tls
 
-    async def renew(self, refused: str | None, over: ssl.SSLContext) -> None:
+    async def renew(self, refused: Headers, over: ssl.SSLContext) -> None:
         """Load again after a 401 to a request that carried `refused` when `tls` was `over`. Raises NotRenewed.
 
-        Requests refused together renew once: whoever finds other credentials in place already only repeats.
+        Requests refused together renew once: a request that finds other credentials in place already only repeats.
         """
-        if (self._configuration.api_key.get(_HEADER) or "").strip() == (refused or "") and self.tls is over:
+        if self._identity == refused and self.tls is over:
             await self.load()
 
     async def close(self) -> None:
@@ -110,24 +122,19 @@ class Credentials:
     async def _load(self) -> None:
         loop = asyncio.get_running_loop()
         self._due_s = loop.time() + RETRY_AFTER_FAILURE_S
-        before = dict(self._configuration.api_key)
-        lifetime = await self._source.load(self._configuration)
-        token = (self._configuration.api_key.get(_HEADER) or "").strip()
-        if not (token.isascii() and token.isprintable()):
-            self._configuration.api_key = before
-            message = "the token has characters that no header may have: it is one line of plain ones"
-            raise NotRenewed(message)
-        value = await self._configuration.get_api_key_with_prefix(_HEADER)
-        # A token file written by hand ends in a newline, and a header must not.
-        self._authorization = value.strip() if value else None
+        loaded = await self._source.load()
+        identity = _headers(loaded)
         try:
-            changed = self._certificates.read()
+            changed = self._certificates.follow(loaded.tls)
         except NotUsable as error:
             raise NotRenewed(str(error)) from error
+        if identity != self._identity:
+            self._identity = identity
         if changed:
-            log.info("credentials.certificates_changed", certificate=self._configuration.cert_file)
-        self._due_s = loop.time() + lifetime.refresh_after_s
-        self._expired_s = loop.time() + lifetime.valid_for_s
+            certificate = loaded.tls.certificate.source if loaded.tls.certificate else ""
+            log.info("credentials.certificates_changed", certificate=certificate)
+        self._due_s = loop.time() + loaded.lifetime.refresh_after_s
+        self._expired_s = loop.time() + loaded.lifetime.valid_for_s
 
     def _loaded(self, task: asyncio.Task[None]) -> None:
         self._loading = None
@@ -139,3 +146,15 @@ class Credentials:
         elif self._failure is not None and self._failure != str(error):
             self._failure = str(error)
             log.warning("credentials.not_renewed", reason=self._failure, retry_in_s=RETRY_AFTER_FAILURE_S)
+
+
+def _headers(loaded: Loaded) -> Headers:
+    authorization = loaded.authorization.rstrip(" ")
+    if not (authorization.isascii() and authorization.isprintable()):
+        message = "the token has characters that no header may have; it must be one line of ASCII text"
+        raise NotRenewed(message)
+    for name, value in loaded.impersonation:
+        if not sendable(value):
+            message = f"a value of {name} (as, as-uid, as-groups, as-user-extra) has control characters; correct it"
+            raise NotRenewed(message)
+    return ((("Authorization", authorization),) if authorization else ()) + loaded.impersonation

@@ -1,178 +1,167 @@
-"""A kubeconfig as a source of credentials: what kubernetes.aio reads from it, read again as client-go does."""
+"""One context of kubeconfig files as a source of credentials, used as kubectl uses it, read again as client-go does."""
 
 import asyncio
+import base64
+import binascii
 import datetime as dt
-import math
-import os
-import re
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
-import aiohttp
-import yaml
-from kubernetes.aio.client import Configuration
-from kubernetes.aio.config import ConfigException
-from kubernetes.aio.config.kube_config import ConfigNode, FileOrData, KubeConfigLoader, KubeConfigMerger
+from scheduler.kube.rest.certificates import Pem, TlsMaterial, digests
+from scheduler.kube.rest.chosen_context import ChosenContext, chosen, runs_plugin
+from scheduler.kube.rest.credential_plugin import CredentialPlugin, PluginFailed
+from scheduler.kube.rest.credentials import Lifetime, Loaded, NotRenewed
+from scheduler.kube.rest.impersonation import impersonation
+from scheduler.kube.rest.kubeconfig_file import KubeconfigError, read
+from scheduler.kube.rest.oidc import id_token
 
-from scheduler.kube.rest.certificates import digests
-from scheduler.kube.rest.credential_plugin import CredentialPlugin
-from scheduler.kube.rest.credentials import Lifetime, NotRenewed
-
-# client-go reads token files again after a minute, certificates after five (transport/cert_rotation.go); the library's
-# OIDC and GCP code checks the expiry when called.
+# client-go reads token files again after a minute, certificates after five (transport/cert_rotation.go).
 REREAD_S: Final = 60.0
 PLUGIN_TIMEOUT_S: Final = 60.0
-DEFAULT_NAMESPACE: Final = "default"
 # After this part of an exec credential's life it is renewed: no plugin per request, and no request that waits for one.
 _SPENT: Final = 0.8
-
-# The library's own, and what its providers let pass of HTTP, files, JSON, YAML and base64 that is not as they expect.
-_FAILED: Final = (
-    ConfigException,
-    aiohttp.ClientError,
-    OSError,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    yaml.YAMLError,
-    RecursionError,
-)
-# Of a cluster; the library takes them as they are.
-_TEXTS: Final = ("server", "tls-server-name", "proxy-url")
-# A single character is no secret, and says what is wrong.
-_QUOTED: Final = re.compile(r"'[^']{2,}'")
-# The library names what lacks a key by all that is in it.
-_WHOLE: Final = re.compile(r" in [^{]*\{.*", re.DOTALL)
-
-
-class _Loader(KubeConfigLoader):
-    """The library's loader, where a plugin that fails is an error and not a log line and an anonymous request.
-
-    expires_s: Unix seconds at which the plugin's credentials end, inf where it named no time.
-    """
-
-    _current_context: Any
-    _cluster: Any
-    _user: Any
-
-    def __init__(self, paths: list[Path], context: str | None) -> None:
-        merged = KubeConfigMerger(os.pathsep.join(map(str, paths))).config
-        super().__init__(merged, context, config_base_path=None)  # type: ignore[no-untyped-call]
-        self.expires_s = math.inf
-        self._check()
-
-    def _check(self) -> None:
-        """Refuse what the library takes for an anonymous user, or for the server http://localhost."""
-        context = self._current_context["context"]
-        if not self._cluster.safe_get("server"):
-            message = f"cluster {context['cluster']} has no server"
-            raise ConfigException(message)
-        for key in _TEXTS:
-            if not isinstance(self._cluster.safe_get(key) or "", str):
-                message = f"{key} of cluster {context['cluster']} is no text"
-                raise ConfigException(message)
-        if self._user is not None:
-            return
-        if name := context.safe_get("user"):
-            message = f"user {name} does not exist"
-            raise ConfigException(message)
-        self._user = ConfigNode("user", {})
-
-    @property
-    def runs_plugin(self) -> bool:
-        """Whether a credential plugin says who we are."""
-        return self.provider is None and "exec" in self._user
-
-    @property
-    def way(self) -> tuple[object, ...]:
-        """Where requests go, and which name the server has to show."""
-        return tuple(map(self._cluster.safe_get, _TEXTS))
-
-    @property
-    def namespace(self) -> str:
-        """As the context has it, which may say nothing."""
-        return str(self._current_context["context"].safe_get("namespace") or DEFAULT_NAMESPACE)
-
-    @property
-    def has_token(self) -> bool:
-        """Whether what was loaded says who we are by a header."""
-        return "token" in vars(self)
-
-    async def load_from_exec_plugin(self) -> bool:
-        """Always run the plugin: the library does so only when 5 minutes of life are left, and swallows errors."""
-        status: Any = await CredentialPlugin(self._user["exec"]).run()
-        token, certificate, key = (status.get(one) for one in ("token", "clientCertificateData", "clientKeyData"))
-        if not token and not (certificate and key):
-            message = "the credential plugin returned neither a token nor a client certificate with its key"
-            raise ConfigException(message)
-        if token:
-            self.token = f"Bearer {token}"
-        if certificate:
-            self.cert_file = _file(certificate)
-            self.key_file = _file(key)
-        end = status.get("expirationTimestamp")
-        self.expires_s = dt.datetime.fromisoformat(end).timestamp() if end else math.inf
-        return True
-
-
-def _file(pem: str) -> str:
-    """Return a private file with this content; the library removes it when the process exits."""
-    path: str = FileOrData({"pem": pem}, "", "pem", base64_file_content=False).as_file()
-    return path
+# The extension of a cluster whose value a credential plugin is given (client-go: clusterExtensionKey).
+_FOR_PLUGINS: Final = "client.authentication.k8s.io/exec"
 
 
 class Kubeconfig:
-    """One context of one or several merged files. context: its name. namespace: that it names, else `default`."""
+    """One context of one or several merged files. address: where it sends requests."""
 
     def __init__(self, paths: list[Path], context: str | None) -> None:
-        """Raise what the library raises for a file that is not as it expects, and ConfigException."""
+        """Raise KubeconfigError; OSError where a file cannot be read."""
         self._paths = paths
         self._made_of = digests(paths)
-        self._loader = _Loader(paths, context)
-        self.context: str = self._loader.current_context["name"]
-        self.namespace = self._loader.namespace
+        self._chosen = chosen(read(paths), context)
+        self.context = self._chosen.name
+        self.namespace = self._chosen.namespace
+        self.address = self._chosen.address
 
-    async def load(self, configuration: Configuration) -> Lifetime:
-        """Put server, CA and current credentials into `configuration`. Raises NotRenewed."""
+    async def load(self) -> Loaded:
+        """Return the credentials as they are now. Raises NotRenewed."""
         try:
             self._read_again()
-            configuration.verify_ssl = True  # unless the cluster says otherwise
-            async with asyncio.timeout(PLUGIN_TIMEOUT_S):
-                await self._loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
+            return await _loaded(self._chosen)
+        except (KubeconfigError, PluginFailed, OSError) as error:
+            raise NotRenewed(str(error)) from error
         except TimeoutError as error:
             message = f"the credential plugin did not answer within {PLUGIN_TIMEOUT_S:.0f} s"
             raise NotRenewed(message) from error
-        except _FAILED as error:
-            # Not from the error: it may quote a token.
-            raise NotRenewed(without_contents(error)) from None
-        if not self._loader.has_token:
-            configuration.api_key.clear()
-        return self._lifetime()
 
     def _read_again(self) -> None:
-        """Follow the files, in the same context, for as long as that is the same server. Raises NotRenewed."""
+        """Follow the files, in the same context, for as long as that is the same server."""
         made_of = digests(self._paths)
         if made_of == self._made_of:
             return
-        loader = _Loader(self._paths, self.context)
-        if loader.way != self._loader.way:
+        found = chosen(read(self._paths), self.context)
+        if found.address != self.address:
             message = f"context {self.context} now has another server, proxy or server name: restart to go there"
             raise NotRenewed(message)
-        self._loader, self._made_of = loader, made_of
-
-    def _lifetime(self) -> Lifetime:
-        if not self._loader.runs_plugin:
-            return Lifetime(refresh_after_s=REREAD_S)
-        left_s = self._loader.expires_s - dt.datetime.now(dt.UTC).timestamp()
-        return Lifetime(left_s * _SPENT, left_s)
+        self._chosen, self._made_of = found, made_of
 
 
-def without_contents(error: Exception) -> str:
-    """Where something is wrong, and what, without what is written there: it may be a token."""
-    if isinstance(error, yaml.MarkedYAMLError):
-        mark, text = error.problem_mark, " ".join(_QUOTED.sub("", error.problem or "").split())
-        return f"line {mark.line + 1}, column {mark.column + 1}: {text}" if mark else text
-    if isinstance(error, yaml.YAMLError | RecursionError | ValueError):
-        return " ".join(_QUOTED.sub("", str(error)).split())
-    return _WHOLE.sub("", str(error)) or type(error).__name__
+async def _loaded(context: ChosenContext) -> Loaded:
+    """Raises KubeconfigError, PluginFailed, OSError, TimeoutError."""
+    user, acting_as = context.user, impersonation(context.user)
+    certificate = key = None
+    # A key without a certificate is not used.
+    if user.client_certificate or user.client_certificate_data:
+        certificate = _pem("client-certificate", user.client_certificate_data, user.client_certificate)
+        key = _pem("client-key", user.client_key_data, user.client_key)
+    tls = _tls(context, certificate, key)
+    # Without TLS nothing of this is used, but kubectl wants the files to be there.
+    if not context.address.encrypted:
+        return Loaded(impersonation=acting_as, lifetime=Lifetime(refresh_after_s=REREAD_S))
+    if runs_plugin(user):
+        return await _from_plugin(context)
+    authorization, lifetime = _token(context), Lifetime(refresh_after_s=REREAD_S)
+    if authorization:
+        authorization = f"Bearer {authorization}"
+    elif user.username:
+        both = f"{user.username}:{user.password}".encode()
+        authorization = f"Basic {base64.b64encode(both).decode()}"
+    elif user.auth_provider is not None:
+        authorization = f"Bearer {id_token(context.user_name, user.auth_provider.config)}"
+    return Loaded(authorization=authorization, impersonation=acting_as, tls=tls, lifetime=lifetime)
+
+
+async def _from_plugin(context: ChosenContext) -> Loaded:
+    assert context.user.exec is not None  # noqa: S101 - runs_plugin says so
+    cluster = _cluster_info(context) if context.user.exec.provide_cluster_info else None
+    async with asyncio.timeout(PLUGIN_TIMEOUT_S):
+        status = await CredentialPlugin(context.user.exec, cluster).run()
+    certificate = key = None
+    if status.client_certificate_data:
+        certificate = Pem(status.client_certificate_data.encode(), "client certificate of the credential plugin")
+        key = Pem(status.client_key_data.encode(), "its key")
+    left_s = status.expires_s - dt.datetime.now(dt.UTC).timestamp()
+    return Loaded(
+        authorization=f"Bearer {status.token}" if status.token else "",
+        impersonation=impersonation(context.user),
+        tls=_tls(context, certificate, key),
+        lifetime=Lifetime(left_s * _SPENT, left_s),
+    )
+
+
+def _cluster_info(context: ChosenContext) -> dict[str, Any]:
+    """The cluster as an ExecCredential describes it; keys without a value are left out."""
+    cluster, ca = context.cluster, _ca(context)
+    extensions = {one.name: one.extension for one in cluster.extensions}
+    found = {
+        "server": _told_server(cluster.server),
+        "tls-server-name": cluster.tls_server_name,
+        "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
+        "certificate-authority-data": base64.b64encode(ca.text).decode() if ca else "",
+        "proxy-url": cluster.proxy_url,
+        "disable-compression": cluster.disable_compression,
+        "config": extensions.get(_FOR_PLUGINS),
+    }
+    return {key: value for key, value in found.items() if value or key == "config"}
+
+
+def _told_server(server: str) -> str:
+    """As client-go tells it: where it has a path, without what follows."""
+    return server.partition("?")[0] if len(urlsplit(server).path) > 1 else server
+
+
+def _tls(context: ChosenContext, certificate: Pem | None, key: Pem | None) -> TlsMaterial:
+    verify = not context.cluster.insecure_skip_tls_verify
+    return TlsMaterial(ca=_ca(context), certificate=certificate, key=key, verify=verify)
+
+
+def _ca(context: ChosenContext) -> Pem | None:
+    cluster = context.cluster
+    return _pem("certificate-authority", cluster.certificate_authority_data, cluster.certificate_authority)
+
+
+def _pem(key: str, data: str, file: str) -> Pem | None:
+    """What the key holds, or names a file of; None where it is not set."""
+    if data:
+        try:
+            return Pem(base64.b64decode(data.replace("\r", "").replace("\n", ""), validate=True), f"{key}-data")
+        except (binascii.Error, ValueError):
+            message = f"{key}-data is not base64; correct it"
+            raise KubeconfigError(message) from None
+    if not file:
+        return None
+    try:
+        return Pem(Path(file).read_bytes(), f"{key} {file}")
+    except OSError as error:
+        message = f"{key} {file} cannot be read: {error.strerror}; correct the path, or make it readable for this user"
+        raise KubeconfigError(message) from error
+
+
+def _token(context: ChosenContext) -> str:
+    """The bearer token, "" for a user without one: that of tokenFile, and token where that file cannot be read."""
+    user = context.user
+    if not user.token_file:
+        return user.token
+    try:
+        text = Path(user.token_file).read_text(encoding="utf-8").strip()
+        problem = "" if text else "is empty"
+    except (OSError, UnicodeDecodeError) as error:
+        text, problem = "", f"cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8 text'}"
+    if problem and not user.token:
+        message = f"tokenFile {user.token_file} {problem}; correct the path, or write the token there"
+        raise KubeconfigError(message)
+    return text or user.token

@@ -1,11 +1,12 @@
 """HTTP to one API server: paths and bodies as bytes in, bytes out, errors of `port`.
 
-A request by the session costs a quarter of what that of kubernetes.aio costs with its defaults: `trust_env` alone sends
+A request by the session costs a quarter of what one of the Kubernetes Python client costs: its `trust_env` alone sends
 two lookups per request to threads. One over a bare connection (bare_connections.py) costs a third of that again.
 """
 
 import asyncio
 import contextlib
+import os
 import re
 import ssl
 import time
@@ -24,6 +25,7 @@ from scheduler.kube.rest.connect import Connection
 from scheduler.kube.rest.credentials import NotRenewed
 from scheduler.kube.rest.failures import error_from_answer, expect_kind, not_an_answer, one_line
 from scheduler.kube.rest.http1 import MOST_BYTES, HttpAnswer
+from scheduler.kube.rest.impersonation import Headers
 from scheduler.kube.rest.time_limits import TimeLimits
 
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
@@ -65,7 +67,7 @@ class Transport:
         headers = {"Accept": JSON, "User-Agent": _AGENT}
         self._bare = None if connection.proxy else Connections(connection, headers, connections)
         self._limits = TimeLimits()
-        self._authorization: str | None = None
+        self._identity: Headers = ()
         self._headers: dict[str, CIMultiDict[str]] = {}
         self.has_answered = False
 
@@ -153,12 +155,12 @@ class Transport:
         self, bare: Connections, method: HTTPMethod, path: Path, body: bytes, *, content_type: str, until_s: float
     ) -> HttpAnswer:
         """As `_answer`."""
-        authorization = await self._credentials.authorization()
+        identity = await self._credentials.identity()
         over = self._credentials.tls
-        answer = await bare.send(method, path, body, authorization, until_s, content_type=content_type)
+        answer = await bare.send(method, path, body, identity, until_s, content_type=content_type)
         if answer.status != _UNAUTHORIZED:
             return answer
-        renewed = await self._renewed(authorization, over)
+        renewed = await self._renewed(identity, over)
         return await bare.send(method, path, body, renewed, until_s, content_type=content_type)
 
     async def _whole(self, method: HTTPMethod, path: Path, body: bytes | None, content_type: str) -> HttpAnswer:
@@ -178,23 +180,23 @@ class Transport:
         limits: aiohttp.ClientTimeout | None = None,
     ) -> aiohttp.ClientResponse:
         """Send; after a 401, which executes nothing, renew the credentials and send once more."""
-        authorization = await self._credentials.authorization()
+        identity = await self._credentials.identity()
         over = self._credentials.tls
-        response = await self._sent(method, path, body, self._headers_for(authorization, content_type), limits)
+        response = await self._sent(method, path, body, self._headers_for(identity, content_type), limits)
         if response.status != _UNAUTHORIZED:
             return response
         response.release()
-        authorization = await self._renewed(authorization, over)
-        return await self._sent(method, path, body, self._headers_for(authorization, content_type), limits)
+        identity = await self._renewed(identity, over)
+        return await self._sent(method, path, body, self._headers_for(identity, content_type), limits)
 
-    async def _renewed(self, refused: str | None, over: ssl.SSLContext) -> str | None:
-        """The header to use in place of the one that was answered with 401; `over`: what connections were made with."""
+    async def _renewed(self, refused: Headers, over: ssl.SSLContext) -> Headers:
+        """The identity to use after `refused` was answered with 401; over: what connections were made with."""
         try:
             await self._credentials.renew(refused, over)
         except NotRenewed as error:
             message = f"credentials are not accepted and could not be renewed: {error}"
             raise port.ApiForbidden(message, HTTPStatus.UNAUTHORIZED) from error
-        return await self._credentials.authorization()
+        return await self._credentials.identity()
 
     async def _sent(
         self,
@@ -217,15 +219,14 @@ class Transport:
         self.has_answered = True
         return response
 
-    def _headers_for(self, authorization: str | None, content_type: str) -> CIMultiDict[str]:
+    def _headers_for(self, identity: Headers, content_type: str) -> CIMultiDict[str]:
         """One set of headers per content type, renewed with the credentials."""
-        if authorization != self._authorization:
+        if identity is not self._identity:
             self._headers.clear()
-            self._authorization = authorization
+            self._identity = identity
         if (headers := self._headers.get(content_type)) is None:
             headers = CIMultiDict({"Accept": JSON, "User-Agent": _AGENT, "Content-Type": content_type})
-            if authorization is not None:
-                headers["Authorization"] = authorization
+            headers.extend(identity)
             self._headers[content_type] = headers
         return headers
 
@@ -257,6 +258,8 @@ async def _refusal(response: aiohttp.ClientResponse) -> bytes:
 def _silent(error: aiohttp.ClientError | OSError) -> port.ApiSilent:
     if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLError):
         return port.ApiSilent(f"TLS: {error}")
+    if isinstance(error, aiohttp.ClientConnectorError) and (number := error.os_error.errno or 0) > 0:
+        return port.ApiSilent(f"connection failed: {error.host}:{error.port}: {os.strerror(number)}")
     # What fails at a proxy is told with its address, and what is no HTTP as it came.
     told = one_line(_USER_OF_URL.sub("//", str(error))) or type(error).__name__
     return port.ApiSilent(f"connection failed: {told}")

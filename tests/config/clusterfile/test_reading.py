@@ -333,7 +333,7 @@ def test_a_fault_happens_to_a_card_or_to_a_node(cluster: Reader) -> None:
         pytest.param("faults: [{node: n, xid: 79}]", "faults[0]: xid needs a card", id="an xid of a node"),
         pytest.param("- a", "expected a mapping, found list", id="a list"),
         pytest.param("apiVersion: v1", "kind: is missing", id="a manifest without a kind"),
-        pytest.param("kind: DaemonSet", "kind: expected one of Node, Pod, Deployment", id="a DaemonSet"),
+        pytest.param("kind: 5", "kind: expected one of Node, Pod, Deployment", id="a kind that is a number"),
         pytest.param(
             "kind: Deployment\nmetadata: {name: d}", "Deployment d: spec: is missing", id="an empty Deployment"
         ),

@@ -6,7 +6,7 @@ from textwrap import dedent
 
 import pytest
 
-from config.clusterfile.reading import ClusterFile, node_manifests, pod_manifests, read
+from config.clusterfile.reading import ClusterFile, left_out, node_manifests, pod_manifests, read
 from config.clusterfile.workloads import Manifest
 
 TEMPLATE = "{metadata: {labels: {app: x}}, spec: {schedulerName: s, containers: [{name: c}]}}"
@@ -215,6 +215,44 @@ def test_manifests_that_are_not_read_are_named(file: Path) -> None:
     text = "kind: Service\nmetadata: {name: s, namespace: ns}\n---\nkind: ConfigMap\nmetadata: {name: c}\n"
 
     assert described(file, text).ignored == ["Service ns/s", "ConfigMap c"]
+
+
+@pytest.mark.parametrize(("condition", "there"), [("Complete", 0), ("Failed", 0), ("Suspended", 1)])
+def test_a_job_that_has_finished_makes_no_pods(file: Path, condition: str, there: int) -> None:
+    conditions = f"[{{type: {condition}, status: 'True'}}]"
+
+    made = pods(
+        file,
+        f"kind: Job\nmetadata: {{name: j}}\nspec: {{template: {TEMPLATE}}}\nstatus: {{conditions: {conditions}}}",
+    )
+
+    assert len(made) == there
+
+
+def test_whatever_else_a_dump_holds_is_left_out_with_one_line(file: Path) -> None:
+    text = f"""
+        kind: List
+        apiVersion: v1
+        items:
+        - {{apiVersion: apps/v1, kind: DaemonSet, metadata: {{name: d, namespace: a}}, spec: {{template: {TEMPLATE}}}}}
+        - {{apiVersion: batch/v1, kind: CronJob, metadata: {{name: c}}, spec: {{}}}}
+        - {{apiVersion: v1, kind: ReplicationController, metadata: {{name: r}}, spec: {{replicas: 2}}}}
+        - {{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, metadata: {{name: j}}, spec: {{tasks: []}}}}
+        - {{apiVersion: longhorn.io/v1beta2, kind: Node, metadata: {{name: n, namespace: longhorn-system}}}}
+        - {{apiVersion: v1, kind: Pod, metadata: {{name: p}}, spec: {{containers: [{{name: c}}]}}}}
+    """
+
+    found = described(file, text)
+
+    assert [names(pods(file, text)), len(found.nodes)] == [["p"], 0]
+    assert left_out(found.ignored[:3]) == (
+        "Left out: DaemonSet a/d, CronJob c, ReplicationController r "
+        "(not simulated; their pods count only where the files have them)."
+    )
+    assert left_out(found.ignored).startswith(
+        "Left out: 1 CronJob, 1 DaemonSet, 1 Job.batch.volcano.sh, 1 Node.longhorn.io, 1 ReplicationController ("
+    )
+    assert left_out([]) == ""
 
 
 def test_the_short_form_and_manifests_go_together(file: Path) -> None:

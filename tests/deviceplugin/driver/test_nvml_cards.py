@@ -29,6 +29,33 @@ def links(*given: NvmlCard) -> list[dict[str, str]]:
     return [dict(found.links) for found in cards(*given)]
 
 
+def not_text(*_: object) -> str:
+    """As newer versions of pynvml answer bytes that are no UTF-8."""
+    return b"\xff".decode()
+
+
+@pytest.mark.parametrize("said", [b"\xff", not_text], ids=["bytes", "decoded by pynvml"])
+def test_a_card_whose_uuid_is_not_text_costs_no_other_card(said: object) -> None:
+    given = card(0, nvmlDeviceGetUUID=said), card(1)
+
+    assert [found.index for found in cards(*given)] == [1]
+    source = NvmlSource(NvmlDouble(*given))
+    source.open()
+    with pytest.raises(CardFailed, match=r"^card 0: NVML's text for it is not UTF-8$"):
+        source.describe(0)
+
+
+@pytest.mark.parametrize(
+    ("said", "model"),
+    [(b"\xff", ""), (not_text, ""), ("Tesla\x1b[2J\nT4 ", "Tesla [2J T4")],
+    ids=["bytes", "no", "ESC"],
+)
+def test_a_name_that_is_not_text_costs_no_card(said: object, model: str) -> None:
+    (found,) = cards(card(0, nvmlDeviceGetName=said))
+
+    assert found.model == model
+
+
 def test_a_card_is_described_as_the_kernel_and_programs_know_it() -> None:
     double = NvmlDouble(card(0, nvmlDeviceGetNumaNodeId=1))
     assert NvmlSource(double).open() == Opened("580.95.05", 1)

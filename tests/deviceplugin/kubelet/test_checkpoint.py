@@ -11,12 +11,16 @@ from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError, pa
 
 
 def text(entries: object, **data: object) -> bytes:
-    return json.dumps({"Data": {"PodDeviceEntries": entries, **data}, "Checksum": 1}).encode()
+    return json.dumps({"Data": {"PodDeviceEntries": entries, "RegisteredDevices": {}} | data, "Checksum": 1}).encode()
 
 
 def wire(**changed: object) -> dict[str, object]:
     plain = {"PodUID": "u", "ContainerName": "c", "ResourceName": "r", "DeviceIDs": {"-1": ["a", "b"]}, "AllocResp": ""}
     return plain | changed
+
+
+def without(field: str) -> dict[str, object]:
+    return {key: value for key, value in wire().items() if key != field}
 
 
 def test_an_entry_is_read() -> None:
@@ -36,7 +40,7 @@ def test_a_kubelet_without_devices_has_no_entries(nothing: object) -> None:
 
 
 @pytest.mark.parametrize("nothing", [{"DeviceIDs": None}, {"DeviceIDs": {}}, {"AllocResp": None}])
-def test_what_is_missing_from_an_entry_is_empty(nothing: dict[str, object]) -> None:
+def test_what_an_entry_says_is_null_is_empty(nothing: dict[str, object]) -> None:
     (found,) = parse(text([wire(**nothing)]))
     assert found.ids == (frozenset() if "DeviceIDs" in nothing else frozenset("ab"))
     assert found.answer() == b""
@@ -56,6 +60,10 @@ def test_fields_of_a_newer_kubelet_are_left_alone() -> None:
         pytest.param(b"{}", id="no data"),
         pytest.param(b'{"Data":{}}', id="no entries"),
         pytest.param(text([{"PodUID": "u"}]), id="half an entry"),
+        pytest.param(text([without("DeviceIDs")]), id="ids under another name"),
+        pytest.param(text([without("AllocResp")]), id="answers under another name"),
+        pytest.param(b'{"Data":{"PodDeviceEntries":[]}}', id="resources under another name"),
+        pytest.param(text([wire(DeviceIDs={"node0": ["a"]})]), id="a NUMA node that is not a number"),
         pytest.param(text([wire(DeviceIDs=["a"])]), id="the form before 1.20"),
         pytest.param(b"[" * 100_000, id="nested too deep"),
     ],

@@ -54,7 +54,7 @@ def made(
     if told:
         SessionFile(folder).save(told)
     entries = [
-        {"PodUID": uid, "ContainerName": "c", "ResourceName": RESOURCE, "DeviceIDs": {"-1": ids}}
+        {"PodUID": uid, "ContainerName": "c", "ResourceName": RESOURCE, "DeviceIDs": {"-1": ids}, "AllocResp": None}
         for uid, ids in (held or {}).items()
     ]
     known = {} if held is None else {RESOURCE: ["u0"]}

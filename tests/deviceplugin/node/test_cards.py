@@ -201,7 +201,9 @@ async def test_a_checkpoint_that_cannot_be_read_changes_no_device(tmp_path: Path
         rig.happened(BROKEN)
         await rig.until(lambda: rig.node.cards()[0].health is Health.UNHEALTHY)
         assert rig.unhealthy() == set()
-        (tmp_path / "checkpoint").write_bytes(msgspec.json.encode({"Data": {"PodDeviceEntries": None}}))
+        (tmp_path / "checkpoint").write_bytes(
+            msgspec.json.encode({"Data": {"PodDeviceEntries": None, "RegisteredDevices": None}})
+        )
         await rig.until(lambda: len(rig.unhealthy()) == 4)
 
 

@@ -30,7 +30,8 @@ def node(tmp_path: Path) -> MadeUpNode:
 def holding(node: MadeUpNode) -> MadeUpNode:
     """With a pod that runs, whose device the kubelet has recorded."""
     node.cluster.pods = [gpu_pod("p")]
-    entry = {"PodUID": "p", "ContainerName": "c", "ResourceName": names.GPU_MEM, "DeviceIDs": {"-1": ["u0", "u1"]}}
+    held: dict[str, object] = {"DeviceIDs": {"-1": ["u0", "u1"]}, "AllocResp": None}
+    entry = {"PodUID": "p", "ContainerName": "c", "ResourceName": names.GPU_MEM, **held}
     node.checkpoint({}, [entry])
     return node
 

@@ -125,7 +125,7 @@ def test_the_configuration_changes_the_result(cluster: str, tmp_path: Path) -> N
 def test_manifests_that_are_not_read_are_named(tmp_path: Path) -> None:
     file = tmp_path / "all.yaml"
     file.write_text(f"{NODES}---\n{{apiVersion: v1, kind: Service, metadata: {{name: web}}}}\n", encoding="utf-8")
-    assert "Ignored: Service web" in simulated(str(file)).stdout
+    assert "Left out: Service web (not simulated;" in simulated(str(file)).stdout
 
 
 def test_every_mistake_in_every_file_is_a_line_and_the_exit_code_is_2(tmp_path: Path) -> None:

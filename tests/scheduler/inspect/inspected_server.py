@@ -1,31 +1,50 @@
-"""The part of an API server that inspect speaks to, over real HTTP on a loopback port."""
+"""The part of an API server that inspect speaks to, over real HTTPS on a loopback port."""
 
+import atexit
+import functools
 import json
+import ssl
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tests.scheduler.inspect.golden_clusters import Json
+from tests.support.byte_server import made_certificate
 
 TOKEN = "secret"  # noqa: S105 - for a server that lives as long as a test
 
 
+@functools.cache
+def _certificate() -> tuple[Path, Path]:
+    """With its key; the folder goes when the tests end."""
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    return made_certificate(Path(folder.name))
+
+
 class ApiServer(ThreadingHTTPServer):
-    """Lists nodes and pods, one item a page, to whoever has the token.
+    """Lists nodes and pods, one item a page, to clients that have the token. ca: a file.
 
     requests: path and query of each. The field selectors of pods are obeyed as far as inspect uses them.
     """
 
     def __init__(self, nodes: list[Json], pods: list[Json]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        certificate, key = _certificate()
+        self.ca = str(certificate)
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(certificate, key)
+        self.socket = tls.wrap_socket(self.socket, server_side=True)
         self.lists = {"/api/v1/nodes": nodes, "/api/v1/pods": pods}
         self.requests: list[tuple[str, dict[str, str]]] = []
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
+        return f"https://127.0.0.1:{self.server_port}"
 
     def answer(self, path: str, query: dict[str, str]) -> tuple[int, Json]:
         """Status and body."""
@@ -34,14 +53,15 @@ class ApiServer(ThreadingHTTPServer):
         collection, _, name = path.rpartition("/")
         for item in self.lists.get(collection, []):
             if item["metadata"]["name"] == name:
-                return 200, item
+                return 200, {"kind": "Node", **item}
         return 404, {"kind": "Status", "message": f'nodes "{name}" not found', "code": 404}
 
     def _page(self, path: str, query: dict[str, str]) -> Json:
         items = [item for item in self.lists[path] if _selected(item, query.get("fieldSelector", ""))]
         start = int(query.get("continue", "0"))
         rest = {"continue": str(start + 1)} if start + 1 < len(items) else {}
-        return {"metadata": {"resourceVersion": "7"} | rest, "items": items[start : start + 1]}
+        kind = {"kind": "NodeList"} if path.endswith("nodes") else {"kind": "PodList"}
+        return {**kind, "metadata": {"resourceVersion": "7"} | rest, "items": items[start : start + 1]}
 
 
 def _selected(item: Json, selector: str) -> bool:

@@ -24,14 +24,17 @@ def server() -> Iterator[ApiServer]:
         yield started
 
 
-def kubeconfig(path: Path, server: str, user: Json | None = None) -> Path:
-    """Two contexts: `test`, the current one, and `nobody`, whose user has no token."""
+def kubeconfig(path: Path, server: ApiServer | str, user: Json | None = None) -> Path:
+    """Two contexts: `test`, the current one, and `nobody`, whose user has another token."""
+    cluster = (
+        {"server": server} if isinstance(server, str) else {"server": server.url, "certificate-authority": server.ca}
+    )
     document = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "test",
-        "clusters": [{"name": "test", "cluster": {"server": server}}],
-        "users": [{"name": "test", "user": user or {"token": TOKEN}}, {"name": "nobody", "user": {}}],
+        "clusters": [{"name": "test", "cluster": cluster}],
+        "users": [{"name": "test", "user": user or {"token": TOKEN}}, {"name": "nobody", "user": {"token": "other"}}],
         "contexts": [{"name": name, "context": {"cluster": "test", "user": name}} for name in ("test", "nobody")],
     }
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -46,7 +49,7 @@ def inspect(home: Path, *arguments: str, **environment: str) -> subprocess.Compl
 
 
 def at(server: ApiServer, folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    return inspect(folder, *arguments, KUBECONFIG=str(kubeconfig(folder / "config", server.url)))
+    return inspect(folder, *arguments, KUBECONFIG=str(kubeconfig(folder / "config", server)))
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
@@ -112,7 +115,7 @@ def test_a_named_kubeconfig_wins_over_the_environment_which_wins_over_the_home(
     server: ApiServer, tmp_path: Path
 ) -> None:
     wrong = str(kubeconfig(tmp_path / "wrong", "http://127.0.0.1:9"))
-    right = str(kubeconfig(tmp_path / "home/.kube/config", server.url))
+    right = str(kubeconfig(tmp_path / "home/.kube/config", server))
     summary = golden("summary").encode()
     assert inspect(tmp_path, "--kubeconfig", right, KUBECONFIG=wrong).stdout == summary
     assert inspect(tmp_path, KUBECONFIG=right).stdout == summary
@@ -141,7 +144,7 @@ def test_the_configuration_says_what_the_resources_are_called(tmp_path: Path) ->
 
 def test_the_configuration_says_which_cluster_where_no_flag_does(server: ApiServer, tmp_path: Path) -> None:
     right, wrong = (
-        str(kubeconfig(tmp_path / name, url)) for name, url in (("right", server.url), ("wrong", "http://127.0.0.1:9"))
+        str(kubeconfig(tmp_path / name, url)) for name, url in (("right", server), ("wrong", "http://127.0.0.1:9"))
     )
     config = configuration(tmp_path, f"clientConnection: {{kubeconfig: {right}}}")
     assert inspect(tmp_path, "--config", config, KUBECONFIG=wrong).stdout.decode() == golden("summary")
@@ -162,7 +165,7 @@ def test_every_mistake_in_the_configuration_is_on_one_line(server: ApiServer, tm
 
 def test_a_token_file_may_end_in_a_newline(server: ApiServer, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(f"{TOKEN}\n")
-    config = kubeconfig(tmp_path / "config", server.url, {"tokenFile": str(tmp_path / "token")})
+    config = kubeconfig(tmp_path / "config", server, {"tokenFile": str(tmp_path / "token")})
     assert inspect(tmp_path, KUBECONFIG=str(config)).stdout.decode() == golden("summary")
 
 
@@ -171,7 +174,7 @@ def test_a_token_file_may_end_in_a_newline(server: ApiServer, tmp_path: Path) ->
     [
         pytest.param(("--context", "nobody"), "nodes is forbidden: User cannot list", id="forbidden"),
         pytest.param(("nobody",), 'nodes "nobody" not found', id="no such node"),
-        pytest.param(("--context", "other"), "Expected object with name other in", id="no such context"),
+        pytest.param(("--context", "other"), "there is no context other; correct it", id="no such context"),
         pytest.param(("--kubeconfig", "/dev/null/none"), "kubeconfig /dev/null/none", id="no such file"),
         pytest.param(("--kubeconfig", "/dev/null"), "/dev/null", id="an empty file"),
     ],

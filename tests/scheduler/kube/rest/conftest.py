@@ -43,7 +43,7 @@ def kubeconfig(api: ApiServer, tmp_path: Path) -> Callable[..., Path]:
         document = {
             "current-context": "test",
             "contexts": [{"name": "test", "context": {"cluster": "api", "user": "me"}}],
-            "clusters": [{"name": "api", "cluster": {"server": api.url, **cluster}}],
+            "clusters": [{"name": "api", "cluster": {"server": api.url, **api.trusted, **cluster}}],
             "users": [{"name": "me", "user": user or {"token": "secret"}}],
         }
         path = tmp_path / "kubeconfig"
@@ -92,4 +92,4 @@ async def bare(server: ByteServer, tmp_path: Path) -> AsyncIterator[Connections]
 
 async def post(bare: Connections, path: str = "/x", body: bytes = b"{}") -> HttpAnswer:
     async with asyncio.timeout(5):
-        return await bare.send(HTTPMethod.POST, path, body, "Bearer secret")
+        return await bare.send(HTTPMethod.POST, path, body, (("Authorization", "Bearer secret"),))

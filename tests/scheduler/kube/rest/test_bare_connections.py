@@ -75,7 +75,7 @@ async def test_who_gives_up_costs_the_connection_and_the_next_gets_its_own_answe
         await reader.read()
 
     server.script = [late, server.answers(CREATED)]
-    waits = asyncio.create_task(bare.send(HTTPMethod.POST, "/x", b"{}", None))
+    waits = asyncio.create_task(bare.send(HTTPMethod.POST, "/x", b"{}", ()))
     await until(lambda: len(server.requests) == 1)
     waits.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -90,7 +90,7 @@ async def test_who_gives_up_costs_the_connection_and_the_next_gets_its_own_answe
 async def test_nothing_is_sent_when_its_time_is_over(server: ByteServer, bare: Connections) -> None:
     server.script = [server.silent, server.answers(CREATED)]
     with pytest.raises(TimeoutError):
-        await bare.send(HTTPMethod.POST, "/x", b"{}", None, until_s=time.monotonic())
+        await bare.send(HTTPMethod.POST, "/x", b"{}", (), until_s=time.monotonic())
 
     assert (await post(bare)).status == 201
     assert len(server.requests) == 1
@@ -226,7 +226,7 @@ async def test_a_connection_that_has_ended_is_freed_without_the_collector(
     try:
         await post(bare)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(bare.send(HTTPMethod.POST, "/x", b"{}", None), 0.05)
+            await asyncio.wait_for(bare.send(HTTPMethod.POST, "/x", b"{}", ()), 0.05)
         with pytest.raises(ConnectionError, match="not HTTP"):
             await post(bare)
 

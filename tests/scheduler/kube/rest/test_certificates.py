@@ -6,18 +6,17 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPMethod
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import structlog
-from kubernetes.aio.client import Configuration
 
 from scheduler.kube import port
 from scheduler.kube.rest.connect import Connection
-from scheduler.kube.rest.credentials import Credentials, Lifetime, Source
+from scheduler.kube.rest.credentials import Credentials, Lifetime, Loaded, Source
 from scheduler.kube.rest.kubeconfig import Kubeconfig
 from scheduler.kube.rest.transport import Transport
 from tests.support.byte_server import BODY, CREATED, ByteServer, connected, made_certificate, until
@@ -140,16 +139,13 @@ class AtEachRequest:
     def __init__(self, source: Source) -> None:
         self.source = source
 
-    async def load(self, configuration: Configuration) -> Lifetime:
-        await self.source.load(configuration)
-        return Lifetime(refresh_after_s=0.0)
+    async def load(self) -> Loaded:
+        return replace(await self.source.load(), lifetime=Lifetime(refresh_after_s=0.0))
 
 
 async def asking_often(kubeconfig: Path, url: str) -> Transport:
     """A transport whose requests all start to look at the files."""
-    configuration = Configuration()
-    configuration.disable_strict_ssl_verification = True
-    credentials = Credentials(configuration, AtEachRequest(Kubeconfig([kubeconfig], None)))
+    credentials = Credentials(AtEachRequest(Kubeconfig([kubeconfig], None)))
     await credentials.load()
     return Transport(Connection(url=url, credentials=credentials, source="test"), connections=4)
 
@@ -291,15 +287,13 @@ async def test_requests_that_are_refused_together_load_once(server: Mutual, file
         def __init__(self, source: Source) -> None:
             self.loads, self.source = 0, source
 
-        async def load(self, configuration: Configuration) -> Lifetime:
+        async def load(self) -> Loaded:
             self.loads += 1
-            return await self.source.load(configuration)
+            return await self.source.load()
 
     await files.connection()
     source = Counted(Kubeconfig([files.folder / "kubeconfig"], None))
-    configuration = Configuration()
-    configuration.disable_strict_ssl_verification = True
-    credentials = Credentials(configuration, source)
+    credentials = Credentials(source)
     await credentials.load()
     connection = Connection(url=server.bytes.url, credentials=credentials, source="test")
     transport = Transport(connection, connections=4)

@@ -2,26 +2,30 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import pytest
-from kubernetes.aio.config import ConfigException
-from kubernetes.aio.config.kube_config import ConfigNode
 
 from scheduler.kube.rest import credential_plugin
-from scheduler.kube.rest.credential_plugin import CredentialPlugin
+from scheduler.kube.rest.credential_plugin import CredentialPlugin, PluginFailed, PluginStatus
+from scheduler.kube.rest.kubeconfig_file import Exec
 from tests.support.byte_server import until
 
 VERSION: Final = "client.authentication.k8s.io/v1"
 ANSWER: Final = f'{{"apiVersion": "{VERSION}", "kind": "ExecCredential", "status": {{"token": "$TOKEN"}}}}'
 
 
+SAID: Final = PluginStatus(token="secret")  # noqa: S106 - of a test
+
+
 def plugin(script: str, **more: object) -> CredentialPlugin:
-    config = {"apiVersion": VERSION, "command": "sh", "args": ["-c", script], **more}
-    return CredentialPlugin(ConfigNode("exec", config))
+    config = {"apiVersion": VERSION, "command": "sh", "args": ["-c", script], "interactiveMode": "Never", **more}
+    return CredentialPlugin(msgspec.convert(config, Exec))
 
 
 def ended(pid: int) -> bool:
@@ -45,15 +49,16 @@ def pipes() -> set[str]:
 async def test_it_is_given_its_environment_and_answers_a_status() -> None:
     env = [{"name": "TOKEN", "value": "secret"}]
 
-    assert await plugin(f"cat <<EOF\n{ANSWER}\nEOF", env=env).run() == {"token": "secret"}
+    assert await plugin(f"cat <<EOF\n{ANSWER}\nEOF", env=env).run() == SAID
 
 
-async def test_it_is_told_what_is_wanted() -> None:
-    says = '{"apiVersion": "%s", "kind": "", "status": %s}'
+async def test_it_is_told_what_is_wanted(tmp_path: Path) -> None:
+    says = f"printf '%s' \"$KUBERNETES_EXEC_INFO\" > {tmp_path}/asked; TOKEN=t; cat <<EOF\n{ANSWER}\nEOF"
 
-    status = await plugin(f"printf '{says}' {VERSION} \"$KUBERNETES_EXEC_INFO\"").run()
+    await plugin(says).run()
 
-    assert status == {"apiVersion": VERSION, "kind": "ExecCredential", "spec": {"interactive": False}}
+    asked = json.loads((tmp_path / "asked").read_text(encoding="utf-8"))
+    assert asked == {"apiVersion": VERSION, "kind": "ExecCredential", "spec": {"interactive": False}}
 
 
 async def test_one_that_hangs_is_ended_with_what_it_has_started(tmp_path: Path) -> None:
@@ -82,7 +87,7 @@ async def test_what_one_that_has_exited_left_behind_is_ended(tmp_path: Path) -> 
 
 async def test_its_pipes_are_closed_where_another_program_keeps_them(tmp_path: Path) -> None:
     keeper = tmp_path / "keeper"
-    await plugin(f"cat <<EOF\n{ANSWER}\nEOF").run()  # what the event loop keeps for all of them
+    await plugin(f"TOKEN=t; cat <<EOF\n{ANSWER}\nEOF").run()  # what the event loop keeps for all of them
     before = pipes()
     script = f"setsid sh -c 'echo $$ > {keeper}.new; mv {keeper}.new {keeper}; exec sleep 600' &"
     running = asyncio.create_task(plugin(script).run())
@@ -104,14 +109,14 @@ async def test_one_that_complains_at_length_is_heard() -> None:
     async with asyncio.timeout(10):
         status = await plugin(f"{complains}; TOKEN=secret; cat <<EOF\n{ANSWER}\nEOF").run()
 
-    assert status == {"token": "secret"}
+    assert status == SAID
 
 
 async def test_one_that_talks_without_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(credential_plugin, "_MOST_BYTES", 100_000)
 
     async with asyncio.timeout(10):
-        with pytest.raises(ConfigException, match=r"^exec: the plugin wrote over 100000 bytes$"):
+        with pytest.raises(PluginFailed, match=r"^exec: the plugin wrote over 100000 bytes$"):
             await plugin("while true; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done").run()
 
 
@@ -123,13 +128,25 @@ async def test_one_that_talks_without_end_is_ended(monkeypatch: pytest.MonkeyPat
         ),
         pytest.param("exit 3", "returned 3$", id="without a word"),
         pytest.param("echo secret", "^exec: failed to decode process output: (?!.*secret)", id="no JSON"),
-        pytest.param("echo []", "^exec: malformed response. missing key 'apiVersion'$", id="no object"),
-        pytest.param('echo \'{"apiVersion": "v0"}\'', "missing key 'kind'$", id="half of it"),
+        pytest.param("echo []", "^exec: failed to decode process output: Expected `object`", id="no object"),
+        pytest.param('echo \'{"apiVersion": "v0"}\'', r"the kind \(none\); expected ExecCredential$", id="half of it"),
         pytest.param(
-            'echo \'{"apiVersion": "v0", "kind": "", "status": {}}\'', f"v0 does not match {VERSION}$", id="a version"
+            'echo \'{"apiVersion": "v0", "kind": "ExecCredential", "status": {}}\'',
+            f"v0 does not match {VERSION}$",
+            id="a version",
+        ),
+        pytest.param(
+            f'echo \'{{"apiVersion": "{VERSION}", "kind": "ExecCredential", "status": {{"clientKeyData": "x"}}}}\'',
+            "only one of client certificate and key; expected both$",
+            id="half a pair",
+        ),
+        pytest.param(
+            f'echo \'{{"apiVersion": "{VERSION}", "kind": "ExecCredential"}}\'',
+            "returned neither a token",
+            id="no status",
         ),
     ],
 )
 async def test_what_is_no_answer_is_told(script: str, message: str) -> None:
-    with pytest.raises(ConfigException, match=message):
+    with pytest.raises(PluginFailed, match=message):
         await plugin(script).run()

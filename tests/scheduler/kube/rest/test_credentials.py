@@ -1,24 +1,37 @@
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from http import HTTPMethod
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 from aiohttp import web
-from kubernetes.aio.client import Configuration
 
 from scheduler.kube import port
 from scheduler.kube.rest.connect import connect
-from scheduler.kube.rest.credentials import Credentials, Lifetime, NotRenewed
+from scheduler.kube.rest.credentials import Credentials, Lifetime, Loaded, NotRenewed
+from scheduler.kube.rest.impersonation import Headers
 from scheduler.kube.rest.transport import Transport
 from tests.support.api_server import ApiServer, Json, streamed
+from tests.support.byte_server import made_certificate
 from tests.support.certificates import CA
 
 TransportOf = Callable[[Json], Awaitable[Transport]]
 Send = Callable[[Transport], Awaitable[bytes]]
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return made_certificate(tmp_path_factory.mktemp("server"))
+
+
+@pytest.fixture
+async def api(certificate: tuple[Path, Path]) -> AsyncIterator[ApiServer]:
+    """With TLS: no credentials are sent without."""
+    async with ApiServer().serving(certificate) as server:
+        yield server
 
 
 @pytest.fixture
@@ -48,6 +61,10 @@ def sent(api: ApiServer) -> list[str]:
     return [seen.headers["Authorization"] for seen in api.seen]
 
 
+def bearer(token: str) -> Headers:
+    return (("Authorization", f"Bearer {token}"),)
+
+
 def plugin(tmp_path: Path, life_s: int, answer: str = "") -> Json:
     """A credential plugin: token-1, token-2, … each good for `life_s`; when it ran, its start, stands in `runs`."""
     script = tmp_path / "plugin.py"
@@ -69,6 +86,7 @@ def plugin(tmp_path: Path, life_s: int, answer: str = "") -> Json:
             "command": "python3",
             "args": [str(script)],
             "env": [{"name": "KUBECONFIG", "value": os.devnull}],
+            "interactiveMode": "Never",
         }
     }
 
@@ -113,12 +131,12 @@ async def test_the_token_of_a_service_account_that_is_rotated_costs_no_request(a
     (tmp_path / "ca.crt").write_text(CA, encoding="utf-8")
     environment = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "6443"}
     credentials = (await connect(environment, service_account=tmp_path)).credentials
-    before = await credentials.authorization()
+    before = await credentials.identity()
 
     (tmp_path / "token").write_text("new", encoding="utf-8")
     await credentials.renew(before, credentials.tls)
 
-    assert (before, await credentials.authorization()) == ("bearer old", "bearer new")
+    assert (before, await credentials.identity()) == (bearer("old"), bearer("new"))
     assert api.seen == []
 
 
@@ -228,19 +246,18 @@ class Slow:
         self.fails = fails
         self.lifetime = lifetime
 
-    async def load(self, configuration: Configuration) -> Lifetime:
+    async def load(self) -> Loaded:
         self.loads += 1
         await self.go.wait()
         if self.fails:
             message = "no"
             raise NotRenewed(message)
-        configuration.api_key["BearerToken"] = f"Bearer {self.loads}"
-        return self.lifetime
+        return Loaded(authorization=f"Bearer {self.loads}", lifetime=self.lifetime)
 
 
 async def test_a_renewal_outlives_the_request_that_started_it() -> None:
     source = Slow(Lifetime())
-    credentials = Credentials(Configuration(), source)
+    credentials = Credentials(source)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
             await credentials.load()
@@ -248,16 +265,16 @@ async def test_a_renewal_outlives_the_request_that_started_it() -> None:
     source.go.set()
     await credentials.load()
 
-    assert (source.loads, await credentials.authorization()) == (1, "Bearer 1")
+    assert (source.loads, await credentials.identity()) == (1, bearer("1"))
 
 
 async def test_a_request_that_was_refused_with_older_credentials_only_repeats() -> None:
     source = Slow(Lifetime())
     source.go.set()
-    credentials = Credentials(Configuration(), source)
+    credentials = Credentials(source)
     await credentials.load()
 
-    await credentials.renew("Bearer 0", credentials.tls)
+    await credentials.renew(bearer("0"), credentials.tls)
 
     assert source.loads == 1
 
@@ -265,18 +282,18 @@ async def test_a_request_that_was_refused_with_older_credentials_only_repeats() 
 async def test_expired_credentials_are_waited_for() -> None:
     source = Slow(Lifetime(refresh_after_s=-2.0, valid_for_s=-1.0))
     source.go.set()
-    credentials = Credentials(Configuration(), source)
+    credentials = Credentials(source)
     await credentials.load()
 
-    assert await credentials.authorization() == "Bearer 2"
+    assert await credentials.identity() == bearer("2")
 
 
 async def test_credentials_that_cannot_be_renewed_are_used_and_retried_rarely() -> None:
     source = Slow(Lifetime(refresh_after_s=-2.0, valid_for_s=-1.0))
     source.go.set()
-    credentials = Credentials(Configuration(), source)
+    credentials = Credentials(source)
     await credentials.load()
     source.fails = True
 
-    assert [await credentials.authorization() for _ in range(3)] == ["Bearer 1"] * 3
+    assert [await credentials.identity() for _ in range(3)] == [bearer("1")] * 3
     assert source.loads == 2
