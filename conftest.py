@@ -1,7 +1,8 @@
 """Keeps the tests away from every cluster that they did not start.
 
-pytest loads this file before any test. A KUBECONFIG that names no file also keeps `~/.kube/config` out. A test that
-needs a cluster names its kubeconfig in full: that of a server it started, or E2E_KUBECONFIG.
+pytest loads this file before any test, and so before the Kubernetes client, which reads KUBECONFIG once, at import.
+A KUBECONFIG that names no file also keeps `~/.kube/config` out. A test that needs a cluster names its kubeconfig in
+full: that of a server it started, or E2E_KUBECONFIG.
 """
 
 import os
