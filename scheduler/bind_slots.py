@@ -245,8 +245,8 @@ class BindSlots:
         if not self._lines and self._timer is None:
             return
         now_s = self._now_s()
-        for line in self._paused.pop_until(now_s):
-            self._place(line)
+        for resumed in self._paused.pop_until(now_s):
+            self._place(resumed)
         while self._shares.free and (line := self._next(now_s)) is not None:
             self._give(line, now_s)
         paused = self._paused.first()

@@ -330,14 +330,12 @@ class Engine:
 
     def victim_refused(self, victim: Pod) -> None:
         """It could not be removed: rather others are, from now on."""
-        record = self.tables.record(victim.key.uid)
-        if record is not None:
+        if (record := self.tables.record(victim.key.uid)) is not None:
             record.refused = True
 
     def is_refused(self, victim: Pod) -> bool:
         """Whether it could not be removed before."""
-        record = self.tables.record(victim.key.uid)
-        return record is not None and record.refused
+        return (record := self.tables.record(victim.key.uid)) is not None and record.refused
 
     def victims_spared(self, victims: Iterable[Pod]) -> None:
         """Of a preemption that has ended: those that were not removed."""

@@ -6,7 +6,7 @@
 
 The decisions go on meanwhile; the place is kept in the tables. A victim whose DELETE fails ends it: the place is kept
 no longer, and victims are deleted for the pod again after a back-off. So does a pod that is gone, or has another place:
-victims that are left stay. Only the watch says that a victim is gone: a 404 or 409 while it is still shown is no answer.
+victims that are left stay. Only the watch says that a victim is gone, not a 404 or 409 while it is still shown.
 A victim whose DELETE has failed before is the first to be deleted, and nothing else is written until that is accepted:
 a deletion that is rejected again and again costs one request for each back-off.
 Source: kube-scheduler, framework/preemption/executor.go, which writes the condition first. Why not here:
@@ -25,7 +25,16 @@ from scheduler.bind_slots import BindSlots, Stopped
 from scheduler.engine import Engine
 from scheduler.framework.preemption import Preemption
 from scheduler.kube.objects import PodCondition
-from scheduler.kube.port import ApiConflict, ApiError, ApiFailed, ApiNotFound, ApiRefused, ApiThrottled, Cluster, NotSent
+from scheduler.kube.port import (
+    ApiConflict,
+    ApiError,
+    ApiFailed,
+    ApiNotFound,
+    ApiRefused,
+    ApiThrottled,
+    Cluster,
+    NotSent,
+)
 from scheduler.pods.pod import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER, Pod
 from scheduler.preemption_searches import PostFiltered
 from scheduler.telemetry.recorder import Recorder

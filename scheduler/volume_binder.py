@@ -4,6 +4,7 @@
                                  │  └── a watch event of one of them: looks again
                                  └── time is up, or it cannot come true any more ─▶ VolumesFailed
 
+While writes for a namespace fail, few of its pods wait for their turn; the others fail at once.
 What is written stays written: the next attempt, or the next process, finds the volume kept for its claim, and the node
 in it. An event of a claim has that claim alone looked at, by each pod that waits for it.
 Source: kube-scheduler, plugins/volumebinding/binder.go, BindPodVolumes; it looks once a second.
@@ -56,6 +57,10 @@ class VolumeBinder:
         if plan is None:
             return
         namespace = placement.pod.key.namespace
+        if how := self._slots.failing(namespace):
+            # Each pod that waits for its turn would hold a place that others lack.
+            message = f"writes of volumes and claims for namespace {namespace} fail at present ({how})"
+            raise VolumesFailed(message, lasting=True)
         try:
             async with asyncio.timeout(plan.timeout_s):
                 with self._slots.binding(namespace):

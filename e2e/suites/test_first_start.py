@@ -51,9 +51,8 @@ async def bound_after_s(admin: Admin, pods: str, name: str, scheduler: Scheduler
 
 
 async def test_the_first_scheduler_binds_at_once_and_waits_for_another_that_was_at_work(
-    cluster: provider.Target, admin: Admin, namespace: str, tmp_path: Path, pods: str, configuration: dict[str, Any]
+    cluster: provider.Target, admin: Admin, tmp_path: Path, pods: str, configuration: dict[str, Any]
 ) -> None:
-    del namespace
     folders = [tmp_path / "first", tmp_path / "second"]
     for folder in folders:
         folder.mkdir()

@@ -47,9 +47,9 @@ class Word:
 
 @dataclass(slots=True)
 class WrittenEvent:
-    """name: of the Event that was written first. seen: times in all. sent_s: when the word of the last request was heard.
+    """name: of the Event that was written first. seen: times in all.
 
-    failures: requests in a row that have not written it.
+    sent_s: when the word of the last request was heard. failures: requests in a row that have not written it.
     """
 
     name: str = ""

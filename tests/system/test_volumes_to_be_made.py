@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from scheduler.kube.port import CAPACITIES, CLAIMS, CSI_DRIVERS, STORAGE_CLASSES
-from scheduler.simulation.faults import Break, Fail, Refuse, Slow, Verb
+from scheduler.simulation.faults import Break, Fail, Refuse, RequestFault, Silence, Slow, Verb
 from tests.support.volumes import ZONE, claim, storage_class, with_claims
 from tests.system.looking import A_SECOND_S, comes, node_of, objections
 from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling, start
@@ -243,3 +243,25 @@ async def test_an_ephemeral_volume_is_waited_for_from_the_claim_on() -> None:
             'persistentvolumeclaim "p-scratch".'
         )
         assert node_of(of, "p") == "a"
+
+
+@pytest.mark.parametrize("fault", [Silence(), Fail(500)], ids=str)
+@in_virtual_time
+async def test_a_namespace_whose_claims_cannot_be_written_holds_few_places(fault: RequestFault) -> None:
+    of, controller = zones(a="z1")
+    controller.comes(storage_class("fast"), *(claim(f"data-{number}", class_name="fast") for number in range(40)))
+    async with scheduling(of) as process:
+        rule = process.wire.faults.add(Verb.SELECT_NODE, fault)
+        for number in range(40):
+            comes(of, f"p-{number}", **with_claims(f"data-{number}"))
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(10)
+        assert process.service.pods_being_bound <= 12
+        await asyncio.sleep(600)
+        assert process.service.pods_being_bound <= 8
+
+        process.wire.faults.remove(rule)
+        await asyncio.sleep(320)
+        controller.provision()
+        await asyncio.sleep(A_SECOND_S)
+        assert all(node_of(of, f"p-{number}") for number in range(40))

@@ -58,7 +58,10 @@ class Connections:
     """
 
     def __init__(self, to: Connection, headers: Mapping[str, str], most: int) -> None:
-        """to: without a proxy. headers: of every request, Content-Type apart. most: at once, others wait for an answer."""
+        """to: without a proxy. headers: of every request, without Content-Type.
+
+        most: a request beyond waits until another is answered.
+        """
         url = urlsplit(to.url)
         self._to, self._encrypted = to, url.scheme == "https"
         self._host = url.hostname or ""

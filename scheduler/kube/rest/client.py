@@ -11,11 +11,12 @@ from typing import Final
 from scheduler.kube import objects, port
 from scheduler.kube.port import Kind, PodKey, T, WatchEvent
 from scheduler.kube.rest import rights, version, writing
+from scheduler.kube.rest.bare_connections import JSON
 from scheduler.kube.rest.connect import Connection
 from scheduler.kube.rest.decoding import Decoder
 from scheduler.kube.rest.last_scheduled import last_scheduled
 from scheduler.kube.rest.reviews import Reviews
-from scheduler.kube.rest.transport import JSON, STRATEGIC_MERGE_PATCH, Transport
+from scheduler.kube.rest.transport import STRATEGIC_MERGE_PATCH, Transport
 from scheduler.kube.rest.watching import Watching, WatchOptions
 from scheduler.kube.versions import ServerVersion
 
@@ -69,7 +70,7 @@ class KubeCluster:
         """As the port; see `_as_leader`."""
         path = f"{writing.pod_path(binding.pod.namespace, binding.pod.name)}/binding"
         body = writing.binding_body(binding)
-        await self._as_leader(HTTPMethod.POST, path, body, "Status", timeout_s, JSON)
+        await self._as_leader(HTTPMethod.POST, path, body, "Status", timeout_s=timeout_s)
 
     async def pod(self, namespace: str, name: str) -> objects.Pod | None:
         """As the port."""
@@ -83,7 +84,9 @@ class KubeCluster:
     async def give_volume(self, wanted: port.VolumeForClaim) -> str:
         """As the port."""
         path, body = writing.volume_path(wanted.volume), writing.volume_patch(wanted)
-        return self._volumes.object(await self._patch_as_leader(path, body, "PersistentVolume")).metadata.resource_version
+        return self._volumes.object(
+            await self._patch_as_leader(path, body, "PersistentVolume")
+        ).metadata.resource_version
 
     async def select_node(self, wanted: port.NodeForClaim) -> str:
         """As the port."""
@@ -119,7 +122,7 @@ class KubeCluster:
     async def delete_pod(self, pod: PodKey) -> None:
         """As the port."""
         path, body = writing.pod_path(pod.namespace, pod.name), writing.deletion_body(pod)
-        await self._as_leader(HTTPMethod.DELETE, path, body, "Pod", self._leaders_timeout_s, JSON)
+        await self._as_leader(HTTPMethod.DELETE, path, body, "Pod")
 
     async def create_event(self, event: port.EventRecord) -> None:
         """As the port."""
@@ -175,16 +178,23 @@ class KubeCluster:
             raise
 
     async def _patch_as_leader(self, path: str, body: bytes, kind: str) -> bytes:
-        timeout_s = self._leaders_timeout_s
-        return await self._as_leader(HTTPMethod.PATCH, path, body, kind, timeout_s, STRATEGIC_MERGE_PATCH)
+        return await self._as_leader(HTTPMethod.PATCH, path, body, kind, content_type=STRATEGIC_MERGE_PATCH)
 
     async def _as_leader(
-        self, method: HTTPMethod, path: str, body: bytes, answers: str, timeout_s: float, content_type: str
+        self,
+        method: HTTPMethod,
+        path: str,
+        body: bytes,
+        answers: str,
+        *,
+        timeout_s: float | None = None,
+        content_type: str = JSON,
     ) -> bytes:
         """The body of the answer; NotSent where `leads` says no.
 
         The API server is told what is left of the time, so that it does not go on after we gave up.
         """
+        timeout_s = timeout_s or self._leaders_timeout_s
         until_s = time.monotonic() + timeout_s
 
         def with_time_left() -> str:

@@ -98,7 +98,7 @@ class Transport:
             written = self._whole(method, path, body, content_type)
         else:
             until_s = time.monotonic() + timeout_s
-            written = self._written(self._bare, method, path, body, content_type, until_s)
+            written = self._written(self._bare, method, path, body, content_type=content_type, until_s=until_s)
         return await self._body_of(written, answers, timeout_s)
 
     @asynccontextmanager
@@ -150,7 +150,7 @@ class Transport:
         return answer.body
 
     async def _written(
-        self, bare: Connections, method: HTTPMethod, path: Path, body: bytes, content_type: str, until_s: float
+        self, bare: Connections, method: HTTPMethod, path: Path, body: bytes, *, content_type: str, until_s: float
     ) -> HttpAnswer:
         """As `_answer`."""
         authorization = await self._credentials.authorization()

@@ -52,7 +52,9 @@ def test_an_event_that_comes_again_is_written_as_a_series_now_and_then() -> None
     first = event(0.0, "3 free")
     assert repeated.next_write(first, ("free",), 0.0) is first
     assert repeated.next_write(event(1.0, "2 free"), ("free",), 1.0) is None
-    assert repeated.next_write(event(QUIET_S, "1 free"), ("free",), QUIET_S) == SeriesUpdate(first, EventSeries(3, QUIET_S))
+    assert repeated.next_write(event(QUIET_S, "1 free"), ("free",), QUIET_S) == SeriesUpdate(
+        first, EventSeries(3, QUIET_S)
+    )
 
 
 def test_a_series_that_has_not_gone_on_for_long_is_over_and_forgotten() -> None:
