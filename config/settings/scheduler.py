@@ -210,10 +210,10 @@ class SchedulerConfiguration(Section):
     bind_timeout_s: Annotated[Seconds, AfterValidator(_bind_timeout)] = Field(
         default=DEFAULT_BIND_TIMEOUT_S,
         validation_alias="bindTimeout",
-        description="How long the API server may take for one bind request: 500ms to 1m, after which the server gives "
-        "up by itself. The first bind waits as long after the "
-        "start, since a request of a predecessor may still take effect. 0: no wait at the start, for clusters that "
-        "no other scheduler has served, and 4s for a request.",
+        description="How long the API server may take for one request that only the leader may send, such as a "
+        "Binding or a deletion: 500ms to 1m, after which the server gives up by itself. Where another scheduler may "
+        "have been at work just before, the first bind waits as long, since a request of that one may still take "
+        "effect. 0: no such wait, for clusters that no other scheduler has served, and 4s for a request.",
     )
     max_binds_in_flight: int = Field(
         default=64,
