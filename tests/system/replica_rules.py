@@ -28,7 +28,7 @@ _WRITES: Final = (
 )
 _POSSIBLE: Final = [
     *((Verb.WRITE_LEASE, fault) for fault in _WRITES),
-    *((Verb.LAST_CHANGE, fault) for fault in ANYWHERE),
+    *((verb, fault) for verb in (Verb.LAST_CHANGE, Verb.LAST_SCHEDULED) for fault in ANYWHERE),
 ]
 
 

@@ -257,6 +257,7 @@ async def test_every_verb_can_fail_without_the_others(verb: Verb) -> None:
         Verb.NOMINATE: cluster.set_nominated_node(binding(of, "a").pod, "node-a"),
         Verb.DELETE_POD: cluster.delete_pod(binding(of, "a").pod),
         Verb.LAST_CHANGE: cluster.last_change(PODS, "1"),
+        Verb.LAST_SCHEDULED: cluster.last_scheduled("s"),
         Verb.WRITE_LEASE: cluster.write_lease(lease, 4.0),
     }
 
