@@ -53,7 +53,7 @@ class Notices:
         self._node = node
         self._reporter = Reporter(CONTROLLER, node)
         self._wall_s = wall_s
-        self._outbox: deque[tuple[Notice, int]] = deque()
+        self._outbox: deque[tuple[Notice, int, int]] = deque()  # told, and told apart, at these Unix nanoseconds
         self._something = asyncio.Event()
         self._last_ns = 0
         self.node_uid = ""
@@ -64,11 +64,12 @@ class Notices:
         say = log.warning if notice.warning else log.info
         say("notice", reason=notice.reason, about=about, note=notice.note)
         if len(self._outbox) == _OUTBOX:
-            dropped, _ = self._outbox.popleft()
+            dropped, *_ = self._outbox.popleft()
             log.warning("event.lost", reason="the outbox is full", note=dropped.note)
-        # Events are told apart by their time alone.
-        self._last_ns = max(int(self._wall_s() * 1e9), self._last_ns + 1)
-        self._outbox.append((notice, self._last_ns))
+        told_ns = int(self._wall_s() * 1e9)
+        # Events are told apart by this alone, also when the clock is set back.
+        self._last_ns = max(told_ns, self._last_ns + 1)
+        self._outbox.append((notice, told_ns, self._last_ns))
         self._something.set()
 
     async def run(self) -> None:
@@ -94,7 +95,7 @@ class Notices:
             else:
                 return
 
-    def _event(self, notice: Notice, told_ns: int) -> EventRecord:
+    def _event(self, notice: Notice, told_ns: int, unique_ns: int) -> EventRecord:
         pod = notice.pod
         # `kubectl describe node` looks for both, since the kubelet writes the name where a UID belongs.
         node = Regarding("Node", "", self._node, self.node_uid or self._node)
@@ -105,4 +106,5 @@ class Notices:
             action="Report",
             note=notice.note,
             now_ns=told_ns,
+            unique_ns=unique_ns,
         )

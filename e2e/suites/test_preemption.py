@@ -41,7 +41,8 @@ async def test_victims_on_one_card_go_and_the_card_is_taken(site: GpuSite) -> No
     await site.pod("urgent", 16, priorityClassName="urgent")
 
     assert (await site.seen("urgent", is_nominated))["status"]["nominatedNodeName"] == "a"
-    victim = await site.seen("low-2", is_going)
+    # The condition is written once the deletion is accepted.
+    victim = await site.seen("low-2", lambda pod: is_going(pod) and bool(condition(pod, "DisruptionTarget")))
     target = condition(victim, "DisruptionTarget")
     assert (target["status"], target["reason"]) == ("True", "PreemptionByScheduler")
     event = await site.event("low-2", "Preempted")

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,11 +30,13 @@ class Server:
         self.events.append(event)
 
 
-def written(server: Server, *notices: Notice, node_uid: str = "") -> list[EventRecord]:
+def written(
+    server: Server, *notices: Notice, node_uid: str = "", wall_s: Callable[[], float] = lambda: 1.5
+) -> list[EventRecord]:
     """The Events of these notices, an hour later."""
 
     async def main() -> None:
-        outbox = Notices(server, "node-a", lambda: 1.5)
+        outbox = Notices(server, "node-a", wall_s)
         outbox.node_uid = node_uid
         for notice in notices:
             outbox.tell(notice)
@@ -69,6 +71,13 @@ def test_a_notice_on_the_node_has_its_uid_or_until_that_is_known_its_name() -> N
 def test_notices_of_one_moment_become_as_many_events() -> None:
     events = written(Server(), *[Notice("R", str(number), POD) for number in range(3)])
     assert [event.note for event in events] == ["0", "1", "2"]
+    assert len({event.name for event in events}) == 3
+
+
+def test_events_have_the_time_of_a_clock_that_was_set_back() -> None:
+    times = iter((7200.0, 3600.0, 3600.0))
+    events = written(Server(), *[Notice("R", str(number), POD) for number in range(3)], wall_s=lambda: next(times))
+    assert [event.time_s for event in events] == [7200.0, 3600.0, 3600.0]
     assert len({event.name for event in events}) == 3
 
 
