@@ -292,6 +292,7 @@ class Searches:
         for other in displaced:
             self._nominations.remove(other.key.uid)
         before = self._nominations.remove(pod.key.uid)
+        self._given_up.pop(pod.key.uid, None)
         if before is not None and before.reserved:
             self._given_up[pod.key.uid] = before
         if self._nominations.full and (given_up := self._nominations.gives_way_to(pod)) is not None:
