@@ -33,8 +33,8 @@ OF_EVENTS: Final = (Verb.CREATE_EVENT, Verb.UPDATE_EVENT)
 # Of each kind.
 PODS: Final = 2
 # All back-offs have grown to their ends.
-AT_REST_S: Final = 700.0
-COUNTED_S: Final = 900.0
+AT_REST_S: Final = 600.0
+COUNTED_S: Final = 600.0
 
 
 class Counted(Faults):
@@ -68,8 +68,8 @@ def full_nodes_and_a_free_one(pods: int) -> World:
         comes(of, f"low-{number}", 16, node=f"n{number}", priority=1, annotations=on_card(0, 16))
         controller.comes(
             claim(f"made-{number}", class_name="fast"),
-            claim(f"taken-{number}", class_name="local"),
-            volume(f"taken-{number}", class_name="local", on=("room",), key=HOSTNAME),
+            claim(f"taken-{number}", class_name="local", selector={"matchLabels": {"of": f"{number}"}}),
+            volume(f"taken-{number}", class_name="local", on=("room",), key=HOSTNAME, labels={"of": f"{number}"}),
         )
     return of
 
