@@ -59,7 +59,7 @@ def test_every_mistake_in_the_configuration_is_named_and_the_exit_code_is_2(
             None, "named by --kubeconfig, does not exist; name an existing file, or leave it out", id="no such file"
         ),
         pytest.param("a: [", "is not YAML", id="no YAML"),
-        pytest.param("{}", "has no list `contexts`", id="no kubeconfig"),
+        pytest.param("{}", "no current-context is set; correct it", id="no kubeconfig"),
     ],
 )
 def test_a_wrong_kubeconfig_is_one_line_and_exit_code_2(tmp_path: Path, content: str | None, message: str) -> None:
