@@ -111,7 +111,7 @@ def check_config(
             read_simulation(Path(configuration.simulate), configuration.node_name)
     except (ConfigurationError, SimulationError) as error:
         _give_up(str(error), _MISCONFIGURED)
-    sys.stdout.write(f"{file} is valid: gpushare-device-plugin run accepts it\n")
+    show((f"{file} is valid: gpushare-device-plugin run accepts it",))
 
 
 @cli.command()

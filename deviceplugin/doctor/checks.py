@@ -117,10 +117,10 @@ def _kubelet(facts: Facts) -> Finding:
 
 def _plugin(facts: Facts) -> Finding:
     if facts.status is None:
-        remedy = (
-            "kubectl -n kube-system get pods -l app.kubernetes.io/name=gpushare-scheduler-device-plugin "
-            f"--field-selector spec.nodeName={facts.node_name}; then kubectl -n kube-system logs POD"
-        )
+        label = "app.kubernetes.io/name=gpushare-scheduler-device-plugin"
+        pods = ("kubectl", "-n", "kube-system", "get", "pods", "-l", label)
+        here = typed(*pods, "--field-selector", f"spec.nodeName={facts.node_name}")
+        remedy = f"{here}; then kubectl -n kube-system logs POD"
         return Finding("plugin", FAILED, facts.status_problem, remedy)
     if not facts.status.registered:
         found = "; ".join(facts.status.problems) or "not registered with the kubelet"

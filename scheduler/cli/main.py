@@ -70,7 +70,7 @@ def check_config(
     from scheduler.build import build_engine, installed_plugins  # noqa: PLC0415 - slow to import
 
     build_engine(configuration, installed_plugins())
-    sys.stdout.write(f"{file} is valid: {PROGRAM} run accepts it\n")
+    show((f"{file} is valid: {PROGRAM} run accepts it",))
 
 
 @cli.command()

@@ -17,7 +17,7 @@ from scheduler.cli import simulate_report, simulate_table
 from scheduler.cli.answering import Exit, give_up, loaded
 from scheduler.cli.plot import NoPlot, check_plot, plot
 from scheduler.cli.simulate_runs import Config, Job, Run, outcomes, simulated
-from scheduler.process.output import show_json
+from scheduler.process.output import show_json, warn
 from scheduler.simulation.comparison import Outcome
 
 _SEEDS: Final = re.compile(r"\d{1,9}(-\d{1,9})?")
@@ -120,7 +120,7 @@ def _many(flags: SimulateFlags, jobs: list[Job]) -> list[Outcome]:
     mistakes = [mistake for file in flags.arrivals for mistake in _mistakes(file)]
     if mistakes:
         raise ConfigurationError(mistakes)
-    sys.stderr.writelines(f"{line}\n" for line in [left_out(read(*flags.files).ignored)] if line)
+    warn(line for line in [left_out(read(*flags.files).ignored)] if line)
     processes = min(len(jobs), flags.processes or len(os.sched_getaffinity(0)))
     with simulate_table.progress(len(jobs), sys.stderr) as told:
         found = outcomes(jobs, processes, told)

@@ -24,6 +24,7 @@ from scheduler.framework.plugin import (
     Reservation,
     ReservePlugin,
 )
+from scheduler.inspect.terminal import typed
 from scheduler.pods.pod import Pod
 from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.changes import Change
@@ -155,9 +156,9 @@ class SelectedNodeGone(Detail):
     def worded(self, reason: str) -> str:
         """`…: claim data gets its volume on node b, which does not exist: kubectl …`."""
         (namespace, name), more = self.claim, f" (and {self.more} more)" if self.more else ""
+        remedy = typed("kubectl", "-n", namespace, "annotate", "pvc", name, f"{SELECTED_NODE}-")
         return (
-            f"{reason}: claim {name}{more} gets its volume on node {shown(self.node)}, which does not exist: "
-            f"kubectl -n {namespace} annotate pvc {name} {SELECTED_NODE}-"
+            f"{reason}: claim {name}{more} gets its volume on node {shown(self.node)}, which does not exist: {remedy}"
         )
 
     def joined(self, other: "SelectedNodeGone") -> "SelectedNodeGone":  # noqa: ARG002 - the same claims, whatever the nodes

@@ -182,14 +182,16 @@ class Recorder:
         self._outbox.put_word(told.pod.namespace, told.pod.uid)
         self._hand_out()
 
-    def _event(self, about: Regarding, reason: str, action: str, note: str, *, warning: bool = True) -> EventRecord:
+    def _event(
+        self, about: Regarding, reason: str, action: str, note: str, *, warning: bool = True, now_ns: int | None = None
+    ) -> EventRecord:
         return self._reporter.event(
             about,
             warning=warning,
             reason=reason,
             action=action,
             note=note,
-            now_ns=self._unix_ns(),
+            now_ns=self._unix_ns() if now_ns is None else now_ns,
             unique_ns=self._unique_ns(),
         )
 
@@ -292,15 +294,8 @@ class Recorder:
     async def _tell_event(self, entry: Unwritten, told: Told) -> None:
         """Write the latest word as an Event, or into the series of the one that said the same."""
         word, event = told.word, told.event
-        record = self._reporter.event(
-            _regarding(told.pod),
-            warning=True,
-            reason="FailedScheduling",
-            action="Scheduling",
-            note=word.message,
-            now_ns=int(word.unix_s * 1e9),
-            unique_ns=self._unique_ns(),
-        )
+        about, now_ns = _regarding(told.pod), int(word.unix_s * 1e9)
+        record = self._event(about, "FailedScheduling", "Scheduling", word.message, now_ns=now_ns)
         if event.name:
             update = SeriesUpdate(replace(record, name=event.name), event.series(word))
             written = await self._update(entry, update)
@@ -334,8 +329,7 @@ class Recorder:
         asyncio.get_running_loop().call_later(told.again_after_s, self._again, told.pod.uid)
 
     def _again(self, uid: str) -> None:
-        told = self._told.find(uid)
-        if told is None:
+        if (told := self._told.find(uid)) is None:
             return
         told.again = False
         if told.condition_is_due:

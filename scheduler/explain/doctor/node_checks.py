@@ -19,7 +19,7 @@ _LONGEST: Final = 64
 _MOST_REASONS: Final = 5
 _OUT: Final = frozenset({inventory.Health.UNHEALTHY, inventory.Health.SUSPECT})
 _Nodes: TypeAlias = list[objects.Node]
-_PLUGIN_PODS: Final = f"kubectl -n kube-system get pods -l {'='.join(PLUGIN_LABEL)}"
+_PLUGIN_PODS: Final = ("kubectl", "-n", "kube-system", "get", "pods", "-l", "=".join(PLUGIN_LABEL))
 _LOG: Final = "then kubectl -n kube-system logs POD (no pod: docs/runbooks/GpusharePluginAway.md)"
 _EXAMINE: Final = "then kubectl -n kube-system exec POD -- /opt/gpushare/bin/gpushare-device-plugin doctor"
 
@@ -47,8 +47,8 @@ def inventories(facts: ClusterFacts) -> Iterator[Found]:
 def _on_the_pod(nodes: Sequence[objects.Node], then: str) -> str:
     """What to type to find the device plugin's pod on the first of these nodes. then: with POD."""
     likewise = " (likewise on each node)" if len(nodes) > 1 else ""
-    name = nodes[0].metadata.name
-    return f"{_PLUGIN_PODS} --field-selector spec.nodeName={name}{likewise}; {then}"
+    find = typed(*_PLUGIN_PODS, "--field-selector", f"spec.nodeName={nodes[0].metadata.name}")
+    return f"{find}{likewise}; {then}"
 
 
 def _labelled(node: objects.Node) -> bool:

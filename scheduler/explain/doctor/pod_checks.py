@@ -6,11 +6,13 @@ from typing import Final
 from config.protocol import names
 from scheduler.explain.doctor.facts import FINISHED, SCHEDULER_LABEL, ClusterFacts
 from scheduler.explain.findings import Found, Severity, count
+from scheduler.inspect.terminal import typed
 from scheduler.kube import objects
 
-START: Final = f"kubectl -n kube-system get deploy,pods -l {'='.join(SCHEDULER_LABEL)}"
+_SCHEDULER: Final = "=".join(SCHEDULER_LABEL)
+START: Final = typed("kubectl", "-n", "kube-system", "get", "deploy,pods", "-l", _SCHEDULER)
 
-_LOGS: Final = f"kubectl -n kube-system logs -l {'='.join(SCHEDULER_LABEL)} --prefix --tail=100"
+_LOGS: Final = typed("kubectl", "-n", "kube-system", "logs", "-l", _SCHEDULER, "--prefix", "--tail=100")
 _DECIDING: Final = (names.ALLOCATION, names.MEM_IDX)
 _DECIDED: Final = "PodScheduled"
 # The scheduler writes why a pod does not fit within seconds, or minutes while it binds a backlog of thousands.
