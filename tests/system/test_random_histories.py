@@ -17,7 +17,7 @@ from tests.system.happening import happenings
 from tests.system.prompt_rules import PromptRules
 from tests.system.replica_rules import ReplicaRules
 
-HISTORIES: Final = 240
+HISTORIES: Final = 205
 STEPS: Final = 50
 MOST_MISSING: Final = 4
 FAULTS_OF_BINDS: Final = ("Throttle", "Refuse", "Fail", "Silence", "Stranger", "Slow", "Overtaken")
