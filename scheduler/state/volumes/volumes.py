@@ -112,7 +112,7 @@ class Volumes:
             self._volumes.pop(name, None)
         else:
             self._volumes[name] = volume
-            self._note(volume, was_free=old is not None and old.is_free)
+            self._note(volume)
         for key in self._claims_of.get(name, ()):
             self._touch(key)
         self._latest = None
@@ -298,7 +298,7 @@ class Volumes:
         if new is not None and after is not None:
             self._names_of.setdefault(after, set()).add(new.name)
 
-    def _note(self, volume: Volume, *, was_free: bool) -> None:
+    def _note(self, volume: Volume) -> None:
         if volume.affinity is not None:
             self._reaches.take(volume.affinity)
         of_class = self._of_class(volume.class_name)
@@ -310,7 +310,7 @@ class Volumes:
             of_class.free.add(volume, self.reach(volume))
             if volume.name in self._taken:
                 self._take(volume.name, self._taken[volume.name])
-            self._moves(volume, opened=not was_free)
+            self._moves(volume, opened=True)
 
     def _forget(self, volume: Volume) -> None:
         of_class = self._of_class(volume.class_name)
@@ -348,7 +348,7 @@ class Volumes:
             of_class = self._of_class(volume.class_name)
             of_class.free.take(name, taken=False)
             self._unkeep(key, name, of_class)
-            self._moves(volume, opened=not was_free)
+            self._moves(volume, opened=True)
 
     def _keep(self, key: ClaimKey, name: str, of_class: OfClass) -> None:
         of_class.kept_for.setdefault(key, set()).add(name)
