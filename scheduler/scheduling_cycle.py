@@ -112,10 +112,10 @@ class SchedulingCycle:
         self._runtime = runtime
         self._diagnoses: LRUCache[Signature, _Diagnosed] = LRUCache(_DIAGNOSES_BYTES, getsizeof=_size)
         self._memo = RowMemo(runtime.tables)
-        # At which version of the tables.
-        self._without: LRUCache[Hashable, tuple[int, bool]] = LRUCache(maxsize=_MOST_IN_VAIN)
-        # At which version of the tables and of the budgets.
-        self._in_vain: LRUCache[Hashable, tuple[tuple[int, int], Sought]] = LRUCache(maxsize=_MOST_IN_VAIN)
+        # At which version of the tables, and at which moment.
+        self._without: LRUCache[Hashable, tuple[tuple[int, Hashable], bool]] = LRUCache(maxsize=_MOST_IN_VAIN)
+        # At which version of the tables and of the budgets, and at which moment.
+        self._in_vain: LRUCache[Hashable, tuple[tuple[int, int, Hashable], Sought]] = LRUCache(maxsize=_MOST_IN_VAIN)
         if runtime.profile.post_filter:
             # Made while nothing is there yet, which takes no time.
             runtime.tables.fact(Priorities)
@@ -133,7 +133,7 @@ class SchedulingCycle:
             return
         key = runtime.signature(pod)
         asked = (key, pod.priority, pod.preempts)
-        version = (tables.changes.version, tables.budgets.version)
+        version = (tables.changes.version, tables.budgets.version, runtime.moment(pod))
         kept = self._in_vain.get(asked)
         if rows is None and kept is not None and kept[0] == version and nominations.of(pod.key.uid) is None:
             yield kept[1]
@@ -165,9 +165,10 @@ class SchedulingCycle:
     def fits_without(self, pod: Pod, other: PodRecord) -> bool:
         """Whether the node of `other` would take the pod if that were not there. other: booked, of another pod."""
         tables, key = self._runtime.tables, (self._runtime.signature(pod), other.pod.key.uid)
-        version, fits = self._without.get(key, (_NEVER_ASKED, False))
-        if version == tables.changes.version:
-            return fits
+        version = (tables.changes.version, self._runtime.moment(pod))
+        known = self._without.get(key)
+        if known is not None and known[0] == version:
+            return known[1]
         fits, row = False, tables.row_of.get(other.node)
         if row is not None:
             tables.lift(other)
@@ -175,7 +176,7 @@ class SchedulingCycle:
                 fits = self._runtime.judged_on(pod, np.array([row], dtype=np.intp))[0]
             finally:
                 tables.put_back(other)
-        self._without[key] = (tables.changes.version, fits)
+        self._without[key] = (version, fits)
         return fits
 
     def no_fit(self, pod: Pod) -> NoFit:
@@ -341,7 +342,6 @@ class SchedulingCycle:
 _DIAGNOSES_BYTES: Final = 32 * 1024 * 1024
 _DIAGNOSIS_BYTES: Final = 1024
 _MOST_IN_VAIN: Final = 1024
-_NEVER_ASKED: Final = -1
 
 
 def _size(kept: _Diagnosed) -> int:

@@ -1,85 +1,103 @@
-"""Which waiting pods use a claim, by class. Pods that use the same claims share one record.
+"""Which waiting pods refer to an object, by class. Pods that refer to it alike share one record.
 
 Owned by the pods that wait. No method awaits, so each one is atomic.
 """
 
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
+from scheduler.pods.pod import Pod
 from scheduler.pods.pod_volumes import ClaimKey
 
 if TYPE_CHECKING:
     from scheduler.queue.entry import Entry
 
+_Object = TypeVar("_Object", bound=Hashable)
+
 
 @dataclass(slots=True, eq=False)
-class SharedClaims:
-    """The claims that some pods of one namespace use. pods: by the slot of their class.
+class Alike(Generic[_Object]):
+    """Pods of one namespace that refer to the same objects in the same way. pods: by the slot of their class.
 
-    Whatever becomes of these claims, it changes the signatures of all pods in one slot alike.
+    Whatever becomes of these objects, it changes the signatures of all pods in one slot alike.
     """
 
     key: Hashable
-    claims: tuple[ClaimKey, ...]
+    objects: tuple[_Object, ...]
     pods: "dict[int, dict[Entry, None]]" = field(default_factory=dict)
 
 
-class ClaimUsers:
-    """Holds nothing of pods without claims."""
-
+class _Users(Generic[_Object]):
     def __init__(self) -> None:
-        """No pod waits."""
-        self._shared: dict[Hashable, SharedClaims] = {}
-        self._using: dict[ClaimKey, dict[SharedClaims, None]] = {}
+        self._alike: dict[Hashable, Alike[_Object]] = {}
+        self._using: dict[_Object, dict[Alike[_Object], None]] = {}
 
-    def add(self, entry: "Entry", slot: int) -> SharedClaims | None:
-        """The claims that a pod of the class in the slot uses; None if it uses none."""
-        pod = entry.pod
-        used = pod.volumes.claims
-        if not used:
-            return None
-        key = (pod.key.namespace, used)
-        shared = self._shared.get(key)
-        if shared is None:
-            shared = self._shared[key] = SharedClaims(key, tuple(dict.fromkeys(pod.claim_keys)))
-            for claim in shared.claims:
-                self._using.setdefault(claim, {})[shared] = None
-        shared.pods.setdefault(slot, {})[entry] = None
-        return shared
-
-    def remove(self, shared: SharedClaims, entry: "Entry", slot: int) -> "Entry | None":
-        """Take the pod out. Returns another pod of its class that uses the same claims; None if there is none."""
-        alike = shared.pods[slot]
-        del alike[entry]
-        if alike:
-            return next(iter(alike))
-        del shared.pods[slot]
-        if not shared.pods:
-            self._forget(shared)
+    def remove(self, alike: Alike[_Object], entry: "Entry", slot: int) -> "Entry | None":
+        """Take the pod out. Returns another pod of its class that refers to the same; None if there is none."""
+        pods = alike.pods[slot]
+        del pods[entry]
+        if pods:
+            return next(iter(pods))
+        del alike.pods[slot]
+        if not alike.pods:
+            self._forget(alike)
         return None
 
-    def _forget(self, shared: SharedClaims) -> None:
-        del self._shared[shared.key]
-        for claim in shared.claims:
-            users = self._using[claim]
-            del users[shared]
-            if not users:
-                del self._using[claim]
+    def users(self, objects: Iterable[_Object]) -> "Iterator[Entry]":
+        """One pod of each class for each way to refer to one of these."""
+        for one in objects:
+            for alike in self._using.get(one, ()):
+                for pods in alike.pods.values():
+                    yield next(iter(pods))
 
-    def users(self, claims: Iterable[ClaimKey]) -> "Iterator[Entry]":
-        """One pod of each class for each set of claims that has one of these in it."""
-        for claim in claims:
-            for shared in self._using.get(claim, ()):
-                for alike in shared.pods.values():
-                    yield next(iter(alike))
-
-    def by_claim(self) -> "set[tuple[ClaimKey, int, Entry]]":
-        """(claim, slot, pod), for comparisons."""
+    def by_object(self) -> "set[tuple[_Object, int, Entry]]":
+        """(object, slot, pod), for comparisons."""
         return {
-            (claim, slot, entry)
-            for claim, users in self._using.items()
-            for shared in users
-            for slot, alike in shared.pods.items()
-            for entry in alike
+            (one, slot, entry)
+            for one, users in self._using.items()
+            for alike in users
+            for slot, pods in alike.pods.items()
+            for entry in pods
         }
+
+    def _add(self, entry: "Entry", slot: int, key: Hashable, objects: Iterable[_Object]) -> Alike[_Object]:
+        alike = self._alike.get(key)
+        if alike is None:
+            alike = self._alike[key] = Alike(key, tuple(dict.fromkeys(objects)))
+            for one in alike.objects:
+                self._using.setdefault(one, {})[alike] = None
+        alike.pods.setdefault(slot, {})[entry] = None
+        return alike
+
+    def _forget(self, alike: Alike[_Object]) -> None:
+        del self._alike[alike.key]
+        for one in alike.objects:
+            users = self._using[one]
+            del users[alike]
+            if not users:
+                del self._using[one]
+
+
+class ClaimUsers(_Users[ClaimKey]):
+    """By the claims that they use. Holds nothing of pods without claims."""
+
+    def add(self, entry: "Entry", slot: int) -> Alike[ClaimKey] | None:
+        """A pod of the class in the slot; None if it uses no claims."""
+        pod = entry.pod
+        used = pod.volumes.claims
+        return self._add(entry, slot, (pod.key.namespace, used), pod.claim_keys) if used else None
+
+
+class NamespaceUsers(_Users[str]):
+    """By their namespace. Pods there with equal labels and annotations and one controller are selected alike."""
+
+    def add(self, entry: "Entry", slot: int) -> Alike[str]:
+        """A pod of the class in the slot."""
+        namespace = entry.pod.key.namespace
+        return self._add(entry, slot, selected_by(entry.pod), (namespace,))
+
+
+def selected_by(pod: Pod) -> Hashable:
+    """What rules may read of a pod together with objects of its namespace."""
+    return pod.key.namespace, pod.owner_uid, frozenset(pod.labels.items()), frozenset(pod.annotations.items())

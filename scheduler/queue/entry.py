@@ -8,7 +8,8 @@ from typing import TypeAlias
 import msgspec
 
 from scheduler.pods.pod import Pod
-from scheduler.queue.claim_users import SharedClaims
+from scheduler.pods.pod_volumes import ClaimKey
+from scheduler.queue.claim_users import Alike
 
 # (-priority, place in the order of arrival): the least comes first.
 SortKey: TypeAlias = tuple[int, int]
@@ -44,7 +45,8 @@ class Entry(msgspec.Struct, eq=False, kw_only=True):
     attempts: pops. no_fits: attempts that found no node. errors: failures in a row since then; above 0 in
     BACKING_OFF means that the back-off is for an error.
     changes: of the pod itself that led to attempts in short order; changed_s: when the last one did, or will.
-    gate: PreEnqueue's message, "" when not GATED. signature: None when in no class. claims: those that bring it back.
+    gate: PreEnqueue's message, "" when not GATED. signature: None when in no class.
+    claims, selected: the pods of its class that use the same claims, and those that are selected by the same objects.
     waits_since_s: when it became ready for the first time, also if that was another process before this one.
     passed_until_s: it counts not as starved until then. told: how its namespace fails, as it was
     told since it became active; "" while it was not.
@@ -63,7 +65,8 @@ class Entry(msgspec.Struct, eq=False, kw_only=True):
     errors: int = 0
     gate: str = ""
     signature: Hashable = None
-    claims: SharedClaims | None = None
+    claims: Alike[ClaimKey] | None = None
+    selected: Alike[str] | None = None
     ready_s: float = 0.0
     leftover_s: float = 0.0
     first_queued_s: float = inf

@@ -5,7 +5,6 @@ namespaces. Owned by the pods that wait. No method awaits, so each one is atomic
 """
 
 from collections import OrderedDict
-from collections.abc import Collection
 from typing import Final
 
 from scheduler.queue.entry import Entry
@@ -28,10 +27,6 @@ class JudgedLongestAgo:
     def __len__(self) -> int:
         """How many pods."""
         return sum(len(pods) for pods in self._pods.values())
-
-    def of(self, namespace: str) -> Collection[Entry]:
-        """The pods of one namespace; read only."""
-        return self._pods.get(namespace, {}).keys()
 
     def add(self, entry: Entry, now_s: float) -> None:
         """An attempt has just judged the pod."""

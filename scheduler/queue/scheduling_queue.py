@@ -101,7 +101,7 @@ class SchedulingQueue:
         matters = self._matters(entry.pod, pod, signature_of)
         if matters or (entry.pod.labels, entry.pod.annotations) != (pod.labels, pod.annotations):
             self._failed.shorten(entry, now_s)
-        entry.pod = pod
+        self._no_fit.update(entry, pod)
         if entry.state is State.IN_FLIGHT:
             entry.gone = False
             entry.changed |= matters

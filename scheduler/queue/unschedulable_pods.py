@@ -20,14 +20,15 @@ Where kube-scheduler differs: its queueing hints judge pod by pod, and an event 
 Owned by the scheduling queue. No method awaits, so each one is atomic.
 """
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator
 from typing import Final
 
 import numpy as np
 
+from scheduler.pods.pod import Pod
 from scheduler.pods.transitions import expect
 from scheduler.queue.backoff import backoff_s
-from scheduler.queue.claim_users import ClaimUsers
+from scheduler.queue.claim_users import ClaimUsers, NamespaceUsers, selected_by
 from scheduler.queue.class_table import ClassTable, Left
 from scheduler.queue.entry import Entry, SortKey, State
 from scheduler.queue.heap import Heap
@@ -64,8 +65,12 @@ class UnschedulablePods:
         self._max_s = max_backoff_s
         self._classes: dict[Hashable, PodClass] = {}
         self._at: dict[int, PodClass] = {}
-        self._users = ClaimUsers()
+        self._claim_users = ClaimUsers()
+        self._namespace_users = NamespaceUsers()
         self._rechecks: Heap[SortKey, Entry] = Heap()
+        # Which of them are checked because of a claim, and because of their namespace.
+        self._of_claims: set[Entry] = set()
+        self._of_namespaces: set[Entry] = set()
         self._table = ClassTable(measured_by=_MEASURED_BY)
         self.longest = LongestWaiting()
         self._open = OpenRows()
@@ -73,6 +78,8 @@ class UnschedulablePods:
         self._any_due = False
         self._places_spent = False
         self._asked = 0
+        # How many signatures were checked since the next pod has been ready.
+        self._held_up = 0
 
     def add(self, entry: Entry, signature: Hashable, now_s: float, wakes_on: int, needs: Needs) -> None:
         """An attempt found no fit. signature: None when no change of the cluster helps. The rest: of its class."""
@@ -106,8 +113,8 @@ class UnschedulablePods:
         entry.signature = None
         if pod_class is not None:
             self.longest.discard(entry, pod_class.key)
-            self._release_claims(entry, pod_class.slot)
-            self._rechecks.discard(entry)
+            self._release(entry, pod_class.slot)
+            self._checked(entry)
             if pod_class.discard(entry):
                 self._table.order[:, pod_class.slot] = pod_class.best.sort_key
             else:
@@ -133,6 +140,7 @@ class UnschedulablePods:
     def popped(self) -> None:
         """A pod is being decided, and may take a place that others are to be asked about."""
         self._places_spent = True
+        self._held_up = 0
         self._asked = max(0, min(self._asked, _MOST_CHECKS) - _CHECKS_PER_POD)
 
     @property
@@ -143,16 +151,18 @@ class UnschedulablePods:
     def next_check(self, head: SortKey | None, left: Left) -> Check | None:
         """The next question; None when neither a class nor a signature that sorts before `head` is to be checked.
 
-        One of a better priority is always asked; of the same priority, no more than a pod has to wait for. head: of the
-        pod to be decided next, None without one. left: as ClassTable.rule_out.
+        One of a better priority is always asked; of the same priority, no more than a pod has to wait for. After a
+        round with many signatures, a pod is decided before the next round: Services that come and go all the time hold
+        up no pod for longer. head: of the pod to be decided next, None without one. left: as ClassTable.rule_out.
         """
         check = self._first_check(head, left)
-        if check is None and self._noted:
+        if check is None and self._noted and (head is None or self._held_up < _MOST_CHECKS):
             self._begin_round(left)
             check = self._first_check(head, left)
         if check is None or self._waits_for_its_turn(check, head):
             return None
         self._asked += 1
+        self._held_up += check.of_signature and head is not None
         return check
 
     def wake(self, check: Check) -> Entry | None:
@@ -175,14 +185,28 @@ class UnschedulablePods:
         """Check the signature of a pod, and then its class. Returns False if it waits in none."""
         if entry is None or entry.signature is None:
             return False
-        self._rechecks.push(entry, entry.sort_key)
+        self._recheck(entry, self._of_claims)
         return True
 
+    def update(self, entry: Entry, pod: Pod) -> None:
+        """The pod was seen again, and has the signature that it had."""
+        other = selected_by(entry.pod) != selected_by(pod)
+        entry.pod = pod
+        pod_class = self._classes.get(entry.signature) if other else None
+        if pod_class is not None:
+            self._release_selected(entry, pod_class.slot)
+            entry.selected = self._namespace_users.add(entry, pod_class.slot)
+            # Of those that it resembles now, one may have been checked already.
+            self._recheck(entry, self._of_namespaces)
+
     def confirm(self, check: Check) -> None:
-        """The pod still has the signature of its class. The class is due on all rows, because something has changed."""
+        """The pod still has the signature of its class. After a change of a claim, that is due on all rows."""
         if not check.stands:
             return
-        self._rechecks.discard(check.entry)
+        of_claim = check.entry in self._of_claims
+        self._checked(check.entry)
+        if not of_claim:
+            return
         slot = self._classes[check.signature].slot
         self._table.due[slot] = True
         self._table.since[slot] = EVERYWHERE
@@ -232,10 +256,15 @@ class UnschedulablePods:
             (claim, one.slot, entry)
             for one in self._classes.values()
             for entry in one.pods()
-            for claim in (entry.claims.claims if entry.claims is not None else ())
+            for claim in (entry.claims.objects if entry.claims is not None else ())
         }
-        indexed = self._users.by_claim()
+        indexed = self._claim_users.by_object()
         expect(indexed == using, f"{len(indexed)} pods are found by claims, {len(using)} use some")
+        of_namespaces = {entry for _, _, entry in self._namespace_users.by_object()}
+        expect(len(of_namespaces) == waiting, f"{len(of_namespaces)} pods are found by namespaces, {waiting} wait")
+        alike = all(e.selected is not None and e.selected.key == selected_by(e.pod) for e in of_namespaces)
+        expect(alike, "a pod is found by labels that it no longer has")
+        expect(set(self._rechecks) == self._of_claims | self._of_namespaces, "a pod is checked without a reason")
         waits = all(entry.signature in self._classes for entry in self._rechecks)
         expect(waits, "a pod that waits in no class is to be checked")
         due = np.flatnonzero(self._table.due).tolist()
@@ -285,24 +314,16 @@ class UnschedulablePods:
                 table.allow(rows)
             may_fit = table.rule_out(table.concerned(kinds), rows, left)
             table.make_due(may_fit, position)
-        for entry in self._users.users(noted.claims):
-            self._rechecks.push(entry, entry.sort_key)
-        self._recheck_namespaces(noted.namespaces)
+        for entry in self._claim_users.users(noted.claims):
+            self._recheck(entry, self._of_claims)
+        for entry in self._namespace_users.users(noted.namespaces):
+            self._recheck(entry, self._of_namespaces)
         if noted.everywhere:
             anywhere = table.concerned(noted.everywhere)
             table.due |= anywhere
             table.since[anywhere] = EVERYWHERE
             table.allow_everywhere(noted.everywhere)
         self._any_due = True
-
-    def _recheck_namespaces(self, namespaces: Mapping[str, int]) -> None:
-        """Check the pods there whose classes wait for one of these bits."""
-        for namespace, bits in namespaces.items():
-            concerned = self._table.concerned(bits)
-            for entry in self.judged.of(namespace):
-                pod_class = self._classes.get(entry.signature)
-                if pod_class is not None and concerned[pod_class.slot]:
-                    self._rechecks.push(entry, entry.sort_key)
 
     def _rule_out_again(self, left: Left) -> None:
         """Drop the classes for which too little is left of what had opened."""
@@ -322,20 +343,38 @@ class UnschedulablePods:
             self._classes[signature] = self._at[pod_class.slot] = pod_class
         else:
             pod_class.add(entry)
-        entry.claims = self._users.add(entry, pod_class.slot)
+        entry.claims = self._claim_users.add(entry, pod_class.slot)
+        entry.selected = self._namespace_users.add(entry, pod_class.slot)
         self._table.need(pod_class.slot, needs)
         self._table.order[:, pod_class.slot] = pod_class.best.sort_key
         self.longest.add(entry, signature)
         return pod_class
 
-    def _release_claims(self, entry: Entry, slot: int) -> None:
-        """If the pod was to be checked, another pod of its class with the same claims is checked in its place."""
-        if entry.claims is None:
-            return
-        following = self._users.remove(entry.claims, entry, slot)
-        entry.claims = None
-        if following is not None and entry in self._rechecks:
-            self._rechecks.push(following, following.sort_key)
+    def _recheck(self, entry: Entry, why: set[Entry]) -> None:
+        why.add(entry)
+        if entry not in self._rechecks:
+            self._rechecks.push(entry, entry.sort_key)
+
+    def _checked(self, entry: Entry) -> None:
+        self._rechecks.discard(entry)
+        self._of_claims.discard(entry)
+        self._of_namespaces.discard(entry)
+
+    def _release(self, entry: Entry, slot: int) -> None:
+        """If the pod was to be checked, another of its class that refers to the same is checked in its place."""
+        if entry.claims is not None:
+            following = self._claim_users.remove(entry.claims, entry, slot)
+            entry.claims = None
+            if following is not None and entry in self._of_claims:
+                self._recheck(following, self._of_claims)
+        self._release_selected(entry, slot)
+
+    def _release_selected(self, entry: Entry, slot: int) -> None:
+        if entry.selected is not None:
+            following = self._namespace_users.remove(entry.selected, entry, slot)
+            entry.selected = None
+            if following is not None and entry in self._of_namespaces:
+                self._recheck(following, self._of_namespaces)
 
     def _forget(self, pod_class: PodClass) -> None:
         """Its last pod has left."""

@@ -132,7 +132,7 @@ class Openings:
     """Where something may have become possible for a pod that waits, until somebody takes that up.
 
     rows: row -> bits of Change. everywhere: bits that hold for every row. claims: for pods that use one of them, for
-    whatever reason they wait. namespaces: name -> bits of what may have changed for the pods there only.
+    whatever reason they wait. namespaces: whose pods may have other signatures now.
     up_to: row -> the highest priority of a pod for which more is possible there once all pods of lower priority have
     gone. Of a pod that leaves, its own: whoever has a higher priority could have made it go before.
     """
@@ -143,7 +143,7 @@ class Openings:
         self.up_to: dict[int, int] = {}
         self.everywhere = 0
         self.claims: dict[ClaimKey, None] = {}
-        self.namespaces: dict[str, int] = {}
+        self.namespaces: dict[str, None] = {}
 
     def note(self, row: int, kinds: int, up_to: int = ANY_PRIORITY) -> None:
         """On one row."""
@@ -159,9 +159,9 @@ class Openings:
         """These may stand otherwise now, or have a user less."""
         self.claims.update(dict.fromkeys(claims))
 
-    def note_namespace(self, name: str, kinds: int) -> None:
-        """The signatures of the pods there may have changed."""
-        self.namespaces[name] = self.namespaces.get(name, 0) | kinds
+    def note_namespace(self, name: str) -> None:
+        """The signatures of the pods there may have changed, for whatever reason they wait."""
+        self.namespaces[name] = None
 
     def add(self, other: "Openings") -> None:
         """What is noted there too."""
@@ -169,8 +169,7 @@ class Openings:
             self.note(row, kinds, other.up_to[row])
         self.note_everywhere(other.everywhere)
         self.claims.update(other.claims)
-        for name, kinds in other.namespaces.items():
-            self.note_namespace(name, kinds)
+        self.namespaces.update(other.namespaces)
 
     def by_kinds(self) -> Iterator[tuple[int, RowArray]]:
         """(kinds, the rows of exactly those kinds)."""

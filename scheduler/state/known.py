@@ -77,4 +77,4 @@ class Known(Rowed):
         if new:
             self.references += 1
             self.openings.note_everywhere(SELECTORS_BIT)
-            self.openings.note_namespace(namespace, SELECTORS_BIT)
+            self.openings.note_namespace(namespace)

@@ -156,7 +156,7 @@ class Tables(Bookings):
         self._facts.namespaces_changed()
         self.references += 1
         self.openings.note_everywhere(ANY_DOMAIN)
-        self.openings.note_namespace(name, ANY_DOMAIN)
+        self.openings.note_namespace(name)
 
     def change_volumes(self, change: Callable[[Volumes], None]) -> None:
         """Of claims, volumes, storage classes or what nodes attach."""
@@ -361,9 +361,8 @@ class Tables(Bookings):
         if kinds & _COMPANY:
             self.openings.note(row, _COMPANY)
         if kinds & _ATTACHMENTS:
-            self.openings.note_claims(pod.claim_keys)
-            if pod.volumes.attached:
-                self.openings.note(row, _ATTACHMENTS)
+            self.openings.note_claims(self.volumes.claims_sharing(pod))
+            self.openings.note(row, _ATTACHMENTS)
         self.openings.note_everywhere(kinds & _SOME_DOMAINS)
 
     def _leave(self, record: PodRecord) -> None:

@@ -7,8 +7,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.kube.port import CSI_NODES, SERVICES
+from scheduler.kube.port import ATTACHMENTS, CSI_NODES, SERVICES
 from scheduler.simulation.world import World
 from tests.support.builders import manifest, wire_node
 from tests.support.volumes import claim, storage_class, volume, with_claims
@@ -117,20 +119,27 @@ async def test_a_pod_for_which_others_go_is_searched_for_as_its_own_claim_is_bou
         assert lost_wakeups(process) == 0
 
 
+@pytest.mark.parametrize("full", [False, True])
 @in_virtual_time
-async def test_a_namespace_whose_labels_change_lets_its_own_pods_in() -> None:
+async def test_a_namespace_whose_labels_change_lets_its_own_pods_in(full: bool) -> None:  # noqa: FBT001 - a case
+    """full: the node has no memory left while the labels change."""
     of = cluster(a=[16])
     for namespace in ("team-a", "team-b"):
         of.namespaces.create(namespace, {"shares": "no"})
     keeps_out = {"topologyKey": HOSTNAME, "labelSelector": {}, "namespaceSelector": {"matchLabels": {"shares": "no"}}}
     async with scheduling(of) as process:
         comes(of, "existing", 1, affinity=_required("podAntiAffinity", keeps_out))
+        if full:
+            comes(of, "filling", 15, namespace="filling")
         await asyncio.sleep(PROMPT_S)
         for namespace in ("team-a", "team-b"):
             comes(of, "p", 1, namespace=namespace)
         await asyncio.sleep(PROMPT_S)
         of.namespaces.label("team-b", {"shares": "yes"})
         await asyncio.sleep(PROMPT_S)
+        if full:
+            of.pods.remove("filling", "filling")
+            await asyncio.sleep(PROMPT_S)
 
         assert (node_in(of, "team-a", "p"), node_in(of, "team-b", "p")) == ("", "a")
         assert lost_wakeups(process) == 0
@@ -168,8 +177,10 @@ def _required(side: str, term: Mapping[str, object]) -> dict[str, object]:
     return {side: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
+@pytest.mark.parametrize("full", [False, True])
 @in_virtual_time
-async def test_a_service_that_selects_only_some_pods_spreads_these_otherwise() -> None:
+async def test_a_service_that_selects_only_some_pods_spreads_these_otherwise(full: bool) -> None:  # noqa: FBT001 - a case
+    """full: no node has memory left while the Service comes."""
     of = cluster()
     for name, units, zone in (("a", 16, "east"), ("full", 1, "west")):
         of.nodes.add(wire_node(name, [units], labels={"zone": zone}))
@@ -177,6 +188,8 @@ async def test_a_service_that_selects_only_some_pods_spreads_these_otherwise() -
     async with scheduling(of, SPREAD_BY_DEFAULT) as process:
         comes(of, "on-a", 1, to="a", labels={"tier": "x"})
         comes(of, "on-full", 1, to="full", labels={"tier": "y"})
+        if full:
+            comes(of, "filling", 15, to="a")
         await asyncio.sleep(PROMPT_S)
         for name in ("p-one", "p-two"):
             comes(of, name, 1, labels={"tier": "x", "app": name})
@@ -184,6 +197,9 @@ async def test_a_service_that_selects_only_some_pods_spreads_these_otherwise() -
         assert (node_of(of, "p-one"), node_of(of, "p-two")) == ("", "")
         of.selecting.create(SERVICES, _service("two", app="p-two"))
         await asyncio.sleep(PROMPT_S)
+        if full:
+            of.pods.remove("default", "filling")
+            await asyncio.sleep(PROMPT_S)
 
         assert (node_of(of, "p-one"), node_of(of, "p-two")) == ("", "a")
         assert lost_wakeups(process) == 0
@@ -191,14 +207,7 @@ async def test_a_service_that_selects_only_some_pods_spreads_these_otherwise() -
 
 @in_virtual_time
 async def test_a_volume_that_a_node_attaches_for_another_pod_costs_it_nothing_more() -> None:
-    of, controller = zones(a="z1")
-    controller.comes(storage_class("now", waits=False, provisioner="d"))
-    limits = {"metadata": {"name": "a"}, "spec": {"drivers": [{"name": "d", "allocatable": {"count": 1}}]}}
-    of.storage.create(CSI_NODES, limits)
-    for name in ("own", "shared"):
-        source: dict[str, Any] = {"csi": {"driver": "d", "volumeHandle": name}, "accessModes": ["ReadWriteMany"]}
-        controller.comes(claim(name, class_name="now"), volume(f"pv-{name}", class_name="now", **source))
-        controller.bind(name, f"pv-{name}")
+    of = node_that_attaches_one_volume(own="own", shared="shared")
     async with scheduling(of) as process:
         comes(of, "uses-own", 1, **with_claims("own"))
         await asyncio.sleep(PROMPT_S)
@@ -210,6 +219,64 @@ async def test_a_volume_that_a_node_attaches_for_another_pod_costs_it_nothing_mo
 
         assert node_of(of, "first") == "a"
         assert lost_wakeups(process) == 0
+
+
+@pytest.mark.parametrize("attached", ["by another claim", "before the pod came"])
+@in_virtual_time
+async def test_a_pod_shares_a_volume_whose_claim_is_another_or_that_is_still_attached(attached: str) -> None:
+    of = node_that_attaches_one_volume(own="own", own2="own2", first="shared", second="shared")
+    if attached == "before the pod came":
+        spec = {"attacher": "d", "nodeName": "a", "source": {"persistentVolumeName": "pv-first"}}
+        of.storage.create(ATTACHMENTS, {"metadata": {"name": "va"}, "spec": spec})
+    async with scheduling(of) as process:
+        if attached == "by another claim":
+            of.pods.create(manifest("full", 0, node="a", scheduler="default-scheduler", **with_claims("own")))
+        comes(of, "uses-own", 1, **with_claims("own2" if attached == "by another claim" else "own"))
+        comes(of, "shares", 1, **with_claims("second"))
+        await asyncio.sleep(PROMPT_S)
+        assert (node_of(of, "uses-own"), node_of(of, "shares")) == ("", "")
+        of.pods.create(manifest("others", 0, node="a", scheduler="default-scheduler", **with_claims("first")))
+        await asyncio.sleep(PROMPT_S)
+
+        assert (node_of(of, "uses-own"), node_of(of, "shares")) == ("", "a")
+        assert lost_wakeups(process) == 0
+
+
+@in_virtual_time
+async def test_a_pod_shares_a_disk_that_it_names_itself() -> None:
+    of, _ = zones(a="z1")
+    of.storage.create(CSI_NODES, _limit_of_one("disk.csi.azure.com"))
+    async with scheduling(of) as process:
+        of.pods.create(manifest("full", 0, node="a", scheduler="default-scheduler", **_disk("u")))
+        for name in ("v", "w"):
+            comes(of, f"p-{name}", 1, **_disk(name))
+        await asyncio.sleep(PROMPT_S)
+        assert (node_of(of, "p-v"), node_of(of, "p-w")) == ("", "")
+        of.pods.create(manifest("others", 0, node="a", scheduler="default-scheduler", **_disk("w")))
+        await asyncio.sleep(PROMPT_S)
+
+        assert (node_of(of, "p-v"), node_of(of, "p-w")) == ("", "a")
+        assert lost_wakeups(process) == 0
+
+
+def node_that_attaches_one_volume(**handles: str) -> World:
+    """A node, and claims with volumes of these handles."""
+    of, controller = zones(a="z1")
+    controller.comes(storage_class("now", waits=False, provisioner="d"))
+    of.storage.create(CSI_NODES, _limit_of_one("d"))
+    for name, handle in handles.items():
+        source: dict[str, Any] = {"csi": {"driver": "d", "volumeHandle": handle}, "accessModes": ["ReadWriteMany"]}
+        controller.comes(claim(name, class_name="now"), volume(f"pv-{name}", class_name="now", **source))
+        controller.bind(name, f"pv-{name}")
+    return of
+
+
+def _limit_of_one(driver: str) -> dict[str, object]:
+    return {"metadata": {"name": "a"}, "spec": {"drivers": [{"name": driver, "allocatable": {"count": 1}}]}}
+
+
+def _disk(name: str) -> dict[str, Any]:
+    return {"volumes": [{"name": "disk", "azureDisk": {"diskName": name, "diskURI": name}}]}
 
 
 def _service(name: str, **selector: str) -> dict[str, object]:

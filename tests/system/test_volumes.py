@@ -2,7 +2,10 @@
 
 import asyncio
 
+from msgspec.structs import replace
+
 from scheduler.kube.port import VOLUMES
+from scheduler.kube.storage import PersistentVolume
 from scheduler.simulation.faults import Refuse, Verb
 from tests.support.volumes import ZONE, claim, storage_class, volume, with_claims
 from tests.system.looking import A_SECOND_S, comes, node_of, objections
@@ -198,3 +201,22 @@ async def test_a_claim_that_was_bound_to_another_volume_takes_its_pod_there() ->
 
         assert "persistentvolumeclaim default/data was bound to persistentvolume on-b, not to on-a" in told
         assert node_of(of, "p") == "b"
+
+
+@in_virtual_time
+async def test_a_free_volume_that_is_changed_may_do_for_a_pod_that_waits() -> None:
+    of, controller = zones(a="z1")
+    controller.comes(storage_class("local", provisioner="kubernetes.io/no-provisioner"))
+    controller.comes(claim("data", class_name="local", size="2Gi"), volume("pv", class_name="local", size="1Gi"))
+    async with scheduling(of):
+        comes(of, "p", 1, **with_claims("data"))
+        await asyncio.sleep(A_SECOND_S)
+        of.storage.update(VOLUMES, "", "pv", _of_two_gib)
+        await asyncio.sleep(A_SECOND_S)
+        controller.bind_kept()
+        await asyncio.sleep(A_SECOND_S)
+        assert node_of(of, "p") == "a"
+
+
+def _of_two_gib(found: PersistentVolume) -> PersistentVolume:
+    return replace(found, spec=replace(found.spec, capacity={"storage": "2Gi"}))

@@ -11,7 +11,7 @@ from scheduler.kube.port import CSI_NODES
 from scheduler.simulation.world import World
 from tests.support.volumes import ZONE, claim, storage_class, volume, with_claims
 from tests.system.looking import A_SECOND_S, comes, node_of, objections
-from tests.system.preempting import nominated, runs
+from tests.system.preempting import is_going, nominated, runs
 from tests.system.process import A_MOMENT_S, Process, in_virtual_time, scheduling
 from tests.system.volume_controller import zones
 
@@ -229,3 +229,18 @@ async def test_a_volume_that_comes_costs_a_question_whoever_waits_for_one() -> N
         assert sum(bool(node_of(of, f"waits-{number}")) for number in range(100)) == 5
         # For each volume: whether the class fits, its best pod, whether the next one does.
         assert process.cycle.asked - asked <= 5 * 6
+
+
+@in_virtual_time
+async def test_a_volume_that_comes_lets_preemption_help_a_pod_that_it_could_not_help() -> None:
+    of, controller = zones(a="z1")
+    controller.comes(storage_class("local", provisioner="kubernetes.io/no-provisioner"))
+    controller.comes(claim("data", class_name="local"))
+    async with scheduling(of):
+        await runs(of, "low", 16)
+        comes(of, "first", 16, priority=10, **with_claims("data"))
+        await asyncio.sleep(A_SECOND_S)
+        assert not is_going(of, "low")
+        controller.comes(volume("pv", class_name="local"))
+        await asyncio.sleep(A_SECOND_S)
+        assert is_going(of, "low")

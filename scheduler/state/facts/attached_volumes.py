@@ -112,11 +112,15 @@ class AttachedVolumes(NodeFact[PodUses]):
         return found
 
     def signature(self, pod: Pod) -> Hashable:
-        """Equal for pods that ask the same: volumes that no node has attached differ in nothing."""
-        return tuple(
-            (driver, len(asked), tuple(sorted(one for one in asked if one in self._uses)))
-            for driver, asked in sorted(self.asked(pod).items())
-        )
+        """Equal for pods that ask the same: volumes of claims that no node has attached differ in nothing.
+
+        Disks that pods name themselves do, because nobody looks for the pods that name one that is attached later.
+        """
+        asked = sorted(self.asked(pod).items())
+        used = [
+            (driver, len(all_of), tuple(sorted(one for one in all_of if one in self._uses))) for driver, all_of in asked
+        ]
+        return (pod.volumes.attached, *used) if used else ()
 
     def exceeded(self, driver: str, asked: list[Attachable], rows: Rows) -> BoolArray:
         """bool[rows]: with these volumes of the driver, the node would have more than it attaches."""
@@ -140,11 +144,13 @@ class AttachedVolumes(NodeFact[PodUses]):
             del rows[row]
         if not rows:
             del self._uses[volume]
-        if bool(before) != bool(before + pods) and volume not in self._shown.get(row, ()):
+        if bool(before) == bool(before + pods):
+            return
+        if volume not in self._shown.get(row, ()):
             self._count(volume[0], row, 1 if pods > 0 else -1)
-            if pods > 0 and volume[0] in self._limited:
-                # Another pod with this volume no longer counts towards the limit of the node.
-                self.moved |= int(Change.ATTACHMENTS)
+        if pods > 0:
+            # Another pod with this volume no longer counts towards the limit of the node.
+            self.moved |= int(Change.ATTACHMENTS)
 
     def _count(self, driver: str, row: int, sign: int) -> None:
         column = self._counts.get(driver)

@@ -11,7 +11,7 @@ Source: kube-scheduler, plugins/volumebinding/binder.go and assume_cache.go.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -67,6 +67,8 @@ class Volumes:
         self._told_capacity: set[str] = set()
         self._class_of_capacity: dict[str, str] = {}
         self._claims_of: dict[str, set[ClaimKey]] = {}
+        # By what a node attaches: volumes of different names may stand for the same.
+        self._names_of: dict[Attachable, set[str]] = {}
         self._reaches = Reaches()
         self._plans: dict[str, Plan] = {}
         # Volume -> the claim that it is taken for; claim -> the node that it is to be made on; and for how many pods.
@@ -105,11 +107,12 @@ class Volumes:
             return
         if old is not None:
             self._forget(old)
+        self._attach(old, volume)
         if volume is None:
             self._volumes.pop(name, None)
         else:
             self._volumes[name] = volume
-            self._note(volume, was_free=old is not None and old.is_free)
+            self._note(volume)
         for key in self._claims_of.get(name, ()):
             self._touch(key)
         self._latest = None
@@ -257,6 +260,14 @@ class Volumes:
         # No volume has such a handle: a space is in none.
         return (driver, f"of claim {key[0]}/{key[1]}") if driver else None
 
+    def claims_sharing(self, pod: Pod) -> Iterator[ClaimKey]:
+        """The claims of a pod, and those whose volumes are attached together with what it has attached."""
+        keys = tuple(pod.claim_keys)
+        yield from keys
+        for one in dict.fromkeys((*map(self.attached, keys), *pod.volumes.attached)):
+            for name in self._names_of.get(one, ()) if one is not None else ():
+                yield from self._claims_of.get(name, ())
+
     def attached_to(self, node: str) -> frozenset[Attachable]:
         """What the API server shows as attached to a node, whoever uses it. Source: getNodeVolumeAttachmentInfo."""
         shown = ((one.driver, self._volumes.get(one.volume)) for one in self.attachments.of_node(node))
@@ -277,7 +288,17 @@ class Volumes:
         else:
             drop(self._claims_of, volume, key)
 
-    def _note(self, volume: Volume, *, was_free: bool) -> None:
+    def _attach(self, old: Volume | None, new: Volume | None) -> None:
+        """A node attaches something else for the volume of this name."""
+        before, after = (None if one is None else one.attached for one in (old, new))
+        if before == after:
+            return
+        if old is not None and before is not None:
+            drop(self._names_of, before, old.name)
+        if new is not None and after is not None:
+            self._names_of.setdefault(after, set()).add(new.name)
+
+    def _note(self, volume: Volume) -> None:
         if volume.affinity is not None:
             self._reaches.take(volume.affinity)
         of_class = self._of_class(volume.class_name)
@@ -289,7 +310,7 @@ class Volumes:
             of_class.free.add(volume, self.reach(volume))
             if volume.name in self._taken:
                 self._take(volume.name, self._taken[volume.name])
-            self._moves(volume, opened=not was_free)
+            self._moves(volume, opened=True)
 
     def _forget(self, volume: Volume) -> None:
         of_class = self._of_class(volume.class_name)

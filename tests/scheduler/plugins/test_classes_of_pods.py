@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration, resolve
 from scheduler.framework.runtime import Runtime
 from scheduler.kube.port import CLAIMS, CSI_NODES, STORAGE_CLASSES, VOLUMES
@@ -23,6 +24,7 @@ DRIVER = "ebs.csi.aws.com"
 LOCAL = storage_class("local", provisioner="kubernetes.io/no-provisioner")
 NOWHERE = "0/2 nodes are available: "
 LOST = ("lost-1", "lost-2")
+ON_THE_FIRST_CARD = {names.ALLOCATION: '{"0":{"0":16}}', names.CARDS: '{"0":"GPU-a-0"}', names.UNIT_MIB: "1024"}
 NO_VOLUME = f'{NOWHERE}persistentvolume "pv-{{}}" not found.'
 
 
@@ -139,3 +141,16 @@ def test_what_was_said_before_a_volume_came_for_all_nodes_is_forgotten() -> None
     show(tables, VOLUMES, volume("pv-local", class_name="local"))
 
     assert answer(cycle, waiting) == "a"
+
+
+def test_a_volume_that_comes_changes_what_a_pod_that_leaves_would_make_possible() -> None:
+    tables = tables_of(wire_node("a", [16]))
+    show(tables, STORAGE_CLASSES, LOCAL)
+    show(tables, CLAIMS, claim("waits", class_name="local"))
+    tables.add(on_node(pod("there", 16, annotations=ON_THE_FIRST_CARD), "a"))
+    there = tables.record("uid-default-there")
+    assert there is not None
+    cycle, waiting = cycle_of(tables), pod("p", 16, **with_claims("waits"))
+    assert not cycle.fits_without(waiting, there)
+    show(tables, VOLUMES, volume("pv", class_name="local"))
+    assert cycle.fits_without(waiting, there)

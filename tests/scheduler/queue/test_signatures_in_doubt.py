@@ -17,6 +17,10 @@ def using(name: str, *claims: str, namespace: str = "default", priority: int = 0
     return replace(pod(name, namespace=namespace, priority=priority), volumes=volumes)
 
 
+def labelled(name: str, namespace: str, **labels: str) -> Pod:
+    return replace(pod(name, namespace=namespace), labels=labels)
+
+
 def waiting(*pods: Pod, wakes_on: int = ANY) -> ToyCluster:
     """All of one class, which fits nowhere."""
     cluster = ToyCluster(0)
@@ -27,11 +31,11 @@ def waiting(*pods: Pod, wakes_on: int = ANY) -> ToyCluster:
     return cluster
 
 
-def changed(*claims: str, namespaces: tuple[str, ...] = (), kinds: int = ANY) -> Openings:
+def changed(*claims: str, namespaces: tuple[str, ...] = ()) -> Openings:
     openings = Openings()
     openings.note_claims(("default", claim) for claim in claims)
     for name in namespaces:
-        openings.note_namespace(name, kinds)
+        openings.note_namespace(name)
     return openings
 
 
@@ -89,19 +93,32 @@ def test_a_pod_that_leaves_before_it_is_asked_leaves_the_question_to_the_next() 
     assert question(cluster) == ("p1", "signature")
 
 
-def test_of_a_namespace_the_pods_are_asked_whose_class_waits_for_such_a_change() -> None:
-    cluster = waiting(using("p0", namespace="red"), using("p1", namespace="blue"), using("p2", namespace="red"))
+def test_of_a_namespace_the_pods_are_asked_whatever_their_class_waits_for() -> None:
+    pods = using("p0", namespace="red"), using("p1", namespace="blue"), labelled("p2", "red", tier="x")
+    cluster = waiting(*pods, wakes_on=PODS)
     cluster.queue.opened(changed(namespaces=("red",)))
-    asked = []
-    while (check := cluster.queue.next_check(plenty)) is not None:
-        asked.append(check.pod.key.name)
-        cluster.queue.reclassify(check, check.pod.key.name, NOTHING_NEEDED) if check.of_signature else (
-            cluster.queue.fits_not(check, wakes_on=ANY)
-        )
-    assert sorted(asked) == ["p0", "p0", "p2", "p2"]
+    assert question(cluster) == ("p0", "signature")
+    cluster.queue.confirm(the_check(cluster))
+    assert question(cluster) == ("p2", "signature")
+    cluster.queue.reclassify(the_check(cluster), "another class", NOTHING_NEEDED)
+    assert question(cluster) == ("p2", "all rows")
+    cluster.queue.fits_not(the_check(cluster), wakes_on=ANY)
+    assert question(cluster) is None
 
-    cluster = waiting(using("p0", namespace="red"), wakes_on=PODS)
-    cluster.queue.opened(changed(namespaces=("red",), kinds=int(Change.DOMAINS)))
+
+def test_of_pods_with_equal_labels_one_is_asked_and_the_next_when_that_has_moved_or_has_other_labels() -> None:
+    cluster = waiting(*(labelled(f"p{number}", "red", tier="x") for number in range(3)))
+    cluster.queue.opened(changed(namespaces=("red",)))
+    assert question(cluster) == ("p0", "signature")
+    cluster.queue.reclassify(the_check(cluster), "another class", NOTHING_NEEDED)
+    assert question(cluster) == ("p1", "signature")
+    cluster.queue.add_or_update(labelled("p1", "red", tier="y"), 0.0)
+    assert question(cluster) == ("p1", "signature")
+    cluster.queue.confirm(the_check(cluster))
+    assert question(cluster) == ("p2", "signature")
+    cluster.queue.confirm(the_check(cluster))
+    assert question(cluster) == ("p0", "all rows")
+    cluster.queue.fits_not(the_check(cluster), wakes_on=ANY)
     assert question(cluster) is None
 
 
@@ -119,3 +136,18 @@ def test_questions_about_signatures_keep_a_pod_of_the_same_priority_waiting_no_l
     head = cluster.queue.first()
     assert head is not None
     assert head.key.name == "newcomer"
+
+
+def test_a_namespace_that_changes_all_the_time_holds_up_pods_of_lower_priority_for_one_round_each() -> None:
+    pods = [replace(pod(f"p{n}", namespace="red", priority=1), labels={"n": str(n)}) for n in range(100)]
+    cluster = waiting(*pods, wakes_on=PODS)
+    cluster.add(*(pod(f"late{n}") for n in range(3)))
+    for number in range(3):
+        asked = 0
+        cluster.queue.opened(changed(namespaces=("red",)))
+        while (check := cluster.queue.next_check(plenty)) is not None and asked < 1000:
+            cluster.queue.confirm(check)
+            cluster.queue.opened(changed(namespaces=("red",)))
+            asked += 1
+        popped = cluster.queue.pop(0.0)
+        assert (asked, popped and popped.pod.key.name) == (100, f"late{number}")
