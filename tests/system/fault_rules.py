@@ -105,6 +105,7 @@ class FaultRules(History):
         if verb is Verb.BIND and not self.may_happen_to_a_binding(fault):
             return
         self.process.wire.faults.add(verb, fault, count=count, probability=probability)
+        self.watches_hang |= verb is Verb.WATCH and isinstance(fault, Silence)
         self.happened[f"{verb.value}: {type(fault).__name__}"] += 1
         self.pass_time()
 

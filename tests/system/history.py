@@ -44,6 +44,8 @@ TIMING: Final = Timing(lease_duration_s=15, renew_deadline_s=10.0, retry_period_
 LATEST_S: Final = 4.5
 # The first leader waits for one that nobody has seen.
 BEGUN_AFTER_S: Final = TIMING.renew_deadline_s + BIND_TIMEOUT_S + 1.0
+# A watch that is never answered is given up then. With that it is still less than the leftover time.
+WATCH_STALLED_S: Final = 155.0
 LEFTOVER_S: Final = 310.0
 CORRECTED_S: Final = 30.0
 READER: Final = PodReader(ResourceNames())
@@ -68,6 +70,7 @@ class History(RuleBasedStateMachine):
         self.begun = 0
         self.edited: set[str] = set()
         self.whole = True
+        self.watches_hang = False
         self.configuration = SchedulerConfiguration()
         self.latency_s = 0.0
         self.replicated = False
@@ -182,6 +185,11 @@ class History(RuleBasedStateMachine):
             self.whole = False
             raise
 
+    @property
+    def settled_after_s(self) -> float:
+        """How long until nothing is left of what went wrong."""
+        return SETTLED_AFTER_S + (WATCH_STALLED_S if self.watches_hang else 0.0)
+
     def spare_requests(self) -> None:
         """From now on nothing goes wrong."""
         for one in self.replicas:
@@ -289,7 +297,7 @@ class History(RuleBasedStateMachine):
         """Once nothing goes wrong, whatever can be placed is bound, and the others say why not."""
         self.spare_requests()
         self.leave_no_history()
-        self.pass_time(SETTLED_AFTER_S)
+        self.pass_time(self.settled_after_s)
         assert [one.service.leads() for one in self.replicas] == [True, False][: len(self.replicas)]
         wire, engine = self.process.wire, self.process.engine
         assert sorted(wire.told["pods"], key=_name) == sorted(self.pods_shown(), key=_name)

@@ -8,7 +8,7 @@ from scheduler.queue.entry import State
 from scheduler.scheduling_cycle import Placement
 from tests.support.without_cache import decision
 from tests.system.happening import PICK, happens, nth
-from tests.system.history import READER, SETTLED_AFTER_S, History
+from tests.system.history import READER, History
 from tests.system.node_plans import CHANGES, PLANS
 
 AT_ONCE_S: Final = 0.1
@@ -45,7 +45,7 @@ class PromptRules(History):
 
     def settle(self) -> None:
         self.spare_requests()
-        self.pass_time(SETTLED_AFTER_S)
+        self.pass_time(self.settled_after_s)
 
     def check_that_no_pod_sleeps_beside_a_place(self) -> None:
         self.pass_time(AT_ONCE_S)

@@ -146,12 +146,15 @@ async def test_an_answer_that_goes_on_outlives_connections_without_one() -> None
 
 
 async def test_of_answers_the_one_that_was_written_to_last_stays() -> None:
+    written = asyncio.Event()
+
     async def streams(request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
         await response.write(b"x")
         while request.path == "/goes-on":
             wrote(request, asyncio.get_running_loop().time())
+            written.set()
             await asyncio.sleep(0.001)
             await response.write(b"x")
         await asyncio.Event().wait()
@@ -162,6 +165,9 @@ async def test_of_answers_the_one_that_was_written_to_last_stays() -> None:
         await first.readuntil(b"\r\n\r\n")
         for _ in range(12):
             await (await made.open(GET % b"/")).readuntil(b"\r\n\r\n")
+            # Later than the others, which may have come within the millisecond.
+            written.clear()
+            await written.wait()
         assert not await is_cut_off(first)
 
 
