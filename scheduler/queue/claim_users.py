@@ -4,36 +4,19 @@ Owned by the pods that wait. No method awaits, so each one is atomic.
 """
 
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic
 
 from scheduler.pods.pod import Pod
 from scheduler.pods.pod_volumes import ClaimKey
-
-if TYPE_CHECKING:
-    from scheduler.queue.entry import Entry
-
-_Object = TypeVar("_Object", bound=Hashable)
+from scheduler.queue.entry import Alike, Entry, ObjectT
 
 
-@dataclass(slots=True, eq=False)
-class Alike(Generic[_Object]):
-    """Pods of one namespace that refer to the same objects in the same way. pods: by the slot of their class.
-
-    Whatever becomes of these objects, it changes the signatures of all pods in one slot alike.
-    """
-
-    key: Hashable
-    objects: tuple[_Object, ...]
-    pods: "dict[int, dict[Entry, None]]" = field(default_factory=dict)
-
-
-class _Users(Generic[_Object]):
+class _Users(Generic[ObjectT]):
     def __init__(self) -> None:
-        self._alike: dict[Hashable, Alike[_Object]] = {}
-        self._using: dict[_Object, dict[Alike[_Object], None]] = {}
+        self._alike: dict[Hashable, Alike[ObjectT]] = {}
+        self._using: dict[ObjectT, dict[Alike[ObjectT], None]] = {}
 
-    def remove(self, alike: Alike[_Object], entry: "Entry", slot: int) -> "Entry | None":
+    def remove(self, alike: Alike[ObjectT], entry: Entry, slot: int) -> Entry | None:
         """Take the pod out. Returns another pod of its class that refers to the same; None if there is none."""
         pods = alike.pods[slot]
         del pods[entry]
@@ -44,14 +27,14 @@ class _Users(Generic[_Object]):
             self._forget(alike)
         return None
 
-    def users(self, objects: Iterable[_Object]) -> "Iterator[Entry]":
+    def users(self, objects: Iterable[ObjectT]) -> Iterator[Entry]:
         """One pod of each class for each way to refer to one of these."""
         for one in objects:
             for alike in self._using.get(one, ()):
                 for pods in alike.pods.values():
                     yield next(iter(pods))
 
-    def by_object(self) -> "set[tuple[_Object, int, Entry]]":
+    def by_object(self) -> set[tuple[ObjectT, int, Entry]]:
         """(object, slot, pod), for comparisons."""
         return {
             (one, slot, entry)
@@ -61,7 +44,7 @@ class _Users(Generic[_Object]):
             for entry in pods
         }
 
-    def _add(self, entry: "Entry", slot: int, key: Hashable, objects: Iterable[_Object]) -> Alike[_Object]:
+    def _add(self, entry: Entry, slot: int, key: Hashable, objects: Iterable[ObjectT]) -> Alike[ObjectT]:
         alike = self._alike.get(key)
         if alike is None:
             alike = self._alike[key] = Alike(key, tuple(dict.fromkeys(objects)))
@@ -70,7 +53,7 @@ class _Users(Generic[_Object]):
         alike.pods.setdefault(slot, {})[entry] = None
         return alike
 
-    def _forget(self, alike: Alike[_Object]) -> None:
+    def _forget(self, alike: Alike[ObjectT]) -> None:
         del self._alike[alike.key]
         for one in alike.objects:
             users = self._using[one]
@@ -82,7 +65,7 @@ class _Users(Generic[_Object]):
 class ClaimUsers(_Users[ClaimKey]):
     """By the claims that they use. Holds nothing of pods without claims."""
 
-    def add(self, entry: "Entry", slot: int) -> Alike[ClaimKey] | None:
+    def add(self, entry: Entry, slot: int) -> Alike[ClaimKey] | None:
         """A pod of the class in the slot; None if it uses no claims."""
         pod = entry.pod
         used = pod.volumes.claims
@@ -92,7 +75,7 @@ class ClaimUsers(_Users[ClaimKey]):
 class NamespaceUsers(_Users[str]):
     """By their namespace. Pods there with equal labels and annotations and one controller are selected alike."""
 
-    def add(self, entry: "Entry", slot: int) -> Alike[str]:
+    def add(self, entry: Entry, slot: int) -> Alike[str]:
         """A pod of the class in the slot."""
         namespace = entry.pod.key.namespace
         return self._add(entry, slot, selected_by(entry.pod), (namespace,))

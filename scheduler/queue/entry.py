@@ -1,18 +1,33 @@
 """One pod in the queue, and the states that it can be in."""
 
 from collections.abc import Hashable
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from math import inf
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
 from scheduler.pods.pod import Pod
 from scheduler.pods.pod_volumes import ClaimKey
-from scheduler.queue.claim_users import Alike
 
 # (-priority, place in the order of arrival): the least comes first.
 SortKey: TypeAlias = tuple[int, int]
+
+
+ObjectT = TypeVar("ObjectT", bound=Hashable)
+
+
+@dataclass(slots=True, eq=False)
+class Alike(Generic[ObjectT]):
+    """Pods of one namespace that refer to the same objects in the same way. pods: by the slot of their class.
+
+    Whatever becomes of these objects, it changes the signatures of all pods in one slot alike.
+    """
+
+    key: Hashable
+    objects: tuple[ObjectT, ...]
+    pods: "dict[int, dict[Entry, None]]" = field(default_factory=dict)
 
 
 class State(Enum):
