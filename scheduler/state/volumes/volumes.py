@@ -127,6 +127,10 @@ class Volumes:
             return
         of_class.known = known
         self._changed(name, opened=known is not None)
+        # What a node attaches for them depends on their class. Classes seldom change.
+        for key, claim in self._claims.items():
+            if claim.wants.class_name == name and not claim.volume:
+                self._touch(key)
 
     def set_driver(self, name: str, *, tells_capacity: bool) -> None:
         """Whether the capacity that a driver has left is to be looked at."""

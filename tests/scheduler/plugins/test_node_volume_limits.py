@@ -90,6 +90,18 @@ def test_a_claim_without_a_volume_counts_for_its_class_and_then_for_its_volume()
     assert against(tables, "other") == set()
 
 
+def test_a_claim_whose_class_comes_later_counts_for_it_from_then_on() -> None:
+    tables = two(limit=1)
+    show(tables, CLAIMS, claim("new", class_name="late"), claim("other", class_name="ebs"))
+    tables.add(runs("there", "a", "new"))
+    assert against(tables, "other") == set()
+    show(tables, STORAGE_CLASSES, storage_class("late", provisioner=DRIVER))
+    assert (against(tables, "new"), against(tables, "other")) == (set(), {"a"})
+    assert ("default", "new") in tables.take_openings().claims
+    show_gone(tables, STORAGE_CLASSES, "late")
+    assert against(tables, "other") == set()
+
+
 def test_a_disk_that_the_pod_names_itself_counts_for_the_driver_that_attaches_it() -> None:
     tables = two(limit=1)
     with_volume(tables, "one", "vol-1")
