@@ -3,7 +3,7 @@
     scheduler ──▶ Proxy ──▶ API server ──▶ audit log
     device plugin, on the node ──▲
 
-What a rare fault alone makes a program ask, the proxy and a wall clock that can be stepped bring about.
+The proxy brings about what only a rare fault makes a program ask.
 """
 
 import json
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from e2e.control_plane.admin import Admin, Json, seen
-from e2e.fire.clock import SteppedClock
 from e2e.fire.proxy import Answer, Mishap, Passing, proxy, status_body
 from e2e.fire.site import CONFIGURATION
 from e2e.node.local_node import LocalNode
@@ -40,7 +39,6 @@ class AuditedSite:
     admin: Admin
     scheduler: SchedulerProcess
     plugin: DevicePluginProcess
-    clock: SteppedClock
     failing: bool = True
     _made: list[str] = field(default_factory=list)
 
@@ -97,18 +95,16 @@ async def audited_site(
     **plugin: Any,  # noqa: ANN401 - as DevicePluginProcess
 ) -> AsyncIterator[AuditedSite]:
     """roles: all that the accounts have, with the accounts and the bindings. plugin: more of its configuration."""
-    clock = SteppedClock(folder)
     async with Admin(node.cluster.access()) as admin, proxy(node.cluster) as between:
         for document in roles:
             await manifests.apply(admin, document)
         await policy_site.apply(admin, policy_site.policies())
         direct = node.cluster.kubeconfig_for(await manifests.token(admin), "scheduler")
         scheduler = SchedulerProcess(between.kubeconfig(direct), folder, CONFIGURATION)
-        scheduler.also_inherits |= clock.environment
         settings = {"readingInterval": "1s", "reconcileInterval": "30s"} | plugin
         bound_token = await token(admin, node.name)
         with scheduler, DevicePluginProcess(node, bound_token, [CARD_UNITS * GIB], **settings) as started:
-            site = AuditedSite(node, admin, scheduler, started, clock)
+            site = AuditedSite(node, admin, scheduler, started)
             between.choose = site.choose
             try:
                 await scheduler.ready()
@@ -116,7 +112,6 @@ async def audited_site(
                 yield site
             finally:
                 await site.clear()
-        clock.forget(scheduler.child.pid)
         for document in reversed(roles):
             await manifests.remove(admin, document)
         await admin.delete(f"/api/v1/namespaces/{manifests.NAMESPACE}/pods/device-plugin-{node.name}")
