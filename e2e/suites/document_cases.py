@@ -20,6 +20,7 @@ _UNINSTALL: Final = "it ends the device plugin: e2e/suites/test_uninstall.py typ
 _ONE_NODE: Final = "it ends the device plugin: e2e/suites/test_uninstall.py and e2e/deploy/test_mishaps.py type it"
 _WHEEL: Final = "tests/repository/test_wheel.py runs it"
 _OPERATIONS: Final = "it replaces the pods that other documents name: e2e/deploy/test_operations.py types it"
+_VELERO: Final = "Velero is not installed: nobody has run it"
 _BY_HAND: Final = "a device plugin that is started by hand: e2e/programs/plugin_process.py starts one"
 
 NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
@@ -106,6 +107,11 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "docs/tested-on.md": {"": _CARD},
     "docs/write-a-rule.md": {"gpushare-scheduler simulate": _WHEEL},
+    "docs/troubleshooting.md": {
+        "kubectl patch --local -f FILE": "a file of the reader's",
+        "kubectl -n velero create configmap": _VELERO,
+        "velero restore create": _VELERO,
+    },
 }
 
 # Whose pod `POD` is in kube-system, where it is not the device plugin's.
@@ -162,6 +168,7 @@ NOT_APPLIED: Final[Mapping[str, str]] = {
     "docs/configuration-node.md": "tests/repository/test_document_node.py reads it",
     "docs/isolation.md": "some lines of a configuration, for a real card",
     "docs/migrate.md": "some lines of a pod",
+    "docs/troubleshooting.md": "a resource modifier of Velero",
     "docs/working-with.md": "kinds of other projects: e2e/deploy/test_working_with.py creates them",
     "docs/write-a-rule.md": _WHEEL,
 }
