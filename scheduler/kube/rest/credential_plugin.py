@@ -96,7 +96,8 @@ class CredentialPlugin:
 
     def _interactive(self) -> bool:
         """Whether the plugin may ask its user."""
-        mode, terminal = self._described.interactive_mode, sys.stdin.isatty()
+        # A program that is started without standard input has none.
+        mode, terminal = self._described.interactive_mode, sys.stdin is not None and sys.stdin.isatty()
         if mode == "Always" and not terminal:
             message = "exec: interactiveMode is Always, and standard input is not a terminal; run this in a terminal"
             raise PluginFailed(message)
