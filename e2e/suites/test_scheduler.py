@@ -78,7 +78,9 @@ async def test_pods_with_the_longest_names_have_their_events(site: GpuSite) -> N
     await site.pod(fits, 3)
     await site.pod(waits, 17)
 
-    assert (await site.event(fits, "Scheduled"))["note"] == f"Successfully assigned {site.namespace}/{fits} to a"
+    assert (await site.event(fits, "Scheduled"))["note"] == (
+        f"Successfully assigned {site.namespace}/{fits} to a, card 0 (3)"
+    )
     assert (await site.event(waits, "FailedScheduling"))["regarding"]["name"] == waits
 
 

@@ -26,7 +26,7 @@ from scheduler.kube.objects import Taint
 from tests.scheduler.inspect.inspected_server import TOKEN, serving
 from tests.support.builders import UNIT_MIB, card, wire_node, wire_pod
 from tests.support.hostile import HOSTILE, shows_only_text, spoiled, texts, variants
-from tests.support.listing_server import NODES, PODS, Json, ListingServer, listing
+from tests.support.listing_server import NODES, PODS, Json, ListingServer, kubeconfig_of, listing
 from tests.support.placing import on_card
 
 COMMANDS: Final = (
@@ -130,8 +130,10 @@ def test_inspect_prints_none_of_it_either(
 ) -> None:
     held = [{**pod, "spec": {**pod["spec"], "nodeName": "odd"}} for pod in [*pods(), *variants(pods())]]
     with serving([*nodes(), *variants(nodes()[:1])], held) as server:
-        config = Path(ListingServer.kubeconfig(server, tmp_path))  # type: ignore[arg-type] # it has a port, too
-        config.write_text(config.read_text().replace("token: t", f"token: {TOKEN}"))
+        config = Path(kubeconfig_of(server.server_port, tmp_path))
+        with_tls = f"server: {server.url}\n    certificate-authority: {server.ca}"
+        text = config.read_text().replace("token: t", f"token: {TOKEN}")
+        config.write_text(text.replace(f"server: http://127.0.0.1:{server.server_port}", with_tls))
         monkeypatch.setenv("KUBECONFIG", str(config))
         try:
             inspect.main(flags)
