@@ -167,7 +167,7 @@ CASES: Final = (
     one("a plugin is told of a path", {"server": "{https}/prefix/?a=b"}, plugin(provideClusterInfo=True)),
     one("a certificate comes before a plugin", user={**PAIR, **plugin()}),
     one("impersonation by a plugin", user={**plugin(), "as": "jane"}),
-    one("an id-token", user=oidc(**{"id-token": jwt(600)})),
+    one("an id-token", user=oidc(**{"id-token": jwt(86_400)})),
     # Files
     Case("a second file of which the first has nulls", _MERGED),
     Case("the first file wins", _FIRST_WINS),
