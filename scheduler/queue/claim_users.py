@@ -8,15 +8,15 @@ from typing import Generic
 
 from scheduler.pods.pod import Pod
 from scheduler.pods.pod_volumes import ClaimKey
-from scheduler.queue.entry import Alike, Entry, ObjectT
+from scheduler.queue.entry import Referrers, Entry, ObjectT
 
 
 class _Users(Generic[ObjectT]):
     def __init__(self) -> None:
-        self._alike: dict[Hashable, Alike[ObjectT]] = {}
-        self._using: dict[ObjectT, dict[Alike[ObjectT], None]] = {}
+        self._alike: dict[Hashable, Referrers[ObjectT]] = {}
+        self._using: dict[ObjectT, dict[Referrers[ObjectT], None]] = {}
 
-    def remove(self, alike: Alike[ObjectT], entry: Entry, slot: int) -> Entry | None:
+    def remove(self, alike: Referrers[ObjectT], entry: Entry, slot: int) -> Entry | None:
         """Take the pod out. Returns another pod of its class that refers to the same; None if there is none."""
         pods = alike.pods[slot]
         del pods[entry]
@@ -44,16 +44,16 @@ class _Users(Generic[ObjectT]):
             for entry in pods
         }
 
-    def _add(self, entry: Entry, slot: int, key: Hashable, objects: Iterable[ObjectT]) -> Alike[ObjectT]:
+    def _add(self, entry: Entry, slot: int, key: Hashable, objects: Iterable[ObjectT]) -> Referrers[ObjectT]:
         alike = self._alike.get(key)
         if alike is None:
-            alike = self._alike[key] = Alike(key, tuple(dict.fromkeys(objects)))
+            alike = self._alike[key] = Referrers(key, tuple(dict.fromkeys(objects)))
             for one in alike.objects:
                 self._using.setdefault(one, {})[alike] = None
         alike.pods.setdefault(slot, {})[entry] = None
         return alike
 
-    def _forget(self, alike: Alike[ObjectT]) -> None:
+    def _forget(self, alike: Referrers[ObjectT]) -> None:
         del self._alike[alike.key]
         for one in alike.objects:
             users = self._using[one]
@@ -65,7 +65,7 @@ class _Users(Generic[ObjectT]):
 class ClaimUsers(_Users[ClaimKey]):
     """By the claims that they use. Holds nothing of pods without claims."""
 
-    def add(self, entry: Entry, slot: int) -> Alike[ClaimKey] | None:
+    def add(self, entry: Entry, slot: int) -> Referrers[ClaimKey] | None:
         """A pod of the class in the slot; None if it uses no claims."""
         pod = entry.pod
         used = pod.volumes.claims
@@ -75,7 +75,7 @@ class ClaimUsers(_Users[ClaimKey]):
 class NamespaceUsers(_Users[str]):
     """By their namespace. Pods there with equal labels and annotations and one controller are selected alike."""
 
-    def add(self, entry: Entry, slot: int) -> Alike[str]:
+    def add(self, entry: Entry, slot: int) -> Referrers[str]:
         """A pod of the class in the slot."""
         namespace = entry.pod.key.namespace
         return self._add(entry, slot, selected_by(entry.pod), (namespace,))

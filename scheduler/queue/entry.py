@@ -19,7 +19,7 @@ ObjectT = TypeVar("ObjectT", bound=Hashable)
 
 
 @dataclass(slots=True, eq=False)
-class Alike(Generic[ObjectT]):
+class Referrers(Generic[ObjectT]):
     """Pods of one namespace that refer to the same objects in the same way. pods: by the slot of their class.
 
     Whatever becomes of these objects, it changes the signatures of all pods in one slot alike.
@@ -80,8 +80,8 @@ class Entry(msgspec.Struct, eq=False, kw_only=True):
     errors: int = 0
     gate: str = ""
     signature: Hashable = None
-    claims: Alike[ClaimKey] | None = None
-    selected: Alike[str] | None = None
+    claims: Referrers[ClaimKey] | None = None
+    selected: Referrers[str] | None = None
     ready_s: float = 0.0
     leftover_s: float = 0.0
     first_queued_s: float = inf
