@@ -8,7 +8,7 @@ from typing import Generic
 
 from scheduler.pods.pod import Pod
 from scheduler.pods.pod_volumes import ClaimKey
-from scheduler.queue.entry import Referrers, Entry, ObjectT
+from scheduler.queue.entry import Entry, ObjectT, Referrers
 
 
 class _Users(Generic[ObjectT]):
