@@ -129,6 +129,7 @@ bench: setup
 	@$(MAKE) --no-print-directory binaries
 	@.venv/bin/python -m e2e.bench.engine
 	@.venv/bin/python -m e2e.bench.waiting
+	@.venv/bin/python -m e2e.bench.waiting_served
 	@.venv/bin/python -m e2e.bench.requests
 	@.venv/bin/python -m e2e.bench.plugin
 	@.venv/bin/python -m e2e.bench.arrivals

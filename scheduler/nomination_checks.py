@@ -1,6 +1,6 @@
-"""Pods with a nomination or a reservation for which an attempt may do more than a check, because their node changed.
+"""Pods with a nomination or reservation to schedule again, because something on their node has changed.
 
-    a node changed ──▶ in doubt ── step: it fits, or its node can help it no more ──▶ to be tried
+    a node changed ──▶ in doubt ── step: it fits, or its node can no longer help it ──▶ to try
 
 Pure. Owned by the event loop; no method awaits.
 """
@@ -36,15 +36,15 @@ class NominationChecks:
         self._nominations = nominations
         self._reservations = reservations
         self._to_try: list[Pod] = []
-        # By uid; they wait for their places, on nodes that have changed since.
+        # By uid: pods that wait for their places on nodes that have changed since.
         self._in_doubt: dict[str, None] = {}
 
     def __bool__(self) -> bool:
-        """Whether any pod is to be tried or checked."""
+        """Whether there are pods to try or to check."""
         return bool(self._to_try or self._in_doubt)
 
     def try_again(self, pods: Iterable[Pod]) -> None:
-        """Their place is free, or kept no longer."""
+        """Schedule these pods again: their place is free, or no longer kept."""
         self._to_try += pods
 
     def take(self) -> list[Pod]:
@@ -60,7 +60,7 @@ class NominationChecks:
         """Something may have become possible there."""
         for row, kinds in openings.rows.items() if len(self._nominations) else ():
             node = self._tables.names[row]
-            # It did not fit while others were to go there, too; its class is asked on behalf of another pod.
+            # They did not fit while others were nominated there too; another pod answers for their class.
             free, others = self._nominations.in_turn(node)
             self._to_try += free
             self._in_doubt |= dict.fromkeys(pod.key.uid for pod in others)
@@ -71,14 +71,14 @@ class NominationChecks:
                 self._in_doubt[kept.pod.key.uid] = None
 
     def step(self) -> bool:
-        """Check one pod; False when there is none."""
+        """Check one pod. Returns False if none is left."""
         if not self._in_doubt:
             return False
         self._check(self._in_doubt.popitem()[0])
         return True
 
     def _check(self, uid: str) -> None:
-        """A pod that fits, or whose place is none any more, whoever leaves, is tried at once."""
+        """Try the pod if it fits, or if its node cannot help it even when pods leave."""
         kept = self._nominations.of(uid)
         row = None if kept is None else self._tables.row_of.get(kept.node)
         if kept is None or row is None or kept.pod.scheduler_name not in self._cycles:

@@ -131,7 +131,7 @@ class Watches:
         ]
 
     async def are_first(self, scheduler_names: Collection[str], unix_s: float) -> bool:
-        """Whether no scheduler of these names has been at work of late; the tables then have all that was ever bound.
+        """Whether no scheduler of these names ran in the last minute; the tables then have all that was ever bound.
 
         Only to be asked where there was no Lease. unix_s: now.
         """

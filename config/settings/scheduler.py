@@ -213,7 +213,7 @@ class SchedulerConfiguration(Section):
         validation_alias="bindTimeout",
         description="How long the API server may take for one request that only the leader may send, such as a "
         "Binding or a deletion: 500ms to 1m, after which the server gives up by itself. Where another scheduler may "
-        "have been at work just before, the first bind waits as long, since a request of that one may still take "
+        "have been running just before, the first bind waits as long, since a request of that one may still take "
         "effect. 0: no such wait, for clusters that no other scheduler has served, and 4s for a request.",
     )
     max_binds_in_flight: int = Field(
