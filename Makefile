@@ -110,7 +110,7 @@ test-deploy: setup .venv/.docs
 test-nightly: setup
 	@go=$$($(go_1_26)) || { echo "test-nightly needs Go >= 1.26, and $$go"; exit 1; }
 	@$(MAKE) --no-print-directory binaries
-	@.venv/bin/python -m tests.system.nightly
+	@.venv/bin/python -m tests.system.histories.nightly
 	@.venv/bin/python -m tests.fuzz.nightly
 	@echo '== differential test: kube-scheduler asked again, and our rules changed one operator at a time'
 	@.venv/bin/python -m tests.differential.record --check
@@ -153,10 +153,10 @@ format: setup
 	@.venv/bin/ruff check --fix .
 
 docs: setup
-	@.venv/bin/python -m tests.support.documents
+	@.venv/bin/python -m tests.support.documents.generated
 
 docs-site: setup .venv/.docs
-	@.venv/bin/python -m tests.support.documents_site
+	@.venv/bin/python -m tests.support.documents.documents_site
 
 manifests: setup
 	@.venv/bin/python -m e2e.deploy.rendered

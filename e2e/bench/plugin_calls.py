@@ -18,7 +18,7 @@ from e2e.bench.plugin_pods import (
     wrong_by_cdi,
     wrong_by_environment,
 )
-from tests.support.kubelet_double import KubeletDouble
+from tests.support.node.kubelet_double import KubeletDouble
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from e2e.bench.plugin_pods import BoundPod, Checkpoint
 from e2e.control_plane import commands, readiness
 from e2e.control_plane.admin import Admin, Json
 from e2e.control_plane.processes import Child, free_ports, start
-from tests.support.kubelet_double import KubeletDouble
+from tests.support.node.kubelet_double import KubeletDouble
 from tests.support.repository import ROOT
 
 _HEAD: Final = {"apiVersion": "gpushare/v1alpha1", "kind": "DevicePluginConfiguration"}

@@ -9,7 +9,7 @@ from typing import Final
 
 from e2e.control_plane import binaries
 from e2e.control_plane.cluster import ControlPlane
-from tests.support import document_commands
+from tests.support.documents import document_commands
 from tests.support.repository import ROOT
 
 MIGRATE: Final = ROOT / "docs" / "migrate.md"

@@ -10,7 +10,7 @@ import yaml
 from e2e.control_plane import binaries
 from e2e.deploy.chart import Helm
 from e2e.deploy.variants import CHANGED_ALERTS, VARIANTS
-from tests.support.alerting import alerts, groups
+from tests.support.documents.alerting import alerts, groups
 
 
 def spec(helm: Helm, values: Mapping[str, Any]) -> dict[str, Any]:

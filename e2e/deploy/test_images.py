@@ -26,7 +26,8 @@ from e2e.deploy.unpacked_image import UnpackedImage
 from e2e.node.local_node import LocalNode
 from e2e.programs import manifests
 from e2e.suites.shared_node import GIB, all_settled, expected_inside, pods, shared_pod, sharing, what_is_inside
-from tests.support import guide, mps_double
+from tests.support.documents import guide
+from tests.support.node import mps_double
 from tests.support.repository import ROOT
 
 VERSION: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]

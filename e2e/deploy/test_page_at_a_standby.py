@@ -8,8 +8,8 @@ from e2e.deploy import browser as browsers
 from e2e.deploy.browser import shot, violations
 from e2e.deploy.page_cluster import filled, place
 from scheduler.page.tls import ServerCertificate
-from tests.support.byte_server import made_certificate
-from tests.support.page_replicas import TOKEN, Replica
+from tests.support.servers.byte_server import made_certificate
+from tests.support.servers.page_replicas import TOKEN, Replica
 
 SMALL: ViewportSize = {"width": 400, "height": 800}
 

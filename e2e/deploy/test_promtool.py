@@ -11,7 +11,7 @@ import pytest
 from e2e.control_plane import binaries, provider
 from e2e.programs.scheduler_process import SchedulerProcess
 from e2e.suites.shared_node import SharedNode
-from tests.support.alerting import FILES, panels
+from tests.support.documents.alerting import FILES, panels
 from tests.support.repository import ROOT
 
 RULES: Final = FILES / "alerts.yaml"

@@ -23,7 +23,7 @@ import yaml
 from e2e.deploy.chart import CHART, SET_IMAGE, Helm, built
 from e2e.release import archives, clone, packages, plugin_archive, plugin_wheels, trial, version
 from e2e.release.clone import Commit
-from tests.support.krew import Archive, archive_name, krew_manifest
+from tests.support.documents.krew import Archive, archive_name, krew_manifest
 from tests.support.repository import ROOT
 
 COMMIT: Final = Commit("0123456789ab", 1_700_000_000)

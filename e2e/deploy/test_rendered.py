@@ -17,7 +17,7 @@ from e2e.deploy import rendered
 from e2e.deploy.chart import CHART, Helm, HelmRefused
 from e2e.deploy.variants import VARIANTS, parameters
 from scheduler.kube.versions import Minor
-from tests.support.api_versions import NEWEST, OLDEST, Kind, unserved
+from tests.support.documents.api_versions import NEWEST, OLDEST, Kind, unserved
 
 MINORS: Final = [Minor(1, minor) for minor in range(OLDEST.minor, NEWEST.minor + 1)]
 # With these, everything that the version has is rendered.

@@ -13,8 +13,8 @@ from typing import Final
 import pytest
 
 from e2e.deploy import browser
-from tests.support import documents_site
-from tests.support.documents_site import CONFIGURATION, SiteFailed
+from tests.support.documents import documents_site
+from tests.support.documents.documents_site import CONFIGURATION, SiteFailed
 from tests.support.repository import ROOT
 
 # What a browser fetches by itself, and where the address stands.

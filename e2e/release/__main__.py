@@ -24,7 +24,7 @@ from e2e.release.clone import Commit, NoClone
 from e2e.release.packages import PackageFailed
 from e2e.release.plugin_wheels import WheelUnavailable
 from e2e.release.trial import TrialFailed
-from tests.support.krew import PLACE, Archive, archive_name, krew_manifest
+from tests.support.documents.krew import PLACE, Archive, archive_name, krew_manifest
 from tests.support.repository import ROOT
 
 DIST: Final = ROOT / "dist"

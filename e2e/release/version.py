@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.support.krew import semantic
+from tests.support.documents.krew import semantic
 from tests.support.repository import ROOT
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from tests.support.byte_server import made_certificate
+from tests.support.servers.byte_server import made_certificate
 
 _BODY: Final = b'{"kind":"Status","apiVersion":"v1","status":"Success","gitVersion":"v1"}'
 _ANSWER: Final = (

@@ -19,7 +19,7 @@ from e2e.programs.server_process import ServerProcess
 from e2e.suites.gpu_site import GpuSite, gpu_site
 from e2e.suites.shared_node import SharedNode
 from scheduler.kube import port
-from tests.support.quickest import quickest
+from tests.support.clocks.quickest import quickest
 
 AWAY_S = 16.0
 KINDS = ", ".join(sorted(kind.name for kind in port.KINDS))

@@ -26,7 +26,7 @@ from e2e.suites.shared_node import (
     shared_pod,
     sharing,
 )
-from tests.support.quickest import quickest
+from tests.support.clocks.quickest import quickest
 
 _RESTARTED_WITHIN_S = 60.0
 _ENDS_WITHIN_S = 5.0

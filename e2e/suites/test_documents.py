@@ -25,7 +25,7 @@ from e2e.suites.document_cases import (
 )
 from e2e.suites.document_shell import Typed, ended_well, reader, typed
 from e2e.suites.documents_site import DocumentsSite, documents_site
-from tests.support import document_commands
+from tests.support.documents import document_commands
 from tests.support.repository import ROOT
 
 

@@ -18,7 +18,7 @@ from e2e.control_plane.cluster import ControlPlane
 from e2e.control_plane.processes import free_ports
 from e2e.programs.scheduler_process import SchedulerProcess
 from e2e.suites.gpu_site import GpuSite, condition, gpu_pod, is_bound
-from tests.support.quickest import quickest
+from tests.support.clocks.quickest import quickest
 
 _WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 _NAME: Final = "of-a-tenant"

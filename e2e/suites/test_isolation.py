@@ -28,7 +28,7 @@ from e2e.suites.shared_node import (
     sharing,
     what_is_inside,
 )
-from tests.support import mps_double
+from tests.support.node import mps_double
 
 EVENTS: Final = "/api/v1/namespaces/default/events"
 MODES: Final = ("cdi", "environment")

@@ -25,7 +25,7 @@ from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.connect import connect
 from scheduler.kube.rest.rights import NEEDED
 from scheduler.kube.rest.watching import Listing, WatchOptions
-from tests.support.certificates import CA
+from tests.support.servers.certificates import CA
 
 ClientOf: TypeAlias = Callable[..., Awaitable[KubeCluster]]
 EVERY_LISTING = pytest.mark.parametrize("listing", [Listing.STREAMED, Listing.PAGED])

@@ -20,7 +20,7 @@ from e2e.suites.openings import OPENINGS, Opening
 from e2e.suites.scenario_site import ScenarioSite
 from e2e.suites.told_of_pods import OURS
 from scheduler.kube import versions
-from tests.support.quickest import quickest
+from tests.support.clocks.quickest import quickest
 
 AT_MOST_S: Final = 1.0
 TIMES: Final = 20

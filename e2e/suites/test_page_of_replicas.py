@@ -19,7 +19,7 @@ from e2e.control_plane.processes import free_ports
 from e2e.programs import manifests
 from e2e.programs.scheduler_process import SchedulerProcess
 from e2e.suites.page_rights import MAY_LOOK, VIEWER, rights_for_the_page
-from tests.support.byte_server import made_certificate
+from tests.support.servers.byte_server import made_certificate
 
 # As in test_two_replicas.
 QUICK: Final[dict[str, Any]] = {

@@ -4,7 +4,7 @@ import pytest
 
 from e2e.control_plane import pinned
 from e2e.control_plane.admin import Admin
-from tests.support.pod_fields import TABLE
+from tests.support.documents.pod_fields import TABLE
 from tests.support.repository import ROOT
 
 DOCUMENT = ROOT / "docs" / "compatibility.md"
@@ -26,7 +26,7 @@ async def test_every_field_of_the_server_is_in_the_table_and_no_other(
     minor = int(pinned.kubernetes_version().split(".")[1])
     ours = {field.name for field in TABLE[schema] if field.exists_in(minor)}
 
-    assert schemas[schema] - ours == set(), f"fields of {schema} without a verdict in tests/support/pod_fields.py"
+    assert schemas[schema] - ours == set(), f"fields of {schema} without a verdict in pod_fields.py"
     assert ours - schemas[schema] == set(), f"fields that {schema} has no more"
 
 

@@ -10,7 +10,7 @@ import pytest
 from config.protocol import names
 from e2e.control_plane.admin import Json, seen
 from e2e.suites.gpu_site import GpuSite, card, cards_of, condition, is_bound, is_unschedulable
-from tests.support.quickest import quickest
+from tests.support.clocks.quickest import quickest
 
 Say = Callable[[str], None]
 

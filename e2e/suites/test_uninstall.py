@@ -21,7 +21,7 @@ from e2e.node.announced import allocatable
 from e2e.node.node_pods import PODS, runs
 from e2e.suites.documents_site import NODE, DocumentsSite, documents_site
 from e2e.suites.shared_node import SharedNode, all_settled, pods, shared_pod, sharing
-from tests.support import document_commands
+from tests.support.documents import document_commands
 from tests.support.repository import ROOT
 
 _ENDS_WITHIN_S: Final = 120

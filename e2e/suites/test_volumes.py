@@ -16,7 +16,7 @@ from e2e.control_plane.cluster import ControlPlane
 from e2e.programs.scheduler_process import NO_PREDECESSOR, SchedulerProcess
 from e2e.suites.beside import TIMES_ASKED
 from e2e.suites.gpu_site import GpuSite, condition, gpu_site, is_bound, is_unschedulable
-from tests.support.pod_fields import TABLE, Verdict
+from tests.support.documents.pod_fields import TABLE, Verdict
 
 THEIRS: Final = "default-scheduler"
 CSI_NODES: Final = "/apis/storage.k8s.io/v1/csinodes"

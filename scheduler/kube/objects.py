@@ -1,7 +1,7 @@
 """Kubernetes objects as they come over the wire, naming only the fields that the scheduler reads.
 
 Pure data. Decoded by msgspec, which skips every other field without building it.
-`tests/support/pod_fields.py` lists all fields of PodSpec and says of each why it is here or not.
+`tests/support/documents/pod_fields.py` lists all fields of PodSpec and says of each why it is here or not.
 Source: the OpenAPI document of Kubernetes 1.36.
 """
 

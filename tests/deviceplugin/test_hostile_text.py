@@ -14,7 +14,7 @@ from deviceplugin.report.status import PluginStatus
 from deviceplugin.report.status import as_text as status_text
 from scheduler.process.output import show_json, show_text
 from tests.deviceplugin.report.test_status_page import STATUS
-from tests.support.hostile import HOSTILE, shows_only_text, spoiled, texts
+from tests.support.servers.hostile import HOSTILE, shows_only_text, spoiled, texts
 
 
 def status() -> PluginStatus:

@@ -9,7 +9,7 @@ import pytest
 
 from config.protocol import names
 from deviceplugin.kubelet.session_file import SessionFile, SessionRecord
-from tests.support.kubelet_double import KubeletDouble
+from tests.support.node.kubelet_double import KubeletDouble
 from tests.support.repository import ROOT
 
 SLOW = {"kubernetes", "aiohttp", "structlog", "rich", "prometheus_client", "pynvml", "requests", "tenacity"}

@@ -52,8 +52,8 @@ from scheduler.kube.rest.failures import error_from_answer
 from scheduler.plugins.registry import describe
 from tests.fuzz import corpus, planted
 from tests.fuzz.mutations import Mutator
-from tests.support.certificates import CA
 from tests.support.repository import ROOT
+from tests.support.servers.certificates import CA
 
 _BOOT: Final = "23d0cbc2-859f-4e5e-9d1a-f76a0f7da1d3"
 _CARDS: Final = (

@@ -27,7 +27,7 @@ from scheduler.simulation.cluster import MemoryCluster
 from tests.fuzz import corpus, planted
 from tests.fuzz.cluster import GOOD, Cluster
 from tests.fuzz.mutations import Mutator
-from tests.support.virtual_time import run
+from tests.support.clocks.virtual_time import run
 from tests.system.process import AT_ONCE
 from tests.tenants.memory import bytes_of
 

@@ -15,7 +15,7 @@ import yaml
 
 from tests.support.repository import ROOT
 
-PROBE: Final = "tests/support/cluster_of_the_environment.py"
+PROBE: Final = "tests/support/servers/cluster_of_the_environment.py"
 VERSION: Final = dict.fromkeys(
     ("major", "minor", "gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"), "0"
 ) | {"gitVersion": "v0.0.0-somebody-elses"}

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from tests.support import guide
+from tests.support.documents import guide
 from tests.support.repository import ROOT
 
 COMMIT: Final = "0123456789ab"

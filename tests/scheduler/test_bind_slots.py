@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.bind_slots import BindSlots, Stopped
 from scheduler.kube.port import ApiError, ApiForbidden, ApiNotFound, ApiSilent, ApiThrottled
-from tests.support.virtual_time import run
+from tests.support.clocks.virtual_time import run
 
 
 class Site:

@@ -6,7 +6,7 @@ from itertools import count
 from scheduler.event_handlers import Problem
 from scheduler.ledger_audit import AuditRound, LedgerAudit
 from tests.support.builders import engine
-from tests.support.virtual_time import run
+from tests.support.clocks.virtual_time import run
 
 
 def test_a_round_holds_the_loop_for_a_few_milliseconds_at_a_time() -> None:

@@ -15,8 +15,8 @@ from scheduler.telemetry.metrics import Metrics
 from scheduler.telemetry.observer import ServiceObserver
 from scheduler.telemetry.recorder import Recorder
 from tests.support.builders import pod, wire_node
+from tests.support.clocks.virtual_time import run
 from tests.support.placing import NOW_NS
-from tests.support.virtual_time import run
 
 # docs/decisions/0062
 CORRECTED_S = 30.0

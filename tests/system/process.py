@@ -19,9 +19,9 @@ from scheduler.simulation.world import World
 from scheduler.state.ledger import NodeLedger, of_tables
 from scheduler.telemetry.metrics import Metrics
 from scheduler.telemetry.observer import ServiceObserver
-from tests.support.virtual_time import run
-from tests.system.checked_cycle import CheckedCycle
-from tests.system.recount import Recount
+from tests.support.clocks.virtual_time import run
+from tests.system.histories.checked_cycle import CheckedCycle
+from tests.system.histories.recount import Recount
 from tests.system.wire import Posts, Wire
 
 P = ParamSpec("P")

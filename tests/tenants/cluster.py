@@ -32,8 +32,8 @@ from scheduler.kube.rest.decoding import Decoder
 from scheduler.simulation.cluster import MemoryCluster
 from scheduler.simulation.faults import RequestFault
 from scheduler.simulation.world import World
+from tests.support.clocks.working_time import working_loop
 from tests.support.volumes import storage_class
-from tests.support.working_time import working_loop
 from tests.system.process import EPOCH_S
 
 # Of an API server with its etcd on an SSD: from a request to its answer, and from a write to those who watch.

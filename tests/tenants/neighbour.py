@@ -14,8 +14,8 @@ from scheduler.kube.objects import ContainerStatus
 from scheduler.simulation.store import Cursor
 from scheduler.simulation.world import World
 from tests.support.builders import manifest
-from tests.support.machine_speed import slowness
-from tests.support.working_time import working_loop
+from tests.support.clocks.machine_speed import slowness
+from tests.support.clocks.working_time import working_loop
 
 NAMESPACE: Final = "good"
 EVERY_S: Final = 0.03

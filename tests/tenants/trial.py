@@ -27,7 +27,7 @@ from scheduler.simulation.world import World
 from scheduler.state.ledger import recompute
 from scheduler.telemetry.metrics import Metrics
 from scheduler.telemetry.observer import ServiceObserver
-from tests.support.working_time import WorkingTimeLoop, aside, working_loop
+from tests.support.clocks.working_time import WorkingTimeLoop, aside, working_loop
 from tests.system.process import AT_ONCE, EPOCH_S
 from tests.tenants import attack as attacks
 from tests.tenants import neighbour

@@ -1,8 +1,8 @@
 # ruff: noqa: INP001 - no package: its folder stands on PYTHONPATH
 """Stands in for the module of this name where its folder comes first on PYTHONPATH: two cards, without a driver.
 
-What is imported in the end is the installed module, whose functions are those of `tests.support.nvml_double`. While the
-file `nvml-error` is in the folder HOME, every function fails with the number in it.
+What is imported in the end is the installed module, whose functions are those of `tests.support.node.nvml_double`.
+While the file `nvml-error` is in the folder HOME, every function fails with the number in it.
 """
 
 import os
@@ -33,7 +33,7 @@ def _installed() -> ModuleType:
 
 def _play(module: ModuleType) -> None:
     # It takes the module's classes and constants, so it comes after that one.
-    from tests.support.nvml_double import NvmlDouble, card  # noqa: PLC0415
+    from tests.support.node.nvml_double import NvmlDouble, card  # noqa: PLC0415
 
     double = NvmlDouble(card(0), card(1))
 

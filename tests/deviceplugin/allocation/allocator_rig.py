@@ -26,7 +26,7 @@ from deviceplugin.kubelet.session import Answers
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
 from scheduler.kube.port import Changed
 from tests.support.builders import wire_pod
-from tests.support.kubelet_double import KubeletDouble
+from tests.support.node.kubelet_double import KubeletDouble
 
 CARDS = tuple(Card(index=index, uuid=f"GPU-{index}", model="T4", memory_mib=15360, units=15) for index in range(2))
 

@@ -19,7 +19,7 @@ from deviceplugin.allocation.decision import (
     decided,
     units_on_cards,
 )
-from tests.support.node_pods import CARDS, UNIT_MIB, node_pod, on
+from tests.support.node.node_pods import CARDS, UNIT_MIB, node_pod, on
 
 A, B, C, MIG = CARDS
 

@@ -21,7 +21,7 @@ from deviceplugin.allocation.identify import (
 )
 from deviceplugin.allocation.pods import FirstCards, NodePod
 from deviceplugin.kubelet.checkpoint import CheckpointEntry
-from tests.support.node_pods import CARDS, UNIT_MIB, entry, node_pod, on
+from tests.support.node.node_pods import CARDS, UNIT_MIB, entry, node_pod, on
 
 P, Q = node_pod("p", [3]), node_pod("q", [3])
 NO_DEVICES = KubeletPod({"c0": frozenset()})

@@ -25,8 +25,8 @@ from deviceplugin.allocation.identify import (
     unrecorded,
 )
 from deviceplugin.allocation.pods import NodePod, PodContainer
-from tests.support.kubelet_model import Kubelet, Rejected
-from tests.support.node_pods import CARDS, UNIT_MIB, node_pod, on
+from tests.support.node.kubelet_model import Kubelet, Rejected
+from tests.support.node.node_pods import CARDS, UNIT_MIB, node_pod, on
 
 # Few sizes, so that the count of devices seldom tells pods apart.
 SIZES: Final = (0, 1, 1, 1, 2)

@@ -8,7 +8,7 @@ from config.protocol.booked_cards import Ask
 from config.protocol.container_formula import ContainerKind
 from deviceplugin.allocation.pods import PodContainer, read_pod
 from scheduler.kube import objects
-from tests.support.node_pods import node_pod
+from tests.support.node.node_pods import node_pod
 
 
 def test_containers_stand_in_the_order_in_which_the_kubelet_allocates() -> None:

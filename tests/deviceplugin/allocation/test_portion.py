@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.portions import portion
+from tests.support.node.portions import portion
 
 
 @pytest.mark.parametrize(

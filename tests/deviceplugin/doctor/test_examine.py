@@ -24,8 +24,8 @@ from deviceplugin.driver.threads import DriverThreads
 from deviceplugin.report.status import PluginStatus
 from deviceplugin.report.status_page import status_page
 from scheduler.process.probes import serve
-from tests.support.api_server import ApiServer, ok, status
-from tests.support.nvml_double import NvmlDouble, card
+from tests.support.node.nvml_double import NvmlDouble, card
+from tests.support.servers.api_server import ApiServer, ok, status
 
 LIBRARY = "/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05"
 SPEC = {

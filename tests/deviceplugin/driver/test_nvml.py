@@ -5,7 +5,7 @@ import pytest
 
 from deviceplugin.driver.cards import CardFailed, NoAnswer, NotOpened, SourceFailed, Xid
 from deviceplugin.driver.nvml import NvmlSource
-from tests.support.nvml_double import NvmlDouble, card, xid
+from tests.support.node.nvml_double import NvmlDouble, card, xid
 
 LOST = pynvml.NVMLError_GpuIsLost()
 

@@ -9,7 +9,7 @@ import pytest
 
 from deviceplugin.driver.cards import CardFailed, DriverCard, Opened, SourceFailed
 from deviceplugin.driver.nvml import NvmlSource
-from tests.support.nvml_double import MIB, NvmlCard, NvmlDouble, card, nvlinks, pci
+from tests.support.node.nvml_double import MIB, NvmlCard, NvmlDouble, card, nvlinks, pci
 
 GONE_FUNCTION = pynvml.NVMLError_FunctionNotFound()
 

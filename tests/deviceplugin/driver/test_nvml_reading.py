@@ -8,7 +8,7 @@ import pytest
 
 from deviceplugin.driver.cards import CardFailed, NoAnswer, Process, Reading, SourceFailed
 from deviceplugin.driver.nvml import NvmlSource
-from tests.support.nvml_double import MIB, NvmlDouble, card
+from tests.support.node.nvml_double import MIB, NvmlDouble, card
 
 UNSUPPORTED = pynvml.NVMLError_NotSupported()
 

@@ -30,7 +30,7 @@ HANGING: Final = replace(LIMITS, answer_s=2.0, patience_s=0.02, stuck_s=3.0, hun
 
 @dataclass
 class Rig:
-    """Eight cards in a process of its own; what happens to them: `tests.support.nvml_child`."""
+    """Eight cards in a process of its own; what happens to them: `tests.support.node.nvml_child`."""
 
     folder: Path
     driver: SupervisedDriver
@@ -64,7 +64,7 @@ async def driving(folder: Path, cards: int = 8, limits: DriverLimits = LIMITS) -
     pids: list[int] = []
 
     async def start() -> DriverProcess:
-        command = (sys.executable, "-m", "tests.support.nvml_child", str(folder), str(cards))
+        command = (sys.executable, "-m", "tests.support.node.nvml_child", str(folder), str(cards))
         process = await DriverProcess.start(command)
         pids.append(process.pid)
         return process
@@ -245,7 +245,7 @@ async def test_processes_that_cannot_be_ended_are_few_and_are_reported(tmp_path:
     held: list[Held] = []
 
     async def start() -> Held:
-        command = (sys.executable, "-m", "tests.support.nvml_child", str(tmp_path), "2")
+        command = (sys.executable, "-m", "tests.support.node.nvml_child", str(tmp_path), "2")
         held.append(Held(await DriverProcess.start(command)))
         return held[-1]
 
@@ -282,7 +282,7 @@ ORPHAN: Final = """
 import asyncio, os, sys
 from deviceplugin.driver.process import DriverProcess
 async def main():
-    process = await DriverProcess.start((sys.executable, "-m", "tests.support.nvml_child", sys.argv[1], "1"))
+    process = await DriverProcess.start((sys.executable, "-m", "tests.support.node.nvml_child", sys.argv[1], "1"))
     print(process.pid, flush=True)
     await asyncio.sleep(60)
 asyncio.run(main())

@@ -10,8 +10,8 @@ import pytest
 from config.settings.isolation import NONE, IsolationMechanism
 from deviceplugin.isolation import fill
 from deviceplugin.isolation.directories import ContainerDirectories
-from tests.support.deep import nested
-from tests.support.portions import portion
+from tests.support.node.deep import nested
+from tests.support.node.portions import portion
 
 MECHANISM = IsolationMechanism.model_validate(
     {

@@ -3,7 +3,7 @@
 from config.settings.isolation import NONE, IsolationMechanism
 from deviceplugin.cdi.additions import Additions, BindMount
 from deviceplugin.isolation.fill import additions
-from tests.support.portions import portion
+from tests.support.node.portions import portion
 
 
 def described(**fields: object) -> IsolationMechanism:

@@ -9,8 +9,8 @@ from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, DriverCard, DriverCards
 from deviceplugin.health.states import CardStates
 from deviceplugin.isolation.make import cards_for_daemons, isolation_for, pods_with, shared_in
 from scheduler.kube.port import PodKey
-from tests.support.node_pods import CARDS
-from tests.support.reconcile_site import rig
+from tests.support.node.node_pods import CARDS
+from tests.support.node.reconcile_site import rig
 
 
 def driver_card(index: int, *, mig: bool = False) -> DriverCard:

@@ -20,7 +20,7 @@ from deviceplugin.isolation.mps_cards import MpsCards, MpsMetrics
 from deviceplugin.isolation.mps_daemon import MpsPace
 from deviceplugin.node.events import Notice
 from scheduler.kube.port import PodKey
-from tests.support import mps_double
+from tests.support.node import mps_double
 
 CARD, OTHER = "GPU-aaaa", "GPU-bbbb"
 POD = PodKey("ns", "p", "uid-p")

@@ -10,7 +10,7 @@ from deviceplugin.driver.cards import Reading
 from deviceplugin.isolation.compute_modes import ComputeModes
 from deviceplugin.isolation.mps_cards import MpsCards
 from deviceplugin.isolation.node_isolation import NodeIsolation
-from tests.support.portions import portion
+from tests.support.node.portions import portion
 
 
 class NoDriver:

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from deviceplugin.isolation.trees import remove_tree
-from tests.support.deep import nested
+from tests.support.node.deep import nested
 
 DEEPER_THAN_CALLS_AND_PATHS: Final = 5000
 MANY: Final = 3000

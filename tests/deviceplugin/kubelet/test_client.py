@@ -17,8 +17,8 @@ from asyncinotify import Inotify
 from deviceplugin.kubelet import client, server
 from deviceplugin.kubelet.client import KubeletContainer, KubeletSilent, PodResources, RegistrationRefused
 from deviceplugin.kubelet.server import ContainerResponse, Mount, Refused
-from tests.support.kubelet_double import KubeletDouble
-from tests.support.quickest import quickest
+from tests.support.clocks.quickest import quickest
+from tests.support.node.kubelet_double import KubeletDouble
 
 RESOURCE = "x.com/mem"
 

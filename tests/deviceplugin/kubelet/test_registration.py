@@ -11,7 +11,7 @@ import pytest
 from deviceplugin.kubelet.device_list import FakeDevices
 from deviceplugin.kubelet.registration import SOCKET_NAME, Listeners, Registration
 from deviceplugin.kubelet.server import ContainerResponse, Devices
-from tests.support.kubelet_double import KubeletDouble
+from tests.support.node.kubelet_double import KubeletDouble
 
 RESOURCE = "x.com/mem"
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from deviceplugin.kubelet import session as sessions
 from deviceplugin.kubelet.server import ContainerResponse
 from deviceplugin.kubelet.session import CHECKPOINT, KubeletSession
 from deviceplugin.kubelet.session_file import SessionFile, SessionRecord
-from tests.support.kubelet_double import KubeletDouble
+from tests.support.node.kubelet_double import KubeletDouble
 
 RESOURCE = "x.com/mem"
 TOLD = SessionRecord(RESOURCE, "cdi", unasked=False, devices=(("u0", True), ("u1", False)))

@@ -14,8 +14,8 @@ from deviceplugin.health.last_known import LastKnownFile
 from deviceplugin.health.record import HealthFile
 from deviceplugin.kubelet.device_ids import TooManyDevices
 from deviceplugin.node import cards
-from tests.support.announcing import BROKEN, A, B, announcing
-from tests.support.node_pods import CARDS as ANNOUNCED
+from tests.support.node.announcing import BROKEN, A, B, announcing
+from tests.support.node.node_pods import CARDS as ANNOUNCED
 
 
 async def test_cards_are_announced_counted_and_listed(tmp_path: Path) -> None:

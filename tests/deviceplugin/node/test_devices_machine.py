@@ -15,8 +15,8 @@ from deviceplugin.allocation.identify import NodeState
 from deviceplugin.allocation.pods import NodePod, PodContainer
 from deviceplugin.kubelet.device_list import FakeDevices
 from deviceplugin.node.devices import LEAVES_AFTER_S, NodeDevices
-from tests.support.kubelet_model import Kubelet
-from tests.support.node_pods import node_pod, on
+from tests.support.node.kubelet_model import Kubelet
+from tests.support.node.node_pods import node_pod, on
 
 UNITS: Final = (4, 4, 8)
 MOST_UNITS: Final = 10

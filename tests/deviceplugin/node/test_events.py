@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from deviceplugin.node.events import Notice, Notices
 from scheduler.kube.port import ApiConflict, ApiError, ApiForbidden, ApiSilent, ApiThrottled, EventRecord, PodKey
-from tests.support.virtual_time import run
+from tests.support.clocks.virtual_time import run
 
 POD = PodKey("ns", "p", "uid-p")
 

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from config.protocol import names
-from tests.support.announcing import announcing
+from tests.support.node.announcing import announcing
 
 
 async def test_the_scheduler_is_asked_to_wait_while_no_kubelet_has_the_plugin(tmp_path: Path) -> None:

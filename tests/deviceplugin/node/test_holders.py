@@ -3,8 +3,8 @@
 from config.protocol import inventory, names
 from deviceplugin.kubelet.checkpoint import CheckpointEntry
 from deviceplugin.node.devices import held_by
-from tests.support.node_pods import CARDS as ANNOUNCED
-from tests.support.node_pods import entry, node_pod, on
+from tests.support.node.node_pods import CARDS as ANNOUNCED
+from tests.support.node.node_pods import entry, node_pod, on
 
 
 def test_who_holds_an_id_is_known_by_the_decision_for_its_container() -> None:

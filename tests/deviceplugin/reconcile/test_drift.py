@@ -4,7 +4,7 @@ import pytest
 
 from deviceplugin.allocation.pods import NodePod
 from deviceplugin.reconcile.drift import Action, Drift, DriftKind, DriftPolicy, Followed, actions, follow
-from tests.support.drift_policy import drift_policy
+from tests.support.node.drift_policy import drift_policy
 
 TOLD = frozenset({Action.METRIC, Action.EVENT})
 POD = NodePod(uid="u", namespace="ns", name="p", containers=())

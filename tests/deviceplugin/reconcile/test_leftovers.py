@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from deviceplugin.cdi import spec
-from tests.support.reconcile_site import rig
+from tests.support.node.reconcile_site import rig
 
 
 async def test_specs_that_no_container_uses_are_removed_and_others_stay(folder: Path) -> None:

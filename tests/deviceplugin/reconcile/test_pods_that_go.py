@@ -6,9 +6,9 @@ from pathlib import Path
 from config.protocol import names
 from deviceplugin.reconcile.evictions import evict
 from scheduler.kube.port import ApiNotFound, ApiThrottled, Changed, PodKey
-from tests.support.drift_policy import drift_policy
-from tests.support.node_pods import CARDS, node_pod, on, wire_pod
-from tests.support.reconcile_site import metric, rig
+from tests.support.node.drift_policy import drift_policy
+from tests.support.node.node_pods import CARDS, node_pod, on, wire_pod
+from tests.support.node.reconcile_site import metric, rig
 
 
 async def test_a_pod_that_uses_more_than_it_asked_is_evicted_where_that_is_configured(folder: Path) -> None:

@@ -18,11 +18,11 @@ from deviceplugin.kubelet.client import PodResources
 from deviceplugin.reconcile.reconciler import Reconciler
 from deviceplugin.report.metrics import NodeMetrics
 from scheduler.kube.port import Deleted, ListEnds, PodKey
-from tests.support import virtual_time
-from tests.support.drift_policy import drift_policy
-from tests.support.kubelet_double import KubeletDouble
-from tests.support.node_pods import CARDS, UNIT_MIB
-from tests.support.reconcile_site import Node, metric, rig, settings
+from tests.support.clocks import virtual_time
+from tests.support.node.drift_policy import drift_policy
+from tests.support.node.kubelet_double import KubeletDouble
+from tests.support.node.node_pods import CARDS, UNIT_MIB
+from tests.support.node.reconcile_site import Node, metric, rig, settings
 
 
 async def test_without_drift_nothing_is_reported_and_everything_is_shown(folder: Path) -> None:

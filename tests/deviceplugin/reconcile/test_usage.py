@@ -10,8 +10,8 @@ from deviceplugin.reconcile.cgroups import Owner
 from deviceplugin.reconcile.compare import Use
 from deviceplugin.reconcile.drift import Drift, DriftKind, Followed
 from deviceplugin.reconcile.usage import Account
-from tests.support.drift_policy import drift_policy
-from tests.support.node_pods import CARDS, UNIT_MIB, node_pod, on, wire_pod
+from tests.support.node.drift_policy import drift_policy
+from tests.support.node.node_pods import CARDS, UNIT_MIB, node_pod, on, wire_pod
 
 ANNOUNCING = drift_policy(announce_outside_use=True)
 OUTSIDE = Drift(kind=DriftKind.OUTSIDE_USE, message="outside", uuid="GPU-a", mib=700)

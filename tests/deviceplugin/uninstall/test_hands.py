@@ -15,7 +15,7 @@ from deviceplugin.isolation.mps_control import ControlFailed, MpsControl
 from deviceplugin.uninstall.hands import Hands
 from deviceplugin.uninstall.mps_directories import left_by_daemons
 from deviceplugin.uninstall.plan import Plan, Removal, RemovalKind
-from tests.support import mps_double
+from tests.support.node import mps_double
 
 CARD: Final = "GPU-0000"
 

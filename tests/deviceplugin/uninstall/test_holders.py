@@ -12,7 +12,7 @@ from deviceplugin.kubelet.checkpoint import CheckpointEntry
 from deviceplugin.kubelet.client import KubeletContainer
 from deviceplugin.uninstall.facts import Holders, HoldingPod
 from deviceplugin.uninstall.holders import holders
-from tests.support.node_pods import node_pod
+from tests.support.node.node_pods import node_pod
 
 IDS: Final = frozenset({"u0", "u1"})
 DEVICES: Final = frozenset({device_name(IDS)})

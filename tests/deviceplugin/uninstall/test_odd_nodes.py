@@ -12,8 +12,8 @@ from config.protocol import names
 from deviceplugin.lock import InstanceLock
 from deviceplugin.uninstall.run import Options, run
 from scheduler.process.startup import StartupError
-from tests.support.deep import nested
-from tests.support.node_to_uninstall import AGAIN_S, USED, WITHIN_S, MadeUpNode, gpu_pod
+from tests.support.node.deep import nested
+from tests.support.node.node_to_uninstall import AGAIN_S, USED, WITHIN_S, MadeUpNode, gpu_pod
 
 DEEP: Final = 3000
 

@@ -15,7 +15,7 @@ from deviceplugin.cli import cli
 from deviceplugin.lock import InstanceLock
 from deviceplugin.uninstall.run import Options, run
 from scheduler.process.startup import StartupError
-from tests.support.node_to_uninstall import AGAIN_S, USED, WITHIN_S, MadeUpNode, gpu_pod
+from tests.support.node.node_to_uninstall import AGAIN_S, USED, WITHIN_S, MadeUpNode, gpu_pod
 
 OTHERS: Final = ["cdi/nvidia.yaml", "plugins/kubelet_internal_checkpoint", "plugins/other.sock"]
 

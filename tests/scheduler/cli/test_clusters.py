@@ -16,7 +16,7 @@ from scheduler.cli.asking import read_all
 from scheduler.cli.clusters import Patience, opened
 from scheduler.kube.port import NODES, ApiSilent
 from tests.support.builders import wire_node
-from tests.support.listing_server import kubeconfig_of, listing
+from tests.support.servers.listing_server import kubeconfig_of, listing
 
 # The page takes longer as a whole, and no byte of it does on a busy machine.
 GIVES_UP_S: Final = 2.0

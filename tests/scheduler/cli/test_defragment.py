@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from scheduler.cli.kubectl.main import cli as kubectl
 from scheduler.cli.main import cli
 from tests.support.builders import wire_node, wire_pod
-from tests.support.listing_server import listing
 from tests.support.placing import on_card
+from tests.support.servers.listing_server import listing
 
 EXAMPLES = Path("docs/examples")
 HALF_USED, WHOLE_CARD = str(EXAMPLES / "half-used.yaml"), str(EXAMPLES / "whole-card.yaml")

@@ -11,8 +11,8 @@ import pytest
 
 from scheduler.cli import ending
 from tests.support.builders import wire_node
-from tests.support.listing_server import listing
 from tests.support.repository import ROOT
+from tests.support.servers.listing_server import listing
 
 DEMO = ("scheduler.main", "demo", "--speed", "100")
 SIMULATE = ("scheduler.main", "simulate", "scheduler/simulation/demo.yaml")

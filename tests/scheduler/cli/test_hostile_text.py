@@ -25,9 +25,9 @@ from scheduler.inspect.terminal import escaped_json, one_line, typed
 from scheduler.kube.objects import Taint
 from tests.scheduler.inspect.inspected_server import TOKEN, serving
 from tests.support.builders import UNIT_MIB, card, wire_node, wire_pod
-from tests.support.hostile import HOSTILE, shows_only_text, spoiled, texts, variants
-from tests.support.listing_server import NODES, PODS, Json, ListingServer, kubeconfig_of, listing
 from tests.support.placing import on_card
+from tests.support.servers.hostile import HOSTILE, shows_only_text, spoiled, texts, variants
+from tests.support.servers.listing_server import NODES, PODS, Json, ListingServer, kubeconfig_of, listing
 
 COMMANDS: Final = (
     ["top", "cluster"],

@@ -11,8 +11,8 @@ from scheduler.explain.reading import HIDDEN
 from scheduler.kube.objects import PodCondition
 from scheduler.kube.port import PodKey
 from scheduler.simulation.world import World
+from tests.support.clocks.virtual_time import run
 from tests.support.explaining import asked, preempts, prose, there, waits, world
-from tests.support.virtual_time import run
 from tests.system.looking import cluster, comes, node_of
 from tests.system.process import scheduling
 

@@ -24,8 +24,8 @@ from scheduler.state.changes import Change
 from scheduler.state.tables import Tables
 from tests.support.builders import READER, bound, wire_node, wire_pod
 from tests.support.without_cache import decision, evaluation
-from tests.system.node_plans import CHANGES, PLANS, ZONE, NodePlan
-from tests.system.pod_templates import OTHERS, OURS, WRITTEN, annotations
+from tests.system.histories.node_plans import CHANGES, PLANS, ZONE, NodePlan
+from tests.system.histories.pod_templates import OTHERS, OURS, WRITTEN, annotations
 
 STEPS: Final = 1500
 CONFIGURATION: Final = SchedulerConfiguration()

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tests.scheduler.inspect.golden_clusters import Json
-from tests.support.byte_server import made_certificate
+from tests.support.servers.byte_server import made_certificate
 
 TOKEN = "secret"  # noqa: S105 - for a server that lives as long as a test
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 from scheduler.kube import objects, port
 from scheduler.kube.port import PODS, Changed, Cluster, ListBegins, ListEnds
 from scheduler.kube.reflector import WatchBackoff, reflect
-from tests.support.virtual_time import run
+from tests.support.clocks.virtual_time import run
 
 
 def pod(name: str, uid: str = "", version: str = "") -> objects.Pod:

@@ -7,7 +7,7 @@ from scheduler.kube import port
 from scheduler.kube.port import PODS, Bookmark, Changed, Cluster, Deleted, ListBegins, ListEnds, Undecodable
 from scheduler.kube.reflector import BATCH, reflect
 from tests.scheduler.kube.reflecting import Script, listed, listen, pod, watch_backoff
-from tests.support.virtual_time import run
+from tests.support.clocks.virtual_time import run
 
 
 def test_lists_and_changes_pass_and_bookmarks_stay_inside() -> None:

@@ -12,7 +12,7 @@ from scheduler.kube import port
 from scheduler.kube.port import PODS, Changed, Cluster, ListBegins
 from scheduler.kube.reflector import Backoff, WatchBackoff, reflect
 from tests.scheduler.kube.reflecting import Script, listed, listen, pod, rng
-from tests.support.virtual_time import run
+from tests.support.clocks.virtual_time import run
 
 
 def ceilings_s(most_s: float, count: int) -> list[float]:

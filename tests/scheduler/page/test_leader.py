@@ -16,8 +16,8 @@ from scheduler.page.leader import FORWARDED, own_url, page_url
 from scheduler.page.server import MOST_STREAMS
 from scheduler.page.tls import ServerCertificate
 from tests.support.builders import engine
-from tests.support.byte_server import made_certificate, until
-from tests.support.page_replicas import TOKEN, Replica, Site, elsewhere, lines
+from tests.support.servers.byte_server import made_certificate, until
+from tests.support.servers.page_replicas import TOKEN, Replica, Site, elsewhere, lines
 
 FORM = form_of(files())
 

@@ -25,7 +25,7 @@ from scheduler.page.server import MOST_STREAMS, PageServer, serve_page
 from scheduler.page.site import Scheduler, leader_name, page_site, replica_name
 from scheduler.state.ledger import of_tables
 from tests.support.builders import READER, UNIT_MIB, bound, engine, pod, wire_node
-from tests.support.byte_server import until
+from tests.support.servers.byte_server import until
 
 HOSTILE = "<script>alert(1)</script>"
 

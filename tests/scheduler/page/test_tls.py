@@ -18,7 +18,7 @@ from scheduler.page.server import serve_page
 from scheduler.page.site import Scheduler, page_site
 from scheduler.page.tls import ServerCertificate
 from tests.support.builders import READER, UNIT_MIB, engine
-from tests.support.byte_server import made_certificate
+from tests.support.servers.byte_server import made_certificate
 
 
 @pytest.fixture(scope="module")

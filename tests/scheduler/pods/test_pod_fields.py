@@ -6,7 +6,7 @@ import pytest
 
 from scheduler.pods.unsupported import unsupported_rules
 from tests.support.builders import wire_pod
-from tests.support.pod_fields import STRUCTS, TABLE, Field, Verdict, read_fields, with_verdict
+from tests.support.documents.pod_fields import STRUCTS, TABLE, Field, Verdict, read_fields, with_verdict
 from tests.support.repository import ROOT
 
 DOCUMENT = ROOT / "docs" / "compatibility.md"

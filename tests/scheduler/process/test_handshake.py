@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from scheduler.process.bounded_server import BoundedServer, Limits
-from tests.support.byte_server import made_certificate, until
+from tests.support.servers.byte_server import made_certificate, until
 
 GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 ANYBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

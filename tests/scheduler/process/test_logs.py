@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from tests.support.hostile import HOSTILE
 from tests.support.repository import ROOT
+from tests.support.servers.hostile import HOSTILE
 
 LINES = """
 import structlog
@@ -35,7 +35,7 @@ structlog.get_logger().warning("not_renewed", reason="\\x9b2J")
 HOSTILE_LINES = """
 import structlog
 from scheduler.process.logs import configure
-from tests.support.hostile import HOSTILE
+from tests.support.servers.hostile import HOSTILE
 configure("{level}", "auto")
 log = structlog.get_logger()
 log.warning("object.bad", **{{"name": HOSTILE, "key" + HOSTILE: [HOSTILE], "path": HOSTILE.encode()}})

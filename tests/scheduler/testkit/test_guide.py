@@ -10,8 +10,8 @@ from scheduler.pods.gpu_request import ResourceNames
 from scheduler.state.changes import Change
 from scheduler.state.tables import Tables
 from scheduler.testkit.check import RuleBroken, check_rule
-from tests.support import guide
 from tests.support.builders import wire_node
+from tests.support.documents import guide
 
 TEXT: Final = guide.GUIDE.read_text(encoding="utf-8")
 

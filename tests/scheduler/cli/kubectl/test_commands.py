@@ -15,8 +15,8 @@ from scheduler.cli.colours import wanted
 from scheduler.cli.kubectl.main import cli
 from tests.support.builders import wire_node, wire_pod
 from tests.support.legacy import DEFAULT, chosen
-from tests.support.listing_server import NODES, PODS, Json, ListingServer, listing
 from tests.support.placing import on_card
+from tests.support.servers.listing_server import NODES, PODS, Json, ListingServer, listing
 
 LEASE: Json = {
     "metadata": {"name": "gpushare-scheduler", "namespace": "kube-system"},

@@ -13,8 +13,8 @@ from typer.main import get_command
 from scheduler.cli.kubectl.completion import candidates, script
 from scheduler.cli.kubectl.main import cli
 from tests.support.builders import wire_node
-from tests.support.listing_server import listing
 from tests.support.repository import ROOT
+from tests.support.servers.listing_server import listing
 
 COMMANDS = {
     "top",

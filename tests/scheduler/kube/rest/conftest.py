@@ -14,8 +14,8 @@ from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.connect import connect
 from scheduler.kube.rest.http1 import HttpAnswer
 from scheduler.kube.rest.watching import WatchOptions
-from tests.support.api_server import ApiServer, Json
-from tests.support.byte_server import ByteServer, connected
+from tests.support.servers.api_server import ApiServer, Json
+from tests.support.servers.byte_server import ByteServer, connected
 
 ClusterOf: TypeAlias = Callable[..., Awaitable[KubeCluster]]
 HEADERS: Final = {"Accept": "application/json"}

@@ -17,7 +17,7 @@ from scheduler.kube.rest import bare_connections
 from scheduler.kube.rest.bare_connections import Connections
 from scheduler.kube.rest.http1 import Http1Connection
 from tests.scheduler.kube.rest.conftest import HEADERS, post
-from tests.support.byte_server import BODY, CREATED, ByteServer, connected, until
+from tests.support.servers.byte_server import BODY, CREATED, ByteServer, connected, until
 
 
 async def test_requests_one_after_the_other_share_a_connection(server: ByteServer, bare: Connections) -> None:

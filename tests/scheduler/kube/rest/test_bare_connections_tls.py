@@ -9,8 +9,8 @@ import pytest
 
 from scheduler.kube import port
 from scheduler.kube.rest.transport import Transport
-from tests.support.api_server import Json
-from tests.support.byte_server import BODY, CREATED, ByteServer, connected, made_certificate, until
+from tests.support.servers.api_server import Json
+from tests.support.servers.byte_server import BODY, CREATED, ByteServer, connected, made_certificate, until
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from scheduler.kube.rest.connect import Connection
 from scheduler.kube.rest.credentials import Credentials, Lifetime, Loaded, Source
 from scheduler.kube.rest.kubeconfig import Kubeconfig
 from scheduler.kube.rest.transport import Transport
-from tests.support.byte_server import BODY, CREATED, ByteServer, connected, made_certificate, until
+from tests.support.servers.byte_server import BODY, CREATED, ByteServer, connected, made_certificate, until
 
 REFUSED: Final = b'HTTP/1.1 401 Unauthorized\r\nContent-Length: 28\r\n\r\n{"kind":"Status","code":401}'
 NAMES: Final = ("old", "new", "server", "other")

@@ -11,8 +11,8 @@ from scheduler.binding_cycle import Binder
 from scheduler.kube import objects, port
 from scheduler.kube.rest.client import KubeCluster
 from scheduler.kube.rest.rights import NEEDED
-from tests.support.api_server import BOUND, ApiServer, manifest, ok, status
-from tests.support.byte_server import CREATED, ByteServer, connected
+from tests.support.servers.api_server import BOUND, ApiServer, manifest, ok, status
+from tests.support.servers.byte_server import CREATED, ByteServer, connected
 
 POD_OBJECT = {"kind": "Pod"}
 EVENT_OBJECT = {"kind": "Event"}

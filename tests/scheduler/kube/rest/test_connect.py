@@ -9,7 +9,7 @@ import yaml
 from scheduler.kube.rest.address import proxy_for
 from scheduler.kube.rest.connect import ConnectError, Connection, connect
 from scheduler.kube.rest.credentials import NotRenewed
-from tests.support.certificates import CA
+from tests.support.servers.certificates import CA
 
 SERVER = "https://10.1.2.3:6443"
 PROXY = "http://proxy:3128"

@@ -14,7 +14,7 @@ import pytest
 from scheduler.kube.rest import credential_plugin
 from scheduler.kube.rest.credential_plugin import CredentialPlugin, PluginFailed, PluginStatus
 from scheduler.kube.rest.kubeconfig_file import Exec
-from tests.support.byte_server import until
+from tests.support.servers.byte_server import until
 
 VERSION: Final = "client.authentication.k8s.io/v1"
 ANSWER: Final = f'{{"apiVersion": "{VERSION}", "kind": "ExecCredential", "status": {{"token": "$TOKEN"}}}}'

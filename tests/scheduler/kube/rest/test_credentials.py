@@ -14,9 +14,9 @@ from scheduler.kube.rest.connect import connect
 from scheduler.kube.rest.credentials import Credentials, Lifetime, Loaded, NotRenewed
 from scheduler.kube.rest.impersonation import Headers
 from scheduler.kube.rest.transport import Transport
-from tests.support.api_server import ApiServer, Json, streamed
-from tests.support.byte_server import made_certificate
-from tests.support.certificates import CA
+from tests.support.servers.api_server import ApiServer, Json, streamed
+from tests.support.servers.byte_server import made_certificate
+from tests.support.servers.certificates import CA
 
 TransportOf = Callable[[Json], Awaitable[Transport]]
 Send = Callable[[Transport], Awaitable[bytes]]

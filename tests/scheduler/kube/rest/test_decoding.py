@@ -7,7 +7,7 @@ import pytest
 from scheduler.kube import objects, port
 from scheduler.kube.rest import decoding
 from scheduler.kube.rest.decoding import Decoder
-from tests.support.api_server import bookmark, line, manifest
+from tests.support.servers.api_server import bookmark, line, manifest
 
 PODS = Decoder(port.PODS)
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from scheduler.kube import port
 from scheduler.kube.rest import transport
 from scheduler.kube.rest.client import KubeCluster
-from tests.support.api_server import ApiServer, streamed
+from tests.support.servers.api_server import ApiServer, streamed
 
 
 async def watched(cluster: KubeCluster) -> None:

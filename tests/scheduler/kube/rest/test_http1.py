@@ -9,7 +9,7 @@ import pytest
 from scheduler.kube.rest import http1
 from scheduler.kube.rest.bare_connections import Connections
 from tests.scheduler.kube.rest.conftest import HEADERS, post
-from tests.support.byte_server import BODY, CREATED, ByteServer, connected, until
+from tests.support.servers.byte_server import BODY, CREATED, ByteServer, connected, until
 
 
 async def test_a_request_is_these_bytes(server: ByteServer, bare: Connections) -> None:

@@ -13,7 +13,7 @@ from scheduler.kube.objects import PodCondition
 from scheduler.kube.port import NodeForClaim, VolumeForClaim
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from tests.scheduler.kube.rest.test_client import BINDING
-from tests.support.byte_server import CREATED, ByteServer, connected, until
+from tests.support.servers.byte_server import CREATED, ByteServer, connected, until
 
 
 class Bindings:

@@ -7,7 +7,7 @@ import pytest
 from scheduler.kube import port
 from scheduler.kube.rest.client import KubeCluster
 from scheduler.kube.rest.reviews import User
-from tests.support.api_server import ApiServer, Json, ok, status
+from tests.support.servers.api_server import ApiServer, Json, ok, status
 
 ANN = User("ann", "7", ("devs", "system:authenticated"), {"scopes": ("a", "b")})
 

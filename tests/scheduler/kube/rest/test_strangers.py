@@ -13,7 +13,7 @@ from scheduler.kube.rest.connect import connect
 from scheduler.kube.rest.watching import Listing, WatchOptions
 from tests.scheduler.kube.rest.conftest import ClusterOf
 from tests.scheduler.kube.rest.test_client import BINDING, EVENT, POD, UNSCHEDULABLE
-from tests.support.api_server import Answer, ApiServer, bookmark, ok, status, stranger, streamed
+from tests.support.servers.api_server import Answer, ApiServer, bookmark, ok, status, stranger, streamed
 
 Verb: TypeAlias = Callable[[KubeCluster], Awaitable[Any]]
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.kube.rest.time_limits import TimeLimits
-from tests.support import virtual_time
-from tests.support.virtual_time import VirtualLoop
+from tests.support.clocks import virtual_time
+from tests.support.clocks.virtual_time import VirtualLoop
 
 
 class Request(NamedTuple):

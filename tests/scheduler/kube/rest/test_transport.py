@@ -11,8 +11,8 @@ from aiohttp import web
 from scheduler.kube import port
 from scheduler.kube.rest.connect import connect
 from scheduler.kube.rest.transport import Transport
-from tests.support.api_server import ApiServer, ok, status
-from tests.support.byte_server import ByteServer, connected
+from tests.support.servers.api_server import ApiServer, ok, status
+from tests.support.servers.byte_server import ByteServer, connected
 
 POD = b'{"kind":"Pod"}'
 

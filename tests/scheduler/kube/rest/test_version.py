@@ -10,7 +10,7 @@ from scheduler.kube.rest import version
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.versions import Line, ServerVersion
 from tests.scheduler.kube.rest.conftest import ClusterOf
-from tests.support.api_server import ApiServer, ok, status
+from tests.support.servers.api_server import ApiServer, ok, status
 from tests.system.process import in_virtual_time, now_s
 
 INFO = {"major": "1", "minor": "36", "gitVersion": "v1.36.3", "platform": "linux/amd64"}

@@ -14,7 +14,7 @@ from scheduler.kube.rest import watching
 from scheduler.kube.rest.client import KubeCluster
 from scheduler.kube.rest.watching import BATCH, LineSplitter, Listing, WatchOptions
 from tests.scheduler.kube.rest.conftest import ClusterOf
-from tests.support.api_server import ApiServer, bookmark, cut, line, manifest, ok, status, streamed
+from tests.support.servers.api_server import ApiServer, bookmark, cut, line, manifest, ok, status, streamed
 
 PAGED = WatchOptions(listing=Listing.PAGED, page=10)
 STREAMED = WatchOptions(listing=Listing.STREAMED)

@@ -17,7 +17,7 @@ from scheduler.state.facts.existing_terms import AntiAffinity
 from scheduler.state.facts.pod_terms import TermKey, term_key
 from scheduler.state.tables import Tables
 from tests.support.builders import READER, bound, wire_node, wire_pod
-from tests.system.pod_templates import OTHERS
+from tests.system.histories.pod_templates import OTHERS
 
 APP = LabelSelector({"app": "x"})
 HOST, ZONE = "kubernetes.io/hostname", "zone"

@@ -1,0 +1,150 @@
+import asyncio
+import time
+
+import pytest
+
+from tests.support.clocks.working_time import WorkingTimeLoop, aside, run, working_loop
+
+
+class Processor:
+    """Counts what is worked, and nothing else."""
+
+    def __init__(self) -> None:
+        self.worked_s = 0.0
+
+    def __call__(self) -> float:
+        return self.worked_s
+
+    def works(self, seconds: float) -> None:
+        self.worked_s += seconds
+
+
+@pytest.fixture
+def processor() -> Processor:
+    return Processor()
+
+
+@pytest.fixture
+def runner(processor: Processor):  # type: ignore[no-untyped-def] # noqa: ANN201
+    with asyncio.Runner(loop_factory=lambda: WorkingTimeLoop(processor)) as made:
+        yield made
+
+
+def now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def test_waiting_takes_the_time_that_is_waited(runner: asyncio.Runner) -> None:
+    async def waits() -> float:
+        before_s = now_s()
+        await asyncio.sleep(3600)
+        return now_s() - before_s
+
+    assert runner.run(waits()) == pytest.approx(3600)
+
+
+def test_work_takes_the_time_of_the_processor(runner: asyncio.Runner, processor: Processor) -> None:
+    async def works() -> float:
+        before_s = now_s()
+        processor.works(0.25)
+        return now_s() - before_s
+
+    assert runner.run(works()) == pytest.approx(0.25)
+
+
+def test_work_on_a_slow_processor_takes_the_time_of_a_fast_one(runner: asyncio.Runner, processor: Processor) -> None:
+    async def works() -> float:
+        before_s = now_s()
+        processor.works(1)
+        working_loop().slowed(4)
+        processor.works(2)
+        with working_loop().paused():
+            processor.works(8)
+            working_loop().slowed(2)
+        processor.works(1)
+        return now_s() - before_s
+
+    assert runner.run(works()) == pytest.approx(1 + 2 / 4 + 1 / 2)
+
+
+def test_a_timer_that_is_due_while_somebody_works_rings_late(runner: asyncio.Runner, processor: Processor) -> None:
+    async def rings() -> float:
+        ringing = asyncio.create_task(asyncio.sleep(0.1))
+        await asyncio.sleep(0.05)
+        processor.works(2)
+        await ringing
+        return now_s()
+
+    assert runner.run(rings()) == pytest.approx(2.05)
+
+
+def test_work_inside_a_pause_takes_no_time(runner: asyncio.Runner, processor: Processor) -> None:
+    async def pauses() -> float:
+        before_s = now_s()
+        with working_loop().paused():
+            processor.works(5)
+            with working_loop().paused():
+                processor.works(5)
+            within_s = now_s() - before_s
+        processor.works(1)
+        return within_s * 1000 + now_s() - before_s
+
+    assert runner.run(pauses()) == pytest.approx(1)
+
+
+def test_what_runs_aside_waits_and_works_for_nothing(runner: asyncio.Runner, processor: Processor) -> None:
+    async def lives() -> str:
+        for _ in range(10):
+            processor.works(1)
+            await asyncio.sleep(0.5)
+        return "done"
+
+    async def both() -> tuple[str, float]:
+        before_s = now_s()
+        return await aside(lives()), now_s() - before_s
+
+    said, took_s = runner.run(both())
+    assert said == "done"
+    assert took_s == pytest.approx(5)
+
+
+def test_what_runs_aside_can_be_cancelled_and_may_fail(runner: asyncio.Runner, processor: Processor) -> None:
+    ended = []
+
+    async def never_ends() -> None:
+        try:
+            await asyncio.sleep(1e9)
+        finally:
+            processor.works(1)
+            ended.append(now_s())
+
+    async def fails() -> None:
+        await asyncio.sleep(1)
+        raise KeyError
+
+    async def both() -> None:
+        task = asyncio.create_task(aside(never_ends()))
+        await asyncio.sleep(2)
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
+        with pytest.raises(KeyError):
+            await aside(fails())
+
+    runner.run(both())
+    assert ended == [pytest.approx(2)]
+
+
+def test_the_processor_of_this_machine_counts_work_and_not_sleep() -> None:
+    async def measured() -> tuple[float, float]:
+        before_s = now_s()
+        time.sleep(0.05)  # noqa: ASYNC251 - the loop is to be held
+        slept_s = now_s() - before_s
+        until_s = time.thread_time() + 0.05
+        while time.thread_time() < until_s:
+            pass
+        return slept_s, now_s() - before_s
+
+    slept_s, worked_s = run(measured())
+    assert slept_s < 0.02
+    assert 0.05 <= worked_s < 0.08

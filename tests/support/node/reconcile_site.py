@@ -1,0 +1,144 @@
+"""A node around the reconcile loop: kubelet double, files on disk, an API server that takes or refuses evictions."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from config.protocol import names
+from config.protocol.inventory import Card
+from config.settings.isolation import NONE
+from config.settings.scheduler import Resources
+from deviceplugin.allocation.allocated import GivenCards
+from deviceplugin.allocation.journal import Journal
+from deviceplugin.allocation.own_pods import OwnPods
+from deviceplugin.allocation.view import NodeRecords
+from deviceplugin.cdi.spec_files import SpecFiles
+from deviceplugin.driver.cards import Process, Reading
+from deviceplugin.isolation.directories import ContainerDirectories
+from deviceplugin.kubelet.client import PodResources
+from deviceplugin.node.events import Notice
+from deviceplugin.reconcile.drift import DriftPolicy
+from deviceplugin.reconcile.reconciler import Reconciler, ReconcileSettings
+from deviceplugin.report.metrics import NodeMetrics
+from scheduler.kube.port import ApiError, Changed, Deleted, ListEnds, PodKey
+from tests.support.node.drift_policy import drift_policy
+from tests.support.node.kubelet_double import KubeletDouble
+from tests.support.node.node_pods import CARDS, UNIT_MIB, node_pod, on, wire_pod
+
+UID = "0a1b2c3d-0000-4000-8000-00000000000"
+REPORTED = [{"name": "c0"}]
+WARNING = drift_policy()
+
+
+@dataclass
+class Node:
+    """Everything around the loop, to be changed between two rounds."""
+
+    folder: Path
+    double: KubeletDouble
+    pods: OwnPods
+    journal: Journal
+    given: GivenCards = field(default_factory=GivenCards)
+    cards: tuple[Card, ...] = CARDS
+    readings: dict[str, Reading] = field(default_factory=dict)
+    told: list[Notice] = field(default_factory=list)
+    evicted: list[PodKey] = field(default_factory=list)
+    refusals: list[ApiError] = field(default_factory=list)
+    outside: list[Mapping[str, int]] = field(default_factory=list)
+    allocates: int = 0
+    records: list[dict[str, object]] = field(default_factory=list)
+
+    async def evict(self, pod: PodKey) -> None:
+        if self.refusals:
+            raise self.refusals.pop(0)
+        self.evicted.append(pod)
+
+    def allocating(self) -> bool:
+        """In flight for as many looks as `allocates` says."""
+        self.allocates -= 1
+        return self.allocates >= 0
+
+    def runs(self, name: str, units: int, *, card: Card = CARDS[0], ids: int | None = None) -> str:
+        """A pod bound to `card`, which the kubelet has given as many ids as it asks, or as said; returns its UID."""
+        uid = f"{UID}{len(self.pods)}"
+        annotations = on(node_pod(name, [units], uid=uid), card).annotations if units else {}
+        wire = wire_pod(name, [units], uid=uid, annotations=annotations, containerStatuses=REPORTED)
+        self.pods.apply([Changed(wire)])
+        held = [f"{name}-{number}" for number in range(units if ids is None else ids)]
+        self.double.pods["ns", name] = {"c0": {names.GPU_MEM: held}}
+        self.record(uid, held)
+        return uid
+
+    def record(self, uid: str, ids: list[str], resource: str = names.GPU_MEM) -> None:
+        of_container = {"PodUID": uid, "ContainerName": "c0", "ResourceName": resource}
+        self.records.append({**of_container, "DeviceIDs": {"-1": ids}, "AllocResp": None})
+        document = {"Data": {"PodDeviceEntries": self.records, "RegisteredDevices": {}}, "Checksum": 1}
+        (self.folder / "checkpoint").write_text(json.dumps(document))
+
+    def ends(self, name: str) -> None:
+        """The pod is gone from everywhere but the checkpoint."""
+        self.pods.apply([Deleted(wire) for wire in self.pods if wire.metadata.name == name])
+        del self.double.pods["ns", name]
+
+    def uses(self, uuid: str, *processes: tuple[int, int, str]) -> None:
+        """Processes of the card as (PID, MiB, UID of the pod, "" for none)."""
+        for pid, _, uid in processes:
+            (self.folder / "proc" / str(pid)).mkdir(parents=True, exist_ok=True)
+            path = f"/kubepods/pod{uid}/{'c' * 64}" if uid else "/user.slice"
+            (self.folder / "proc" / str(pid) / "cgroup").write_text(f"0::{path}\n")
+        listed = tuple(Process(pid, mib) for pid, mib, _ in processes)
+        self.readings[uuid] = Reading(used_mib=sum(mib for _, mib, _ in processes), processes=listed)
+
+
+def settings(proc: Path, policy: DriftPolicy = WARNING, allowance_mib: int = 512) -> ReconcileSettings:
+    return ReconcileSettings(policy=policy, interval_s=60, unit_mib=1024, allowance_mib=allowance_mib, host_proc=proc)
+
+
+@asynccontextmanager
+async def rig(
+    folder: Path, policy: DriftPolicy = WARNING, *, allowance_mib: int = 512, host_proc: str = "proc"
+) -> AsyncIterator[tuple[Node, Reconciler]]:
+    (folder / "proc").mkdir()
+    async with KubeletDouble(folder).running() as double:
+        kubelet, journal = PodResources(folder / "pod-resources.sock", names.GPU_MEM), Journal(folder / "state")
+        node = Node(folder, double, OwnPods(), journal)
+        node.pods.apply([ListEnds("1")])
+        loop = Reconciler(
+            settings=settings(folder / host_proc, policy, allowance_mib),
+            view=NodeRecords(
+                resources=Resources(),
+                pods=node.pods,
+                journal=journal,
+                kubelet=kubelet,
+                checkpoint=folder / "checkpoint",
+                changed=lambda *_: None,
+                cards=lambda: node.cards,
+                unit_mib=UNIT_MIB,
+            ),
+            kubelet=kubelet,
+            cards=lambda: node.cards,
+            readings=lambda: node.readings,
+            given=node.given,
+            files=SpecFiles(folder / "cdi"),
+            directories=ContainerDirectories(folder / "isolation", NONE),
+            tell=node.told.append,
+            evictor=node,
+            metrics=NodeMetrics("n", 1024, dcgm=False),
+            allocating=node.allocating,
+            on_outside=node.outside.append,
+        )
+        yield node, loop
+        await kubelet.close()
+
+
+def metric(loop: Reconciler, name: str, **labels: str) -> float | None:
+    """The sum over all series with these labels; None where there is none."""
+    found = [
+        sample.value
+        for family in loop.metrics.registry.collect()
+        for sample in family.samples
+        if sample.name == f"gpushare_device_plugin_{name}" and labels.items() <= sample.labels.items()
+    ]
+    return sum(found) if found else None

@@ -1,0 +1,101 @@
+"""A server on a loopback port that answers byte by byte what a test says, and what it takes to reach it."""
+
+import asyncio
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import yaml
+
+from scheduler.kube.rest.connect import Connection, connect
+from tests.support.servers.api_server import Json
+
+BODY: Final = b'{"kind":"Status","status":"Success"}'
+CREATED: Final = b"HTTP/1.1 201 Created\r\nContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
+Behaviour: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@dataclass
+class ByteServer:
+    """script: what it does on each connection, in order; the last one on all that follow. requests: as bytes."""
+
+    script: list[Behaviour] = field(default_factory=list)
+    requests: list[bytes] = field(default_factory=list)
+    connections: int = 0
+    closed: int = 0
+    url: str = ""
+
+    @asynccontextmanager
+    async def serving(self, tls: ssl.SSLContext | None = None) -> AsyncIterator["ByteServer"]:
+        async with await asyncio.start_server(self.talk, "127.0.0.1", 0, ssl=tls) as listening:
+            self.url = f"http{'s' if tls else ''}://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+            yield self
+
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        behaviour = self.script[min(self.connections, len(self.script) - 1)]
+        self.connections += 1
+        try:
+            await behaviour(reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            self.closed += 1
+            writer.close()
+
+    async def request(self, reader: asyncio.StreamReader) -> bytes:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        self.requests.append(head + await reader.readexactly(length))
+        return self.requests[-1]
+
+    def answers(self, *answers: bytes, then_ends: bool = False) -> Behaviour:
+        """One after each request, as many pieces as there are; then it waits for the client to go, or ends itself."""
+
+        async def behaviour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            for answer in answers:
+                await self.request(reader)
+                for piece in answer.split(b"|"):
+                    writer.write(piece)
+                    await writer.drain()
+                    await asyncio.sleep(0)
+            if not then_ends:
+                await reader.read()
+
+        return behaviour
+
+    async def silent(self, reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        """Takes one request, and answers nothing until the client goes."""
+        await self.request(reader)
+        await reader.read()
+
+
+async def connected(folder: Path, url: str, user: Json | None = None, cluster: Json | None = None) -> Connection:
+    document = {
+        "current-context": "test",
+        "contexts": [{"name": "test", "context": {"cluster": "api", "user": "me"}}],
+        "clusters": [{"name": "api", "cluster": {"server": url, **(cluster or {})}}],
+        "users": [{"name": "me", "user": user or {"token": "secret"}}],
+    }
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return await connect({}, kubeconfig=path)
+
+
+async def until(done: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not done():  # noqa: ASYNC110 - what the other end notices cannot be waited for
+            await asyncio.sleep(0.001)
+
+
+def made_certificate(folder: Path, name: str = "me") -> tuple[Path, Path]:
+    """Of 127.0.0.1, signed by itself, for servers and clients. name: its common name."""
+    certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command += ["-days", "2", "-subj", f"/CN={name}"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1,DNS:api.example"]
+    subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    return certificate, key
