@@ -92,7 +92,7 @@ check: setup
 
 unit: setup
 	@echo '== unit and property tests'
-	@.venv/bin/python -m pytest -q --numprocesses=auto --maxprocesses=8 --dist=worksteal --durations=10 $(TESTS)
+	@.venv/bin/python -m pytest -q --numprocesses=auto --maxprocesses=8 --dist=worksteal --durations=10 --budget=unit $(TESTS)
 
 e2e: setup
 	@echo '== tests on a real kube-apiserver'
@@ -112,6 +112,8 @@ test-nightly: setup
 	@$(MAKE) --no-print-directory binaries
 	@.venv/bin/python -m tests.system.histories.nightly
 	@.venv/bin/python -m tests.fuzz.nightly
+	@.venv/bin/python -m pytest -q --numprocesses=auto --nightly tests/
+	@.venv/bin/python -m pytest -q --numprocesses=auto --hypothesis-profile=nightly -m hypothesis tests/
 	@echo '== differential test: kube-scheduler asked again, and our rules changed one operator at a time'
 	@.venv/bin/python -m tests.differential.record --check
 	@.venv/bin/python -m tests.differential.mutations

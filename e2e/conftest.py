@@ -38,14 +38,8 @@ _PROVIDER = pytest.StashKey[provider.Provider]()
 _SHARED = pytest.StashKey[provider.Target]()
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--nightly`: what takes too long for every change, and nothing else."""
-    parser.addoption("--nightly", action="store_true", help="run the tests marked nightly, and no others")
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the provider and the version, so that a wrong choice ends the run before any test."""
-    config.addinivalue_line("markers", "nightly: takes long; run by make test-nightly alone")
     config.addinivalue_line("markers", "any_cluster: stays inside a namespace of its own, on any cluster")
     config.addinivalue_line("markers", "installed: needs the scheduler and the device plugin installed")
     try:
@@ -62,12 +56,11 @@ def pytest_report_header() -> str:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out, and count as left out, what is not asked for, and what may not run on somebody else's cluster."""
-    nightly, chosen = config.getoption("--nightly"), config.stash[_PROVIDER]
+    chosen = config.stash[_PROVIDER]
     kept = [
         item
         for item in items
-        if bool(item.get_closest_marker("nightly")) is nightly
-        and (chosen.ours_alone or item.get_closest_marker("any_cluster"))
+        if (chosen.ours_alone or item.get_closest_marker("any_cluster"))
         and (chosen.installed or not item.get_closest_marker("installed"))
     ]
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# Examples are random on a developer's machine, so that every run searches; a failure prints the blob that repeats it.
-# In CI they are the same each time: a change must not fail there for a history that it has nothing to do with.
-settings.register_profile("project", deadline=None, print_blob=True, derandomize=bool(os.environ.get("CI")))
+# Few examples, each time the same: a change must not fail for a history that it has nothing to do with. The search for
+# new ones is nightly: `--hypothesis-profile=nightly`; a failure prints the blob that repeats it.
+settings.register_profile("project", deadline=None, print_blob=True, derandomize=True, max_examples=50)
+settings.register_profile("nightly", deadline=None, print_blob=True, max_examples=1_000)
 settings.load_profile("project")
 
 

@@ -1,6 +1,7 @@
 """The wheel of the project in an environment of its own: docs/write-a-rule.md, done by somebody who has only that."""
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -44,6 +45,13 @@ class Newcomer:
             check=False,
             timeout=300,
         )
+
+    def write_its_test(self, examples: int) -> None:
+        (name, text), *others = [(name, text) for name, text in guide.files().items() if "check_rule(" in text]
+        assert not others
+        called, ends = re.subn(r"(check_rule\(.*)\)\n", rf"\1, examples={examples})\n", text)
+        assert ends == 1
+        (self.folder / name).write_text(called, encoding="utf-8")
 
     def simulate(self, *changes: tuple[str, str]) -> subprocess.CompletedProcess[str]:
         configuration = guide.files()["scheduler.yaml"]
@@ -128,7 +136,10 @@ def test_an_argument_that_the_rule_does_not_have_is_named_by_its_path(newcomer: 
     assert "profiles[0].pluginConfig[0].args.moist: unknown field; did you mean most?" in done.stderr
 
 
-def test_the_rule_passes_its_own_test(newcomer: Newcomer) -> None:
+@pytest.mark.parametrize("examples", [10, pytest.param(300, marks=pytest.mark.nightly)])
+def test_the_rule_passes_its_own_test(newcomer: Newcomer, examples: int) -> None:
+    """The test of the guide, with so many examples."""
+    newcomer.write_its_test(examples)
     done = newcomer.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--import-mode=importlib", "tests")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed" in done.stdout

@@ -80,16 +80,16 @@ def test_a_thousand_pods_of_as_many_templates_are_corrected_in_time() -> None:
     run(scenario())
 
 
-def test_three_thousand_pods_of_a_namespace_keep_nobody_elses_reason_waiting() -> None:
+def test_fifteen_hundred_pods_of_a_namespace_keep_nobody_elses_reason_waiting() -> None:
     async def scenario() -> None:
-        told, built = Told(), crowd({"theirs": 3000, "mine": 1})
+        told, built = Told(), crowd({"theirs": 1500, "mine": 1})
         task = asyncio.create_task(refresh(built, told).run())
-        await asyncio.sleep(CORRECTED_S)
+        await asyncio.sleep(1)
         built.node_changed(wire_node("n0", [8], unschedulable=True))
         changed_s = asyncio.get_running_loop().time()
         await asyncio.sleep(EVERY_S + 1)
         assert told.said["mine/p0"][0] > changed_s
-        assert len(told.said) < 80 * (CORRECTED_S + EVERY_S + 1)
+        assert len(told.said) < 80 * (EVERY_S + 2)
         task.cancel()
 
     run(scenario())

@@ -103,9 +103,9 @@ class Trial:
         return self._bytes(caches=False)
 
     @property
-    def cached(self) -> int:
-        """Bytes in its caches."""
-        return self._bytes(caches=True) - self.held
+    def held_with_caches(self) -> int:
+        """Bytes that the scheduler holds."""
+        return self._bytes(caches=True)
 
     @property
     def counted(self) -> int:
@@ -152,7 +152,7 @@ async def trial(attack: Attack, *, nodes: int, scale: float, logs: io.BytesIO) -
         attacking = asyncio.create_task(aside(attack.acts(tenant)))
         during_s = on.neighbour.p99_s(await on.samples(_SAMPLES, beside=attacking))
         pods, log_bytes, during = tenant.pods(), len(logs.getvalue()), on.held
-        cached, counted = on.cached, on.counted
+        cached, counted = on.held_with_caches - during, on.counted
         with working_loop().paused():
             writes = {
                 kind: count for (kind, about), count in on.connection.writes.items() if about == attacks.NAMESPACE

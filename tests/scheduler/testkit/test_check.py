@@ -21,6 +21,8 @@ from tests.scheduler.testkit import broken_rules as rules
 from tests.scheduler.testkit.broken_rules import LIMIT, TEAM
 
 SHRINK_S = 0.1
+# One mistake of each kind is looked for at every change; others of the same kind, which take as long, at night.
+AT_NIGHT = pytest.mark.nightly
 NOTHING = Named(labels={}, annotations={}, node_labels={}, node_annotations={})
 
 
@@ -28,15 +30,17 @@ NOTHING = Named(labels={}, annotations={}, node_labels={}, node_annotations={})
     ("rule", "cause"),
     [
         pytest.param(rules.WithoutSignature, f"`signature` lacks annotation {TEAM}: ", id="signature"),
-        pytest.param(rules.WithoutOwnerInSignature, "`signature` lacks owner_uid: ", id="owner in signature"),
-        pytest.param(rules.WithoutLabels, "`depends` lacks LABELS: ", id="LABELS"),
-        pytest.param(rules.WithoutAnnotations, "`depends` lacks ANNOTATIONS: ", id="ANNOTATIONS"),
-        pytest.param(rules.WithoutPods, "`depends` lacks PODS: ", id="PODS"),
-        pytest.param(rules.WithoutDomains, "`depends` lacks DOMAINS: ", id="DOMAINS"),
+        pytest.param(
+            rules.WithoutOwnerInSignature, "`signature` lacks owner_uid: ", id="owner in signature", marks=AT_NIGHT
+        ),
+        pytest.param(rules.WithoutLabels, "`depends` lacks LABELS: ", id="LABELS", marks=AT_NIGHT),
+        pytest.param(rules.WithoutAnnotations, "`depends` lacks ANNOTATIONS: ", id="ANNOTATIONS", marks=AT_NIGHT),
+        pytest.param(rules.WithoutPods, "`depends` lacks PODS: ", id="PODS", marks=AT_NIGHT),
+        pytest.param(rules.WithoutDomains, "`depends` lacks DOMAINS: ", id="DOMAINS", marks=AT_NIGHT),
         pytest.param(rules.CardsWithoutAnnotations, "`depends` lacks ANNOTATIONS: ", id="card filter"),
         pytest.param(rules.WithoutSign, "the Fact OnlyAdds counts wrongly: ", id="book without sign"),
-        pytest.param(rules.OwnerAside, "the Fact Stashing counts wrongly: ", id="owner that changed"),
-        pytest.param(rules.Ghosts, "the Fact GhostLimits counts wrongly: ", id="ghost of a node"),
+        pytest.param(rules.OwnerAside, "the Fact Stashing counts wrongly: ", id="owner that changed", marks=AT_NIGHT),
+        pytest.param(rules.Ghosts, "the Fact GhostLimits counts wrongly: ", id="ghost of a node", marks=AT_NIGHT),
         pytest.param(rules.KeepsItself, "it keeps something of pods or nodes itself", id="attribute of the rule"),
         pytest.param(rules.PreFilterOfNodes, "`pre_filter` looks at nodes; ", id="pre_filter"),
         pytest.param(rules.Raises, "it raises ValueError: invalid literal for int()", id="raises"),
@@ -65,9 +69,10 @@ def test_a_rule_without_a_mistake_passes(rule: type[Plugin]) -> None:
     check_rule(rule, examples=15)
 
 
+@pytest.mark.parametrize("examples", [12, pytest.param(300, marks=AT_NIGHT)])
 @pytest.mark.parametrize("rule", registry.PLUGINS, ids=lambda rule: rule.name)
-def test_every_rule_of_the_registry_passes(rule: type[Plugin]) -> None:
-    check_rule(rule, examples=40)
+def test_every_rule_of_the_registry_passes(rule: type[Plugin], examples: int) -> None:
+    check_rule(rule, examples=examples)
 
 
 def test_the_history_is_small_and_told_in_sentences() -> None:

@@ -6,9 +6,12 @@ and takes what is free: see `CheckedCycle`. At the end of each history all that 
 `History.check_that_all_ends_well`.
 """
 
+from collections import Counter
 from typing import Final
+from unittest.mock import patch
 
-from hypothesis import HealthCheck, settings
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.system.histories.cluster_rules import ClusterRules
@@ -17,34 +20,49 @@ from tests.system.histories.happening import happenings
 from tests.system.histories.prompt_rules import PromptRules
 from tests.system.histories.replica_rules import ReplicaRules
 
-HISTORIES: Final = 205
+# At every change; `nightly` makes thousands of histories.
+PORTIONS: Final = 4
+HISTORIES: Final = 12
 STEPS: Final = 50
-MOST_MISSING: Final = 4
 FAULTS_OF_BINDS: Final = ("Throttle", "Refuse", "Fail", "Silence", "Stranger", "Slow", "Overtaken")
+# In virtual time the loop is never late: looking four times a second, as the programs do, takes a sixth of the run.
+_LAG_EVERY_S: Final = 2.0
 
 
 class Histories(ClusterRules, FaultRules, PromptRules, ReplicaRules):
     """Everything that may happen."""
 
 
-def test_whatever_happens_no_card_is_given_twice_and_no_pod_is_lost() -> None:
+def portion(number: int, histories: int) -> Counter[str]:
+    """So many histories, by their number always the same ones; what happened in them. Raises what a check raises."""
     Histories.happened.clear()
-
-    run_state_machine_as_test(
-        Histories,
-        settings=settings(
-            max_examples=HISTORIES,
-            stateful_step_count=STEPS,
-            # A history is long because what goes wrong needs one event to meet another.
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-        ),
+    chosen = settings(
+        max_examples=histories,
+        stateful_step_count=STEPS,
+        database=None,
+        deadline=None,
+        print_blob=True,
+        phases=(Phase.generate, Phase.shrink),
+        # A history is long because what goes wrong needs one event to meet another.
+        suppress_health_check=list(HealthCheck),
     )
+    with patch("scheduler.service._LAG_EVERY_S", _LAG_EVERY_S):
+        run_state_machine_as_test(seed(number)(Histories), settings=chosen)
+    return Counter(Histories.happened)
 
-    happened = Histories.happened
-    assert happened["steps"] >= 10_000
-    assert happened["placed"] >= 500
-    assert happened["no fit"] >= 500
-    assert happened["preemptions"] >= 10
+
+def missing(happened: Counter[str]) -> list[str]:
+    """What may happen, and has not."""
     wanted = [*(h.name for h in happenings(Histories)), *(f"bind: {fault}" for fault in FAULTS_OF_BINDS)]
-    # A rare thing may be missing from one draw of histories; a rule that never applies any more would be several.
-    assert len([what for what in wanted if not happened[what]]) <= MOST_MISSING
+    return [what for what in wanted if not happened[what]]
+
+
+@pytest.mark.parametrize("number", range(PORTIONS))
+def test_whatever_happens_no_card_is_given_twice_and_no_pod_is_lost(number: int) -> None:
+    happened = portion(number, HISTORIES)
+
+    assert happened["steps"] >= HISTORIES * STEPS * 0.9
+    assert happened["placed"] >= 2 * HISTORIES
+    assert happened["no fit"] >= 2 * HISTORIES
+    # A rare thing is missing from so few histories; a rule that never applies any more, `nightly` finds.
+    assert len(missing(happened)) <= len(happenings(Histories)) // 2
