@@ -69,7 +69,7 @@ class Nomination(msgspec.Struct, eq=False, kw_only=True):
 
     @property
     def reserved(self) -> bool:
-        """Whether it waits there until pods leave by themselves, see `scheduler.reservations`."""
+        """Whether it waits there until pods leave by themselves, see `scheduler.core.reservations`."""
         return self.waited_s is not None
 
     @property

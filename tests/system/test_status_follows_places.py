@@ -2,7 +2,7 @@
 
 import asyncio
 
-from scheduler.simulation.faults import Refuse, Slow, Verb
+from scheduler.testing.cluster.faults import Refuse, Slow, Verb
 from tests.system.looking import A_SECOND_S, cluster, comes, node_of
 from tests.system.preempting import is_going, nominated, runs
 from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling

@@ -20,9 +20,9 @@ from urllib.parse import urlsplit
 
 from aiohappyeyeballs import start_connection
 
-from scheduler.kube.rest.connect import Connection
+from scheduler.kube.rest.client_config.connect import Connection
+from scheduler.kube.rest.client_config.impersonation import Headers, sendable
 from scheduler.kube.rest.http1 import Http1Connection, HttpAnswer
-from scheduler.kube.rest.impersonation import Headers, sendable
 
 # Of a request: with its query, percent-encoded. A function is called just before the bytes are sent; where it raises,
 # none are.
