@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from scheduler.framework.diagnosis import NOT_RESOLVABLE, Diagnosis, Resolvable, count_reasons
 from scheduler.framework.evaluation_cache import Evaluation
 from scheduler.framework.plugin import CardVerdict, Objection, PermitPlugin, PreBindPlugin, Rejected, Wait
+from scheduler.framework.post_filter import post_filters
 from scheduler.framework.preemption import NoPreemption, PostFilterResult, Preemption
 from scheduler.framework.runtime import NOWHERE, Runtime, Signature
 from scheduler.framework.what_if import RowMemo, WhatIf
@@ -110,13 +111,14 @@ class SchedulingCycle:
     def __init__(self, runtime: Runtime) -> None:
         """runtime: the profile over the tables that this cycle also changes."""
         self._runtime = runtime
+        self._post_filters = post_filters(runtime.profile)
         self._diagnoses: LRUCache[Signature, _Diagnosed] = LRUCache(_DIAGNOSES_BYTES, getsizeof=_size)
         self._memo = RowMemo(runtime.tables)
         # At which version of the tables, and at which moment.
         self._without: LRUCache[Hashable, tuple[tuple[int, Hashable], bool]] = LRUCache(maxsize=_MOST_IN_VAIN)
         # At which version of the tables and of the budgets, and at which moment.
         self._in_vain: LRUCache[Hashable, tuple[tuple[int, int, Hashable], Sought]] = LRUCache(maxsize=_MOST_IN_VAIN)
-        if runtime.profile.post_filter:
+        if self._post_filters:
             # Made while nothing is there yet, which takes no time.
             runtime.tables.fact(Priorities)
 
@@ -129,7 +131,7 @@ class SchedulingCycle:
         sees to it that the tables are as the pod sees them.
         """
         runtime, tables = self._runtime, self._runtime.tables
-        if not runtime.profile.post_filter:
+        if not self._post_filters:
             return
         key = runtime.signature(pod)
         asked = (key, pod.priority, pod.preempts)
@@ -259,7 +261,7 @@ class SchedulingCycle:
 
     def _post_filtered(self, pod: Pod, what_if: WhatIf) -> Generator[None, None, PostFilterResult]:
         in_vain = []
-        for plugin in self._runtime.profile.post_filter:
+        for plugin in self._post_filters:
             result = yield from plugin.post_filter(pod, what_if)
             if isinstance(result, Preemption):
                 return result

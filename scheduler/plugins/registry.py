@@ -15,13 +15,13 @@ from scheduler.framework.plugin import (
     PermitPlugin,
     Plugin,
     PluginArgs,
-    PostFilterPlugin,
     PreBindPlugin,
     PreEnqueuePlugin,
     PreFilterPlugin,
     ReservePlugin,
     ScorePlugin,
 )
+from scheduler.framework.post_filter import PostFilterPlugin
 from scheduler.framework.profile import Profile
 from scheduler.plugins.card.card_affinity import CardAffinity
 from scheduler.plugins.card.gpu_core import GpuCore

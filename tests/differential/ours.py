@@ -14,6 +14,7 @@ from scheduler.core.scheduling_cycle import NoFit, SchedulingCycle
 from scheduler.framework.diagnosis import Resolvable
 from scheduler.framework.evaluation_cache import Evaluation
 from scheduler.framework.plugin import Plugin, ScorePlugin
+from scheduler.framework.post_filter import post_filters
 from scheduler.framework.preemption import NoPreemption, PostFilterResult
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runtime
@@ -138,7 +139,7 @@ class Ours:
                     left=LeftAboves(self._tables).of(pod.priority),
                     memo=RowMemo(self._tables),
                 )
-                for plugin in self._runtime.profile.post_filter:
+                for plugin in post_filters(self._runtime.profile):
                     found[name] = _told(_result(plugin.post_filter(pod, what_if)))
         return found
 

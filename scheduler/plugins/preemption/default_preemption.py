@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 from pydantic import Field
 
-from scheduler.framework.plugin import PluginArgs, PostFilterPlugin
+from scheduler.framework.plugin import PluginArgs
+from scheduler.framework.post_filter import PostFilterPlugin
 from scheduler.framework.preemption import NoPreemption, PostFilterResult, Preemption
 from scheduler.plugins.preemption.victims import (
     PODS_PER_STEP,

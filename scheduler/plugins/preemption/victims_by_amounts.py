@@ -2,8 +2,8 @@
 
 As kube-scheduler does it (`scheduler.plugins.preemption.victims`): all pods of lower priority are taken away, and come
 back one at a time as long as the pod still fits, those first that a disruption budget protects. With cards, once for
-each set of as many cards as the pod asks: memory that is freed on other cards is no help. On cards, a few large pods and
-many small ones often free as much: there, every choice of a few pods is compared.
+each set of as many cards as the pod asks: memory that is freed on other cards is no help. On cards, a few large pods
+and many small ones often free as much: there, every choice of a few pods is compared.
 """
 
 from collections import Counter

@@ -11,7 +11,7 @@ from scheduler.process.output import show_json, show_text
 from scheduler.tools.cli import ending
 from scheduler.tools.cli.answering import Exit, answering, configured, connection_flags, give_up
 from scheduler.tools.cli.colours import show_lines
-from scheduler.tools.kubectl.completion import Shell, script
+from scheduler.tools.kubectl.completion_scripts import Shell, script
 from scheduler.tools.kubectl.shared_commands import (
     Config,
     Context,
