@@ -33,7 +33,7 @@ def begin() -> None:
     """Freeze what there is, and leave the old generation to `tidy`.
 
     Not collected: of 100,000 objects that importing has made, 2,400 are garbage, and to find them takes 0.08 s of CPU.
-    Why: docs/decisions/0064-a-start-is-not-searched-for-garbage.md.
+    Why: docs/decisions/0064-skip-garbage-collection-at-the-start.md.
     """
     gc.set_threshold(_YOUNG, _MIDDLE, _NEVER)
     gc.freeze()
