@@ -10,7 +10,7 @@ victims that are left stay. Only the watch says that a victim is gone, not a 404
 A victim whose DELETE has failed before is the first to be deleted, and nothing else is written until that is accepted:
 a deletion that is rejected again and again costs one request for each back-off.
 Source: kube-scheduler, framework/preemption/executor.go, which writes the condition first. Why not here:
-docs/decisions/0099-a-victim-is-marked-once-its-deletion-is-accepted.md.
+docs/decisions/0035-choose-victims-per-card.md.
 """
 
 import asyncio

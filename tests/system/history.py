@@ -322,7 +322,7 @@ class History(RuleBasedStateMachine):
         self.check_that_reasons_are_true()
 
     def check_that_reasons_are_true(self) -> None:
-        """Half a minute after the last change, whoever fits nowhere says what holds. See docs/decisions/0062."""
+        """Half a minute after the last change, whoever fits nowhere says what holds. See docs/decisions/0014."""
         for plan in list(self.plans.values())[:1]:
             self.world.nodes.patch(plan.name, unschedulable=True)
         self.pass_time(CORRECTED_S)

@@ -1,4 +1,4 @@
-"""The status of a pod that waits follows the place that is kept for it, see docs/decisions/0097."""
+"""The status of a pod that waits follows the place that is kept for it, see docs/decisions/0034."""
 
 import asyncio
 

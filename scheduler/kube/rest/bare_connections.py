@@ -3,7 +3,7 @@
 For the two requests that every pod costs, its Binding and its Event, and for all others that only the leader may send:
 whether it still leads is asked just before the bytes are sent. A client for everything, such as aiohttp, makes headers,
 a URL, a body's stream and their timers for each request; here the head of all of them is made once. Why:
-docs/decisions/0045-two-requests-of-every-pod-go-over-bare-connections.md.
+docs/decisions/0045-send-frequent-requests-over-bare-connections.md.
 """
 
 import asyncio

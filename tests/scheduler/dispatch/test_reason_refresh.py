@@ -18,7 +18,7 @@ from tests.support.builders import pod, wire_node
 from tests.support.placing import NOW_NS
 from tests.support.virtual_time import run
 
-# docs/decisions/0062
+# docs/decisions/0014
 CORRECTED_S = 30.0
 
 

@@ -4,7 +4,7 @@
                          └─────follow, one is not whole, or the key not that of the certificate──▶ IN USE, as before
 
 A context is never changed: one that has half of a new pair is worse than an old one, and a CA cannot be taken out of
-it. Why, and what happens to the connections: docs/decisions/0052-certificates-are-read-again-and-requests-end-first.md.
+it. Why, and what happens to the connections: docs/decisions/0052-reread-certificates-and-let-requests-finish.md.
 """
 
 import hashlib
