@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from scheduler.kube.leases import LeaseSpec
 from scheduler.kube.port import WantedLease, lease_kind
-from scheduler.simulation.faults import Break, Effect, Fail, Refuse, Silence, Slow, Verb
+from scheduler.testing.cluster.faults import Break, Effect, Fail, Refuse, Silence, Slow, Verb
 from tests.system.histories.fault_rules import ANYWHERE, LATE_S
 from tests.system.histories.happening import happens
 from tests.system.histories.history import LEASE, History
