@@ -42,7 +42,7 @@ async def waits(of: World, name: str) -> float:
 
 
 @pytest.mark.parametrize("fault", [Slow(before_s=10.0), Silence(after_s=30.0)], ids=["answered late", "never answered"])
-@pytest.mark.parametrize("number", [3, 5, 10, 50])
+@pytest.mark.parametrize("number", [3, 50, *(pytest.param(number, marks=pytest.mark.nightly) for number in (5, 10))])
 def test_pods_of_a_namespace_that_answers_do_not_wait(number: int, fault: RequestFault) -> None:
     async def main() -> list[float]:
         of = cluster(**NODES)
