@@ -19,9 +19,12 @@ E2E_TESTS ?= e2e/
 DEPLOY_TESTS ?= e2e/deploy
 # What says whether another Kubernetes will do.
 OTHER_MINORS := $(sort $(patsubst e2e/servers/kubernetes-%,%,$(wildcard e2e/servers/kubernetes-*)))
-MINOR_TESTS := $(patsubst %,e2e/suites/test_%.py,cluster versions pod_fields kube_client binding scheduler start rights \
-policies volume_policy contract refused_writes preemption volumes claims two_replicas fire openings node device_plugin \
-device_plugin_health device_plugin_ids device_plugin_reconcile device_plugin_restarts change_of_mode static_pods audit)
+MINOR_TESTS := $(foreach test,api/binding api/contract api/kube_client api/pod_fields api/start api/versions \
+faults/fire faults/two_replicas harness/cluster harness/node node/change_of_mode node/device_plugin \
+node/device_plugin_health node/device_plugin_ids node/device_plugin_reconcile node/device_plugin_restarts \
+node/refused_writes node/static_pods rights/audit rights/policies rights/rights rights/volume_policy \
+scheduling/claims scheduling/openings scheduling/preemption scheduling/scheduler scheduling/volumes, \
+e2e/suites/$(dir $(test))test_$(notdir $(test)).py)
 PYTHONS := python3 python3.13 python3.12 python3.11 python3.14
 
 # Otherwise .venv is made from nothing, so that no package stays which no requirement names.

@@ -17,7 +17,7 @@ CI set that is a failure.
 A test that stays inside its namespace says so by `@pytest.mark.any_cluster`; all others run only
 where the cluster is ours alone. One that needs the scheduler and the device plugin installed says so
 by `@pytest.mark.installed`; it runs on a cluster of E2E_PROVIDER=existing or kind, and on that of
-`make cluster` in `suites/test_local_cluster.py`.
+`make cluster` in `suites/harness/test_local_cluster.py`.
 """
 
 import os
@@ -31,7 +31,7 @@ from e2e.control_plane import pinned, provider
 from e2e.control_plane.admin import Admin, UnexpectedAnswer, seen
 from e2e.control_plane.cluster import ControlPlane
 from e2e.node.local_node import LocalNode, NodeUnavailable, require
-from e2e.suites.shared_node import SharedNode, shared_node
+from e2e.support.shared_node import SharedNode, shared_node
 
 _AT_ONCE = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "propagationPolicy": "Background"}
 _PROVIDER = pytest.StashKey[provider.Provider]()

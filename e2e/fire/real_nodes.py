@@ -21,8 +21,8 @@ from e2e.fire.site import Site
 from e2e.node.local_node import LocalNode
 from e2e.programs import manifests
 from e2e.programs.plugin_process import DevicePluginProcess, token
-from e2e.suites import policy_site
-from e2e.suites.shared_node import GIB, passing, shared_pod, sharing
+from e2e.support import policy_site
+from e2e.support.shared_node import GIB, passing, shared_pod, sharing
 
 _LOOK_EVERY_S: Final = 0.3
 _READING: Final = "1s"
