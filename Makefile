@@ -15,6 +15,7 @@ unexport PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUA
 
 TESTS ?= tests/
 E2E_TESTS ?= e2e/
+E2E_WORKERS ?= 4
 # Left out of `make e2e`: what is deployed, tried with the tools of those who deploy it.
 DEPLOY_TESTS ?= e2e/deploy
 # What says whether another Kubernetes will do.
@@ -84,7 +85,11 @@ kind:
 kind-down:
 	@e2e/kind/down.sh
 
-test: check unit e2e
+# The tests on real servers wait most of the time: the unit tests run meanwhile, at a lower priority.
+test: check
+	@echo '== unit tests; at the same time the tests on a real kube-apiserver, shown when both have ended'
+	@mkdir -p build; printf '%s\n' 'nice $(MAKE) --no-print-directory unit' '$(MAKE) --no-print-directory e2e >build/e2e.txt 2>&1' | \
+	xargs -P 2 -I COMMAND sh -c COMMAND; status=$$?; cat build/e2e.txt; exit $$status
 	@echo 'make test: passed'
 
 check: setup
@@ -100,7 +105,8 @@ unit: setup
 e2e: setup
 	@echo '== tests on a real kube-apiserver'
 	@if [ "$${E2E_PROVIDER:-local}" != local ]; then .venv/bin/python -m pytest -q $(E2E_TESTS); \
-	elif go=$$($(go_1_26)); then $(MAKE) --no-print-directory binaries && .venv/bin/python -m pytest -q --ignore=e2e/deploy $(E2E_TESTS); \
+	elif go=$$($(go_1_26)); then $(build_servers) && \
+	.venv/bin/python -m pytest -q --numprocesses=$(E2E_WORKERS) --durations=10 --ignore=e2e/deploy $(E2E_TESTS); \
 	else echo "skipped: $(E2E_TESTS), the tests on a real kube-apiserver: they need Go >= 1.26 and $$go$${CI:+; \
 	CI is set, so this is a failure}"; [ -z "$$CI" ]; fi
 
@@ -112,7 +118,7 @@ test-deploy: setup .venv/.docs
 
 test-nightly: setup
 	@go=$$($(go_1_26)) || { echo "test-nightly needs Go >= 1.26, and $$go"; exit 1; }
-	@$(MAKE) --no-print-directory binaries
+	@$(build_servers)
 	@.venv/bin/python -m tests.system.nightly
 	@.venv/bin/python -m tests.fuzz.nightly
 	@echo '== differential test: kube-scheduler asked again, and our rules changed one operator at a time'
@@ -148,8 +154,7 @@ packing: setup
 	@.venv/bin/python -m e2e.packing "$(OPENB)" $(foreach config,$(CONFIGS),--config $(config))
 
 binaries: setup
-	@echo '== Kubernetes servers: build, or take those of the last build'
-	@.venv/bin/python -m e2e.control_plane.binaries
+	@$(build_servers)
 
 format: setup
 	@.venv/bin/ruff format .
@@ -243,6 +248,9 @@ echo "go on PATH is $$version"; \
 .venv/bin/python -c 'import re, sys; v = re.search(r"go(\d+)\.(\d+)", sys.argv[1]); \
 sys.exit(v is None or (int(v[1]), int(v[2])) < (1, 26))' "$$version"
 endef
+
+build_servers = echo '== Kubernetes servers: build, or take those of the last build'; \
+.venv/bin/python -m e2e.control_plane.binaries
 
 lock = uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 --custom-compile-command 'make lock' --output-file requirements/$(1).txt requirements/$(1).in

@@ -27,6 +27,7 @@ from http import HTTPStatus
 
 import pytest
 
+from e2e import lanes
 from e2e.control_plane import pinned, provider
 from e2e.control_plane.admin import Admin, UnexpectedAnswer, seen
 from e2e.control_plane.cluster import ControlPlane
@@ -71,7 +72,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         and (chosen.installed or not item.get_closest_marker("installed"))
     ]
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = kept
+    items[:] = sorted(kept, key=lanes.turn)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> lanes.LaneScheduling:
+    """Spread the lanes over the workers, where there are several."""
+    config.option.loadscopereorder = False
+    return lanes.LaneScheduling(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -15,9 +15,7 @@ from e2e.control_plane.admin import Admin
 from e2e.control_plane.cluster import ControlPlane
 from e2e.programs import manifests
 from e2e.programs.scheduler_process import NO_PREDECESSOR, SchedulerProcess
-from e2e.programs.server_process import ServerProcess
 from e2e.support.gpu_site import GpuSite, gpu_site
-from e2e.support.shared_node import SharedNode
 from scheduler.kube import port
 from tests.support.quickest import quickest
 
@@ -82,22 +80,14 @@ async def test_a_new_pod_is_bound_within_two_seconds_of_the_servers_return(
     assert took_s < BOUND_WITHIN_S
 
 
-async def until(program: ServerProcess, holds: Callable[[str], bool]) -> str:
-    """What `/readyz` says as soon as that holds. Raises TimeoutError after 30 s."""
-    async with asyncio.timeout(30):
-        while not holds(said := await program.readyz()):  # noqa: ASYNC110 - nothing tells when it changes
-            await asyncio.sleep(0.1)
-    return said
-
-
 async def test_readiness_and_metrics_say_since_when_the_server_is_away(
     site: GpuSite, control_plane: ControlPlane
 ) -> None:
     with control_plane.cut_off():
         # A watch is said once it has failed for 3 s, and they do not all notice in the same moment.
-        said = await until(site.scheduler, lambda said: f"has not served {KINDS} for" in said)
+        said = await site.scheduler.readyz_until(lambda said: f"has not served {KINDS} for" in said)
         series = await site.scheduler.metrics()
-    await until(site.scheduler, lambda said: said == "ok\n")
+    await site.scheduler.readyz_until(lambda said: said == "ok\n")
 
     assert re.search(rf"the API server has not served {KINDS} for \d+ s: connection failed", said)
     assert all(
@@ -122,23 +112,10 @@ async def test_a_dead_token_is_said_once_and_by_the_probe(
         with control_plane.cut_off():
             pass
         # As above: not all of them notice in the same moment.
-        await until(scheduler, lambda said: "nauthorized" in said and f"has not served {KINDS} for" in said)
+        await scheduler.readyz_until(lambda said: "nauthorized" in said and f"has not served {KINDS} for" in said)
         await asyncio.sleep(5)
         lines = scheduler.lines("api.unauthorized")
 
     for document in manifests.documents("rbac.yaml")[::-1]:
         await manifests.remove(admin, document)
     assert len(lines) == 1
-
-
-async def test_a_device_plugin_says_since_when_the_server_is_away(shared: SharedNode) -> None:
-    cluster = shared.node.cluster
-    async with shared.instead(notReadyAfter="3s") as plugin:
-        await plugin.ready()
-        with cluster.cut_off():
-            said = await until(plugin, lambda said: "has not served nodes, pods for" in said)
-            series = await plugin.metrics()
-        await until(plugin, lambda said: said == "ok\n")
-
-    assert re.search(r"the API server has not served nodes, pods for \d+ s: connection failed", said)
-    assert all(series["gpushare_device_plugin_api_failing_seconds", kind] >= 3 for kind in ("nodes", "pods"))

@@ -1,6 +1,5 @@
 """The API server refuses what the plugin writes on its node: who looks at the node learns it, and no container does."""
 
-import asyncio
 import copy
 from collections.abc import AsyncIterator
 from http import HTTPStatus
@@ -17,7 +16,6 @@ from e2e.support.shared_node import SharedNode, all_settled, healths, lives, pod
 _RBAC: Final = manifests.documents("device-plugin-rbac.yaml")
 (_ROLE,) = (document for document in _RBAC if document["kind"] == "ClusterRole")
 _WITHIN_S: Final = 60.0
-_LOOK_EVERY_S: Final = 0.1
 
 
 def reading_alone() -> Json:
@@ -40,14 +38,6 @@ async def refused(shared: SharedNode, on_node: Admin) -> AsyncIterator[None]:
     await shared.node_seen(on_node, lambda node: healths(node) == ["healthy"] * 3)
 
 
-async def not_ready(shared: SharedNode, wanted: str) -> str:
-    """What `/readyz` says, once it says what is wanted. Raises TimeoutError."""
-    async with asyncio.timeout(_WITHIN_S):
-        while wanted not in (said := await shared.plugin.readyz()):  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(_LOOK_EVERY_S)
-    return said
-
-
 @pytest.mark.usefixtures("refused")
 async def test_a_refused_write_is_named_by_status_readyz_and_log_until_it_succeeds(
     shared: SharedNode, on_node: Admin
@@ -57,7 +47,7 @@ async def test_a_refused_write_is_named_by_status_readyz_and_log_until_it_succee
         (before,) = await all_settled(on_node, created)
         await shared.plugin.happens(card=0, xid=79)
 
-        said = await not_ready(shared, "the node object cannot be written: 403")
+        said = await shared.plugin.readyz_until(lambda text: "the node object cannot be written: 403" in text)
         logged = await shared.plugin.said("announce.failed", status=HTTPStatus.FORBIDDEN)
         shown = as_text(await ask_status(f"127.0.0.1:{shared.plugin.port}"))
         assert refusal in said
