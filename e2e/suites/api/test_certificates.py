@@ -21,8 +21,8 @@ from e2e.support.gpu_site import gpu_site
 
 WHO = ("rotating", "system:masters")
 # Enough to start the scheduler, and at a second try to do so on a machine that stalls.
-LASTS_S = (20, 60)
-BINDS_WITHIN_S = 10.0
+LASTS_S = (16, 60)
+BINDS_WITHIN_S = 6.0
 
 
 def shown_by(cluster: ControlPlane, kubeconfig: Path) -> Access:

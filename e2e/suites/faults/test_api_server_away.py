@@ -19,7 +19,8 @@ from e2e.support.gpu_site import GpuSite, gpu_site
 from scheduler.kube import port
 from tests.support.quickest import quickest
 
-AWAY_S = 16.0
+# A client that doubled its waits from 0.1 s without a limit would ask again 4 s after the return of the server.
+AWAY_S = 8.0
 KINDS = ", ".join(sorted(kind.name for kind in port.KINDS))
 BOUND_WITHIN_S = 2.0
 # A tenth of the default, so that an absence of seconds is a long one.

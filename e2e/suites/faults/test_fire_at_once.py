@@ -73,19 +73,19 @@ class Plan:
 
 
 SHORT: Final = Plan(
-    lasts_s=12.0,
+    lasts_s=8.0,
     api_servers=1,
     nodes=6,
     wave=50,
     chance=0.1,
     policy=False,
     waves=(1.0, 3.0),
-    kills=(3.0, 5.0),
-    freezes=(4.0, 8.0),
-    cuts=(3.0, 6.0),
-    lease=(3.0, 6.0),
-    apiserver=(8.0, 10.0),
-    etcd=(5.0, 7.0),
+    kills=(2.0, 4.0),
+    freezes=(3.0, 6.0),
+    cuts=(2.0, 4.0),
+    lease=(2.0, 4.0),
+    apiserver=(5.0, 7.0),
+    etcd=(3.0, 5.0),
     replaced_pods=(0.05, 0.2),
     replaced_nodes=(0.3, 1.0),
 )

@@ -28,7 +28,11 @@ _BACK_WITHIN_S = 90.0
 _WELL = ["healthy"] * 3
 
 
-async def test_a_card_with_a_hardware_error_is_out_until_it_was_reset(shared: SharedNode, on_node: Admin) -> None:
+@pytest.mark.parametrize("forgets", [True, pytest.param(False, marks=pytest.mark.nightly)], ids=["forgets", "recovers"])
+async def test_a_card_with_a_hardware_error_is_out_until_it_was_reset(
+    shared: SharedNode, on_node: Admin, *, forgets: bool
+) -> None:
+    """forgets: the plugin forgets the error, instead of half a minute of good readings."""
     first, second, _ = card_units(await shared.read(on_node))
     there = [
         shared_pod(f"there-{number}", [sharing(2)], metadata={"annotations": {names.CARD_UUIDS: uuid}})
@@ -55,6 +59,8 @@ async def test_a_card_with_a_hardware_error_is_out_until_it_was_reset(shared: Sh
             await seen(on_node, PODS, is_unschedulable, query, within_s=SOON_S)
             await shared.plugin.happens(card=0, back=True)
             await shared.node_seen(on_node, lambda node: healths(node)[0] == "unhealthy recovering")
+            if forgets:
+                await shared.forget_health()
             await shared.node_seen(on_node, lambda node: healths(node) == _WELL, within_s=_BACK_WITHIN_S)
             assert shared.mismatches(await runs(on_node, name)) == []
         after = [(await on_node.get(f"{PODS}/{name}")).body for name in created]
