@@ -1,6 +1,7 @@
 """Fixtures for tests on a real API server.
 
-cluster    one for the whole run, from the provider that E2E_PROVIDER names
+cluster    one for each worker, from the provider that E2E_PROVIDER names
+control_plane  the same, for tests that stop its servers or make users: ours alone
 admin      a client of it, in the test's own event loop; a test that leaves nodes or pods on the shared one fails
 namespace  a fresh one, gone after the test
 node_ready the machine can have nodes (`e2e.node.local_node`): for tests that start their own
@@ -87,6 +88,12 @@ def cluster(pytestconfig: pytest.Config) -> Iterator[provider.Target]:
     with pytestconfig.stash[_PROVIDER].started() as started:
         pytestconfig.stash[_SHARED] = started
         yield started
+
+
+@pytest.fixture(scope="session")
+def control_plane(cluster: provider.Target) -> ControlPlane:
+    assert isinstance(cluster, ControlPlane)
+    return cluster
 
 
 @pytest.fixture

@@ -88,8 +88,7 @@ class RealNode:
 @asynccontextmanager
 async def real_nodes(cluster: ControlPlane, admin: Admin, names: list[str]) -> AsyncIterator[list[RealNode]]:
     """Nodes of these names, each with cards as those of `workload`, and the admission policies as installed."""
-    for document in manifests.documents("device-plugin-rbac.yaml"):
-        await manifests.apply(admin, document)
+    await manifests.apply(admin, *manifests.documents("device-plugin-rbac.yaml"))
     await policy_site.apply(admin, policy_site.policies())
     async with AsyncExitStack() as stack:
         made = []

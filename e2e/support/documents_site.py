@@ -81,8 +81,7 @@ async def _made(node: LocalNode, folder: Path) -> DocumentsSite:
     (page,) = free_ports(1)
     installed = [_configured(_with_programs(one, folder), page) for one in installed_node.documents(node, CARDS_MIB)]
     async with Admin(node.cluster.access()) as admin:
-        for document in [*installed, *yaml.safe_load_all(_PAGE.read_text(encoding="utf-8"))]:
-            await manifests.apply(admin, document)
+        await manifests.apply(admin, *installed, *yaml.safe_load_all(_PAGE.read_text(encoding="utf-8")))
         await admin.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"labels": {"gpushare": "true"}}})
         pods = await installed_node.ready(admin)
         await _scene(admin)

@@ -35,10 +35,8 @@ MAY_LOOK: Json = KIND | {
 @asynccontextmanager
 async def rights_for_the_page(cluster: ControlPlane, admin: Admin) -> AsyncIterator[Path]:
     """A kubeconfig of the scheduler's account, with the rights for the page. ACCOUNT is there, and may not look yet."""
-    for document in [*RBAC, ACCOUNT]:
-        await manifests.apply(admin, document)
+    await manifests.apply(admin, *RBAC, ACCOUNT)
     try:
         yield cluster.kubeconfig_for(await manifests.token(admin), "service-account")
     finally:
-        for document in [MAY_LOOK, ACCOUNT, *reversed(RBAC)]:
-            await manifests.remove(admin, document)
+        await manifests.remove(admin, *RBAC, ACCOUNT, MAY_LOOK)

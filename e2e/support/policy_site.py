@@ -195,8 +195,7 @@ def _merged(stored: Json, body: Json) -> Json:
 def accounts() -> list[Json]:
     """The accounts and their rights: ours as installed, with the optional one to patch pods; the original's as wide."""
     return [
-        *manifests.documents("rbac.yaml"),
-        *manifests.documents("device-plugin-rbac.yaml"),
+        *manifests.documents("rbac.yaml", "device-plugin-rbac.yaml"),
         *optional("device-plugin-mark-assigned.yaml"),
         *_original(OLD_EXTENDER),
         *_original(OLD_PLUGIN),

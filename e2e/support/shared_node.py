@@ -198,8 +198,7 @@ def shared_node(node: LocalNode, cards_mib: Sequence[int] = STANDARD_MIB, **conf
 
     async def install() -> tuple[str, str]:
         async with Admin(node.cluster.access()) as admin:
-            for document in (*manifests.documents("rbac.yaml"), *manifests.documents("device-plugin-rbac.yaml")):
-                await manifests.apply(admin, document)
+            await manifests.apply(admin, *manifests.documents("rbac.yaml", "device-plugin-rbac.yaml"))
             await policy_site.apply(admin, policy_site.policies())
             return await manifests.token(admin), await token(admin, node.name)
 

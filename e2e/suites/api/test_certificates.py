@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from e2e.control_plane import provider
 from e2e.control_plane.admin import Access, Admin, ask
 from e2e.control_plane.cluster import ControlPlane
 from e2e.control_plane.readiness import NotReady
@@ -55,13 +54,12 @@ async def started(kubeconfig: Path, folder: Path, ends_s: float) -> AsyncIterato
 
 
 async def test_pods_are_bound_after_the_certificate_of_the_start_has_ended(
-    cluster: provider.Target, admin: Admin, namespace: str, tmp_path_factory: pytest.TempPathFactory
+    control_plane: ControlPlane, admin: Admin, namespace: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    assert isinstance(cluster, ControlPlane)
     for lasts_s in LASTS_S:
         ends_s = time.monotonic() + lasts_s
-        kubeconfig = cluster.certificate_kubeconfig_path(*WHO, lasts_s)
-        old = shown_by(cluster, kubeconfig)
+        kubeconfig = control_plane.certificate_kubeconfig_path(*WHO, lasts_s)
+        old = shown_by(control_plane, kubeconfig)
         async with started(kubeconfig, tmp_path_factory.mktemp("scheduler"), ends_s) as scheduler:
             if scheduler is None:
                 continue
@@ -71,7 +69,7 @@ async def test_pods_are_bound_after_the_certificate_of_the_start_has_ended(
                 await site.bound("before")
 
                 assert status(old) == HTTPStatus.OK
-                cluster.certificate_kubeconfig_path(*WHO)
+                control_plane.certificate_kubeconfig_path(*WHO)
                 await refused(old, 2.0 * lasts_s)
                 await site.pod("after", 3)
                 await site.bound("after")

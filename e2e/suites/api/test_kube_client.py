@@ -229,10 +229,9 @@ async def test_a_binding_and_an_event_are_written_with_exec_credentials_that_are
 
 
 async def test_a_binding_and_an_event_are_written_with_a_client_certificate(
-    cluster: provider.Target, admin: Admin, namespace: str, client_of: ClientOf
+    control_plane: ControlPlane, admin: Admin, namespace: str, client_of: ClientOf
 ) -> None:
-    assert isinstance(cluster, ControlPlane)
-    client = await client_of(kubeconfig=cluster.certificate_kubeconfig_path("operator", "system:masters"))
+    client = await client_of(kubeconfig=control_plane.certificate_kubeconfig_path("operator", "system:masters"))
 
     await write_as_the_scheduler_does(client, admin, namespace, "a")
 
@@ -254,9 +253,8 @@ async def test_a_server_with_a_foreign_certificate_gets_no_request(
 
 @EVERY_LISTING
 async def test_a_reflector_outlives_the_server_and_misses_nothing(
-    cluster: provider.Target, admin: Admin, namespace: str, client_of: ClientOf, listing: Listing
+    control_plane: ControlPlane, admin: Admin, namespace: str, client_of: ClientOf, listing: Listing
 ) -> None:
-    assert isinstance(cluster, ControlPlane)
     pods_path = f"/api/v1/namespaces/{namespace}/pods"
     for name in ("stays", "goes"):
         await admin.create(pods_path, pod(name))
@@ -284,7 +282,7 @@ async def test_a_reflector_outlives_the_server_and_misses_nothing(
         await until({"stays", "goes"})
         meanwhile = asyncio.create_task(until({"stays", "comes"}))
         # Not in another thread: the server would end with it.
-        with cluster.cut_off():
+        with control_plane.cut_off():
             await noticed.wait()
         await admin.delete(f"{pods_path}/goes", {"gracePeriodSeconds": 0})
         await admin.create(pods_path, pod("comes"))

@@ -6,7 +6,6 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
-from e2e.control_plane import provider
 from e2e.control_plane.admin import Admin, ask
 from e2e.control_plane.cluster import ControlPlane
 from e2e.programs.scheduler_process import NO_PREDECESSOR, SchedulerProcess
@@ -33,35 +32,33 @@ async def delete(site: GpuSite, cluster: ControlPlane, name: str) -> None:
     assert (await asyncio.to_thread(ask, cluster.access(), path, "DELETE")).status == HTTPStatus.OK
 
 
-async def test_its_card_is_its_own_until_it_is_gone(site: GpuSite, cluster: provider.Target) -> None:
-    assert isinstance(cluster, ControlPlane)
+async def test_its_card_is_its_own_until_it_is_gone(site: GpuSite, control_plane: ControlPlane) -> None:
     await site.nodes(a=[16])
     await site.pod("deep", 16)
     await site.bound("deep")
-    await deepen(site, cluster, "deep")
+    await deepen(site, control_plane, "deep")
     await site.pod("next", 16)
     assert "most free 0 (of 16)" in await site.unschedulable("next")
 
-    await delete(site, cluster, "deep")
+    await delete(site, control_plane, "deep")
     await site.bound("next")
 
 
 async def test_a_scheduler_that_starts_books_it(
-    cluster: provider.Target, admin: Admin, namespace: str, tmp_path: Path
+    control_plane: ControlPlane, admin: Admin, namespace: str, tmp_path: Path
 ) -> None:
-    assert isinstance(cluster, ControlPlane)
-    with SchedulerProcess(cluster.kubeconfig_path(), tmp_path, NO_PREDECESSOR) as first:
+    with SchedulerProcess(control_plane.kubeconfig_path(), tmp_path, NO_PREDECESSOR) as first:
         await first.ready()
         site = GpuSite(admin, namespace, first)
         await site.nodes(a=[16])
         await site.pod("deep", 16)
         await site.bound("deep")
-        await deepen(site, cluster, "deep")
-    with SchedulerProcess(cluster.kubeconfig_path(), tmp_path, ALONE) as second:
+        await deepen(site, control_plane, "deep")
+    with SchedulerProcess(control_plane.kubeconfig_path(), tmp_path, ALONE) as second:
         await second.ready()
         site.scheduler = second
         await site.pod("next", 16)
         assert "most free 0 (of 16)" in await site.unschedulable("next")
-        await delete(site, cluster, "deep")
+        await delete(site, control_plane, "deep")
         await site.bound("next")
         await site.clear()

@@ -98,12 +98,11 @@ def test_an_address_that_is_taken_is_one_line_and_exit_code_2(tmp_path: Path, cl
 
 
 async def test_it_waits_for_a_server_that_is_not_there_and_schedules_when_it_comes(
-    cluster: provider.Target, admin: Admin, namespace: str, tmp_path: Path
+    control_plane: ControlPlane, admin: Admin, namespace: str, tmp_path: Path
 ) -> None:
-    assert isinstance(cluster, ControlPlane)
     with ExitStack() as stack:
-        with cluster.cut_off(kill=True):
-            scheduler = stack.enter_context(SchedulerProcess(cluster.kubeconfig_path(), tmp_path))
+        with control_plane.cut_off(kill=True):
+            scheduler = stack.enter_context(SchedulerProcess(control_plane.kubeconfig_path(), tmp_path))
             said = await scheduler.said("api.unreachable")
         await scheduler.said("api.reachable", within_s=60)
         await scheduler.ready()
@@ -112,15 +111,16 @@ async def test_it_waits_for_a_server_that_is_not_there_and_schedules_when_it_com
             await site.pod("p", 3)
             await site.bound("p")
 
-    assert cluster.url.removeprefix("https://") in said["reason"]
+    assert control_plane.url.removeprefix("https://") in said["reason"]
     assert complaints(scheduler) == [
         ("api.unreachable", "check the server's address and the network; retrying until it answers")
     ]
 
 
-async def test_a_server_that_takes_no_credentials_of_ours_is_one_line(cluster: provider.Target, tmp_path: Path) -> None:
-    assert isinstance(cluster, ControlPlane)
-    with SchedulerProcess(cluster.kubeconfig_for("outdated", "outdated"), tmp_path) as scheduler:
+async def test_a_server_that_takes_no_credentials_of_ours_is_one_line(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    with SchedulerProcess(control_plane.kubeconfig_for("outdated", "outdated"), tmp_path) as scheduler:
         await scheduler.said("api.unauthorized")
         scheduler.stop()
 

@@ -152,17 +152,16 @@ UNKNOWN: Final = ("kubernetes.version_unknown", "")
     ],
 )
 async def test_whatever_the_version_is_pods_are_bound(  # noqa: PLR0917  (fixtures)
-    cluster: Target,
+    control_plane: ControlPlane,
     admin: Admin,
     namespace: str,
     tmp_path: Path,
     answer: Mishap,
     complaints: list[tuple[str, str]],
 ) -> None:
-    assert isinstance(cluster, ControlPlane)
-    async with proxy(cluster) as between:
+    async with proxy(control_plane) as between:
         between.choose = lambda passing: answer if passing.path == "/version" else None
-        with SchedulerProcess(between.kubeconfig(cluster.kubeconfig_path()), tmp_path) as scheduler:
+        with SchedulerProcess(between.kubeconfig(control_plane.kubeconfig_path()), tmp_path) as scheduler:
             await scheduler.ready()
             async with gpu_site(admin, namespace, scheduler) as site:
                 await site.nodes(a=[16])

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from e2e.control_plane import provider
 from e2e.control_plane.admin import Admin
 from e2e.control_plane.cluster import ControlPlane
 from e2e.programs import manifests
@@ -26,12 +25,6 @@ BOUND_WITHIN_S = 2.0
 # A tenth of the default, so that an absence of seconds is a long one.
 SOON_NOT_READY = {**NO_PREDECESSOR, "notReadyAfter": "3s"}
 Away = Callable[[ControlPlane], Awaitable[None]]
-
-
-@pytest.fixture
-def control_plane(cluster: provider.Target) -> ControlPlane:
-    assert isinstance(cluster, ControlPlane)
-    return cluster
 
 
 @pytest.fixture
@@ -103,8 +96,7 @@ async def test_readiness_and_metrics_say_since_when_the_server_is_away(
 async def test_a_dead_token_is_said_once_and_by_the_probe(
     control_plane: ControlPlane, admin: Admin, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    for document in manifests.documents("rbac.yaml"):
-        await manifests.apply(admin, document)
+    await manifests.apply(admin, *manifests.documents("rbac.yaml"))
     config = control_plane.kubeconfig_for(await manifests.token(admin, manifests.SCHEDULER, None), "dead-token")
     with SchedulerProcess(config, tmp_path_factory.mktemp("scheduler"), SOON_NOT_READY) as scheduler:
         await scheduler.ready()
@@ -117,6 +109,5 @@ async def test_a_dead_token_is_said_once_and_by_the_probe(
         await asyncio.sleep(5)
         lines = scheduler.lines("api.unauthorized")
 
-    for document in manifests.documents("rbac.yaml")[::-1]:
-        await manifests.remove(admin, document)
+    await manifests.remove(admin, *manifests.documents("rbac.yaml"))
     assert len(lines) == 1

@@ -85,14 +85,13 @@ async def victims(admin: Admin) -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("webhook", [away, broken, hanging])
 async def test_a_webhook_that_fails_one_namespace_delays_no_other_and_says_why(
-    webhook: Webhook, site: GpuSite, victims: str, cluster: provider.Target
+    webhook: Webhook, site: GpuSite, victims: str, control_plane: ControlPlane
 ) -> None:
-    assert isinstance(cluster, ControlPlane)
     pods = f"/api/v1/namespaces/{victims}/pods"
     # A node takes 110 pods.
     await site.nodes(a=[1000], b=[1000])
-    async with webhook(cluster) as port:
-        await site.admin.create(_WEBHOOKS, asks_at(port, cluster, victims))
+    async with webhook(control_plane) as port:
+        await site.admin.create(_WEBHOOKS, asks_at(port, control_plane, victims))
         try:
             await _until(lambda: _refused(site.admin, pods), _TOLD_WITHIN_S)
             slowest_s = await quickest(lambda turn: _slowest_neighbour(site, pods, turn), _NEIGHBOUR_WITHIN_S)

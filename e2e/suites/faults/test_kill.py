@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from config.settings.scheduler import DEFAULT_BIND_TIMEOUT_S
-from e2e.control_plane import provider
 from e2e.control_plane.admin import Admin
 from e2e.control_plane.cluster import ControlPlane
 from e2e.programs.scheduler_process import NO_PREDECESSOR, SchedulerProcess
@@ -18,9 +17,8 @@ ALONE: Mapping[str, Any] = {"leaderElection": {"leaderElect": False}}
 
 
 @pytest.fixture
-async def backlog(cluster: provider.Target, admin: Admin, namespace: str) -> AsyncIterator[Backlog]:
-    assert isinstance(cluster, ControlPlane)
-    async with backlog_in(cluster, admin, namespace) as made:
+async def backlog(control_plane: ControlPlane, admin: Admin, namespace: str) -> AsyncIterator[Backlog]:
+    async with backlog_in(control_plane, admin, namespace) as made:
         yield made
 
 

@@ -124,9 +124,7 @@ async def test_two_replicas_stay_as_small_and_as_fast_as_they_were(
 @asynccontextmanager
 async def _watched(cluster: ControlPlane, admin: Admin, folder: Path, made: Load) -> AsyncIterator[Watched]:
     """Leader and standby, with the rights of deploy/manifests."""
-    for file in ("rbac.yaml", "flow-schema.yaml"):
-        for document in manifests.documents(file):
-            await manifests.apply(admin, document)
+    await manifests.apply(admin, *manifests.documents("rbac.yaml", "flow-schema.yaml"))
     token = await manifests.token(admin, lasts_s=_TOKEN_LASTS_S)
     kubeconfig = cluster.kubeconfig_for(token, "soak")
     port = urlsplit(cluster.url).port

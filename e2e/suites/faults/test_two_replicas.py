@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from e2e.control_plane import pinned, provider
+from e2e.control_plane import pinned
 from e2e.control_plane.admin import Admin
 from e2e.control_plane.cluster import ControlPlane
 from e2e.programs import manifests
@@ -59,21 +59,17 @@ def configuration(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def kubeconfig(cluster: provider.Target, admin: Admin) -> AsyncIterator[Path]:
+async def kubeconfig(control_plane: ControlPlane, admin: Admin) -> AsyncIterator[Path]:
     """Of the ServiceAccount, with exactly its rights."""
-    assert isinstance(cluster, ControlPlane)
     rbac = manifests.documents("rbac.yaml")
-    for document in rbac:
-        await manifests.apply(admin, document)
-    yield cluster.kubeconfig_for(await manifests.token(admin), "service-account")
-    for document in reversed(rbac):
-        await manifests.remove(admin, document)
+    await manifests.apply(admin, *rbac)
+    yield control_plane.kubeconfig_for(await manifests.token(admin), "service-account")
+    await manifests.remove(admin, *rbac)
 
 
 @pytest.fixture
-async def backlog(cluster: provider.Target, admin: Admin, namespace: str) -> AsyncIterator[Backlog]:
-    assert isinstance(cluster, ControlPlane)
-    async with backlog_in(cluster, admin, namespace) as made:
+async def backlog(control_plane: ControlPlane, admin: Admin, namespace: str) -> AsyncIterator[Backlog]:
+    async with backlog_in(control_plane, admin, namespace) as made:
         yield made
 
 

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from config.protocol import names
-from e2e.control_plane import provider
 from e2e.control_plane.admin import Json
 from e2e.control_plane.cluster import ControlPlane
 from e2e.programs.legacy_extender import LegacyExtender
@@ -32,14 +31,13 @@ def is_in_error(pod: Json) -> bool:
 
 
 async def test_without_its_extender_kube_scheduler_places_no_gpu_pods_and_unconfigured_it_gives_them_no_card(
-    site: GpuSite, cluster: provider.Target, tmp_path: Path
+    site: GpuSite, control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    assert isinstance(cluster, ControlPlane)
     moved = gpu_node("moved", [UNITS])
     moved["spec"] = {"taints": [{"key": "gpushare-migrated", "value": "true", "effect": "NoSchedule"}]}
     await site.add_nodes(legacy_node("old", 2), moved)
     extender = LegacyExtender(site.admin, {"old": [UNITS, UNITS], "moved": [UNITS]})
-    with kube_scheduler(cluster, extender.configuration()):
+    with kube_scheduler(control_plane, extender.configuration()):
         async with extender.running():
             for number in range(2):
                 await created(site, f"binpack-{number}", 10)
@@ -53,10 +51,10 @@ async def test_without_its_extender_kube_scheduler_places_no_gpu_pods_and_unconf
         cpu = {"name": "c", "image": "none"}
         await created(site, "cpu", 0, containers=[cpu])
         await site.bound("cpu")
-    with kube_scheduler(cluster):
+    with kube_scheduler(control_plane):
         late = await site.bound("late")
     assert (late["spec"]["nodeName"], names.MEM_IDX in late["metadata"].get("annotations", {})) == ("old", False)
-    ran = await asyncio.to_thread(kubectl_gpushare, cluster, tmp_path, "adopt", "--check")
+    ran = await asyncio.to_thread(kubectl_gpushare, control_plane, tmp_path, "adopt", "--check")
     assert (ran.returncode, f"pod/{site.namespace}/late on node old" in ran.stdout) == (1, True)
     assert "without-card: 1 pod" in ran.stdout
     assert f"{site.namespace}/binpack-1  extender" in ran.stdout

@@ -38,8 +38,7 @@ def evicting(node_ready: None) -> Iterator[SharedNode]:
 async def _prepare(node: LocalNode) -> None:
     async with Admin(node.cluster.access()) as admin:
         # The account comes with its other rights; that role is bound to it in advance.
-        for document in policy_site.optional("device-plugin-evict.yaml"):
-            await manifests.apply(admin, document)
+        await manifests.apply(admin, *policy_site.optional("device-plugin-evict.yaml"))
         # It takes a moment to go, so that it can be seen going.
         await admin.create(PODS, shared_pod(_EARLY, [sharing(1)], nodeName=node.name, terminationGracePeriodSeconds=2))
         query = {"fieldSelector": f"metadata.name={_EARLY}"}

@@ -38,8 +38,7 @@ async def pod_seen(admin: Admin, name: str, wanted: object, *, within_s: float =
 async def test_what_got_in_is_reported_and_evicted_and_the_card_is_free_again(
     shared: SharedNode, on_node: Admin
 ) -> None:
-    for document in policy_site.optional("device-plugin-evict.yaml"):
-        await manifests.apply(on_node, document)
+    await manifests.apply(on_node, *policy_site.optional("device-plugin-evict.yaml"))
     by_hand = shared_pod("by-hand", [sharing(1)], nodeName=shared.node.name, terminationGracePeriodSeconds=0)
     by_hand["spec"]["schedulerName"] = "default-scheduler"
     async with shared.instead(evictUnscheduled=True, reconcileInterval="30s") as plugin:

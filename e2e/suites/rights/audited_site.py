@@ -97,8 +97,7 @@ async def audited_site(
 ) -> AsyncIterator[AuditedSite]:
     """roles: all that the accounts have, with the accounts and the bindings. plugin: more of its configuration."""
     async with Admin(node.cluster.access()) as admin, proxy(node.cluster) as between:
-        for document in roles:
-            await manifests.apply(admin, document)
+        await manifests.apply(admin, *roles)
         await policy_site.apply(admin, policy_site.policies())
         direct = node.cluster.kubeconfig_for(await manifests.token(admin), "scheduler")
         scheduler = SchedulerProcess(between.kubeconfig(direct), folder, CONFIGURATION)
@@ -113,6 +112,5 @@ async def audited_site(
                 yield site
             finally:
                 await site.clear()
-        for document in reversed(roles):
-            await manifests.remove(admin, document)
+        await manifests.remove(admin, *roles)
         await admin.delete(f"/api/v1/namespaces/{manifests.NAMESPACE}/pods/device-plugin-{node.name}")

@@ -132,8 +132,7 @@ def _ours(found: Json) -> Json:
 async def secrets_site(node: LocalNode, folder: Path) -> AsyncIterator[SecretsSite]:
     """Both programs under the rights of the manifests, and ready."""
     async with Admin(node.cluster.access()) as admin, tunnel("proxy-user", secret("proxy")) as between:
-        for document in (*manifests.documents("rbac.yaml"), *manifests.documents("device-plugin-rbac.yaml")):
-            await manifests.apply(admin, document)
+        await manifests.apply(admin, *manifests.documents("rbac.yaml", "device-plugin-rbac.yaml"))
         await policy_site.apply(admin, policy_site.policies())
         await admin.create("/api/v1/namespaces/default/secrets", planted_secrets.the_secret())
         await admin.patch(f"{NODES}/{node.name}", {"metadata": {"annotations": planted_secrets.in_node()}})

@@ -29,7 +29,7 @@ from e2e.support.shared_node import shared_pod, sharing
 from scheduler.kube.events import QUIET_S
 from tests.support.volumes import claim, volume, with_claims
 
-INSTALLED: Final = [*manifests.documents("rbac.yaml"), *manifests.documents("device-plugin-rbac.yaml")]
+INSTALLED: Final = manifests.documents("rbac.yaml", "device-plugin-rbac.yaml")
 MARK_ASSIGNED: Final = policy_site.optional("device-plugin-mark-assigned.yaml")
 EVICT: Final = policy_site.optional("device-plugin-evict.yaml")
 # Which every account has, by roles of the API server's own.

@@ -206,12 +206,11 @@ async def test_the_device_plugin_makes_no_cordon(site: PolicySite) -> None:
 
 
 async def test_the_client_of_the_device_plugin_needs_no_more_than_it_may(
-    site: PolicySite, admin: Admin, cluster: provider.Target
+    site: PolicySite, admin: Admin, control_plane: ControlPlane
 ) -> None:
-    assert isinstance(cluster, ControlPlane)
     runs_in = await site.read(f"/api/v1/namespaces/{manifests.NAMESPACE}/pods/plugin-{{own}}")
     token = await manifests.token(admin, manifests.PLUGIN, runs_in)
-    connection = await connect({}, kubeconfig=cluster.kubeconfig_for(token, "plugin"))
+    connection = await connect({}, kubeconfig=control_plane.kubeconfig_for(token, "plugin"))
     here = (await site.read("{pods}/here"))["metadata"]
 
     api = NodeApi(connection, site.places["own"])

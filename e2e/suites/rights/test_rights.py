@@ -28,8 +28,7 @@ def account_for_all(cluster: provider.Target) -> Iterator[None]:
 
     async def remove() -> None:
         async with Admin(cluster.access()) as admin:
-            for document in reversed(RBAC):
-                await manifests.remove(admin, document)
+            await manifests.remove(admin, *RBAC)
 
     yield
     asyncio.run(remove())
@@ -39,16 +38,14 @@ def account_for_all(cluster: provider.Target) -> Iterator[None]:
 async def granted(account_for_all: None, admin: Admin) -> None:
     """The ServiceAccount with exactly its rights."""
     del account_for_all
-    for document in RBAC:
-        await manifests.apply(admin, document)
+    await manifests.apply(admin, *RBAC)
 
 
 @pytest.fixture
-async def kubeconfig(granted: None, cluster: provider.Target, admin: Admin) -> Path:
+async def kubeconfig(granted: None, control_plane: ControlPlane, admin: Admin) -> Path:
     """Of the ServiceAccount."""
     del granted
-    assert isinstance(cluster, ControlPlane)
-    return cluster.kubeconfig_for(await manifests.token(admin), "service-account")
+    return control_plane.kubeconfig_for(await manifests.token(admin), "service-account")
 
 
 @pytest.fixture

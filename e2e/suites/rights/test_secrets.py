@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from e2e.control_plane import commands, provider
+from e2e.control_plane import commands
 from e2e.control_plane.cluster import ControlPlane
 from e2e.programs.scheduler_process import NO_PREDECESSOR, SchedulerProcess, environment
 from e2e.support import planted_secrets
@@ -120,9 +120,8 @@ async def test_a_start_that_fails_tells_no_secret(program: str, tmp_path: Path) 
     assert set(codes.values()) == {MISCONFIGURED}, said
 
 
-async def test_a_token_that_is_refused_is_not_told(cluster: provider.Target, tmp_path: Path) -> None:
-    assert isinstance(cluster, ControlPlane)
-    file = cluster.kubeconfig_for(secret("token"), "planted")
+async def test_a_token_that_is_refused_is_not_told(control_plane: ControlPlane, tmp_path: Path) -> None:
+    file = control_plane.kubeconfig_for(secret("token"), "planted")
     with SchedulerProcess(file, tmp_path, DEBUG) as scheduler:
         await scheduler.said("api.unauthorized")
         pages = {page: await scheduler.page(page) for page in ("/readyz", "/metrics")}
@@ -144,10 +143,9 @@ def with_its_key_inside(cluster: ControlPlane, file: Path) -> str:
     return Path(user["client-key"]).read_text(encoding="ascii")
 
 
-async def test_a_key_inside_a_kubeconfig_stays_in_no_file(cluster: provider.Target, tmp_path: Path) -> None:
-    assert isinstance(cluster, ControlPlane)
+async def test_a_key_inside_a_kubeconfig_stays_in_no_file(control_plane: ControlPlane, tmp_path: Path) -> None:
     file, scratch = tmp_path / "kubeconfig", tmp_path / "scratch"
-    key = with_its_key_inside(cluster, file)
+    key = with_its_key_inside(control_plane, file)
     scratch.mkdir()
     scheduler = SchedulerProcess(file, tmp_path, DEBUG)
     scheduler.also_inherits["TMPDIR"] = str(scratch)

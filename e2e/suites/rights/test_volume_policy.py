@@ -42,9 +42,9 @@ class Site:
 async def site(cluster: provider.Target, admin: Admin, namespace: str) -> AsyncIterator[Site]:
     documents = policy_site.optional("limit-volume-writes.yaml")
     async with AsyncExitStack() as undo:
-        for document in manifests.documents("rbac.yaml"):
-            await manifests.apply(admin, document)
-            undo.push_async_callback(manifests.remove, admin, document)
+        rbac = manifests.documents("rbac.yaml")
+        undo.push_async_callback(manifests.remove, admin, *rbac)
+        await manifests.apply(admin, *rbac)
         token = await manifests.token(admin, manifests.SCHEDULER, None)
         access = cluster.access()
         client = await undo.enter_async_context(Admin(Access(access.url, access.tls, f"Bearer {token}")))
@@ -70,9 +70,8 @@ def _volume(name: str, more: dict[str, Any]) -> Json:
     return made
 
 
-async def test_what_the_scheduler_decides_is_written(site: Site, cluster: provider.Target) -> None:
-    assert isinstance(cluster, ControlPlane)
-    connection = await connect({}, kubeconfig=cluster.kubeconfig_for(site.token, "scheduler"))
+async def test_what_the_scheduler_decides_is_written(site: Site, control_plane: ControlPlane) -> None:
+    connection = await connect({}, kubeconfig=control_plane.kubeconfig_for(site.token, "scheduler"))
     client = KubeCluster(connection, random.Random(1))  # noqa: S311 - a seed, no secret
     wanted = (await site.admin.get(site.at["claim"])).body["metadata"]
     try:

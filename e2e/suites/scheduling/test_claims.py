@@ -20,8 +20,7 @@ from tests.support.volumes import HOSTNAME, volume, with_claims
 @pytest.fixture
 async def kubeconfig(controlled: ControlPlane, operator: Admin) -> Path:
     """Of the scheduler's own account."""
-    for document in manifests.documents("rbac.yaml"):
-        await manifests.apply(operator, document)
+    await manifests.apply(operator, *manifests.documents("rbac.yaml"))
     return controlled.kubeconfig_for(await manifests.token(operator), "service-account")
 
 

@@ -43,9 +43,8 @@ SOON_S: Final = 30.0
 
 
 @pytest.fixture(scope="module")
-def kube_scheduler(cluster: provider.Target) -> Iterator[None]:
-    assert isinstance(cluster, ControlPlane)
-    child = cluster.start_scheduler(KUBE_SCHEDULER)
+def kube_scheduler(control_plane: ControlPlane) -> Iterator[None]:
+    child = control_plane.start_scheduler(KUBE_SCHEDULER)
     yield
     child.stop()
 

@@ -77,9 +77,8 @@ LOOKED_AT: Final = {field.name for field in TABLE["Volume"] if field.verdict is 
 
 
 @pytest.fixture(scope="module")
-def kube_scheduler(cluster: provider.Target) -> Iterator[None]:
-    assert isinstance(cluster, ControlPlane)
-    child = cluster.start_scheduler({})
+def kube_scheduler(control_plane: ControlPlane) -> Iterator[None]:
+    child = control_plane.start_scheduler({})
     yield
     child.stop()
 

@@ -96,18 +96,17 @@ async def test_a_preemption_is_foretold_and_told_while_it_is_under_way(
 
 
 async def test_with_pods_and_nodes_alone_nothing_is_said_to_be_missing(
-    site: GpuSite, cluster: provider.Target, admin: Admin, tmp_path: Path
+    site: GpuSite, control_plane: ControlPlane, admin: Admin, tmp_path: Path
 ) -> None:
-    assert isinstance(cluster, ControlPlane)
     await site.nodes(a=[16])
     claims = f"/api/v1/namespaces/{site.namespace}/persistentvolumeclaims"
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     await admin.create(claims, {"metadata": {"name": "checkpoints"}, "spec": {**claim, "storageClassName": "none"}})
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "checkpoints"}}]
     await site.pod("train", 3, volumes=volumes)
-    kubeconfig = await reader_of_pods_and_nodes(admin, cluster, site.namespace)
+    kubeconfig = await reader_of_pods_and_nodes(admin, control_plane, site.namespace)
     try:
-        ran = asked(cluster, tmp_path, "explain", "pod/train", "-n", site.namespace, kubeconfig=kubeconfig)
+        ran = asked(control_plane, tmp_path, "explain", "pod/train", "-n", site.namespace, kubeconfig=kubeconfig)
         assert ran.returncode == 0
         assert "Its volumes are left out, since persistentvolumeclaims, persistentvolumes" in ran.stdout
         assert "checkpoints" not in ran.stdout
@@ -116,7 +115,7 @@ async def test_with_pods_and_nodes_alone_nothing_is_said_to_be_missing(
     finally:
         for kind in ("clusterrolebindings", "clusterroles"):
             await admin.delete(f"{RBAC}/{kind}/{site.namespace}-reader")
-    known = asked(cluster, tmp_path, "explain", "train", "-n", site.namespace).stdout
+    known = asked(control_plane, tmp_path, "explain", "train", "-n", site.namespace).stdout
     assert f"Claim {site.namespace}/checkpoints is not bound: there is no StorageClass none." in known
 
 

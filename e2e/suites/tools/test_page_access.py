@@ -10,7 +10,6 @@ from typing import Any
 import aiohttp
 import pytest
 
-from e2e.control_plane import provider
 from e2e.control_plane.admin import Admin, Json, done
 from e2e.control_plane.cluster import ControlPlane
 from e2e.control_plane.processes import free_ports
@@ -33,9 +32,8 @@ def may_list(namespace: str) -> list[Json]:
 
 
 @pytest.fixture
-async def kubeconfig(cluster: provider.Target, admin: Admin) -> AsyncIterator[Path]:
-    assert isinstance(cluster, ControlPlane)
-    async with rights_for_the_page(cluster, admin) as path:
+async def kubeconfig(control_plane: ControlPlane, admin: Admin) -> AsyncIterator[Path]:
+    async with rights_for_the_page(control_plane, admin) as path:
         yield path
 
 

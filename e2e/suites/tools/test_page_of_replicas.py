@@ -12,7 +12,6 @@ from typing import Any, Final
 import aiohttp
 import pytest
 
-from e2e.control_plane import provider
 from e2e.control_plane.admin import Admin, done
 from e2e.control_plane.cluster import ControlPlane
 from e2e.control_plane.processes import free_ports
@@ -81,9 +80,8 @@ async def head(answer: aiohttp.ClientResponse) -> tuple[str, bool]:
 
 
 @pytest.fixture
-async def kubeconfig(cluster: provider.Target, admin: Admin) -> AsyncIterator[Path]:
-    assert isinstance(cluster, ControlPlane)
-    async with rights_for_the_page(cluster, admin) as path:
+async def kubeconfig(control_plane: ControlPlane, admin: Admin) -> AsyncIterator[Path]:
+    async with rights_for_the_page(control_plane, admin) as path:
         await manifests.apply(admin, MAY_LOOK)
         yield path
 
