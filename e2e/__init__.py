@@ -8,6 +8,7 @@
     deploy/         the Helm chart, rendered and installed by helm itself: `make test-deploy`
     suites/         the tests, a folder for each subject
     support/        helpers that several suites share
+    lanes.py        which tests stay in one worker
     bench/          the measurements of docs/benchmarks.md, and tests of what judges and prints them
     deploy/         what is deployed beside the programs, tried with the tools that read it (make test-deploy)
     servers/        the Go modules that pin the servers, and these tools, no Python

@@ -5,12 +5,14 @@ control_plane  the same, for tests that stop its servers or make users: ours alo
 admin      a client of it, in the test's own event loop; a test that leaves nodes or pods on the shared one fails
 namespace  a fresh one, gone after the test
 node_ready the machine can have nodes (`e2e.node.local_node`): for tests that start their own
-node       a real node `n1`, one for the whole run, in a cluster of its own: `node.cluster`
+node       a real node `n1`, one for each lane of tests on nodes, in a cluster of its own: `node.cluster`
 on_node    a client of that cluster
-controlled a cluster with the controllers of Kubernetes, one for the whole run
+controlled a cluster with the controllers of Kubernetes, one for each worker
 operator   a client of that cluster
 place      a namespace there of the test's own, with the account that pods run as
 shared     our scheduler and our device plugin there, with simulated cards of 15, 15 and 80 GiB
+
+Workers of one run share nothing (`lanes`).
 
 A test on a node is skipped, with the reason, where this machine or this user cannot have one; with
 CI set that is a failure.

@@ -6,7 +6,7 @@ docs/migrate.md, "3. The device plugin, node by node".
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from config.protocol import environment, names
-from e2e.control_plane.admin import Access, Admin, Json, done, seen
+from e2e.control_plane.admin import Access, Admin, Json, done
 from e2e.node.announced import allocatable, card_units
-from e2e.node.node_pods import PODS, pod, runs
+from e2e.node.node_pods import PODS, pod, pod_seen, runs
 from e2e.programs import manifests
 from e2e.programs.legacy_plugin import SOCKET, LegacyPlugin
 from e2e.support.kubectl_gpushare import kubectl_gpushare
@@ -61,10 +61,6 @@ async def annotated_and_bound(shared: SharedNode, on_node: Admin, name: str, ann
 
 def kill_container(shared: SharedNode, found: Json) -> None:
     os.kill(shared.node.container(found).pid, signal.SIGKILL)
-
-
-async def pod_seen(on_node: Admin, name: str, wanted: Callable[[Json], bool]) -> Json:
-    return await seen(on_node, PODS, wanted, {"fieldSelector": f"metadata.name={name}"}, within_s=_SOON_S)
 
 
 def has_restarted(found: Json) -> bool:

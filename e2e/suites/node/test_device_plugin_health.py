@@ -10,7 +10,7 @@ from config.protocol import names
 from deviceplugin.line_socket import Refusal
 from e2e.control_plane.admin import Admin, seen
 from e2e.node.announced import allocatable, card_units
-from e2e.node.node_pods import PODS, runs
+from e2e.node.node_pods import PODS, pod_seen, runs
 from e2e.support.gpu_site import is_unschedulable
 from e2e.support.shared_node import (
     SOON_S,
@@ -55,8 +55,7 @@ async def test_a_card_with_a_hardware_error_is_out_until_it_was_reset(
         # Only that card would do, so the pod waits; when the card is back, it starts there.
         only = shared_pod("only", [sharing(1)], metadata={"annotations": {names.CARD_UUIDS: first}})
         async with pods(on_node, [only]) as (name,):
-            query = {"fieldSelector": f"metadata.name={name}"}
-            await seen(on_node, PODS, is_unschedulable, query, within_s=SOON_S)
+            await pod_seen(on_node, name, is_unschedulable, within_s=SOON_S)
             await shared.plugin.happens(card=0, back=True)
             await shared.node_seen(on_node, lambda node: healths(node)[0] == "unhealthy recovering")
             if forgets:
@@ -90,8 +89,7 @@ async def test_a_driver_that_hangs_stops_new_pods_and_disturbs_no_other(shared: 
         )
         assert allocatable(hung) == 110
         async with pods(on_node, [shared_pod("new", [sharing(1)])]) as (name,):
-            query = {"fieldSelector": f"metadata.name={name}"}
-            await seen(on_node, PODS, is_unschedulable, query, within_s=SOON_S)
+            await pod_seen(on_node, name, is_unschedulable, within_s=SOON_S)
             await shared.plugin.happens(hang=False)
             await shared.node_seen(on_node, lambda node: healths(node) == _WELL, within_s=_BACK_WITHIN_S)
             assert shared.mismatches(await runs(on_node, name)) == []

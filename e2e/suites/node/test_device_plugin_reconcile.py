@@ -9,7 +9,7 @@ from config.protocol import names
 from e2e.control_plane.admin import Admin, Json, seen
 from e2e.control_plane.cluster import ControlPlane
 from e2e.node.local_node import LocalNode
-from e2e.node.node_pods import PODS
+from e2e.node.node_pods import PODS, pod_seen
 from e2e.programs import manifests
 from e2e.support import policy_site
 from e2e.support.shared_node import SharedNode, all_settled, pods, shared_node, shared_pod, sharing
@@ -41,8 +41,7 @@ async def _prepare(node: LocalNode) -> None:
         await manifests.apply(admin, *policy_site.optional("device-plugin-evict.yaml"))
         # It takes a moment to go, so that it can be seen going.
         await admin.create(PODS, shared_pod(_EARLY, [sharing(1)], nodeName=node.name, terminationGracePeriodSeconds=2))
-        query = {"fieldSelector": f"metadata.name={_EARLY}"}
-        await seen(admin, PODS, _waits_without_devices, query, within_s=60)
+        await pod_seen(admin, _EARLY, _waits_without_devices, within_s=60)
 
 
 def _waits_without_devices(found: Json) -> bool:
@@ -65,8 +64,9 @@ async def event_of(admin: Admin, reason: str, pod: str) -> str:
 
 async def leaves(admin: Admin, pod: Json) -> None:
     """Wait for the pod to be about to go."""
-    query = {"fieldSelector": f"metadata.name={pod['metadata']['name']}"}
-    await seen(admin, PODS, lambda found: "deletionTimestamp" in found["metadata"], query, within_s=_TWO_ROUNDS_S)
+    await pod_seen(
+        admin, pod["metadata"]["name"], lambda found: "deletionTimestamp" in found["metadata"], within_s=_TWO_ROUNDS_S
+    )
 
 
 async def test_pods_that_use_too_much_or_lack_devices_are_reported_and_evicted(evicting: SharedNode) -> None:

@@ -14,7 +14,7 @@ import pytest
 from config.protocol import names
 from e2e.control_plane.admin import Admin, Json, seen
 from e2e.node.announced import allocatable, card_units
-from e2e.node.node_pods import PODS, runs
+from e2e.node.node_pods import PODS, pod_seen, runs
 from e2e.support.gpu_site import is_unschedulable
 from e2e.support.shared_node import (
     SOON_S,
@@ -76,8 +76,7 @@ async def running_pods(shared: SharedNode, on_node: Admin) -> AsyncIterator[list
 
 async def replaced(on_node: Admin, name: str) -> Json:
     """The pod as it runs; where the kubelet failed it while there was no plugin, as a controller would replace it."""
-    query = {"fieldSelector": f"metadata.name={name}"}
-    found = await seen(on_node, PODS, settled, query, within_s=_RESTARTED_WITHIN_S)
+    found = await pod_seen(on_node, name, settled, within_s=_RESTARTED_WITHIN_S)
     if found["status"]["phase"] == "Failed":
         assert found["status"]["reason"] == "UnexpectedAdmissionError"
         await on_node.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
@@ -120,8 +119,7 @@ async def test_a_node_takes_no_pods_while_its_plugin_is_away(shared: SharedNode,
         shared.plugin.stop()
         await shared.node_seen(on_node, lambda node: allocatable(node) == 0)
         async with pods(on_node, [shared_pod("waiting", [sharing(1)])]) as (name,):
-            query = {"fieldSelector": f"metadata.name={name}"}
-            await seen(on_node, PODS, is_unschedulable, query, within_s=SOON_S)
+            await pod_seen(on_node, name, is_unschedulable, within_s=SOON_S)
             shared.plugin.start()
             assert shared.mismatches(await runs(on_node, name)) == []
         await shared.plugin.ready()

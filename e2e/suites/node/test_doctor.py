@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from deviceplugin.doctor.findings import Examination, Verdict
-from e2e.control_plane.admin import Admin, Json, seen
+from e2e.control_plane.admin import Admin, Json
 from e2e.node.announced import allocatable
-from e2e.node.node_pods import PODS
+from e2e.node.node_pods import pod_seen
 from e2e.programs.plugin_process import DevicePluginProcess
 from e2e.support.shared_node import (
     GIB,
@@ -50,8 +50,7 @@ async def test_of_a_node_that_is_not_each_thing_is_said_with_what_to_do(shared: 
         await plugin.ready()
         async with pods(on_node, [by_hand]):
             await plugin.happens(card=0, xid=119)
-            query = {"fieldSelector": "metadata.name=by-hand"}
-            await seen(on_node, PODS, _known, query, within_s=30)
+            await pod_seen(on_node, "by-hand", _known, within_s=30)
             await plugin.said("notice", reason="GPUUnhealthy", within_s=15)
             # The kubelet writes the node's status a little later, and until then it shows what the plugin before had.
             await shared.node_seen(on_node, lambda node: allocatable(node) == WITHOUT_THE_FIRST)

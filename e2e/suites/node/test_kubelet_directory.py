@@ -7,10 +7,10 @@ import signal
 
 from e2e.control_plane.admin import Admin
 from e2e.node.announced import allocatable
-from e2e.node.node_pods import runs
+from e2e.node.node_pods import pod_seen, runs
 from e2e.suites.node.test_device_plugin_restarts import plugin, running_pods
 from e2e.suites.node.test_static_pods import message
-from e2e.suites.node.test_unscheduled import pod_seen, waits
+from e2e.suites.node.test_unscheduled import waits
 from e2e.support.shared_node import SharedNode, all_settled, pods, shared_pod, sharing
 
 _REGISTERED_WITHIN_S = 60.0

@@ -5,8 +5,7 @@ from typing import Final
 
 from e2e.control_plane.admin import Admin, Json, done, seen
 from e2e.node.announced import allocatable
-from e2e.node.node_pods import PODS, runs
-from e2e.suites.node.test_unscheduled import pod_seen
+from e2e.node.node_pods import PODS, pod_seen, runs
 from e2e.support.shared_node import SharedNode, pods, shared_pod, sharing
 
 _EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/default/events"
@@ -48,7 +47,7 @@ async def test_a_node_that_rejects_a_pod_is_left_out_for_the_next_one_and_for_no
 
         async with pods(on_node, [replica("web-2", owner), shared_pod("other", [sharing(1)])]):
             # First: it waits for 10 s only, and the other may need longer to run.
-            waiting = await pod_seen(on_node, "web-2", says)
+            waiting = await pod_seen(on_node, "web-2", lambda pod: bool(says(pod)))
             assert "1 node(s) had rejected such a pod (SysctlForbidden)" in says(waiting)
             assert "nodeName" not in waiting["spec"]
             assert shared.mismatches(await runs(on_node, "other")) == []

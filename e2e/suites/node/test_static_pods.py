@@ -11,9 +11,10 @@ import pytest
 from e2e.control_plane import commands
 from e2e.control_plane.admin import Admin, Json, seen
 from e2e.node.announced import allocatable
-from e2e.node.node_pods import PODS, pod, runs
-from e2e.suites.node.test_unscheduled import pod_seen, unschedulable, waits
+from e2e.node.node_pods import PODS, pod, pod_seen, runs
+from e2e.suites.node.test_unscheduled import waits
 from e2e.support import policy_site
+from e2e.support.gpu_site import is_unschedulable
 from e2e.support.shared_node import SharedNode, all_settled, lives, pods, shared_pod, sharing
 
 _EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/default/events"
@@ -60,7 +61,7 @@ async def test_a_static_pod_gets_no_card_says_why_and_counts_against_every_card_
                 found = await pod_seen(on_node, name, lambda one: waits(one) and "static pod" in message(one))
                 assert "no scheduler has chosen cards for it" in message(found)
                 async with pods(on_node, [shared_pod("blocked", [sharing(_WHOLE)])]):
-                    await pod_seen(on_node, "blocked", unschedulable)
+                    await pod_seen(on_node, "blocked", is_unschedulable)
                     async with pods(on_node, [shared_pod("beside", [sharing(_WHOLE - 1)])]):
                         assert shared.mismatches(await runs(on_node, "beside")) == []
             async with pods(on_node, [shared_pod("after", [sharing(_WHOLE)])]):

@@ -8,9 +8,10 @@ import pytest
 from config.protocol import names
 from e2e.control_plane.admin import Admin, Json, seen
 from e2e.node.announced import allocatable
-from e2e.node.node_pods import PODS, runs
+from e2e.node.node_pods import PODS, pod_seen, runs
 from e2e.programs import manifests
 from e2e.support import policy_site
+from e2e.support.gpu_site import is_unschedulable
 from e2e.support.shared_node import SharedNode, pods, shared_pod, sharing
 
 _EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/default/events"
@@ -22,16 +23,6 @@ def waits(found: Json) -> bool:
     """Whether its container cannot start."""
     statuses = found["status"].get("containerStatuses", [])
     return bool(statuses) and "waiting" in statuses[0]["state"]
-
-
-def unschedulable(found: Json) -> bool:
-    """Whether the scheduler has said that it fits nowhere."""
-    return any(one.get("reason") == "Unschedulable" for one in found["status"].get("conditions", []))
-
-
-async def pod_seen(admin: Admin, name: str, wanted: object, *, within_s: float = 60.0) -> Json:
-    """Wait for the pod to be as wanted. Raises NotSeen."""
-    return await seen(admin, PODS, wanted, {"fieldSelector": f"metadata.name={name}"}, within_s=within_s)  # type: ignore[arg-type]
 
 
 @pytest.mark.nightly  # two comparisons are half a minute apart
@@ -47,7 +38,7 @@ async def test_what_got_in_is_reported_and_evicted_and_the_card_is_free_again(
         async with pods(on_node, [by_hand]):
             await pod_seen(on_node, "by-hand", waits)
             async with pods(on_node, [shared_pod("blocked", [sharing(_WHOLE)])]):
-                await pod_seen(on_node, "blocked", unschedulable)
+                await pod_seen(on_node, "blocked", is_unschedulable)
                 query = {"fieldSelector": "reason=GPUUnscheduled"}
                 told = await seen(
                     on_node, _EVENTS, lambda one: one["regarding"]["name"] == "by-hand", query, within_s=_TWO_ROUNDS_S
