@@ -18,7 +18,7 @@ from e2e.suites.rights.policy_cases import Case
 from e2e.support import policy_site
 from e2e.support.policy_site import PolicySite
 from scheduler.kube.port import PodKey
-from scheduler.kube.rest.connect import connect
+from scheduler.kube.rest.client_config.connect import connect
 
 SOON_S = 5.0
 DRY_RUN = "/api/v1/namespaces/default/pods?dryRun=All"
