@@ -130,7 +130,7 @@ async def test_nothing_is_left_after_the_end_and_the_machine_was_never_changed(n
     assert (settings(), shared_folders()) == before
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("end", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)])
 @pytest.mark.usefixtures("node_ready")
 def test_nothing_is_left_when_the_process_that_started_it_is_ended(end: signal.Signals) -> None:
     before = (settings(), shared_folders())

@@ -84,7 +84,9 @@ async def replaced(on_node: Admin, name: str) -> Json:
     return await runs(on_node, name)
 
 
-@pytest.mark.parametrize("restart", [kubelet, plugin, killed_plugin, both, containerd])
+@pytest.mark.parametrize(
+    "restart", [kubelet, pytest.param(plugin, marks=pytest.mark.nightly), killed_plugin, both, containerd]
+)
 async def test_pods_live_through_a_restart_and_those_that_start_get_their_card(
     shared: SharedNode, on_node: Admin, restart: Callable[[SharedNode], None]
 ) -> None:

@@ -32,6 +32,8 @@ from tests.support import mps_double
 
 EVENTS: Final = "/api/v1/namespaces/default/events"
 MODES: Final = ("cdi", "environment")
+# By day the environment brings in what a description asks: all kinds of it.
+BY_DAY: Final = ("cdi", pytest.param("environment", marks=pytest.mark.nightly))
 _CARDS_MIB: Final = (16 * GIB,)
 _UNITS: Final = 4
 _LOST: Final = "GPUIsolationLost"
@@ -80,7 +82,7 @@ async def test_a_description_of_ones_own(shared: SharedNode, on_node: Admin, tmp
             assert "ro" in mount_of(container.execute("cat", "/proc/self/mountinfo"), "/own").split(",")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", BY_DAY)
 async def test_a_client_of_mps(shared: SharedNode, on_node: Admin, mode: str) -> None:
     control = mps_double.installed(shared.node.folder)
     async with shared.instead(_CARDS_MIB, mode=mode, isolation="mps", mps={"control": str(control)}) as plugin:
@@ -136,7 +138,7 @@ async def test_a_client_of_mps_without_the_nodes_shared_memory(shared: SharedNod
             assert "add hostIPC: true to the pod" in found["status"]["message"]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", BY_DAY)
 async def test_a_container_with_the_library(shared: SharedNode, on_node: Admin, mode: str) -> None:
     library = shared.node.folder / "libvgpu.so"
     library.write_bytes(b"\x7fELF and no code")
