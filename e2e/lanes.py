@@ -14,6 +14,8 @@ _FIRST_NODE: Final = "first node"
 _SECOND_NODE: Final = "second node"
 _NODE_SUITES: Final = Path("e2e/suites/node")
 _ELSEWHERE: Final = frozenset({"test_node", "test_migration_of_a_node"})
+# They share a cluster with controllers.
+_CONTROLLED: Final = frozenset({"test_claims", "test_workloads"})
 _ON_THE_SECOND: Final = frozenset(
     {"test_device_plugin_health", "test_device_plugin_restarts", "test_rejected_by_kubelet", "test_uninstall"}
 )
@@ -26,6 +28,8 @@ def lane(node_id: str) -> str:
     path = Path(node_id.partition("::")[0])
     if path.stem in _ON_THE_SECOND:
         return _SECOND_NODE
+    if path.stem in _CONTROLLED:
+        return "controlled"
     return _FIRST_NODE if path.parent == _NODE_SUITES or path.stem in _ELSEWHERE else path.stem
 
 

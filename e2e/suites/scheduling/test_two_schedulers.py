@@ -17,42 +17,26 @@ import asyncio
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from itertools import chain, zip_longest
 from typing import Final
 
 import pytest
 
 from config.protocol import names
-from e2e.control_plane import provider
 from e2e.control_plane.admin import Admin, Json, NotSeen, done
-from e2e.control_plane.cluster import ControlPlane
-from e2e.programs.scheduler_process import NO_PREDECESSOR, SchedulerProcess
+from e2e.programs.scheduler_process import SchedulerProcess
 from e2e.support.gpu_site import GpuSite, gpu_site, is_unschedulable
 from e2e.support.node_accounts import Accounts, small_node, small_pod
 
 OURS: Final = names.SCHEDULER_NAME
 THEIRS: Final = "default-scheduler"
-KUBE_SCHEDULER: Final = {"clientConnection": {"qps": 5000, "burst": 5000}, "podMaxBackoffSeconds": 2}
 NODES: Final = tuple(f"n{number:02}" for number in range(16))
 PODS: Final = {OURS: 240, THEIRS: 300}
 # The API server writes whole seconds. Watch, decision and request of two schedulers on a busy machine.
 MOST_BEHIND_S: Final = 5.0
 MOST_ROUNDS: Final = 5
 SOON_S: Final = 30.0
-
-
-@pytest.fixture(scope="module")
-def kube_scheduler(control_plane: ControlPlane) -> Iterator[None]:
-    child = control_plane.start_scheduler(KUBE_SCHEDULER)
-    yield
-    child.stop()
-
-
-@pytest.fixture(scope="module")
-def scheduler(cluster: provider.Target, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchedulerProcess]:
-    with SchedulerProcess(cluster.kubeconfig_path(), tmp_path_factory.mktemp("scheduler"), NO_PREDECESSOR) as started:
-        yield started
 
 
 @pytest.fixture

@@ -4,16 +4,14 @@ Both judge the same pod on the same node, on which a pod already has such a volu
 are used up: so a kind that kube-scheduler binds nevertheless is one that none of its rules looks at.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Final
 
 import pytest
 
 from config.protocol import names
-from e2e.control_plane import provider
 from e2e.control_plane.admin import Admin, Json
-from e2e.control_plane.cluster import ControlPlane
-from e2e.programs.scheduler_process import NO_PREDECESSOR, SchedulerProcess
+from e2e.programs.scheduler_process import SchedulerProcess
 from e2e.support.beside import TIMES_ASKED
 from e2e.support.gpu_site import GpuSite, condition, gpu_site, is_bound, is_unschedulable
 from tests.support.pod_fields import TABLE, Verdict
@@ -74,19 +72,6 @@ def source(kind: str, name: str) -> Json:
 
 KINDS: Final = sorted(field.name for field in TABLE["Volume"] if field.name != "name")
 LOOKED_AT: Final = {field.name for field in TABLE["Volume"] if field.verdict is Verdict.JUDGED}
-
-
-@pytest.fixture(scope="module")
-def kube_scheduler(control_plane: ControlPlane) -> Iterator[None]:
-    child = control_plane.start_scheduler({})
-    yield
-    child.stop()
-
-
-@pytest.fixture(scope="module")
-def scheduler(cluster: provider.Target, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchedulerProcess]:
-    with SchedulerProcess(cluster.kubeconfig_path(), tmp_path_factory.mktemp("scheduler"), NO_PREDECESSOR) as started:
-        yield started
 
 
 @pytest.fixture
