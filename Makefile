@@ -15,13 +15,17 @@ unexport PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUA
 
 TESTS ?= tests/
 E2E_TESTS ?= e2e/
+E2E_WORKERS ?= 4
 # Left out of `make e2e`: what is deployed, tried with the tools of those who deploy it.
 DEPLOY_TESTS ?= e2e/deploy
 # What says whether another Kubernetes will do.
 OTHER_MINORS := $(sort $(patsubst e2e/servers/kubernetes-%,%,$(wildcard e2e/servers/kubernetes-*)))
-MINOR_TESTS := $(patsubst %,e2e/suites/test_%.py,cluster versions pod_fields kube_client binding scheduler start rights \
-policies volume_policy contract refused_writes preemption volumes claims two_replicas fire openings node device_plugin \
-device_plugin_health device_plugin_ids device_plugin_reconcile device_plugin_restarts change_of_mode static_pods audit)
+MINOR_TESTS := $(foreach test,api/binding api/contract api/kube_client api/pod_fields api/start api/versions \
+faults/fire faults/two_replicas harness/cluster harness/node node/change_of_mode node/device_plugin \
+node/device_plugin_health node/device_plugin_ids node/device_plugin_reconcile node/device_plugin_restarts \
+node/refused_writes node/static_pods rights/audit rights/policies rights/rights rights/volume_policy \
+scheduling/claims scheduling/openings scheduling/preemption scheduling/scheduler scheduling/volumes, \
+e2e/suites/$(dir $(test))test_$(notdir $(test)).py)
 PYTHONS := python3 python3.13 python3.12 python3.11 python3.14
 
 # Otherwise .venv is made from nothing, so that no package stays which no requirement names.
@@ -38,7 +42,7 @@ help:
 	@echo 'make cluster  Kubernetes on this machine, two nodes with simulated cards, both programs installed; stays up until'
 	@echo '              make cluster-down    (root for the nodes, by sudo; Go >= 1.26.6, gcc, pkg-config, apt-get, openssl)'
 	@echo 'make kind     the same in Docker, with the image built here (docker, kind and kubectl); make kind-down ends it'
-	@echo 'make test     everything: check, unit, e2e'
+	@echo 'make test     everything: check; then unit and e2e at the same time'
 	@echo 'make test-deploy  the Helm chart with helm itself, on a real kube-apiserver; alert rules and metrics with'
 	@echo '              promtool; packages, images, the documents as a site (needs Go >= 1.26)'
 	@echo 'make test-nightly  1,000,000 steps of random histories; 100,000 mutated objects and files;'
@@ -50,7 +54,7 @@ help:
 	@echo 'make unit     tests that need no cluster, on all cores        (TESTS=tests/… for some)'
 	@echo 'make e2e      tests on a real kube-apiserver    (E2E_TESTS=e2e/… for some; needs Go >= 1.26)'
 	@echo '              and a kubelet: root, Go >= 1.26.6, gcc, pkg-config, apt-get; skipped with a line without them'
-	@echo '              (E2E_KUBERNETES=1.34 for those that e2e/servers/kubernetes-1.34 pins)'
+	@echo '              (E2E_KUBERNETES=1.34 for those that e2e/servers/kubernetes-1.34 pins; E2E_WORKERS=1 for one after another)'
 	@echo 'make bench    measure speed and memory on a real kube-apiserver (needs Go >= 1.26)'
 	@echo 'make packing  how full the cards get with BestFit, FGD, the default profile and the policy fragmentation'
 	@echo '              on the trace in OPENB=FOLDER (docs/packing.md; CONFIGS="NAME=FILE …" for other configurations)'
@@ -81,7 +85,11 @@ kind:
 kind-down:
 	@e2e/kind/down.sh
 
-test: check unit e2e
+# The tests on real servers wait most of the time: the unit tests run meanwhile, at a lower priority.
+test: check
+	@echo '== unit tests; at the same time the tests on a real kube-apiserver, shown when both have ended'
+	@mkdir -p build; printf '%s\n' 'nice $(MAKE) --no-print-directory unit' '$(MAKE) --no-print-directory e2e >build/e2e.txt 2>&1' | \
+	xargs -P 2 -I COMMAND sh -c COMMAND; status=$$?; cat build/e2e.txt; exit $$status
 	@echo 'make test: passed'
 
 check: setup
@@ -97,7 +105,8 @@ unit: setup
 e2e: setup
 	@echo '== tests on a real kube-apiserver'
 	@if [ "$${E2E_PROVIDER:-local}" != local ]; then .venv/bin/python -m pytest -q $(E2E_TESTS); \
-	elif go=$$($(go_1_26)); then $(MAKE) --no-print-directory binaries && .venv/bin/python -m pytest -q --ignore=e2e/deploy $(E2E_TESTS); \
+	elif go=$$($(go_1_26)); then $(build_servers) && \
+	.venv/bin/python -m pytest -q --numprocesses=$(E2E_WORKERS) --durations=10 --ignore=e2e/deploy $(E2E_TESTS); \
 	else echo "skipped: $(E2E_TESTS), the tests on a real kube-apiserver: they need Go >= 1.26 and $$go$${CI:+; \
 	CI is set, so this is a failure}"; [ -z "$$CI" ]; fi
 
@@ -109,7 +118,7 @@ test-deploy: setup .venv/.docs
 
 test-nightly: setup
 	@go=$$($(go_1_26)) || { echo "test-nightly needs Go >= 1.26, and $$go"; exit 1; }
-	@$(MAKE) --no-print-directory binaries
+	@$(build_servers)
 	@.venv/bin/python -m tests.system.histories.nightly
 	@.venv/bin/python -m tests.fuzz.nightly
 	@.venv/bin/python -m pytest -q --numprocesses=auto --nightly tests/
@@ -147,8 +156,7 @@ packing: setup
 	@.venv/bin/python -m e2e.packing "$(OPENB)" $(foreach config,$(CONFIGS),--config $(config))
 
 binaries: setup
-	@echo '== Kubernetes servers: build, or take those of the last build'
-	@.venv/bin/python -m e2e.control_plane.binaries
+	@$(build_servers)
 
 format: setup
 	@.venv/bin/ruff format .
@@ -242,6 +250,9 @@ echo "go on PATH is $$version"; \
 .venv/bin/python -c 'import re, sys; v = re.search(r"go(\d+)\.(\d+)", sys.argv[1]); \
 sys.exit(v is None or (int(v[1]), int(v[2])) < (1, 26))' "$$version"
 endef
+
+build_servers = echo '== Kubernetes servers: build, or take those of the last build'; \
+.venv/bin/python -m e2e.control_plane.binaries
 
 lock = uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 --custom-compile-command 'make lock' --output-file requirements/$(1).txt requirements/$(1).in

@@ -1,15 +1,18 @@
 """Fixtures for tests on a real API server.
 
-cluster    one for the whole run, from the provider that E2E_PROVIDER names
+cluster    one for each worker, from the provider that E2E_PROVIDER names
+control_plane  the same, for tests that stop its servers or make users: ours alone
 admin      a client of it, in the test's own event loop; a test that leaves nodes or pods on the shared one fails
 namespace  a fresh one, gone after the test
 node_ready the machine can have nodes (`e2e.node.local_node`): for tests that start their own
-node       a real node `n1`, one for the whole run, in a cluster of its own: `node.cluster`
+node       a real node `n1`, one for each lane of tests on nodes, in a cluster of its own: `node.cluster`
 on_node    a client of that cluster
-controlled a cluster with the controllers of Kubernetes, one for the whole run
+controlled a cluster with the controllers of Kubernetes, one for each worker
 operator   a client of that cluster
 place      a namespace there of the test's own, with the account that pods run as
 shared     our scheduler and our device plugin there, with simulated cards of 15, 15 and 80 GiB
+
+Workers of one run share nothing (`lanes`).
 
 A test on a node is skipped, with the reason, where this machine or this user cannot have one; with
 CI set that is a failure.
@@ -17,7 +20,7 @@ CI set that is a failure.
 A test that stays inside its namespace says so by `@pytest.mark.any_cluster`; all others run only
 where the cluster is ours alone. One that needs the scheduler and the device plugin installed says so
 by `@pytest.mark.installed`; it runs on a cluster of E2E_PROVIDER=existing or kind, and on that of
-`make cluster` in `suites/test_local_cluster.py`.
+`make cluster` in `suites/harness/test_local_cluster.py`.
 """
 
 import os
@@ -27,11 +30,12 @@ from http import HTTPStatus
 
 import pytest
 
+from e2e import lanes
 from e2e.control_plane import pinned, provider
 from e2e.control_plane.admin import Admin, UnexpectedAnswer, seen
 from e2e.control_plane.cluster import ControlPlane
 from e2e.node.local_node import LocalNode, NodeUnavailable, require
-from e2e.suites.shared_node import SharedNode, shared_node
+from e2e.support.shared_node import SharedNode, shared_node
 
 _AT_ONCE = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "propagationPolicy": "Background"}
 _PROVIDER = pytest.StashKey[provider.Provider]()
@@ -64,7 +68,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         and (chosen.installed or not item.get_closest_marker("installed"))
     ]
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = kept
+    items[:] = sorted(kept, key=lanes.turn)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> lanes.LaneScheduling:
+    """Spread the lanes over the workers, where there are several."""
+    config.option.loadscopereorder = False
+    return lanes.LaneScheduling(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -72,6 +83,12 @@ def cluster(pytestconfig: pytest.Config) -> Iterator[provider.Target]:
     with pytestconfig.stash[_PROVIDER].started() as started:
         pytestconfig.stash[_SHARED] = started
         yield started
+
+
+@pytest.fixture(scope="session")
+def control_plane(cluster: provider.Target) -> ControlPlane:
+    assert isinstance(cluster, ControlPlane)
+    return cluster
 
 
 @pytest.fixture

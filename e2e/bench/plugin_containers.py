@@ -19,7 +19,7 @@ from e2e.control_plane.admin import Admin, Json
 from e2e.control_plane.cluster import ControlPlane
 from e2e.node.local_node import LocalNode
 from e2e.node.node_pods import PODS
-from e2e.suites.shared_node import GIB, SharedNode, pods, settled, shared_node, shared_pod, sharing
+from e2e.support.shared_node import GIB, SharedNode, pods, settled, shared_node, shared_pod, sharing
 
 _CARDS_MIB: Final = (40 * GIB, 40 * GIB, 40 * GIB, 40 * GIB)
 _WITHIN_S: Final = 300.0

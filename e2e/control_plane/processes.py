@@ -22,6 +22,10 @@ from typing import Final
 # Below the range that outgoing connections use: a client that retries against a stopped server
 # must not be given the server's own port as its source, and so talk to itself.
 _PORTS: Final = range(20_000, 32_768)
+# Workers of one test run choose from different ports: none is given twice before its server listens.
+_MOST_WORKERS: Final = 16
+_WORKER: Final = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_OWN_PORTS: Final = _PORTS[_WORKER % _MOST_WORKERS :: _MOST_WORKERS]
 # Those that were given may not be listened on yet.
 _given: set[int] = set()
 _TETHER: Final = Path(__file__).with_name("tether.py")
@@ -102,7 +106,7 @@ def free_ports(count: int) -> list[int]:
     """Different loopback ports that nobody listens on at this moment, and that this process has not given before."""
     chosen: list[int] = []
     with ExitStack() as held:
-        for port in secrets.SystemRandom().sample(sorted({*_PORTS} - _given), k=len(_PORTS) - len(_given)):
+        for port in secrets.SystemRandom().sample(sorted({*_OWN_PORTS} - _given), k=len(_OWN_PORTS) - len(_given)):
             probe = held.enter_context(socket.socket())
             try:
                 probe.bind(("127.0.0.1", port))
@@ -112,5 +116,5 @@ def free_ports(count: int) -> list[int]:
             chosen.append(port)
             if len(chosen) == count:
                 return chosen
-    message = f"no {count} free loopback ports in {_PORTS.start}-{_PORTS.stop - 1}"
+    message = f"no {count} free loopback ports among {len(_OWN_PORTS)} of {_PORTS.start}-{_PORTS.stop - 1}"
     raise OSError(message)

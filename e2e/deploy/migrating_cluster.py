@@ -6,7 +6,7 @@ from typing import Any, Final
 from config.protocol import names
 from e2e.control_plane.admin import Admin, Json, done
 from e2e.programs import manifests
-from e2e.suites.gpu_site import gpu_node
+from e2e.support.gpu_site import gpu_node
 
 EXTENDER: Final = "gpushare-schd-extender"
 OLD_PLUGIN: Final = "gpushare-device-plugin"

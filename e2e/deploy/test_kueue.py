@@ -18,7 +18,7 @@ from e2e.deploy.chart import Helm
 from e2e.deploy.kueue import KueueProcess
 from e2e.deploy.test_working_with import examples, written
 from e2e.programs.scheduler_process import SchedulerProcess
-from e2e.suites.gpu_site import GpuSite, card, cards_of, gpu_node, gpu_site, is_bound
+from e2e.support.gpu_site import GpuSite, card, cards_of, gpu_node, gpu_site, is_bound
 
 NAMESPACE: Final = "default"
 JOBS: Final = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"

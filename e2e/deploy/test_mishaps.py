@@ -19,7 +19,7 @@ from e2e.deploy.migrating_cluster import desired
 from e2e.deploy.terminal import Terminal, blocks
 from e2e.deploy.variants import VARIANTS
 from e2e.programs import manifests
-from e2e.suites.gpu_site import NODES, gpu_node
+from e2e.support.gpu_site import NODES, gpu_node
 from tests.support.repository import ROOT
 
 IN: Final = ("--namespace", NAMESPACE)
@@ -236,7 +236,7 @@ async def test_what_the_document_removes_is_gone(
         await operator.create(leases, {"metadata": {"name": manifests.SCHEDULER}})
         terminal = Terminal(controlled, tmp_path)
         by_helm, _ = blocks("### Remove it", README)
-        # Of the pods nothing runs here: e2e/suites/test_uninstall.py has a kubelet.
+        # Of the pods nothing runs here: e2e/suites/node/test_uninstall.py has a kubelet.
         upgrade, uninstall, rest = by_helm.partition("helm uninstall")
         terminal.types(upgrade)
         plugin = done(await operator.get(f"{APPS}/daemonsets/{manifests.PLUGIN}")).body["spec"]
@@ -257,7 +257,7 @@ async def test_what_the_document_removes_is_gone(
 async def test_a_node_leaves_the_daemon_set_and_a_pod_of_the_same_kind_cleans_it(
     before: set[Name], helm_there: Helm, operator: Admin, controlled: ControlPlane, tmp_path: Path
 ) -> None:
-    """Here no kubelet runs the pod: e2e/suites/test_uninstall.py has one."""
+    """Here no kubelet runs the pod: e2e/suites/node/test_uninstall.py has one."""
     del before
     pods, found = f"/api/v1/namespaces/{NAMESPACE}/pods", "nvidia.com/gpu.present"
     metadata = {"name": "n", "labels": {"gpushare": "true", found: "true"}}

@@ -1,7 +1,7 @@
 """Changes of an installation as docs/operations.md has them, typed as they stand, with kubectl and helm.
 
 On a real API server with controllers and without kubelets: no pod becomes ready, so what is waited for is what the
-objects say. `e2e/suites/test_documents.py` types the other commands of that document.
+objects say. `e2e/suites/installed/test_documents.py` types the other commands of that document.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from e2e.control_plane.admin import Admin, Json, done
 from e2e.control_plane.cluster import ControlPlane
 from e2e.deploy.terminal import Terminal, blocks
 from e2e.programs import manifests
-from e2e.suites.gpu_site import NODES, gpu_node
+from e2e.support.gpu_site import NODES, gpu_node
 from tests.support.repository import ROOT
 
 DOCUMENT: Final = ROOT / "docs" / "operations.md"

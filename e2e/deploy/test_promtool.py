@@ -10,7 +10,7 @@ import pytest
 
 from e2e.control_plane import binaries, provider
 from e2e.programs.scheduler_process import SchedulerProcess
-from e2e.suites.shared_node import SharedNode
+from e2e.support.shared_node import SharedNode
 from tests.support.documents.alerting import FILES, panels
 from tests.support.repository import ROOT
 

@@ -30,7 +30,7 @@ from e2e.deploy.terminal import Terminal, blocks
 from e2e.programs import manifests
 from e2e.programs.legacy_extender import LegacyExtender
 from e2e.programs.scheduler_process import NO_PREDECESSOR, SchedulerProcess
-from e2e.suites.gpu_site import NODES, is_bound, is_unschedulable
+from e2e.support.gpu_site import NODES, is_bound, is_unschedulable
 from tests.support.legacy import DEFAULT, chosen
 
 INSTALL: Final = "## 2. Install"

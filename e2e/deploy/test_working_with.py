@@ -19,7 +19,7 @@ from e2e.control_plane.cluster import ControlPlane
 from e2e.deploy import custom_resources, example_pods
 from e2e.deploy.custom_resources import Definitions
 from e2e.programs.scheduler_process import SchedulerProcess
-from e2e.suites.gpu_site import GpuSite, cards_of, gpu_site
+from e2e.support.gpu_site import GpuSite, cards_of, gpu_site
 from tests.support.documents import document_commands
 
 _PINNED_BY: Final = "custom-resources"

@@ -21,8 +21,8 @@ from e2e.fire.site import Site
 from e2e.node.local_node import LocalNode
 from e2e.programs import manifests
 from e2e.programs.plugin_process import DevicePluginProcess, token
-from e2e.suites import policy_site
-from e2e.suites.shared_node import GIB, passing, shared_pod, sharing
+from e2e.support import policy_site
+from e2e.support.shared_node import GIB, passing, shared_pod, sharing
 
 _LOOK_EVERY_S: Final = 0.3
 _READING: Final = "1s"
@@ -88,8 +88,7 @@ class RealNode:
 @asynccontextmanager
 async def real_nodes(cluster: ControlPlane, admin: Admin, names: list[str]) -> AsyncIterator[list[RealNode]]:
     """Nodes of these names, each with cards as those of `workload`, and the admission policies as installed."""
-    for document in manifests.documents("device-plugin-rbac.yaml"):
-        await manifests.apply(admin, document)
+    await manifests.apply(admin, *manifests.documents("device-plugin-rbac.yaml"))
     await policy_site.apply(admin, policy_site.policies())
     async with AsyncExitStack() as stack:
         made = []

@@ -14,7 +14,7 @@ from typing import Final
 from e2e.control_plane.admin import Admin, Json
 from e2e.fire.beside import beside
 from e2e.fire.site import Replica, Site
-from e2e.suites import policy_site
+from e2e.support import policy_site
 
 POLICY: Final = "fire-refuses-a-third"
 REFUSED_BY: Final = f"ValidatingAdmissionPolicy '{POLICY}'"

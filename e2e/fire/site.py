@@ -188,8 +188,7 @@ async def fire(
 
     replicas: where there are several, one that ends by itself is started again, as the kubelet does.
     """
-    for document in _installed():
-        await manifests.apply(admin, document)
+    await manifests.apply(admin, *_installed())
     direct = cluster.kubeconfig_for(await manifests.token(admin), f"scheduler-{namespace}")
     recording = Recording(cluster.etcd_url, Witness())
     names = [f"node-{number}" for number in range(nodes)]
@@ -263,4 +262,4 @@ async def again(
 
 
 def _installed() -> list[Json]:
-    return [document for file in ("rbac.yaml", "flow-schema.yaml") for document in manifests.documents(file)]
+    return manifests.documents("rbac.yaml", "flow-schema.yaml")

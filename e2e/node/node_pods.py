@@ -1,6 +1,6 @@
 """Pods that run on a node of ours: made, bound by the test itself, seen running, gone afterwards."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -36,9 +36,14 @@ async def bind(admin: Admin, name: str, node: str) -> None:
     done(await admin.post(f"{PODS}/{name}/binding", {"metadata": {"name": name}, "target": target}))
 
 
+async def pod_seen(admin: Admin, name: str, wanted: Callable[[Json], bool], *, within_s: float = 60.0) -> Json:
+    """Wait for the pod to be as wanted; the pod as it is then. Raises NotSeen."""
+    return await seen(admin, PODS, wanted, {"fieldSelector": f"metadata.name={name}"}, within_s=within_s)
+
+
 async def runs(admin: Admin, name: str) -> Json:
     """Wait until all of the pod's containers run; the pod as it is then. Raises NotSeen."""
-    return await seen(admin, PODS, _is_running, {"fieldSelector": f"metadata.name={name}"}, within_s=_SOON_S)
+    return await pod_seen(admin, name, _is_running, within_s=_SOON_S)
 
 
 @asynccontextmanager

@@ -46,9 +46,10 @@ def installed() -> list[str]:
     return listed
 
 
-def documents(file: str) -> list[Json]:
-    """Every object of one file."""
-    return [document for document in yaml.safe_load_all((FOLDER / file).read_text(encoding="utf-8")) if document]
+def documents(*files: str) -> list[Json]:
+    """Every object of these files."""
+    texts = [(FOLDER / file).read_text(encoding="utf-8") for file in files]
+    return [document for text in texts for document in yaml.safe_load_all(text) if document]
 
 
 def collection(document: Json) -> str:
@@ -70,20 +71,22 @@ async def dry_run(admin: Admin, document: Json) -> ApiResponse:
     )
 
 
-async def apply(admin: Admin, document: Json) -> None:
-    """Create the object, or replace the one of that name. Raises UnexpectedAnswer."""
-    path = collection(document)
-    answer = await admin.post(path, document)
-    if answer.status == HTTPStatus.CONFLICT:
-        answer = await admin.put(f"{path}/{document['metadata']['name']}", document)
-    if answer.status >= HTTPStatus.BAD_REQUEST:
-        message = f"{document['kind']} {document['metadata']['name']}: {answer.status} {answer.body.get('message')}"
-        raise UnexpectedAnswer(message)
+async def apply(admin: Admin, *documents: Json) -> None:
+    """Create the objects in order, or replace those of their names. Raises UnexpectedAnswer."""
+    for document in documents:
+        path, name = collection(document), document["metadata"]["name"]
+        answer = await admin.post(path, document)
+        if answer.status == HTTPStatus.CONFLICT:
+            answer = await admin.put(f"{path}/{name}", document)
+        if answer.status >= HTTPStatus.BAD_REQUEST:
+            message = f"{document['kind']} {name}: {answer.status} {answer.body.get('message')}"
+            raise UnexpectedAnswer(message)
 
 
-async def remove(admin: Admin, document: Json) -> None:
-    """Delete the object, if it is there."""
-    await admin.delete(f"{collection(document)}/{document['metadata']['name']}")
+async def remove(admin: Admin, *documents: Json) -> None:
+    """Delete the objects that exist, the last one first."""
+    for document in reversed(documents):
+        await admin.delete(f"{collection(document)}/{document['metadata']['name']}")
 
 
 async def token(admin: Admin, account: str = SCHEDULER, bound_to: Json | None = None, *, lasts_s: int = 3600) -> str:

@@ -24,6 +24,7 @@ from e2e.control_plane.processes import Child
 
 _ANSWER_WITHIN_S: Final = 5.0
 _LOOK_EVERY_S: Final = 0.02
+_ASK_EVERY_S: Final = 0.1
 _SHOWN_LINES: Final = 60
 
 
@@ -81,6 +82,13 @@ class ServerProcess:
     async def readyz(self) -> str:
         """What `/readyz` says, whatever its status; ConnectionError while nobody listens."""
         return await self.page("/readyz")
+
+    async def readyz_until(self, holds: Callable[[str], bool], *, within_s: float = 60.0) -> str:
+        """What `/readyz` says as soon as that holds. Raises TimeoutError."""
+        async with asyncio.timeout(within_s):
+            while not holds(said := await self.readyz()):  # noqa: ASYNC110 - nothing tells when it changes
+                await asyncio.sleep(_ASK_EVERY_S)
+        return said
 
     async def page(self, path: str) -> str:
         """What any page says, whatever its status; ConnectionError while nobody listens."""

@@ -1,1 +1,1 @@
-"""The tests on real servers, and what several of them share."""
+"""Test suites on real servers, by subject."""

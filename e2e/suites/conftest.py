@@ -7,7 +7,7 @@ import pytest
 from e2e.control_plane import provider
 from e2e.control_plane.admin import Admin
 from e2e.programs.scheduler_process import SchedulerProcess
-from e2e.suites.gpu_site import GpuSite, gpu_site
+from e2e.support.gpu_site import GpuSite, gpu_site
 
 
 @pytest.fixture(scope="module")

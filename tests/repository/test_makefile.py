@@ -164,7 +164,27 @@ def test_a_change_of_the_project_installs_no_package_again(ready_clone: Path) ->
 def test_with_go_the_servers_are_built_and_the_tests_run(ready_clone: Path, tmp_path: Path) -> None:
     run = make(ready_clone, "e2e", PATH=go(tmp_path / "bin", "go1.26.0"), CI="true")
     assert run.returncode == 0, run.stderr
-    assert "python -m e2e.control_plane.binaries\npython -m pytest -q --ignore=e2e/deploy e2e/\n" in run.stdout
+    assert "python -m e2e.control_plane.binaries\n" in run.stdout
+    assert "python -m pytest -q --numprocesses=4 --durations=10 --ignore=e2e/deploy e2e/\n" in run.stdout
+
+
+@pytest.mark.parametrize("failing", ["", "tests/", "e2e/"])
+def test_unit_tests_and_those_on_servers_both_run_and_either_can_fail(
+    ready_clone: Path, tmp_path: Path, failing: str
+) -> None:
+    for name in ("ruff", "mypy", "lint-imports"):
+        program(ready_clone / ".venv/bin" / name, "#!/bin/sh\n")
+    fails = f'case "$*" in *" {failing or "nothing"}") exit 1;; esac\n'
+    program(ready_clone / ".venv/bin/python", A_PYTHON_THAT_RECORDS + fails)
+    run = make(ready_clone, "test", PATH=go(tmp_path / "bin", "go1.26.0"), CI="true")
+    ran = [line for line in run.stdout.splitlines() if line.startswith("python -m pytest")]
+    assert {line.rpartition(" ")[2] for line in ran} == {"tests/", "e2e/"}
+    assert (run.returncode == 0, "make test: passed" in run.stdout) == (not failing, not failing)
+
+
+def test_a_dry_run_runs_no_test(ready_clone: Path, tmp_path: Path) -> None:
+    run = make(ready_clone, "--dry-run", "test", PATH=go(tmp_path / "bin", "go1.26.0"))
+    assert [line for line in run.stdout.splitlines() if line.startswith("python -m")] == []
 
 
 def test_what_is_deployed_has_tests_of_its_own(ready_clone: Path, tmp_path: Path) -> None:

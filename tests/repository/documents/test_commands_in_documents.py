@@ -1,6 +1,6 @@
 """Commands in the documents: a shell can read them; our programs, the Makefile and the repository know what they name.
 
-Here no one of them runs: `e2e/suites/test_documents.py` runs them.
+Here no one of them runs: `e2e/suites/installed/test_documents.py` runs them.
 """
 
 import json

@@ -1,0 +1,1 @@
+"""Faults: servers and processes that end, tenants that attack, chaos, long runs."""

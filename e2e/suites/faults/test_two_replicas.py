@@ -1,0 +1,144 @@
+"""Two replicas on a real API server, under the rights of deploy/manifests, in the middle of a backlog.
+
+The leader ends in good order, is killed, or is stopped and goes on later: every pod is bound once, no card
+over-committed, and the other one schedules in time.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from e2e.control_plane import pinned
+from e2e.control_plane.admin import Admin
+from e2e.control_plane.cluster import ControlPlane
+from e2e.programs import manifests
+from e2e.programs.scheduler_process import SchedulerProcess
+from e2e.support.backlog import FIRST, SIZE, Backlog, backlog_in
+
+# Less than half of what is shipped, so that a test takes less than half of the time.
+QUICK: Final[dict[str, Any]] = {
+    "bindTimeout": "1s",
+    "leaderElection": {"leaseDuration": "6s", "renewDeadline": "4s", "retryPeriod": "1500ms"},
+}
+SHIPPED: Final[dict[str, Any]] = {}
+HANDED_OVER_S: Final = 2.0
+
+
+@dataclass(frozen=True)
+class Site:
+    """after_a_kill_s: leaseDuration and twice retryPeriod."""
+
+    backlog: Backlog
+    leader: SchedulerProcess
+    standby: SchedulerProcess
+    after_a_kill_s: float
+
+    async def pause_s(self, since: datetime) -> float:
+        """Until the first pod that the other one bound, once all are bound."""
+        await self.backlog.until_bound(SIZE.pods)
+        if faults := await self.backlog.faults():
+            pytest.fail("\n".join(faults))
+        first = self.standby.lines("pod.bound")[0]
+        return (datetime.fromisoformat(first["timestamp"]) - since).total_seconds()
+
+
+@pytest.fixture(
+    params=[pytest.param(QUICK, id="quick"), pytest.param(SHIPPED, id="shipped", marks=pytest.mark.nightly)]
+)
+def configuration(request: pytest.FixtureRequest) -> dict[str, Any]:
+    found: dict[str, Any] = request.param
+    return found
+
+
+@pytest.fixture
+async def kubeconfig(control_plane: ControlPlane, admin: Admin) -> AsyncIterator[Path]:
+    """Of the ServiceAccount, with exactly its rights."""
+    rbac = manifests.documents("rbac.yaml")
+    await manifests.apply(admin, *rbac)
+    yield control_plane.kubeconfig_for(await manifests.token(admin), "service-account")
+    await manifests.remove(admin, *rbac)
+
+
+@pytest.fixture
+async def backlog(control_plane: ControlPlane, admin: Admin, namespace: str) -> AsyncIterator[Backlog]:
+    async with backlog_in(control_plane, admin, namespace) as made:
+        yield made
+
+
+@pytest.fixture
+async def site(
+    backlog: Backlog, kubeconfig: Path, configuration: dict[str, Any], tmp_path: Path
+) -> AsyncIterator[Site]:
+    """The leader schedules, the other one stands by, and the first of the pods are bound."""
+    async with AsyncExitStack() as stack:
+        replicas = []
+        for name in ("one", "two"):
+            folder = tmp_path / name
+            folder.mkdir()
+            replicas.append(stack.enter_context(SchedulerProcess(kubeconfig, folder, configuration)))
+            await replicas[0].said("leader.schedules", within_s=30.0)
+        leader, standby = replicas
+        await standby.said("leader.standby")
+        await standby.said("kubernetes.version", version=pinned.kubernetes_version())
+        await standby.ready()
+        await backlog.make_half_of_the_nodes()
+        await backlog.until_bound(FIRST)
+        yield Site(backlog, leader, standby, 9.0 if configuration else 19.0)
+
+
+async def test_a_leader_that_ends_in_good_order_hands_over_at_once(site: Site) -> None:
+    assert standing(await site.leader.metrics()) == (1.0, True)
+    assert standing(await site.standby.metrics()) == (0.0, False)
+    since = datetime.now(UTC)
+    await asyncio.to_thread(site.leader.stop)
+    await site.backlog.make_the_other_nodes()
+
+    pause_s = await site.pause_s(since)
+
+    print(f"hand-over in good order: {pause_s:.2f} s")  # noqa: T201 - the figure
+    assert pause_s <= HANDED_OVER_S
+    assert standing(await site.standby.metrics()) == (1.0, True)
+    assert site.leader.lines("leader.given_up")
+    assert not site.leader.lines("leader.lost")
+
+
+async def test_a_leader_that_is_killed_is_replaced_in_time(site: Site) -> None:
+    since = datetime.now(UTC)
+    await asyncio.to_thread(site.leader.kill)
+    await site.backlog.make_the_other_nodes()
+
+    pause_s = await site.pause_s(since)
+
+    print(f"hand-over after a kill: {pause_s:.2f} s")  # noqa: T201 - the figure
+    assert pause_s <= site.after_a_kill_s
+
+
+async def test_a_leader_that_is_stopped_and_goes_on_later_binds_nothing_any_more(site: Site) -> None:
+    since = datetime.now(UTC)
+    os.kill(site.leader.child.pid, signal.SIGSTOP)
+    await site.backlog.make_the_other_nodes()
+    await site.standby.said("leader.schedules", within_s=site.after_a_kill_s)
+    await site.backlog.until_bound(len(site.backlog.history.bound_at_s) + 50)
+
+    os.kill(site.leader.child.pid, signal.SIGCONT)
+
+    pause_s = await site.pause_s(since)
+    lost = await site.leader.said("leader.lost")
+    print(f"hand-over after a stop: {pause_s:.2f} s")  # noqa: T201 - the figure
+    assert pause_s <= site.after_a_kill_s
+    assert lost["reason"].startswith("not renewed for ") or lost["reason"].endswith("holds it now")
+    assert await asyncio.to_thread(site.leader.child.process.wait, 10.0) == 1
+
+
+def standing(metrics: dict[tuple[str, str], float]) -> tuple[float, bool]:
+    """(whether it leads, whether it speaks for the cluster)."""
+    speaks = any(name == "scheduler_pending_pods" for name, _ in metrics)
+    return metrics["leader_election_master_status", "gpushare-scheduler"], speaks

@@ -1,0 +1,176 @@
+"""The node of our own: pods run on it, its programs can be restarted, and nothing of it stays."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from http import HTTPStatus
+from pathlib import Path
+
+import pytest
+
+from e2e.control_plane.admin import Access, Admin, Json, seen
+from e2e.control_plane.processes import Died
+from e2e.control_plane.provider import ExistingCluster
+from e2e.node.containers import NoSuchContainer
+from e2e.node.local_node import LocalNode, NodeUnavailable, require
+from e2e.node.node_pods import PODS, bind, busybox, pod, running, runs
+from e2e.support.traces import gone, left_of, mount_namespace, settings, shared_folders
+from tests.support.repository import ROOT
+
+NODES = "/api/v1/nodes"
+COLOURED = busybox("echo out; echo err >&2", env=[{"name": "COLOUR", "value": "red = or blue"}])
+
+
+def read_access(kubeconfig: Path) -> Access:
+    with ExistingCluster(kubeconfig, "e2e") as same:
+        return same.access()
+
+
+async def run_pod(kubeconfig: Path, node: str) -> None:
+    """Start a pod that stays."""
+    access = await asyncio.to_thread(read_access, kubeconfig)
+    async with Admin(access) as admin:
+        await admin.create(PODS, pod("orphan"))
+        await bind(admin, "orphan", node)
+        await runs(admin, "orphan")
+
+
+def has_failed(found: Json) -> bool:
+    return bool(found["status"]["phase"] == "Failed")
+
+
+def lives(found: Json) -> list[tuple[str, int]]:
+    """Id and number of restarts of each container of the pod."""
+    return [(status["containerID"], status["restartCount"]) for status in found["status"]["containerStatuses"]]
+
+
+async def test_a_pod_that_a_binding_put_on_the_node_runs_and_can_be_read_from_within(
+    node: LocalNode, on_node: Admin
+) -> None:
+    async with running(on_node, node.name, pod("plain", [COLOURED])) as found:
+        container = node.container(found)
+        assert container.environment()["COLOUR"] == "red = or blue"
+        assert container.execute("sh", "-c", "echo $COLOUR; ls /bin/sh").split("\n") == ["red = or blue", "/bin/sh", ""]
+        assert sorted(container.output().split()) == ["err", "out"]
+
+
+async def test_a_container_that_does_not_run_is_missing(node: LocalNode, on_node: Admin) -> None:
+    async with running(on_node, node.name, pod("short", restartPolicy="Never")) as found:
+        container = node.container(found)
+        with pytest.raises(NoSuchContainer, match="pod default/short has no container other"):
+            node.container(found, "other")
+        os.kill(container.pid, signal.SIGKILL)
+        await seen(on_node, PODS, has_failed, {"fieldSelector": "metadata.name=short"}, within_s=20)
+        with pytest.raises(NoSuchContainer, match=container.id):
+            container.environment()
+
+
+async def test_a_restart_of_the_kubelet_leaves_containers_running(node: LocalNode, on_node: Admin) -> None:
+    async with running(on_node, node.name, pod("kept")) as found:
+        before = node.container(found).pid
+        node.stop_kubelet()
+        assert node.container(found).pid == before
+        node.start_kubelet()
+        async with running(on_node, node.name, pod("after-kubelet")):
+            again = (await on_node.get(f"{PODS}/kept")).body
+        assert (node.container(again).pid, lives(again)) == (before, lives(found))
+
+
+async def test_a_restart_of_containerd_leaves_containers_running(node: LocalNode, on_node: Admin) -> None:
+    async with running(on_node, node.name, pod("held")) as found:
+        before = node.container(found).pid
+        node.stop_containerd()
+        assert node.container(found).pid == before
+        node.start_containerd()
+        # A pod that was on its way in between would be tried again by the kubelet after 10 s only.
+        again = (await on_node.get(f"{PODS}/held")).body
+        assert (node.container(again).pid, lives(again)) == (before, lives(found))
+
+
+def test_a_program_of_the_node_sees_its_folders_where_they_usually_are(node: LocalNode) -> None:
+    (node.cdi / "seen.json").write_text("{}")
+    listing = node.enter("listing", ["/bin/ls", "/var/lib/kubelet/device-plugins", "/var/run/cdi"])
+    assert listing.process.wait(10) == 0
+    assert {"kubelet.sock", "seen.json"} <= set(listing.log.read_text().split())
+    assert (node.device_plugins / "kubelet.sock").is_socket()
+
+
+def test_a_program_of_the_node_gets_sigterm_as_any_other(node: LocalNode) -> None:
+    script = "import signal, sys; signal.signal(15, lambda *_: sys.exit(3)); print('up', flush=True); signal.pause()"
+    program = node.enter("polite", [sys.executable, "-c", script], {"PYTHONPATH": str(ROOT)})
+    while "up" not in program.log.read_text():
+        program.check_alive()
+    program.stop()
+    assert program.process.returncode == 3
+
+
+async def test_two_nodes_on_one_machine_run_a_pod_each(node: LocalNode, on_node: Admin) -> None:
+    with LocalNode(node.cluster, "n2") as other:
+        async with running(on_node, "n1", pod("one")) as first, running(on_node, "n2", pod("two")) as second:
+            before = (node.container(first).pid, other.container(second).pid)
+            other.stop_kubelet()
+            other.start_kubelet()
+            assert (node.container(first).pid, other.container(second).pid) == before
+        assert {found["metadata"]["name"] for found in await on_node.items(NODES)} == {"n1", "n2"}
+    assert (await on_node.get(f"{NODES}/n2")).status == HTTPStatus.NOT_FOUND
+
+
+async def test_nothing_is_left_after_the_end_and_the_machine_was_never_changed(node: LocalNode, on_node: Admin) -> None:
+    before = (settings(), shared_folders())
+    with LocalNode(node.cluster, "n3") as passing:
+        namespace = mount_namespace(passing.pids["kubelet"])
+        async with running(on_node, "n3", pod("passing")) as found:
+            assert len(left_of(passing.folder, namespace)) > len(["folder", "keeper", "kubelet", "containerd", "shim"])
+            assert (settings(), shared_folders()) == before
+            assert passing.container(found).pid
+            passing.stop_kubelet()
+    assert left_of(passing.folder, namespace) == []
+    assert (settings(), shared_folders()) == before
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)])
+@pytest.mark.usefixtures("node_ready")
+def test_nothing_is_left_when_the_process_that_started_it_is_ended(end: signal.Signals) -> None:
+    before = (settings(), shared_folders())
+    up = [sys.executable, "-m", "e2e.node.local_node", "up", "n4"]
+    with subprocess.Popen(up, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        try:
+            kubeconfig = Path(process.stdout.readline().removeprefix("export KUBECONFIG=").strip())
+            folder = Path(process.stdout.readline().removeprefix("# n4: ").strip())
+            asyncio.run(run_pod(kubeconfig, "n4"))
+            (shim,) = (line for line in left_of(folder) if "containerd-shim" in line)
+            namespace = mount_namespace(int(shim.split()[0]))
+        finally:
+            process.send_signal(end)
+    assert gone(folder, namespace) == []
+    assert (settings(), shared_folders()) == before
+
+
+def test_a_start_that_fails_says_why_and_leaves_nothing(node: LocalNode) -> None:
+    failing = LocalNode(node.cluster, "n5", kubelet={"cgroupRoot": "/absent"})
+    with pytest.raises(Died, match=r"(?s)kubelet ended with exit code 1.*absent.*missing"), failing:
+        pytest.fail("it started")
+    assert left_of(failing.folder) == []
+
+
+def test_what_the_machine_lacks_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(NodeUnavailable, match=r"^no node of our own on this machine: [^\n]+$"):
+        require()
+
+
+@pytest.mark.parametrize(
+    ("environment", "outcome"),
+    [pytest.param({}, "1 skipped", id="by hand"), pytest.param({"CI": "true"}, "1 error", id="CI")],
+)
+def test_tests_on_a_node_that_cannot_be_had_are_skipped_by_hand_and_fail_in_ci(
+    environment: dict[str, str], outcome: str
+) -> None:
+    test = f"{__file__}::{test_a_program_of_the_node_sees_its_folders_where_they_usually_are.__name__}"
+    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
+    answer = subprocess.run(run, cwd=ROOT, env={"PATH": "", **environment}, capture_output=True, text=True, check=False)
+    assert outcome in answer.stdout
+    assert "no node of our own on this machine: " in answer.stdout

@@ -1,0 +1,1 @@
+"""Both programs as they are installed, and the commands of the documents."""

@@ -1,0 +1,182 @@
+"""Of the commands in the documents: which are not typed, and why; and what those say that say more than 'done'.
+
+A command is named by its document and how it begins; "" begins all of a document.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+_CLUSTER: Final = "e2e/suites/harness/test_local_cluster.py runs it"
+_HELM: Final = "helm from a chart: e2e/deploy/test_install.py runs it"
+_DOCKER: Final = "docker: e2e/deploy/test_images.py builds the image without"
+_CARD: Final = "a real card"
+_METRICS: Final = "the metrics server, which this cluster lacks"
+_JQ: Final = "jq, which not every machine has"
+_SET_UP: Final = "set-up of this clone, or all of its tests"
+_LEGACY: Final = "the legacy extender: e2e/suites/migration/test_migration.py and test_migration_of_a_node.py"
+_REMOVAL: Final = "it takes away what the other documents need: e2e/deploy/test_mishaps.py types it"
+_WAY_BACK: Final = "the way back to the legacy extender: e2e/deploy/test_way_back.py types it"
+_UNINSTALL: Final = "it ends the device plugin: e2e/suites/node/test_uninstall.py types it"
+_ONE_NODE: Final = "it ends the device plugin: e2e/suites/node/test_uninstall.py and e2e/deploy/test_mishaps.py type it"
+_WHEEL: Final = "tests/repository/test_wheel.py runs it"
+_OPERATIONS: Final = "it replaces the pods that other documents name: e2e/deploy/test_operations.py types it"
+_VELERO: Final = "Velero is not installed: nobody has run it"
+_BY_HAND: Final = "a device plugin that is started by hand: e2e/programs/plugin_process.py starts one"
+
+NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
+    "README.md": {
+        "make demo": _SET_UP,
+        "make test": _SET_UP,
+        "make cluster": _CLUSTER,
+        "docker": _DOCKER,
+        "helm install": _HELM,
+    },
+    "deploy/README.md": {
+        "docker": _DOCKER,
+        "(cd deploy/manifests && kustomize": "kustomize, and it changes a file of this clone",
+        "helm install": _HELM,
+        "helm upgrade": _REMOVAL,
+        "helm uninstall": _REMOVAL,
+        "kubectl -n kube-system rollout status daemonset": _UNINSTALL,
+        "kubectl -n kube-system patch daemonset": _UNINSTALL,
+        "kubectl -n kube-system delete lease": _REMOVAL,
+        "kubectl label nodes --all gpushare-": _REMOVAL,
+        "kubectl cordon NODE": _ONE_NODE,
+        "kubectl get pods -A --field-selector spec.nodeName=NODE": _ONE_NODE,
+        "kubectl label node NODE gpushare=": _ONE_NODE,
+        "kubectl -n kube-system wait pod": _ONE_NODE,
+        "kubectl -n kube-system get daemonset": _ONE_NODE,
+        "kubectl -n kube-system logs gpushare-uninstall": _ONE_NODE,
+        "kubectl -n kube-system delete pod gpushare-uninstall": _ONE_NODE,
+        "kubectl wait node NODE": _ONE_NODE,
+        "kubectl uncordon NODE": _ONE_NODE,
+        "kubectl get deployments,statefulsets,daemonsets,cronjobs": _JQ,
+        "kubectl -n NAMESPACE patch": "a workload of the reader's",
+    },
+    "docs/defragment.md": {
+        "gpushare-scheduler defragment -f pod.yaml --execute": "it evicts: e2e/suites/tools/test_defragment.py does it",
+    },
+    "docs/isolation.md": {
+        "export CUDA_": _CARD,
+        "mkdir -p": _CARD,
+        "exec nvidia-cuda-mps-control": _CARD,
+        "helm upgrade": _HELM,
+    },
+    "docs/local-cluster.md": {
+        "make cluster": _CLUSTER,
+        "export": "the line that make cluster prints",
+        "gpushare-device-plugin fault": _CLUSTER,
+        "E2E_PROVIDER=existing": _CLUSTER,
+        "E2E_PROVIDER=kind": "kind, which nobody has run yet: docs/tested-on.md",
+    },
+    "docs/migrate.md": {
+        "cat >": "a file for helm",
+        "sed": "a file for helm: e2e/deploy/test_way_back.py types it",
+        "helm": _HELM,
+        "kubectl -n kube-system patch daemonset gpushare-device-plugin-ds": _LEGACY,
+        "kubectl -n kube-system rollout status daemonset gpushare-device-plugin-ds": _LEGACY,
+        "kubectl -n kube-system delete": _LEGACY,
+        "kubectl delete clusterrole": _LEGACY,
+        "kubectl gpushare adopt --check -o json | jq": _JQ,
+        "kubectl -n NAMESPACE delete pod NAME": "a pod of the reader's",
+        "kubectl -n kube-system get -o json": _JQ,
+        "kubectl get pods -A -o json | jq": _JQ,
+        "kubectl get deployments,statefulsets,daemonsets,cronjobs": _JQ,
+        "kubectl -n NAMESPACE patch": _WAY_BACK,
+        "kubectl label nodes -l gpushare=true": _WAY_BACK,
+        "kubectl create -f legacy.json": _WAY_BACK,
+    },
+    "docs/node.md": {
+        "helm": _HELM,
+        "gpushare-device-plugin uninstall": _UNINSTALL,
+        "gpushare-device-plugin": _BY_HAND,
+    },
+    "docs/operations.md": {
+        "helm": _OPERATIONS,
+        "kubectl -n kube-system rollout restart": _OPERATIONS,
+        "kubectl -n kube-system rollout undo": _OPERATIONS,
+        "kubectl -n kube-system scale": _OPERATIONS,
+        "kubectl drain": _OPERATIONS,
+    },
+    "docs/packing.md": {"": "a trace that is not part of this repository: tests/packing makes one up"},
+    "docs/page.md": {"make demo": _SET_UP},
+    "docs/runbooks/README.md": {"helm": _HELM},
+    "docs/runbooks/GpushareLoopHeld.md": {"kubectl -n kube-system top": _METRICS, "kubectl top": _METRICS},
+    "docs/simulate.md": {
+        "gpushare-scheduler simulate nodes.yaml": (
+            "files of the reader's; tests/scheduler/tools/simulate/test_simulate_runs.py"
+        ),
+    },
+    "docs/tested-on.md": {"": _CARD},
+    "docs/write-a-rule.md": {"gpushare-scheduler simulate": _WHEEL},
+    "docs/troubleshooting.md": {
+        "kubectl patch --local -f FILE": "a file of the reader's",
+        "kubectl -n velero create configmap": _VELERO,
+        "velero restore create": _VELERO,
+    },
+}
+
+# Whose pod `POD` is in kube-system, where it is not the device plugin's.
+OF_THE_SCHEDULER: Final = frozenset(
+    {"docs/page.md", "docs/runbooks/GpushareSchedulerNotReady.md", "docs/runbooks/GpushareWatchStale.md"}
+)
+
+# Exit code 1, and words of what is said then.
+ENDS_WITH_1: Final[Mapping[str, Mapping[str, str]]] = {
+    "docs/troubleshooting.md": {"kubectl -n kube-system logs $POD --previous": "previous terminated container"},
+}
+
+# Words of what it says. What has no end of its own needs some.
+SAYS: Final[Mapping[str, Mapping[str, str]]] = {
+    "README.md": {
+        "kubectl wait": "ALIYUN_COM_GPU_MEM_CONTAINER=3",
+        "kubectl inspect": "first-pod",
+        ".venv/bin/gpushare-scheduler run": "leader.standby",
+    },
+    "deploy/README.md": {"kubectl -n kube-system logs": "[pod/gpushare-scheduler-"},
+    "docs/explain.md": {
+        "gpushare-scheduler explain": "It requests 100 GiB on one card.",
+        "gpushare-scheduler what-if": "copies of default/first-pod would fit now",
+    },
+    "docs/defragment.md": {"gpushare-scheduler defragment": "fits after 1 move"},
+    "docs/inspect.md": {"curl": '"name":"n1"'},
+    "docs/page.md": {
+        "gpushare-scheduler demo": "http://127.0.0.1:",
+        "kubectl -n kube-system port-forward": "Forwarding from 127.0.0.1:",
+        "GPUSHARE_SCHEDULER_PAGE__ENABLED=true": "page.serves",
+    },
+    "docs/simulate.md": {"gpushare-scheduler simulate": "Pods placed: 12, ended since: 1, waiting: 1."},
+    "docs/troubleshooting.md": {
+        "kubectl gpushare doctor": "holds the Lease kube-system/gpushare-scheduler",
+        "gpushare-scheduler explain": "wants 100",
+        "kubectl exec POD -- env": "GPU-",
+    },
+}
+
+# Of the objects that a document shows: each pod that comes of them, by its name or how it begins, and why it waits; ""
+# where it gets a node. Of a StatefulSet the first alone: its image is nowhere to be had, so that it never runs.
+DECIDED: Final[Mapping[str, Mapping[str, str]]] = {
+    "README.md": {"small-model": ""},
+    "docs/user-guide.md": {
+        "binpack-0": "",
+        "train-7": "",
+        "train": "didn't find available persistent volumes to bind",
+        "web-": "didn't match pod topology spread constraints (missing required label)",
+    },
+}
+
+# Files that are neither objects of Kubernetes nor what `simulate` reads alone.
+NOT_APPLIED: Final[Mapping[str, str]] = {
+    "docs/configuration-node.md": "tests/repository/documents/test_document_node.py reads it",
+    "docs/isolation.md": "some lines of a configuration, for a real card",
+    "docs/migrate.md": "some lines of a pod",
+    "docs/troubleshooting.md": "a resource modifier of Velero",
+    "docs/working-with.md": "kinds of other projects: e2e/deploy/test_working_with.py creates them",
+    "docs/write-a-rule.md": _WHEEL,
+}
+
+# Leaves the node as it was.
+AFTERWARDS: Final[Mapping[str, str]] = {
+    "docs/migrate.md": "kubectl taint node n1 gpushare-migrated-",
+    "docs/node.md": "kubectl gpushare uncordon n1",
+}

@@ -1,0 +1,1 @@
+"""Migration from the legacy extender, its device plugin and kube-scheduler."""

@@ -1,0 +1,176 @@
+"""From the legacy extender to this scheduler, on a real kube-apiserver: docs/migrate.md.
+
+The extender's pods are adopted as they run; both at work side by side; what `adopt --check` says at each step.
+"""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from config.protocol import names
+from e2e.control_plane import provider
+from e2e.control_plane.admin import Json, done
+from e2e.support.gpu_site import NODES, GpuSite, cards_of, gpu_node
+from e2e.support.kubectl_gpushare import kubectl_gpushare
+from e2e.support.legacy_extender import annotated, bound, created, legacy_node, running, started
+from tests.support.legacy import DEFAULT
+
+
+class Checker:
+    """Runs `kubectl gpushare adopt --check`."""
+
+    def __init__(self, cluster: provider.Target, folder: Path) -> None:
+        self._cluster = cluster
+        self._folder = folder
+
+    async def table(self) -> tuple[int, str]:
+        ran = await asyncio.to_thread(kubectl_gpushare, self._cluster, self._folder, "adopt", "--check")
+        return ran.returncode, ran.stdout
+
+    async def document(self) -> tuple[int, Json]:
+        ran = await asyncio.to_thread(kubectl_gpushare, self._cluster, self._folder, "adopt", "--check", "-o", "json")
+        assert ran.stderr == ""
+        return ran.returncode, json.loads(ran.stdout)
+
+    async def checks(self) -> list[str]:
+        """What is in the way."""
+        _, document = await self.document()
+        return sorted(one["check"] for one in document["findings"])
+
+
+@pytest.fixture
+def adopt(cluster: provider.Target, tmp_path: Path) -> Checker:
+    return Checker(cluster, tmp_path)
+
+
+def counted(document: Json) -> dict[str, list[int]]:
+    """By node, per card."""
+    return {node["node"]: [card["counted"] for card in node["cards"]] for node in document["nodes"]}
+
+
+async def at_work(site: GpuSite) -> dict[str, list[int]]:
+    """The same, as the scheduler at work counts."""
+    told = json.loads(await site.scheduler.page("/gpushare-scheduler/inspect"))
+    return {node["name"]: [card["usedGPU"] for card in node["devs"]] for node in told["nodes"]}
+
+
+async def announces(site: GpuSite, name: str, cards: int) -> None:
+    """Our device plugin has come to a node of the legacy one."""
+    annotations = gpu_node(name, [15] * cards)["metadata"]["annotations"]
+    done(await site.admin.patch(f"{NODES}/{name}", {"metadata": {"annotations": annotations}}))
+
+
+async def test_pods_of_the_extender_are_adopted_as_they_run(site: GpuSite, adopt: Checker) -> None:
+    await site.add_nodes(legacy_node("old", 2))
+    await running(site, "binpack-0", 12, "old", 0)
+    await running(site, "binpack-1", 4, "old", 1)
+    before = [await site.read(name) for name in ("binpack-0", "binpack-1")]
+
+    # Beside the extender, on a node that the legacy plugin serves still.
+    await site.pod("first", 10)
+    first = await site.bound("first")
+    assert first["metadata"]["annotations"][names.MEM_IDX] == "1"
+    code, document = await adopt.document()
+    assert (code, counted(document)) == (1, {"old": [12, 14]})
+    assert await adopt.checks() == ["no-inventory"]
+    assert [(pod["pod"].rpartition("/")[2], pod["by"]) for pod in document["nodes"][0]["pods"]] == [
+        ("binpack-0", "extender"),
+        ("binpack-1", "extender"),
+        ("first", "scheduler"),
+    ]
+
+    # Our device plugin has replaced the legacy one.
+    await announces(site, "old", 2)
+    code, told = await adopt.table()
+    assert (code, "Nothing was found." in told) == (0, True), told
+    await site.pod("second", 3)
+    assert cards_of(await site.bound("second")) == {"0": "GPU-old-0"}
+    await site.pod("third", 2)
+    assert "wants 2, most free 1 (of 15)" in await site.unschedulable("third")
+    assert await at_work(site) == {"old": [15, 14]} == counted((await adopt.document())[1])
+
+    after = [await site.read(name) for name in ("binpack-0", "binpack-1")]
+    assert before == after, "an adopted pod was written to"
+
+
+async def test_what_the_extender_leaves_wrong_is_in_the_way_and_counted_as_the_scheduler_counts_it(
+    site: GpuSite, adopt: Checker
+) -> None:
+    await site.add_nodes(*(gpu_node(name, [15, 15]) for name in ("beyond", "full", "lost", "other", "two-cards")))
+    await created(site, "no-card", 2)
+    await bound(site, "no-card", "lost")
+    await running(site, "out-of-range", 2, "beyond", 5)
+    await running(site, "full-0", 10, "full", 0)
+    await running(site, "full-1", 10, "full", 0)
+    done(await site.admin.delete(f"{site.pods_path}/full-1"))
+    await created(site, "other-units", 3)
+    await annotated(site, "other-units", 0, 7)
+    await bound(site, "other-units", "other")
+    await created(site, "waiting", 3)
+    await annotated(site, "waiting", 1, 3)
+    code, document = await adopt.document()
+    told = {one["check"]: one["about"] for one in document["findings"]}
+    assert code == 1
+    place = f"pod/{site.namespace}"
+    assert told.pop("terminating")[0].startswith(f"{place}/full-1 on node full: since ")
+    assert told == {
+        "overcommitted": ["node/full"],
+        "without-card": [f"{place}/no-card on node lost"],
+        "no-such-card": [f"{place}/out-of-range on node beyond: card 5; the node has 2 cards"],
+        "disagrees": [
+            f"{place}/other-units on node other: ALIYUN_COM_GPU_MEM_POD is 7, its containers request 3",
+        ],
+        "pending": [f"{place}/waiting: schedulerName {DEFAULT}; annotated for card 1, and not bound"],
+    }
+    assert counted(document) == {
+        "beyond": [2, 2],
+        "full": [20, 0],
+        "lost": [2, 2],
+        "other": [3, 0],
+        "two-cards": [0, 0],
+    }
+
+
+async def test_both_can_give_the_same_card_and_it_is_found(site: GpuSite, adopt: Checker) -> None:
+    """The extender's pod is nowhere until its second call: neither scheduler is wrong by what it has seen."""
+    await site.nodes(a=[15])
+    await created(site, "theirs", 10)
+    await annotated(site, "theirs", 0, 10)
+    await site.pod("ours", 10)
+    assert cards_of(await site.bound("ours")) == {"0": "GPU-a-0"}
+    assert await adopt.checks() == ["pending"]
+    await bound(site, "theirs", "a")
+    await started(site, "theirs")
+    code, told = await adopt.table()
+    assert (code, "card GPU-a-0 has 15 units, and 20 are booked" in told) == (1, True), told
+    await site.pod("next", 1)
+    assert "wants 1, most free 0 (of 15)" in await site.unschedulable("next")
+    await site.delete_pod("theirs")
+    await site.bound("next")
+    assert await adopt.checks() == []
+
+
+async def test_on_nodes_of_their_own_our_pods_stay_away_from_what_the_extender_has_only_annotated(
+    site: GpuSite, adopt: Checker
+) -> None:
+    """The selector keeps ours there, and the toleration lets them in; kube-scheduler keeps the others out."""
+    ours, theirs = gpu_node("ours", [15]), legacy_node("theirs", 1)
+    ours["metadata"]["labels"] = {"gpushare-migrated": "true"}
+    ours["spec"] = {"taints": [{"key": "gpushare-migrated", "value": "true", "effect": "NoSchedule"}]}
+    await site.add_nodes(ours, theirs)
+    await created(site, "waiting", 10)
+    await annotated(site, "waiting", 0, 10)
+    moved = {
+        "nodeSelector": {"gpushare-migrated": "true"},
+        "tolerations": [{"key": "gpushare-migrated", "operator": "Exists"}],
+    }
+    await site.pod("p", 10, **moved)
+    assert (await site.bound("p"))["spec"]["nodeName"] == "ours"
+    await bound(site, "waiting", "theirs")
+    await started(site, "waiting")
+    await site.pod("q", 10, **moved)
+    await site.unschedulable("q")
+    assert counted((await adopt.document())[1]) == {"ours": [10], "theirs": [10]}
+    assert await adopt.checks() == ["no-inventory"]

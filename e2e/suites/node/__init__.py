@@ -1,0 +1,1 @@
+"""The device plugin on a real kubelet."""

@@ -1,0 +1,1 @@
+"""Rights: admission policies, RBAC, the audit log, secrets."""

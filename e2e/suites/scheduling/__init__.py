@@ -1,0 +1,1 @@
+"""Scheduling decisions on a real API server, and kube-scheduler's beside them."""

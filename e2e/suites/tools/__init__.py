@@ -1,0 +1,1 @@
+"""kubectl gpushare, the inspect API and the web page."""

@@ -1,0 +1,1 @@
+"""Helpers that several suites share: sites with nodes and pods, programs as users run them, histories."""
