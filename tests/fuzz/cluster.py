@@ -7,7 +7,6 @@ a pod that has a node keeps it. So they are kept here. Everything else is as the
 import asyncio
 import io
 import logging
-import random
 import time
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any, Final
@@ -17,19 +16,15 @@ from msgspec.structs import replace
 from prometheus_client import generate_latest
 
 from config.protocol.quantity import QuantityError
-from scheduler.app import service_options
 from scheduler.core.build import build_engine
 from scheduler.dispatch.ledger_audit import LedgerAudit
 from scheduler.kube import objects, port
 from scheduler.kube.port import Kind, WatchEvent
 from scheduler.kube.rest.decoding import Decoder
-from scheduler.metrics.metrics import Metrics
-from scheduler.metrics.observer import ServiceObserver
-from scheduler.service import Clock, SchedulerService
 from scheduler.state.audit import AuditRound
 from scheduler.testing.cluster.world import World
 from tests.support.builders import manifest, wire_node
-from tests.system.process import A_MOMENT_S, AT_ONCE, EPOCH_S, world
+from tests.system.process import A_MOMENT_S, AT_ONCE, service_on, world
 from tests.system.wire import Posts, Wire
 
 if TYPE_CHECKING:
@@ -70,24 +65,14 @@ class Cluster:
     """
 
     def __init__(self, seed: int) -> None:
-        loop = asyncio.get_running_loop()
         self.log = io.BytesIO()
         _log_to(self.log)
         self.world = world()
         self.wire = FuzzedWire(self.world)
         self.world.nodes.add(wire_node(GOOD, [16, 16], taints=(_RESERVED,)))
         self.engine, reader = build_engine(AT_ONCE)
-        self.metrics = Metrics(self.engine.tables, self.engine.queue.lengths, per_card=False)
-        self.service = SchedulerService(
-            self.wire,
-            service_options(AT_ONCE, instance="test"),
-            ServiceObserver(self.metrics, loop.time),
-            engine=self.engine,
-            reader=reader,
-            rng=random.Random(seed),  # noqa: S311 - repeatable
-            clock=Clock(loop.time, lambda: int((EPOCH_S + loop.time()) * 1e9), loop.time()),
-        )
-        self.task = loop.create_task(self.service.run())
+        self.service, self.metrics = service_on(self.wire, self.engine, reader, seed=seed)
+        self.task = asyncio.create_task(self.service.run())
         self.problems: list[Problem] = []
         self._decoders = {kind.name: Decoder(kind) for kind in port.KINDS}
 

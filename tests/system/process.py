@@ -16,8 +16,10 @@ from scheduler.leader.leadership import Leadership
 from scheduler.metrics.metrics import Metrics
 from scheduler.metrics.observer import ServiceObserver
 from scheduler.plugins import registry
+from scheduler.pods.pod import PodReader
 from scheduler.service import Clock, SchedulerService
 from scheduler.state.ledger import NodeLedger, of_tables
+from scheduler.testing.cluster.cluster import MemoryCluster
 from scheduler.testing.cluster.world import World
 from tests.support.clocks.virtual_time import run
 from tests.system.histories.checked_cycle import CheckedCycle
@@ -103,9 +105,26 @@ def start(
     )
     cycles = dict.fromkeys(built.scheduler_names, cycle)
     engine = Engine(built.tables, built.queue, cycles, reserve_after_s=configuration.reserve_after_s)
+    service, metrics = service_on(wire, engine, reader, configuration, seed=seed, leadership=leadership)
+    metrics.waiting = lambda: service.recorder.waiting().text()
+    process = Process(wire, service, engine, cycle, metrics, loop.create_task(service.run()))
+    return process
+
+
+def service_on(
+    cluster: MemoryCluster,
+    engine: Engine,
+    reader: PodReader,
+    configuration: SchedulerConfiguration = AT_ONCE,
+    *,
+    seed: int = 0,
+    leadership: Leadership | None = None,
+) -> tuple[SchedulerService, Metrics]:
+    """The real service with this engine, on the running loop's clock; not started."""
+    loop = asyncio.get_running_loop()
     metrics = Metrics(engine.tables, engine.queue.lengths, per_card=False)
     service = SchedulerService(
-        wire,
+        cluster,
         service_options(configuration, instance="test"),
         ServiceObserver(metrics, loop.time),
         engine=engine,
@@ -114,9 +133,7 @@ def start(
         clock=Clock(loop.time, lambda: int((EPOCH_S + loop.time()) * 1e9), loop.time()),
         leadership=leadership,
     )
-    metrics.waiting = lambda: service.recorder.waiting().text()
-    process = Process(wire, service, engine, cycle, metrics, loop.create_task(service.run()))
-    return process
+    return service, metrics
 
 
 @asynccontextmanager

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import io
-import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,19 +15,15 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.app import service_options
 from scheduler.core.build import build_engine
 from scheduler.kube import objects
 from scheduler.kube.port import Binding
-from scheduler.metrics.metrics import Metrics
-from scheduler.metrics.observer import ServiceObserver
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import PodReader
-from scheduler.service import Clock, SchedulerService
 from scheduler.state.ledger import recompute
 from scheduler.testing.cluster.world import World
 from tests.support.clocks.working_time import WorkingTimeLoop, aside, working_loop
-from tests.system.process import AT_ONCE, EPOCH_S
+from tests.system.process import service_on
 from tests.tenants import attack as attacks
 from tests.tenants import neighbour
 from tests.tenants.attack import Attack, Tenant
@@ -80,22 +75,12 @@ class Trial:
     """A cluster, a scheduler on it, the neighbour."""
 
     def __init__(self, nodes: int, logs: io.BytesIO) -> None:
-        loop = working_loop()
         self.logs = logs
         self.world = cluster(nodes)
         self.connection = Connection(self.world)
         self.neighbour = Neighbour(self.world)
         self.engine, reader = build_engine(SchedulerConfiguration())
-        self.metrics = Metrics(self.engine.tables, self.engine.queue.lengths, per_card=False)
-        self.service = SchedulerService(
-            self.connection,
-            service_options(AT_ONCE, instance="test"),
-            ServiceObserver(self.metrics),
-            engine=self.engine,
-            reader=reader,
-            rng=random.Random(0),  # noqa: S311 - repeatable
-            clock=Clock(loop.time, lambda: int((EPOCH_S + loop.time()) * 1e9), loop.time()),
-        )
+        self.service, self.metrics = service_on(self.connection, self.engine, reader)
 
     @property
     def held(self) -> int:
