@@ -28,7 +28,7 @@ Make = Callable[[str], subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def own_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A cache folder of the test's own, with what the user's has built. Short: a socket's path has at most 107 bytes."""
+    """A cache folder of the test's own, with the user's builds; short, since a socket's path has at most 107 bytes."""
     built = cache.folder()
     with tempfile.TemporaryDirectory(prefix="gpushare-") as folder:
         monkeypatch.setenv("XDG_CACHE_HOME", folder)
