@@ -17,10 +17,26 @@ _ELSEWHERE: Final = frozenset({"test_node", "test_migration_of_a_node"})
 # They share a cluster with controllers.
 _CONTROLLED: Final = frozenset({"test_claims", "test_workloads"})
 _ON_THE_SECOND: Final = frozenset(
-    {"test_device_plugin_health", "test_device_plugin_restarts", "test_rejected_by_kubelet", "test_uninstall"}
+    {
+        "test_device_plugin_health",
+        "test_device_plugin_restarts",
+        "test_driver_gone",
+        "test_isolation",
+        "test_rejected_by_kubelet",
+        "test_uninstall",
+        "test_way_in",
+    }
 )
-# Without nodes of the run.
-_LONGEST: Final = ("test_local_cluster", "test_fire", "test_documents")
+_LONGEST: Final = (
+    "test_documents",
+    _FIRST_NODE,
+    _SECOND_NODE,
+    "test_local_cluster",
+    "test_fire",
+    "test_policies",
+    "test_two_replicas",
+    "test_kill",
+)
 
 
 def lane(node_id: str) -> str:
@@ -35,8 +51,7 @@ def lane(node_id: str) -> str:
 
 def turn(item: pytest.Item) -> int:
     """Position of the test's lane: the longest lanes start first, the others as collected."""
-    order = (_FIRST_NODE, _SECOND_NODE, *_LONGEST)
-    return order.index(of) if (of := lane(item.nodeid)) in order else len(order)
+    return _LONGEST.index(of) if (of := lane(item.nodeid)) in _LONGEST else len(_LONGEST)
 
 
 class LaneScheduling(LoadScopeScheduling):  # type: ignore[misc]

@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -26,15 +27,16 @@ Make = Callable[[str], subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache folder of the test's own, with what the user's has built."""
+def own_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache folder of the test's own, with the user's builds; short, since a socket's path has at most 107 bytes."""
     built = cache.folder()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    cache.folder().mkdir()
-    for name in ("servers", "debian"):
-        (built / name).mkdir(parents=True, exist_ok=True)
-        (cache.folder() / name).symlink_to(built / name)
-    return cache.folder()
+    with tempfile.TemporaryDirectory(prefix="gpushare-") as folder:
+        monkeypatch.setenv("XDG_CACHE_HOME", folder)
+        cache.folder().mkdir()
+        for name in ("servers", "debian"):
+            (built / name).mkdir(parents=True, exist_ok=True)
+            (cache.folder() / name).symlink_to(built / name)
+        yield cache.folder()
 
 
 @pytest.fixture
@@ -348,7 +350,11 @@ def test_another_user_than_root_gets_it_by_sudo_with_a_cache_and_a_path_of_his_o
     assert capsys.readouterr().out == ""
     given = said.read_text().splitlines()
     assert given[0] == "env"
-    assert {f"XDG_CACHE_HOME={tmp_path}", f"PATH={os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE=1"} <= set(given)
+    assert {
+        f"XDG_CACHE_HOME={os.environ['XDG_CACHE_HOME']}",
+        f"PATH={os.environ['PATH']}",
+        "PYTHONDONTWRITEBYTECODE=1",
+    } <= set(given)
     assert given[-4:] == [sys.executable, "-m", "e2e.local_cluster", "down"]
 
 
