@@ -35,10 +35,8 @@ from scheduler.metrics.metrics import Metrics
 from scheduler.metrics.observer import ServiceObserver
 from scheduler.pods.pod import PodReader
 from scheduler.process import build_info
-from scheduler.process.collector import keep_pauses_short
 from scheduler.process.contact import ContactCollector
 from scheduler.process.documents import document_page
-from scheduler.process.free_memory import give_back_forever
 from scheduler.process.loopback import on_this_machine
 from scheduler.process.probes import Handler, serve
 from scheduler.process.startup import StartupError
@@ -246,7 +244,6 @@ async def _until_stopped(service: SchedulerService, cluster: KubeCluster, needed
             tasks.create_task(_log_missing_rights(cluster, needed)),
             tasks.create_task(version.tell(cluster.server_version, versions.OF_THE_SCHEDULER, _log_line)),
         )
-        tidying = (tasks.create_task(keep_pauses_short()), tasks.create_task(give_back_forever()))
         await stop.wait()
         log.info("stop", binds_in_flight=service.binds_in_flight, pods_being_bound=service.pods_being_bound)
         for question in asking:
@@ -254,8 +251,6 @@ async def _until_stopped(service: SchedulerService, cluster: KubeCluster, needed
         service.stop()
         await asyncio.wait({service_run}, timeout=_STOP_TIMEOUT_S)
         service_run.cancel()
-        for task in tidying:
-            task.cancel()
     await service.recorder.flush(_STOP_TIMEOUT_S)
 
 

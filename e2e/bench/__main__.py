@@ -15,10 +15,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from e2e.bench import document, race, report
+from e2e.bench import document
 from e2e.bench.contenders import CONTENDERS
-from e2e.bench.race import Run
-from e2e.bench.rows import ROWS, Row
+from e2e.bench.race import race, report
+from e2e.bench.race.race import Run
+from e2e.bench.race.rows import ROWS, Row
 from e2e.bench.workload import Size
 from e2e.control_plane import binaries
 from e2e.control_plane.processes import Died
@@ -82,7 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
         if output is not None:
             _write(output, key, f"{section}\n\n{_made_on(chosen.runs)}")
     for problem in wrong:
-        _tell(f"WRONG: {problem}")
+        document.tell(f"WRONG: {problem}")
     return 1 if wrong else 0
 
 
@@ -90,7 +91,7 @@ def _races(row: Row, schedulers: Sequence[str], times: int) -> Iterator[Run]:
     for number in range(1, times + 1):
         for scheduler in schedulers:
             run = race.run(scheduler, row)
-            _tell(f"{row.title}, run {number} of {times}: {report.line(run)}")
+            document.tell(f"{row.title}, run {number} of {times}: {report.line(run)}")
             yield run
 
 
@@ -113,11 +114,6 @@ def _write(path: Path, key: str, section: str) -> None:
     text = document.with_section(text, "race-rules", _RULES)
     text = document.with_section(text, "race-rows", _RULES_OF_ROWS)
     path.write_text(document.with_section(text, f"race-{key}", section))
-
-
-def _tell(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
 
 
 def _parser() -> argparse.ArgumentParser:

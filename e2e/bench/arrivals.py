@@ -3,8 +3,7 @@
     python -m e2e.bench.arrivals                                1,000 and 5,000 nodes, into docs/benchmarks.md
     python -m e2e.bench.arrivals --nodes 200 --seconds 5        a size of your own, printed only
 
-100 pods a second, for half a minute. At the larger size ours is measured once more with `/metrics` scraped every 5 s,
-and a third time with two web pages open as well.
+100 pods a second, for half a minute.
 """
 
 import argparse
@@ -13,8 +12,6 @@ import itertools
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,19 +19,17 @@ import uvloop
 
 from e2e.bench import figures, probed, workload
 from e2e.bench.contenders import CONTENDERS, OURS, YARDSTICK, start_ours
-from e2e.bench.disturbed import SCRAPED_EVERY_S, disturbed
-from e2e.bench.observer import PODS, Observer
+from e2e.bench.observer import PODS, Observer, observing
 from e2e.bench.probed import Holds
 from e2e.bench.workload import NAMESPACE, Json, Size
 from e2e.control_plane import binaries
 from e2e.control_plane.admin import Admin
 from e2e.control_plane.cluster import ControlPlane
-from e2e.control_plane.processes import Child, free_ports
+from e2e.control_plane.processes import Child
 
 PER_SECOND: Final = 100
 _NODES: Final = (1000, 5000)
 _SECONDS: Final = 30
-_PAGES: Final = 2
 _STARTED_WITHIN_S: Final = 60.0
 _BOUND_WITHIN_S: Final = 60.0
 _LOOK_EVERY_S: Final = 0.02
@@ -67,64 +62,46 @@ def main(arguments: list[str] | None = None) -> int:
     binaries.ensure(["etcd", "kube-apiserver", "kube-scheduler"])
     sizes = [chosen.nodes] if chosen.nodes else [*_NODES]
     measured = list(itertools.chain.from_iterable(rows(nodes, chosen.seconds) for nodes in sizes))
-    figures.show(_TITLE, figures.MUST_REACH, measured)
-    if chosen.nodes is None:
-        explained = _EXPLANATION.format(per_second=PER_SECOND, seconds=chosen.seconds)
-        figures.write("arrivals", _TITLE, explained, figures.MUST_REACH, measured)
+    explained = _EXPLANATION.format(per_second=PER_SECOND, seconds=chosen.seconds)
+    figures.report("arrivals", _TITLE, explained, measured, written=chosen.nodes is None)
     return 0
 
 
 def rows(nodes: int, seconds: int) -> list[tuple[str, str, str]]:
     """Measure, and say it."""
     ours, theirs = (measure(name, nodes, seconds) for name in (OURS, YARDSTICK))
-    said = [
+    p50, p99 = ours.p50 / theirs.p50, ours.p99 / theirs.p99
+    return [
         (f"{nodes:,} nodes, {OURS}: p50 / p99, ms", str(ours), ""),
         (f"{nodes:,} nodes, {YARDSTICK}: p50 / p99, ms", str(theirs), ""),
-        (f"{nodes:,} nodes, p50: ours ÷ kube-scheduler's", *_judged(ours.p50 / theirs.p50, 1.0)),
-        (f"{nodes:,} nodes, p99: ours ÷ kube-scheduler's", *_judged(ours.p99 / theirs.p99, 1.0)),
+        (f"{nodes:,} nodes, p50: ours ÷ kube-scheduler's", f"{p50:.2f}", figures.at_most(p50, 1.0)),
+        (f"{nodes:,} nodes, p99: ours ÷ kube-scheduler's", f"{p99:.2f}", figures.at_most(p99, 1.0)),
         *([ours.holds.row(f"{nodes:,} nodes, {OURS}")] if ours.holds else []),
     ]
-    if nodes >= _NODES[-1]:
-        scraped = measure(OURS, nodes, seconds, scraped=True)
-        said.append((f"{nodes:,} nodes, /metrics every {SCRAPED_EVERY_S:g} s: p50 / p99, ms", str(scraped), ""))
-        said.append((f"{nodes:,} nodes, p99: scraped ÷ not", *_judged(scraped.p99 / ours.p99, 1.2)))
-        said += [scraped.holds.row(f"{nodes:,} nodes, scraped")] if scraped.holds else []
-        looked_at = measure(OURS, nodes, seconds, scraped=True, pages=_PAGES)
-        said.append((f"{nodes:,} nodes, scraped, {_PAGES} pages open: p50 / p99, ms", str(looked_at), ""))
-        said.append(
-            (f"{nodes:,} nodes, p99: with pages and scraped ÷ without", *_judged(looked_at.p99 / ours.p99, 1.2))
-        )
-        said += [looked_at.holds.row(f"{nodes:,} nodes, {_PAGES} pages open")] if looked_at.holds else []
-    return said
 
 
-def _judged(ratio: float, most: float) -> tuple[str, str]:
-    return f"{ratio:.2f}", f"≤ {most:g}, {'reached' if ratio <= most else '**missed**'}"
-
-
-def measure(scheduler: str, nodes: int, seconds: int, *, scraped: bool = False, pages: int = 0) -> Waits:
-    """One run on a fresh control plane. scraped, pages: of ours alone. Raises TimeoutError."""
+def measure(scheduler: str, nodes: int, seconds: int) -> Waits:
+    """One run on a fresh control plane. Raises TimeoutError."""
     with (
         ControlPlane(load_tuned=True) as cluster,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        return runner.run(_measured(cluster, scheduler, Size(nodes, PER_SECOND * seconds, 1), scraped, pages))
+        return runner.run(_measured(cluster, scheduler, Size(nodes, PER_SECOND * seconds, 1)))
 
 
-async def _measured(cluster: ControlPlane, scheduler: str, size: Size, scraped: bool, pages: int) -> Waits:  # noqa: FBT001 - of measure
-    (port, page), holds = free_ports(2), cluster.folder / "holds.json"
+async def _measured(cluster: ControlPlane, scheduler: str, size: Size) -> Waits:
+    holds = cluster.folder / "holds.json"
     async with Admin(cluster.access()) as admin:
         await admin.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         await admin.create_all("/api/v1/nodes", workload.nodes(size))
         is_ours = scheduler == OURS
-        child = start_ours(cluster, port, holds, page if pages else None) if is_ours else CONTENDERS[scheduler](cluster)
+        child = start_ours(cluster, holds=holds) if is_ours else CONTENDERS[scheduler](cluster)
         try:
-            async with _observing(admin) as observer:
+            async with observing(admin, 0) as observer:
                 await admin.create(PODS, workload.cpu_pod("first"))
                 await _until_bound(child, observer, 1, _STARTED_WITHIN_S)
-                async with disturbed(port if scraped else None, [page] * pages, cluster.admin_token):
-                    created = await _arrive(admin, size)
-                    await _until_bound(child, observer, size.pods + 1, _BOUND_WITHIN_S)
+                created = await _arrive(admin, size)
+                await _until_bound(child, observer, size.pods + 1, _BOUND_WITHIN_S)
         finally:
             child.stop()
     waits_ms = [(observer.bound[name] - at_s) * 1e3 for name, at_s in created.items()]
@@ -153,15 +130,6 @@ async def _until_bound(child: Child, observer: Observer, pods: int, within_s: fl
         while len(observer.bound) < pods:
             child.check_alive()
             await asyncio.sleep(_LOOK_EVERY_S)
-
-
-@asynccontextmanager
-async def _observing(admin: Admin) -> AsyncIterator[Observer]:
-    observer = Observer(0)
-    async with asyncio.TaskGroup() as tasks:
-        watching = tasks.create_task(observer.watch_pods(admin))
-        yield observer
-        watching.cancel()
 
 
 if __name__ == "__main__":

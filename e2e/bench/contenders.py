@@ -16,18 +16,13 @@ YARDSTICK: Final = "kube-scheduler"
 Start: TypeAlias = Callable[[ControlPlane], Child]
 
 
-def start_ours(
-    cluster: ControlPlane, port: int | None = None, holds: Path | None = None, page: int | None = None
-) -> Child:
+def start_ours(cluster: ControlPlane, port: int | None = None, holds: Path | None = None) -> Child:
     """Start `gpushare-scheduler run` from this checkout, with its shipped defaults.
 
     port: of its metrics; None: any. holds: where it writes at its end how long its event loop was held.
-    page: port of the web page; None: it serves none.
     """
     port = port or free_ports(1)[0]
-    served = {} if page is None else {"page": {"enabled": True, "listen": f"127.0.0.1:{page}"}}
-    configuration = {**NO_PREDECESSOR, **served}
-    line = [*command(cluster.kubeconfig_path(), cluster.folder, configuration), "--listen", f"127.0.0.1:{port}"]
+    line = [*command(cluster.kubeconfig_path(), cluster.folder, NO_PREDECESSOR), "--listen", f"127.0.0.1:{port}"]
     if holds is not None:
         # In place of `python -m scheduler.main`.
         line = [sys.executable, "-m", "e2e.bench.probed", str(holds), *line[3:]]

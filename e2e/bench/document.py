@@ -4,6 +4,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -25,6 +26,18 @@ def with_section(document: str, key: str, body: str) -> str:
     if found.search(document):
         return found.sub(lambda _: section, document)
     return f"{document.rstrip()}\n\n{section}\n".lstrip()
+
+
+def write(key: str, section: str, runs: str = "") -> None:
+    """Put a section into docs/benchmarks.md, with what it was measured on. runs: such as "3 runs each, "."""
+    text = PATH.read_text() if PATH.exists() else ""
+    PATH.write_text(with_section(text, key, f"{section}\n\n{runs}{today()}. {description()}. {versions()}."))
+
+
+def tell(line: str) -> None:
+    """Progress, on standard error."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 def description() -> str:

@@ -19,27 +19,25 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
-from config.settings.scheduler import SchedulerConfiguration, resolve
-from e2e.bench import collector, document, rule_pods, workload
+from config.settings.scheduler import SchedulerConfiguration
+from e2e.bench import figures, workload
+from e2e.bench.race import rule_pods
 from e2e.bench.workload import Size, WorkloadTemplate
-from scheduler.core.build import build_engine, resource_names
+from scheduler.core.build import build_engine
 from scheduler.core.engine import Engine
 from scheduler.core.scheduling_cycle import Placement
-from scheduler.framework.runtime import Runtime
 from scheduler.intake.event_handlers import EventHandlers
 from scheduler.kube import objects
 from scheduler.kube.port import Changed
-from scheduler.plugins import registry
-from scheduler.state.changes import Change
 
 _PODS: Final = 3000
-_LONGEST_PAUSE_MS: Final = 20
 _CONFIRMED_AFTER: Final = 64  # as many binds are in flight
 _MIXED: Final = Size(nodes=1213, pods=6000, templates=35)  # as many requests as cover 95 % of a trace: docs/packing.md
 _SLOWEST_DECISION_MS: Final = 1.0
+_MOST_OF_LARGE: Final = 2.0
+_TITLE: Final = "The engine alone"
+_EXPLANATION: Final = "Decisions per second without any server: medians of {runs} runs (minimum - maximum).\n"
 Wire = objects.PodObject
 
 
@@ -76,23 +74,16 @@ def main(arguments: list[str] | None = None) -> int:
         return _measure_alone(chosen.row, chosen.runs)
     runs, count = (1, 500) if chosen.quick else (chosen.runs, _PODS)
     rates = {row.name: [_rate(row, count) for _ in range(runs)] for row in ROWS}
-    judged_us = [_judged_again_us() for _ in range(runs)]
     decided_ms = [_decided_ms(_MIXED) for _ in range(runs)]
-    pauses_ms = [collector.longest_pause_ms(_handlers) for _ in range(runs)]
-    lines = list(_lines(rates, judged_us, decided_ms, pauses_ms))
-    text = _markdown(lines)
-    Console().print(_table(lines))
-    if not chosen.quick:
-        path = document.PATH
-        body = f"## The engine alone\n\n{text}\n\n{runs} runs each, {document.today()}. {document.description()}."
-        path.write_text(document.with_section(path.read_text() if path.exists() else "", "engine", body))
+    lines = list(_lines(rates, decided_ms))
+    figures.report("engine", _TITLE, _EXPLANATION.format(runs=runs), lines, written=not chosen.quick)
     return 0
 
 
 def _measure_alone(name: str, runs: int) -> int:
     (row,) = (row for row in ROWS if row.name == name)
     for _ in range(runs):
-        Console().print(f"{row.name}: {_rate(row, _PODS):,.0f} /s")
+        sys.stdout.write(f"{row.name}: {_rate(row, _PODS):,.0f} /s\n")
     return 0
 
 
@@ -147,10 +138,6 @@ def _engine_and_handlers(configuration: SchedulerConfiguration) -> tuple[Engine,
     return engine, EventHandlers(engine, reader, now_s=time.monotonic, report=lambda problem: sys.exit(str(problem)))
 
 
-def _handlers() -> EventHandlers:
-    return _engine_and_handlers(SchedulerConfiguration())[1]
-
-
 def _rate(row: EngineBenchmark, count: int) -> float:
     """Pods per second."""
     engine, handlers = _engine_and_handlers(row.configuration)
@@ -169,24 +156,6 @@ def _rate(row: EngineBenchmark, count: int) -> float:
     return count / took_s
 
 
-def _judged_again_us() -> float:
-    """Microseconds to bring a class of pods up to date after one booking, at 5,000 nodes with the default profile."""
-    configuration = SchedulerConfiguration()
-    engine, reader = build_engine(configuration)
-    for node in workload.nodes(Size(nodes=5000, pods=1, templates=1)):
-        engine.node_changed(msgspec.convert(node, objects.Node))
-    profile = registry.build(resolve(configuration)[0], resource_names(configuration))
-    runtime, changes = Runtime(profile, engine.tables), engine.tables.changes
-    pod = reader.read(next(_same_template(1)))
-    signature = runtime.signature(pod)
-    runtime.evaluate(pod, signature)
-    began_s = time.perf_counter()
-    for number in range(_PODS):
-        changes.note(number, int(Change.BOOKINGS))
-        runtime.evaluate(pod, signature)
-    return (time.perf_counter() - began_s) / _PODS * 1e6
-
-
 def _decided_ms(size: Size) -> tuple[float, float]:
     """Milliseconds of a decision with `fragmentation`, when every template asks something else: (median, p99)."""
     row = EngineBenchmark("", size.nodes, _same_template, None, "fragmentation")
@@ -197,8 +166,9 @@ def _decided_ms(size: Size) -> tuple[float, float]:
     pods = list(decoded(workload.pod(number, drawn.choice(templates)) for number in range(size.pods)))
     took_ms: list[float] = []
     gc.collect()
-    with collector.as_in_the_process():
-        _drive(engine, handlers, pods, took_ms)
+    gc.freeze()
+    _drive(engine, handlers, pods, took_ms)
+    gc.unfreeze()
     return statistics.median(took_ms), statistics.quantiles(took_ms, n=100)[-1]
 
 
@@ -252,53 +222,21 @@ def decoded(manifests: Iterator[dict[str, Any]]) -> Iterator[Wire]:
         yield msgspec.structs.replace(pod, metadata=meta)
 
 
-def _lines(
-    rates: dict[str, list[float]],
-    judged_us: list[float],
-    decided_ms: list[tuple[float, float]],
-    pauses_ms: list[float],
-) -> Iterator[tuple[str, str, str]]:
+def _lines(rates: dict[str, list[float]], decided_ms: list[tuple[float, float]]) -> Iterator[tuple[str, str, str]]:
     for row in ROWS:
         found = sorted(rates[row.name])
         middle = statistics.median(found)
-        goal = (
-            "" if row.least is None else f"≥ {row.least:,.0f} /s, {'reached' if middle >= row.least else '**missed**'}"
-        )
+        goal = "" if row.least is None else figures.at_least(middle, row.least, " /s")
         yield row.name, f"{middle:,.0f} /s ({found[0]:,.0f} - {found[-1]:,.0f})", goal
     small, large = (statistics.median(rates[name]) for name in (_SMALL, _LARGE))
-    least, most = min(judged_us), max(judged_us)
-    yield (
-        "one row judged again after a booking",
-        f"{statistics.median(judged_us):.1f} µs ({least:.1f} - {most:.1f})",
-        "",
-    )
     middle, slowest = (statistics.median(each) for each in zip(*decided_ms, strict=True))
-    limit_ms = _SLOWEST_DECISION_MS
     yield (
         f"one decision of {_MIXED.templates} templates mixed, {_MIXED.nodes:,} nodes, fragmentation",
         f"{middle:.2f} ms, p99 {slowest:.2f} ms",
-        f"p99 ≤ {limit_ms:g} ms, {'reached' if slowest <= limit_ms else '**missed**'}",
-    )
-    longest, limit = max(pauses_ms), _LONGEST_PAUSE_MS
-    yield (
-        "longest pause of the garbage collector, 100,000 pods",
-        f"{statistics.median(pauses_ms):.1f} ms ({min(pauses_ms):.1f} - {longest:.1f})",
-        f"≤ {limit} ms, {'reached' if longest <= limit else '**missed**'}",
+        f"p99 {figures.at_most(slowest, _SLOWEST_DECISION_MS, ' ms')}",
     )
     ratio = small / large
-    yield "one decision at 15,000 nodes ÷ at 5,000", f"{ratio:.2f}", f"≤ 2, {'reached' if ratio <= 2 else '**missed**'}"  # noqa: PLR2004
-
-
-def _markdown(lines: list[tuple[str, str, str]]) -> str:
-    head = ["| pods | median (minimum - maximum) | must reach |", "|---|---:|---|"]
-    return "\n".join([*head, *(f"| {' | '.join(cells)} |" for cells in lines)])
-
-
-def _table(lines: list[tuple[str, str, str]]) -> Table:
-    table = Table("pods", "median (minimum - maximum)", "must reach", title="The engine alone")
-    for cells in lines:
-        table.add_row(*cells)
-    return table
+    yield "one decision at 15,000 nodes ÷ at 5,000", f"{ratio:.2f}", figures.at_most(ratio, _MOST_OF_LARGE)
 
 
 if __name__ == "__main__":

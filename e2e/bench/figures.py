@@ -12,19 +12,25 @@ Rows = Sequence[Sequence[str]]
 MUST_REACH: Final = ("figure", "measured", "must reach")
 
 
-def show(title: str, head: Sequence[str], rows: Rows) -> None:
-    """Print the table."""
+def report(
+    key: str, title: str, explanation: str, rows: Rows, head: Sequence[str] = MUST_REACH, *, written: bool
+) -> None:
+    """Print the table. written: also into the document, in place of the section of that key, with what it ran on."""
     table = Table(*head, title=title)
     for row in rows:
         table.add_row(*row)
     Console().print(table)
+    if written:
+        lines = (f"| {' | '.join(cells)} |" for cells in (head, ("---", *["---:"] * (len(head) - 1)), *rows))
+        body = "\n".join(lines)
+        document.write(key, f"## {title}\n\n{explanation}\n{body}")
 
 
-def write(key: str, title: str, explanation: str, head: Sequence[str], rows: Rows) -> None:
-    """Put it into the document, in place of the section of that key, with what it was measured on."""
-    lines = (f"| {' | '.join(cells)} |" for cells in (head, ("---", *["---:"] * (len(head) - 1)), *rows))
-    made_on = f"{document.today()}. {document.description()}. {document.versions()}."
-    body = "\n".join(lines)
-    section = f"## {title}\n\n{explanation}\n{body}\n\n{made_on}"
-    text = document.PATH.read_text() if document.PATH.exists() else ""
-    document.PATH.write_text(document.with_section(text, key, section))
+def at_most(measured: float, most: float, unit: str = "") -> str:
+    """Goal and whether it is reached, as a cell."""
+    return f"≤ {most:g}{unit}, {'reached' if measured <= most else '**missed**'}"
+
+
+def at_least(measured: float, least: float, unit: str = "") -> str:
+    """Goal and whether it is reached, as a cell."""
+    return f"≥ {least:,g}{unit}, {'reached' if measured >= least else '**missed**'}"

@@ -82,10 +82,8 @@ def main(arguments: list[str] | None = None) -> int:
     size = Size(_SIZE.nodes // 5, _SIZE.pods // 5, _SIZE.templates) if quick else _SIZE
     binaries.ensure(["etcd", "kube-apiserver"])
     measured = rows(run(size, schemas=True), run(size, schemas=False))
-    figures.show(_TITLE, _HEAD, measured)
-    if not quick:
-        explained = _EXPLANATION.format(pods=size.pods, nodes=size.nodes, in_flight=IN_FLIGHT)
-        figures.write("flood", _TITLE, explained, _HEAD, measured)
+    explained = _EXPLANATION.format(pods=size.pods, nodes=size.nodes, in_flight=IN_FLIGHT)
+    figures.report("flood", _TITLE, explained, measured, _HEAD, written=not quick)
     return 0
 
 

@@ -60,10 +60,8 @@ def main(arguments: list[str] | None = None) -> int:
     size = Size(chosen.nodes, chosen.pods, _SIZE.templates) if chosen.nodes else _SIZE
     binaries.ensure(["etcd", "kube-apiserver", "kube-scheduler"])
     measured = rows(*measure(size))
-    figures.show(_TITLE, figures.MUST_REACH, measured)
-    if chosen.nodes is None:
-        explained = _EXPLANATION.format(nodes=size.nodes, pods=size.pods, templates=size.templates, settled=_SETTLED_S)
-        figures.write("full-start", _TITLE, explained, figures.MUST_REACH, measured)
+    explained = _EXPLANATION.format(nodes=size.nodes, pods=size.pods, templates=size.templates, settled=_SETTLED_S)
+    figures.report("full-start", _TITLE, explained, measured, written=chosen.nodes is None)
     return 0
 
 
@@ -71,19 +69,15 @@ def rows(ours: Start, theirs: Start, holds: Holds) -> list[tuple[str, str, str]]
     """Figure, measured, must reach."""
     memory = ours.resident_mib / theirs.resident_mib
     return [
-        ("to `/readyz`, ours", f"{ours.ready_s:.1f} s", _judged(ours.ready_s, _READY_WITHIN_S, " s")),
+        ("to `/readyz`, ours", f"{ours.ready_s:.1f} s", figures.at_most(ours.ready_s, _READY_WITHIN_S, " s")),
         ("to the first pod bound, ours", f"{ours.bound_s:.1f} s", ""),
         ("to the first pod bound, kube-scheduler", f"{theirs.bound_s:.1f} s", ""),
         ("ours ÷ kube-scheduler's", f"{ours.bound_s / theirs.bound_s:.2f}", ""),
         ("resident memory, ours", f"{ours.resident_mib:,.0f} MiB", ""),
         ("resident memory, kube-scheduler", f"{theirs.resident_mib:,.0f} MiB", ""),
-        ("ours ÷ kube-scheduler's", f"{memory:.2f}", _judged(memory, _MEMORY_AT_MOST, "")),
+        ("ours ÷ kube-scheduler's", f"{memory:.2f}", figures.at_most(memory, _MEMORY_AT_MOST)),
         holds.row("ours"),
     ]
-
-
-def _judged(measured: float, most: float, unit: str) -> str:
-    return f"≤ {most:g}{unit}, {'reached' if measured <= most else '**missed**'}"
 
 
 def measure(size: Size) -> tuple[Start, Start, Holds]:

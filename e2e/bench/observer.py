@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
 import msgspec
@@ -92,6 +93,17 @@ class Observer:
         query = {"fieldSelector": "reason=Scheduled"}
         async for change in _followed(admin, EVENTS, query, msgspec.json.Decoder(_EventSeen)):
             self.announced.add(change.object.regarding.name)
+
+
+@asynccontextmanager
+async def observing(admin: Admin, backlog: int) -> AsyncIterator[Observer]:
+    """Watch the pods; entered once `backlog` pods were seen."""
+    observer = Observer(backlog)
+    async with asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(observer.watch_pods(admin))
+        await observer.caught_up.wait()
+        yield observer
+        watching.cancel()
 
 
 async def _followed(

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from e2e.bench import ledger, workload
-from e2e.bench.ledger import Audit
+from e2e.bench import workload
+from e2e.bench.race import ledger
+from e2e.bench.race.ledger import Audit
 from e2e.control_plane.admin import Admin
 from e2e.control_plane.cluster import ControlPlane
 from e2e.support.pod_history import PodHistory

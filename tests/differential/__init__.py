@@ -3,7 +3,6 @@
     groups/       scenarios, one module per group, made from a seed
     record        runs them through the oracle (e2e/servers/oracle), and writes what it says to recorded/
     compare       gives the recorded objects to our engine, and tells where it says something else
-    mutations     changes one rule at a time: the comparison has to see it
 
 `make test` compares; only recording takes Go. What is compared how, and what differs on purpose, is in
 docs/differences.md.

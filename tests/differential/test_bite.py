@@ -4,8 +4,13 @@ from collections import Counter
 from collections.abc import Collection
 from functools import lru_cache
 
+import pytest
+
+from scheduler.framework.plugin import Plugin
+from scheduler.plugins import registry
 from tests.differential import wire
-from tests.differential.comparison import ON_PURPOSE, alike, on_purpose, scorers
+from tests.differential.comparison import ON_PURPOSE, alike, differences, on_purpose, scorers
+from tests.differential.ours import Ours
 from tests.differential.table import GROUPS
 from tests.differential.victims import KEY_PARTS, Key, keys_of
 from tests.differential.wire import Answer, Preemption, Probe, Recorded
@@ -76,7 +81,7 @@ NOT_HELPED = {
     "node(s) didn't match pod anti-affinity rules",
     "node(s) didn't satisfy existing pods anti-affinity rules",
 }
-BITING = REASONS.keys() | {"DefaultPreemption"}
+RULES = [plugin for plugin in registry.PLUGINS if plugin.name in {*REASONS, "DefaultPreemption"}]
 SCORERS = {
     "TaintToleration",
     "NodeAffinity",
@@ -113,6 +118,20 @@ def speaking(answer: Answer) -> set[str]:
     if answer.pre_filter is not None:
         return {answer.pre_filter.plugin}
     return {verdict.plugin for verdict in answer.rejected.values()}
+
+
+def speaks(rule: str, answer: Answer) -> bool:
+    """Whether it alone decides."""
+    if rule == "DefaultPreemption":
+        return answer.preemption is not None and bool(answer.preemption.chosen)
+    return speaking(answer) == {rule}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_rule_that_is_left_out_is_seen(rule: type[Plugin]) -> None:
+    others = tuple(plugin for plugin in registry.PLUGINS if plugin is not rule)
+    telling = {scenario.name: scenario for scenario, probe in asked() if speaks(rule.name, probe.answer)}
+    assert any(next(differences(scenario, Ours(scenario, others)), None) for scenario in telling.values())
 
 
 def test_there_are_enough() -> None:

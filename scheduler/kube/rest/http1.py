@@ -103,7 +103,7 @@ class Http1Connection(asyncio.Protocol):
         else:
             where = "in the middle of" if self._received else "before"
             self.fail(f"the connection ended {where} the answer{f': {error}' if error else ''}")
-        # It holds this connection, and the collector does not find what was frozen while in use (decision 11).
+        # The parser refers to this connection: without this line, both stay until a full collection, which is rare.
         del self._parser
 
     # As the parser's protocol

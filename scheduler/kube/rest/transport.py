@@ -26,7 +26,6 @@ from scheduler.kube.rest.client_config.credentials import NotRenewed
 from scheduler.kube.rest.client_config.impersonation import Headers
 from scheduler.kube.rest.failures import error_from_answer, expect_kind, not_an_answer, one_line
 from scheduler.kube.rest.http1 import MOST_BYTES, HttpAnswer
-from scheduler.kube.rest.time_limits import TimeLimits
 
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 
@@ -66,7 +65,6 @@ class Transport:
         self._session = _session(connection.proxy, connections)
         headers = {"Accept": JSON, "User-Agent": _AGENT}
         self._bare = None if connection.proxy else Connections(connection, headers, connections)
-        self._limits = TimeLimits()
         self._identity: Headers = ()
         self._headers: dict[str, CIMultiDict[str]] = {}
         self.has_answered = False
@@ -139,7 +137,7 @@ class Transport:
     async def _body_of(self, answering: Awaitable[HttpAnswer], answers: str, timeout_s: float) -> bytes:
         """As `send`."""
         try:
-            with self._limits.within(timeout_s):
+            async with asyncio.timeout(timeout_s):
                 answer = await answering
         except TimeoutError as error:
             message = f"no answer within {timeout_s:g} s"

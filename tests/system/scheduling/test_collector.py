@@ -1,4 +1,4 @@
-"""What the scheduler does again and again leaves no garbage that only the collector finds: it could be frozen first."""
+"""Scheduling leaves no garbage for full collections, which are rare (scheduler/main.py)."""
 
 import asyncio
 import gc

@@ -211,7 +211,7 @@ async def test_an_address_where_nobody_answers_does_not_keep_it_from_the_next_on
 async def test_a_connection_that_has_ended_is_freed_without_the_collector(
     server: ByteServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else it stays: what lives long is frozen (decision 11)."""
+    """Otherwise it stays until a full collection, which is rare (scheduler/main.py)."""
     made: list[weakref.ref[Http1Connection]] = []
 
     class Noted(Http1Connection):

@@ -1,4 +1,4 @@
-"""As `waiting_engine`, with the whole service on a cluster in memory: what it writes, how long it holds the loop.
+"""As `engine`, with the whole service on a cluster in memory: what it writes, how long it holds the loop.
 
 50,000 pods of 500 templates wait at 5,000 full nodes while 100 pods end every second. The cluster in memory runs on the
 same event loop, so what is measured of the processor and of the loop includes it.
@@ -16,8 +16,9 @@ from typing import Final
 import msgspec
 
 from config.settings.scheduler import SchedulerConfiguration
-from e2e.bench import waiting_engine, workload
+from e2e.bench import workload
 from e2e.bench.engine import decoded
+from e2e.bench.waiting.engine import TEMPLATES, filling
 from e2e.bench.workload import Size
 from scheduler.app import service_options
 from scheduler.core.build import build_engine
@@ -145,11 +146,11 @@ async def _probe(holds: list[float]) -> None:
 def _world(nodes: int, backlog: int) -> tuple[World, list[objects.PodObject]]:
     """(the world, the pods that are to end)."""
     world = World(time.time)
-    size = Size(nodes=nodes, pods=backlog, templates=waiting_engine.TEMPLATES)
+    size = Size(nodes=nodes, pods=backlog, templates=TEMPLATES)
     ending = []
     for number, manifest in enumerate(workload.nodes(size)):
         node = world.nodes.add(msgspec.convert(manifest, objects.Node))
-        for pod in waiting_engine.filling(number, node):
+        for pod in filling(number, node):
             last = world.pods.create(pod)
         ending.append(last)
     for pod in decoded(workload.pods(size)):

@@ -5,10 +5,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from e2e.bench import disks, preempting, race, report, rule_pods, workload
+from e2e.bench import workload
 from e2e.bench.contenders import OURS, YARDSTICK
-from e2e.bench.placed import Placed
-from e2e.bench.rows import ROWS
+from e2e.bench.race import disks, preempting, race, report, rule_pods
+from e2e.bench.race.placed import Placed
+from e2e.bench.race.rows import ROWS
 from e2e.bench.workload import CARDS_PER_NODE, NAMESPACE, ZONES, Json, Size
 
 SIZE = Size(nodes=6, pods=8, templates=2)

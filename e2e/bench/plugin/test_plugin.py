@@ -11,11 +11,10 @@ import pytest
 
 from deviceplugin.cdi import spec
 from deviceplugin.cdi.mode import Mode
-from e2e.bench import plugin_containers, plugin_pods, plugin_report, plugin_site
-from e2e.bench.plugin_calls import Calls
-from e2e.bench.plugin_containers import Started
-from e2e.bench.plugin_pods import BoundPod, TooMany
-from e2e.bench.plugin_site import BenchNode, PluginRun
+from e2e.bench.plugin import pods, report, site
+from e2e.bench.plugin.calls import Calls
+from e2e.bench.plugin.pods import BoundPod, TooMany
+from e2e.bench.plugin.site import BenchNode, PluginRun
 from e2e.control_plane.admin import Admin
 from e2e.control_plane.provider import Target
 
@@ -25,7 +24,7 @@ SAMPLE = PluginRun("cdi", PODS, 1, Calls([1.0, 2.0, 4.0], [10.0, 60.0]), residen
 
 @pytest.fixture
 async def node(admin: Admin, namespace: str) -> AsyncIterator[BenchNode]:
-    made = await plugin_site.node_with_pods(admin, PODS, namespace)
+    made = await site.node_with_pods(admin, PODS, namespace)
     yield made
     await admin.delete(f"/api/v1/nodes/{made.name}")
 
@@ -41,7 +40,7 @@ def folder() -> Iterator[Path]:
 async def test_each_pod_is_asked_for_once_and_has_its_card(
     cluster: Target, node: BenchNode, folder: Path, mode: Mode, waiting: int
 ) -> None:
-    found = await plugin_site.measure(cluster.kubeconfig_path(), folder, node, mode, waiting=waiting, idle_s=0.1)
+    found = await site.measure(cluster.kubeconfig_path(), folder, node, mode, waiting=waiting, idle_s=0.1)
     assert found.calls.wrong == []
     assert (len(found.calls.allocate_ms), len(found.calls.pre_start_ms)) == (PODS, PODS)
     assert min(found.calls.allocate_ms + found.calls.pre_start_ms) > 0
@@ -55,7 +54,7 @@ async def test_a_container_on_another_card_and_a_refused_call_are_named(
     elsewhere = dataclasses.replace(first, card=first.card + 1)
     short = dataclasses.replace(second, ids=second.ids[1:])
     other = dataclasses.replace(node, pods=[elsewhere, short, *node.pods[2:]])
-    found = await plugin_site.measure(cluster.kubeconfig_path(), folder, other, "environment")
+    found = await site.measure(cluster.kubeconfig_path(), folder, other, "environment")
     on_another, refused = found.calls.wrong
     assert on_another.startswith(f"{first.name}: the environment has ('{first.card_uuid}', '{first.card_uuid}')")
     assert refused.startswith(f"{second.name}: cannot tell which container allocates 1 devices")
@@ -65,12 +64,12 @@ def test_a_document_of_another_card_is_told_from_the_right_one(tmp_path: Path) -
     pod = BoundPod("n", "p", "uid-p", 1, ("u0",))
     edits = [container_edits(card) for card in range(2)]
     assert wrong_by(tmp_path, pod, edits[1]) == ""
-    assert plugin_pods.uuid(0) in wrong_by(tmp_path, pod, edits[0])
+    assert pods.uuid(0) in wrong_by(tmp_path, pod, edits[0])
     assert wrong_by(tmp_path, pod, {**edits[1], "mounts": edits[0]["mounts"] + edits[1]["mounts"]}) != ""
 
 
 def container_edits(card: int) -> dict[str, list[Any]]:
-    uuid = plugin_pods.uuid(card)
+    uuid = pods.uuid(card)
     env = [f"GPUSHARE_CARD_UUIDS={uuid}", "NVIDIA_VISIBLE_DEVICES=void"]
     return {"env": env, "mounts": [{"containerPath": f"/run/gpushare/cards/{uuid}"}]}
 
@@ -78,55 +77,37 @@ def container_edits(card: int) -> dict[str, list[Any]]:
 def wrong_by(folder: Path, pod: BoundPod, edits: dict[str, list[Any]]) -> str:
     path = folder / f"gpushare-{spec.device_name(pod.ids)}.json"
     path.write_text(json.dumps({"devices": [{"containerEdits": edits}]}))
-    return plugin_pods.wrong_by_cdi(pod, folder)
+    return pods.wrong_by_cdi(pod, folder)
 
 
 def test_pods_that_do_not_fit_are_not_made() -> None:
-    assert len(plugin_pods.manifests(1000, "n")) == 1000
+    assert len(pods.manifests(1000, "n")) == 1000
     with pytest.raises(TooMany, match="2000 pods ask more than 8 cards have"):
-        plugin_pods.manifests(2000, "n")
+        pods.manifests(2000, "n")
 
 
 @pytest.mark.parametrize(
     ("share", "expected"), [(0.5, 50), (0.99, 99), (0.991, 100), (1.0, 100)], ids=["half", "p99", "above", "all"]
 )
 def test_a_percentile_is_the_smallest_value_that_so_many_do_not_exceed(share: float, expected: float) -> None:
-    assert plugin_report.percentile(list(map(float, range(100, 0, -1))), share) == expected
+    assert report.percentile(list(map(float, range(100, 0, -1))), share) == expected
 
 
 def test_a_goal_is_reached_below_its_bound_and_missed_at_it() -> None:
     slow = dataclasses.replace(SAMPLE, resident_mib=110.0)
-    assert "| Allocate, CDI, 5 pods | 3 | 2.00 | 4.00 | 4.0 | < 5: reached |" in plugin_report.calls_table([SAMPLE])
-    assert "| 35.00 | 60.00 | 60.0 | < 50: **missed** |" in plugin_report.calls_table([SAMPLE])
-    assert "| resident memory after that, MiB | 110 | < 110: **missed** |" in plugin_report.process_table([slow])
-    assert "| CPU while idle, % of a core | 0.20 | < 0.5: reached |" in plugin_report.process_table([slow])
+    assert "| Allocate, CDI, 5 pods | 3 | 2.00 | 4.00 | 4.0 | < 5: reached |" in report.calls_table([SAMPLE])
+    assert "| 35.00 | 60.00 | 60.0 | < 50: **missed** |" in report.calls_table([SAMPLE])
+    assert "| resident memory after that, MiB | 110 | < 110: **missed** |" in report.process_table([slow])
+    assert "| CPU while idle, % of a core | 0.20 | < 0.5: reached |" in report.process_table([slow])
 
 
 def test_of_pods_that_wait_beside_it_nothing_is_promised() -> None:
-    row = plugin_report.calls_table([dataclasses.replace(SAMPLE, waiting=3)]).splitlines()[2]
+    row = report.calls_table([dataclasses.replace(SAMPLE, waiting=3)]).splitlines()[2]
     assert row == "| Allocate, CDI, 5 pods, 3 of them waiting | 3 | 2.00 | 4.00 | 4.0 |  |"
 
 
 def test_a_run_in_which_every_call_was_refused_has_no_times_and_says_so() -> None:
     refused = dataclasses.replace(SAMPLE, calls=Calls(wrong=["p: no"]))
-    assert plugin_report.calls_table([refused]).count("\n") == 1
-    assert plugin_report.wrong_line([refused, SAMPLE]) == "Containers without their card: 1 of 10."
-    assert plugin_report.line(refused) == "CDI, 5 pods: 92 MiB, p: no"
-
-
-def test_a_histogram_tells_between_which_bounds_its_p99_lies() -> None:
-    name = "gpushare_device_plugin_call_duration_seconds"
-    buckets = {"0.002": 0, "0.005": 98, "0.01": 100, "+Inf": 100}
-    lines = [f'{name}_bucket{{call="PreStartContainer",le="{le}"}} {count}' for le, count in buckets.items()]
-    text = "\n".join([f"# TYPE {name} histogram", *lines, f'{name}_bucket{{call="Allocate",le="+Inf"}} 1', ""])
-    assert plugin_containers.tail_within(text, "PreStartContainer", 0.99) == (0.005, 0.01)
-    assert plugin_containers.tail_within(text, "PreStartContainer", 0.98) == (0.002, 0.005)
-    with pytest.raises(ValueError, match="no GetPreferredAllocation"):
-        plugin_containers.tail_within(text, "GetPreferredAllocation", 0.99)
-
-
-def test_real_containers_are_reported_with_what_went_wrong() -> None:
-    table = plugin_report.containers_table(Started(50, 12.34, (5.0, 10.0), ["a"]))
-    assert "| from the first bind to the last that runs, s | 12.3 |" in table
-    assert "p99, ms | 5 to 10 |" in table
-    assert "| containers without their card | 1 |" in table
+    assert report.calls_table([refused]).count("\n") == 1
+    assert report.wrong_line([refused, SAMPLE]) == "Containers without their card: 1 of 10."
+    assert report.line(refused) == "CDI, 5 pods: 92 MiB, p: no"

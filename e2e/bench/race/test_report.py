@@ -4,12 +4,12 @@ import dataclasses
 
 import pytest
 
-from e2e.bench import report
 from e2e.bench.contenders import OURS, YARDSTICK
 from e2e.bench.document import with_section
-from e2e.bench.ledger import Audit
-from e2e.bench.race import Run
-from e2e.bench.rows import Counted, Goals
+from e2e.bench.race import report
+from e2e.bench.race.ledger import Audit
+from e2e.bench.race.race import Run
+from e2e.bench.race.rows import Counted, Goals
 
 CLEAN = Audit(placed=101, unannotated=0, misbooked=0, overcommitted_cards=0, overcommitted_nodes=0)
 SAMPLE = Run(

@@ -11,7 +11,7 @@ import grpc
 
 from config.protocol import names
 from deviceplugin.cdi.mode import Mode
-from e2e.bench.plugin_pods import (
+from e2e.bench.plugin.pods import (
     BoundPod,
     Checkpoint,
     main_container,

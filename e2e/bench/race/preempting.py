@@ -14,7 +14,7 @@ import msgspec
 from config.protocol import allocation, names
 from config.protocol.allocation import Allocation, LegacyFields
 from e2e.bench import workload
-from e2e.bench.placed import Placed
+from e2e.bench.race.placed import Placed
 from e2e.bench.workload import CARDS_PER_NODE, UNITS_PER_CARD, Json, Size
 from e2e.control_plane.admin import Admin, done
 from e2e.node.announced import card_units

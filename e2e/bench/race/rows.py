@@ -4,8 +4,9 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from e2e.bench import disks, preempting, rule_pods, workload
-from e2e.bench.placed import Placed
+from e2e.bench import workload
+from e2e.bench.race import disks, preempting, rule_pods
+from e2e.bench.race.placed import Placed
 from e2e.bench.workload import CARDS_PER_NODE, Json, Size
 from e2e.control_plane.admin import Admin
 

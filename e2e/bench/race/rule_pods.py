@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from e2e.bench import workload
-from e2e.bench.placed import Placed
+from e2e.bench.race.placed import Placed
 from e2e.bench.workload import HOSTNAME, ZONE, ZONES, Json, Size, WorkloadTemplate
 
 MAX_SKEW: Final = 1

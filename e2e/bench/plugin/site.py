@@ -11,9 +11,10 @@ from typing import Final
 
 from config.protocol import names
 from deviceplugin.cdi.mode import Mode
-from e2e.bench import plugin_pods, process
-from e2e.bench.plugin_calls import Caller, Calls
-from e2e.bench.plugin_pods import BoundPod, Checkpoint
+from e2e.bench import process
+from e2e.bench.plugin import pods
+from e2e.bench.plugin.calls import Caller, Calls
+from e2e.bench.plugin.pods import BoundPod, Checkpoint
 from e2e.control_plane import commands, readiness
 from e2e.control_plane.admin import Admin, Json
 from e2e.control_plane.processes import Child, free_ports, start
@@ -50,10 +51,10 @@ async def node_with_pods(admin: Admin, count: int, namespace: str) -> BenchNode:
     """Make a node, and so many pods there that are bound to it. Raises TooMany, and what Admin raises."""
     name, info = f"gpu-node-{count}", {"containerRuntimeVersion": "containerd://2.1.0"}
     await admin.create("/api/v1/nodes", {"metadata": {"name": name}, "status": {"nodeInfo": info}})
-    path, manifests = f"/api/v1/namespaces/{namespace}/pods", plugin_pods.manifests(count, name)
+    path, manifests = f"/api/v1/namespaces/{namespace}/pods", pods.manifests(count, name)
     await admin.create_all(path, manifests)
     created = {pod["metadata"]["name"]: pod for pod in await admin.items(path)}
-    return BenchNode(name, plugin_pods.bound_pods([created[pod["metadata"]["name"]] for pod in manifests]))
+    return BenchNode(name, pods.bound_pods([created[pod["metadata"]["name"]] for pod in manifests]))
 
 
 async def measure(
@@ -101,17 +102,14 @@ async def _plugin(configuration: Path, folder: Path, node: str) -> AsyncIterator
 
 def _files(kubeconfig: Path, folder: Path, node: str, mode: Mode) -> Path:
     """Write the cards and the configuration; the configuration's path."""
-    each = [
-        {"model": "SIM", "memoryMiB": plugin_pods.CARD_MIB, "uuid": plugin_pods.uuid(index)}
-        for index in range(plugin_pods.CARDS)
-    ]
+    each = [{"model": "SIM", "memoryMiB": pods.CARD_MIB, "uuid": pods.uuid(index)} for index in range(pods.CARDS)]
     cards = folder / "cards.yaml"
     cards.write_text(commands.as_yaml({"nodes": [{"name": node, "cards": each}]}), encoding="utf-8")
     configuration: Json = {
         **_HEAD,
         "clientConnection": {"kubeconfig": str(kubeconfig)},
         "resources": {"gpuMem": names.GPU_MEM},
-        "memoryUnitMiB": plugin_pods.UNIT_MIB,
+        "memoryUnitMiB": pods.UNIT_MIB,
         "mode": mode,
         "cdiDir": str(folder / "cdi"),
         "stateDir": str(folder / "state"),

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from e2e.bench.plugin_containers import Started
-from e2e.bench.plugin_site import PluginRun
+from e2e.bench.plugin.site import PluginRun
 
 ALLOCATE_BELOW_MS: Final = 5.0
 PRE_START_BELOW_MS: Final = 50.0
@@ -65,20 +64,6 @@ def process_table(runs: Sequence[PluginRun]) -> str:
         cells = " | ".join(f"{value:{row.form}}" for value in values)
         lines.append(f"| {row.label} | {cells} | {_verdict(max(values), row.below) if values else ''} |")
     return "\n".join(lines)
-
-
-def containers_table(found: Started) -> str:
-    """What was seen of the containers that really ran."""
-    low, high = found.pre_start_ms
-    return "\n".join(
-        [
-            f"| {found.pods} containers on a real node | |",
-            "|---|---:|",
-            f"| from the first bind to the last that runs, s | {found.seconds:.1f} |",
-            f"| PreStartContainer as the plugin timed it, p99, ms | {low:g} to {high:g} |",
-            f"| containers without their card | {len(found.wrong)} |",
-        ]
-    )
 
 
 def line(run: PluginRun) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from config.protocol import names
-from e2e.bench import ledger, workload
-from e2e.bench.ledger import Audit, Json
+from e2e.bench import workload
+from e2e.bench.race import ledger
+from e2e.bench.race.ledger import Audit, Json
 from e2e.bench.workload import UNITS_PER_CARD, Size
 from e2e.node.announced import card_units
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from e2e.bench import workload
-from e2e.bench.placed import Placed
+from e2e.bench.race.placed import Placed
 from e2e.bench.workload import NAMESPACE, ZONE, ZONES, Json, Size
 
 PER_NODE: Final = 24

@@ -1,7 +1,7 @@
-"""The device plugin: how fast it answers the kubelet, what it needs, and a batch of real containers beside it.
+"""The device plugin: how fast it answers the kubelet, and what it needs.
 
-    python -m e2e.bench.plugin              the standard sizes, into docs/benchmarks.md (4 minutes)
-    python -m e2e.bench.plugin --quick      20 pods, no real containers, printed only
+    python -m e2e.bench.plugin              the standard sizes, into docs/benchmarks.md (3 minutes)
+    python -m e2e.bench.plugin --quick      20 pods, printed only
 
 Exit codes: 0 measured, whatever the figures; 1 it could not be, or a container has not got its card.
 """
@@ -14,19 +14,17 @@ from pathlib import Path
 from typing import Final
 
 from deviceplugin.cdi.mode import Mode
-from e2e.bench import document, plugin_report
-from e2e.bench.plugin_containers import NotRunning, Started, start_containers
-from e2e.bench.plugin_pods import CARDS
-from e2e.bench.plugin_site import BenchNode, PluginRun, measure, node_with_pods
+from e2e.bench import document
+from e2e.bench.plugin import report
+from e2e.bench.plugin.pods import CARDS
+from e2e.bench.plugin.site import BenchNode, PluginRun, measure, node_with_pods
 from e2e.control_plane import binaries
 from e2e.control_plane.admin import Admin
 from e2e.control_plane.cluster import ControlPlane
 from e2e.control_plane.processes import Died
 from e2e.control_plane.readiness import NotReady
-from e2e.node.local_node import NodeUnavailable, require
 
 _SIZES: Final = (500, 110)
-_CONTAINERS: Final = 50
 _WAITING: Final = 15
 _MODES: Final[tuple[tuple[Mode, int], ...]] = (("cdi", 1), ("environment", 1), ("environment", _WAITING))
 _IDLE_S: Final = 60.0
@@ -53,12 +51,11 @@ def main(arguments: list[str] | None = None) -> int:
     output: Path | None = chosen.output or (None if chosen.quick else document.PATH)
     try:
         runs = _measured(sizes, idle_s)
-        real, absent = (None, "") if chosen.quick else _containers()
-    except (Died, NotReady, NotRunning) as failure:
-        _tell(str(failure))
+    except (Died, NotReady) as failure:
+        document.tell(str(failure))
         return 1
-    parts = [plugin_report.calls_table(runs), plugin_report.wrong_line(runs), plugin_report.process_table(runs)]
-    body = "\n\n".join(filter(None, [*parts, plugin_report.containers_table(real) if real else absent]))
+    parts = [report.calls_table(runs), report.wrong_line(runs), report.process_table(runs)]
+    body = "\n\n".join(parts)
     sys.stdout.write(f"{body}\n\n")
     if output is not None:
         rules = _RULES.format(cards=CARDS, waiting=_WAITING, idle_s=idle_s)
@@ -66,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
         text = output.read_text(encoding="utf-8") if output.exists() else ""
         section = f"{rules}\n\n{body}\n\n{made_on}"
         output.write_text(document.with_section(text, "device-plugin", section), encoding="utf-8")
-    return _judged(runs, real)
+    return _judged(runs)
 
 
 def _measured(sizes: Sequence[int], idle_s: float) -> list[PluginRun]:
@@ -85,7 +82,7 @@ async def _each(cluster: ControlPlane, sizes: Sequence[int], idle_s: float) -> l
             folder.mkdir()
             idle = idle_s if node is nodes[0] and waiting == 1 else None
             runs.append(await measure(cluster.kubeconfig_path(), folder, node, mode, waiting=waiting, idle_s=idle))
-            _tell(plugin_report.line(runs[-1]))
+            document.tell(report.line(runs[-1]))
     return runs
 
 
@@ -95,32 +92,16 @@ async def _node(admin: Admin, count: int) -> BenchNode:
     return await node_with_pods(admin, count, namespace)
 
 
-def _containers() -> tuple[Started | None, str]:
-    """What came of them; or None, and a line that says why there were none."""
-    try:
-        require()
-    except NodeUnavailable as reason:
-        line = f"{_CONTAINERS} real containers: skipped: {reason}"
-        _tell(line)
-        return None, line
-    return start_containers(_CONTAINERS), ""
-
-
-def _judged(runs: list[PluginRun], real: Started | None) -> int:
-    wrong = [mismatch for run in runs for mismatch in run.calls.wrong] + (real.wrong if real else [])
+def _judged(runs: list[PluginRun]) -> int:
+    wrong = [mismatch for run in runs for mismatch in run.calls.wrong]
     for mismatch in wrong:
-        _tell(f"WRONG: {mismatch}")
+        document.tell(f"WRONG: {mismatch}")
     return 1 if wrong else 0
-
-
-def _tell(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m e2e.bench.plugin", description="Measure the device plugin.")
-    parser.add_argument("--quick", action="store_true", help="20 pods, no real containers, printed only")
+    parser.add_argument("--quick", action="store_true", help="20 pods, printed only")
     parser.add_argument("--output", type=Path, help="Markdown file to write into (default: docs/benchmarks.md)")
     return parser
 

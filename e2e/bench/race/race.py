@@ -9,11 +9,12 @@ from typing import Final, NamedTuple
 
 import uvloop
 
-from e2e.bench import ledger, process, workload
+from e2e.bench import process, workload
 from e2e.bench.contenders import CONTENDERS, Start
 from e2e.bench.observer import PODS, Observer
-from e2e.bench.placed import Placed
-from e2e.bench.rows import Counted, Row
+from e2e.bench.race import ledger
+from e2e.bench.race.placed import Placed
+from e2e.bench.race.rows import Counted, Row
 from e2e.bench.workload import NAMESPACE
 from e2e.control_plane.admin import Admin, NotSeen, seen
 from e2e.control_plane.cluster import ControlPlane

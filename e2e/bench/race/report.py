@@ -7,8 +7,8 @@ from statistics import median
 from typing import Final
 
 from e2e.bench.contenders import OURS, YARDSTICK
-from e2e.bench.race import Run
-from e2e.bench.rows import Goals
+from e2e.bench.race.race import Run
+from e2e.bench.race.rows import Goals
 
 EVENTS_AT_LEAST: Final = 0.99
 

@@ -1,0 +1,1 @@
+"""One backlog for each scheduler in turn: the rows, their pods and checks, one run, the table."""
