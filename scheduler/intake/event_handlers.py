@@ -136,10 +136,10 @@ class EventHandlers:
                 selector = () if isinstance(event, Deleted) else _selector_of(event.object.spec.selector)
                 if size_of(selector) > MOST_TERMS:
                     selector = ()
-                    self._long_selector(kind.type.__name__, f"{meta.namespace}/{meta.name}")
+                    self._long_selector(kind.api_kind, f"{meta.namespace}/{meta.name}")
                 self._engine.selector_changed(meta.namespace, meta.uid, selector, of_service=kind is SERVICES)
             elif isinstance(event, Undecodable):
-                self._report(Problem(kind.type.__name__, event.name, event.error, on_object=False))
+                self._report(Problem(kind.api_kind, event.name, event.error, on_object=False))
 
     def config_maps(self, events: Iterable[WatchEvent[objects.ConfigMap]]) -> None:
         """The legacy lists of unhealthy cards; every other ConfigMap is ignored."""

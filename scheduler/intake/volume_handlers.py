@@ -51,7 +51,7 @@ class VolumeHandlers:
             elif isinstance(event, Undecodable):
                 namespace, _, name = event.name.rpartition("/")
                 self._set(kind, namespace, name, None)
-                self._report(Problem(kind.type.__name__, event.name, event.error, on_object=False))
+                self._report(Problem(kind.api_kind, event.name, event.error, on_object=False))
 
     def _set(self, kind: Kind[Any], namespace: str, name: str, found: Any) -> None:  # noqa: ANN401 - of the kind
         read = _READERS[kind.name]
@@ -60,7 +60,7 @@ class VolumeHandlers:
         except (QuantityError, ExcessError) as error:
             change = read(namespace, name, None)
             about = f"{namespace}/{name}" if namespace else name
-            self._report(Problem(kind.type.__name__, about, str(error), on_object=False))
+            self._report(Problem(kind.api_kind, about, str(error), on_object=False))
         self._change(change)
         if kind is port.CLAIMS:
             self._seen((namespace, name))

@@ -5,7 +5,7 @@ Pure data. Decoded by msgspec, which skips every other field without building it
 Source: the OpenAPI document of Kubernetes 1.36.
 """
 
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, ClassVar, Final, TypeAlias
 
 import msgspec
 
@@ -50,8 +50,9 @@ class ObjectMeta(_Wire, frozen=True):
 
 
 class ApiObject(_Wire, frozen=True):
-    """An object of the API, of whatever kind."""
+    """An object of the API. API_KIND: its kind, where the class has another name."""
 
+    API_KIND: ClassVar[str] = ""
     metadata: ObjectMeta
 
 
@@ -294,6 +295,7 @@ class PodStatus(_Wire, frozen=True):
 class PodObject(ApiObject, frozen=True):
     """v1.Pod."""
 
+    API_KIND: ClassVar[str] = "Pod"
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 

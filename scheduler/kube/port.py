@@ -30,9 +30,14 @@ class Kind(Generic[T]):
     field_selector: str = ""
 
     @property
+    def api_kind(self) -> str:
+        """The kind of one of these, as the API server writes it."""
+        return self.type.API_KIND or self.type.__name__
+
+    @property
     def list_kind(self) -> str:
         """The kind of a list of these, as the API server writes it."""
-        return f"{self.type.__name__}List"
+        return f"{self.api_kind}List"
 
 
 # Finished pods hold nothing: the server leaves them out, and a pod that finishes arrives as Deleted.

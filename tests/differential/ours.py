@@ -35,8 +35,8 @@ _WATCHED: Final[Mapping[str, tuple[type[Any], Callable[[EventHandlers], Callable
     "Namespace": (objects.Namespace, lambda handlers: handlers.namespaces),
     "PodDisruptionBudget": (objects.PodDisruptionBudget, lambda handlers: handlers.disruption_budgets),
 }
-_SELECTING: Final = {kind.type.__name__: kind for kind in port.SELECTING}
-_OF_STORAGE: Final = {kind.type.__name__: kind for kind in port.OF_STORAGE}
+_SELECTING: Final = {kind.api_kind: kind for kind in port.SELECTING}
+_OF_STORAGE: Final = {kind.api_kind: kind for kind in port.OF_STORAGE}
 # Nodes and what pods refer to come first.
 _LAST: Final = "Pod"
 

@@ -47,8 +47,8 @@ class FuzzedWire(Wire):
 
     def _garble(self, event: WatchEvent[Any]) -> WatchEvent[Any]:
         if isinstance(event, port.Changed):
-            meta = event.object.metadata
-            return self.unreadable.get((type(event.object).__name__, meta.namespace, meta.name), event)
+            meta, kind = event.object.metadata, event.object.API_KIND or type(event.object).__name__
+            return self.unreadable.get((kind, meta.namespace, meta.name), event)
         return event
 
     def _learn(self, event: WatchEvent[Any]) -> None:
@@ -86,7 +86,7 @@ class Cluster:
             event = self._decoders[kind.name].watched(b'{"type":"MODIFIED","object":' + text + b"}")
         except port.ApiError:
             return 0.0  # no line of an API server: the watch is opened again
-        key = (kind.type.__name__, meta.namespace, meta.name)
+        key = (kind.api_kind, meta.namespace, meta.name)
         if isinstance(event, port.Changed):
             self.wire.unreadable.pop(key, None)
             self._put(kind, _with(event.object, meta))
@@ -103,7 +103,7 @@ class Cluster:
         collection = self.world.collection(kind)
         if collection.find(namespace, name) is not None:
             collection.remove(namespace, name)
-            self.wire.unreadable.pop((kind.type.__name__, namespace, name), None)
+            self.wire.unreadable.pop((kind.api_kind, namespace, name), None)
         await asyncio.sleep(A_MOMENT_S)
         self.check_alive()
 

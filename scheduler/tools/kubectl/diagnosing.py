@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -49,6 +49,7 @@ class _Status(msgspec.Struct, rename="camel", frozen=True):
 class PodReadiness(objects.ApiObject, frozen=True):
     """v1.Pod, as far as it says since when it is ready or not."""
 
+    API_KIND: ClassVar[str] = "Pod"
     spec: objects.PodSpec = objects.PodSpec()
     status: _Status = _Status()
 

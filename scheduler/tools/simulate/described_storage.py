@@ -22,7 +22,7 @@ from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.volumes.plan import VolumePlan
 from scheduler.testing.cluster.world import World
 
-_KINDS: Final[Mapping[str, Kind[Any]]] = {kind.type.__name__.lower(): kind for kind in OF_STORAGE}
+_KINDS: Final[Mapping[str, Kind[Any]]] = {kind.api_kind.lower(): kind for kind in OF_STORAGE}
 
 
 def create_storage(cluster: ClusterFile, world: World) -> None:
