@@ -3,17 +3,18 @@
 import asyncio
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from config.protocol import names
-from deviceplugin.lock import InstanceLock
+from deviceplugin.lock import AlreadyRunning, InstanceLock
 from deviceplugin.uninstall.run import Options, run
 from scheduler.process.startup import StartupError
 from tests.support.deep import nested
-from tests.support.node_to_uninstall import AGAIN_S, USED, WITHIN_S, MadeUpNode, gpu_pod
+from tests.support.node_to_uninstall import AGAIN_S, USED, WITHIN_S, MadeUpNode
 
 DEEP: Final = 3000
 
@@ -39,18 +40,6 @@ async def test_a_state_directory_that_has_the_nodes_cdi_directory_in_it_takes_no
     await node.uninstalled(force=True)
     assert (node.folder / "cdi" / "nvidia.yaml").exists()
     assert (node.folder / "cards" / "of-others").exists()
-
-
-async def test_a_dry_run_makes_no_file(node: MadeUpNode) -> None:
-    (state(node) / "lock").unlink()
-    before = sorted(node.folder.rglob("*"))
-    await node.uninstalled(dry_run=True)
-    assert [path for path in sorted(node.folder.rglob("*")) if path.name != "kubeconfig"] == before
-
-
-async def test_a_dry_run_leaves_the_lock_as_it_is(node: MadeUpNode) -> None:
-    await node.uninstalled(dry_run=True)
-    assert (state(node) / "lock").read_text() == "plugins/gpushare/lock"
 
 
 async def test_a_dry_run_sees_a_plugin_that_runs(node: MadeUpNode) -> None:
@@ -101,13 +90,14 @@ async def test_an_api_server_that_can_be_reached_only_later_is_found(node: MadeU
             assert await running
 
 
-async def test_a_plugin_that_comes_while_there_was_no_state_directory_is_left_alone(node: MadeUpNode) -> None:
-    assert await node.uninstalled()
-    node.cluster.__post_init__()
+async def test_a_plugin_that_comes_when_the_state_directory_was_removed_is_left_alone(node: MadeUpNode) -> None:
     node.checkpoint({names.GPU_MEM: []}, [])
     waiting = asyncio.create_task(node.uninstalled(wait=True))
     while "the kubelet forgets" not in "".join(node.said):  # noqa: ASYNC110 - nothing tells
         await asyncio.sleep(AGAIN_S)
+    with pytest.raises(AlreadyRunning), InstanceLock(state(node)):
+        pass
+    shutil.rmtree(state(node))
     with InstanceLock(state(node)):
         (state(node) / "journal.json").write_text("of the new one")
         with pytest.raises(StartupError, match="still runs on this node"):
@@ -135,12 +125,3 @@ async def test_names_that_no_terminal_should_obey_are_told_harmlessly(node: Made
     text.encode()
     assert "\x1b" not in text
     assert "\nb" not in text
-
-
-async def test_a_node_with_many_pods_and_specs_is_told_in_few_words(node: MadeUpNode) -> None:
-    node.cluster.pods = [gpu_pod(f"pod-{number}") for number in range(500)]
-    (node.folder / "plugins" / "kubelet_internal_checkpoint").write_text("{")
-    for number in range(500):
-        (node.folder / "cdi" / f"gpushare-{number:016x}.json").touch()
-    assert not await node.uninstalled()
-    assert len(node.said[-1]) < 200_000

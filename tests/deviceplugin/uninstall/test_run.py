@@ -15,7 +15,7 @@ from deviceplugin.cli import cli
 from deviceplugin.lock import InstanceLock
 from deviceplugin.uninstall.run import Options, run
 from scheduler.process.startup import StartupError
-from tests.support.node_to_uninstall import AGAIN_S, USED, WITHIN_S, MadeUpNode, gpu_pod
+from tests.support.node_to_uninstall import AGAIN_S, UNUSED, USED, WITHIN_S, MadeUpNode, gpu_pod
 
 OTHERS: Final = ["cdi/nvidia.yaml", "plugins/kubelet_internal_checkpoint", "plugins/other.sock"]
 
@@ -61,9 +61,10 @@ async def test_what_a_running_pod_needs_stays_and_the_pod_is_named(node: MadeUpN
     assert not await holding(node).uninstalled()
 
     kept = [path for path in node.tree() if path not in OTHERS]
-    assert kept == [f"cdi/gpushare-{USED}.json", "plugins/gpushare/.health.json.tmp", "plugins/gpushare/journal.json"]
+    specs = [f"cdi/gpushare-{device}.json" for device in (UNUSED, USED)]
+    assert kept == [*specs, "plugins/gpushare/.health.json.tmp", "plugins/gpushare/journal.json"]
     assert names.INVENTORY not in node.cluster.node["metadata"]["annotations"]
-    assert "Pods that hold cards:\n  ns/p: 2 units of card 0 (GPU-a)\nNode n1: not all is gone.\n" in node.said[-1]
+    assert "Pods that hold cards:\n  ns/p\nNode n1: not all is gone.\n" in node.said[-1]
 
 
 async def test_force_removes_it_under_a_running_pod(node: MadeUpNode) -> None:
@@ -91,12 +92,22 @@ async def test_it_waits_until_the_kubelet_has_forgotten(node: MadeUpNode) -> Non
     assert await waiting
 
 
-async def test_a_dry_run_says_what_would_go_and_leaves_it(node: MadeUpNode) -> None:
-    before, status = node.tree(), json.dumps(node.cluster.node)
+@pytest.mark.parametrize("locked", [True, False])
+async def test_a_dry_run_says_what_would_go_and_changes_nothing(node: MadeUpNode, *, locked: bool) -> None:
+    lock = node.folder / "plugins" / "gpushare" / "lock"
+    if not locked:
+        lock.unlink()
+    before, status = everything(node), json.dumps(node.cluster.node)
     assert not await node.uninstalled(dry_run=True)
-    assert (node.tree(), json.dumps(node.cluster.node)) == (before, status)
-    assert node.said[0].count("would remove ") == 12
-    assert f"would remove {node.folder}/plugins/gpushare\n" in node.said[0]
+    assert (everything(node), json.dumps(node.cluster.node)) == (before, status)
+    assert node.said[0].count("would remove ") == 11 + locked
+    assert f"would remove {lock.parent}\n" in node.said[0]
+
+
+def everything(node: MadeUpNode) -> dict[str, str]:
+    """Files and directories -> what is in them."""
+    found = (path for path in node.folder.rglob("*") if path.name != "kubeconfig")
+    return {str(path): path.read_text() if path.is_file() else "" for path in found}
 
 
 async def test_what_cannot_be_removed_is_told_and_the_rest_goes(node: MadeUpNode) -> None:
