@@ -1,10 +1,9 @@
 """`make cluster` and `make cluster-down`: `python -m e2e.local_cluster up | down`.
 
-`up` builds what is missing as the user who asks, then starts the keeper, as root: by sudo where that user is another.
+`up` builds what is missing as the user who asks, then starts the keeper, `hold`, as root: by sudo if needed.
 Exit codes: 0 done, or nothing to do; 1 not done; 3 Go, or something else that a build takes, is missing.
 """
 
-import argparse
 import os
 import shlex
 import shutil
@@ -12,11 +11,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from typing import Final
 
 from e2e.control_plane import binaries, cache
 from e2e.local_cluster import keeper, record
+from e2e.local_cluster.keeper import say
 from e2e.node import local_node
 from tests.support.repository import ROOT
 
@@ -52,17 +51,17 @@ def up() -> int:
     """Start the cluster, unless one is up, and say how to reach it."""
     with record.lock() as ours:
         if not ours:
-            _say(f"A cluster is up already.\n{_next()}")
+            say(f"A cluster is up already.\n{_next()}")
             return 0
-    _say(_FIRST)
+    say(_FIRST)
     if (missing := _lacking()) is not None:
-        _say(f"not started: {missing}")
+        say(f"not started: {missing}")
         return 1
     try:
         binaries.ensure((*_SERVERS, *binaries.OF_A_NODE))
         local_node.programs()
     except keeper.TOLD as error:
-        _say(f"not started: {error}")
+        say(f"not started: {error}")
         return 1 if isinstance(error, binaries.BuildFailed) else binaries.UNAVAILABLE_EXIT
     return _start() if os.geteuid() == 0 else _as_root("up")
 
@@ -70,22 +69,22 @@ def up() -> int:
 def down() -> int:
     """End the cluster and remove all of it; also what one that was killed has left."""
     if (last := record.read()) is None:
-        _say("No cluster is up.")
+        say("No cluster is up.")
         return 0
     if os.geteuid() != 0:
         return _as_root("down")
     began_s = time.monotonic()
-    _say("ending the cluster")
+    say("ending the cluster")
     told = False
     while not _cleared():
         if not told:
             os.kill(last.keeper, signal.SIGTERM)
             told = True
         if time.monotonic() - began_s > _ENDS_WITHIN_S:
-            _say(f"the process that holds it does not end: kill -9 {last.keeper}, then make cluster-down again")
+            say(f"the process that holds it does not end: kill -9 {last.keeper}, then make cluster-down again")
             return 1
         time.sleep(_LOOK_EVERY_S)
-    _say(f"gone after {time.monotonic() - began_s:.1f} s")
+    say(f"gone after {time.monotonic() - began_s:.1f} s")
     return 0
 
 
@@ -99,10 +98,10 @@ def _cleared() -> bool:
 
 def _start() -> int:
     began_s = time.monotonic()
-    _say("starting:")
+    say("starting:")
     # In a session of its own, so that Ctrl-C does not reach it.
     launched = subprocess.Popen(
-        [sys.executable, "-m", "e2e.local_cluster.keeper"],
+        [sys.executable, "-m", "e2e.local_cluster", "hold"],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -113,16 +112,16 @@ def _start() -> int:
     try:
         for line in launched.stdout or ():
             if line.rstrip() == keeper.READY:
-                _say(f"up after {time.monotonic() - began_s:.1f} s\n{_next()}")
+                say(f"up after {time.monotonic() - began_s:.1f} s\n{_next()}")
                 return 0
-            _say(line.rstrip())
+            say(line.rstrip())
         launched.wait()
     except KeyboardInterrupt:
-        _say("interrupted: ending what has started")
+        say("interrupted: ending what has started")
         launched.terminate()
         launched.wait()
         return _INTERRUPTED
-    _say("not started")
+    say("not started")
     return 1
 
 
@@ -151,17 +150,5 @@ def _next() -> str:
     return _NEXT.format(exports=f"export KUBECONFIG={kubeconfig} PATH={programs}:$PATH")
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line says."""
-    parser = argparse.ArgumentParser(prog="python -m e2e.local_cluster", description=__doc__)
-    parser.add_argument("command", choices=["up", "down"])
-    return up() if parser.parse_args(arguments).command == "up" else down()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit({"up": up, "down": down, "hold": keeper.hold}[sys.argv[1]]())

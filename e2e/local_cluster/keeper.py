@@ -1,4 +1,4 @@
-"""The process in the background that holds the local cluster: `python -m e2e.local_cluster.keeper`.
+"""The process in the background that holds the local cluster: `python -m e2e.local_cluster hold`.
 
     started --> takes the lock --> clears what an earlier one has left --> starts everything --says READY--> UP
     UP --a program dies--> it is started again --> UP
@@ -25,6 +25,7 @@ from e2e.control_plane.processes import Child
 from e2e.local_cluster import record
 from e2e.local_cluster.parts import parts, started
 from e2e.node.local_node import NodeUnavailable
+from scheduler.process.output import show_text
 
 READY: Final = "READY"
 CONTEXT: Final = "gpushare-local"
@@ -45,34 +46,39 @@ TOLD: Final = (
 )
 
 
-def main() -> int:
+def say(line: str) -> None:
+    """Print it at once."""
+    show_text(f"{line}\n")
+
+
+def hold() -> int:
     """Hold a cluster until SIGTERM. Exit code 1: there is one already, or it does not start."""
     with record.lock() as ours:
         if not ours:
-            _say("a cluster is up, or being started, already")
+            say("a cluster is up, or being started, already")
             return 1
         record.clear()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _end)
         try:
-            _hold()
+            _until_sigterm()
         except KeyboardInterrupt:
             return 0
         except TOLD as error:
-            _say(f"{error}")
+            say(f"{error}")
         finally:
             record.forget()
     return 1
 
 
-def _hold() -> NoReturn:
+def _until_sigterm() -> NoReturn:
     plane, nodes = parts()
     record.write([str(plane.folder), *(str(node.folder) for node in nodes)])
-    with started(plane, nodes, _say) as (plugins, children):
+    with started(plane, nodes, say) as (plugins, children):
         _write_kubeconfig(plane)
         _link("bin", [(program.name, program) for program in _programs()])
         _link("faults", [(plugin.node.name, plugin.control) for plugin in plugins])
-        _say(READY)
+        say(READY)
         _go_on_in_the_log()
         while True:
             time.sleep(_LOOK_EVERY_S)
@@ -83,7 +89,7 @@ def start_again(children: Iterable[Child]) -> None:
     """Start the programs that have died."""
     for child in children:
         if (exit_code := child.process.poll()) is not None:
-            _say(f"{child.name} ended with exit code {exit_code}; starting it again")
+            say(f"{child.name} ended with exit code {exit_code}; starting it again")
             child.start_again()
 
 
@@ -119,17 +125,8 @@ def _link(folder: str, targets: Iterable[tuple[str, Path]]) -> None:
         (record.home() / folder / name).symlink_to(target)
 
 
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
-
-
 def _go_on_in_the_log() -> None:
     """The process that started this one ends, and its terminal may."""
     with (record.home() / "log").open("ab") as log:
         for stream in (sys.stdout, sys.stderr):
             os.dup2(log.fileno(), stream.fileno())
-
-
-if __name__ == "__main__":
-    sys.exit(main())
