@@ -18,8 +18,8 @@ from config.settings.scheduler import Resources
 from deviceplugin.allocation.pods import MIRROR, NodePod
 from deviceplugin.kubelet.checkpoint import CheckpointEntry
 from deviceplugin.reconcile.compare import ListedContainer
-from scheduler.inspect.terminal import one_line, printable, some, typed
 from scheduler.kube import objects
+from scheduler.process.terminal import one_line, printable, some, typed
 
 # The first two are the plugin's; the others are orders to it, which it removes when it has obeyed.
 _ANNOTATIONS: Final = (names.INVENTORY, names.HELD_UNTIL, names.CLEAR_HEALTH, names.RELEASE)

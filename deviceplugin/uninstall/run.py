@@ -23,13 +23,13 @@ from deviceplugin.node.api import NodeApi
 from deviceplugin.uninstall.hands import Hands
 from deviceplugin.uninstall.look import look
 from deviceplugin.uninstall.plan import Item
-from scheduler.inspect.terminal import printable
-from scheduler.kube.rest.connect import ConnectError, connect
+from scheduler.kube.rest.client_config.connect import ConnectError, connect
 from scheduler.kube.rest.transport import Transport
 from scheduler.process import build_info
 from scheduler.process.probes import serve
 from scheduler.process.scrape import exposition
 from scheduler.process.startup import StartupError
+from scheduler.process.terminal import printable
 
 _CONNECTIONS: Final = 2
 _END_IT: Final = "end it first; with the chart, devicePlugin.uninstall=true puts this command in its place"
