@@ -63,7 +63,7 @@ async def look(c: DevicePluginConfiguration, api: Transport | str, *, force: boo
         of_node, pods, unknown = await _known(c, api)
     except (ApiError, msgspec.DecodeError, UnicodeError, RecursionError, QuantityError) as error:
         unknown = f"the API server: {error}"
-        of_node, pods = [Item(Kind.NODE, c.node_name, unknown)], ()
+        of_node, pods = [Item(Kind.NAMED, f"node {c.node_name}", unknown)], ()
     needed = POD_HOLDS if pods else ""
     if unknown:
         needed = f"it is not known which pods hold cards: {unknown}"

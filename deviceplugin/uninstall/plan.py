@@ -32,17 +32,13 @@ _MOST_NAMED: Final = 3
 class Kind(StrEnum):
     """How an item is removed. MODES: a file of compute modes, which are given back to their cards first."""
 
-    NODE = "node"  # only stays
-    LABEL = "label"  # only stays
+    NAMED = "named"  # it is only named
     RESOURCE = "resource"
     ANNOTATION = "annotation"
     MODES = "modes"
     FILE = "file"
     TREE = "tree"
     FOLDER = "folder"  # an empty directory
-
-
-_ON_THE_NODE: Final = frozenset({Kind.NODE, Kind.LABEL, Kind.RESOURCE, Kind.ANNOTATION})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +52,7 @@ class Item:
 
     def __str__(self) -> str:
         """Name for people."""
-        return f"{self.kind} {self.name}" if self.kind in _ON_THE_NODE else self.name
+        return f"{self.kind} {self.name}" if self.kind in {Kind.RESOURCE, Kind.ANNOTATION} else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +97,12 @@ def node_items(node: objects.Node, of: Resources, *, registered: bool) -> Iterat
         waits = registered or whole(str(capacity.get(of.gpu_mem, 0)))
         yield Item(Kind.RESOURCE, of.gpu_mem, _FORGETS if waits else "")
     label, selects = names.NODE_LABEL
-    theirs: list[tuple[Kind, str]]
-    theirs = [(Kind.ANNOTATION, key) for key in (names.CORDON, names.MAX_SHARERS) if key in annotations]
-    theirs += [(Kind.LABEL, label)] if (node.metadata.labels or {}).get(label) == selects else []
-    for kind, key in theirs:
-        undo = typed("kubectl", "annotate" if kind is Kind.ANNOTATION else "label", "node", node.metadata.name)
-        yield Item(kind, key, f"an operator's: {undo} {key}-", theirs=True)
+    theirs: list[tuple[str, str, str]]
+    theirs = [("annotation", "annotate", key) for key in (names.CORDON, names.MAX_SHARERS) if key in annotations]
+    theirs += [("label", "label", label)] if (node.metadata.labels or {}).get(label) == selects else []
+    for what, verb, key in theirs:
+        undo = typed("kubectl", verb, "node", node.metadata.name, f"{key}-")
+        yield Item(Kind.NAMED, f"{what} {key}", f"an operator's: {undo}", theirs=True)
 
 
 def holders(

@@ -105,6 +105,10 @@ class MadeUpNode:
         entry = {"PodUID": "p", "ContainerName": "c", "ResourceName": names.GPU_MEM, **held}
         self.checkpoint({names.GPU_MEM: []} if self.cluster.pods else {}, [entry])
 
+    @property
+    def state(self) -> Path:
+        return self.folder / "plugins" / "gpushare"
+
     def checkpoint(self, registered: Json, entries: list[Json]) -> None:
         path = self.folder / "plugins" / "kubelet_internal_checkpoint"
         path.write_text(json.dumps({"Data": {"PodDeviceEntries": entries, "RegisteredDevices": registered}}))

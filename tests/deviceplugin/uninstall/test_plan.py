@@ -123,7 +123,7 @@ WAITS: Final = Item(Kind.RESOURCE, names.GPU_MEM, FORGETS)
 HOLDING: Final = Found(
     (
         WAITS,
-        Item(Kind.LABEL, "gpushare", "an operator's: kubectl label node n1 gpushare-", theirs=True),
+        Item(Kind.NAMED, "label gpushare", "an operator's: kubectl label node n1 gpushare-", theirs=True),
         Item(Kind.FILE, "/var/run/cdi/gpushare-9b1fd2b3a3e0c7d5.json", POD_HOLDS),
         Item(Kind.TREE, DEFAULT_STATE_DIR, POD_HOLDS),
     ),
