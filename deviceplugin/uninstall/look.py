@@ -54,7 +54,7 @@ OURS: Final = frozenset({*_FILES, *_DIRECTORIES, *(beside(Path(name)).name for n
 
 
 class _PodList(msgspec.Struct):
-    items: tuple[objects.Pod, ...] = ()
+    items: tuple[objects.PodObject, ...] = ()
 
 
 async def look(c: DevicePluginConfiguration, api: Transport | str, *, force: bool) -> Found:
