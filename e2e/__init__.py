@@ -13,8 +13,7 @@
     deploy/         what is deployed beside the programs, tried with the tools that read it (make test-deploy)
     servers/        the Go modules that pin the servers, and these tools, no Python
 
-By hand: `python -m e2e.control_plane.cluster up` starts a control plane, `python -m e2e.node.local_node up` one with
-a node, until Ctrl-C.
+By hand: `python -m e2e.control_plane.cluster up` starts a control plane until Ctrl-C, `make cluster` one with nodes.
 
 By default a run gets a control plane of its own on loopback ports. Nothing here reads `KUBECONFIG` or
 `~/.kube/config`; another cluster is touched only when it is named by `E2E_PROVIDER=existing`, or is that of

@@ -1,6 +1,6 @@
-"""Takes what the plugin has put on its node away: `gpushare-device-plugin uninstall`. docs/node.md, "Uninstall".
+"""`gpushare-device-plugin uninstall`: removes what the plugin has put on its node. docs/node.md, "Uninstall".
 
-    look ──▶ Installed ──▶ plan (pure) ──▶ hands        what is there ──▶ what goes, and what stays ──▶ removed
+    look ──▶ items: what to remove, what stays and why ──▶ remove ──again, until nothing waits──▶ lock, state directory
 
-Only `cli` knows it.
+Only `cli` imports it.
 """

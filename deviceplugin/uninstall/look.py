@@ -1,9 +1,9 @@
-"""Looks at what there is on the node: its object and pods, what the kubelet knows, files. Changes nothing."""
+"""Finds what the plugin has put on the node: on its object, and in files. Changes nothing."""
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import re
 from http import HTTPMethod
 from pathlib import Path
 from typing import Final
@@ -11,8 +11,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from config.protocol.quantity import QuantityError, whole
+from config.protocol.quantity import QuantityError
 from config.settings.deviceplugin import DevicePluginConfiguration
+from config.settings.mistakes import ConfigurationError
 from deviceplugin import lock
 from deviceplugin.allocation import journal
 from deviceplugin.allocation.pods import NodePod, read_pod
@@ -21,21 +22,23 @@ from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.files import beside
 from deviceplugin.health import last_known, record, releases
 from deviceplugin.isolation import compute_modes, fill, node_isolation
+from deviceplugin.isolation.load import mechanism_of
+from deviceplugin.isolation.make import MPS
+from deviceplugin.isolation.mps_control import ControlFailed, ControlSilent, MpsControl
 from deviceplugin.kubelet import checkpoint, session_file
 from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
 from deviceplugin.kubelet.client import KubeletContainer, KubeletSilent, PodResources
 from deviceplugin.kubelet.registration import SOCKET_NAME
 from deviceplugin.kubelet.session import CHECKPOINT
 from deviceplugin.node import starts
-from deviceplugin.uninstall.facts import Holders, Installed, NodeObject, StateDirectory
-from deviceplugin.uninstall.holders import holders, unknown_to
-from deviceplugin.uninstall.mps_directories import left_by_daemons
+from deviceplugin.uninstall.plan import POD_HOLDS, Found, Item, Kind, holders, node_items, unknown_to
 from scheduler.kube import objects
 from scheduler.kube.port import ApiError, ApiNotFound
 from scheduler.kube.rest.transport import Transport
 
 _ANSWERS_WITHIN_S: Final = 10.0
-_NEITHER: Final = "the kubelet does not answer, and its checkpoint cannot be read"
+_DAEMON_ANSWERS_WITHIN_S: Final = 5.0
+_CARD: Final = re.compile(r"GPU-[-0-9A-Za-z]{1,60}", re.ASCII)
 _FILES: Final = (
     *(lock.FILE, journal.FILE, session_file.FILE, starts.FILE, record.FILE, last_known.FILE, releases.SOCKET),
     compute_modes.FILE,
@@ -54,118 +57,66 @@ class _PodList(msgspec.Struct):
     items: tuple[objects.PodObject, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Answered:
-    """What the API server says. unknown: why it says nothing."""
-
-    node: NodeObject | None = None
-    pods: tuple[NodePod, ...] = ()
-    unknown: str = ""
-
-
-@dataclass(slots=True)
-class _Disk:
-    state: StateDirectory
-    specs: dict[str, str] = field(default_factory=dict)
-    sockets: tuple[str, ...] = ()
-    modes: str = ""
-    unreadable: list[tuple[str, str]] = field(default_factory=list)
-
-
-async def look(c: DevicePluginConfiguration, api: Transport | str) -> Installed:
-    """api: a client of the API server, or why there is none."""
-    said = _Answered(unknown=api) if isinstance(api, str) else await _answered(c, api)
-    disk = await asyncio.to_thread(_disk, c)
-    recorded, listed_resources = await asyncio.to_thread(_recorded, c)
-    found = None if said.unknown else await _holders(c, said.pods, recorded)
-    return Installed(
-        node_name=c.node_name,
-        resources=c.resources,
-        node=said.node,
-        unknown=said.unknown or (_NEITHER if found is None else ""),
-        holders=found or Holders(),
-        listed=c.resources.gpu_mem in listed_resources,
-        state=disk.state,
-        specs=disk.specs,
-        sockets=disk.sockets,
-        modes=disk.modes,
-        mps=await left_by_daemons(c),
-        unreadable=tuple(disk.unreadable),
-    )
-
-
-async def _answered(c: DevicePluginConfiguration, api: Transport) -> _Answered:
+async def look(c: DevicePluginConfiguration, api: Transport | str, *, force: bool) -> Found:
+    """Everything of the plugin. api: of the API server, or why there is none. force: as if no pod held cards."""
     try:
-        node = await _node(c, api)
-        # As the server's cache has them, since every node of a cluster may ask: no pod comes while the plugin is away.
-        query = f"resourceVersion=0&fieldSelector={quote(f'spec.nodeName={c.node_name}')}"
-        told = await _got(api, f"/api/v1/pods?{query}", "PodList")
-        items = msgspec.json.decode(told, type=_PodList).items
-    except ApiError as error:
-        return _Answered(unknown=f"the API server: {error.message}")
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        return _Answered(unknown=f"the API server's answer cannot be read: {error}")
-    return _Answered(node, tuple(filter(None, (_pod(pod, c) for pod in items))))
+        of_node, pods, unknown = await _known(c, api)
+    except (ApiError, msgspec.DecodeError, UnicodeError, RecursionError, QuantityError) as error:
+        unknown = f"the API server: {error}"
+        of_node, pods = [Item(Kind.NAMED, f"node {c.node_name}", unknown)], ()
+    needed = POD_HOLDS if pods else ""
+    if unknown:
+        needed = f"it is not known which pods hold cards: {unknown}"
+    files, last = await asyncio.to_thread(_files, c, needed := "" if force else needed)
+    of_daemons = [Item(Kind.TREE, str(path), needed) for path in await _left_by_daemons(c)]
+    return Found((*of_node, *of_daemons, *files), last, pods)
 
 
-async def _node(c: DevicePluginConfiguration, api: Transport) -> NodeObject | None:
+async def _known(c: DevicePluginConfiguration, api: Transport | str) -> tuple[list[Item], tuple[str, ...], str]:
+    """(items of the node object, pods that hold cards, why nobody can say which do). Raises ApiError and others."""
+    if isinstance(api, str):
+        raise ApiError(api)
+    node, pods = await _node(c, api), await _pods(c, api)
+    recorded, registered = await asyncio.to_thread(_recorded, c)
+    items = list(node_items(node, c.resources, registered=registered)) if node else []
+    if recorded is None:
+        return items, (), "the kubelet's checkpoint cannot be read"
+    return items, holders(pods, recorded, await _listed(c) if unknown_to(pods, recorded) else ()), ""
+
+
+async def _node(c: DevicePluginConfiguration, api: Transport) -> objects.Node | None:
     try:
-        told = await _got(api, f"/api/v1/nodes/{c.node_name}", "Node")
+        return msgspec.json.decode(await _got(api, f"/api/v1/nodes/{c.node_name}", "Node"), type=objects.Node)
     except ApiNotFound:
         return None
-    node = msgspec.json.decode(told, type=objects.Node)
-    return NodeObject(
-        labels=node.metadata.labels or {},
-        annotations=frozenset(node.metadata.annotations or ()),
-        capacity=_amounts(node.status.capacity),
-        allocatable=_amounts(node.status.allocatable),
-    )
+
+
+async def _pods(c: DevicePluginConfiguration, api: Transport) -> list[NodePod]:
+    """From the server's cache, since every node of a cluster may ask: no pod comes while the plugin is away."""
+    query = f"resourceVersion=0&fieldSelector={quote(f'spec.nodeName={c.node_name}')}"
+    told = msgspec.json.decode(await _got(api, f"/api/v1/pods?{query}", "PodList"), type=_PodList)
+    return [read_pod(pod, gpu_mem=c.resources.gpu_mem, gpu_count=c.resources.gpu_count) for pod in told.items]
 
 
 async def _got(api: Transport, path: str, kind: str) -> bytes:
     return await api.send(HTTPMethod.GET, path, answers=kind, timeout_s=_ANSWERS_WITHIN_S)
 
 
-def _amounts(amounts: objects.Quantities | None) -> dict[str, int]:
-    return {name: _whole(amount) for name, amount in (amounts or {}).items()}
-
-
-def _whole(amount: str | float) -> int:
-    try:
-        return whole(str(amount))
-    except QuantityError:
-        return 0
-
-
-def _pod(wire: objects.PodObject, c: DevicePluginConfiguration) -> NodePod | None:
-    """None for one that cannot be read, which no API server lets in."""
-    try:
-        return read_pod(wire, gpu_mem=c.resources.gpu_mem, gpu_count=c.resources.gpu_count)
-    except QuantityError:
-        return None
-
-
-def _recorded(c: DevicePluginConfiguration) -> tuple[tuple[CheckpointEntry, ...] | None, frozenset[str]]:
-    """The kubelet's entries of our resource, None where they cannot be read; and the resources of its plugins."""
+def _recorded(c: DevicePluginConfiguration) -> tuple[list[CheckpointEntry] | None, bool]:
+    """The kubelet's entries of our resource, None where they cannot be read; whether it lists a plugin of it."""
+    gpu_mem = c.resources.gpu_mem
     try:
         text = (Path(c.kubelet.device_plugin_dir) / CHECKPOINT).read_bytes()
-        entries = tuple(one for one in checkpoint.parse(text) if one.resource == c.resources.gpu_mem)
-        return entries, checkpoint.registered(text)
+        entries = [one for one in checkpoint.parse(text) if one.resource == gpu_mem]
+        return entries, gpu_mem in checkpoint.registered(text)
     except FileNotFoundError:
-        return (), frozenset()  # The kubelet has not allocated anything yet.
+        return [], False  # The kubelet has not allocated anything yet.
     except (CheckpointError, OSError):
-        return None, frozenset({c.resources.gpu_mem})
-
-
-async def _holders(
-    c: DevicePluginConfiguration, pods: Sequence[NodePod], recorded: tuple[CheckpointEntry, ...] | None
-) -> Holders | None:
-    """None where the kubelet tells nothing at all: that a pod is not in an answer of the API server says too little."""
-    listed = await _listed(c) if recorded is None or unknown_to(pods, recorded) else ()
-    return None if recorded is None and listed is None else holders(pods, recorded, listed)
+        return None, True
 
 
 async def _listed(c: DevicePluginConfiguration) -> list[KubeletContainer] | None:
+    """None where the kubelet does not answer."""
     kubelet = PodResources(Path(c.kubelet.pod_resources_socket), c.resources.gpu_mem)
     try:
         return await kubelet.all(timeout_s=_ANSWERS_WITHIN_S)
@@ -175,48 +126,72 @@ async def _listed(c: DevicePluginConfiguration) -> list[KubeletContainer] | None
         await kubelet.close()
 
 
-def _disk(c: DevicePluginConfiguration) -> _Disk:
-    state = Path(c.state_dir)
-    found = _Disk(StateDirectory(path=str(state), lock=lock.FILE))
+async def _left_by_daemons(c: DevicePluginConfiguration) -> list[Path]:
+    """Directories of the plugin's MPS daemons, where none answers: one that does is somebody else's."""
+    left: list[Path] = []
+    for uuid in await asyncio.to_thread(_cards_with_daemons, c):
+        try:
+            control = MpsControl(c.mps, uuid)
+            await control.ask(_DAEMON_ANSWERS_WITHIN_S)
+        except ControlSilent:
+            continue  # There may be one.
+        except ControlFailed:
+            left += [path for path in (control.pipes, control.logs) if path.is_dir()]
+    return left
+
+
+def _cards_with_daemons(c: DevicePluginConfiguration) -> list[str]:
+    with contextlib.suppress(ConfigurationError):  # Its description is gone, so nobody knows whether there were any.
+        if mechanism_of(c).preparation == MPS and c.mps.daemons == "plugin":
+            return sorted(path.name for path in Path(c.mps.directory).glob("*") if _CARD.fullmatch(path.name))
+    return []
+
+
+def _files(c: DevicePluginConfiguration, needed: str) -> tuple[list[Item], tuple[Item, ...]]:
+    """(items, those that go last). needed: why files that containers may use stay; "" where none does."""
+    sockets = [Path(c.kubelet.device_plugin_dir) / SOCKET_NAME, *map(Path, filter(None, (c.simulate_control,)))]
+    items = [Item(Kind.FILE, str(path)) for path in sockets if path.is_socket()]
+    last: tuple[Item, ...] = ()
     try:
-        if state.is_dir():
-            found.state = _state(state, (c.cdi_dir, *c.cdi_spec_dirs))
-            found.modes = str(state / compute_modes.FILE) if compute_modes.load(state / compute_modes.FILE) else ""
+        items += [Item(Kind.FILE, str(path), needed) for path in sorted(SpecFiles(Path(c.cdi_dir)).written())]
     except OSError as error:
-        found.unreadable.append((c.state_dir, str(error)))
+        items.append(Item(Kind.FOLDER, c.cdi_dir, f"it cannot be read: {error}"))
     try:
-        found.specs = {str(path): device for path, device in SpecFiles(Path(c.cdi_dir)).written().items()}
+        of_state, last = _of_state(c, Path(c.state_dir))
+        # As a whole: an operator who turns back finds the journal and the health of cards.
+        items += [Item(Kind.TREE, c.state_dir, needed)] if needed and of_state else of_state
     except OSError as error:
-        found.unreadable.append((c.cdi_dir, str(error)))
-    sockets = (Path(c.kubelet.device_plugin_dir) / SOCKET_NAME, *filter(None, (_control(c),)))
-    found.sockets = tuple(str(path) for path in sockets if path.is_socket())
-    return found
+        items.append(Item(Kind.FOLDER, c.state_dir, f"it cannot be read: {error}"))
+    return items, last
 
 
-def _state(state: Path, spec_dirs: Sequence[str]) -> StateDirectory:
-    """spec_dirs: where the node has its CDI specs. Raises OSError."""
-    entries = {path.name: path.is_dir() and not path.is_symlink() for path in state.iterdir()}
-    of_the_node = [path for path in map(Path, spec_dirs) if path.is_dir()]
-    ours = {name for name, is_directory in entries.items() if _made(state / name, of_the_node, directory=is_directory)}
-    mounted = os.path.ismount(state) or state.is_symlink()
-    return StateDirectory(
-        path=str(state), lock=lock.FILE, entries=entries, ours=frozenset(ours), there=True, mounted=mounted
-    )
+def _of_state(c: DevicePluginConfiguration, state: Path) -> tuple[list[Item], tuple[Item, ...]]:
+    """As `_files`. Raises OSError."""
+    if not state.is_dir():
+        return [], ()
+    of_the_node = [path for path in map(Path, (c.cdi_dir, *c.cdi_spec_dirs)) if path.is_dir()]
+    entries = sorted(state.iterdir())
+    items = [_entry(path, of_the_node) for path in entries if path.name != lock.FILE]
+    last = [Item(Kind.FILE, str(path)) for path in entries if path.name == lock.FILE]
+    if state.is_symlink() or os.path.ismount(state):
+        why = "a mount of this container, or a link: nothing of the plugin's is left in it"
+        items.append(Item(Kind.FOLDER, str(state), why, theirs=True))
+    elif not any(item.theirs for item in items):
+        last.append(Item(Kind.FOLDER, str(state)))
+    return items, tuple(last)
 
 
-def _made(path: Path, of_the_node: Sequence[Path], *, directory: bool) -> bool:
-    """Whether the plugin has made it: a mistake in `stateDir` leads to files and directories that are called alike."""
-    if not directory:
-        return path.name in OURS - _DIRECTORIES.keys()
-    if path.name not in _DIRECTORIES or any(path.samefile(one) for one in of_the_node):
-        return False
-    written = _DIRECTORIES[path.name]
-    return all(_is_file(one) if written is None else one.name in written for one in path.iterdir())
+def _entry(path: Path, of_the_node: list[Path]) -> Item:
+    """An entry of the state directory. A mistake in `stateDir` leads to entries of others with the same names."""
+    directory = path.is_dir() and not path.is_symlink()
+    if directory and path.name in _DIRECTORIES and not any(path.samefile(one) for one in of_the_node):
+        written = _DIRECTORIES[path.name]
+        if all(_is_file(one) if written is None else one.name in written for one in path.iterdir()):
+            return Item(Kind.TREE, str(path))
+    elif not directory and path.name in OURS - _DIRECTORIES.keys():
+        return Item(Kind.MODES if path.name == compute_modes.FILE else Kind.FILE, str(path))
+    return Item(Kind.FILE, str(path), "the plugin does not write it", theirs=True)
 
 
 def _is_file(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
-
-
-def _control(c: DevicePluginConfiguration) -> Path | None:
-    return Path(c.simulate_control) if c.simulate_control else None

@@ -1,13 +1,13 @@
-"""The command: once, or again and again until nothing is left; with probes, for a DaemonSet's pod.
+"""The command: one round, or rounds until nothing is left; with probes, for a DaemonSet's pod.
 
-lock ──▶ look, plan, remove, look again ──clean──▶ 0, or with `stay` ready until it is told to stop
-                   ▲                     └─ wait: pods, the kubelet, the API server ─┐
-                   └──────────────────────── every 10 s ─────────────────────────────┘
+lock ──▶ look, remove ──clean──▶ 0, or with `stay` ready until it is told to stop
+              ▲   └─ wait: pods, the kubelet, the API server ─┐
+              └──────────────── every 10 s ───────────────────┘
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,21 +16,20 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 
 from config.settings.deviceplugin import DevicePluginConfiguration
+from deviceplugin import lock
 from deviceplugin.backends import backend_for
-from deviceplugin.lock import AlreadyRunning, LockUnknown
+from deviceplugin.lock import AlreadyRunning, InstanceLock, LockUnknown
 from deviceplugin.node.api import NodeApi
-from deviceplugin.uninstall import report
-from deviceplugin.uninstall.away import PluginAway
 from deviceplugin.uninstall.hands import Hands
 from deviceplugin.uninstall.look import look
-from deviceplugin.uninstall.plan import plan
-from deviceplugin.uninstall.report import Remaining
-from scheduler.kube.rest.client_config.connect import ConnectError, Connection, connect
+from deviceplugin.uninstall.plan import Item
+from scheduler.kube.rest.client_config.connect import ConnectError, connect
 from scheduler.kube.rest.transport import Transport
 from scheduler.process import build_info
 from scheduler.process.probes import serve
 from scheduler.process.scrape import exposition
 from scheduler.process.startup import StartupError
+from scheduler.process.terminal import printable
 
 _CONNECTIONS: Final = 2
 _END_IT: Final = "end it first; with the chart, devicePlugin.uninstall=true puts this command in its place"
@@ -38,7 +37,7 @@ _END_IT: Final = "end it first; with the chart, devicePlugin.uninstall=true puts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """As the flags. again_s: from one look to the next."""
+    """As the flags. again_s: from one round to the next."""
 
     wait: bool = False
     stay: bool = False
@@ -55,9 +54,12 @@ async def run(
     stop: asyncio.Event,
 ) -> bool:
     """Whether nothing of the plugin is left on the node. say: takes text as it comes. Raises StartupError."""
+    state, uninstall = Path(configuration.state_dir), Uninstall(configuration, environment, options, say)
     try:
-        with PluginAway(Path(configuration.state_dir)) as away:
-            return await Uninstall(configuration, environment, away, options, say).run(stop)
+        if options.dry_run:
+            lock.look(state)
+            return await uninstall.dry_run()
+        return await uninstall.run(state, stop)
     except AlreadyRunning as error:
         message = f"the device plugin still runs on this node: {error.held}; {_END_IT}"
         raise StartupError(message) from error
@@ -65,104 +67,90 @@ async def run(
         raise StartupError(str(error)) from error
 
 
-@asynccontextmanager
-async def _connected(
-    c: DevicePluginConfiguration, environment: Mapping[str, str]
-) -> AsyncIterator[tuple[Transport | str, Hands]]:
-    """(a client of the API server, or why there is none; what removes)."""
-    async with contextlib.AsyncExitStack() as closing:
-        connection = await _connection(c, environment)
-        reader: Transport | str = connection if isinstance(connection, str) else Transport(connection, _CONNECTIONS)
-        writer = None if isinstance(connection, str) else NodeApi(connection, c.node_name)
-        for one in (reader, writer):
-            if isinstance(one, Transport | NodeApi):
-                closing.push_async_callback(one.close)
-        yield reader, Hands(writer, lambda: backend_for(c).driver)
-
-
-async def _connection(c: DevicePluginConfiguration, environment: Mapping[str, str]) -> Connection | str:
-    wanted = c.client_connection
-    try:
-        return await connect(
-            environment,
-            kubeconfig=Path(wanted.kubeconfig) if wanted.kubeconfig else None,
-            context=wanted.context or None,
-        )
-    except ConnectError as error:
-        return str(error)
-
-
+@dataclass(slots=True)
 class Uninstall:
-    """Of one node. Owned by the event loop."""
+    """Of one node. Owned by the event loop. environment: where a kubeconfig or a service account is found."""
 
-    def __init__(
-        self,
-        configuration: DevicePluginConfiguration,
-        environment: Mapping[str, str],
-        away: PluginAway,
-        options: Options,
-        say: Callable[[str], None],
-    ) -> None:
-        """environment: where a kubeconfig or a service account is found."""
-        self._configuration, self._environment, self._away = configuration, environment, away
-        self._options, self._say = options, say
-        self._said = ""
-        self.problem = "it has not looked at the node yet"
+    configuration: DevicePluginConfiguration
+    environment: Mapping[str, str]
+    options: Options
+    say: Callable[[str], None]
+    problem: str = "it has not looked at the node yet"
+    said: str = ""
 
-    async def run(self, stop: asyncio.Event) -> bool:
-        """Whether nothing is left. Raises StartupError where probes cannot be served."""
-        if self._options.dry_run:
-            self._away.look()
-            async with _connected(self._configuration, self._environment) as (api, _):
-                facts = await look(self._configuration, api)
-            found = plan(facts, force=self._options.force)
-            self._say(report.would_remove(facts, found))
-            return Remaining(facts, found).clean
-        async with self._probes() if self._options.stay else nullcontext():
-            clean = await self._until_clean(stop)
-            if self._options.stay:
+    async def dry_run(self) -> bool:
+        """Say what would be removed. Returns whether there is nothing."""
+        async with self._connected() as (api, _):
+            found = await look(self.configuration, api, force=self.options.force)
+        would = [item for item in found.items if not item.stays]
+        would += [] if found.waits else found.last
+        self.say(found.report(f"would remove {item}" for item in would))
+        return not (would or found.waits)
+
+    async def run(self, state: Path, stop: asyncio.Event) -> bool:
+        """Whether nothing is left. Raises StartupError where probes cannot be served, AlreadyRunning, LockUnknown."""
+        stay, again_s = self.options.stay, self.options.again_s
+        async with self._probes() if stay else nullcontext():
+            while True:
+                # Taken anew for each round, since its file is removed last, and held from one round to the next.
+                with InstanceLock(state):
+                    waits = await self._round()
+                    again = self.problem and (stay or (self.options.wait and waits))
+                    if not again or await _set_within(stop, again_s):
+                        break
+            if stay:
                 await stop.wait()
-        return clean
+        return not self.problem
 
-    async def _until_clean(self, stop: asyncio.Event) -> bool:
-        options = self._options
-        while True:
-            found = await self._once()
-            self.problem = found.problem
-            again = options.stay or (options.wait and found.later)
-            if found.clean or not again or await _set_within(stop, options.again_s):
-                return found.clean
+    async def _round(self) -> bool:
+        """Remove what can go, and say so; what is left when that has changed. Returns whether something waits."""
+        # Connected anew each time: a token or a kubeconfig may come, or change, while pods are waited for.
+        async with self._connected() as (api, hands):
+            found = await look(self.configuration, api, force=self.options.force)
+            failed = await self._removed(hands, [item for item in found.items if not item.stays])
+            if not (failed or found.waits):
+                # Not said: this command makes them where they are not there.
+                failed = [why for item in found.last if (why := await hands.remove(item))]
+        self.problem = found.problem(failed)
+        end = "not all is gone." if self.problem else "nothing of the device plugin is left."
+        left = found.report([f"cannot remove {why}" for why in failed], f"Node {self.configuration.node_name}: {end}")
+        if left != self.said:
+            self.said = left
+            self.say(left)
+        return bool(found.waits)
 
-    async def _once(self) -> Remaining:
-        """Remove what can be; what is left then. Says what was removed, and what is left when that has changed."""
-        c, force = self._configuration, self._options.force
-        self._away.keep()
-        # Made each time: what there is to connect with may come, or change, while pods are waited for.
-        async with _connected(c, self._environment) as (api, hands):
-            facts = await look(c, api)
-            self._away.keep()
-            done = await hands.remove(plan(facts, force=force))
-            if done.removed:
-                self._say(report.removed(done.removed))
-            after = await look(c, api)
-        found = Remaining(after, plan(after, force=force), {**dict(after.unreadable), **done.failed})
-        told = report.left(found)
-        if told != self._said:
-            self._said = told
-            self._say(told)
-        return found
+    async def _removed(self, hands: Hands, items: Sequence[Item]) -> list[str]:
+        """Remove them and say so. Returns which could not be removed, and why."""
+        failures = [await hands.remove(item) for item in items]
+        if removed := [f"removed {item}" for item, why in zip(items, failures, strict=True) if not why]:
+            self.say(printable(removed))
+        return [*filter(None, failures)]
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[tuple[Transport | str, Hands]]:
+        """Yields a client of the API server, or why there is none, and what removes."""
+        c = self.configuration
+        wanted = c.client_connection
+        kubeconfig = Path(wanted.kubeconfig) if wanted.kubeconfig else None
+        try:
+            connection = await connect(self.environment, kubeconfig=kubeconfig, context=wanted.context or None)
+        except ConnectError as error:
+            yield str(error), Hands(None, lambda: backend_for(c).driver)
+            return
+        async with contextlib.AsyncExitStack() as closing:
+            reader, writer = Transport(connection, _CONNECTIONS), NodeApi(connection, c.node_name)
+            closing.push_async_callback(reader.close)
+            closing.push_async_callback(writer.close)
+            yield reader, Hands(writer, lambda: backend_for(c).driver)
 
     @asynccontextmanager
     async def _probes(self) -> AsyncIterator[None]:
-        registry = CollectorRegistry()
+        c, registry = self.configuration, CollectorRegistry()
         build_info.show(registry)
-
-        def scrape() -> Iterator[bytes]:
-            return exposition(registry)
-
-        c = self._configuration
         try:
-            server = await serve(c.listen_address, scrape, ready=lambda: self.problem, alive=lambda: "")
+            server = await serve(
+                c.listen_address, lambda: exposition(registry), ready=lambda: self.problem, alive=lambda: ""
+            )
         except OSError as error:
             message = f"cannot listen on {c.listen}: {error.strerror}"
             raise StartupError(message) from error

@@ -1,10 +1,9 @@
 """`make cluster` and `make cluster-down`: `python -m e2e.local_cluster up | down`.
 
-`up` builds what is missing as the user who asks, then starts the keeper, as root: by sudo where that user is another.
+`up` builds what is missing as the user who asks, then starts the keeper, `hold`, as root: by sudo if needed.
 Exit codes: 0 done, or nothing to do; 1 not done; 3 Go, or something else that a build takes, is missing.
 """
 
-import argparse
 import os
 import shlex
 import shutil
@@ -12,11 +11,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from typing import Final
 
 from e2e.control_plane import binaries, cache
 from e2e.local_cluster import keeper, record
+from e2e.local_cluster.keeper import say
 from e2e.node import local_node
 from tests.support.repository import ROOT
 
@@ -44,88 +43,86 @@ _SERVERS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-sc
 _ENDS_WITHIN_S: Final = 90.0
 _LOOK_EVERY_S: Final = 0.05
 _INTERRUPTED: Final = 130
-# What takes another program, or another package, to build.
-_UNAVAILABLE: Final = (
-    local_node.NodeUnavailable,
-    binaries.GoUnavailable,
-    binaries.CompilerUnavailable,
-    cache.PackageUnavailable,
-)
 # Of the user who asks; sudo forgets them.
 _KEPT: Final = ("PATH", "E2E_KUBERNETES")
 
 
 def up() -> int:
     """Start the cluster, unless one is up, and say how to reach it."""
-    if record.keeper() is not None:
-        _say(f"A cluster is up already.\n{_next()}")
-        return 0
-    _say(_FIRST)
+    with record.lock() as ours:
+        if not ours:
+            say(f"A cluster is up already.\n{_next()}")
+            return 0
+    say(_FIRST)
     if (missing := _lacking()) is not None:
-        _say(f"not started: {missing}")
+        say(f"not started: {missing}")
         return 1
     try:
         binaries.ensure((*_SERVERS, *binaries.OF_A_NODE))
         local_node.programs()
-    except _UNAVAILABLE as error:
-        _say(f"not started: {error}")
-        return binaries.UNAVAILABLE_EXIT
-    except binaries.BuildFailed as error:
-        _say(f"not started: {error}")
-        return 1
+    except keeper.TOLD as error:
+        say(f"not started: {error}")
+        return 1 if isinstance(error, binaries.BuildFailed) else binaries.UNAVAILABLE_EXIT
     return _start() if os.geteuid() == 0 else _as_root("up")
 
 
 def down() -> int:
     """End the cluster and remove all of it; also what one that was killed has left."""
-    if record.keeper() is None and record.read() is None:
-        _say("No cluster is up.")
+    if (last := record.read()) is None:
+        say("No cluster is up.")
         return 0
     if os.geteuid() != 0:
         return _as_root("down")
     began_s = time.monotonic()
-    _say("ending the cluster")
-    if not _ended():
-        _say(f"the process that holds it does not end: kill -9 {record.keeper()}, then make cluster-down again")
-        return 1
-    if (lock := record.taken()) is not None:
-        with lock:
-            keeper.clear()
-            record.remove_lock()
-    _say(f"gone after {time.monotonic() - began_s:.1f} s")
+    say("ending the cluster")
+    told = False
+    while not _cleared():
+        if not told:
+            os.kill(last.keeper, signal.SIGTERM)
+            told = True
+        if time.monotonic() - began_s > _ENDS_WITHIN_S:
+            say(f"the process that holds it does not end: kill -9 {last.keeper}, then make cluster-down again")
+            return 1
+        time.sleep(_LOOK_EVERY_S)
+    say(f"gone after {time.monotonic() - began_s:.1f} s")
     return 0
+
+
+def _cleared() -> bool:
+    """Remove what is left, once the keeper has ended. Returns whether it has."""
+    with record.lock() as ours:
+        if ours:
+            record.clear()
+        return ours
 
 
 def _start() -> int:
     began_s = time.monotonic()
-    _say("starting:")
-    launched = keeper.launch()
+    say("starting:")
+    # In a session of its own, so that Ctrl-C does not reach it.
+    launched = subprocess.Popen(
+        [sys.executable, "-m", "e2e.local_cluster", "hold"],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
     try:
         for line in launched.stdout or ():
             if line.rstrip() == keeper.READY:
-                _say(f"up after {time.monotonic() - began_s:.1f} s\n{_next()}")
+                say(f"up after {time.monotonic() - began_s:.1f} s\n{_next()}")
                 return 0
-            _say(line.rstrip())
+            say(line.rstrip())
         launched.wait()
     except KeyboardInterrupt:
-        _say("interrupted: ending what has started")
+        say("interrupted: ending what has started")
         launched.terminate()
         launched.wait()
         return _INTERRUPTED
-    _say("not started")
+    say("not started")
     return 1
-
-
-def _ended() -> bool:
-    """Whether the keeper is gone, after a signal that tells it to end."""
-    if (pid := record.keeper()) is not None:
-        os.kill(pid, signal.SIGTERM)
-    give_up_at_s = time.monotonic() + _ENDS_WITHIN_S
-    while record.keeper() is not None:
-        if time.monotonic() > give_up_at_s:
-            return False
-        time.sleep(_LOOK_EVERY_S)
-    return True
 
 
 def _lacking() -> str | None:
@@ -149,21 +146,9 @@ def _as_root(verb: str) -> int:
 
 
 def _next() -> str:
-    kubeconfig, programs = shlex.quote(str(record.kubeconfig())), shlex.quote(str(record.programs()))
+    kubeconfig, programs = (shlex.quote(str(record.home() / name)) for name in ("kubeconfig", "bin"))
     return _NEXT.format(exports=f"export KUBECONFIG={kubeconfig} PATH={programs}:$PATH")
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line says."""
-    parser = argparse.ArgumentParser(prog="python -m e2e.local_cluster", description=__doc__)
-    parser.add_argument("command", choices=["up", "down"])
-    return up() if parser.parse_args(arguments).command == "up" else down()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit({"up": up, "down": down, "hold": keeper.hold}[sys.argv[1]]())

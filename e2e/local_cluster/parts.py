@@ -8,7 +8,6 @@ import asyncio
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 
 from e2e.control_plane.admin import Admin, Json, done, seen
@@ -35,62 +34,42 @@ _RUN_AS_PROCESSES: Final = frozenset({"Deployment", "DaemonSet"})
 _LABELLED: Final = {"metadata": {"labels": {"gpushare": "true"}}}
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """Not started yet; `started` starts them."""
-
-    plane: ControlPlane
-    nodes: tuple[LocalNode, ...]
-
-    @property
-    def folders(self) -> list[str]:
-        """All that they write on this machine lies in these."""
-        return [str(self.plane.folder), *(str(node.folder) for node in self.nodes)]
-
-
-def parts() -> Parts:
-    """One cluster, with ports and folders of its own."""
+def parts() -> tuple[ControlPlane, list[LocalNode]]:
+    """One cluster, with ports and folders of its own; `started` starts it."""
     plane = ControlPlane(controller_manager=True, scheduler={}, kubelets=tuple(CARDS_MIB))
-    return Parts(plane, tuple(LocalNode(plane, name) for name in CARDS_MIB))
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    """What was started. children: every program, in the order of the starts."""
-
-    plugins: list[DevicePluginProcess]
-    children: list[Child]
+    return plane, [LocalNode(plane, name) for name in CARDS_MIB]
 
 
 @contextmanager
-def started(made_of: Parts, say: Say) -> Iterator[Running]:
+def started(
+    plane: ControlPlane, nodes: Sequence[LocalNode], say: Say
+) -> Iterator[tuple[list[DevicePluginProcess], list[Child]]]:
     """The cluster while the context lasts, from when pods can be scheduled to every node.
 
-    say: gets a numbered line before each step. Raises what entering a ControlPlane, a LocalNode and a ServerProcess
-    raises.
+    say: gets a numbered line before each step. Yields the plugins, and every program in the order of the starts. Raises
+    what entering a ControlPlane, a LocalNode and a ServerProcess raises.
     """
-    plane = made_of.plane
-    begin = _steps(say, _STEPS + len(made_of.nodes))
+    begin = _steps(say, _STEPS + len(nodes))
     with ExitStack() as running:
         begin("etcd, kube-apiserver, kube-controller-manager, kube-scheduler")
         running.enter_context(plane)
-        for node in made_of.nodes:
+        for node in nodes:
             begin(f"node {node.name}: containerd, kubelet")
             running.enter_context(node)
         begin("deploy/manifests: rights, configuration, admission policies")
-        of_scheduler, of_plugins = asyncio.run(_installed(made_of))
+        of_scheduler, of_plugins = asyncio.run(_installed(plane, nodes))
         begin("gpushare-scheduler, and gpushare-device-plugin on each node")
         kubeconfig = plane.kubeconfig_for(of_scheduler, "gpushare-scheduler")
         scheduler = running.enter_context(SchedulerProcess(kubeconfig, plane.folder, _SCHEDULER))
         plugins = [
             running.enter_context(DevicePluginProcess(node, token, CARDS_MIB[node.name]))
-            for node, token in zip(made_of.nodes, of_plugins, strict=True)
+            for node, token in zip(nodes, of_plugins, strict=True)
         ]
         begin("until both programs are ready and the cards are allocatable")
-        asyncio.run(_ready(made_of, [scheduler, *plugins]))
+        asyncio.run(_ready(plane, nodes, [scheduler, *plugins]))
         # A plugin is among the programs of its node.
-        of_nodes = [child for node in made_of.nodes for child in node.children]
-        yield Running(plugins, [*plane.children, *of_nodes, scheduler.child])
+        of_nodes = [child for node in nodes for child in node.children]
+        yield plugins, [*plane.children, *of_nodes, scheduler.child]
 
 
 def _steps(say: Say, count: int) -> Say:
@@ -99,24 +78,26 @@ def _steps(say: Say, count: int) -> Say:
     return lambda step: say(f"  {next(number)} of {count}: {step}")
 
 
-async def _installed(made_of: Parts) -> tuple[str, list[str]]:
+async def _installed(plane: ControlPlane, nodes: Sequence[LocalNode]) -> tuple[str, list[str]]:
     """(token of the scheduler's account, a token of the device plugin's account for each node)."""
-    async with Admin(made_of.plane.access()) as admin:
+    async with Admin(plane.access()) as admin:
         for file in manifests.installed():
             for document in manifests.documents(file):
                 if document["kind"] not in _RUN_AS_PROCESSES:
                     await manifests.apply(admin, document)
-        for node in made_of.nodes:
+        for node in nodes:
             done(await admin.patch(f"/api/v1/nodes/{node.name}", _LABELLED))
-        of_plugins = [await plugin_process.token(admin, node.name, lasts_s=_LASTS_S) for node in made_of.nodes]
+        of_plugins = [await plugin_process.token(admin, node.name, lasts_s=_LASTS_S) for node in nodes]
         return await manifests.token(admin, lasts_s=_LASTS_S), of_plugins
 
 
-async def _ready(made_of: Parts, programs: Sequence[SchedulerProcess | DevicePluginProcess]) -> None:
+async def _ready(
+    plane: ControlPlane, nodes: Sequence[LocalNode], programs: Sequence[SchedulerProcess | DevicePluginProcess]
+) -> None:
     """A plugin is ready before its kubelet has made the cards allocatable; until then the node takes no pods."""
     await asyncio.gather(*(program.ready() for program in programs))
-    async with Admin(made_of.plane.access()) as admin:
-        for node in made_of.nodes:
+    async with Admin(plane.access()) as admin:
+        for node in nodes:
             of_this = {"fieldSelector": f"metadata.name={node.name}"}
             await seen(admin, "/api/v1/nodes", _gives_units, of_this, within_s=_ALLOCATABLE_WITHIN_S)
 

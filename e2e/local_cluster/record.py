@@ -1,107 +1,89 @@
-"""Where the local cluster of this user is written down: in the cache folder, and nowhere once it is gone.
+"""The folder in the user's cache where the local cluster is written down; it is gone when the cluster is.
 
-cluster.lock          held by the keeper while it lives, however it ends; its process id is in it
-cluster/record.json   the folders outside the cache, for who takes them away after a keeper that was killed
-cluster/kubeconfig    of the cluster's administrator
-cluster/bin/          links to kubectl, its plugins and our programs
-cluster/faults/n1     link to the socket by which faults happen to the cards of n1; of each node
-cluster/log           what the keeper says once the cluster is up
+record.json   its keeper and its folders, for whoever removes them after a keeper that was killed
+kubeconfig    of the cluster's administrator
+bin/          links to kubectl, its plugins and our programs
+faults/n1     link to the socket by which faults happen to the cards of n1; of each node
+log           what the keeper says once the cluster is up
+
+The keeper holds a lock on the cache folder while it lives, however it ends.
 """
 
 import fcntl
 import os
 import shutil
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
+from typing import Final
 
 import msgspec
 
 from e2e.control_plane import cache
+from e2e.node import node_keeper
+
+_GIVE_UP_AFTER_S: Final = 30.0
+_LOOK_EVERY_S: Final = 0.05
 
 
 class Record(msgspec.Struct, frozen=True):
-    """folders: of the control plane and of each node, the same names as their cgroups. url: of the API server."""
+    """keeper: its process id. folders: of the control plane and of each node, named as their cgroups."""
 
+    keeper: int
     folders: list[str]
-    url: str
 
 
 def home() -> Path:
-    """The folder; there from the start of a cluster to its end."""
+    """The folder; it exists from the start of a cluster to its end."""
     return cache.folder() / "cluster"
 
 
-def kubeconfig() -> Path:
-    """Of the cluster's administrator."""
-    return home() / "kubeconfig"
-
-
-def programs() -> Path:
-    """For the user's PATH."""
-    return home() / "bin"
-
-
-def faults() -> Path:
-    """For `gpushare-device-plugin fault --control`: of each node."""
-    return home() / "faults"
-
-
-def log() -> Path:
-    """What the keeper says once the cluster is up."""
-    return home() / "log"
-
-
-def taken() -> TextIO | None:
-    """The lock, ours until it is closed; None while a keeper holds it."""
+@contextmanager
+def lock() -> Iterator[bool]:
+    """Hold the keeper's lock. Yields False while another process holds it."""
     cache.folder().mkdir(parents=True, exist_ok=True)
-    while True:
-        lock = _lock_file().open("a", encoding="utf-8")
-        if not _locked(lock):
-            lock.close()
-            return None
-        if _is_the_file(lock):
-            return lock
-        # Whoever held it has removed the file since it was opened.
-        lock.close()
-
-
-def remove_lock() -> None:
-    """Remove the lock's file. With the lock held, by whoever calls."""
-    _lock_file().unlink(missing_ok=True)
-
-
-def sign(lock: TextIO) -> None:
-    """Say in the lock that it is this process that holds it."""
-    lock.truncate(0)
-    lock.write(f"{os.getpid()}\n")
-    lock.flush()
-
-
-def keeper() -> int | None:
-    """Process id of the keeper that is alive; None: there is none."""
+    folder = os.open(cache.folder(), os.O_RDONLY)
     try:
-        # Nothing is made by looking, and the file of a keeper that sudo has started may be read by its user.
-        with _lock_file().open(encoding="utf-8") as lock:
-            if _locked(lock):
-                return None
-            text = lock.read().strip()
-    except FileNotFoundError:
-        return None
-    return int(text) if text else None
+        yield _locked(folder)
+    finally:
+        os.close(folder)
 
 
-def write(record: Record) -> None:
-    """Write it down before anything of it is made."""
+def _locked(folder: int) -> bool:
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def write(folders: list[str]) -> None:
+    """Write this process down as the keeper of these folders, before anything is made in them."""
     home().mkdir(parents=True, exist_ok=True)
-    (home() / "record.json").write_bytes(msgspec.json.encode(record))
+    (home() / "record.json").write_bytes(msgspec.json.encode(Record(os.getpid(), folders)))
 
 
 def read() -> Record | None:
-    """The cluster that was written down last, up or not; None: none, or not to be read."""
+    """The cluster that was written down last, up or not; None where there is none, or it cannot be read."""
     try:
         return msgspec.json.decode((home() / "record.json").read_bytes(), type=Record)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
+
+
+def clear() -> None:
+    """Remove what the last cluster left on this machine, and the folder. The caller holds the lock.
+
+    A clean end leaves nothing. A keeper that is killed takes its servers with it, and `e2e/node/node_keeper.py` clears
+    each node. This is for the case that all of them are killed, or the machine was switched off.
+    """
+    if (last := read()) is not None:
+        write(last.folders)
+        for folder in last.folders:
+            remove(Path(folder))
+    forget()
 
 
 def forget() -> None:
@@ -109,22 +91,24 @@ def forget() -> None:
     shutil.rmtree(home(), ignore_errors=True)
 
 
-def _locked(lock: TextIO) -> bool:
-    """Take the lock of the open file, unless another process has it."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def remove(folder: Path) -> None:
+    """End the processes of a control plane or a node, then remove its cgroups and its folder; mounts go with those."""
+    cgroups = [hierarchy / folder.name for hierarchy in node_keeper.hierarchies()]
+    give_up_at_s = time.monotonic() + _GIVE_UP_AFTER_S
+    while (pids := {*_named(folder), *node_keeper.in_cgroups(cgroups)}) and time.monotonic() < give_up_at_s:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_LOOK_EVERY_S)
+    for cgroup in cgroups:
+        node_keeper.remove_cgroup(cgroup)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_the_file(lock: TextIO) -> bool:
-    """Whether the open file is still the one at the lock's path."""
-    try:
-        return os.path.samestat(os.fstat(lock.fileno()), _lock_file().stat())
-    except FileNotFoundError:
-        return False
-
-
-def _lock_file() -> Path:
-    return cache.folder() / "cluster.lock"
+def _named(folder: Path) -> Iterator[int]:
+    """Pids of the processes whose command line names something in the folder, as that of each of its programs does."""
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit() and int(process.name) != os.getpid():
+            with suppress(OSError):
+                if os.fsencode(folder) in (process / "cmdline").read_bytes():
+                    yield int(process.name)

@@ -8,21 +8,16 @@ kernel (see `node_keeper.py`, which also undoes everything when this process is 
 can have several nodes. Containers go on while kubelet or containerd are down. Pods run with
 `hostNetwork: true`, images of `images.py` and `imagePullPolicy: Never`. Enter a node, and stop and
 start its programs, from one thread that outlives it.
-
-    python -m e2e.node.local_node up [--controller-manager] [NAME ...]      a cluster with these nodes (n1)
 """
 
-import argparse
 import http.client
 import json
 import os
 import secrets
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from http import HTTPStatus
@@ -281,36 +276,3 @@ def lacking(*, root: bool = True) -> str | None:
         return f"{node_keeper.CGROUPS} has no cgroup controller {', '.join(controllers)}, which a kubelet needs"
     missing = [program for program in ("nsenter", "openssl") if shutil.which(program) is None]
     return f"{missing[0]} is not on PATH" if missing else None
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Start a cluster with nodes, say how to reach them, keep them until Ctrl-C or SIGTERM."""
-    parser = argparse.ArgumentParser(prog="python -m e2e.node.local_node")
-    up = parser.add_subparsers(required=True).add_parser("up", help=main.__doc__)
-    up.add_argument("--controller-manager", action="store_true", help="run controllers too")
-    up.add_argument("names", nargs="*", default=["n1"], metavar="NAME")
-    chosen = parser.parse_args(arguments)
-    # Ctrl-C too: whoever starts this in the background may have had it ignored.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.default_int_handler)
-    started_s = time.monotonic()
-    try:
-        require()
-        with ExitStack() as running:
-            cluster = running.enter_context(ControlPlane(controller_manager=chosen.controller_manager))
-            nodes = [running.enter_context(LocalNode(cluster, name)) for name in chosen.names]
-            sys.stderr.write(f"ready after {time.monotonic() - started_s:.1f} s; Ctrl-C ends it\n")
-            sys.stdout.write(f"export KUBECONFIG={cluster.kubeconfig_path()}\n")
-            sys.stdout.writelines(f"# {node.name}: {node.folder}\n" for node in nodes)
-            sys.stdout.flush()
-            while True:
-                signal.pause()
-    except NodeUnavailable as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    except KeyboardInterrupt:
-        return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

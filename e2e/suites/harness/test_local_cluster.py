@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,8 +15,9 @@ from typing import Final
 import pytest
 
 from e2e.control_plane import cache
+from e2e.control_plane.processes import start
 from e2e.local_cluster import __main__ as commands
-from e2e.local_cluster import leftovers, record
+from e2e.local_cluster import keeper, record
 from e2e.support.traces import gone, left_of, mount_namespace, settings, shared_folders
 from tests.support.repository import ROOT
 
@@ -128,7 +127,9 @@ def what_dies_starts_again(line: str, made: Iterable[Path]) -> None:
     for pid in itertools.chain(*dying.values()):
         os.kill(pid, signal.SIGKILL)
     in_shell(line, NEW_POD_RUNS)
-    ended = [entry.split()[0] for entry in record.log().read_text().splitlines() if "starting it again in" in entry]
+    ended = [
+        entry.split()[0] for entry in (record.home() / "log").read_text().splitlines() if "starting it again" in entry
+    ]
     assert {"etcd", "kube-apiserver", "containerd", "kubelet", "gpushare-scheduler"} <= set(ended)
 
 
@@ -161,9 +162,9 @@ def test_a_pod_of_a_newcomer_runs_with_its_card_and_nothing_of_the_cluster_stays
     assert in_shell(line, "kubectl exec first-pod -- echo within").strip() == "within"
 
     assert "4 admission policies are enforced" in in_shell(line, "kubectl gpushare doctor")
-    in_shell(line, f"gpushare-device-plugin fault --control {record.faults()}/n2 --card 0 --xid 79")
+    in_shell(line, f"gpushare-device-plugin fault --control {record.home()}/faults/n2 --card 0 --xid 79")
     in_shell(line, until_top_shows("^n2 .*xid-79"))
-    in_shell(line, f"gpushare-device-plugin fault --control {record.faults()}/n2 --card 0 --back")
+    in_shell(line, f"gpushare-device-plugin fault --control {record.home()}/faults/n2 --card 0 --back")
     in_shell(line, until_top_shows("^n2 +1 +80 +0 +80 "))
 
     what_dies_starts_again(line, made)
@@ -183,7 +184,11 @@ def test_a_pod_of_a_newcomer_runs_with_its_card_and_nothing_of_the_cluster_stays
 @pytest.mark.usefixtures("node_ready")
 def test_what_is_installed_passes_the_tests_of_an_existing_cluster(make: Make) -> None:
     assert make("cluster").returncode == 0
-    named = {"E2E_KUBECONFIG": str(record.kubeconfig()), "E2E_CONTEXT": "gpushare-local", "E2E_PROVIDER": "existing"}
+    named = {
+        "E2E_KUBECONFIG": str(record.home() / "kubeconfig"),
+        "E2E_CONTEXT": "gpushare-local",
+        "E2E_PROVIDER": "existing",
+    }
     run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "e2e/suites/installed/test_installed.py"]
 
     answer = subprocess.run(run, cwd=ROOT, env=os.environ | named, capture_output=True, text=True, check=False)
@@ -199,12 +204,12 @@ def test_after_a_crash_of_everything_that_would_tidy_up_nothing_is_left(make: Ma
     assert up.returncode == 0, up.stdout + up.stderr
     in_shell(exports(up.stdout), "kubectl apply -f docs/examples/first-pod.yaml")
     in_shell(exports(up.stdout), "kubectl wait --for=condition=Ready pod/first-pod --timeout=60s")
-    made, holder = folders(), record.keeper()
-    assert holder is not None
+    made, written = folders(), record.read()
+    assert written is not None
     tidying = [pid for folder in made for pid in pids_of(folder) if is_tidying(pid)]
     assert len(tidying) == 3
 
-    for pid in (*tidying, holder):
+    for pid in (*tidying, written.keeper):
         os.kill(pid, signal.SIGKILL)
     assert any(left_of(folder) for folder in made)
     down = make("cluster-down")
@@ -229,9 +234,8 @@ def test_what_a_machine_that_was_switched_off_has_left_is_removed(
     before = kept(own_cache)
     folder = tmp_path / "gpushare-e2e-0"
     (folder / "etcd").mkdir(parents=True)
-    record.write(record.Record([str(folder), str(tmp_path / "absent")], "https://127.0.0.1:1"))
-    record.kubeconfig().touch()
-    (own_cache / "cluster.lock").write_text("4194305\n")
+    record.write([str(folder), str(tmp_path / "absent")])
+    (record.home() / "kubeconfig").touch()
     # Without root it would ask for it first, although nothing here belongs to anybody else.
     monkeypatch.setattr(os, "geteuid", lambda: 0)
 
@@ -252,7 +256,7 @@ def test_processes_that_name_the_folder_are_ended_and_no_others(tmp_path: Path) 
     named = subprocess.Popen([sys.executable, "-c", sleep, str(folder / "a")])
     other = subprocess.Popen([sys.executable, "-c", sleep, str(tmp_path / "b")])
     try:
-        leftovers.remove(folder)
+        record.remove(folder)
         assert named.wait(10) == -signal.SIGKILL
         assert other.poll() is None
         assert not folder.exists()
@@ -263,61 +267,29 @@ def test_processes_that_name_the_folder_are_ended_and_no_others(tmp_path: Path) 
         other.wait()
 
 
-@pytest.mark.usefixtures("own_cache")
-def test_only_the_process_that_holds_the_lock_is_the_keeper() -> None:
-    assert record.keeper() is None
-    lock = record.taken()
-    assert lock is not None
-    with lock:
-        record.sign(lock)
-        assert record.taken() is None
-        assert record.keeper() == os.getpid()
-    assert record.keeper() is None
+def test_a_program_that_dies_is_started_again_and_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sleeps = [sys.executable, "-c", "import time; time.sleep(60)"]
+    dies, stays = (start(name, sleeps, tmp_path / name, {}) for name in ("dies", "stays"))
+    before = (dies.pid, stays.pid)
+    try:
+        os.kill(dies.pid, signal.SIGKILL)
+        dies.process.wait()
+        keeper.start_again([dies, stays])
+        dies.check_alive()
+        assert (dies.pid == before[0], stays.pid) == (False, before[1])
+        assert capsys.readouterr().out == "dies ended with exit code -9; starting it again\n"
+    finally:
+        dies.kill()
+        stays.kill()
 
 
-def test_looking_for_a_keeper_makes_no_file(own_cache: Path) -> None:
+def test_the_lock_is_the_keepers_alone_and_takes_no_file(own_cache: Path) -> None:
     before = kept(own_cache)
-    assert record.keeper() is None
+    with record.lock() as ours, record.lock() as again:
+        assert (ours, again) == (True, False)
+    with record.lock() as ours:
+        assert ours
     assert kept(own_cache) == before
-
-
-@pytest.mark.usefixtures("own_cache")
-def test_a_lock_whose_file_was_removed_locks_nothing_for_the_next_one() -> None:
-    first = record.taken()
-    assert first is not None
-    record.remove_lock()
-    second = record.taken()
-    assert second is not None
-    first.close()
-    assert record.taken() is None
-    second.close()
-
-
-@pytest.mark.usefixtures("own_cache")
-def test_the_lock_has_one_holder_though_each_removes_its_file() -> None:
-    holders, most, taken = 0, 0, 0
-    began_s = time.monotonic()
-
-    def holds() -> None:
-        nonlocal holders, most, taken
-        while taken < 400 and time.monotonic() < began_s + 20:
-            lock = record.taken()
-            if lock is not None:
-                with lock:
-                    holders += 1
-                    most = max(most, holders)
-                    taken += 1
-                    time.sleep(0)
-                    holders -= 1
-                    record.remove_lock()
-
-    threads = [threading.Thread(target=holds) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert taken >= 400
-    assert most == 1
 
 
 @pytest.mark.usefixtures("own_cache")
@@ -341,7 +313,7 @@ def test_another_user_than_root_gets_it_by_sudo_with_a_cache_and_a_path_of_his_o
     sudo.parent.mkdir()
     sudo.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >{shlex.quote(str(said))}\n')
     sudo.chmod(0o755)
-    record.write(record.Record([], ""))
+    record.write([])
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setenv("PATH", f"{sudo.parent}:{os.environ['PATH']}")
 

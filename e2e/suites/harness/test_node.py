@@ -130,21 +130,31 @@ async def test_nothing_is_left_after_the_end_and_the_machine_was_never_changed(n
     assert (settings(), shared_folders()) == before
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)])
+NODE_UP = """
+import signal
+from e2e.control_plane.cluster import ControlPlane
+from e2e.node.local_node import LocalNode
+
+with ControlPlane() as plane, LocalNode(plane, "n4") as node:
+    print(plane.kubeconfig_path())
+    print(node.folder, flush=True)
+    signal.pause()
+"""
+
+
 @pytest.mark.usefixtures("node_ready")
-def test_nothing_is_left_when_the_process_that_started_it_is_ended(end: signal.Signals) -> None:
+def test_nothing_is_left_when_the_process_that_started_it_is_killed() -> None:
     before = (settings(), shared_folders())
-    up = [sys.executable, "-m", "e2e.node.local_node", "up", "n4"]
+    up = [sys.executable, "-c", NODE_UP]
     with subprocess.Popen(up, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         try:
-            kubeconfig = Path(process.stdout.readline().removeprefix("export KUBECONFIG=").strip())
-            folder = Path(process.stdout.readline().removeprefix("# n4: ").strip())
+            kubeconfig, folder = (Path(process.stdout.readline().strip()) for _ in range(2))
             asyncio.run(run_pod(kubeconfig, "n4"))
             (shim,) = (line for line in left_of(folder) if "containerd-shim" in line)
             namespace = mount_namespace(int(shim.split()[0]))
         finally:
-            process.send_signal(end)
+            process.kill()
     assert gone(folder, namespace) == []
     assert (settings(), shared_folders()) == before
 

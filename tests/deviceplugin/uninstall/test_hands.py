@@ -4,28 +4,28 @@ import contextlib
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 import pytest
 
 from config.settings.deviceplugin import DevicePluginConfiguration, Mps
-from deviceplugin.driver.cards import DriverCards, NoAnswer
+from deviceplugin.driver.cards import Driver, DriverCards, NoAnswer
 from deviceplugin.isolation.mps_control import ControlFailed, MpsControl
 from deviceplugin.uninstall.hands import Hands
-from deviceplugin.uninstall.mps_directories import left_by_daemons
-from deviceplugin.uninstall.plan import Plan, Removal, RemovalKind
+from deviceplugin.uninstall.look import look
+from deviceplugin.uninstall.plan import Item, Kind
 from tests.support.node import mps_double
 
 CARD: Final = "GPU-0000"
 
 
 class Cards:
-    """A driver."""
+    """The part of a driver that compute modes need."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, fails: bool) -> None:
         self.modes: dict[str, str] = {}
-        self.fails = self.closed = False
+        self.fails, self.closed = fails, False
 
     async def cards(self) -> DriverCards:
         return DriverCards("580", ())
@@ -42,32 +42,24 @@ class Cards:
 
 @pytest.mark.parametrize("fails", [False, True])
 async def test_compute_modes_are_given_back_and_then_their_file_goes(tmp_path: Path, *, fails: bool) -> None:
-    cards, path, lock = Cards(), tmp_path / "compute-modes.json", tmp_path / "lock"
-    cards.fails = fails
+    cards, path = Cards(fails=fails), tmp_path / "compute-modes.json"
     path.write_bytes(msgspec.json.encode({"version": 1, "before": {CARD: "PROHIBITED"}}))
-    lock.touch()
-    wanted = Plan(remove=(Removal(RemovalKind.MODES, str(path)),), last=(Removal(RemovalKind.FILE, str(lock)),))
 
-    done = await Hands(None, lambda: cards).remove(wanted)
+    said = await Hands(None, lambda: cast("Driver", cards)).remove(Item(Kind.MODES, str(path)))
 
-    assert (path.exists(), lock.exists(), cards.closed) == (fails, fails, True)
+    assert (path.exists(), cards.closed) == (fails, True)
     assert cards.modes == ({} if fails else {CARD: "PROHIBITED"})
-    told = (
-        f"card {CARD}: its compute mode cannot be given back: no permission; nvidia-smi -i CARD -c DEFAULT on the node"
+    why = (
+        f"{path}: card {CARD}: its compute mode cannot be given back: no permission; "
+        "nvidia-smi -i CARD -c DEFAULT on the node, then remove the file"
     )
-    assert done.failed == ({str(path): f"{told}, then remove the file"} if fails else {})
+    assert said == (why if fails else "")
 
 
-async def test_what_is_gone_already_is_no_mistake(tmp_path: Path) -> None:
-    gone = [Removal(kind, str(tmp_path / "none")) for kind in (RemovalKind.FILE, RemovalKind.TREE, RemovalKind.FOLDER)]
-    assert (await Hands(None, Cards).remove(Plan(remove=tuple(gone)))).failed == {}
-
-
-async def test_what_is_deeper_in_a_directory_is_named_by_its_path(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    path = tmp_path / "file" / "below"
-    done = await Hands(None, Cards).remove(Plan(remove=(Removal(RemovalKind.FILE, str(path)),)))
-    assert done.failed == {str(path): "Not a directory"}
+@pytest.mark.parametrize("kind", [Kind.FILE, Kind.TREE, Kind.FOLDER])
+async def test_what_is_gone_already_is_no_mistake(tmp_path: Path, kind: Kind) -> None:
+    gone = Item(kind, str(tmp_path / "none"))
+    assert await Hands(None, lambda: cast("Driver", Cards(fails=False))).remove(gone) == ""
 
 
 @pytest.fixture
@@ -77,28 +69,30 @@ def short_path() -> Iterator[Path]:
         yield Path(folder)
 
 
+async def left(configuration: DevicePluginConfiguration) -> list[str]:
+    """Trees that may go."""
+    return [one.name for one in (await look(configuration, "away", force=True)).items if one.kind is Kind.TREE]
+
+
 async def test_pipes_and_logs_of_a_daemon_are_ours_once_none_answers(short_path: Path) -> None:
     settings = Mps(control=str(mps_double.installed(short_path)), directory=str(short_path / "mps"))
-    configuration = DevicePluginConfiguration(node_name="n", isolation="mps", mps=settings)
-    (short_path / "mps" / "notes").mkdir(parents=True)
+    configuration = DevicePluginConfiguration(
+        node_name="n", isolation="mps", mps=settings, state_dir=str(short_path / "none"), cdi_dir=str(short_path / "no")
+    )
+    for name in ("notes", "GPU-\n", "GPU-"):
+        (short_path / "mps" / name).mkdir(parents=True)
     control = MpsControl(settings, CARD)
     process = await control.start()
     try:
         while not (control.pipes / mps_double.PID_FILE).exists():
             assert process.returncode is None
-            await control_asked(control)
-        answering = await left_by_daemons(configuration)
+            with contextlib.suppress(ControlFailed):  # takes a moment, as a daemon's start does
+                await control.ask(5.0)
+        assert await left(configuration) == []
     finally:
         await control.end(process, 5.0)
 
-    assert answering == ()
-    assert await left_by_daemons(configuration) == (str(control.pipes), str(control.logs))
+    assert await left(configuration) == [str(control.pipes), str(control.logs)]
     of_others = configuration.model_copy(update={"mps": settings.model_copy(update={"daemons": "external"})})
-    assert await left_by_daemons(of_others) == ()
-    assert await left_by_daemons(configuration.model_copy(update={"isolation": "none"})) == ()
-
-
-async def control_asked(control: MpsControl) -> None:
-    """Takes a moment, as a daemon's start does."""
-    with contextlib.suppress(ControlFailed):
-        await control.ask(5.0)
+    assert await left(of_others) == []
+    assert await left(configuration.model_copy(update={"isolation": "none"})) == []

@@ -1,153 +1,150 @@
-"""What goes and what stays, by what is there."""
+"""What goes and what stays, who holds cards, and how it is said."""
 
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from config.protocol import names
+from config.settings.deviceplugin import DEFAULT_STATE_DIR
 from config.settings.scheduler import Resources
-from deviceplugin.uninstall.facts import Holders, HoldingPod, Installed, NodeObject, StateDirectory
-from deviceplugin.uninstall.look import OURS
-from deviceplugin.uninstall.plan import Plan, RemovalKind, Until, plan
+from deviceplugin.allocation.pods import MIRROR, NodePod
+from deviceplugin.kubelet.checkpoint import CheckpointEntry
+from deviceplugin.kubelet.client import KubeletContainer
+from deviceplugin.uninstall.plan import POD_HOLDS, Found, Item, Kind, holders, node_items
+from scheduler.kube import objects
+from tests.support.node.node_pods import node_pod
+from tests.support.repository import ROOT
 
-STATE: Final = "/state"
-ENTRIES: Final = {"lock": False, "journal.json": False, "isolation": True}
-GONE: Final = {names.GPU_MEM: 0, names.GPU_COUNT: 2, "cpu": 8}
-HELD: Final = Holders(pods=(HoldingPod("ns/p", "2 units of card 0"),), devices=frozenset({"used"}))
-
-
-def state(**entries: bool) -> StateDirectory:
-    named = {name.replace("_", "."): is_directory for name, is_directory in entries.items()}
-    return StateDirectory(path=STATE, lock="lock", ours=OURS, there=True, entries=named or ENTRIES)
-
-
-def node(**fields: Any) -> NodeObject:  # noqa: ANN401 - as NodeObject
-    ours = frozenset({names.INVENTORY, names.HELD_UNTIL, "example.com/x"})
-    return NodeObject(**{"annotations": ours, "capacity": GONE, "allocatable": GONE} | fields)
+GONE: Final = {names.GPU_MEM: "0", names.GPU_COUNT: "2", "cpu": "8"}
+OFFERED: Final = GONE | {names.GPU_MEM: "16"}
+BARE: Final = {"cpu": "8"}
+GPU_MEM: Final = f"resource {names.GPU_MEM}"
+OURS: Final = [f"resource {names.GPU_COUNT}", f"annotation {names.INVENTORY}", f"annotation {names.HELD_UNTIL}"]
+FORGETS: Final = "the kubelet forgets the plugin's devices 5 minutes after its end"
 
 
-def facts(**fields: Any) -> Installed:  # noqa: ANN401 - as Installed
-    specs = {"/cdi/gpushare-used.json": "used", "/cdi/gpushare-unused.json": "unused"}
-    known: dict[str, Any] = {"node_name": "n", "resources": Resources(), "node": node(), "state": state()}
-    known |= {"specs": specs, "sockets": ("/plugins/gpushare.sock",)}
-    return Installed(**(known | fields))
-
-
-def removed(found: Plan) -> list[str]:
-    return [str(one) for one in (*found.remove, *found.last)]
-
-
-def waiting(found: Plan) -> dict[str, Until]:
-    return {one.what: one.until for one in found.waits}
-
-
-ON_THE_NODE: Final = [
-    f"resource {names.GPU_COUNT}",
-    f"annotation {names.INVENTORY}",
-    f"annotation {names.HELD_UNTIL}",
-    f"resource {names.GPU_MEM}",
-]
-
-
-def test_without_pods_all_of_it_goes_and_the_lock_last() -> None:
-    assert removed(plan(facts(), force=False)) == [
-        *ON_THE_NODE,
-        "/plugins/gpushare.sock",
-        "/cdi/gpushare-unused.json",
-        "/cdi/gpushare-used.json",
-        "/state/isolation",
-        "/state/journal.json",
-        "/state/lock",
-        "/state",
-    ]
-
-
-def test_what_a_live_pod_needs_stays_and_the_rest_goes() -> None:
-    found = plan(facts(holders=HELD, mps=("/mps/GPU-a",)), force=False)
-
-    assert removed(found) == [*ON_THE_NODE, "/plugins/gpushare.sock", "/cdi/gpushare-unused.json"]
-    assert waiting(found) == dict.fromkeys(["/cdi/gpushare-used.json", "/mps/GPU-a", STATE], Until.PODS)
-    assert {one.why for one in found.waits} == {"pods hold cards: ns/p"}
-
-
-def test_force_takes_what_pods_need_too() -> None:
-    assert removed(plan(facts(holders=HELD), force=True)) == removed(plan(facts(), force=False))
-
-
-def test_every_spec_stays_where_the_checkpoint_cannot_be_read() -> None:
-    found = plan(facts(holders=replace(HELD, devices=None)), force=False)
-    assert {"/cdi/gpushare-unused.json", "/cdi/gpushare-used.json"} <= waiting(found).keys()
-
-
-def test_files_stay_while_nobody_knows_which_pods_there_are() -> None:
-    found = plan(facts(node=None, unknown="no answer"), force=False)
-
-    assert removed(found) == ["/plugins/gpushare.sock"]
-    assert set(waiting(found).values()) == {Until.ANSWER}
-    forced = plan(facts(node=None, unknown="no answer"), force=True)
-    assert waiting(forced) == {"node n": Until.ANSWER}
-    assert "/state/journal.json" in removed(forced)
+def of_node(*, registered: bool = False, **fields: Any) -> tuple[list[str], dict[str, bool]]:  # noqa: ANN401 - of a node
+    """(what goes, what stays -> whether it is the plugin's)."""
+    annotations = {names.INVENTORY: "{}", names.HELD_UNTIL: "", "example.com/x": ""}
+    known = {"annotations": annotations, "labels": {}, "capacity": GONE, "allocatable": GONE} | fields
+    status = {name: known.pop(name) for name in ("capacity", "allocatable")}
+    node = msgspec.convert({"metadata": {"name": "n1", **known}, "status": status}, objects.Node)
+    items = [*node_items(node, Resources(), registered=registered)]
+    return [str(one) for one in items if not one.stays], {str(one): not one.theirs for one in items if one.stays}
 
 
 @pytest.mark.parametrize(
-    ("fields", "goes"),
+    ("fields", "goes", "stays"),
     [
-        pytest.param({}, True, id="forgotten, at 0"),
-        pytest.param({"listed": True}, False, id="the kubelet lists it, at 0"),
-        pytest.param({"node": node(capacity=GONE | {names.GPU_MEM: 16})}, False, id="not at 0 yet"),
-        pytest.param({"node": node(capacity={}, allocatable={names.GPU_MEM: 0})}, True, id="allocatable alone"),
+        pytest.param({}, [*OURS, GPU_MEM], [], id="forgotten, at 0"),
+        pytest.param({"registered": True}, OURS, [GPU_MEM], id="the kubelet lists it, at 0"),
+        pytest.param({"capacity": OFFERED}, OURS, [GPU_MEM], id="not at 0 yet"),
+        pytest.param(
+            {"capacity": {}, "allocatable": {names.GPU_MEM: "0"}}, [*OURS[1:], GPU_MEM], [], id="allocatable alone"
+        ),
+        pytest.param({"capacity": OFFERED, "allocatable": OFFERED}, [], [*OURS, GPU_MEM], id="units are allocatable"),
+        pytest.param({"capacity": BARE, "allocatable": BARE, "annotations": {}}, [], [], id="clean"),
+        pytest.param(
+            {"annotations": {names.CLEAR_HEALTH: "", names.RELEASE: ""}, "capacity": {}, "allocatable": {}},
+            [f"annotation {names.CLEAR_HEALTH}", f"annotation {names.RELEASE}"],
+            [],
+            id="orders to the plugin",
+        ),
     ],
 )
-def test_the_kubelets_resource_goes_when_the_kubelet_has_forgotten_it(fields: dict[str, Any], *, goes: bool) -> None:
-    found = plan(facts(**fields), force=False)
-    assert (ON_THE_NODE[-1] in removed(found), ON_THE_NODE[-1] in waiting(found)) == (goes, not goes)
-    # Until then the lock keeps a new plugin away.
-    assert ("/state/lock" in removed(found)) is goes
+def test_what_goes_from_the_node_object(fields: dict[str, Any], goes: list[str], stays: list[str]) -> None:
+    assert of_node(**fields) == (goes, dict.fromkeys(stays, True))
 
 
-def test_while_units_are_allocatable_the_node_object_stays_as_it_is() -> None:
-    offered = node(capacity=GONE | {names.GPU_MEM: 16}, allocatable=GONE | {names.GPU_MEM: 16})
-    found = plan(facts(node=offered, listed=True), force=False)
-    assert waiting(found) == dict.fromkeys(ON_THE_NODE, Until.KUBELET)
+def test_what_is_an_operators_stays_and_keeps_nothing_waiting() -> None:
+    annotations = {names.CORDON: "", names.MAX_SHARERS: ""}
+    found = of_node(annotations=annotations, labels={"gpushare": "true"}, capacity=BARE, allocatable=BARE)
+    theirs = [f"annotation {names.CORDON}", f"annotation {names.MAX_SHARERS}", "label gpushare"]
+    assert found == ([], dict.fromkeys(theirs, False))
 
 
-def test_what_is_somebody_elses_stays_and_keeps_nothing_waiting() -> None:
-    annotations = frozenset({names.CORDON, names.MAX_SHARERS, names.CLEAR_HEALTH, names.RELEASE})
-    ours = node(annotations=annotations, labels={"gpushare": "true"}, capacity={"cpu": 8}, allocatable={"cpu": 8})
-    found = plan(facts(node=ours, state=state(lock=False, notes_txt=False), specs={}, sockets=()), force=False)
-
-    assert removed(found) == [f"annotation {names.CLEAR_HEALTH}", f"annotation {names.RELEASE}", "/state/lock"]
-    assert [one.what for one in found.stays] == [
-        f"annotation {names.CORDON}",
-        f"annotation {names.MAX_SHARERS}",
-        "label gpushare",
-        "/state/notes.txt",
-    ]
-    assert not found.waits
-
-
-def test_a_label_that_keeps_the_plugin_away_is_not_among_what_is_left_of_it() -> None:
+def test_a_label_that_keeps_the_plugin_away_is_not_named() -> None:
     """Without it the DaemonSet would come back where it selects nodes by other labels."""
-    kept_out = node(annotations=frozenset(), labels={"gpushare": "false"}, capacity={"cpu": 8}, allocatable={"cpu": 8})
-    assert plan(facts(node=kept_out, specs={}, sockets=()), force=False).stays == ()
+    assert of_node(annotations={}, labels={"gpushare": "false"}, capacity=BARE, allocatable=BARE) == ([], {})
 
 
-def test_a_state_directory_that_is_mounted_stays_empty() -> None:
-    found = plan(facts(state=replace(state(), mounted=True)), force=False)
-    assert removed(found)[-1] == "/state/lock"
-    assert (found.stays[-1].what, found.waits) == (STATE, ())
+def entry(uid: str, *ids: str) -> CheckpointEntry:
+    return CheckpointEntry(uid, "c0", names.GPU_MEM, frozenset(ids))
 
 
-def test_compute_modes_are_given_back_before_their_file_goes() -> None:
-    changed = replace(state(), entries={"compute-modes.json": False})
-    for modes, kind in (("", RemovalKind.FILE), ("/state/compute-modes.json", RemovalKind.MODES)):
-        (found,) = (one for one in plan(facts(state=changed, modes=modes), force=False).remove if "modes" in one.name)
-        assert found.kind is kind
+def listed(pod: str, *ids: str) -> KubeletContainer:
+    return KubeletContainer("ns", pod, "c0", frozenset(ids))
 
 
-def test_a_clean_node_has_nothing_to_remove() -> None:
-    bare = NodeObject(labels={"gpushare": "true"}, capacity={"cpu": 8}, allocatable={"cpu": 8})
-    nothing = StateDirectory(path=STATE, lock="lock", ours=OURS)
-    found = plan(facts(node=bare, state=nothing, specs={}, sockets=()), force=False)
-    assert (found.remove, found.last, found.waits) == ((), (), ())
+LIVE: Final = node_pod("live", [2], phase="Running")
+DONE: Final = node_pod("done", [2], phase="Succeeded")
+STATIC: Final = node_pod("static", [2], uid="of the API server", annotations={MIRROR: "kubelet"}, phase="Failed")
+
+
+@pytest.mark.parametrize(
+    ("pods", "recorded", "known", "expected"),
+    [
+        pytest.param([], [], [], (), id="none"),
+        pytest.param([LIVE, node_pod("other", [0])], [entry("uid-live", "u0")], [], ("ns/live",), id="it runs"),
+        pytest.param([DONE], [entry("uid-done", "u0")], None, (), id="it has finished, and the kubelet is silent"),
+        pytest.param([node_pod("ending", [1], terminating=True)], [], [], ("ns/ending",), id="it terminates"),
+        pytest.param([STATIC], [entry("kubelet", "u0")], None, (), id="a static pod that has failed"),
+        pytest.param([], [entry("dead", "u0")], [], (), id="an entry of a dead pod"),
+        pytest.param([], [entry("x", "u0")], [listed("x", "u0")], ("ns/x",), id="unknown to the API server"),
+        pytest.param([], [entry("dead or not", "u0")], None, ("UID dead or not",), id="the kubelet is silent"),
+        pytest.param(
+            [node_pod("gone", [2], uid="before", phase="Failed")],
+            [entry("before", "u0"), entry("gone", "u1")],
+            [listed("gone", "u1"), listed("cpu-only")],
+            ("ns/gone",),
+            id="the name of a finished pod, in an old answer",
+        ),
+        pytest.param(
+            [DONE],
+            [entry("uid-done", "u0"), entry("dead", "u1")],
+            [listed("done", "u0")],
+            (),
+            id="finished, and listed",
+        ),
+    ],
+)
+def test_who_holds_cards(
+    pods: Sequence[NodePod],
+    recorded: Sequence[CheckpointEntry],
+    known: Sequence[KubeletContainer] | None,
+    expected: tuple[str, ...],
+) -> None:
+    assert holders(pods, recorded, known) == expected
+
+
+WAITS: Final = Item(Kind.RESOURCE, names.GPU_MEM, FORGETS)
+HOLDING: Final = Found(
+    (
+        WAITS,
+        Item(Kind.NAMED, "label gpushare", "an operator's: kubectl label node n1 gpushare-", theirs=True),
+        Item(Kind.FILE, "/var/run/cdi/gpushare-9b1fd2b3a3e0c7d5.json", POD_HOLDS),
+        Item(Kind.TREE, DEFAULT_STATE_DIR, POD_HOLDS),
+    ),
+    pods=("default/small-0",),
+)
+
+
+def test_the_document_shows_what_is_said() -> None:
+    removed = [f"removed {one}" for one in OURS]
+    said = HOLDING.report(removed, "Node n1: not all is gone.")
+    assert f"```text\n{said}```" in (ROOT / "docs" / "node.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("found", "failed", "problem"),
+    [
+        pytest.param(HOLDING, ["/x: Is a directory"], "pods hold cards: default/small-0", id="pods first"),
+        pytest.param(Found((WAITS,), pods=("default/p",)), ["/x: no\n"], "/x: no?", id="pods that are not waited for"),
+        pytest.param(Found((WAITS,)), [], f"{GPU_MEM} stays: {FORGETS}", id="the kubelet"),
+        pytest.param(Found((Item(Kind.FILE, "/x", "a link", theirs=True),)), [], "", id="nothing of the plugin's"),
+    ],
+)
+def test_a_probe_is_told_one_thing(found: Found, failed: list[str], problem: str) -> None:
+    assert found.problem(failed) == problem

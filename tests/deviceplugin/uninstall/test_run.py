@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import shutil
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -12,10 +14,11 @@ from typer.testing import CliRunner
 
 from config.protocol import names
 from deviceplugin.cli import cli
-from deviceplugin.lock import InstanceLock
+from deviceplugin.lock import AlreadyRunning, InstanceLock
 from deviceplugin.uninstall.run import Options, run
 from scheduler.process.startup import StartupError
-from tests.support.node.node_to_uninstall import AGAIN_S, USED, WITHIN_S, MadeUpNode, gpu_pod
+from tests.support.node.deep import nested
+from tests.support.node.node_to_uninstall import AGAIN_S, UNUSED, USED, WITHIN_S, MadeUpNode, gpu_pod
 
 OTHERS: Final = ["cdi/nvidia.yaml", "plugins/kubelet_internal_checkpoint", "plugins/other.sock"]
 
@@ -40,7 +43,7 @@ async def test_all_of_it_goes_and_nothing_else(node: MadeUpNode) -> None:
     assert await node.uninstalled()
 
     assert list(node.tree()) == OTHERS
-    assert not (node.folder / "plugins" / "gpushare").exists()
+    assert not node.state.exists()
     assert node.cluster.node["metadata"]["annotations"] == {"example.com/x": "y"}
     assert node.cluster.node["status"] == {"capacity": {"cpu": "8"}, "allocatable": {"cpu": "8"}}
     assert "".join(node.said).splitlines()[-2:] == [
@@ -54,16 +57,17 @@ async def test_the_second_time_there_is_nothing_to_do_and_nothing_is_made(node: 
     node.said.clear()
     assert await node.uninstalled()
     assert not any("removed" in text for text in node.said)
-    assert not (node.folder / "plugins" / "gpushare").exists()
+    assert not node.state.exists()
 
 
 async def test_what_a_running_pod_needs_stays_and_the_pod_is_named(node: MadeUpNode) -> None:
     assert not await holding(node).uninstalled()
 
     kept = [path for path in node.tree() if path not in OTHERS]
-    assert kept == [f"cdi/gpushare-{USED}.json", "plugins/gpushare/.health.json.tmp", "plugins/gpushare/journal.json"]
+    specs = [f"cdi/gpushare-{device}.json" for device in (UNUSED, USED)]
+    assert kept == [*specs, "plugins/gpushare/.health.json.tmp", "plugins/gpushare/journal.json"]
     assert names.INVENTORY not in node.cluster.node["metadata"]["annotations"]
-    assert "Pods that hold cards:\n  ns/p: 2 units of card 0 (GPU-a)\nNode n1: not all is gone.\n" in node.said[-1]
+    assert "Pods that hold cards:\n  ns/p\nNode n1: not all is gone.\n" in node.said[-1]
 
 
 async def test_force_removes_it_under_a_running_pod(node: MadeUpNode) -> None:
@@ -86,17 +90,27 @@ async def test_it_waits_until_the_kubelet_has_forgotten(node: MadeUpNode) -> Non
     waiting = asyncio.create_task(node.uninstalled(wait=True))
     while "the kubelet forgets" not in "".join(node.said):  # noqa: ASYNC110 - nothing tells
         await asyncio.sleep(AGAIN_S)
-    assert (node.folder / "plugins" / "gpushare" / "lock").exists()
+    assert (node.state / "lock").exists()
     node.checkpoint({}, [])
     assert await waiting
 
 
-async def test_a_dry_run_says_what_would_go_and_leaves_it(node: MadeUpNode) -> None:
-    before, status = node.tree(), json.dumps(node.cluster.node)
+@pytest.mark.parametrize("locked", [True, False])
+async def test_a_dry_run_says_what_would_go_and_changes_nothing(node: MadeUpNode, *, locked: bool) -> None:
+    lock = node.state / "lock"
+    if not locked:
+        lock.unlink()
+    before, status = everything(node), json.dumps(node.cluster.node)
     assert not await node.uninstalled(dry_run=True)
-    assert (node.tree(), json.dumps(node.cluster.node)) == (before, status)
-    assert node.said[0].count("would remove ") == 12
-    assert f"would remove {node.folder}/plugins/gpushare\n" in node.said[0]
+    assert (everything(node), json.dumps(node.cluster.node)) == (before, status)
+    assert node.said[0].count("would remove ") == 11 + locked
+    assert f"would remove {lock.parent}\n" in node.said[0]
+
+
+def everything(node: MadeUpNode) -> dict[str, str]:
+    """Files and directories -> what is in them."""
+    found = (path for path in node.folder.rglob("*") if path.name != "kubeconfig")
+    return {str(path): path.read_text() if path.is_file() else "" for path in found}
 
 
 async def test_what_cannot_be_removed_is_told_and_the_rest_goes(node: MadeUpNode) -> None:
@@ -106,7 +120,7 @@ async def test_what_cannot_be_removed_is_told_and_the_rest_goes(node: MadeUpNode
     assert f"cannot remove {spec}: Is a directory" in node.said[-1]
     assert list(node.tree()) == OTHERS
     # A plugin that comes finds who was here: only a node that is clean has no lock.
-    assert (node.folder / "plugins" / "gpushare" / "lock").exists()
+    assert (node.state / "lock").exists()
 
 
 async def test_what_the_api_server_refuses_is_told_and_the_rest_goes(node: MadeUpNode) -> None:
@@ -127,19 +141,17 @@ async def test_without_an_api_server_files_stay_unless_it_is_forced(node: MadeUp
     assert list(node.tree()) == OTHERS
 
 
-async def test_a_plugin_that_runs_is_left_alone(node: MadeUpNode) -> None:
+@pytest.mark.parametrize("flag", ["force", "dry_run"])
+async def test_a_plugin_that_runs_is_left_alone(node: MadeUpNode, flag: str) -> None:
     before = node.tree()
-    with (
-        InstanceLock(node.folder / "plugins" / "gpushare"),
-        pytest.raises(StartupError, match="still runs on this node"),
-    ):
-        await node.uninstalled(force=True)
+    with InstanceLock(node.state), pytest.raises(StartupError, match="still runs on this node"):
+        await node.uninstalled(None, **{flag: True})
     assert node.tree() == before
 
 
 def test_a_plugin_that_runs_is_exit_code_2_with_what_to_do(node: MadeUpNode) -> None:
-    with InstanceLock(node.folder / "plugins" / "gpushare"):
-        variables = {"NODE_NAME": "n1", "GPUSHARE_DEVICE_PLUGIN_STATEDIR": str(node.folder / "plugins" / "gpushare")}
+    with InstanceLock(node.state):
+        variables = {"NODE_NAME": "n1", "GPUSHARE_DEVICE_PLUGIN_STATEDIR": str(node.state)}
         result = CliRunner().invoke(cli, ["uninstall"], env=variables)
     assert result.exit_code == 2
     assert "end it first; with the chart, devicePlugin.uninstall=true puts this command in its place" in result.stderr
@@ -158,6 +170,96 @@ def test_what_is_left_is_exit_code_1(node: MadeUpNode) -> None:
     result = CliRunner().invoke(cli, line, env=variables)
     assert result.exit_code == 1
     assert f"{configuration.state_dir} stays: it is not known which pods hold cards: the API server: " in result.stdout
+
+
+async def test_a_state_directory_that_has_the_nodes_cdi_directory_in_it_takes_no_spec_of_others(
+    node: MadeUpNode,
+) -> None:
+    """As `stateDir: /etc` or `/var/run` would have it."""
+    node.settings["state_dir"] = str(node.folder)
+    (node.folder / "cards").mkdir()
+    (node.folder / "cards" / "of-others").mkdir()
+    await node.uninstalled(force=True)
+    assert (node.folder / "cdi" / "nvidia.yaml").exists()
+    assert (node.folder / "cards" / "of-others").exists()
+
+
+async def test_the_file_of_compute_modes_stays_where_no_driver_answers(node: MadeUpNode) -> None:
+    modes = node.state / "compute-modes.json"
+    modes.write_text(json.dumps({"version": 1, "before": {"GPU-a": "DEFAULT"}}))
+    assert not await node.uninstalled()
+    assert "compute modes cannot be given back" in node.said[-1]
+    assert modes.exists()
+
+
+async def test_a_state_directory_behind_a_link_is_emptied_and_the_link_stays(node: MadeUpNode) -> None:
+    node.state.rename(node.folder / "elsewhere")
+    node.state.symlink_to(node.folder / "elsewhere")
+    assert await node.uninstalled()
+    assert node.state.is_symlink()
+    assert list((node.folder / "elsewhere").iterdir()) == []
+
+
+async def test_a_link_in_the_place_of_a_directory_of_the_plugin_stays(node: MadeUpNode) -> None:
+    (node.state / "cdi").symlink_to(node.folder / "cdi")
+    assert await node.uninstalled()
+    assert (node.state / "cdi").is_symlink()
+    assert (node.folder / "cdi" / "nvidia.yaml").exists()
+    assert f"{node.state}/cdi stays: the plugin does not write it" in node.said[-1]
+
+
+async def test_an_api_server_that_can_be_reached_only_later_is_found(node: MadeUpNode) -> None:
+    """As the token of a service account is, or a kubeconfig that is mounted late."""
+    async with node.cluster.serving():
+        configuration = node.configuration()
+        kubeconfig = node.folder / "kubeconfig"
+        text = kubeconfig.read_text()
+        kubeconfig.unlink()
+        running = asyncio.create_task(
+            run(configuration, {}, Options(wait=True, again_s=AGAIN_S), node.said.append, asyncio.Event())
+        )
+        while "it is not known which pods hold cards" not in "".join(node.said):  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(AGAIN_S)
+        kubeconfig.write_text(text)
+        async with asyncio.timeout(WITHIN_S):
+            assert await running
+
+
+async def test_a_plugin_that_comes_when_the_state_directory_was_removed_is_left_alone(node: MadeUpNode) -> None:
+    node.checkpoint({names.GPU_MEM: []}, [])
+    waiting = asyncio.create_task(node.uninstalled(wait=True))
+    while "the kubelet forgets" not in "".join(node.said):  # noqa: ASYNC110 - nothing tells
+        await asyncio.sleep(AGAIN_S)
+    with pytest.raises(AlreadyRunning), InstanceLock(node.state):
+        pass
+    shutil.rmtree(node.state)
+    with InstanceLock(node.state):
+        (node.state / "journal.json").write_text("of the new one")
+        with pytest.raises(StartupError, match="still runs on this node"):
+            await waiting
+        assert (node.state / "journal.json").exists()
+
+
+async def test_a_wrong_node_without_a_kubelet_and_with_a_damaged_checkpoint_removes_nothing(node: MadeUpNode) -> None:
+    (node.folder / "plugins" / "kubelet_internal_checkpoint").write_text("{")
+    assert not await node.uninstalled()
+    assert f"cdi/gpushare-{USED}.json" in node.tree()
+    assert "plugins/gpushare/journal.json" in node.tree()
+
+
+async def test_directories_that_a_container_has_nested_too_deep_go_too(node: MadeUpNode) -> None:
+    with nested(node.state / "isolation" / "pods" / "p" / "c" / "x", 3000):
+        assert await node.uninstalled()
+
+
+async def test_names_that_no_terminal_should_obey_are_told_harmlessly(node: MadeUpNode) -> None:
+    (node.state / "a\nb\x1b[31m").touch()
+    (node.state / os.fsdecode(b"\xff")).touch()
+    assert await node.uninstalled()
+    text = "".join(node.said)
+    text.encode()
+    assert "\x1b" not in text
+    assert "\nb" not in text
 
 
 async def test_with_stay_it_is_ready_when_the_node_is_clean_and_goes_when_it_is_told_to(

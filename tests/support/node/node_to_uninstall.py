@@ -99,9 +99,15 @@ class MadeUpNode:
             *("plugins/other.sock", f"cdi/gpushare-{USED}.json", f"cdi/gpushare-{UNUSED}.json", "cdi/nvidia.yaml"),
         ):
             (self.folder / path).write_text(path)
+        # As a container may plant it in a directory of its own.
+        (self.folder / "plugins/gpushare/isolation/pods/p/c/x/link").symlink_to(self.folder / "cdi")
         held: Json = {"DeviceIDs": {"-1": ["u0", "u1"]}, "AllocResp": None}
         entry = {"PodUID": "p", "ContainerName": "c", "ResourceName": names.GPU_MEM, **held}
         self.checkpoint({names.GPU_MEM: []} if self.cluster.pods else {}, [entry])
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "plugins" / "gpushare"
 
     def checkpoint(self, registered: Json, entries: list[Json]) -> None:
         path = self.folder / "plugins" / "kubelet_internal_checkpoint"
