@@ -47,7 +47,7 @@ class Findings(Answer, frozen=True):
 
 def of_nodes(
     check: str, severity: Severity, message: str, nodes: Sequence[objects.Node], remedy: str
-) -> ClusterFinding:
+) -> Found:
     """About each of the nodes."""
     about = tuple(f"node/{node.metadata.name}" for node in nodes)
     return ClusterFinding(check=check, severity=severity, message=message, about=about, remedy=remedy)
@@ -70,7 +70,7 @@ def lines(found: Findings) -> Iterator[Line]:
     """For a terminal."""
     counts = [(severity, sum(one.severity is severity for one in found.findings)) for severity in Severity]
     told = ", ".join(f"{count} {severity}" for severity, count in counts if count)
-    yield Line(f"{found.looked_at}. {f'ClusterFinding: {told}.' if told else 'Nothing was found.'}")
+    yield Line(f"{found.looked_at}. {f'Found: {told}.' if told else 'Nothing was found.'}")
     for one in found.findings:
         yield Line(f"{one.severity:8} {one.check}: {one.message}", _TONES[one.severity])
         # What the sentence names already is for programs.
