@@ -20,12 +20,12 @@ from google.protobuf.message import DecodeError
 from config.protocol import environment
 from config.protocol.inventory import Card
 from deviceplugin.allocation import identify
+from deviceplugin.allocation.container_share import ContainerShare
 from deviceplugin.allocation.decision import NoAllocation, Share, Undecided, decided
 from deviceplugin.allocation.environment import RecordedAnswer, container_environment, replay_objection
 from deviceplugin.allocation.identify import NotIdentified, PodContainers
 from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import NodePod
-from deviceplugin.allocation.portion import Portion
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi import spec
 from deviceplugin.cdi.additions import Additions
@@ -58,15 +58,15 @@ class EditsSource(Protocol):
 class Isolation(Protocol):
     """What keeps a container to its part of its cards."""
 
-    def objection(self, portion: Portion) -> str:
+    def objection(self, share: ContainerShare) -> str:
         """Why it can never be kept to it; "" when it can."""
         ...
 
-    async def prepare(self, portion: Portion) -> str:
+    async def prepare(self, share: ContainerShare) -> str:
         """Before each start of the container; why it must not start yet, "" when it may. Raises OSError."""
         ...
 
-    def additions(self, portion: Portion) -> Additions:
+    def additions(self, share: ContainerShare) -> Additions:
         """What it gets beside its cards."""
         ...
 
@@ -74,15 +74,15 @@ class Isolation(Protocol):
 class NoIsolation:
     """`Isolation` that holds nobody to anything."""
 
-    def objection(self, _: Portion) -> str:
+    def objection(self, _: ContainerShare) -> str:
         """As the port."""
         return ""
 
-    async def prepare(self, _: Portion) -> str:
+    async def prepare(self, _: ContainerShare) -> str:
         """As the port."""
         return ""
 
-    def additions(self, _: Portion) -> Additions:
+    def additions(self, _: ContainerShare) -> Additions:
         """As the port."""
         return Additions()
 
@@ -112,16 +112,18 @@ class Site:
 
     def gave(self, found: PodContainers, shares: Sequence[Share]) -> None:
         """Report that the container, or one of them after the other, has these cards."""
-        self.given(found.pod, [one.name for one in found.containers], frozenset(share.uuid for share in shares))
+        self.given(found.pod, [one.name for one in found.containers], frozenset(one.uuid for one in shares))
 
-    def portion(self, found: PodContainers) -> Portion:
+    def container_share(self, found: PodContainers) -> ContainerShare:
         """What was decided for the container. Raises Undecided, NotIdentified; Refused where it cannot be isolated."""
         decision = decided(found.pod, self.cards(), self.unit_mib)
-        portion = Portion(found.pod, found.containers[0], identify.common_shares(found, decision), decision.unit_mib)
-        if objection := self.isolation.objection(portion):
+        share = ContainerShare(
+            found.pod, found.containers[0], identify.common_shares(found, decision), decision.unit_mib
+        )
+        if objection := self.isolation.objection(share):
             message = f"pod {found.pod}: {objection}"
             raise Refused(message, _NOT_ISOLATED)
-        return portion
+        return share
 
     async def starts(self, ids: frozenset[str]) -> None:
         """The container with `ids` is about to start: see that it starts with its cards. Raises Refused."""
@@ -130,8 +132,8 @@ class Site:
             view = await self.view.look()
             view = await self.view.confirmed(view, {entry.pod_uid for entry in identify.holders(ids, view)})
             found = identify.starting(ids, view)
-            portion, device = self.portion(found), spec.device_name(ids)
-            shares = portion.shares
+            share, device = self.container_share(found), spec.device_name(ids)
+            shares = share.shares
             held = [entry for entry in identify.holders(ids, view) if entry.pod_uid == found.pod.uid]
             answers = {entry.container: _answer(entry) for entry in held}
             for container, answer in answers.items():
@@ -139,11 +141,11 @@ class Site:
                     found.pod, container, answer, replay_objection(answer, spec.qualified(device), shares)
                 )
             for one in found.containers:
-                if lacking := await self.isolation.prepare(replace(portion, container=one)):
+                if lacking := await self.isolation.prepare(replace(share, container=one)):
                     message = f"pod {found.pod}: {lacking}"
                     raise Refused(message, _NOT_ISOLATED)
             if any(spec.qualified(device) in answer.cdi_devices for answer in answers.values()):
-                await asyncio.to_thread(self._write_spec, device, portion)
+                await asyncio.to_thread(self._write_spec, device, share)
             self.gave(found, shares)
 
         try:
@@ -151,16 +153,16 @@ class Site:
         except (spec.CdiError, OSError) as error:
             raise Refused(str(error), _kind(error)) from error
 
-    def _write_spec(self, device: str, portion: Portion) -> None:
+    def _write_spec(self, device: str, share: ContainerShare) -> None:
         """Blocks while specs are read and written."""
-        variables = container_environment(portion.shares, by_cdi=True, node_labels=self.node_labels())
-        parts = [self.card_edits.edits(portion.uuids), self.isolation.additions(portion).edits(), Edits(env=variables)]
+        variables = container_environment(share.shares, by_cdi=True, node_labels=self.node_labels())
+        parts = [self.card_edits.edits(share.uuids), self.isolation.additions(share).edits(), Edits(env=variables)]
         self.files.write(device, spec.container_spec(device, parts))
 
-    def answer(self, portion: Portion) -> ContainerResponse:
+    def answer(self, share: ContainerShare) -> ContainerResponse:
         """What brings the container its cards, and what isolation adds, without CDI."""
-        variables = container_environment(portion.shares, by_cdi=False, node_labels=self.node_labels())
-        added = self.isolation.additions(portion)
+        variables = container_environment(share.shares, by_cdi=False, node_labels=self.node_labels())
+        added = self.isolation.additions(share)
         return ContainerResponse(
             {**added.env, **variables},
             tuple(Mount(mount.container_path, mount.host_path, read_only=mount.read_only) for mount in added.mounts),
@@ -232,13 +234,13 @@ class EnvironmentAllocator:
             like = {found.pod.uid for found in waiting if found.containers[0].units == len(ids)}
             view = await self.site.view.confirmed(view, like)
             found = identify.allocating(len(ids), view, answered=self.answered, passed=self.passed)
-            portion = self.site.portion(found)
+            share = self.site.container_share(found)
             self._refuse_other_runtime(found.pod)
             live = {pod.uid for pod in view.pods}
             self.answered = {one for one in self.answered if one[0] in live}
             self.answered.update((found.pod.uid, container.name) for container in found.containers)
-            answers.append(self.site.answer(portion))
-            self.site.gave(found, portion.shares)
+            answers.append(self.site.answer(share))
+            self.site.gave(found, share.shares)
 
         await _within(self.wait_s, self.site.pods, attempt)
         return answers[0]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from config.settings.isolation import IsolationMechanism
-from deviceplugin.allocation.portion import Portion
+from deviceplugin.allocation.container_share import ContainerShare
 from deviceplugin.cdi.additions import Additions
 from deviceplugin.isolation import fill
 from deviceplugin.isolation.directories import ContainerDirectories
@@ -28,27 +28,27 @@ class NodeIsolation:
         self._state = state / DIRECTORY
         self.directories = ContainerDirectories(self._state, mechanism)
 
-    def objection(self, portion: Portion) -> str:
+    def objection(self, share: ContainerShare) -> str:
         """As the port."""
-        if self._mechanism.host_ipc and not portion.pod.host_ipc:
+        if self._mechanism.host_ipc and not share.pod.host_ipc:
             return "isolation on this node needs the node's shared memory; add hostIPC: true to the pod"
-        if self._mechanism.preparation == "mps" and len(portion.shares) > 1:
+        if self._mechanism.preparation == "mps" and len(share.shares) > 1:
             return (
-                f"container {portion.container.name} has {len(portion.shares)} cards; with MPS a container has one: "
+                f"container {share.container.name} has {len(share.shares)} cards; with MPS a container has one: "
                 "each card has a daemon of its own, and a program finds one of them"
             )
         return ""
 
-    async def prepare(self, portion: Portion) -> str:
+    async def prepare(self, share: ContainerShare) -> str:
         """As the port."""
-        await asyncio.to_thread(self.directories.make, portion)
+        await asyncio.to_thread(self.directories.make, share)
         if self._mechanism.preparation == "mps":
-            return await self._mps.ready(portion.shares[0].uuid, _READY_WITHIN_S)
+            return await self._mps.ready(share.shares[0].uuid, _READY_WITHIN_S)
         return ""
 
-    def additions(self, portion: Portion) -> Additions:
+    def additions(self, share: ContainerShare) -> Additions:
         """As the port."""
-        return fill.additions(self._mechanism, portion, str(self._state))
+        return fill.additions(self._mechanism, share, str(self._state))
 
     def problems(self) -> tuple[str, ...]:
         """What operators should know."""

@@ -9,7 +9,7 @@ import pytest
 from config.protocol import allocation
 from config.protocol.allocation import Allocation, LegacyFields
 from deviceplugin.allocation.allocators import CdiAllocator, NoIsolation
-from deviceplugin.allocation.portion import Portion
+from deviceplugin.allocation.container_share import ContainerShare
 from deviceplugin.cdi import spec
 from deviceplugin.cdi.additions import Additions, BindMount
 from scheduler.kube.port import Changed
@@ -64,14 +64,14 @@ class Isolation:
     refuses: str = ""
     lacks: str = ""
 
-    def objection(self, _: Portion) -> str:
+    def objection(self, _: ContainerShare) -> str:
         return self.refuses
 
-    async def prepare(self, _: Portion) -> str:
+    async def prepare(self, _: ContainerShare) -> str:
         return self.lacks
 
-    def additions(self, portion: Portion) -> Additions:
-        assert (portion.container.name, portion.values()["mib"]) == ("c0", "1024")
+    def additions(self, container_share: ContainerShare) -> Additions:
+        assert (container_share.container.name, container_share.values()["mib"]) == ("c0", "1024")
         return ADDED
 
 
@@ -161,11 +161,11 @@ async def test_each_of_the_containers_that_hold_the_same_devices_one_after_the_o
     class Prepared(Isolation):
         names: tuple[str, ...] = ()
 
-        async def prepare(self, portion: Portion) -> str:
-            self.names += (portion.container.name,)
+        async def prepare(self, container_share: ContainerShare) -> str:
+            self.names += (container_share.container.name,)
             return ""
 
-        def additions(self, _: Portion) -> Additions:
+        def additions(self, _: ContainerShare) -> Additions:
             return Additions()
 
     async with rig(folder, CdiAllocator) as node:

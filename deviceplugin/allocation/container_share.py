@@ -11,7 +11,7 @@ _WHOLE: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
+class ContainerShare:
     """A container's part of its cards.
 
     container: of several that run one after the other, the first. shares: at least one, the same units on each, by card
