@@ -7,7 +7,7 @@ no process --next try--> ASKED --fails for a minute, or the process ends--> no p
 import asyncio
 from dataclasses import dataclass
 
-from deviceplugin.driver.cards import CardFailed, DriverCard, NoAnswer, Reading, SourceFailed
+from deviceplugin.driver.cards import CardFailed, CardReading, DriverCard, NoAnswer, SourceFailed
 from deviceplugin.driver.opened import OpenedDriver
 from deviceplugin.driver.processes import Processes
 
@@ -24,7 +24,7 @@ class CardApart:
     opened: OpenedDriver | None = None
     left: bool = False
 
-    async def reading(self, card: DriverCard) -> Reading:
+    async def reading(self, card: DriverCard) -> CardReading:
         """Raises NoAnswer and CardFailed: a process of one card says nothing of the driver as a whole."""
         limits = self.processes.limits
         try:

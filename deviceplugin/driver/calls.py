@@ -9,12 +9,12 @@ import msgspec
 from deviceplugin.driver.cards import (
     CardFailed,
     CardKey,
+    CardReading,
     CardSource,
     DriverCard,
     NoAnswer,
     NotOpened,
     Opened,
-    Reading,
     SourceFailed,
     Xid,
 )
@@ -56,9 +56,9 @@ def links(uuids: Sequence[str]) -> Call[dict[str, dict[str, str]]]:
     return Call("links", (tuple(uuids),), dict[str, dict[str, str]])
 
 
-def read(uuid: str) -> Call[Reading]:
+def read(uuid: str) -> Call[CardReading]:
     """`CardSource.read`."""
-    return Call("read", (uuid,), Reading)
+    return Call("read", (uuid,), CardReading)
 
 
 def set_compute_mode(uuid: str, mode: str) -> Call[None]:

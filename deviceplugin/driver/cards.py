@@ -86,7 +86,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class CardReading:
     """What changes from moment to moment; None where the driver does not support it.
 
     utilisation: duty cycle, 0..100. temperature_c. power_w. remap_pending: a row remap, or page retirement, waits for
@@ -144,12 +144,12 @@ class CardSource(Protocol):
         """UUID -> index of another of these cards -> kind of link. All of them have been described."""
         ...
 
-    def read(self, uuid: str) -> Reading:
+    def read(self, uuid: str) -> CardReading:
         """The current reading of a card that has been described."""
         ...
 
     def set_compute_mode(self, uuid: str, mode: str) -> None:
-        """Of a card that has been described. mode: as in `Reading`. It lasts until the driver lets go of the card."""
+        """Of a card that has been described. mode: as in `CardReading`. It lasts until the driver lets go of the card."""
         ...
 
     def wait(self, uuid: str, timeout_s: float) -> tuple[Xid, ...] | None:
@@ -168,7 +168,7 @@ class Driver(Protocol):
         """Every card, described again. Raises SourceFailed."""
         ...
 
-    async def readings(self, uuids: Iterable[str]) -> dict[str, Reading | SourceFailed]:
+    async def readings(self, uuids: Iterable[str]) -> dict[str, CardReading | SourceFailed]:
         """Of each of these cards: NoAnswer and CardFailed are of that card alone, anything else of the driver."""
         ...
 

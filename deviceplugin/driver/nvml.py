@@ -18,7 +18,7 @@ import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 
 from config.protocol import card_uuid
 from deviceplugin.driver import nvml_cards, nvml_reading
-from deviceplugin.driver.cards import CardFailed, CardKey, DriverCard, NotOpened, Opened, Reading, Xid
+from deviceplugin.driver.cards import CardFailed, CardKey, CardReading, DriverCard, NotOpened, Opened, Xid
 from deviceplugin.driver.nvml_answers import (
     GONE,
     UNSUPPORTED,
@@ -76,7 +76,7 @@ class NvmlSource:
         with asked("links of the cards"):
             return nvml_cards.links(self._library, [self._seen[uuid] for uuid in uuids if uuid in self._seen])
 
-    def read(self, uuid: str) -> Reading:
+    def read(self, uuid: str) -> CardReading:
         """As the port."""
         found = self._known(uuid)
         with asked(f"card {uuid}"):

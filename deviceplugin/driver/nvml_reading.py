@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias, TypedDict, TypeVar
 
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 
-from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, NoAnswer, Process, Reading
+from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, CardReading, NoAnswer, Process
 from deviceplugin.driver.nvml_answers import DOUBTFUL, RawHandle, answer, message_of, optional
 
 T = TypeVar("T")
@@ -37,12 +37,12 @@ _SHARING_MODES: Final = {
 
 
 def compute_mode(said: str) -> int:
-    """NVML's number of a mode that `Reading` has; of one that it does not know, the default."""
+    """NVML's number of a mode that `CardReading` has; of one that it does not know, the default."""
     numbers: dict[str, int] = {mode: number for number, mode in _SHARING_MODES.items()}
     return numbers.get(said, numbers[""])
 
 
-def read(library: ModuleType, raw: RawHandle) -> Reading:
+def read(library: ModuleType, raw: RawHandle) -> CardReading:
     """Of a card with unified memory, used is what its processes use. Raises NVMLError.
 
     Memory shows that the card answers. A question about its health that fails, fails the reading: without it the card
@@ -58,7 +58,7 @@ def read(library: ModuleType, raw: RawHandle) -> Reading:
     utilisation = at_best(library.nvmlDeviceGetUtilizationRates)
     milliwatts = at_best(library.nvmlDeviceGetPowerUsage)
     mode = at_best(library.nvmlDeviceGetComputeMode)
-    return Reading(
+    return CardReading(
         used_mib=sum(process.used_mib for process in processes) if memory is None else int(memory.used) // _MIB,
         processes=processes,
         utilisation=None if utilisation is None else int(utilisation.gpu),

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from deviceplugin.driver import calls
 from deviceplugin.driver.calls import Call, Worker, WorkerDied
-from deviceplugin.driver.cards import CardFailed, CardKey, DriverCard, NoAnswer, Opened, Reading
+from deviceplugin.driver.cards import CardFailed, CardKey, CardReading, DriverCard, NoAnswer, Opened
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class OpenedDriver:
         """Raises SourceFailed."""
         return await self._ask("links", calls.links(uuids), within_s)
 
-    async def reading(self, card: DriverCard, within_s: float) -> Reading:
+    async def reading(self, card: DriverCard, within_s: float) -> CardReading:
         """Of a card that this process may not have met yet. Raises SourceFailed."""
         await self._meet(card, card.uuid, within_s)
         return await self._ask(card.uuid, calls.read(card.uuid), within_s)

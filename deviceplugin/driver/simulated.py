@@ -16,10 +16,10 @@ from config.protocol import inventory, names
 from deviceplugin.driver.cards import (
     CardFailed,
     CardKey,
+    CardReading,
     DriverCard,
     Opened,
     Process,
-    Reading,
     SourceFailed,
     Xid,
 )
@@ -90,7 +90,7 @@ class UseFault:
 
 @dataclass(frozen=True, slots=True)
 class ReadingFault:
-    """From now on these fields of the card's `Reading` have these values."""
+    """From now on these fields of the card's `CardReading` have these values."""
 
     card: str
     fields: Mapping[str, object]
@@ -262,11 +262,11 @@ class SimulatedSession:
         indexes = {str(card.index) for card in there}
         return {card.uuid: {to: kind for to, kind in card.links.items() if to in indexes} for card in there}
 
-    def read(self, uuid: str) -> Reading:
+    def read(self, uuid: str) -> CardReading:
         """As the port."""
         with self._driver.moved:
             state = self._state(uuid)
-            well = Reading(
+            well = CardReading(
                 used_mib=sum(state.uses.values()),
                 processes=tuple(Process(pid, mib) for pid, mib in sorted(state.uses.items())),
                 utilisation=0,
@@ -362,7 +362,7 @@ def _timeline(cluster: ClusterFile, node: str, cards: Sequence[DriverCard]) -> l
 
 def _fault(fault: DescribedFault, cards: Sequence[DriverCard]) -> Fault:
     card = "" if fault.card is None else str(fault.card)
-    # Reading the file has not looked at cards that an annotation describes.
+    # CardReading the file has not looked at cards that an annotation describes.
     _named(cards, card)
     if fault.xid is not None:
         return XidFault(card, fault.xid)

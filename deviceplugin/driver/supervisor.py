@@ -24,7 +24,16 @@ import structlog
 from deviceplugin.driver import calls
 from deviceplugin.driver.apart import CardApart
 from deviceplugin.driver.calls import Worker, WorkerDied
-from deviceplugin.driver.cards import CardFailed, CardKey, DriverCard, DriverCards, NoAnswer, Reading, SourceFailed, Xid
+from deviceplugin.driver.cards import (
+    CardFailed,
+    CardKey,
+    CardReading,
+    DriverCard,
+    DriverCards,
+    NoAnswer,
+    SourceFailed,
+    Xid,
+)
 from deviceplugin.driver.opened import OpenedDriver
 from deviceplugin.driver.processes import DriverLimits, Processes
 
@@ -61,11 +70,11 @@ class SupervisedDriver:
         """As the port. New cards are found only while the common process may ask every known one."""
         return await self._in_common(self._described)
 
-    async def readings(self, uuids: Iterable[str]) -> dict[str, Reading | SourceFailed]:
+    async def readings(self, uuids: Iterable[str]) -> dict[str, CardReading | SourceFailed]:
         """As the port."""
         asking = {uuid: await self._started(self._reading(uuid)) for uuid in uuids}
         answers = await asyncio.gather(*asking.values(), return_exceptions=True)
-        found: dict[str, Reading | SourceFailed] = {}
+        found: dict[str, CardReading | SourceFailed] = {}
         for uuid, answer in zip(asking, answers, strict=True):
             if isinstance(answer, BaseException) and not isinstance(answer, SourceFailed):
                 raise answer
@@ -106,7 +115,7 @@ class SupervisedDriver:
             listener.cancel()
         await self.processes.close()
 
-    async def _reading(self, uuid: str) -> Reading:
+    async def _reading(self, uuid: str) -> CardReading:
         self._check_held(uuid)
         card, apart = self._known.get(uuid), self._apart.get(uuid)
         if card is None:
@@ -132,7 +141,7 @@ class SupervisedDriver:
             message = f"card {uuid} is released"
             raise NoAnswer(message)
 
-    async def _read(self, opened: OpenedDriver, card: DriverCard) -> Reading:
+    async def _read(self, opened: OpenedDriver, card: DriverCard) -> CardReading:
         # Again: it may be that the process was ended, and another made, because this card was released.
         self._check_held(card.uuid)
         try:

@@ -16,7 +16,7 @@ from typing import Final
 
 import structlog
 
-from deviceplugin.driver.cards import CardFailed, Driver, NoAnswer, NotOpened, Reading, SourceFailed, Xid
+from deviceplugin.driver.cards import CardFailed, CardReading, Driver, NoAnswer, NotOpened, SourceFailed, Xid
 from deviceplugin.health.states import CardStates
 from deviceplugin.health.xid_log import XidLog
 from scheduler.inspect.terminal import typed
@@ -158,10 +158,10 @@ class CardKeeper:
         self.problem = "; ".join(dict.fromkeys(map(str, failures)))
         self.on_news()
 
-    def _note_absent(self, answers: Mapping[str, Reading | SourceFailed]) -> None:
+    def _note_absent(self, answers: Mapping[str, CardReading | SourceFailed]) -> None:
         """Say once what cannot be read and is optional."""
         for uuid, reading in answers.items():
-            for what in reading.absent if isinstance(reading, Reading) else ():
+            for what in reading.absent if isinstance(reading, CardReading) else ():
                 if (uuid, what) not in self._absent:
                     self._absent.add((uuid, what))
                     log.warning("reading.absent", uuid=uuid, what=what)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import CardFailed, DriverCard, DriverCards, Reading, SourceFailed, Xid
+from deviceplugin.driver.cards import CardFailed, CardReading, DriverCard, DriverCards, SourceFailed, Xid
 from deviceplugin.health import rules
 from deviceplugin.health.rules import CardHealth, XidClasses
 
@@ -32,7 +32,7 @@ class CardStates:
     driver: str = ""
     cards: tuple[DriverCard, ...] = ()
     healths: dict[str, CardHealth] = field(default_factory=dict)
-    readings: dict[str, Reading] = field(default_factory=dict)
+    readings: dict[str, CardReading] = field(default_factory=dict)
     _named: frozenset[str] = frozenset()
 
     def remember(self, cards: Iterable[DriverCard], healths: Mapping[str, CardHealth] | None = None) -> None:
@@ -68,12 +68,12 @@ class CardStates:
             if xid.uuid in {"", card.uuid} and self.xids is not None:
                 self.healths[card.uuid] = rules.after_xid(self.of(card.uuid), xid, now_s, self.xids)
 
-    def answered(self, answers: Mapping[str, Reading | SourceFailed], now_s: float) -> None:
+    def answered(self, answers: Mapping[str, CardReading | SourceFailed], now_s: float) -> None:
         """UUID -> what a card answered. Where every card fails, and none is said to be gone, it is the driver."""
         failures = [answer for answer in answers.values() if isinstance(answer, CardFailed)]
         of_the_driver = len(answers) == len(failures) > 1 and not any(failure.lost for failure in failures)
         for uuid, answer in answers.items():
-            if isinstance(answer, Reading):
+            if isinstance(answer, CardReading):
                 self._reading(uuid, answer, now_s)
             elif isinstance(answer, CardFailed) and not of_the_driver:
                 self._failed(uuid, now_s, lost=answer.lost)
@@ -87,7 +87,7 @@ class CardStates:
             if self.xids is not None:
                 self.healths[uuid] = rules.unanswered(self.of(uuid), now_s)
 
-    def _reading(self, uuid: str, reading: Reading, now_s: float) -> None:
+    def _reading(self, uuid: str, reading: CardReading, now_s: float) -> None:
         self.readings[uuid] = reading
         if self.xids is not None:
             self.healths[uuid] = rules.after_reading(self.of(uuid), reading, now_s)

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
-from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, Reading, SourceFailed
+from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, CardReading, SourceFailed
 from deviceplugin.files import replace_file
 
 FILE: Final = "compute-modes.json"
@@ -28,14 +28,14 @@ class ModeSetter(Protocol):
     """The part of `driver.cards.Driver` that sets it."""
 
     async def set_compute_mode(self, uuid: str, mode: str) -> None:
-        """mode: as in `Reading`. Raises SourceFailed."""
+        """mode: as in `CardReading`. Raises SourceFailed."""
         ...
 
 
 class ComputeModes:
     """before: UUID -> the mode that the card had, of those whose mode is ours."""
 
-    def __init__(self, state: Path, driver: ModeSetter, readings: Callable[[], Mapping[str, Reading]]) -> None:
+    def __init__(self, state: Path, driver: ModeSetter, readings: Callable[[], Mapping[str, CardReading]]) -> None:
         """readings: UUID -> the last one, where there is one."""
         self._path = state / FILE
         self._driver = driver

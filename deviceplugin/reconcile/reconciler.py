@@ -23,7 +23,7 @@ from deviceplugin.allocation.decision import allocated_units
 from deviceplugin.allocation.pods import NodePod, read_pod
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi.spec_files import SpecFiles
-from deviceplugin.driver.cards import Reading
+from deviceplugin.driver.cards import CardReading
 from deviceplugin.isolation.directories import ContainerDirectories
 from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
 from deviceplugin.kubelet.client import KubeletContainer, KubeletSilent
@@ -92,7 +92,7 @@ class Reconciler:
     view: NodeRecords
     kubelet: Lister
     cards: Callable[[], Sequence[Card]]
-    readings: Callable[[], Mapping[str, Reading]]
+    readings: Callable[[], Mapping[str, CardReading]]
     given: GivenCards
     files: SpecFiles
     directories: ContainerDirectories
@@ -159,7 +159,7 @@ class Reconciler:
             self._problem(str(error))
             return []
 
-    async def _uses(self, readings: Mapping[str, Reading]) -> tuple[Use, ...] | None:
+    async def _uses(self, readings: Mapping[str, CardReading]) -> tuple[Use, ...] | None:
         """None when processes cannot be traced."""
         pids = {process.pid for reading in readings.values() for process in reading.processes}
         if not pids:

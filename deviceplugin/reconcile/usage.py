@@ -8,7 +8,7 @@ from config.protocol import inventory
 from config.protocol.booked_cards import rescaled
 from deviceplugin.allocation.decision import NoAllocation, Undecided, decided
 from deviceplugin.allocation.pods import MIRROR, NodePod
-from deviceplugin.driver.cards import DriverCard, Reading
+from deviceplugin.driver.cards import CardReading, DriverCard
 from deviceplugin.reconcile.cgroups import Owner
 from deviceplugin.reconcile.compare import SeenPod, Use
 from deviceplugin.reconcile.drift import Action, Drift, DriftKind, DriftPolicy, Followed, actions
@@ -47,7 +47,7 @@ def uids_by_cgroup(pods: Iterable[objects.Pod]) -> dict[str, str]:
 
 
 def uses(
-    readings: Mapping[str, Reading], owners: Mapping[int, Owner | None], uids: Mapping[str, str]
+    readings: Mapping[str, CardReading], owners: Mapping[int, Owner | None], uids: Mapping[str, str]
 ) -> tuple[Use, ...]:
     """Every process on every card whose owner could be traced. uids: as `uids_by_cgroup` has them."""
     found = []

@@ -15,7 +15,7 @@ from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi.spec_files import SpecFiles
-from deviceplugin.driver.cards import Process, Reading
+from deviceplugin.driver.cards import CardReading, Process
 from deviceplugin.isolation.directories import ContainerDirectories
 from deviceplugin.kubelet.client import PodResources
 from deviceplugin.node.events import Notice
@@ -42,7 +42,7 @@ class Node:
     journal: Journal
     given: GivenCards = field(default_factory=GivenCards)
     cards: tuple[Card, ...] = CARDS
-    readings: dict[str, Reading] = field(default_factory=dict)
+    readings: dict[str, CardReading] = field(default_factory=dict)
     told: list[Notice] = field(default_factory=list)
     evicted: list[PodKey] = field(default_factory=list)
     refusals: list[ApiError] = field(default_factory=list)
@@ -89,7 +89,7 @@ class Node:
             path = f"/kubepods/pod{uid}/{'c' * 64}" if uid else "/user.slice"
             (self.folder / "proc" / str(pid) / "cgroup").write_text(f"0::{path}\n")
         listed = tuple(Process(pid, mib) for pid, mib, _ in processes)
-        self.readings[uuid] = Reading(used_mib=sum(mib for _, mib, _ in processes), processes=listed)
+        self.readings[uuid] = CardReading(used_mib=sum(mib for _, mib, _ in processes), processes=listed)
 
 
 def settings(proc: Path, policy: DriftPolicy = WARNING, allowance_mib: int = 512) -> ReconcileSettings:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import Reading, Xid
+from deviceplugin.driver.cards import CardReading, Xid
 from deviceplugin.health.record import HealthFile
 from deviceplugin.health.rules import (
     FAILED_FOR_S,
@@ -30,7 +30,7 @@ from deviceplugin.health.rules import (
 )
 
 XIDS = classes((), ())
-GOOD = Reading(used_mib=0, uncorrected_ecc=0)
+GOOD = CardReading(used_mib=0, uncorrected_ecc=0)
 STEPS_S = st.sampled_from([0.0, 1.0, 10.0, 31.0, 301.0, 601.0, -5.0, -1000.0])
 
 
@@ -117,7 +117,7 @@ class CardHistory(RuleBasedStateMachine):
         self.locks.add("advice")
 
     @rule(reading=st.sampled_from([replace(GOOD, remap_pending=True), replace(GOOD, recovery="drain")]))
-    def something_waits(self, reading: Reading) -> None:
+    def something_waits(self, reading: CardReading) -> None:
         self._withdrawn()
         self._read(reading)
         assert announced(self.health)[0] is not Health.HEALTHY
@@ -187,12 +187,12 @@ class CardHistory(RuleBasedStateMachine):
         self.health = after_xid(self.health, xid, self.now_s, XIDS)
         self.good_s = []
 
-    def _read(self, reading: Reading) -> None:
+    def _read(self, reading: CardReading) -> None:
         self._seen_again()
         self.health = after_reading(self.health, self._counting(reading), self.now_s)
         self.good_s = []
 
-    def _counting(self, reading: Reading) -> Reading:
+    def _counting(self, reading: CardReading) -> CardReading:
         return replace(reading, uncorrected_ecc=self.counted, attached=self.attached)
 
     def _fail(self, *, lost: bool) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import Reading, Xid
+from deviceplugin.driver.cards import CardReading, Xid
 from deviceplugin.health.rules import (
     FAILED_FOR_S,
     FAILED_TIMES,
@@ -102,7 +102,7 @@ class CardHistory(RuleBasedStateMachine):
         if self.model.gone:
             self.model.gone = self.model.broken = False
             self.model.good = 0
-        self.health = after_reading(self.health, Reading(used_mib=0), self.now_s)
+        self.health = after_reading(self.health, CardReading(used_mib=0), self.now_s)
         if self.model.good == 0:
             self.model.good_s = self.now_s
         self.model.good += 1

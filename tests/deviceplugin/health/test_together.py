@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import Reading, Xid
+from deviceplugin.driver.cards import CardReading, Xid
 from deviceplugin.health.record import HealthFile
 from deviceplugin.health.rules import (
     CardHealth,
@@ -19,7 +19,7 @@ from deviceplugin.health.rules import (
     unanswered,
 )
 
-GOOD = Reading(used_mib=0, uncorrected_ecc=0)
+GOOD = CardReading(used_mib=0, uncorrected_ecc=0)
 ADVISED = replace(GOOD, recovery="reset")
 WAITS = replace(GOOD, remap_pending=True)
 XIDS = classes((), ())
@@ -75,7 +75,7 @@ def test_a_clock_that_is_set_back_far_keeps_no_card_out_until_it_is_there_again(
 
 
 @pytest.mark.parametrize("reading", [WAITS, replace(GOOD, recovery="drain"), ADVISED])
-def test_a_state_that_does_not_change_is_not_written_again(tmp_path: Path, reading: Reading) -> None:
+def test_a_state_that_does_not_change_is_not_written_again(tmp_path: Path, reading: CardReading) -> None:
     file = HealthFile(tmp_path, "boot-1")
     health = after_reading(CardHealth(), reading, 0)
     file.save({"GPU-a": health})

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, NoAnswer, Reading
+from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, CardReading, NoAnswer
 from deviceplugin.isolation.compute_modes import FILE, ComputeModes
 
 
@@ -21,8 +21,8 @@ class Cards:
             raise NoAnswer(message)
         self.modes[uuid] = mode
 
-    def readings(self) -> dict[str, Reading]:
-        return {uuid: Reading(used_mib=0, compute_mode=mode) for uuid, mode in self.modes.items()}
+    def readings(self) -> dict[str, CardReading]:
+        return {uuid: CardReading(used_mib=0, compute_mode=mode) for uuid, mode in self.modes.items()}
 
     def kept_in(self, folder: Path) -> ComputeModes:
         return ComputeModes(folder, self, self.readings)

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from config.settings.deviceplugin import Mps
-from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, NoAnswer, Reading
+from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, CardReading, NoAnswer
 from deviceplugin.isolation.compute_modes import ComputeModes
 from deviceplugin.isolation.mps_cards import MpsCards, MpsMetrics
 from deviceplugin.isolation.mps_daemon import MpsPace
@@ -51,8 +51,8 @@ class Node:
             raise NoAnswer(message)
         self.modes[uuid] = mode
 
-    def readings(self) -> dict[str, Reading]:
-        return {uuid: Reading(used_mib=0, compute_mode=mode) for uuid, mode in self.modes.items()}
+    def readings(self) -> dict[str, CardReading]:
+        return {uuid: CardReading(used_mib=0, compute_mode=mode) for uuid, mode in self.modes.items()}
 
     @property
     def settings(self) -> Mps:

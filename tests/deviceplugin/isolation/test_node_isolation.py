@@ -6,7 +6,7 @@ from pathlib import Path
 from config.settings.deviceplugin import HamiCore, Mps
 from config.settings.isolation import NONE, IsolationMechanism, hami_core, mps
 from deviceplugin.cdi.additions import Additions
-from deviceplugin.driver.cards import Reading
+from deviceplugin.driver.cards import CardReading
 from deviceplugin.isolation.compute_modes import ComputeModes
 from deviceplugin.isolation.mps_cards import MpsCards
 from deviceplugin.isolation.node_isolation import NodeIsolation
@@ -19,7 +19,7 @@ class NoDriver:
 
 
 def isolation(state: Path, mechanism: IsolationMechanism) -> NodeIsolation:
-    def nothing_read() -> Mapping[str, Reading]:
+    def nothing_read() -> Mapping[str, CardReading]:
         return {}
 
     cards = MpsCards(

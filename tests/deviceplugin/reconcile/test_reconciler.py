@@ -12,7 +12,7 @@ from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi.spec_files import SpecFiles
-from deviceplugin.driver.cards import Process, Reading
+from deviceplugin.driver.cards import CardReading, Process
 from deviceplugin.isolation.directories import ContainerDirectories
 from deviceplugin.kubelet.client import PodResources
 from deviceplugin.reconcile.reconciler import Reconciler
@@ -111,7 +111,7 @@ async def test_without_the_kubelet_devices_are_left_out_and_the_rest_is_compared
 async def test_without_the_hosts_proc_use_is_left_out(folder: Path) -> None:
     async with rig(folder, host_proc="missing") as (node, loop):
         node.runs("p", 4)
-        node.readings["GPU-a"] = Reading(used_mib=9000, processes=(Process(11, 9000),))
+        node.readings["GPU-a"] = CardReading(used_mib=9000, processes=(Process(11, 9000),))
         await loop.round()
         await loop.round()
         assert (node.told, [row.used_mib for row in loop.result.containers]) == ([], [None])
