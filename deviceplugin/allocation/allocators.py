@@ -33,7 +33,7 @@ from deviceplugin.cdi.edits import Edits
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
 from deviceplugin.kubelet.client import KubeletSilent
-from deviceplugin.kubelet.server import ContainerResponse, Mount, Refused
+from deviceplugin.kubelet.server import CallRejected, ContainerResponse, Mount
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2
 
 # PreStartContainer has 30 s (devicemanager/endpoint.go), and the kubelet comes again with back-off: waiting a little
@@ -115,18 +115,18 @@ class Site:
         self.given(found.pod, [one.name for one in found.containers], frozenset(one.uuid for one in shares))
 
     def container_share(self, found: PodContainers) -> ContainerShare:
-        """What was decided for the container. Raises Undecided, NotIdentified; Refused where it cannot be isolated."""
+        """What was decided for the container. Raises Undecided, NotIdentified; CallRejected where it cannot be isolated."""
         decision = decided(found.pod, self.cards(), self.unit_mib)
         share = ContainerShare(
             found.pod, found.containers[0], identify.common_shares(found, decision), decision.unit_mib
         )
         if objection := self.isolation.objection(share):
             message = f"pod {found.pod}: {objection}"
-            raise Refused(message, _NOT_ISOLATED)
+            raise CallRejected(message, _NOT_ISOLATED)
         return share
 
     async def starts(self, ids: frozenset[str]) -> None:
-        """The container with `ids` is about to start: see that it starts with its cards. Raises Refused."""
+        """The container with `ids` is about to start: see that it starts with its cards. Raises CallRejected."""
 
         async def attempt() -> None:
             view = await self.view.look()
@@ -143,7 +143,7 @@ class Site:
             for one in found.containers:
                 if lacking := await self.isolation.prepare(replace(share, container=one)):
                     message = f"pod {found.pod}: {lacking}"
-                    raise Refused(message, _NOT_ISOLATED)
+                    raise CallRejected(message, _NOT_ISOLATED)
             if any(spec.qualified(device) in answer.cdi_devices for answer in answers.values()):
                 await asyncio.to_thread(self._write_spec, device, share)
             self.gave(found, shares)
@@ -151,7 +151,7 @@ class Site:
         try:
             await _within(self.start_wait_s, self.pods, attempt)
         except (spec.CdiError, OSError) as error:
-            raise Refused(str(error), _kind(error)) from error
+            raise CallRejected(str(error), _kind(error)) from error
 
     def _write_spec(self, device: str, share: ContainerShare) -> None:
         """Blocks while specs are read and written."""
@@ -176,7 +176,7 @@ class Site:
         has = frozenset(filter(None, answer.variables.get(environment.CARD_UUIDS, "").split(",")))
         self.given(pod, [container], has)
         message = f"pod {pod}: container {container} must not start: {objection}"
-        raise Refused(message, "OtherCard")
+        raise CallRejected(message, "OtherCard")
 
 
 @dataclass(slots=True)
@@ -256,7 +256,7 @@ class EnvironmentAllocator:
                 f"pod {pod}: it would start without a card: the NVIDIA runtime is not this node's default; "
                 f"add runtimeClassName: {own}"
             )
-            raise Refused(message, "OtherRuntime")
+            raise CallRejected(message, "OtherRuntime")
 
 
 def _answer(entry: CheckpointEntry) -> RecordedAnswer:
@@ -274,7 +274,7 @@ def _kind(error: Exception) -> str:
 
 
 async def _within(wait_s: float, pods: OwnPods, attempt: Callable[[], Awaitable[None]]) -> None:
-    """Attempt now and after each change of the node's pods, until it succeeds or the time is over; then Refused."""
+    """Attempt now and after each change of the node's pods, until it succeeds or the time is over; then CallRejected."""
     until_s = time.monotonic() + wait_s
     while True:
         changed = asyncio.ensure_future(pods.change())
@@ -285,9 +285,9 @@ async def _within(wait_s: float, pods: OwnPods, attempt: Callable[[], Awaitable[
             done, _ = await asyncio.wait({changed}, timeout=max(0.0, left_s))
             # On a busy node something has changed during every attempt.
             if not done or left_s <= 0:
-                raise Refused(str(error), _kind(error)) from error
+                raise CallRejected(str(error), _kind(error)) from error
         except Undecided as error:
-            raise Refused(str(error), _kind(error)) from error
+            raise CallRejected(str(error), _kind(error)) from error
         else:
             return
         finally:

@@ -18,7 +18,7 @@ from deviceplugin.kubelet.client import KubeletSilent
 from deviceplugin.kubelet.device_ids import Listed
 from deviceplugin.kubelet.device_list import FakeDevices
 from deviceplugin.kubelet.registration import Listeners, Registration, Say
-from deviceplugin.kubelet.server import ContainerResponse, Devices, Refused
+from deviceplugin.kubelet.server import CallRejected, ContainerResponse, Devices
 from deviceplugin.kubelet.session_file import SessionFile, SessionRecord
 
 CHECKPOINT: Final = "kubelet_internal_checkpoint"
@@ -163,7 +163,7 @@ class KubeletSession:
         done, _ = await asyncio.wait({self._answers}, timeout=wait_s)
         if not done:
             starting = f"the device plugin has just started and does not know cards and pods yet, after {wait_s:g} s"
-            raise Refused(self.missing() or starting, "Starting")
+            raise CallRejected(self.missing() or starting, "Starting")
         return self._answers.result()
 
     async def _registering(self) -> None:

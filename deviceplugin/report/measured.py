@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from deviceplugin.kubelet.server import ContainerResponse, Refused
+from deviceplugin.kubelet.server import CallRejected, ContainerResponse
 from deviceplugin.kubelet.session import Answers
 from deviceplugin.report.metrics import Call, NodeMetrics
 
@@ -45,7 +45,7 @@ class MeasuredPlugin:
         began_s = time.perf_counter()
         try:
             yield
-        except Refused as refused:
+        except CallRejected as refused:
             self.metrics.refused(call, refused.kind, time.perf_counter() - began_s)
             log.warning("call.refused", call=call, units=units, kind=refused.kind, reason=str(refused))
             raise

@@ -16,7 +16,7 @@ from asyncinotify import Inotify
 
 from deviceplugin.kubelet import client, server
 from deviceplugin.kubelet.client import KubeletContainer, KubeletSilent, PodResources, RegistrationRefused
-from deviceplugin.kubelet.server import ContainerResponse, Mount, Refused
+from deviceplugin.kubelet.server import CallRejected, ContainerResponse, Mount
 from tests.support.kubelet_double import KubeletDouble
 from tests.support.quickest import quickest
 
@@ -37,13 +37,13 @@ class Plugin:
 
     async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
         if self.refusal:
-            raise Refused(self.refusal, "Test")
+            raise CallRejected(self.refusal, "Test")
         return ContainerResponse({"IDS": ",".join(sorted(ids))}, (Mount("/in", "/out"),), ("gpushare/handle=1",))
 
     async def pre_start(self, ids: frozenset[str]) -> None:
         if self.refusal:
             message = f"{self.refusal}: {sorted(ids)}"
-            raise Refused(message, "Test")
+            raise CallRejected(message, "Test")
 
 
 @pytest.fixture
