@@ -37,14 +37,14 @@ _VERSION: Final = 2
 FILE: Final = "journal.json"
 
 
-class Requests(msgspec.Struct, frozen=True, rename="camel"):
+class PodRequests(msgspec.Struct, frozen=True, rename="camel"):
     """What a pod's author may write, and the decision was made for. gpu_count: its text, "" for none."""
 
     gpu_count: str = ""
     exclusive: bool = False
 
 
-_NOTHING: Final = Requests()
+_NOTHING: Final = PodRequests()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class First:
 
     annotations: Mapping[str, str]
     changed: tuple[str, ...] = ()
-    requests: Requests = _NOTHING
+    requests: PodRequests = _NOTHING
     cards: FirstCards | None = None
 
 
@@ -70,7 +70,7 @@ class _Pod(msgspec.Struct, rename="camel"):
     """requests: None in a file of version 1. units: as in `FirstCards`, with `unit_mib`; None while not known."""
 
     annotations: dict[str, str]
-    requests: Requests | None = None
+    requests: PodRequests | None = None
     unit_mib: _Amount = msgspec.field(default=0, name="unitMiB")
     units: dict[str, _OnCards] | None = None
 
@@ -108,7 +108,7 @@ class Journal:
         self._unsaved = False
 
     def first(
-        self, uid: str, annotations: Mapping[str, str], requests: Requests = _NOTHING, *, readable: bool = True
+        self, uid: str, annotations: Mapping[str, str], requests: PodRequests = _NOTHING, *, readable: bool = True
     ) -> First:
         """The pod as it was when it was first seen with a readable allocation; remembers it if this is then.
 
@@ -161,7 +161,7 @@ class Journal:
         self._unsaved = False
 
 
-def _changed(known: _Pod, now: Mapping[str, str], requests: Requests) -> tuple[str, ...]:
+def _changed(known: _Pod, now: Mapping[str, str], requests: PodRequests) -> tuple[str, ...]:
     changed = [key for key in _KEYS if known.annotations.get(key) != now.get(key)]
     first = known.requests or requests
     changed += [names.GPU_COUNT] * (first.gpu_count != requests.gpu_count)

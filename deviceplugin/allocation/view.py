@@ -15,7 +15,7 @@ from config.protocol.quantity import QuantityError
 from config.settings.scheduler import Resources
 from deviceplugin.allocation.decision import Undecided, decided
 from deviceplugin.allocation.identify import KubeletPod, NodeState
-from deviceplugin.allocation.journal import Journal, Requests
+from deviceplugin.allocation.journal import Journal, PodRequests
 from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import FirstCards, NodePod, read_pod
 from deviceplugin.kubelet import checkpoint
@@ -92,7 +92,7 @@ class NodeRecords:
     def _as_at_first(self, pod: NodePod, cards: Sequence[Card]) -> NodePod:
         """With the allocation and the requests that it was first seen with, and its cards, decided now if need be."""
         readable = booked_cards.read(pod.annotations, pod.ask()).decided
-        requests = Requests(pod.gpu_count, pod.exclusive)
+        requests = PodRequests(pod.gpu_count, pod.exclusive)
         first = self.journal.first(pod.uid, pod.annotations, requests, readable=readable)
         pod = replace(
             pod,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from config.protocol import names
-from deviceplugin.allocation.journal import First, Journal, Requests
+from deviceplugin.allocation.journal import First, Journal, PodRequests
 from deviceplugin.allocation.pods import FirstCards
 
 FIRST = {names.ALLOCATION: '{"0":{"0":3}}', names.CARDS: '{"0":"GPU-a"}', names.MEM_IDX: "0"}
@@ -76,9 +76,9 @@ def test_a_pod_that_is_gone_is_forgotten_also_over_a_restart(tmp_path: Path) -> 
 
 def test_what_the_pod_asked_when_its_card_was_chosen_stays(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    asked = Requests("2", exclusive=False)
+    asked = PodRequests("2", exclusive=False)
     assert journal.first("u", FIRST, asked) == First(FIRST, requests=asked)
-    later = journal.first("u", FIRST, Requests("1", exclusive=True))
+    later = journal.first("u", FIRST, PodRequests("1", exclusive=True))
     assert later == First(FIRST, (names.GPU_COUNT, names.EXCLUSIVE), asked)
 
 
@@ -96,7 +96,7 @@ def test_the_first_cards_of_each_container_stay_also_over_a_restart(tmp_path: Pa
 def test_a_journal_of_version_1_is_read_and_what_it_lacks_is_what_is_said_now(tmp_path: Path) -> None:
     (tmp_path / "journal.json").write_text(json.dumps({"version": 1, "pods": {"u": FIRST}}))
     journal = Journal(tmp_path)
-    now = Requests("2", exclusive=True)
+    now = PodRequests("2", exclusive=True)
     with_unit = FIRST | {names.UNIT_MIB: "1024"}
     assert (journal.problem, journal.first("u", with_unit, now)) == ("", First(with_unit, requests=now))
     journal.save()
