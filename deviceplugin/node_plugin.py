@@ -53,7 +53,7 @@ from deviceplugin.report import series
 from deviceplugin.report.measured import MeasuredPlugin
 from deviceplugin.report.metrics import NodeMetrics
 from deviceplugin.report.shown import card_statuses, shown_cards
-from deviceplugin.report.status import PluginStatus
+from deviceplugin.report.status import DevicePluginStatus
 from scheduler.kube import objects, versions
 from scheduler.kube.port import ApiError, PodKey
 from scheduler.kube.reflector import Backoff
@@ -169,11 +169,11 @@ class NodePlugin:
         publisher = self._cards.publisher
         return "" if publisher.announced else publisher.problem or "node object not updated yet"
 
-    def status(self) -> PluginStatus:
+    def status(self) -> DevicePluginStatus:
         """The status, as `/status` shows it."""
         c, found = self._configuration, self._reconciler
         cards = self._cards.cards
-        return PluginStatus(
+        return DevicePluginStatus(
             node=c.node_name,
             mode=self._way_in.chosen or c.mode,
             driver=self._keeper.states.driver,
