@@ -19,7 +19,7 @@ import structlog
 from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin import line_socket
 from deviceplugin.allocation.allocated import GivenCards, Marker
-from deviceplugin.allocation.allocators import CdiAllocator, EnvironmentAllocator, Site
+from deviceplugin.allocation.allocators import AllocationContext, CdiAllocator, EnvironmentAllocator
 from deviceplugin.allocation.decision import allocated_units
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.own_pods import OwnPods
@@ -304,7 +304,7 @@ class NodePlugin:
         self._cards.moved()
         log.info("mode", mode=mode, configured=c.mode, runtime=runtime)
         files = SpecFiles(Path(c.cdi_dir))
-        site = Site(
+        context = AllocationContext(
             view=self._view,
             cards=lambda: self._cards.whole,
             unit_mib=c.memory_unit_mib,
@@ -314,7 +314,7 @@ class NodePlugin:
             card_edits=self._edits,
             isolation=self._isolation,
         )
-        answers = self._allocator(site)
+        answers = self._allocator(context)
         measured = MeasuredPlugin(answers, self.metrics)
         self._reconciler = Reconciler(
             settings=_reconcile_settings(c),
@@ -338,11 +338,11 @@ class NodePlugin:
             if mode == "cdi":
                 tasks.create_task(self._way_in.follow())
 
-    def _allocator(self, site: Site) -> CdiAllocator | EnvironmentAllocator:
+    def _allocator(self, context: AllocationContext) -> CdiAllocator | EnvironmentAllocator:
         if self._way_in.chosen == "environment":
-            self._environment = EnvironmentAllocator(site, self._configuration.allocate_wait_s, self._runtime_class)
+            self._environment = EnvironmentAllocator(context, self._configuration.allocate_wait_s, self._runtime_class)
             return self._environment
-        return CdiAllocator(site)
+        return CdiAllocator(context)
 
     def _gave(self, pod: NodePod, containers: Sequence[str], uuids: frozenset[str]) -> None:
         self._given.note(pod, containers, uuids)

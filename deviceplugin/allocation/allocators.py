@@ -88,7 +88,7 @@ class NoIsolation:
 
 
 @dataclass(slots=True, kw_only=True)
-class Site:
+class AllocationContext:
     """What both modes need. cards: as announced now, whole. given: told of every container that gets its cards.
 
     files, card_edits: what a container gets by CDI, of which there may be some in either mode.
@@ -183,7 +183,7 @@ class Site:
 class CdiAllocator:
     """`session.Answers` for runtimes that know the Container Device Interface."""
 
-    site: Site
+    context: AllocationContext
 
     async def registering(self) -> None:
         """Nothing has to be known before: what a container is given is looked up when it starts."""
@@ -194,7 +194,7 @@ class CdiAllocator:
 
     async def pre_start(self, ids: frozenset[str]) -> None:
         """Write the CDI spec of the container that starts, where it was allocated by CDI."""
-        await self.site.starts(ids)
+        await self.context.starts(ids)
 
 
 @dataclass(slots=True)
@@ -205,7 +205,7 @@ class EnvironmentAllocator:
     it; "" where that is the node's default, or not known.
     """
 
-    site: Site
+    context: AllocationContext
     wait_s: float
     runtime_class: Callable[[], str] = str
     answered: set[tuple[str, str]] = field(default_factory=set)
@@ -216,10 +216,10 @@ class EnvironmentAllocator:
 
         Raises KubeletSilent, CheckpointError: then it is not known, and registering would be too early.
         """
-        while not self.site.pods.complete:
-            await self.site.pods.change()
-        view = await self.site.view.look()
-        view = await self.site.view.confirmed(view, {found.pod.uid for found in identify.unrecorded(view)})
+        while not self.context.pods.complete:
+            await self.context.pods.change()
+        view = await self.context.view.look()
+        view = await self.context.view.confirmed(view, {found.pod.uid for found in identify.unrecorded(view)})
         self.passed = {uid for uid, shown in view.shown.items() if shown is not None}
         self.answered.clear()
 
@@ -228,26 +228,26 @@ class EnvironmentAllocator:
         answers: list[ContainerResponse] = []
 
         async def attempt() -> None:
-            view = await self.site.view.look()
+            view = await self.context.view.look()
             waiting = identify.unrecorded(view, self.answered)
             # The kubelet answers 100 questions a second: those that ask another amount are out without one.
             like = {found.pod.uid for found in waiting if found.containers[0].units == len(ids)}
-            view = await self.site.view.confirmed(view, like)
+            view = await self.context.view.confirmed(view, like)
             found = identify.allocating(len(ids), view, answered=self.answered, passed=self.passed)
-            share = self.site.container_share(found)
+            share = self.context.container_share(found)
             self._refuse_other_runtime(found.pod)
             live = {pod.uid for pod in view.pods}
             self.answered = {one for one in self.answered if one[0] in live}
             self.answered.update((found.pod.uid, container.name) for container in found.containers)
-            answers.append(self.site.answer(share))
-            self.site.gave(found, share.shares)
+            answers.append(self.context.answer(share))
+            self.context.gave(found, share.shares)
 
-        await _within(self.wait_s, self.site.pods, attempt)
+        await _within(self.wait_s, self.context.pods, attempt)
         return answers[0]
 
     async def pre_start(self, ids: frozenset[str]) -> None:
         """Check that what was answered at Allocate is what was decided: the kubelet replays it forever."""
-        await self.site.starts(ids)
+        await self.context.starts(ids)
 
     def _refuse_other_runtime(self, pod: NodePod) -> None:
         own = self.runtime_class()

@@ -11,7 +11,7 @@ import pytest
 
 from config.protocol import allocation, names
 from config.protocol.allocation import Allocation, LegacyFields
-from deviceplugin.allocation.allocators import CdiAllocator, EnvironmentAllocator, Site
+from deviceplugin.allocation.allocators import AllocationContext, CdiAllocator, EnvironmentAllocator
 from deviceplugin.cdi import spec
 from deviceplugin.kubelet.session import Answers
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
@@ -172,7 +172,7 @@ async def test_by_environment_a_container_with_other_cards_must_not_start(folder
 
 @pytest.mark.parametrize("mode", [CdiAllocator, by_environment])
 async def test_a_pod_of_the_other_mode_starts_with_its_card_and_gets_a_spec_only_if_it_has_our_device(
-    folder: Path, mode: Callable[[Site], Answers]
+    folder: Path, mode: Callable[[AllocationContext], Answers]
 ) -> None:
     async with rig(folder, mode) as node:
         for name, ids in (("by-cdi", ["u0"]), ("by-environment", ["u1"])):
@@ -234,7 +234,7 @@ async def test_cards_in_the_journal_that_cannot_be_the_pods_count_as_not_there(
     (folder / "state" / "journal.json").write_text(json.dumps(document))
     async with rig(folder, CdiAllocator) as node:
         node.show("p", 1, said)
-        (account,) = accounts(seen(node.site.view.asking(), CARDS, 512), (), (), {}, unit_mib=512)
+        (account,) = accounts(seen(node.context.view.asking(), CARDS, 512), (), (), {}, unit_mib=512)
         assert account.units == {"GPU-1": 2}
         node.record("p", ["u0"], await node.double.allocate(["u0"]))
         await node.double.pre_start(["u0"])
@@ -257,10 +257,10 @@ async def test_the_first_readable_allocation_counts_as_for_the_scheduler(folder:
 async def test_a_request_that_is_changed_later_is_reported_and_the_first_one_holds(folder: Path) -> None:
     async with rig(folder, CdiAllocator) as node:
         node.bound("p", 1, card=0)
-        (before,) = node.site.view.asking()
+        (before,) = node.context.view.asking()
         said = dict(before.annotations)
         node.show("p", 1, said | {names.EXCLUSIVE: "true", names.GPU_COUNT: "2"})
-        (after,) = node.site.view.asking()
+        (after,) = node.context.view.asking()
         assert (after.exclusive, after.gpu_count) == (False, "")
         assert node.changed == [("p", (names.GPU_COUNT, names.EXCLUSIVE))]
 
@@ -283,7 +283,7 @@ async def test_an_answer_that_is_damaged_costs_its_own_container_alone(folder: P
 
 async def test_by_environment_a_pod_without_the_nvidia_runtime_is_refused_with_what_to_add(folder: Path) -> None:
     """The plugin's own pod has it by a runtime class: it is not the node's default."""
-    async with rig(folder, lambda site: EnvironmentAllocator(site, 0.5, lambda: "nvidia")) as node:
+    async with rig(folder, lambda context: EnvironmentAllocator(context, 0.5, lambda: "nvidia")) as node:
         node.bound("p", 1, card=0)
         node.admitted("p")
         with pytest.raises(grpc.aio.AioRpcError, match=r"start without a card: .* add runtimeClassName: nvidia"):

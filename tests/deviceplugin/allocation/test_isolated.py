@@ -77,7 +77,7 @@ class Isolation:
 
 async def test_by_cdi_it_is_in_the_spec_and_the_cards_stay_those_that_were_decided(folder: Path) -> None:
     async with rig(folder, CdiAllocator) as node:
-        node.site.isolation = Isolation()
+        node.context.isolation = Isolation()
         node.bound("p", 1, card=1)
         node.record("p", ["u0"], await node.double.allocate(["u0"]))
         await node.double.pre_start(["u0"])
@@ -90,7 +90,7 @@ async def test_by_cdi_it_is_in_the_spec_and_the_cards_stay_those_that_were_decid
 
 async def test_by_environment_it_is_in_the_answer(folder: Path) -> None:
     async with rig(folder, by_environment) as node:
-        node.site.isolation = Isolation()
+        node.context.isolation = Isolation()
         node.bound("p", 1, card=1)
         node.admitted("p")
         answer = await node.double.allocate(["u0"])
@@ -104,7 +104,7 @@ async def test_by_environment_it_is_in_the_answer(folder: Path) -> None:
 
 async def test_by_environment_a_pod_that_can_never_be_isolated_is_refused(folder: Path) -> None:
     async with rig(folder, by_environment) as node:
-        node.site.isolation = Isolation(refuses="add hostIPC: true")
+        node.context.isolation = Isolation(refuses="add hostIPC: true")
         node.bound("p", 1, card=1)
         node.admitted("p")
         with pytest.raises(grpc.aio.AioRpcError, match=r"pod default/p .*: add hostIPC: true"):
@@ -116,20 +116,20 @@ async def test_by_environment_a_pod_is_admitted_while_its_isolation_is_not_ready
     folder: Path,
 ) -> None:
     async with rig(folder, by_environment) as node:
-        node.site.isolation = Isolation(lacks="no daemon")
+        node.context.isolation = Isolation(lacks="no daemon")
         node.bound("p", 1, card=1)
         node.admitted("p")
         node.record("p", ["u0"], await node.double.allocate(["u0"]))
         with pytest.raises(grpc.aio.AioRpcError, match="no daemon"):
             await node.double.pre_start(["u0"])
-        node.site.isolation = Isolation()
+        node.context.isolation = Isolation()
         await node.double.pre_start(["u0"])
 
 
 @pytest.mark.parametrize("isolation", [Isolation(refuses="never"), Isolation(lacks="not yet")])
 async def test_by_cdi_a_container_has_no_spec_until_it_can_be_isolated(folder: Path, isolation: Isolation) -> None:
     async with rig(folder, CdiAllocator) as node:
-        node.site.isolation = isolation
+        node.context.isolation = isolation
         node.bound("p", 1, card=1)
         node.record("p", ["u0"], await node.double.allocate(["u0"]))
         with pytest.raises(grpc.aio.AioRpcError, match=r"never|not yet"):
@@ -139,7 +139,7 @@ async def test_by_cdi_a_container_has_no_spec_until_it_can_be_isolated(folder: P
 
 async def test_without_isolation_the_spec_is_the_same_byte_for_byte(folder: Path) -> None:
     async with rig(folder, CdiAllocator) as node:
-        assert isinstance(node.site.isolation, NoIsolation)
+        assert isinstance(node.context.isolation, NoIsolation)
         node.bound("p", 1, card=1)
         node.record("p", ["u0"], await node.double.allocate(["u0"]))
         await node.double.pre_start(["u0"])
@@ -169,7 +169,7 @@ async def test_each_of_the_containers_that_hold_the_same_devices_one_after_the_o
             return Additions()
 
     async with rig(folder, CdiAllocator) as node:
-        isolation = node.site.isolation = Prepared()
+        isolation = node.context.isolation = Prepared()
         on_card = Allocation({0: {1: 1}}, {0: {1: 1}}, {1: "GPU-1"}, 1024)
         annotations = allocation.encode(on_card, LegacyFields(1, 15, 1))
         pod = wire_pod("p", 1, init_gpu_mem=[1], uid="uid-p", annotations=annotations, node="n")
