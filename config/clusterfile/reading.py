@@ -12,7 +12,15 @@ from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from config.clusterfile.model import CardGroup, ClusterFile, DescribedFault, Document, NodeGroup, PodGroup, TimedPod
+from config.clusterfile.model import (
+    CardGroup,
+    ClusterDocument,
+    ClusterFile,
+    DescribedFault,
+    NodeGroup,
+    PodGroup,
+    TimedPod,
+)
 from config.clusterfile.workloads import (
     Manifest,
     NamedMetadata,
@@ -109,7 +117,7 @@ class _Reader:
                 self.mistakes.append(Mistake("", str(path), message))
             elif "kind" in document or "apiVersion" in document:
                 self._take_manifest(path, document)
-            elif part := self._checked(Document, document, str(path)):
+            elif part := self._checked(ClusterDocument, document, str(path)):
                 self._add(path, nodes=part.nodes, pods=part.pods, faults=part.faults)
 
     def make_pods(self) -> None:
