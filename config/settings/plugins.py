@@ -24,7 +24,7 @@ NameT_co = TypeVar("NameT_co", bound=str, covariant=True)
 OffT_co = TypeVar("OffT_co", bound=str, covariant=True)
 
 
-class Point(NamedTuple):
+class ExtensionPoint(NamedTuple):
     """An extension point that a profile can change. name: in a file; field: in `Plugins` and `ChosenPlugins`."""
 
     name: str
@@ -32,17 +32,17 @@ class Point(NamedTuple):
 
 
 POINTS: Final = (
-    Point("preEnqueue", "pre_enqueue"),
-    Point("queueSort", "queue_sort"),
-    Point("filter", "filter"),
-    Point("postFilter", "post_filter"),
-    Point("score", "score"),
-    Point("cardFilter", "card_filter"),
-    Point("cardScore", "card_score"),
-    Point("cardSet", "card_set"),
-    Point("permit", "permit"),
-    Point("preBind", "pre_bind"),
-    Point("bind", "bind"),
+    ExtensionPoint("preEnqueue", "pre_enqueue"),
+    ExtensionPoint("queueSort", "queue_sort"),
+    ExtensionPoint("filter", "filter"),
+    ExtensionPoint("postFilter", "post_filter"),
+    ExtensionPoint("score", "score"),
+    ExtensionPoint("cardFilter", "card_filter"),
+    ExtensionPoint("cardScore", "card_score"),
+    ExtensionPoint("cardSet", "card_set"),
+    ExtensionPoint("permit", "permit"),
+    ExtensionPoint("preBind", "pre_bind"),
+    ExtensionPoint("bind", "bind"),
 )
 
 
@@ -159,7 +159,7 @@ class ChosenPlugins:
     bind: tuple[str, ...]
     weights: Mapping[str, int]
 
-    def at(self, point: Point) -> tuple[str, ...]:
+    def at(self, point: ExtensionPoint) -> tuple[str, ...]:
         """Those at one point."""
         return cast("tuple[str, ...]", getattr(self, point.field))
 
