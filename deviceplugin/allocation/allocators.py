@@ -115,7 +115,7 @@ class AllocationContext:
         self.given(found.pod, [one.name for one in found.containers], frozenset(one.uuid for one in shares))
 
     def container_share(self, found: PodContainers) -> ContainerShare:
-        """What was decided for the container. Raises Undecided, NotIdentified; CallRejected where it cannot be isolated."""
+        """The container's part of its cards, as decided. Raises Undecided, NotIdentified; CallRejected without isolation."""
         decision = decided(found.pod, self.cards(), self.unit_mib)
         share = ContainerShare(
             found.pod, found.containers[0], identify.common_shares(found, decision), decision.unit_mib
@@ -274,7 +274,7 @@ def _kind(error: Exception) -> str:
 
 
 async def _within(wait_s: float, pods: OwnPods, attempt: Callable[[], Awaitable[None]]) -> None:
-    """Attempt now and after each change of the node's pods, until it succeeds or the time is over; then CallRejected."""
+    """Attempt now and after each change of the node's pods, until it succeeds; CallRejected when the time is over."""
     until_s = time.monotonic() + wait_s
     while True:
         changed = asyncio.ensure_future(pods.change())

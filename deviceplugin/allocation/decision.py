@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from config.protocol import booked_cards, names
-from config.protocol.booked_cards import Written, rescaled
+from config.protocol.booked_cards import WrittenAllocation, rescaled
 from config.protocol.container_formula import ContainerKind, peak_amounts
 from config.protocol.inventory import Card
 from deviceplugin.allocation.pods import FirstCards, NodePod, PodContainer
@@ -127,7 +127,7 @@ def _read(pod: NodePod, cards: Sequence[Card], unit_mib: int) -> FirstCards:
     return FirstCards(booked.unit_mib, units)
 
 
-def _refuse_unreadable(pod: NodePod, written: Written) -> None:
+def _refuse_unreadable(pod: NodePod, written: WrittenAllocation) -> None:
     if written.problem:
         raise _wrong(pod, written.problem)
     index = pod.annotations.get(names.MEM_IDX)
@@ -141,7 +141,7 @@ def _refuse_unreadable(pod: NodePod, written: Written) -> None:
     raise NoAllocation(message)
 
 
-def _refuse_strangers(pod: NodePod, written: Written) -> None:
+def _refuse_strangers(pod: NodePod, written: WrittenAllocation) -> None:
     """An index beyond the pod's containers was written for another pod."""
     if written.allocation is None:
         return
@@ -153,7 +153,7 @@ def _refuse_strangers(pod: NodePod, written: Written) -> None:
             raise _wrong(pod, f"the allocation names {what} container {beyond[0]}; the pod has {count}")
 
 
-def _written_for(written: Written, container: PodContainer) -> dict[int, int]:
+def _written_for(written: WrittenAllocation, container: PodContainer) -> dict[int, int]:
     """Card index -> units. The legacy scheduler's one index means that every container is on that card."""
     if written.allocation is None:
         return {index: container.units for index in written.per_card if container.units}

@@ -149,7 +149,7 @@ class CardSource(Protocol):
         ...
 
     def set_compute_mode(self, uuid: str, mode: str) -> None:
-        """Of a card that has been described. mode: as in `CardReading`. It lasts until the driver lets go of the card."""
+        """Set it on a card that has been described, until the driver releases the card. mode: as in `CardReading`."""
         ...
 
     def wait(self, uuid: str, timeout_s: float) -> tuple[Xid, ...] | None:

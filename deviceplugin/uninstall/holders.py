@@ -74,7 +74,7 @@ def _holds(pod: NodePod) -> str:
     return ", ".join(_on_cards(written)) or f"{_units(pod.ask().units)} of a card that nobody has named"
 
 
-def _on_cards(written: booked_cards.Written) -> Iterator[str]:
+def _on_cards(written: booked_cards.WrittenAllocation) -> Iterator[str]:
     for index, units in sorted(written.per_card.items()):
         uuid = written.uuids.get(index, "")
         yield f"{_units(units)} of card {index}{f' ({uuid})' if uuid else ''}"
