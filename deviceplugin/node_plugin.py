@@ -26,8 +26,8 @@ from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import NodePod
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.backends import CardBackend, edits_for
+from deviceplugin.cdi.injection import InjectionMode
 from deviceplugin.cdi.spec_files import SpecFiles
-from deviceplugin.cdi.way_in import WayIn
 from deviceplugin.driver.cards import Xid
 from deviceplugin.health import rules
 from deviceplugin.health.last_known import LastKnownFile
@@ -105,8 +105,12 @@ class NodePlugin:
             c, self._mechanism, backend.driver, states, self._view, tell, registry, backoff.delay_s
         )
         self._edits = edits_for(c, backend, self._keeper.states.named, lambda: self._cards.cards)
-        self._way_in = WayIn(
-            c.mode, self._edits, real=backend.simulated is None, tell=self._tell_way_in, last=session.last_mode
+        self._injection = InjectionMode(
+            c.mode,
+            self._edits,
+            real=backend.simulated is None,
+            tell=self._record_not_injectable,
+            last=session.last_mode,
         )
         self._releases = Releases(keeper=self._keeper, allocated=self._allocated_units, wall_s=time.time)
         self._watch = NodeWatch(cluster, c.node_name, rng, time.monotonic)
@@ -114,7 +118,7 @@ class NodePlugin:
         self._reconciler: Reconciler | None = None
         self._environment: EnvironmentAllocator | None = None
         self._registered: bool | None = None
-        session.changed, session.missing = self._session_changed, self._no_way_in
+        session.changed, session.missing = self._session_changed, self._not_injectable
         self._session_changed()
 
     async def run(self) -> None:
@@ -160,8 +164,8 @@ class NodePlugin:
         """What is missing until pods can get their cards; "" when nothing is."""
         if not self._cards.latest:
             return self._keeper.problem or "the driver has not reported any card yet"
-        if self._way_in.problem:
-            return self._way_in.problem
+        if self._injection.problem:
+            return self._injection.problem
         if not self._session.registered:
             return self._session.problem or "not registered with the kubelet yet"
         if problem := self._watch.contact.problem(self._configuration.not_ready_after_s):
@@ -175,15 +179,15 @@ class NodePlugin:
         cards = self._cards.cards
         return DevicePluginStatus(
             node=c.node_name,
-            mode=self._way_in.chosen or c.mode,
+            mode=self._injection.chosen or c.mode,
             driver=self._keeper.states.driver,
             unit_mib=c.memory_unit_mib,
             announced_units=sum(healthy for _, healthy in self._session.devices_now.now),
             registered=self._session.registered,
             on_node=self._cards.publisher.announced,
             simulated=self._backend.simulated is not None,
-            toolkit_missing=bool(self._way_in.problem),
-            nvidia_runtime=self._way_in.nvidia_runtime,
+            toolkit_missing=bool(self._injection.problem),
+            nvidia_runtime=self._injection.nvidia_runtime,
             runtime_class=self._runtime_class(),
             problems=tuple(filter(None, self._problems())),
             cards=card_statuses(cards, self._allocated_units(), self._keeper.states.readings),
@@ -193,7 +197,7 @@ class NodePlugin:
 
     def _problems(self) -> Sequence[str]:
         reconciled = self._reconciler.result.problems if self._reconciler else ()
-        own = (*self._keeper.problems(), self._way_in.problem, self._session.problem, self._cards.problem)
+        own = (*self._keeper.problems(), self._injection.problem, self._session.problem, self._cards.problem)
         isolation = self._isolation.problems()
         return (*own, *self._cards.problems(), *self._edits.problems, *isolation, *reconciled)
 
@@ -215,7 +219,7 @@ class NodePlugin:
                 view=self._view,
                 shown=self._session.devices_now,
                 old_style=c.old_style_ids,
-                withheld=lambda: bool(self._no_way_in()),
+                withheld=lambda: bool(self._not_injectable()),
             ),
             healths=healths,
             last_known=last_known,
@@ -256,7 +260,7 @@ class NodePlugin:
         self.metrics.show_cards(shown_cards(states.cards, cards, self._allocated_units(), states.readings))
         processes = self._backend.driver.processes
         self.metrics.show_driver(processes.starts, len(processes.abandoned()))
-        self._way_in.cards_changed()
+        self._injection.cards_changed()
         self._isolation.cards_changed()
         self._remember()
 
@@ -268,13 +272,13 @@ class NodePlugin:
         own = self._view.pods.get(self._configuration.pod_uid)
         return own.spec.runtime_class_name if own else ""
 
-    def _tell_way_in(self, problem: str) -> None:
+    def _record_not_injectable(self, problem: str) -> None:
         self._notices.tell(Notice("GPUNotReady", problem))
         self._cards.moved()
 
-    def _no_way_in(self) -> str:
+    def _not_injectable(self) -> str:
         """Why no container can be given cards; "" when they can, or when that is not known yet."""
-        return "" if self._way_in.chosen else self._way_in.problem
+        return "" if self._injection.chosen else self._injection.problem
 
     async def _follow_release(self, text: str) -> bool:
         return await self._releases.follow(text)
@@ -299,7 +303,7 @@ class NodePlugin:
             getattr(log, line.level)(line.event, **line.fields)
         runtime = info.container_runtime_version
         await self._cards.listed()
-        mode = await self._way_in.mode(runtime)
+        mode = await self._injection.mode(runtime)
         # Free devices may have been withheld.
         self._cards.moved()
         log.info("mode", mode=mode, configured=c.mode, runtime=runtime)
@@ -336,10 +340,10 @@ class NodePlugin:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._reconciler.run())
             if mode == "cdi":
-                tasks.create_task(self._way_in.follow())
+                tasks.create_task(self._injection.follow())
 
     def _allocator(self, context: AllocationContext) -> CdiAllocator | EnvironmentAllocator:
-        if self._way_in.chosen == "environment":
+        if self._injection.chosen == "environment":
             self._environment = EnvironmentAllocator(context, self._configuration.allocate_wait_s, self._runtime_class)
             return self._environment
         return CdiAllocator(context)
@@ -366,7 +370,7 @@ class NodePlugin:
 
     def _remember(self) -> None:
         """Keep what the kubelet is told for the next process, which tells it the same before it knows anything else."""
-        mode = self._way_in.chosen
+        mode = self._injection.chosen
         if not mode:
             return
         unasked = bool(self._environment and self._environment.passed)

@@ -17,7 +17,7 @@ VERSION: Final = 1
 _LARGEST_TEXT: Final = 262_144  # Kubernetes' own limit for all annotations of an object
 MAX_CARDS: Final = 256
 # Cards cannot be brought into containers on this node.
-NO_WAY_IN: Final = "no-way-in"
+NO_INJECTION: Final = "no-way-in"
 MAX_UNITS: Final = 2**24
 MAX_UNIT_MIB: Final = 2**30
 
@@ -63,7 +63,7 @@ class Card:
 class Inventory:
     """A node's cards, ordered by index; UUIDs and indexes are unique. unit_mib: MiB in one memory unit.
 
-    withheld: one word for why no new pod gets any of them, such as NO_WAY_IN; "" otherwise.
+    withheld: one word for why no new pod gets any of them, such as NO_INJECTION; "" otherwise.
     """
 
     unit_mib: int

@@ -115,7 +115,7 @@ class AllocationContext:
         self.given(found.pod, [one.name for one in found.containers], frozenset(one.uuid for one in shares))
 
     def container_share(self, found: PodContainers) -> ContainerShare:
-        """The container's part of its cards, as decided. Raises Undecided, NotIdentified; CallRejected without isolation."""
+        """The container's part of its cards. Raises Undecided, NotIdentified; CallRejected where it cannot be isolated."""
         decision = decided(found.pod, self.cards(), self.unit_mib)
         share = ContainerShare(
             found.pod, found.containers[0], identify.common_shares(found, decision), decision.unit_mib

@@ -1,4 +1,4 @@
-"""What a container gets beside its cards, in a form that either way in can carry. Pure."""
+"""What a container gets beside its cards, in a form that either injection mode can carry. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -21,12 +21,12 @@ _MOUNT_POINT: Final = 4
 _NVML: Final = "libnvidia-ml.so"
 
 
-class NoWayIn(Exception):
+class NoInjectionMode(Exception):
     """Cards cannot be brought into containers; the message says what is missing, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WaysIn:
+class InjectionSupport:
     """What there is on the node.
 
     runtime_version: the node's `nodeInfo.containerRuntimeVersion`. lacking: why NVIDIA's CDI specs do not bring every
@@ -40,19 +40,19 @@ class WaysIn:
     real: bool = True
 
 
-def mode_of(configured: ConfiguredMode, ways: WaysIn) -> Mode:
-    """`configured`, or what there is. Raises NoWayIn."""
+def mode_of(configured: ConfiguredMode, support: InjectionSupport) -> Mode:
+    """`configured`, or what there is. Raises NoInjectionMode."""
     if configured != "auto":
         return configured
-    readable = reads_cdi(ways.runtime_version)
-    if readable and not (ways.real and ways.lacking):
+    readable = reads_cdi(support.runtime_version)
+    if readable and not (support.real and support.lacking):
         return "cdi"
-    if ways.nvidia_runtime or not ways.real:
+    if support.nvidia_runtime or not support.real:
         return "environment"
-    runtime = ways.runtime_version or "the container runtime"
-    missing = ways.lacking if readable else f"{runtime} does not read CDI specs by itself (see mode: cdi)"
+    runtime = support.runtime_version or "the container runtime"
+    missing = support.lacking if readable else f"{runtime} does not read CDI specs by itself (see mode: cdi)"
     message = f"no way to bring cards into containers: {missing}; and the NVIDIA runtime does not run this pod"
-    raise NoWayIn(message)
+    raise NoInjectionMode(message)
 
 
 def reads_cdi(runtime_version: str) -> bool:

@@ -153,7 +153,7 @@ class NodeCards:
 
         def described(outside_mib: Mapping[str, int]) -> Inventory:
             found = node_inventory(self.states.driver, self.states.cards, announced, cordoned, self.terms, outside_mib)
-            return replace(found, withheld=inventory.NO_WAY_IN if self.devices.withheld() else "")
+            return replace(found, withheld=inventory.NO_INJECTION if self.devices.withheld() else "")
 
         whole, found = described({}), described(self._outside_mib)
         self._check(whole)

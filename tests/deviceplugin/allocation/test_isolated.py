@@ -1,4 +1,4 @@
-"""What isolation adds gets into containers by either way in, and a container waits for what it needs."""
+"""Isolation adds to containers in either injection mode, and a container waits for what it needs."""
 
 from dataclasses import dataclass
 from pathlib import Path

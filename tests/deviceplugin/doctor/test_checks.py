@@ -97,7 +97,7 @@ DOCTORS_CASES = [
         Verdict.FAILED,
         f"{LACKING}; and the NVIDIA runtime does not run this pod",
         "nvidia-ctk cdi generate",
-        id="no way in",
+        id="no injection mode",
     ),
     pytest.param(
         replace(WELL, lacking=LACKING, mode="cdi"), "libcuda", Verdict.FAILED, LACKING, "nvidia-ctk", id="cdi, no spec"

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 import structlog
 
 from config.settings.deviceplugin import Mode as ConfiguredMode
-from deviceplugin.cdi.mode import Mode, NoWayIn, WaysIn, brings_nvml, mode_of
+from deviceplugin.cdi.mode import InjectionSupport, Mode, NoInjectionMode, brings_nvml, mode_of
 from deviceplugin.cdi.toolkit_thread import ToolkitSilent, ToolkitThread
 
 # More than nvidia-ctk is given (nvidia_edits).
@@ -37,7 +37,7 @@ class Preparable(Protocol):
         ...
 
 
-class WayIn:
+class InjectionMode:
     """Owned by the event loop; looking is done in a thread of its own.
 
     chosen: None until the mode is. problem: why containers cannot get their cards; "" while they can.
@@ -94,8 +94,8 @@ class WayIn:
             while True:
                 await self._prepare(thread)
                 try:
-                    mode = mode_of(self._configured, self._ways(runtime_version))
-                except NoWayIn as error:
+                    mode = mode_of(self._configured, self._support(runtime_version))
+                except NoInjectionMode as error:
                     if not self._edits.known and self._last:
                         return self._last
                     self._say(str(error))
@@ -106,8 +106,8 @@ class WayIn:
         finally:
             thread.close()
 
-    def _ways(self, runtime_version: str) -> WaysIn:
-        return WaysIn(
+    def _support(self, runtime_version: str) -> InjectionSupport:
+        return InjectionSupport(
             runtime_version=runtime_version,
             lacking=self._edits.lacking,
             nvidia_runtime=self.nvidia_runtime,
