@@ -317,7 +317,7 @@ def configured(
 
 
 def _of_some_node(file: Path, node_name: str | None) -> DevicePluginConfiguration:
-    """As `configured`, for any node where nothing names one: a file for all nodes does not."""
+    """The configuration as `configured` reads it, for any node if the file names none."""
     flags = {"nodeName": node_name}
     try:
         return configured(file, os.environ, flags, None)

@@ -1,6 +1,6 @@
 """A unix socket of this machine's root: one JSON object a line, one in answer, `{"ok": true, …}` or why not.
 
-Its file mode keeps everybody else out, so who may connect is decided by the file system and by `kubectl exec`'s rights.
+Its file mode allows root alone to connect, so access is up to the file system and the rights to `kubectl exec`.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ _ANSWER_S: Final = 5.0
 
 
 class Refusal(Exception):
-    """What was asked cannot be done; the message says why."""
+    """The request cannot be served; the message says why."""
 
 
 class _Answer(msgspec.Struct, omit_defaults=True):
@@ -68,7 +68,7 @@ async def serve(path: Path, obey: Callable[[bytes], Awaitable[str]]) -> AsyncIte
 
 
 async def ask(path: Path, line: Mapping[str, object], *, within_s: float = _ANSWER_S) -> str:
-    """What is said to this line. Raises Refusal; OSError and TimeoutError when nobody takes it."""
+    """The answer to this line. Raises Refusal; OSError and TimeoutError if no process serves the socket."""
     async with asyncio.timeout(within_s):
         reader, writer = await asyncio.open_unix_connection(path)
         try:

@@ -18,7 +18,7 @@ import structlog
 
 from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin import line_socket
-from deviceplugin.allocation.allocated import GivenCards, Marker
+from deviceplugin.allocation.allocated import AssignedCards, Marker
 from deviceplugin.allocation.allocators import AllocationContext, CdiAllocator, EnvironmentAllocator
 from deviceplugin.allocation.decision import allocated_units
 from deviceplugin.allocation.journal import Journal
@@ -42,7 +42,7 @@ from deviceplugin.kubelet.session import CHECKPOINT, KubeletSession
 from deviceplugin.node.api import NodeApi
 from deviceplugin.node.cards import NodeCards
 from deviceplugin.node.devices import NodeDevices
-from deviceplugin.node.events import Notice, Notices
+from deviceplugin.node.events import NodeEvent, NodeEventRecorder
 from deviceplugin.node.inventory import Terms
 from deviceplugin.node.publisher import NodePublisher
 from deviceplugin.node.starts import StartsFile
@@ -84,7 +84,7 @@ class NodePlugin:
         self.metrics = NodeMetrics(c.node_name, c.memory_unit_mib, dcgm=c.dcgm_metrics)
         self._api, self._backend, self._session = api, backend, session
         self._kubelet = PodResources(Path(c.kubelet.pod_resources_socket), c.resources.gpu_mem)
-        self._notices = Notices(cluster, c.node_name, time.time)
+        self._recorder = NodeEventRecorder(cluster, c.node_name, time.time)
         self._view = NodeRecords(
             resources=c.resources,
             pods=OwnPods(),
@@ -98,18 +98,18 @@ class NodePlugin:
         self._mechanism = mechanism_of(c)
         self._boot_id = _BOOT_ID.read_text(encoding="ascii").strip()
         self._starts = StartsFile(Path(c.state_dir), self._boot_id)
-        self._given, self._marker = GivenCards(), Marker(api, backoff.delay_s)
+        self._assigned, self._marker = AssignedCards(), Marker(api, backoff.delay_s)
         self._cards, self._keeper = self._make_cards(backend)
-        states, tell, registry = self._keeper.states, self._notices.tell, self.metrics.registry
+        states, record, registry = self._keeper.states, self._recorder.record, self.metrics.registry
         self._isolation = isolation_for(
-            c, self._mechanism, backend.driver, states, self._view, tell, registry, backoff.delay_s
+            c, self._mechanism, backend.driver, states, self._view, record, registry, backoff.delay_s
         )
         self._edits = edits_for(c, backend, self._keeper.states.named, lambda: self._cards.cards)
         self._injection = InjectionMode(
             c.mode,
             self._edits,
             real=backend.simulated is None,
-            tell=self._record_not_injectable,
+            record=self._record_not_injectable,
             last=session.last_mode,
         )
         self._releases = Releases(keeper=self._keeper, allocated=self._allocated_units, wall_s=time.time)
@@ -134,7 +134,7 @@ class NodePlugin:
                     self._cards.run(),
                     self._cards.follow_pods(),
                     self._cards.publisher.run(),
-                    self._notices.run(),
+                    self._recorder.run(),
                     self._marker.run(),
                     self._serve_kubelet(),
                 ):
@@ -161,7 +161,7 @@ class NodePlugin:
                 await self._api.annotate(self._cards.asking_to_wait())
 
     def not_ready(self) -> str:
-        """What is missing until pods can get their cards; "" when nothing is."""
+        """Why pods cannot get their cards yet; "" when they can."""
         if not self._cards.latest:
             return self._keeper.problem or "the driver has not reported any card yet"
         if self._injection.problem:
@@ -224,7 +224,7 @@ class NodePlugin:
             healths=healths,
             last_known=last_known,
             wall_s=time.time,
-            tell=self._notices.tell,
+            record=self._recorder.record,
             changed=self._show_cards,
             release=self._follow_release,
             untrusted_until_s=self._untrusted_until_s(),
@@ -252,7 +252,7 @@ class NodePlugin:
         return time.time() + untrusted_s
 
     def _node_seen(self, node: objects.Node | None) -> None:
-        self._notices.node_uid = node.metadata.uid if node else ""
+        self._recorder.node_uid = node.metadata.uid if node else ""
         self._cards.seen(node)
 
     def _show_cards(self) -> None:
@@ -273,11 +273,11 @@ class NodePlugin:
         return own.spec.runtime_class_name if own else ""
 
     def _record_not_injectable(self, problem: str) -> None:
-        self._notices.tell(Notice("GPUNotReady", problem))
+        self._recorder.record(NodeEvent("GPUNotReady", problem))
         self._cards.moved()
 
     def _not_injectable(self) -> str:
-        """Why no container can be given cards; "" when they can, or when that is not known yet."""
+        """Why no card can be injected into containers; "" when they can, or when that is unknown yet."""
         return "" if self._injection.chosen else self._injection.problem
 
     async def _follow_release(self, text: str) -> bool:
@@ -287,7 +287,7 @@ class NodePlugin:
         self.metrics.xid(xid.uuid, xid.number, xid.times)
 
     async def _obey_orders(self) -> None:
-        """Take what operators say on the node; without a socket, the annotation is left."""
+        """Serve operators' requests on the node's socket; without one, the annotation still works."""
         path = socket_path(Path(self._configuration.state_dir))
         try:
             async with line_socket.serve(path, self._releases.obey):
@@ -313,7 +313,7 @@ class NodePlugin:
             cards=lambda: self._cards.whole,
             unit_mib=c.memory_unit_mib,
             node_labels=self._watch.labels,
-            given=self._gave,
+            on_assigned=self._note_assigned,
             files=files,
             card_edits=self._edits,
             isolation=self._isolation,
@@ -326,10 +326,10 @@ class NodePlugin:
             kubelet=self._kubelet,
             cards=lambda: self._cards.whole,
             readings=lambda: self._keeper.states.readings,
-            given=self._given,
+            assigned=self._assigned,
             files=files,
             directories=self._isolation.directories,
-            tell=self._notices.tell,
+            record=self._recorder.record,
             evictor=self._api,
             metrics=self.metrics,
             allocating=lambda: bool(measured.allocating),
@@ -348,14 +348,14 @@ class NodePlugin:
             return self._environment
         return CdiAllocator(context)
 
-    def _gave(self, pod: NodePod, containers: Sequence[str], uuids: frozenset[str]) -> None:
-        self._given.note(pod, containers, uuids)
-        if self._configuration.mark_assigned and self._given.complete(pod):
+    def _note_assigned(self, pod: NodePod, containers: Sequence[str], uuids: frozenset[str]) -> None:
+        self._assigned.note(pod, containers, uuids)
+        if self._configuration.mark_assigned and self._assigned.complete(pod):
             self._marker.mark(pod)
 
     def _allocation_changed(self, pod: NodePod, keys: Sequence[str]) -> None:
         note = f"its allocation changed ({', '.join(keys)}): ignored, its containers keep the cards of the first one"
-        self._notices.tell(Notice("GPUAllocationChanged", note, PodKey(pod.namespace, pod.name, pod.uid)))
+        self._recorder.record(NodeEvent("GPUAllocationChanged", note, PodKey(pod.namespace, pod.name, pod.uid)))
 
     def _session_changed(self) -> None:
         if self._session.registered == self._registered:
@@ -369,7 +369,7 @@ class NodePlugin:
             self.metrics.unregistered()
 
     def _remember(self) -> None:
-        """Keep what the kubelet is told for the next process, which tells it the same before it knows anything else."""
+        """Save the list of devices for the next process, which lists the same before it knows anything else."""
         mode = self._injection.chosen
         if not mode:
             return

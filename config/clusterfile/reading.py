@@ -247,7 +247,7 @@ def _owners(manifest: dict[str, object]) -> Iterator[tuple[str, str, str]]:
 
 
 def _contradictions(cluster: ClusterFile) -> Iterator[Mistake]:
-    """What no single object shows: duplicate names and cards, faults of things that do not exist."""
+    """Mistakes that no single object shows: duplicate names and cards, faults of things that do not exist."""
     for what, entries in (
         ("node", [(name, group) for group in cluster.nodes for name in group.node_names()]),
         ("pod", [(f"{p.pod.metadata.namespace}/{name}", p) for p in cluster.pods for name in p.pod_names()]),
@@ -287,7 +287,7 @@ def _of_nothing(cluster: ClusterFile) -> Iterator[Mistake]:
 
 
 def said_of(manifest: Manifest) -> str:
-    """Of an object of storage: `kind name` or `kind namespace/name`."""
+    """Label of an object of storage: `kind name` or `kind namespace/name`."""
     kind, metadata = str(manifest["kind"]), _metadata(manifest)
     name = str(metadata["name"])
     return f"{kind} {name}" if kind in _OF_THE_CLUSTER else f"{kind} {metadata.get('namespace', 'default')}/{name}"

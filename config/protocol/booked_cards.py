@@ -25,7 +25,7 @@ _USUAL_UNITS_MIB: Final = tuple(2**power for power in range(_LARGEST_POWER, -1, 
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """What the pod asks. units: over all cards, by the container formula. cards: 0 where the number cannot be read.
+    """A pod's request. units: over all cards, by the container formula. cards: 0 where the number cannot be read.
 
     sidecars: for each init container, whether it is one.
     """
@@ -36,7 +36,7 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class WrittenAllocation(msgspec.Struct, frozen=True, kw_only=True):
-    """What the annotations say, in the pod's own unit.
+    """The decision in a pod's annotations, in the pod's own unit.
 
     per_card: card index -> units, by the container formula; empty: nobody has said on which cards the pod is.
     uuids: card index -> UUID of each of them; empty: an index means the card that has it now.

@@ -48,7 +48,7 @@ POINTS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginDescription:
-    """What a configuration has to know of a plugin.
+    """Facts about a plugin that a configuration needs.
 
     points: names of `POINTS`. args: its arguments; None where it takes none. weight: of its score by default, or 0.
     summary: one line.
@@ -76,7 +76,7 @@ class WeightedPluginRef(PluginRef[NameT_co], Generic[NameT_co]):
 
 
 class PluginSet(Section, Generic[NameT_co, OffT_co]):
-    """What is on and what is off at one extension point; `*` switches everything off that is not enabled here."""
+    """Plugins switched on and off at one extension point; `*` switches everything off that is not enabled here."""
 
     enabled: tuple[PluginRef[NameT_co], ...] = ()
     disabled: tuple[PluginRef[OffT_co], ...] = ()
@@ -98,7 +98,7 @@ class WeightedPluginSet(PluginSet[NameT_co, OffT_co], Generic[NameT_co, OffT_co]
 
 
 class Plugins(Section):
-    """What a profile changes in the default plugins: `multiPoint` at every extension point, the others at theirs."""
+    """Changes of a profile to the default plugins: `multiPoint` at every extension point, the others at theirs."""
 
     described: ClassVar[tuple[PluginDescription, ...]] = ()
 
@@ -160,7 +160,7 @@ class ChosenPlugins:
     weights: Mapping[str, int]
 
     def at(self, point: ExtensionPoint) -> tuple[str, ...]:
-        """Those at one point."""
+        """Plugins at one point."""
         return cast("tuple[str, ...]", getattr(self, point.field))
 
 

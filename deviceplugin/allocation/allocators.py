@@ -6,7 +6,7 @@
     PreStartContainer finds the container, checks the answer that the kubelet recorded, whichever mode it is of, has
     its isolation prepared, and writes the CDI spec where the answer is a device name
 
-Neither guesses: what cannot be told is refused, with a message that the pod's events will show.
+Neither guesses: an ambiguous call is rejected, with a message that the pod's events will show.
 """
 
 import asyncio
@@ -39,12 +39,12 @@ from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2
 # PreStartContainer has 30 s (devicemanager/endpoint.go), and the kubelet comes again with back-off: waiting a little
 # for the watch spares the container a round of that.
 _START_WAIT_S: Final = 10.0
-# What may be right a moment later: the watch is behind, the kubelet is busy.
+# Errors that may resolve in a moment: the watch is behind, the kubelet is busy.
 _MAY_HEAL: Final = (NotIdentified, NoAllocation, CheckpointError, KubeletSilent)
 _NOT_ISOLATED: Final = "NotIsolated"
 
 # The pod, its containers in question, and the UUIDs of the cards that these have.
-Given: TypeAlias = Callable[[NodePod, Sequence[str], frozenset[str]], None]
+OnAssigned: TypeAlias = Callable[[NodePod, Sequence[str], frozenset[str]], None]
 
 
 class EditsSource(Protocol):
@@ -56,42 +56,42 @@ class EditsSource(Protocol):
 
 
 class Isolation(Protocol):
-    """What keeps a container to its part of its cards."""
+    """Port: holds a container to its part of its cards."""
 
     def objection(self, share: ContainerShare) -> str:
-        """Why it can never be kept to it; "" when it can."""
+        """Why the container can never be held to it; "" when it can."""
         ...
 
     async def prepare(self, share: ContainerShare) -> str:
-        """Before each start of the container; why it must not start yet, "" when it may. Raises OSError."""
+        """Called before each start; why the container must not start yet, "" when it may. Raises OSError."""
         ...
 
     def additions(self, share: ContainerShare) -> Additions:
-        """What it gets beside its cards."""
+        """Additions that the container gets alongside its cards."""
         ...
 
 
 class NoIsolation:
-    """`Isolation` that holds nobody to anything."""
+    """`Isolation` without limits."""
 
     def objection(self, _: ContainerShare) -> str:
-        """As the port."""
+        """No objection."""
         return ""
 
     async def prepare(self, _: ContainerShare) -> str:
-        """As the port."""
+        """Nothing to prepare."""
         return ""
 
     def additions(self, _: ContainerShare) -> Additions:
-        """As the port."""
+        """Nothing."""
         return Additions()
 
 
 @dataclass(slots=True, kw_only=True)
 class AllocationContext:
-    """What both modes need. cards: as announced now, whole. given: told of every container that gets its cards.
+    """Ports and settings of both modes. cards: as announced now, whole. on_assigned: called with assigned cards.
 
-    files, card_edits: what a container gets by CDI, of which there may be some in either mode.
+    files, card_edits: CDI specs and device edits; either mode may have some.
     start_wait_s: how long a PreStartContainer waits for what it lacks.
     """
 
@@ -99,7 +99,7 @@ class AllocationContext:
     cards: Callable[[], Sequence[Card]]
     unit_mib: int
     node_labels: Callable[[], dict[str, str]]
-    given: Given
+    on_assigned: OnAssigned
     files: SpecFiles
     card_edits: EditsSource
     isolation: Isolation = field(default_factory=NoIsolation)
@@ -107,15 +107,15 @@ class AllocationContext:
 
     @property
     def pods(self) -> OwnPods:
-        """Of this node, as the watch shows them."""
+        """Pods of this node, as the watch shows them."""
         return self.view.pods
 
-    def gave(self, found: PodContainers, shares: Sequence[Share]) -> None:
-        """Report that the container, or one of them after the other, has these cards."""
-        self.given(found.pod, [one.name for one in found.containers], frozenset(one.uuid for one in shares))
+    def report_assigned(self, found: PodContainers, shares: Sequence[Share]) -> None:
+        """Report that the container, or several that run one at a time, have these cards."""
+        self.on_assigned(found.pod, [one.name for one in found.containers], frozenset(one.uuid for one in shares))
 
     def container_share(self, found: PodContainers) -> ContainerShare:
-        """The container's part of its cards. Raises Undecided, NotIdentified; CallRejected where it cannot be isolated."""
+        """The container's part of its cards. Raises Undecided, NotIdentified, CallRejected (no isolation)."""
         decision = decided(found.pod, self.cards(), self.unit_mib)
         share = ContainerShare(
             found.pod, found.containers[0], identify.common_shares(found, decision), decision.unit_mib
@@ -146,7 +146,7 @@ class AllocationContext:
                     raise CallRejected(message, _NOT_ISOLATED)
             if any(spec.qualified(device) in answer.cdi_devices for answer in answers.values()):
                 await asyncio.to_thread(self._write_spec, device, share)
-            self.gave(found, shares)
+            self.report_assigned(found, shares)
 
         try:
             await _within(self.start_wait_s, self.pods, attempt)
@@ -160,7 +160,7 @@ class AllocationContext:
         self.files.write(device, spec.container_spec(device, parts))
 
     def answer(self, share: ContainerShare) -> ContainerResponse:
-        """What brings the container its cards, and what isolation adds, without CDI."""
+        """Allocate response without CDI: the container's cards, and the additions of isolation."""
         variables = container_environment(share.shares, by_cdi=False, node_labels=self.node_labels())
         added = self.isolation.additions(share)
         return ContainerResponse(
@@ -172,9 +172,9 @@ class AllocationContext:
     def _refuse_other_card(self, pod: NodePod, container: str, answer: RecordedAnswer, objection: str) -> None:
         if not objection:
             return
-        # What the container has is what the kubelet replays, wherever it should have been.
+        # The kubelet replays its record, so the container has these cards, whatever was decided.
         has = frozenset(filter(None, answer.variables.get(environment.CARD_UUIDS, "").split(",")))
-        self.given(pod, [container], has)
+        self.on_assigned(pod, [container], has)
         message = f"pod {pod}: container {container} must not start: {objection}"
         raise CallRejected(message, "OtherCard")
 
@@ -186,10 +186,10 @@ class CdiAllocator:
     context: AllocationContext
 
     async def registering(self) -> None:
-        """Nothing has to be known before: what a container is given is looked up when it starts."""
+        """Nothing to look up: a container's cards are read when it starts."""
 
     async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
-        """A CDI device name. Asks nobody, so no pod is ever failed by a lookup."""
+        """A CDI device name, without a lookup that could fail the pod."""
         return ContainerResponse(cdi_devices=(spec.qualified(spec.device_name(ids)),))
 
     async def pre_start(self, ids: frozenset[str]) -> None:
@@ -201,8 +201,8 @@ class CdiAllocator:
 class EnvironmentAllocator:
     """`session.Answers` for other runtimes. answered: (pod UID, container), since the last registration.
 
-    Those of pods that are gone are forgotten. runtime_class: of the plugin's own pod, by which the NVIDIA runtime runs
-    it; "" where that is the node's default, or not known.
+    Entries of deleted pods are dropped. runtime_class: the `runtimeClassName` by which the NVIDIA runtime runs the
+    plugin's own pod; "" if that is the node's default, or unknown.
     """
 
     context: AllocationContext
@@ -240,7 +240,7 @@ class EnvironmentAllocator:
             self.answered = {one for one in self.answered if one[0] in live}
             self.answered.update((found.pod.uid, container.name) for container in found.containers)
             answers.append(self.context.answer(share))
-            self.context.gave(found, share.shares)
+            self.context.report_assigned(found, share.shares)
 
         await _within(self.wait_s, self.context.pods, attempt)
         return answers[0]
@@ -260,7 +260,7 @@ class EnvironmentAllocator:
 
 
 def _answer(entry: CheckpointEntry) -> RecordedAnswer:
-    """Raises CheckpointError for one that is damaged; that of another container is none of it."""
+    """The recorded answer of one container. Raises CheckpointError if it is damaged."""
     try:
         wire = deviceplugin_pb2.ContainerAllocateResponse.FromString(entry.answer())
     except DecodeError as error:

@@ -1,4 +1,4 @@
-"""What isolation has to know of a container: its part of each of its cards. Pure."""
+"""A container's part of each of its cards, as isolation enforces it. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class ContainerShare:
 
     @property
     def uuids(self) -> tuple[str, ...]:
-        """Of its cards, by index."""
+        """UUIDs of its cards, by index."""
         return tuple(share.uuid for share in self.shares)
 
     @property
@@ -40,7 +40,7 @@ class ContainerShare:
         return max(1, min(_WHOLE, asked or share))
 
     def values(self) -> Mapping[str, str]:
-        """For the placeholders of `config.settings.isolation`."""
+        """Values for the placeholders of `config.settings.isolation`."""
         units = self.shares[0].units
         return {
             "units": str(units),

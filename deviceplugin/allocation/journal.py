@@ -3,7 +3,7 @@
     unknown --seen with a readable allocation--> KNOWN --its cards are known--> DECIDED --keep without it--> unknown
                                                    ^----these are not its own----+
 
-KNOWN:   its allocation and its requests, as they were then, for good.
+KNOWN:   its first allocation and requests, for good.
 DECIDED: the UUIDs of each container's cards too, for good: an index may be another card's later.
 
 Kept in one small file, replaced by rename. It is not synced to disk at each change: after a loss of power an older
@@ -38,7 +38,7 @@ FILE: Final = "journal.json"
 
 
 class PodRequests(msgspec.Struct, frozen=True, rename="camel"):
-    """What a pod's author may write, and the decision was made for. gpu_count: its text, "" for none."""
+    """Requests that the decision was made for, as the pod's author wrote them. gpu_count: its text, "" for none."""
 
     gpu_count: str = ""
     exclusive: bool = False
@@ -60,7 +60,7 @@ class First:
     cards: FirstCards | None = None
 
 
-# More of anything than a node has, and few enough for all that is calculated with it.
+# More than any node has, and small enough for every calculation.
 _Amount: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 _OneOrMore: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 _OnCards: TypeAlias = Annotated[dict[str, _OneOrMore], msgspec.Meta(min_length=1)]
@@ -131,7 +131,7 @@ class Journal:
         return First({**others, **known.annotations}, _changed(known, now, requests), known.requests, known.cards())
 
     def decide(self, uid: str, cards: FirstCards) -> None:
-        """These are the cards of the pod, which has been seen with an allocation, unless it has others already."""
+        """Keep these cards as the pod's, unless it has others already. The pod has been seen with an allocation."""
         known = self._pods.get(uid)
         if known is not None and known.units is None:
             known.unit_mib = cards.unit_mib
@@ -139,7 +139,7 @@ class Journal:
             self._unsaved = True
 
     def undecide(self, uid: str) -> None:
-        """The cards that are kept cannot be those of the pod."""
+        """Drop the pod's cards: they cannot be its own."""
         known = self._pods.get(uid)
         if known is not None and known.units is not None:
             known.units = None

@@ -45,7 +45,7 @@ class NodePod:
     """A pod of this node.
 
     containers: all of them, in the order in which the kubelet allocates: init containers first.
-    gpu_count: the text of the pod's gpu-count, "" when it has none. exclusive: nobody else may use its cards.
+    gpu_count: the text of the pod's gpu-count, "" when it has none. exclusive: no other pod may use its cards.
     terminating: to be deleted. finished: Succeeded or Failed.
     reported: the kubelet has told the API server of its containers, so it has admitted the pod already.
     static: a mirror pod; a kubelet runs none that poses as one (pkg/kubelet/kubelet.go, handleMirrorPod).
@@ -80,7 +80,7 @@ class NodePod:
         return tuple(container for container in self.containers if container.units > 0)
 
     def ask(self) -> Ask:
-        """What it asks as a whole."""
+        """The pod's request as a whole."""
         text = self.gpu_count
         readable = text.isascii() and text.isdigit() and len(text) <= _LONGEST_COUNT
         return Ask(

@@ -1,4 +1,4 @@
-"""Finds the way of cards into containers, waits until there is one, and keeps saying why there is none."""
+"""Finds the injection mode, waits until the node supports one, and reports why it does not."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,18 +13,18 @@ from deviceplugin.cdi.toolkit_thread import ToolkitSilent, ToolkitThread
 
 # More than nvidia-ctk is given (nvidia_edits).
 _PREPARED_WITHIN_S: Final = 120.0
-# Somebody may install the toolkit, or have it write its specs after a change of driver, at any time.
+# The toolkit may be installed, or its specs rewritten after a change of driver, at any time.
 _AGAIN_S: Final = 15.0
 _MOUNTINFO: Final = Path("/proc/self/mountinfo")
 log = structlog.get_logger()
 
 
 class Preparable(Protocol):
-    """What brings cards into containers by CDI."""
+    """Port: CDI edits of the cards."""
 
     @property
     def lacking(self) -> str:
-        """Why some cards cannot be; "" while all can."""
+        """Why some cards cannot be injected; "" while all can."""
         ...
 
     @property
@@ -38,7 +38,7 @@ class Preparable(Protocol):
 
 
 class InjectionMode:
-    """Owned by the event loop; looking is done in a thread of its own.
+    """Owned by the event loop; specs are read in a thread.
 
     chosen: None until the mode is. problem: why containers cannot get their cards; "" while they can.
     nvidia_runtime: it runs this very container.
@@ -50,17 +50,17 @@ class InjectionMode:
         edits: Preparable,
         *,
         real: bool,
-        tell: Callable[[str], None],
+        record: Callable[[str], None],
         last: str,
         again_s: float = _AGAIN_S,
         mountinfo: Path = _MOUNTINFO,
     ) -> None:
-        """real: whether the cards are. tell: takes each new problem. again_s: between two looks.
+        """real: whether the cards are. record: takes each new problem. again_s: between two looks.
 
         last: the mode that was chosen last, which holds while the driver does not answer; "" where none is known.
         """
         self._configured: ConfiguredMode = configured
-        self._edits, self._real, self._tell, self._again_s = edits, real, tell, again_s
+        self._edits, self._real, self._record, self._again_s = edits, real, record, again_s
         self._last: Mode | None = "cdi" if last == "cdi" else "environment" if last == "environment" else None
         self._changed = asyncio.Event()
         self.chosen: Mode | None = None
@@ -72,12 +72,12 @@ class InjectionMode:
         self._changed.set()
 
     async def mode(self, runtime_version: str) -> Mode:
-        """As configured, or by what there is; waits until there is any."""
+        """The configured mode, or the one that the node supports; waits until it supports one."""
         self.chosen = await self._choose(runtime_version)
         return self.chosen
 
     async def follow(self) -> None:
-        """Go on looking, for CDI: when the cards change, and every so often."""
+        """Check the CDI specs forever: when the cards change, and every `again_s`."""
         thread = ToolkitThread()
         try:
             while True:
@@ -129,7 +129,7 @@ class InjectionMode:
 
     def _say(self, problem: str) -> None:
         if problem != self.problem and problem:
-            self._tell(problem)
+            self._record(problem)
         elif problem != self.problem:
             log.info("way_in.found")
         self.problem = problem

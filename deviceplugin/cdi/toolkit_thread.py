@@ -18,7 +18,7 @@ class ToolkitSilent(Exception):
 
 
 class ToolkitThread:
-    """One call at a time: one that hangs is followed by no other until it has come back.
+    """One call at a time: while one hangs, further calls fail.
 
     A daemon: while a call hangs the process can end all the same, which an executor's thread would prevent.
     """
@@ -66,12 +66,12 @@ def _tell(answer: "asyncio.Future[Any]", how: Callable[[Any], None], said: objec
         if not answer.done():
             how(said)
 
-    # A loop that is closed has nobody left who waits.
+    # A closed loop has no waiter left.
     with contextlib.suppress(RuntimeError):
         answer.get_loop().call_soon_threadsafe(tell)
 
 
 def _heard(answer: "asyncio.Future[T]") -> None:
-    # What a call that was given up says in the end interests nobody; looking at it keeps the loop from complaining.
+    # The result of an abandoned call is dropped; reading its exception keeps the loop from logging it.
     if not answer.cancelled():
         answer.exception()

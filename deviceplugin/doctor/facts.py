@@ -1,4 +1,4 @@
-"""What was found on a node, before anybody judges it. Pure."""
+"""Facts of a node, before they are judged. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What is asked of a driver's process, as values and on the wire: one JSON object a line, answers in any order."""
+"""Calls to a driver's process, as values and on the wire: one JSON object a line, answers in any order."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -72,11 +72,11 @@ def wait(uuid: str, timeout_s: float) -> Call[tuple[Xid, ...] | None]:
 
 
 class Worker(Protocol):
-    """What asks a driver: a process, or as good as one. It answers calls side by side."""
+    """Port: a process that asks a driver, or a stand-in. It serves calls concurrently."""
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Process id."""
         ...
 
     @property
@@ -89,7 +89,7 @@ class Worker(Protocol):
         ...
 
     def kill(self) -> None:
-        """End it at once; what it was asked raises WorkerDied."""
+        """End it at once; pending calls raise WorkerDied."""
         ...
 
     async def ended(self, within_s: float) -> bool:

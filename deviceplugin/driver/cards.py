@@ -1,4 +1,4 @@
-"""The cards of one node as their driver describes them, and what is asked of a driver. Pure.
+"""The cards of one node as their driver describes them, and the ports of a driver. Pure.
 
 `nvml` satisfies `CardSource` with a real driver, `simulated` with the cards of a cluster file.
 """
@@ -37,7 +37,7 @@ class CardFailed(SourceFailed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverCard:
-    """What does not change while the driver runs.
+    """A card's facts that do not change while the driver runs.
 
     index: as the driver counts now; another card may have it after a reboot. minor: of /dev/nvidia<minor>; None for a
     card without a device node. memory_mib: what programs can use: total less what the driver reserves.
@@ -87,7 +87,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardReading:
-    """What changes from moment to moment; None where the driver does not support it.
+    """A card's current values; None where the driver does not support one.
 
     utilisation: duty cycle, 0..100. temperature_c. power_w. remap_pending: a row remap, or page retirement, waits for
     a reset. uncorrected_ecc: volatile uncorrected errors since the driver started. recovery: what the driver advises:
@@ -95,7 +95,7 @@ class CardReading:
     programs from sharing the card: `EXCLUSIVE_PROCESS`, `PROHIBITED`. absent: what could not be read and is optional,
     each `name: why`.
 
-    What tells a reset: attached changes whenever the driver is attached to the card again. energy_mj counts from the
+    Signs of a reset: attached changes whenever the driver is attached to the card again. energy_mj counts from the
     moment that the driver initialised the card. persistent: the driver keeps the card initialised while nobody uses it.
     """
 
@@ -161,7 +161,7 @@ class Driver(Protocol):
     """A driver as the event loop asks it: no call takes longer than some seconds, whatever the driver does."""
 
     def remember(self, cards: Iterable[DriverCard]) -> None:
-        """These were there before it is asked for the first time."""
+        """Start with these cards, known before the first call."""
         ...
 
     async def cards(self) -> DriverCards:
@@ -169,7 +169,7 @@ class Driver(Protocol):
         ...
 
     async def readings(self, uuids: Iterable[str]) -> dict[str, CardReading | SourceFailed]:
-        """Of each of these cards: NoAnswer and CardFailed are of that card alone, anything else of the driver."""
+        """A reading or error per card: NoAnswer and CardFailed concern that card alone, others the driver."""
         ...
 
     async def events(self) -> Sequence[Xid]:
@@ -177,20 +177,20 @@ class Driver(Protocol):
         ...
 
     async def set_compute_mode(self, uuid: str, mode: str) -> None:
-        """As `CardSource`. Raises SourceFailed."""
+        """Set the mode as `CardSource` does. Raises SourceFailed."""
         ...
 
     async def release(self, uuids: frozenset[str]) -> None:
-        """From now on these cards, and no others, are not touched; returns when nothing of ours holds them.
+        """Stop touching exactly these cards; returns when no process of ours holds them.
 
-        Raises SourceFailed when that cannot be had; they are not touched all the same.
+        Raises SourceFailed if one still does; the cards are not touched even then.
         """
         ...
 
     def problems(self) -> tuple[str, ...]:
-        """What operators should know beside the failures of calls."""
+        """Messages for operators, in addition to failed calls."""
         ...
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
         ...

@@ -43,10 +43,10 @@ def compute_mode(said: str) -> int:
 
 
 def read(library: ModuleType, raw: RawHandle) -> CardReading:
-    """Of a card with unified memory, used is what its processes use. Raises NVMLError.
+    """The card's reading; with unified memory, `used_mib` is the sum over processes. Raises NVMLError.
 
-    Memory shows that the card answers. A question about its health that fails, fails the reading: without it the card
-    would look healthy. What is left is optional.
+    Memory shows that the card answers. A failed question about its health fails the reading: without it the card would
+    look healthy. All other values are optional.
     """
     absent: list[str] = []
 
@@ -98,7 +98,7 @@ def _health(library: ModuleType, raw: RawHandle) -> _Health:
 
 
 def _memory(library: ModuleType, raw: RawHandle) -> "pynvml.c_nvmlMemory_t | None":
-    """Of version 2, whose `used` is without what the driver reserves, where there is one."""
+    """nvmlMemory_v2 if present: its `used` excludes driver-reserved memory."""
     memory = answer(library.nvmlDeviceGetMemoryInfo, raw, pynvml.nvmlMemory_v2)
     return memory if memory is not None else answer(library.nvmlDeviceGetMemoryInfo, raw)
 

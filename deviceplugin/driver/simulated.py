@@ -144,10 +144,10 @@ def read_simulation(path: Path, node: str) -> tuple[tuple[DriverCard, ...], tupl
 
 @dataclass(slots=True)
 class _State:
-    """What is so now, of one card.
+    """Current state of one card.
 
     reset_s: when it was reset, 0 for never, by a clock that goes on over a restart of this process, as a card does.
-    xids: that nobody has heard yet.
+    xids: not yet reported.
     """
 
     lost: bool = False
@@ -240,13 +240,13 @@ class SimulatedSession:
         self._told: list[Callable[[], None]] = []
 
     def open(self) -> Opened:
-        """As the port."""
+        """Driver and number of cards."""
         with self._driver.moved:
             self._answer()
             return Opened(DRIVER, len(self._driver.listed))
 
     def describe(self, key: CardKey) -> DriverCard:
-        """As the port; a lost card cannot be described."""
+        """The card, without its links; fails for a lost card."""
         with self._driver.moved:
             card = next((card for card in self._driver.listed if key in {card.index, card.pci, card.uuid}), None)
             if card is None:
@@ -257,13 +257,13 @@ class SimulatedSession:
             return replace(card, links={})
 
     def links(self, uuids: Sequence[str]) -> dict[str, dict[str, str]]:
-        """As the port."""
+        """Links among these cards."""
         there = [card for card in self._driver.listed if card.uuid in uuids]
         indexes = {str(card.index) for card in there}
         return {card.uuid: {to: kind for to, kind in card.links.items() if to in indexes} for card in there}
 
     def read(self, uuid: str) -> CardReading:
-        """As the port."""
+        """The card's current reading."""
         with self._driver.moved:
             state = self._state(uuid)
             well = CardReading(
@@ -280,12 +280,12 @@ class SimulatedSession:
             return replace(well, **state.fields)  # type: ignore[arg-type]
 
     def set_compute_mode(self, uuid: str, mode: str) -> None:
-        """As the port."""
+        """Set the mode in the card's readings."""
         with self._driver.moved:
             self._state(uuid).fields["compute_mode"] = mode
 
     def wait(self, uuid: str, timeout_s: float) -> tuple[Xid, ...]:
-        """As the port. What nobody listens to is kept."""
+        """The card's next errors; errors without a listener are kept."""
         driver = self._driver
         until_s = driver.now_s() + timeout_s
         with driver.moved:
@@ -299,7 +299,7 @@ class SimulatedSession:
             return heard
 
     def end(self) -> None:
-        """As the port."""
+        """End the session: cards are released, pending calls return."""
         with self._driver.moved:
             self.over = True
             self._driver.moved.notify_all()
@@ -307,11 +307,11 @@ class SimulatedSession:
             told()
 
     def on_end(self, told: Callable[[], None]) -> None:
-        """As the port."""
+        """Register a callback for the end, called from any thread."""
         self._told.append(told)
 
     def _state(self, uuid: str) -> _State:
-        """Of a card, when it answers; lock held. Raises CardFailed."""
+        """State of a card, once it answers; lock held. Raises CardFailed."""
         self._answer()
         state = self._driver.states[uuid]
         while state.hangs and not self.over:

@@ -17,7 +17,7 @@ class Session(CardSource, Protocol):
     """A driver as one process has opened it."""
 
     def end(self) -> None:
-        """As when the process ends: it holds no card any more, and calls that wait come back."""
+        """End the session as the end of its process would: cards are released, pending calls return."""
         ...
 
     def on_end(self, told: Callable[[], None]) -> None:
@@ -38,16 +38,16 @@ class DriverThreads:
 
     @property
     def pid(self) -> int:
-        """As the port."""
+        """Process id."""
         return os.getpid()
 
     @property
     def alive(self) -> bool:
-        """As the port."""
+        """Whether the process still exists."""
         return not self._ended.is_set()
 
     async def ask(self, call: Call[T]) -> T:
-        """As the port."""
+        """Wait for the answer. Raises SourceFailed, WorkerDied among them."""
         if self._ended.is_set():
             raise _died()
         answered: asyncio.Future[T] = self._loop.create_future()
@@ -59,12 +59,12 @@ class DriverThreads:
             self._asked.discard(answered)
 
     def kill(self) -> None:
-        """As the port."""
+        """End it at once; pending calls raise WorkerDied."""
         self._session.end()
         self._end()
 
     async def ended(self, within_s: float) -> bool:
-        """As the port."""
+        """Whether it has ended, after waiting for at most `within_s`."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._ended.wait(), within_s)
         return not self.alive
@@ -78,7 +78,7 @@ class DriverThreads:
             self._soon(_tell, answered, answered.set_result, result)
 
     def _soon(self, told: Callable[..., None], *arguments: object) -> None:
-        # A loop that is closed has nobody left who waits.
+        # A closed loop has no waiter left.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(told, *arguments)
 

@@ -38,7 +38,7 @@ class LastKnownFile:
         self._saved = ""
 
     def load(self) -> LastKnown:
-        """What was saved; nothing, and why, when it cannot be read."""
+        """The saved cards; none, with a problem, if they cannot be read."""
         try:
             document = msgspec.json.decode(self._path.read_bytes(), type=_Document)
             known = inventory.decode(document.inventory)

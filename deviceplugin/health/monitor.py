@@ -93,7 +93,7 @@ class CardKeeper:
         return ""
 
     def problems(self) -> tuple[str, ...]:
-        """What operators should know."""
+        """Messages for operators."""
         shared_not = (
             f"card {uuid}: compute mode is {reading.compute_mode}, which keeps programs from sharing it; "
             f"{typed('nvidia-smi', '-i', uuid, '-c', 'DEFAULT')}"
@@ -159,7 +159,7 @@ class CardKeeper:
         self.on_news()
 
     def _note_absent(self, answers: Mapping[str, CardReading | SourceFailed]) -> None:
-        """Say once what cannot be read and is optional."""
+        """Log each optional value that cannot be read, once."""
         for uuid, reading in answers.items():
             for what in reading.absent if isinstance(reading, CardReading) else ():
                 if (uuid, what) not in self._absent:
@@ -191,7 +191,7 @@ class CardKeeper:
         self.on_news()
 
     def _ends_in(self) -> str:
-        """What follows if the driver cannot be opened for longer. Raises NeedsNewContainer when it is time."""
+        """Warning while the driver cannot be opened. Raises NeedsNewContainer when that has lasted too long."""
         if not self.pace.end_s:
             return ""
         now_s = time.monotonic()

@@ -86,7 +86,7 @@ _DRAIN: Final = "drain"
 
 
 class HealthState(StrEnum):
-    """Drawn above."""
+    """States drawn above."""
 
     HEALTHY = "healthy"
     SUSPECT = "suspect"
@@ -96,7 +96,7 @@ class HealthState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardHealth:
-    """Of one card. Times are Unix seconds.
+    """Health of one card. Times are Unix seconds.
 
     reason: what is wrong, "" when it is healthy. bad_s: when it last had what only a quiet time
     gets over; None: never. needs_reset: time does not heal it. good: good answers in a row, since good_s. silent:
@@ -218,7 +218,7 @@ def cleared(health: CardHealth, now_s: float) -> CardHealth:
 
 
 def released(health: CardHealth, until_s: float | None) -> CardHealth:
-    """Nobody of ours touches it until then; None: taken back. The next reading shows what was done to it meanwhile."""
+    """Released until then; None: reclaimed. The next reading shows whether it was reset in between."""
     return replace(health, released_s=until_s, silent=0, failed=0, good=0)
 
 

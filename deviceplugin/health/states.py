@@ -81,7 +81,7 @@ class CardStates:
                 self.unanswered([uuid], now_s)
 
     def unanswered(self, uuids: Iterable[str], now_s: float) -> None:
-        """These were asked and did not answer."""
+        """Count a missed answer of each card."""
         for uuid in uuids:
             self.readings.pop(uuid, None)
             if self.xids is not None:
@@ -98,7 +98,7 @@ class CardStates:
             self.healths[uuid] = rules.failed(self.of(uuid), now_s, lost=lost)
 
     def release(self, uuids: Iterable[str], until_s: float | None) -> None:
-        """Nobody of ours touches these until then; None: they are taken back."""
+        """Release these cards until then; None: reclaim them."""
         for uuid in uuids:
             self.readings.pop(uuid, None)
             self.healths[uuid] = rules.released(self.of(uuid), until_s)
@@ -131,7 +131,7 @@ class CardStates:
 
 
 def _still_in_place(kept: Iterable[DriverCard], found: DriverCards) -> set[str]:
-    """Those of which the driver was not asked, unless another card has the minor by now."""
+    """Cards that the driver was not asked about, unless another card has the minor by now."""
     taken = {card.minor for card in found.cards if card.minor is not None}
     return {card.uuid for card in kept if card.uuid in found.unasked and card.minor not in taken}
 

@@ -1,6 +1,6 @@
-"""The compute mode of cards: set to one process at a time, and given back as it was.
+"""The compute mode of cards: set to one process at a time, and restored later.
 
-What it was is kept in a file, so that a plugin that was killed, or is configured otherwise now, gives it back too.
+The earlier mode is kept in a file, so that a plugin that was killed or reconfigured restores it too.
 Owned by the event loop.
 """
 
@@ -43,7 +43,7 @@ class ComputeModes:
         self.before = load(self._path)
 
     async def exclusive(self, uuid: str) -> str:
-        """Let one process at a time have the card: the server of MPS. Why that cannot be; "" when it is so."""
+        """Allow one process at a time on the card: the MPS server. Returns why that failed, or ""."""
         reading = self._readings().get(uuid)
         if reading is None:
             return "the driver has not read the card yet"
@@ -59,7 +59,7 @@ class ComputeModes:
         return ""
 
     async def give_back(self, uuid: str) -> str:
-        """As it was before; nothing, where it is not ours. Why that cannot be; "" when it is so."""
+        """Restore the earlier mode, if we changed it. Returns why that failed, or ""."""
         if uuid not in self.before:
             return ""
         try:

@@ -18,7 +18,7 @@ _NAME_DIGITS: Final = 16
 
 
 def additions(mechanism: IsolationMechanism, share: ContainerShare, state: str) -> Additions:
-    """What the container gets. state: the directory of everything that the plugin makes for containers."""
+    """Additions of the container. state: the directory of everything that the plugin makes for containers."""
     values = share.values()
     return Additions(
         env={name: filled(template, values) for name, template in mechanism.environment.items()},
@@ -32,7 +32,7 @@ def additions(mechanism: IsolationMechanism, share: ContainerShare, state: str) 
 
 
 def source(mount: IsolationMount, share: ContainerShare, state: str) -> str:
-    """Its path on the host."""
+    """Path of the mount on the host."""
     if mount.host_path is not None:
         return filled(mount.host_path, share.values())
     told = f"{mount.container_path}\0{mount.content or ''}"

@@ -19,7 +19,7 @@ from config.settings.deviceplugin import Mps
 from deviceplugin.isolation.compute_modes import ComputeModes
 from deviceplugin.isolation.mps_control import ControlFailed, MpsControl
 from deviceplugin.isolation.mps_daemon import MpsDaemon, MpsPace
-from deviceplugin.node.events import Notice
+from deviceplugin.node.events import NodeEvent
 from deviceplugin.report import series
 from scheduler.kube.port import PodKey
 
@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 
 class MpsMetrics:
-    """There where daemons are."""
+    """Metrics of the daemons, if there are any."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """registry: of the plugin."""
@@ -44,7 +44,7 @@ class MpsMetrics:
 
 @dataclass(slots=True, kw_only=True)
 class MpsCards:
-    """wanted: UUIDs of the cards that shall have a daemon. clients: the pods that have a card. tell: takes a notice.
+    """wanted: UUIDs of the cards that shall have a daemon. clients: the pods that have a card. record: takes an event.
 
     metrics: None where no daemon is wanted, ever, and modes alone are given back.
     """
@@ -53,7 +53,7 @@ class MpsCards:
     modes: ComputeModes
     wanted: Callable[[], Collection[str]]
     clients: Callable[[str], Sequence[PodKey]]
-    tell: Callable[[Notice], None]
+    record: Callable[[NodeEvent], None]
     backoff_s: Callable[[int], float]
     metrics: MpsMetrics | None = None
     pace: MpsPace = field(default_factory=MpsPace)
@@ -86,7 +86,7 @@ class MpsCards:
         return "" if daemon.ready.is_set() else f"card {uuid}: {daemon.problem}"
 
     def problems(self) -> tuple[str, ...]:
-        """What operators should know."""
+        """Messages for operators."""
         own = {uuid: daemon.problem for uuid, daemon in self._daemons.items() if daemon.problem}
         told = tuple(f"card {uuid}: {problem}" for uuid, problem in (own | self._refused).items())
         return (*told, *self._not_given_back.values())
@@ -155,4 +155,4 @@ class MpsCards:
         log.warning("mps.ended", uuid=uuid, reason=why)
         for pod in self.clients(uuid):
             note = f"card {uuid}: {why}; CUDA programs that were using the card fail: start them again"
-            self.tell(Notice("GPUIsolationLost", note, pod))
+            self.record(NodeEvent("GPUIsolationLost", note, pod))

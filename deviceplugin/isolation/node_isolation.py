@@ -29,7 +29,7 @@ class NodeIsolation:
         self.directories = ContainerDirectories(self._state, mechanism)
 
     def objection(self, share: ContainerShare) -> str:
-        """As the port."""
+        """Why the container can never be isolated; "" when it can."""
         if self._mechanism.host_ipc and not share.pod.host_ipc:
             return "isolation on this node needs the node's shared memory; add hostIPC: true to the pod"
         if self._mechanism.preparation == "mps" and len(share.shares) > 1:
@@ -40,18 +40,18 @@ class NodeIsolation:
         return ""
 
     async def prepare(self, share: ContainerShare) -> str:
-        """As the port."""
+        """Make directories and wait for the MPS daemon; why the container must not start yet, or ""."""
         await asyncio.to_thread(self.directories.make, share)
         if self._mechanism.preparation == "mps":
             return await self._mps.ready(share.shares[0].uuid, _READY_WITHIN_S)
         return ""
 
     def additions(self, share: ContainerShare) -> Additions:
-        """As the port."""
+        """Additions from the description."""
         return fill.additions(self._mechanism, share, str(self._state))
 
     def problems(self) -> tuple[str, ...]:
-        """What operators should know."""
+        """Messages for operators."""
         return self._mps.problems()
 
     def cards_changed(self) -> None:

@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -16,6 +15,7 @@ import grpc
 from asyncinotify import Event, Inotify, Mask
 from google.protobuf.message import Message
 
+from deviceplugin.kubelet.containers import KubeletContainer
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2, podresources_pb2
 
 SOCKET_NAME: Final = "kubelet.sock"
@@ -45,16 +45,6 @@ class DirectoryGone(Exception):
 
 class RegistrationRefused(Exception):
     """The kubelet refuses the plugin; the message has its answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class KubeletContainer:
-    """One container of a pod that the kubelet knows, with its device ids of our resource; no uid: the API has none."""
-
-    namespace: str
-    pod: str
-    container: str
-    ids: frozenset[str]
 
 
 async def register(device_plugin_dir: Path, endpoint: str, resource: str) -> None:
@@ -210,7 +200,7 @@ def _watch(directory: Path, watching: ExitStack, unwatched: Callable[[str], None
 
 
 def _which(socket: Path) -> tuple[int, int, int] | None:
-    """What tells it from one that was there before, whose inode it may have; None where there is none."""
+    """Identity of the socket, even if it has the inode of an earlier one; None if it is missing."""
     try:
         found = socket.lstat()
     except OSError:

@@ -24,7 +24,7 @@ Devices: TypeAlias = Sequence[tuple[str, bool]]
 
 
 class CallRejected(Exception):
-    """The kubelet is told no. At Allocate that fails the pod for good; at PreStartContainer it is tried again.
+    """The call is rejected. At Allocate that fails the pod for good; PreStartContainer is retried.
 
     kind: one of a few constants, for metrics.
     """
@@ -45,7 +45,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class ContainerResponse:
-    """What one container gets. cdi_devices: qualified names, `vendor/class=name`.
+    """Allocate response for one container. cdi_devices: qualified names, `vendor/class=name`.
 
     device_nodes: of the host, under the same path.
     """
@@ -57,7 +57,7 @@ class ContainerResponse:
 
 
 class KubeletPlugin(Protocol):
-    """What is behind the socket."""
+    """Port: the plugin behind the socket."""
 
     def devices(self) -> AsyncIterator[Devices]:
         """(id, healthy) of every fake device: now, and whenever that changes."""

@@ -29,7 +29,7 @@ _START_WAIT_S: Final = 10.0
 
 
 class Answers(Protocol):
-    """What gives containers their cards, once that is known."""
+    """Port: answers the kubelet's calls, once cards and pods are known."""
 
     async def registering(self) -> None:
         """Awaited before the plugin registers, to take note of what the kubelet has admitted without asking.
@@ -39,11 +39,11 @@ class Answers(Protocol):
         ...
 
     async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
-        """As `server.KubeletPlugin`."""
+        """Answer Allocate, see `server.KubeletPlugin`."""
         ...
 
     async def pre_start(self, ids: frozenset[str]) -> None:
-        """As `server.KubeletPlugin`."""
+        """Answer PreStartContainer, see `server.KubeletPlugin`."""
         ...
 
 
@@ -63,7 +63,7 @@ class KubeletSession:
         backoff_s: Callable[[int], float],
         say: Say,
     ) -> None:
-        """As `Registration`; file: what it was told before."""
+        """Arguments of `Registration`. file: the list of the plugin before this one."""
         self.devices_now = FakeDevices()
         self.registered, self.problem = False, ""
         self.changed: Callable[[], None] = lambda: None
@@ -139,7 +139,7 @@ class KubeletSession:
         self._file.save(SessionRecord(self._resource, mode, unasked or not self._unasked_known, devices))
 
     async def devices(self) -> AsyncIterator[Devices]:
-        """As the port."""
+        """Yield the list of devices, now and whenever it changes."""
         self._following += 1
         try:
             async for devices in self.devices_now.follow():
@@ -152,11 +152,11 @@ class KubeletSession:
                 self._registration.dropped()
 
     async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
-        """As the port."""
+        """Answer once cards and pods are known."""
         return await (await self._ready(_ALLOCATE_WAIT_S)).allocate(ids)
 
     async def pre_start(self, ids: frozenset[str]) -> None:
-        """As the port."""
+        """Answer once cards and pods are known."""
         await (await self._ready(_START_WAIT_S)).pre_start(ids)
 
     async def _ready(self, wait_s: float) -> Answers:

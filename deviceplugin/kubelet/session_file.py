@@ -1,4 +1,4 @@
-"""What the kubelet was last told, in a file: the next process tells it the same before it knows anything else."""
+"""The last list of devices, in a file: the next process lists the same before it knows anything else."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +40,7 @@ class SessionFile:
         self._saved: SessionRecord | None = None
 
     def load(self) -> SessionRecord | None:
-        """What was saved; None where there is nothing, or nothing that can be read."""
+        """The saved record; None if it is missing or cannot be read."""
         try:
             found = msgspec.json.decode(self._path.read_bytes(), type=_Document)
         except (OSError, msgspec.DecodeError, UnicodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""What the node announces of its cards, to the API server and to the kubelet, kept current.
+"""Announces the node's cards to the API server and to the kubelet, and keeps that current.
 
 states of the cards ─┐
 cordon (node)        ├──▶ inventory ──▶ publisher (node annotation, capacity)
@@ -24,7 +24,7 @@ from deviceplugin.health.rules import GOOD_FOR_S, RECOVERING, RELEASED
 from deviceplugin.health.states import CardStates, Turn, turns
 from deviceplugin.kubelet import device_ids
 from deviceplugin.node.devices import NodeDevices
-from deviceplugin.node.events import Notice
+from deviceplugin.node.events import NodeEvent
 from deviceplugin.node.inventory import NodePatch, Terms, announcement, cordoned_uuids, node_inventory, strange_words
 from deviceplugin.node.publisher import NodePublisher
 from scheduler.kube import objects
@@ -42,7 +42,7 @@ log = structlog.get_logger()
 class NodeCards:
     """Owned by the event loop. `run` works; everything else only says that there is something to do.
 
-    gpu_core: whether compute is announced too. tell: takes a notice on the node. changed: called after each
+    gpu_core: whether compute is announced too. record: takes an event on the node. changed: called after each
     announcement. release: follows the annotation of that name; whether it has served its purpose. whole: the cards as
     announced, with the units that are used outside: what was decided for pods stays decided when somebody else fills
     the card. untrusted_until_s: until then, Unix seconds, the scheduler is asked to wait though a kubelet follows the
@@ -58,7 +58,7 @@ class NodeCards:
     healths: HealthFile
     last_known: LastKnownFile
     wall_s: Callable[[], float]
-    tell: Callable[[Notice], None]
+    record: Callable[[NodeEvent], None]
     changed: Callable[[], None]
     release: Callable[[str], Awaitable[bool]]
     untrusted_until_s: float = 0.0
@@ -81,7 +81,7 @@ class NodeCards:
 
     @property
     def cards(self) -> tuple[inventory.Card, ...]:
-        """As announced; none before the first announcement."""
+        """Cards as announced; none before the first announcement."""
         return self.latest.cards if self.latest else ()
 
     def moved(self) -> None:
@@ -164,7 +164,7 @@ class NodeCards:
         # Only now: what was wanted of the node as it was before may undo what somebody has just said on it.
         self.publisher.seen(self._node)
         for turn in turns(self.states.cards, self._announced, announced):
-            self.tell(_notice(turn))
+            self.record(_node_event(turn))
         self._tell_stray_cordon()
         self._announced = announced
         self._save(found)
@@ -199,7 +199,7 @@ class NodeCards:
         device_ids.check(shared, whole.unit_mib, old_style=self.devices.old_style)
 
     def problems(self) -> list[str]:
-        """What people have to see to: writes that are refused, cordons that name no card."""
+        """Messages for operators: rejected writes, cordons that name no card."""
         return [text for text in (self.publisher.problem, self._stray_cordon(), self._untrusted()) if text]
 
     def _untrusted(self) -> str:
@@ -215,14 +215,14 @@ class NodeCards:
         return f"{names.CORDON} names no card of this node: {', '.join(stray)[:_SHOWN_WORDS]}"
 
     def _tell_stray_cordon(self) -> None:
-        """Once for each: it takes nothing out of use, and whoever wrote it believes that it does."""
+        """Report each text once: it has no effect, which its author does not expect."""
         stray = self._stray_cordon()
         if stray and stray != self._told_cordon:
-            self.tell(Notice("GPUCordonUnknown", f"{stray}; it takes nothing out of use"))
+            self.record(NodeEvent("GPUCordonUnknown", f"{stray}; it takes nothing out of use"))
         self._told_cordon = stray
 
     def _answers(self, cordon: str) -> dict[str, str | None]:
-        """Answers to what people wrote on the node: indexes become UUIDs, an order that was obeyed is removed."""
+        """Replies to operators' annotations: indexes become UUIDs, a served request is removed."""
         answers: dict[str, str | None] = {}
         if cordon != self._said(names.CORDON):
             answers[names.CORDON] = cordon
@@ -233,7 +233,7 @@ class NodeCards:
         return answers
 
     def _said(self, key: str) -> str:
-        """What people wrote on the node; nothing before the driver has named its cards: only then is an index known."""
+        """An operator's annotation; "" until the driver has named its cards, because it may hold indexes."""
         return self._annotation(key) if self.states.driver else ""
 
     def _annotation(self, key: str) -> str:
@@ -253,23 +253,23 @@ class NodeCards:
 
 
 def _time(unix_s: float) -> str:
-    """As the kubelet writes it: the two are compared as text."""
+    """Time as the kubelet writes it: the two are compared as text."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix_s))
 
 
-def _notice(turn: Turn) -> Notice:
+def _node_event(turn: Turn) -> NodeEvent:
     now, reason = turn.now
     of = f"card {turn.card.index} ({turn.card.uuid})"
     if now is Health.HEALTHY:
-        return Notice("GPUHealthy", f"{of} is healthy again", warning=False)
+        return NodeEvent("GPUHealthy", f"{of} is healthy again", warning=False)
     if reason == RECOVERING:
-        return Notice(
+        return NodeEvent(
             "GPURecovering",
             f"{of} is recovering: it takes new pods after {GOOD_FOR_S:g} s of good readings",
             warning=False,
         )
     if reason == RELEASED:
-        return Notice("GPUReleased", f"{of} is released for maintenance and takes no new pods", warning=False)
+        return NodeEvent("GPUReleased", f"{of} is released for maintenance and takes no new pods", warning=False)
     if now is Health.SUSPECT:
-        return Notice("GPUSuspect", f"{of} is suspect and takes no new pods: {reason}")
-    return Notice("GPUUnhealthy", f"{of} is unhealthy: {reason}; its memory units are no longer allocatable")
+        return NodeEvent("GPUSuspect", f"{of} is suspect and takes no new pods: {reason}")
+    return NodeEvent("GPUUnhealthy", f"{of} is unhealthy: {reason}; its memory units are no longer allocatable")

@@ -1,4 +1,4 @@
-"""What a node announces of its cards: the inventory, with the cordons that people wrote. Pure."""
+"""The announcement of a node's cards: the inventory, with operators' cordons. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class NodePatch:
-    """What the node object is to say. annotations: by key; None: there is none. capacity: by resource name."""
+    """Wanted state of the node object. annotations: by key; None removes one. capacity: by resource name."""
 
     annotations: Mapping[str, str | None] = field(default_factory=dict)
     capacity: Mapping[str, int] = field(default_factory=dict)
@@ -86,7 +86,7 @@ def cordoned_uuids(text: str, cards: Sequence[DriverCard]) -> tuple[frozenset[st
 
 
 def strange_words(text: str, cards: Sequence[DriverCard]) -> list[str]:
-    """What of such a list names no card of this node, in its order; nothing of a list without any text."""
+    """Entries of such a list that name no card of this node, in order."""
     known = {card.uuid for card in cards} | {str(card.index) for card in cards}
     return [word for part in text.split(",") if (word := part.strip()) and word not in known]
 

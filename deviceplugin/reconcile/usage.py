@@ -39,7 +39,7 @@ def seen(pods: Iterable[NodePod], cards: Sequence[inventory.Card], unit_mib: int
 def uids_by_cgroup(pods: Iterable[objects.Pod]) -> dict[str, str]:
     """The UID in a pod's cgroups -> the UID that the API server has for it; they differ for static pods.
 
-    Anybody may write the annotation, so it never takes the place of a pod that is there.
+    Any user may write the annotation, so it never replaces an existing pod.
     """
     pods = tuple(pods)
     mirrors = {(pod.metadata.annotations or {}).get(MIRROR, ""): pod.metadata.uid for pod in pods}
@@ -138,7 +138,7 @@ def counts(lasting: Iterable[Drift], policy: DriftPolicy) -> dict[str, int]:
 
 
 def drift_statuses(lasting: Iterable[Drift], policy: DriftPolicy) -> tuple[DriftStatus, ...]:
-    """Those that anything follows from."""
+    """Drift with at least one action."""
     following = ((one, sorted(actions(one, policy))) for one in lasting)
     return tuple(DriftStatus(one.kind.value, one.message, tuple(found)) for one, found in following if found)
 
@@ -149,7 +149,7 @@ def outside_mib(
     """UUID -> MiB by which less of the card is to be announced; empty unless it is configured.
 
     before: the last answer. read: UUIDs of the cards whose use is known now. Where it is not known, or was not the last
-    time, the answer stays: memory must not be given away because nobody could look.
+    time, the answer stays: memory must not be assigned away because nobody could look.
     """
     sums: Counter[str] = Counter()
     for one in followed.lasting:

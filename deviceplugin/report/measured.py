@@ -23,11 +23,11 @@ class MeasuredPlugin:
     allocating: int = 0
 
     async def registering(self) -> None:
-        """As the port."""
+        """Pass through."""
         await self.plugin.registering()
 
     async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
-        """As the port."""
+        """Answer Allocate, measured."""
         self.allocating += 1
         try:
             with self._call("Allocate", len(ids)):
@@ -36,7 +36,7 @@ class MeasuredPlugin:
             self.allocating -= 1
 
     async def pre_start(self, ids: frozenset[str]) -> None:
-        """As the port."""
+        """Answer PreStartContainer, measured."""
         with self._call("PreStartContainer", len(ids)):
             await self.plugin.pre_start(ids)
 

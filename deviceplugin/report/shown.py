@@ -1,4 +1,4 @@
-"""What `/metrics` and `/status` show of cards and containers. Pure."""
+"""Cards and containers as `/metrics` and `/status` show them. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""What `/status` answers and `gpushare-device-plugin status` prints. Pure.
+"""The document of `/status`, which `gpushare-device-plugin status` prints. Pure.
 
-Nothing in it is secret to who may see the pods of the node; still, only the node itself is answered.
+It holds no secret for users who may see the pods of the node; still, only the node itself may read it.
 """
 
 from collections.abc import Iterator, Sequence

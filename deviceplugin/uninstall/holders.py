@@ -6,12 +6,12 @@ from config.protocol import booked_cards
 from deviceplugin.allocation.pods import MIRROR, NodePod
 from deviceplugin.cdi.spec import device_name
 from deviceplugin.kubelet.checkpoint import CheckpointEntry
-from deviceplugin.reconcile.compare import ListedContainer
+from deviceplugin.kubelet.containers import KubeletContainer
 from deviceplugin.uninstall.facts import Holders, HoldingPod
 
 
 def holders(
-    pods: Sequence[NodePod], recorded: Sequence[CheckpointEntry] | None, listed: Sequence[ListedContainer] | None
+    pods: Sequence[NodePod], recorded: Sequence[CheckpointEntry] | None, listed: Sequence[KubeletContainer] | None
 ) -> Holders:
     """The pods that hold cards, by name.
 
@@ -52,7 +52,7 @@ def _uid(pod: NodePod) -> str:
 
 
 def _strangers(
-    live: Iterable[NodePod], known: Collection[frozenset[str]] | None, listed: Sequence[ListedContainer] | None
+    live: Iterable[NodePod], known: Collection[frozenset[str]] | None, listed: Sequence[KubeletContainer] | None
 ) -> dict[str, list[frozenset[str]]]:
     """Of the pods that have devices and that the API server does not have, by name: the ids of each container.
 

@@ -23,7 +23,8 @@ from deviceplugin.health import last_known, record, releases
 from deviceplugin.isolation import compute_modes, fill, node_isolation
 from deviceplugin.kubelet import checkpoint, session_file
 from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
-from deviceplugin.kubelet.client import KubeletContainer, KubeletSilent, PodResources
+from deviceplugin.kubelet.client import KubeletSilent, PodResources
+from deviceplugin.kubelet.containers import KubeletContainer
 from deviceplugin.kubelet.registration import SOCKET_NAME
 from deviceplugin.kubelet.session import CHECKPOINT
 from deviceplugin.node import starts

@@ -10,7 +10,7 @@ from config.protocol import names
 from config.protocol.inventory import Card
 from config.settings.isolation import NONE
 from config.settings.scheduler import Resources
-from deviceplugin.allocation.allocated import GivenCards
+from deviceplugin.allocation.allocated import AssignedCards
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.view import NodeRecords
@@ -18,7 +18,7 @@ from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.driver.cards import CardReading, Process
 from deviceplugin.isolation.directories import ContainerDirectories
 from deviceplugin.kubelet.client import PodResources
-from deviceplugin.node.events import Notice
+from deviceplugin.node.events import NodeEvent
 from deviceplugin.reconcile.drift import DriftPolicy
 from deviceplugin.reconcile.reconciler import Reconciler, ReconcileSettings
 from deviceplugin.report.metrics import NodeMetrics
@@ -40,10 +40,10 @@ class Node:
     double: KubeletDouble
     pods: OwnPods
     journal: Journal
-    given: GivenCards = field(default_factory=GivenCards)
+    assigned: AssignedCards = field(default_factory=AssignedCards)
     cards: tuple[Card, ...] = CARDS
     readings: dict[str, CardReading] = field(default_factory=dict)
-    told: list[Notice] = field(default_factory=list)
+    events: list[NodeEvent] = field(default_factory=list)
     evicted: list[PodKey] = field(default_factory=list)
     refusals: list[ApiError] = field(default_factory=list)
     outside: list[Mapping[str, int]] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Node:
         return self.allocates >= 0
 
     def runs(self, name: str, units: int, *, card: Card = CARDS[0], ids: int | None = None) -> str:
-        """A pod bound to `card`, which the kubelet has given as many ids as it asks, or as said; returns its UID."""
+        """A pod bound to `card`, which the kubelet has assigned as many ids as it asks, or as said; returns its UID."""
         uid = f"{UID}{len(self.pods)}"
         annotations = on(node_pod(name, [units], uid=uid), card).annotations if units else {}
         wire = wire_pod(name, [units], uid=uid, annotations=annotations, containerStatuses=REPORTED)
@@ -120,10 +120,10 @@ async def rig(
             kubelet=kubelet,
             cards=lambda: node.cards,
             readings=lambda: node.readings,
-            given=node.given,
+            assigned=node.assigned,
             files=SpecFiles(folder / "cdi"),
             directories=ContainerDirectories(folder / "isolation", NONE),
-            tell=node.told.append,
+            record=node.events.append,
             evictor=node,
             metrics=NodeMetrics("n", 1024, dcgm=False),
             allocating=node.allocating,

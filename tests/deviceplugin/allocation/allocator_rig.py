@@ -62,7 +62,7 @@ class Rig:
     double: KubeletDouble
     pods: OwnPods
     context: AllocationContext
-    given: list[tuple[str, list[str], frozenset[str]]]
+    assigned: list[tuple[str, list[str], frozenset[str]]]
     changed: list[tuple[str, Sequence[str]]]
     plugin: Answers
     cards: Sequence[Card] = CARDS
@@ -106,11 +106,11 @@ class Rig:
 
 @asynccontextmanager
 async def rig(folder: Path, plugin: Callable[[AllocationContext], Answers]) -> AsyncIterator[Rig]:
-    given: list[tuple[str, list[str], frozenset[str]]] = []
+    assigned: list[tuple[str, list[str], frozenset[str]]] = []
     changed: list[tuple[str, Sequence[str]]] = []
 
-    def gave(pod: NodePod, containers: Sequence[str], uuids: frozenset[str]) -> None:
-        given.append((pod.name, list(containers), uuids))
+    def on_assigned(pod: NodePod, containers: Sequence[str], uuids: frozenset[str]) -> None:
+        assigned.append((pod.name, list(containers), uuids))
 
     pods, resources = OwnPods(), PodResources(folder / "pod-resources.sock", names.GPU_MEM)
     view = NodeRecords(
@@ -128,7 +128,7 @@ async def rig(folder: Path, plugin: Callable[[AllocationContext], Answers]) -> A
         cards=lambda: made.cards,
         unit_mib=1024,
         node_labels=dict,
-        given=gave,
+        on_assigned=on_assigned,
         files=SpecFiles(folder / "cdi"),
         card_edits=Mounted(),
         start_wait_s=1.0,
@@ -136,7 +136,7 @@ async def rig(folder: Path, plugin: Callable[[AllocationContext], Answers]) -> A
     served = plugin(context)
     async with KubeletDouble(folder).running() as double, server.serving(Listing(served), folder / "p.sock"):
         await client.register(folder, "p.sock", names.GPU_MEM)
-        made = Rig(folder, double, pods, context, given, changed, served)
+        made = Rig(folder, double, pods, context, assigned, changed, served)
         yield made
         await resources.close()
 

@@ -40,7 +40,7 @@ async def test_by_cdi_the_spec_names_the_card_of_the_annotation(folder: Path) ->
             "ALIYUN_COM_GPU_MEM_DEV=15",
         ]
         assert "/run/gpushare/cards/GPU-1" in str(edits["mounts"])
-        assert node.given == [("p", ["c0"], frozenset({"GPU-1"}))]
+        assert node.assigned == [("p", ["c0"], frozenset({"GPU-1"}))]
 
 
 async def test_by_cdi_a_container_waits_for_the_watch_to_show_its_pod(folder: Path) -> None:
@@ -115,7 +115,7 @@ async def test_by_environment_a_pod_without_an_allocation_is_refused_by_name(fol
         node.admitted("by-hand")
         with pytest.raises(grpc.aio.AioRpcError, match=r"default/by-hand .*has no allocation"):
             await node.double.allocate(["u0"])
-        assert node.given == []
+        assert node.assigned == []
 
 
 async def test_by_environment_a_wait_is_over_in_time_however_often_pods_change(folder: Path) -> None:
@@ -167,7 +167,7 @@ async def test_by_environment_a_container_with_other_cards_must_not_start(folder
         with pytest.raises(grpc.aio.AioRpcError, match="container c0 must not start"):
             await node.double.pre_start(["u0"])
         # What it has is told, so that the reconcile sees that it is on another card than decided.
-        assert ("p", ["c0"], frozenset({"GPU-0"})) in node.given
+        assert ("p", ["c0"], frozenset({"GPU-0"})) in node.assigned
 
 
 @pytest.mark.parametrize("mode", [CdiAllocator, by_environment])
@@ -197,7 +197,7 @@ async def test_by_cdi_a_recorded_environment_of_another_card_must_not_start(fold
         recorded["ALIYUN_COM_GPU_MEM_CONTAINER"] = "1"
         node.record("old", ["u0"], wire.ContainerAllocateResponse(envs=recorded))
         await node.double.pre_start(["u0"])
-        assert node.given[-1] == ("old", ["c0"], frozenset({"GPU-1"}))
+        assert node.assigned[-1] == ("old", ["c0"], frozenset({"GPU-1"}))
         node.cards = tuple(replace(card, index=1 - card.index) for card in CARDS)
         with pytest.raises(grpc.aio.AioRpcError, match=r"allocated with ALIYUN_COM_GPU_MEM_IDX=1, but .* says 0"):
             await node.double.pre_start(["u0"])
@@ -238,7 +238,7 @@ async def test_cards_in_the_journal_that_cannot_be_the_pods_count_as_not_there(
         assert account.units == {"GPU-1": 2}
         node.record("p", ["u0"], await node.double.allocate(["u0"]))
         await node.double.pre_start(["u0"])
-        assert node.given == [("p", ["c0"], frozenset({"GPU-1"}))]
+        assert node.assigned == [("p", ["c0"], frozenset({"GPU-1"}))]
     assert "GPU-0" not in (folder / "state" / "journal.json").read_text()
 
 

@@ -109,7 +109,7 @@ async def test_by_environment_a_pod_that_can_never_be_isolated_is_refused(folder
         node.admitted("p")
         with pytest.raises(grpc.aio.AioRpcError, match=r"pod default/p .*: add hostIPC: true"):
             await node.double.allocate(["u0"])
-        assert node.given == []
+        assert node.assigned == []
 
 
 async def test_by_environment_a_pod_is_admitted_while_its_isolation_is_not_ready_and_does_not_start(

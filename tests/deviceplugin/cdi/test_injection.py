@@ -28,7 +28,7 @@ class Specs:
 @dataclass
 class Site:
     folder: Path
-    told: list[str] = field(default_factory=list)
+    recorded: list[str] = field(default_factory=list)
 
     def injection(
         self, specs: Specs, configured: ConfiguredMode = "auto", *, mountinfo: str = "", last: str = ""
@@ -38,7 +38,7 @@ class Site:
             configured,
             specs,
             real=True,
-            tell=self.told.append,
+            record=self.recorded.append,
             last=last,
             again_s=0.01,
             mountinfo=self.folder / "mountinfo",
@@ -49,7 +49,7 @@ async def test_it_waits_until_there_is_a_way_and_tells_each_reason_once(tmp_path
     site, specs = Site(tmp_path), Specs(["no spec", "no spec", "an old spec", ""])
     way = site.injection(specs)
     assert await asyncio.wait_for(way.mode(RUNTIME), 5) == "cdi"
-    assert [told.partition("containers: ")[2].partition(";")[0] for told in site.told] == ["no spec", "an old spec"]
+    assert [told.partition("containers: ")[2].partition(";")[0] for told in site.recorded] == ["no spec", "an old spec"]
     assert (way.problem, specs.looks) == ("", 4)
 
 
@@ -61,7 +61,7 @@ async def test_the_nvidia_runtime_will_do(tmp_path: Path) -> None:
 async def test_where_cdi_is_configured_what_is_missing_is_told_and_not_waited_for(tmp_path: Path) -> None:
     site = Site(tmp_path)
     way = site.injection(Specs(["no spec"]), "cdi")
-    assert (await way.mode(RUNTIME), way.problem, site.told) == ("cdi", "no spec", ["no spec"])
+    assert (await way.mode(RUNTIME), way.problem, site.recorded) == ("cdi", "no spec", ["no spec"])
 
 
 async def test_specs_that_go_and_come_back_are_told(tmp_path: Path) -> None:
@@ -73,14 +73,14 @@ async def test_specs_that_go_and_come_back_are_told(tmp_path: Path) -> None:
         while specs.looks < 4:  # noqa: ASYNC110 - a look tells nobody
             await asyncio.sleep(0.01)
     following.cancel()
-    assert (site.told, way.problem) == (["gone"], "")
+    assert (site.recorded, way.problem) == (["gone"], "")
 
 
 async def test_while_the_driver_does_not_answer_the_last_mode_holds(tmp_path: Path) -> None:
     site = Site(tmp_path)
     silent = Specs(["the driver has not named its cards yet"], known=False)
     assert await asyncio.wait_for(site.injection(silent, last="environment").mode(RUNTIME), 5) == "environment"
-    assert site.told == []
+    assert site.recorded == []
 
 
 async def test_what_is_there_counts_more_than_the_last_mode(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ async def test_what_is_there_counts_more_than_the_last_mode(tmp_path: Path) -> N
     assert await site.injection(Specs([""]), last="environment").mode(RUNTIME) == "cdi"
     waiting = asyncio.create_task(site.injection(Specs(["no spec"]), last="environment").mode(RUNTIME))
     async with asyncio.timeout(5):
-        while not site.told:  # noqa: ASYNC110 - as above
+        while not site.recorded:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.01)
     assert not waiting.done()
     waiting.cancel()

@@ -27,7 +27,7 @@ def isolation(state: Path, mechanism: IsolationMechanism) -> NodeIsolation:
         modes=ComputeModes(state, NoDriver(), nothing_read),
         wanted=tuple,
         clients=lambda _: (),
-        tell=lambda _: None,
+        record=lambda _: None,
         backoff_s=float,
     )
     return NodeIsolation(mechanism, state, cards)

@@ -15,7 +15,8 @@ import pytest
 from asyncinotify import Inotify
 
 from deviceplugin.kubelet import client, server
-from deviceplugin.kubelet.client import KubeletContainer, KubeletSilent, PodResources, RegistrationRefused
+from deviceplugin.kubelet.client import KubeletSilent, PodResources, RegistrationRefused
+from deviceplugin.kubelet.containers import KubeletContainer
 from deviceplugin.kubelet.server import CallRejected, ContainerResponse, Mount
 from tests.support.kubelet_double import KubeletDouble
 from tests.support.quickest import quickest

@@ -18,7 +18,7 @@ async def test_a_pod_that_uses_more_than_it_asked_is_evicted_where_that_is_confi
         await loop.round()
         await loop.round()
         assert node.evicted == [PodKey("ns", "greedy", greedy)]
-        (notice,) = node.told
+        (notice,) = node.events
         assert notice.reason == "GPUUsesMore"
         assert notice.note.endswith("it requested 2048 MiB there; evicting it")
 
@@ -32,7 +32,7 @@ async def test_an_eviction_that_is_refused_is_reported_and_tried_again_next_roun
         assert node.evicted == []
         assert loop.result.problems == ("pod ns/waits is not evicted yet: a disruption budget forbids it",)
         await loop.round()
-        assert (node.evicted, len(node.told)) == ([PodKey("ns", "waits", uid)], 1)
+        assert (node.evicted, len(node.events)) == ([PodKey("ns", "waits", uid)], 1)
         assert not loop.result.problems
 
 
@@ -66,7 +66,7 @@ async def test_a_pod_that_came_past_the_scheduler_is_reported_and_evicted_where_
         node.runs("ours", 2)
         await loop.round()
         await loop.round()
-        (notice,) = node.told
+        (notice,) = node.events
         assert (notice.reason, notice.pod) == ("GPUUnscheduled", PodKey("ns", "by-hand", "uid-by-hand"))
         assert "no card was chosen for its 4 units, which count against every card of this node" in notice.note
         assert (
@@ -88,7 +88,7 @@ async def test_what_a_pods_author_writes_later_switches_no_eviction_off(folder: 
         assert metric(loop, "drift", kind="allocation-changed") == 0
         await loop.round()
         assert metric(loop, "drift", kind="allocation-changed") == 1
-        assert [notice.reason for notice in node.told] == ["GPUUsesMore"]
+        assert [notice.reason for notice in node.events] == ["GPUUsesMore"]
 
 
 async def test_no_more_than_a_few_evictions_are_on_their_way_at_once() -> None:
@@ -113,6 +113,6 @@ async def test_a_static_pod_is_reported_with_what_it_is_and_left_alone(folder: P
         node.pods.apply([Changed(wire_pod("static", [4], annotations=mirror))])
         await loop.round()
         await loop.round()
-        (notice,) = node.told
+        (notice,) = node.events
         assert "it is a static pod, which no scheduler sees; take its file off the node" in notice.note
         assert (notice.reason, node.evicted) == ("GPUUnscheduled", [])

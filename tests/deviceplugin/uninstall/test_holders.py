@@ -9,7 +9,7 @@ from config.protocol import names
 from deviceplugin.allocation.pods import MIRROR, NodePod
 from deviceplugin.cdi.spec import device_name
 from deviceplugin.kubelet.checkpoint import CheckpointEntry
-from deviceplugin.kubelet.client import KubeletContainer
+from deviceplugin.kubelet.containers import KubeletContainer
 from deviceplugin.uninstall.facts import Holders, HoldingPod
 from deviceplugin.uninstall.holders import holders
 from tests.support.node_pods import node_pod
