@@ -55,7 +55,7 @@ from deviceplugin.report.metrics import NodeMetrics
 from deviceplugin.report.shown import card_statuses, shown_cards
 from deviceplugin.report.status import DevicePluginStatus
 from scheduler.kube import objects, versions
-from scheduler.kube.port import ApiError, PodKey
+from scheduler.kube.port import ApiError
 from scheduler.kube.reflector import Backoff
 from scheduler.kube.rest.client import KubeCluster
 from scheduler.process.contact import ContactCollector
@@ -130,7 +130,7 @@ class NodePlugin:
                     self._watch.node(self._node_seen),
                     self._keeper.run(),
                     self._obey_orders(),
-                    self._isolation.run(),
+                    self._isolation.mps.run(),
                     self._cards.run(),
                     self._cards.follow_pods(),
                     self._cards.publisher.run(),
@@ -150,7 +150,7 @@ class NodePlugin:
                 await self._cards.publisher.settled()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ISOLATION_ENDS_WITHIN_S):
-                await self._isolation.stop()
+                await self._isolation.mps.stop()
         with contextlib.suppress(OSError):
             self._starts.told_to_stop()
 
@@ -198,7 +198,7 @@ class NodePlugin:
     def _problems(self) -> Sequence[str]:
         reconciled = self._reconciler.result.problems if self._reconciler else ()
         own = (*self._keeper.problems(), self._injection.problem, self._session.problem, self._cards.problem)
-        isolation = self._isolation.problems()
+        isolation = self._isolation.mps.problems()
         return (*own, *self._cards.problems(), *self._edits.problems, *isolation, *reconciled)
 
     def _make_cards(self, backend: CardBackend) -> tuple[NodeCards, CardKeeper]:
@@ -261,7 +261,7 @@ class NodePlugin:
         processes = self._backend.driver.processes
         self.metrics.show_driver(processes.starts, len(processes.abandoned()))
         self._injection.cards_changed()
-        self._isolation.cards_changed()
+        self._isolation.mps.cards_changed()
         self._remember()
 
     def _allocated_units(self) -> dict[str, int]:
@@ -355,7 +355,7 @@ class NodePlugin:
 
     def _allocation_changed(self, pod: NodePod, keys: Sequence[str]) -> None:
         note = f"its allocation changed ({', '.join(keys)}): ignored, its containers keep the cards of the first one"
-        self._recorder.record(NodeEvent("GPUAllocationChanged", note, PodKey(pod.namespace, pod.name, pod.uid)))
+        self._recorder.record(NodeEvent("GPUAllocationChanged", note, pod.key))
 
     def _session_changed(self) -> None:
         if self._session.registered == self._registered:

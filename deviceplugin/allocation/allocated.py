@@ -60,9 +60,8 @@ class Marker:
 
     def mark(self, pod: NodePod) -> None:
         """Mark the pod soon, unless it is marked already or has no such annotation."""
-        key = PodKey(pod.namespace, pod.name, pod.uid)
-        if pod.annotations.get(names.MEM_ASSIGNED) == _NOT_YET and key not in self._waiting:
-            self._waiting.append(key)
+        if pod.annotations.get(names.MEM_ASSIGNED) == _NOT_YET and pod.key not in self._waiting:
+            self._waiting.append(pod.key)
             self._something.set()
 
     async def run(self) -> None:

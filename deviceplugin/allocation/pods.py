@@ -8,6 +8,7 @@ from config.protocol import names, quantity
 from config.protocol.booked_cards import Ask
 from config.protocol.container_formula import ContainerKind, init_kind, peak_amounts
 from scheduler.kube import objects
+from scheduler.kube.port import PodKey
 
 # On a mirror pod, the API server's copy of a static pod: the UID that the kubelet has for it.
 # Source: Kubernetes, pkg/kubelet/types/pod_update.go (ConfigMirrorAnnotationKey), pkg/kubelet/config/common.go.
@@ -74,6 +75,11 @@ class NodePod:
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name} (UID {self.uid})"
+
+    @property
+    def key(self) -> PodKey:
+        """Namespace, name and UID."""
+        return PodKey(self.namespace, self.name, self.uid)
 
     def asking(self) -> tuple[PodContainer, ...]:
         """The containers that ask for gpu-mem."""

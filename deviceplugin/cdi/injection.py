@@ -62,7 +62,7 @@ class InjectionMode:
         self._configured: ConfiguredMode = configured
         self._edits, self._real, self._record, self._again_s = edits, real, record, again_s
         self._last: Mode | None = "cdi" if last == "cdi" else "environment" if last == "environment" else None
-        self._changed = asyncio.Event()
+        self._changed, self._toolkit = asyncio.Event(), ToolkitThread()
         self.chosen: Mode | None = None
         self.problem = ""
         self.nvidia_runtime = brings_nvml(mountinfo.read_text(encoding="utf-8", errors="replace"))
@@ -78,33 +78,24 @@ class InjectionMode:
 
     async def follow(self) -> None:
         """Check the CDI specs forever: when the cards change, and every `again_s`."""
-        thread = ToolkitThread()
-        try:
-            while True:
-                await self._soon()
-                await self._prepare(thread)
-                self._say(self._edits.lacking)
-        finally:
-            thread.close()
+        while True:
+            await self._soon()
+            await self._prepare()
+            self._say(self._edits.lacking)
 
     async def _choose(self, runtime_version: str) -> Mode:
-        # nvidia-ctk takes long: in a thread that does not keep the process from ending, as an executor's would.
-        thread = ToolkitThread()
-        try:
-            while True:
-                await self._prepare(thread)
-                try:
-                    mode = mode_of(self._configured, self._support(runtime_version))
-                except NoInjectionMode as error:
-                    if not self._edits.known and self._last:
-                        return self._last
-                    self._say(str(error))
-                    await self._soon()
-                else:
-                    self._say(self._edits.lacking if mode == "cdi" else "")
-                    return mode
-        finally:
-            thread.close()
+        while True:
+            await self._prepare()
+            try:
+                mode = mode_of(self._configured, self._support(runtime_version))
+            except NoInjectionMode as error:
+                if not self._edits.known and self._last:
+                    return self._last
+                self._say(str(error))
+                await self._soon()
+            else:
+                self._say(self._edits.lacking if mode == "cdi" else "")
+                return mode
 
     def _support(self, runtime_version: str) -> InjectionSupport:
         return InjectionSupport(
@@ -114,10 +105,10 @@ class InjectionMode:
             real=self._real,
         )
 
-    async def _prepare(self, thread: ToolkitThread) -> None:
+    async def _prepare(self) -> None:
         self._changed.clear()
         try:
-            await thread.call(self._edits.prepare, timeout_s=_PREPARED_WITHIN_S)
+            await self._toolkit.call(self._edits.prepare, timeout_s=_PREPARED_WITHIN_S)
         except (ToolkitSilent, OSError) as error:
             log.warning("cdi.prepare_failed", reason=str(error))
 

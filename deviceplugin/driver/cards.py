@@ -7,8 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
+from config.protocol import inventory
+
 # A card's compute mode: one process at a time.
 EXCLUSIVE_PROCESS: Final = "EXCLUSIVE_PROCESS"
+# The inventory's reason for a card that is split into instances.
+MIG: Final = "mig"
 
 
 class SourceFailed(Exception):
@@ -120,6 +124,20 @@ class Opened:
 
     version: str
     count: int
+
+
+def card_of(card: inventory.Card) -> DriverCard:
+    """The driver's card of an inventory's; without a minor."""
+    return DriverCard(
+        index=card.index,
+        uuid=card.uuid,
+        model=card.model,
+        memory_mib=card.memory_mib,
+        pci=card.pci,
+        numa=card.numa,
+        links=card.links,
+        mig=card.reason == MIG,
+    )
 
 
 CardKey: TypeAlias = int | str

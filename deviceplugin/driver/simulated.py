@@ -22,6 +22,7 @@ from deviceplugin.driver.cards import (
     Process,
     SourceFailed,
     Xid,
+    card_of,
 )
 
 DRIVER: Final = "simulated"
@@ -135,7 +136,7 @@ def read_simulation(path: Path, node: str) -> tuple[tuple[DriverCard, ...], tupl
         message = f"{path}: there is no node {node} with cards; nodes with cards: {there}"
         raise SimulationError(message)
     try:
-        cards = tuple(_card(card) for card in inventory.decode(text).cards)
+        cards = tuple(card_of(card) for card in inventory.decode(text).cards)
         return cards, tuple(_timeline(cluster, node, cards))
     except (inventory.InventoryError, FaultError) as error:
         message = f"{path}: node {node}: {error}"
@@ -341,19 +342,6 @@ def _named(cards: Sequence[DriverCard], name: str) -> list[str]:
         message = f"there is no card {name}; cards: {there or 'none'}"
         raise FaultError(message)
     return found
-
-
-def _card(card: inventory.Card) -> DriverCard:
-    return DriverCard(
-        index=card.index,
-        uuid=card.uuid,
-        model=card.model,
-        memory_mib=card.memory_mib,
-        pci=card.pci,
-        numa=card.numa,
-        links=card.links,
-        mig=card.reason == "mig",
-    )
 
 
 def _timeline(cluster: ClusterFile, node: str, cards: Sequence[DriverCard]) -> list[TimedFault]:

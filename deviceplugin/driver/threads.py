@@ -3,10 +3,10 @@
 import asyncio
 import contextlib
 import os
-import threading
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
+from deviceplugin import daemon_thread
 from deviceplugin.driver.calls import Call, WorkerDied
 from deviceplugin.driver.cards import CardSource
 
@@ -30,11 +30,9 @@ class DriverThreads:
 
     def __init__(self, session: Session) -> None:
         """Inside the event loop that asks."""
-        self._session = session
-        self._loop = asyncio.get_running_loop()
-        self._ended = asyncio.Event()
-        self._asked: set[asyncio.Future[Any]] = set()
-        session.on_end(lambda: self._soon(self._end))
+        self._session, self._loop = session, asyncio.get_running_loop()
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        session.on_end(self._end_soon)
 
     @property
     def pid(self) -> int:
@@ -44,19 +42,18 @@ class DriverThreads:
     @property
     def alive(self) -> bool:
         """Whether the process still exists."""
-        return not self._ended.is_set()
+        return not self._over.done()
 
     async def ask(self, call: Call[T]) -> T:
         """Wait for the answer. Raises SourceFailed, WorkerDied among them."""
-        if self._ended.is_set():
-            raise _died()
-        answered: asyncio.Future[T] = self._loop.create_future()
-        self._asked.add(answered)
-        threading.Thread(target=self._answer, args=(call, answered), name="driver", daemon=True).start()
-        try:
-            return await answered
-        finally:
-            self._asked.discard(answered)
+        if self.alive:
+            answer = daemon_thread.call(lambda: call.of(self._session), "driver")
+            either: set[asyncio.Future[Any]] = {answer, self._over}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not self.alive:
+            message = "the simulated driver's process has ended"
+            raise WorkerDied(message)
+        return answer.result()
 
     def kill(self) -> None:
         """End it at once; pending calls raise WorkerDied."""
@@ -65,33 +62,13 @@ class DriverThreads:
 
     async def ended(self, within_s: float) -> bool:
         """Whether it has ended, after waiting for at most `within_s`."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._ended.wait(), within_s)
+        await asyncio.wait({self._over}, timeout=within_s)
         return not self.alive
 
-    def _answer(self, call: Call[T], answered: "asyncio.Future[T]") -> None:
-        try:
-            result = call.of(self._session)
-        except Exception as error:  # noqa: BLE001 - whoever asked gets it
-            self._soon(_tell, answered, answered.set_exception, error)
-        else:
-            self._soon(_tell, answered, answered.set_result, result)
-
-    def _soon(self, told: Callable[..., None], *arguments: object) -> None:
-        # A closed loop has no waiter left.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(told, *arguments)
+    def _end_soon(self) -> None:
+        with contextlib.suppress(RuntimeError):  # The loop is closed: no call is left.
+            self._loop.call_soon_threadsafe(self._end)
 
     def _end(self) -> None:
-        self._ended.set()
-        for answered in tuple(self._asked):
-            _tell(answered, answered.set_exception, _died())
-
-
-def _tell(answered: "asyncio.Future[Any]", how: Callable[[Any], None], said: object) -> None:
-    if not answered.done():
-        how(said)
-
-
-def _died() -> WorkerDied:
-    return WorkerDied("the simulated driver's process has ended")
+        if self.alive:
+            self._over.set_result(None)

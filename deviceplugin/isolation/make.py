@@ -63,7 +63,5 @@ def cards_for_daemons(states: CardStates) -> Sequence[str]:
 def pods_with(view: NodeRecords, uuid: str) -> list[PodKey]:
     """The pods that have the card."""
     return [
-        PodKey(pod.namespace, pod.name, pod.uid)
-        for pod in view.asking()
-        if pod.first_cards and any(uuid in on for on in pod.first_cards.units.values())
+        pod.key for pod in view.asking() if pod.first_cards and any(uuid in on for on in pod.first_cards.units.values())
     ]

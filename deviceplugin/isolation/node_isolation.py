@@ -19,12 +19,12 @@ _READY_WITHIN_S: Final = 5.0
 class NodeIsolation:
     """`allocation.allocators.Isolation`. Owned by the event loop; files are written in a thread.
 
-    directories: what is made for containers.
+    directories: files made for containers. mps: the daemons.
     """
 
     def __init__(self, mechanism: IsolationMechanism, state: Path, mps: MpsCards) -> None:
         """state: the plugin's state directory. mps: its cards have daemons where the description says so."""
-        self._mechanism, self._mps = mechanism, mps
+        self._mechanism, self.mps = mechanism, mps
         self._state = state / DIRECTORY
         self.directories = ContainerDirectories(self._state, mechanism)
 
@@ -43,25 +43,9 @@ class NodeIsolation:
         """Make directories and wait for the MPS daemon; why the container must not start yet, or ""."""
         await asyncio.to_thread(self.directories.make, share)
         if self._mechanism.preparation == "mps":
-            return await self._mps.ready(share.shares[0].uuid, _READY_WITHIN_S)
+            return await self.mps.ready(share.shares[0].uuid, _READY_WITHIN_S)
         return ""
 
     def additions(self, share: ContainerShare) -> Additions:
         """Additions from the description."""
         return fill.additions(self._mechanism, share, str(self._state))
-
-    def problems(self) -> tuple[str, ...]:
-        """Messages for operators."""
-        return self._mps.problems()
-
-    def cards_changed(self) -> None:
-        """The driver's cards, or their health, may be others."""
-        self._mps.cards_changed()
-
-    async def run(self) -> None:
-        """Keep the daemons, forever."""
-        await self._mps.run()
-
-    async def stop(self) -> None:
-        """Before the driver is let go: end what is ours."""
-        await self._mps.stop()

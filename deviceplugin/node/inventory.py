@@ -7,9 +7,8 @@ from typing import Final
 from config.protocol import inventory, names
 from config.protocol.inventory import Health, Inventory
 from config.settings.scheduler import Resources
-from deviceplugin.driver.cards import DriverCard
+from deviceplugin.driver.cards import MIG, DriverCard
 
-MIG: Final = "mig"
 MEMORY_UNKNOWN: Final = "memory-unknown"
 _HEALTHY: Final = (Health.HEALTHY, "")
 _USABLE: Final = frozenset({Health.HEALTHY, Health.CORDONED})

@@ -36,7 +36,6 @@ from deviceplugin.reconcile.evictions import Evictor, evict
 from deviceplugin.reconcile.leftovers import Leftovers, LeftoversError, Present
 from deviceplugin.report.metrics import NodeMetrics
 from deviceplugin.report.status import AllocationStatus, DriftStatus
-from scheduler.kube.port import PodKey
 
 _LIST_WITHIN_S: Final = 10.0
 # An Allocate is over within milliseconds, so a shorter look would cost more than it saves.
@@ -218,7 +217,7 @@ class Reconciler:
     async def _evict(self) -> None:
         """All that have to go. One that may not be evicted now is tried again in the next round."""
         leaving = {
-            PodKey(one.pod.namespace, one.pod.name, one.pod.uid): one.message
+            one.pod.key: one.message
             for one in self._followed.lasting
             if one.pod is not None and Action.EVICT in actions(one, self.settings.policy)
         }
@@ -264,8 +263,6 @@ class Reconciler:
 
 
 def _node_event(drift: Drift, *, evicted: bool) -> NodeEvent:
-    pod = drift.pod
-    key = PodKey(pod.namespace, pod.name, pod.uid) if pod else None
     reason = "GPU" + "".join(word.capitalize() for word in drift.kind.split("-"))
     note = drift.event or drift.message
-    return NodeEvent(reason, f"{note}; evicting it" if evicted else note, key)
+    return NodeEvent(reason, f"{note}; evicting it" if evicted else note, drift.pod.key if drift.pod else None)

@@ -8,7 +8,7 @@ from config.protocol import inventory
 from config.protocol.booked_cards import rescaled
 from deviceplugin.allocation.decision import NoAllocation, Undecided, decided
 from deviceplugin.allocation.pods import MIRROR, NodePod
-from deviceplugin.driver.cards import CardReading, DriverCard
+from deviceplugin.driver.cards import CardReading, card_of
 from deviceplugin.reconcile.cgroups import Owner
 from deviceplugin.reconcile.compare import SeenPod, Use
 from deviceplugin.reconcile.drift import Action, Drift, DriftKind, DriftPolicy, Followed, actions
@@ -102,12 +102,7 @@ def accounts(
 
 def shown_containers(listed: Iterable[Account], cards: Iterable[inventory.Card]) -> list[ShownContainer]:
     """For metrics: one for each container and card."""
-    by_uuid = {
-        card.uuid: DriverCard(
-            index=card.index, uuid=card.uuid, model=card.model, memory_mib=card.memory_mib, pci=card.pci
-        )
-        for card in cards
-    }
+    by_uuid = {card.uuid: card_of(card) for card in cards}
     return [
         ShownContainer(
             card=by_uuid[uuid],

@@ -37,7 +37,7 @@ async def test_without_isolation_nobody_is_refused_and_nothing_is_made(tmp_path:
     made = isolation(tmp_path, NONE)
     assert (made.objection(share_of(cards=2)), await made.prepare(share_of())) == ("", "")
     assert (made.additions(share_of()), made.directories.present()) == (Additions(), [])
-    assert not made.problems()
+    assert not made.mps.problems()
 
 
 async def test_a_client_of_mps_needs_the_nodes_shared_memory(tmp_path: Path) -> None:
