@@ -40,6 +40,7 @@ async def test_by_cdi_the_spec_names_the_card_of_the_annotation(folder: Path) ->
             "ALIYUN_COM_GPU_MEM_DEV=15",
         ]
         assert "/run/gpushare/cards/GPU-1" in str(edits["mounts"])
+        assert (sorted(edits), str(edits["mounts"]).count("hostPath")) == (["env", "mounts"], 1)
         assert node.assigned == [("p", ["c0"], frozenset({"GPU-1"}))]
 
 
@@ -83,6 +84,7 @@ async def test_by_environment_the_answer_names_the_card_of_the_annotation(folder
         answer = await node.double.allocate(["u0", "u9"])
         assert answer.envs["NVIDIA_VISIBLE_DEVICES"] == "GPU-1"
         assert answer.envs["ALIYUN_COM_GPU_MEM_CONTAINER"] == "2"
+        assert (len(answer.envs), list(answer.mounts), list(answer.devices)) == (6, [], [])
         node.record("p", ["u0", "u9"], answer)
         await node.double.pre_start(["u0", "u9"])
 

@@ -8,9 +8,8 @@ import pytest
 
 from config.protocol import allocation
 from config.protocol.allocation import Allocation, LegacyFields
-from deviceplugin.allocation.allocators import CdiAllocator, NoIsolation
+from deviceplugin.allocation.allocators import CdiAllocator
 from deviceplugin.allocation.container_share import ContainerShare
-from deviceplugin.cdi import spec
 from deviceplugin.cdi.additions import Additions, BindMount
 from scheduler.kube.port import Changed
 from tests.deviceplugin.allocation.allocator_rig import by_environment, rig
@@ -22,39 +21,6 @@ ADDED = Additions(
     device_nodes=("/dev/null",),
 )
 # As it is written without isolation, and was before there was any.
-UNISOLATED = """\
-{
- "cdiVersion": "0.5.0",
- "kind": "gpushare/handle",
- "devices": [
-  {
-   "name": "3cf15b39b8a3f4b0",
-   "containerEdits": {
-    "env": [
-     "NVIDIA_VISIBLE_DEVICES=void",
-     "GPUSHARE_CARD_UUIDS=GPU-1",
-     "ALIYUN_COM_GPU_MEM_IDX=1",
-     "ALIYUN_COM_GPU_MEM_POD=1",
-     "ALIYUN_COM_GPU_MEM_CONTAINER=1",
-     "ALIYUN_COM_GPU_MEM_DEV=15"
-    ],
-    "mounts": [
-     {
-      "hostPath": "/host/GPU-1",
-      "containerPath": "/run/gpushare/cards/GPU-1",
-      "options": [
-       "ro",
-       "nosuid",
-       "nodev",
-       "noexec",
-       "bind"
-      ]
-     }
-    ]
-   }
-  }
- ]
-}"""
 
 
 @dataclass
@@ -135,25 +101,6 @@ async def test_by_cdi_a_container_has_no_spec_until_it_can_be_isolated(folder: P
         with pytest.raises(grpc.aio.AioRpcError, match=r"never|not yet"):
             await node.double.pre_start(["u0"])
         assert not (folder / "cdi").exists()
-
-
-async def test_without_isolation_the_spec_is_the_same_byte_for_byte(folder: Path) -> None:
-    async with rig(folder, CdiAllocator) as node:
-        assert isinstance(node.context.isolation, NoIsolation)
-        node.bound("p", 1, card=1)
-        node.record("p", ["u0"], await node.double.allocate(["u0"]))
-        await node.double.pre_start(["u0"])
-        name = spec.device_name(["u0"])
-        written = (folder / "cdi" / f"gpushare-{name}.json").read_text()
-        assert written == UNISOLATED.replace("3cf15b39b8a3f4b0", name)
-
-
-async def test_without_isolation_the_answer_has_variables_alone(folder: Path) -> None:
-    async with rig(folder, by_environment) as node:
-        node.bound("p", 1, card=1)
-        node.admitted("p")
-        answer = await node.double.allocate(["u0"])
-        assert (len(answer.envs), list(answer.mounts), list(answer.devices)) == (6, [], [])
 
 
 async def test_each_of_the_containers_that_hold_the_same_devices_one_after_the_other_is_prepared(folder: Path) -> None:

@@ -128,17 +128,6 @@ def test_a_file_that_cannot_be_read_is_reported_and_done_without(tmp_path: Path)
     assert journal.first("u", FIRST) == First(FIRST)
 
 
-def test_no_reader_ever_sees_half_a_file(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    journal.first("u", FIRST)
-    journal.save()
-    with (tmp_path / "journal.json").open() as before:
-        journal.first("v", FIRST)
-        journal.save()
-        assert '"v"' not in before.read()
-    assert [path.name for path in tmp_path.iterdir()] == ["journal.json"]
-
-
 def test_what_cannot_be_written_is_still_remembered(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     (tmp_path / ".journal.json.tmp").mkdir()

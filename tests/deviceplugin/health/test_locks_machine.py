@@ -55,6 +55,10 @@ class CardHistory(RuleBasedStateMachine):
     def time_goes_by(self, step_s: float) -> None:
         self.now_s += step_s
 
+    @rule(number=st.sampled_from([13, 31, 43]))
+    def a_program_fails(self, number: int) -> None:
+        assert after_xid(self.health, Xid("GPU-a", number), self.now_s, XIDS) == self.health
+
     @rule(number=st.sampled_from([48, 79, 119]))
     def the_hardware_fails(self, number: int) -> None:
         self._report(Xid("GPU-a", number))

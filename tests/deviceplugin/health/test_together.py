@@ -42,12 +42,6 @@ def test_a_hardware_error_outlives_earlier_advice() -> None:
     assert announced(after_reading(health, GOOD, 10)) == (Health.UNHEALTHY, "xid-79")
 
 
-def test_a_card_that_is_lost_keeps_its_error_until_it_answers() -> None:
-    health = gone(after_xid(CardHealth(), Xid("GPU-a", 79), 0, XIDS), 5)
-    assert announced(health) == (Health.UNHEALTHY, "xid-79")
-    assert announced(after_reading(health, GOOD, 40)) == (Health.UNHEALTHY, "recovering")
-
-
 def test_a_finished_remap_does_not_shorten_the_quiet_time_after_an_error() -> None:
     health = after_xid(CardHealth(), Xid("GPU-a", 63), 0, XIDS)
     health = after_reading(health, WAITS, 10)
@@ -91,11 +85,6 @@ def test_a_card_that_stays_lost_is_not_written_again(tmp_path: Path) -> None:
     (tmp_path / "health.json").unlink()
     file.save({"GPU-a": gone(health)})
     assert not (tmp_path / "health.json").exists()
-
-
-@pytest.mark.parametrize("number", [46, 110, 136, 158])
-def test_xids_that_the_catalogue_answers_with_a_reset_are_hardware_errors(number: int) -> None:
-    assert number in XIDS.hardware
 
 
 def test_uncorrected_errors_take_a_quiet_time_also_when_a_remap_waits_for_them() -> None:

@@ -156,25 +156,8 @@ def test_a_card_with_more_decided_than_announced_is_found() -> None:
     assert message(*pods) == ["card A has 16 units; 18 are allocated to pods"]
 
 
-@pytest.mark.parametrize(
-    ("containers", "units"),
-    [
-        pytest.param([container(2, "a"), container(3, "b")], 5, id="containers side by side"),
-        pytest.param([container(7, "i", ContainerKind.INIT), container(3)], 7, id="a large init container first"),
-        pytest.param([container(2, "s", ContainerKind.SIDECAR), container(3)], 5, id="a sidecar beside"),
-        pytest.param(
-            [container(2, "s", ContainerKind.SIDECAR), container(4, "i", ContainerKind.INIT), container(3)],
-            6,
-            id="init beside a sidecar",
-        ),
-        pytest.param(
-            [container(4, "i", ContainerKind.INIT), container(2, "s", ContainerKind.SIDECAR), container(3)],
-            5,
-            id="init before it",
-        ),
-    ],
-)
-def test_a_pod_has_booked_what_its_containers_need_at_the_same_time(containers: list[PodContainer], units: int) -> None:
-    seen = on(pod(*containers), "A")
+def test_a_pod_has_booked_what_its_containers_need_at_the_same_time() -> None:
+    sidecar, init = container(2, "s", ContainerKind.SIDECAR), container(4, "i", ContainerKind.INIT)
+    seen = on(pod(sidecar, init, container(3)), "A")
     assert seen.decision is not None
-    assert units_on_cards(seen.pod, seen.decision, 1024) == {"A": units}
+    assert units_on_cards(seen.pod, seen.decision, 1024) == {"A": 6}

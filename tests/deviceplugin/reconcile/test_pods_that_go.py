@@ -7,7 +7,7 @@ from config.protocol import names
 from deviceplugin.reconcile.evictions import evict
 from scheduler.kube.port import ApiNotFound, ApiThrottled, Changed, PodKey
 from tests.support.drift_policy import drift_policy
-from tests.support.node_pods import CARDS, node_pod, on, wire_pod
+from tests.support.node_pods import wire_pod
 from tests.support.reconcile_site import metric, rig
 
 
@@ -43,16 +43,6 @@ async def test_a_pod_that_has_gone_before_its_eviction_is_no_problem(folder: Pat
         await loop.round()
         await loop.round()
         assert (node.refusals, node.evicted, loop.result.problems) == ([], [], ())
-
-
-async def test_a_later_change_of_an_allocation_is_ignored(folder: Path) -> None:
-    async with rig(folder) as (node, loop):
-        uid = node.runs("p", 4)
-        await loop.round()
-        moved = on(node_pod("p", [4], uid=uid), CARDS[1]).annotations
-        node.pods.apply([Changed(wire_pod("p", [4], uid=uid, annotations=moved))])
-        await loop.round()
-        assert loop.result.allocated_units == {"GPU-a": 4}
 
 
 async def test_a_pod_that_came_past_the_scheduler_is_reported_and_evicted_where_that_is_configured(
