@@ -24,7 +24,7 @@ from deviceplugin.report.status_page import status_page
 from scheduler.kube import versions
 from scheduler.kube.rest import version
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
-from scheduler.kube.rest.connect import ConnectError, connect
+from scheduler.kube.rest.client_config.connect import ConnectError, connect
 from scheduler.process import build_info
 from scheduler.process.probes import serve
 from scheduler.process.scrape import exposition

@@ -18,19 +18,21 @@ import structlog
 from config.settings.leader_election import LeaderElectionSection
 from config.settings.plugins import choose
 from config.settings.scheduler import SchedulerConfiguration, resolve
-from scheduler.build import build_engine, installed_plugins
+from scheduler.core.build import build_engine, installed_plugins
 from scheduler.kube import versions
 from scheduler.kube.port import ApiError, ApiSilent, Cluster
 from scheduler.kube.rest import version
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
-from scheduler.kube.rest.connect import ConnectError, Connection, connect
+from scheduler.kube.rest.client_config.connect import ConnectError, Connection, connect
 from scheduler.kube.rest.rights import NEEDED, PREEMPTION, Right, of_lease
 from scheduler.kube.rest.watching import WatchOptions
-from scheduler.leader_election import LeaderElection, Timing
-from scheduler.leadership import Leadership, LeaseLost
-from scheduler.page.access import Access
-from scheduler.page.serving import page_served
-from scheduler.page.site import Scheduler, leader_name, replica_name
+from scheduler.leader.leader_election import LeaderElection, Timing
+from scheduler.leader.leadership import Leadership, LeaseLost
+from scheduler.legacy.inspect_api import PATH as INSPECT_PATH
+from scheduler.legacy.inspect_api import InspectApi
+from scheduler.metrics import series
+from scheduler.metrics.metrics import Metrics
+from scheduler.metrics.observer import ServiceObserver
 from scheduler.pods.pod import PodReader
 from scheduler.process import build_info
 from scheduler.process.collector import keep_pauses_short
@@ -42,11 +44,9 @@ from scheduler.process.probes import Handler, serve
 from scheduler.process.startup import StartupError
 from scheduler.process.stop import stop_requested
 from scheduler.service import Service, ServiceOptions
-from scheduler.telemetry import series
-from scheduler.telemetry.inspect_api import PATH as INSPECT_PATH
-from scheduler.telemetry.inspect_api import InspectApi
-from scheduler.telemetry.metrics import Metrics
-from scheduler.telemetry.observer import ServiceObserver
+from scheduler.tools.page.access import Access
+from scheduler.tools.page.serving import page_served
+from scheduler.tools.page.site import Scheduler, leader_name, replica_name
 
 log = structlog.get_logger()
 # Beside the binds: the watches, reads, requests about volumes, the recorder's senders, and
@@ -196,7 +196,7 @@ def _show(service: Service, metrics: Metrics) -> None:
     """Have the metrics read of the service what it does not tell them."""
     build_info.show(metrics.registry)
     metrics.replica.ready = lambda: not service.not_ready()
-    metrics.waiting = service.recorder.waiting
+    metrics.waiting = lambda: service.recorder.waiting().text()
     metrics.binds_in_flight.set_function(lambda: service.binds_in_flight)
     metrics.pods_being_bound.set_function(lambda: service.pods_being_bound)
     metrics.registry.register(ContactCollector(series.PREFIX, service.contact))

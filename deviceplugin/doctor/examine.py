@@ -26,7 +26,7 @@ from deviceplugin.report.status import DevicePluginStatus
 from deviceplugin.report.status_page import StatusUnknown, ask_status
 from scheduler.kube import objects
 from scheduler.kube.port import ApiError
-from scheduler.kube.rest.connect import ConnectError, connect
+from scheduler.kube.rest.client_config.connect import ConnectError, connect
 from scheduler.kube.rest.transport import Transport
 
 _ANSWERS_WITHIN_S: Final = 10.0

@@ -10,7 +10,7 @@ import msgspec
 
 from e2e.bench import workload
 from e2e.bench.workload import Size
-from scheduler.event_handlers import EventHandlers
+from scheduler.intake.event_handlers import EventHandlers
 from scheduler.kube import objects
 from scheduler.kube.port import Changed, Deleted, WatchEvent
 from scheduler.process.collector import EVERY_S, begin, tidy

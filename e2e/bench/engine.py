@@ -25,14 +25,14 @@ from rich.table import Table
 from config.settings.scheduler import SchedulerConfiguration, resolve
 from e2e.bench import collector, document, rule_pods, workload
 from e2e.bench.workload import Size, WorkloadTemplate
-from scheduler.build import build_engine, resource_names
-from scheduler.engine import Engine
-from scheduler.event_handlers import EventHandlers
+from scheduler.core.build import build_engine, resource_names
+from scheduler.core.engine import Engine
+from scheduler.core.scheduling_cycle import Placement
 from scheduler.framework.runtime import Runtime
+from scheduler.intake.event_handlers import EventHandlers
 from scheduler.kube import objects
 from scheduler.kube.port import Changed
 from scheduler.plugins import registry
-from scheduler.scheduling_cycle import Placement
 from scheduler.state.changes import Change
 
 _PODS: Final = 3000

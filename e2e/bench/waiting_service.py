@@ -20,15 +20,15 @@ from e2e.bench import waiting_engine, workload
 from e2e.bench.engine import decoded
 from e2e.bench.workload import Size
 from scheduler.app import service_options
-from scheduler.build import build_engine
-from scheduler.engine import Decision
+from scheduler.core.build import build_engine
+from scheduler.core.engine import Decision
 from scheduler.kube import objects
 from scheduler.kube.port import Binding, EventRecord, EventSeries, PodKey
+from scheduler.metrics.metrics import Metrics
+from scheduler.metrics.observer import ServiceObserver
 from scheduler.service import Service
-from scheduler.simulation.cluster import MemoryCluster
-from scheduler.simulation.world import World
-from scheduler.telemetry.metrics import Metrics
-from scheduler.telemetry.observer import ServiceObserver
+from scheduler.testing.cluster.cluster import MemoryCluster
+from scheduler.testing.cluster.world import World
 
 _PER_SECOND: Final = 100
 _PROBED_EVERY_S: Final = 0.001

@@ -133,7 +133,7 @@ def test_the_wheel_holds_every_file_of_the_programs(made: Made) -> None:
     programs = ("config", "scheduler", "deviceplugin")
     sources = {path.relative_to(ROOT).as_posix() for name in programs for path in (ROOT / name).rglob("*.py")}
     assert sources <= packed
-    assert {"scheduler/simulation/demo.yaml", "scheduler/page/static/index.html", "LICENSE"} <= {
+    assert {"scheduler/tools/demo/demo.yaml", "scheduler/tools/page/static/index.html", "LICENSE"} <= {
         name.removeprefix(f"gpushare_scheduler-{VERSION}.dist-info/licenses/") for name in packed
     }
 

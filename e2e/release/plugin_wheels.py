@@ -13,7 +13,7 @@ import grimp
 from packaging.requirements import Requirement
 from packaging.utils import NormalizedName, canonicalize_name
 
-_PROGRAM: Final = "scheduler.cli.kubectl.main"
+_PROGRAM: Final = "scheduler.tools.kubectl.main"
 _OURS: Final = ("scheduler", "config")
 # Of glibc, as their wheels' names have it.
 _GLIBC_MINORS: Final = (5, 12, 17, 24, 26, 27, 28)

@@ -22,7 +22,7 @@ from e2e.control_plane.cluster import ControlPlane
 from scheduler.kube import objects, port
 from scheduler.kube.reflector import WatchBackoff, reflect
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
-from scheduler.kube.rest.connect import connect
+from scheduler.kube.rest.client_config.connect import connect
 from scheduler.kube.rest.rights import NEEDED
 from scheduler.kube.rest.watching import Listing, WatchOptions
 from tests.support.certificates import CA

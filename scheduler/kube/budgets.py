@@ -8,7 +8,7 @@ than one: the reader of an object pays for the bytes that it decodes, and for no
 A pod that waits and is over a budget stays pending, and nothing of what it asks is read. One that has a node goes on
 counting: no budget ever frees what is in use. Its containers are all counted, each with cpu, memory, storage and GPUs
 alone where the names are too many.
-Why: docs/decisions/0010-objects-have-budgets.md.
+Why: docs/decisions/0010-limit-how-much-of-an-object-is-read.md.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -1,6 +1,6 @@
 """What the programs need of a cluster: the `Cluster` protocol, the values that cross it, the errors it raises.
 
-`rest/` satisfies `Cluster` with a real API server, `scheduler.simulation` with a cluster in memory;
+`rest/` satisfies `Cluster` with a real API server, `scheduler.testing.cluster` with a cluster in memory;
 one contract suite runs against both.
 """
 

@@ -10,7 +10,7 @@ themselves, and as many pods are woken as there are places.
 
 One pod can answer for its class only while all pods of the class have the same signature. When something changes that
 pods refer to individually (a claim, the labels of their namespace, a Service in it), the signatures of the pods that
-refer to it are checked first: a pod with a new signature moves to another class (docs/decisions/0098).
+refer to it are checked first: a pod with a new signature moves to another class (docs/decisions/0031).
 
 Openings are offered in rounds: what opens during a round waits until every class that sorts before the pod to be
 decided next has been asked, so a steady stream of openings keeps no class from being asked.

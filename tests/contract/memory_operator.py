@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from scheduler.kube import objects
+from scheduler.kube.defaults import merge_patched
 from scheduler.kube.port import CLAIMS, VOLUMES
 from scheduler.kube.storage import PersistentVolume, PersistentVolumeClaim
-from scheduler.simulation.defaults import merge_patched
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.world import World
 from tests.contract.under_test import Manifest, SeenEvent
 
 

@@ -18,21 +18,22 @@ from prometheus_client import generate_latest
 
 from config.protocol.quantity import QuantityError
 from scheduler.app import service_options
-from scheduler.build import build_engine
+from scheduler.core.build import build_engine
+from scheduler.dispatch.ledger_audit import LedgerAudit
 from scheduler.kube import objects, port
 from scheduler.kube.port import Kind, WatchEvent
 from scheduler.kube.rest.decoding import Decoder
-from scheduler.ledger_audit import AuditRound, LedgerAudit
+from scheduler.metrics.metrics import Metrics
+from scheduler.metrics.observer import ServiceObserver
 from scheduler.service import Clock, Service
-from scheduler.simulation.world import World
-from scheduler.telemetry.metrics import Metrics
-from scheduler.telemetry.observer import ServiceObserver
+from scheduler.state.audit import AuditRound
+from scheduler.testing.cluster.world import World
 from tests.support.builders import manifest, wire_node
 from tests.system.process import A_MOMENT_S, AT_ONCE, EPOCH_S, world
 from tests.system.wire import Posts, Wire
 
 if TYPE_CHECKING:
-    from scheduler.event_handlers import Problem
+    from scheduler.kube.problem import Problem
 
 # Nobody but the good pods may be here, so nothing that a case does can be a reason for one of them to wait.
 GOOD: Final = "good"

@@ -41,15 +41,15 @@ from deviceplugin.kubelet.checkpoint import CheckpointError
 from deviceplugin.kubelet.session_file import SessionFile
 from deviceplugin.node.starts import StartsFile
 from deviceplugin.reconcile.usage import accounts, seen, shown_containers
-from scheduler.cli.answering import ENV_PREFIX
 from scheduler.kube import objects, port
 from scheduler.kube.port import Changed
 from scheduler.kube.rest import decoding
 from scheduler.kube.rest.client import KubeCluster
-from scheduler.kube.rest.connect import ConnectError, connect
+from scheduler.kube.rest.client_config.connect import ConnectError, connect
 from scheduler.kube.rest.decoding import Decoder
 from scheduler.kube.rest.failures import error_from_answer
 from scheduler.plugins.registry import describe
+from scheduler.tools.cli.answering import ENV_PREFIX
 from tests.fuzz import corpus, planted
 from tests.fuzz.mutations import Mutator
 from tests.support.certificates import CA

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from config.protocol import names
 from config.protocol.inventory import Card, Health, Inventory, encode
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.build import build_engine
-from scheduler.engine import Engine
+from scheduler.core.build import build_engine
+from scheduler.core.engine import Engine
 from scheduler.kube import objects
 from scheduler.kube.port import EventRecord
 from scheduler.pods.gpu_request import ResourceNames

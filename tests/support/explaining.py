@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator
 
 from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.cli.asking import Site, site
-from scheduler.cli.explain import text
-from scheduler.explain.answers import Explanation, WhatIf
 from scheduler.kube.objects import PodCondition
 from scheduler.kube.port import ApiForbidden, Kind, PodKey, T, WatchEvent
 from scheduler.pods.pod import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER
-from scheduler.simulation.cluster import MemoryCluster
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.cluster import MemoryCluster
+from scheduler.testing.cluster.world import World
+from scheduler.tools.cli.asking import Site, site
+from scheduler.tools.cli.explain import text
+from scheduler.tools.explain.answers import Explanation, WhatIf
 from tests.support.builders import manifest, wire_node
 
 NOW_S = 1_800_000_000.0  # 2027-01-15T08:00:00Z

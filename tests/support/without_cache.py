@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
+from scheduler.core.scheduling_cycle import NoFit, Outcome, Placement
 from scheduler.framework.diagnosis import Diagnosis, count_reasons
 from scheduler.framework.evaluation_cache import Evaluation
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import NOWHERE, Runtime
 from scheduler.pods.pod import Pod
-from scheduler.scheduling_cycle import NoFit, Outcome, Placement
 from scheduler.state.changes import Change
 from scheduler.state.tables import Tables
 

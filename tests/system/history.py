@@ -12,21 +12,21 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.build import build_engine
+from scheduler.core.build import build_engine
+from scheduler.core.scheduling_cycle import NoFit
 from scheduler.kube import objects
 from scheduler.kube.leases import Lease
-from scheduler.leader_election import LeaderElection, Timing
-from scheduler.leadership import Leadership, LeaseLost
+from scheduler.leader.leader_election import LeaderElection, Timing
+from scheduler.leader.leadership import Leadership, LeaseLost
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import PodReader
 from scheduler.queue.entry import State
-from scheduler.scheduling_cycle import NoFit
-from scheduler.simulation.pods import FINISHED
-from scheduler.simulation.world import World
 from scheduler.state.cards.booking import is_exclusive, shares_of, written_of
 from scheduler.state.cards.node_inventory import GpuState
 from scheduler.state.facts.namespace_memory import NamespaceMemory
 from scheduler.state.ledger import of_tables
+from scheduler.testing.cluster.pods import FINISHED
+from scheduler.testing.cluster.world import World
 from tests.support.virtual_time import VirtualLoop
 from tests.support.without_cache import decision
 from tests.system.happening import happenings
@@ -322,7 +322,7 @@ class History(RuleBasedStateMachine):
         self.check_that_reasons_are_true()
 
     def check_that_reasons_are_true(self) -> None:
-        """Half a minute after the last change, whoever fits nowhere says what holds. See docs/decisions/0062."""
+        """Half a minute after the last change, whoever fits nowhere says what holds. See docs/decisions/0014."""
         for plan in list(self.plans.values())[:1]:
             self.world.nodes.patch(plan.name, unschedulable=True)
         self.pass_time(CORRECTED_S)

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from config.protocol import names
 from scheduler.kube import objects
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.world import World
 from tests.support.builders import manifest, wire_node
 from tests.system.process import world
 

@@ -4,8 +4,8 @@ from typing import Final
 
 from hypothesis import strategies as st
 
+from scheduler.core.scheduling_cycle import Placement
 from scheduler.queue.entry import State
-from scheduler.scheduling_cycle import Placement
 from tests.support.without_cache import decision
 from tests.system.happening import PICK, happens, nth
 from tests.system.history import READER, History

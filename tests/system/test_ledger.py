@@ -13,8 +13,8 @@ from config.protocol.inventory import Card
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.kube import objects
 from scheduler.kube.port import PODS
-from scheduler.simulation.faults import Break, Effect, Silence, Slow, Verb
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.faults import Break, Effect, Silence, Slow, Verb
+from scheduler.testing.cluster.world import World
 from tests.support.builders import card, wire_node
 from tests.system.looking import A_SECOND_S, cluster, comes, condition, node_of, warnings
 from tests.system.process import in_virtual_time, scheduling, start

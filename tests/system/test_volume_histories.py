@@ -16,8 +16,8 @@ from scheduler.kube.port import CLAIMS, STORAGE_CLASSES, VOLUMES, ApiError, ApiN
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import PodReader
 from scheduler.queue.entry import State
-from scheduler.simulation.faults import Effect, Fail, Refuse, Silence, Verb
 from scheduler.state.volumes.reach import of_node_selector
+from scheduler.testing.cluster.faults import Effect, Fail, Refuse, Silence, Verb
 from tests.support.builders import wire_node
 from tests.support.volumes import HOSTNAME, ZONE, affinity, claim, storage_class, volume, with_claims
 from tests.support.without_cache import evaluation

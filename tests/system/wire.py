@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from config.protocol.booked_cards import Ask, read
-from scheduler.binding_cycle import SERVER_REQUEST_TIMEOUT_S, is_bound_as
+from scheduler.dispatch.binding_cycle import SERVER_REQUEST_TIMEOUT_S, is_bound_as
 from scheduler.kube import objects, port
 from scheduler.kube.port import (
     ApiError,
@@ -28,10 +28,10 @@ from scheduler.kube.port import (
 )
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import PodReader
-from scheduler.simulation.cluster import MemoryCluster
-from scheduler.simulation.faults import Faults
-from scheduler.simulation.pods import FINISHED
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.cluster import MemoryCluster
+from scheduler.testing.cluster.faults import Faults
+from scheduler.testing.cluster.pods import FINISHED
+from scheduler.testing.cluster.world import World
 
 _INTERNAL_ERROR: Final = 500
 _KINDS: Final = (port.PODS, port.NODES, port.NAMESPACES, port.CONFIG_MAPS, port.DISRUPTION_BUDGETS)

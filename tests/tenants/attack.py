@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from scheduler.kube import objects
 from scheduler.kube.port import CLAIMS
-from scheduler.simulation.faults import RequestFault, Rule, Verb
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.faults import RequestFault, Rule, Verb
+from scheduler.testing.cluster.world import World
 from tests.support.builders import manifest
 from tests.support.volumes import claim
 from tests.tenants.cluster import SLOW, Connection

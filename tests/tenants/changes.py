@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from config.protocol import names
 from scheduler.kube import objects
-from scheduler.simulation.faults import Effect, Fail, Refuse, Slow, Throttle
+from scheduler.testing.cluster.faults import Effect, Fail, Refuse, Slow, Throttle
 from tests.tenants.attack import Attack, Tenant, pod, with_metadata
 from tests.tenants.huge_objects import text
 

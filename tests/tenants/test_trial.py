@@ -2,9 +2,9 @@
 
 import pytest
 
+from scheduler.core.scheduling_cycle import Outcome, SchedulingCycle
 from scheduler.kube import objects
 from scheduler.pods.pod import Pod, PodReader
-from scheduler.scheduling_cycle import Outcome, SchedulingCycle
 from tests.support.working_time import working_loop
 from tests.tenants.attack import NAMESPACE, Attack, Tenant, pod
 from tests.tenants.trial import run_trial

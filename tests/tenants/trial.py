@@ -17,16 +17,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.app import service_options
-from scheduler.build import build_engine
+from scheduler.core.build import build_engine
 from scheduler.kube import objects
 from scheduler.kube.port import Binding
+from scheduler.metrics.metrics import Metrics
+from scheduler.metrics.observer import ServiceObserver
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import PodReader
 from scheduler.service import Clock, Service
-from scheduler.simulation.world import World
 from scheduler.state.ledger import recompute
-from scheduler.telemetry.metrics import Metrics
-from scheduler.telemetry.observer import ServiceObserver
+from scheduler.testing.cluster.world import World
 from tests.support.working_time import WorkingTimeLoop, aside, working_loop
 from tests.system.process import AT_ONCE, EPOCH_S
 from tests.tenants import attack as attacks

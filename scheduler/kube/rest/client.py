@@ -12,7 +12,7 @@ from scheduler.kube import objects, port
 from scheduler.kube.port import Kind, PodKey, T, WatchEvent
 from scheduler.kube.rest import rights, version, writing
 from scheduler.kube.rest.bare_connections import JSON
-from scheduler.kube.rest.connect import Connection
+from scheduler.kube.rest.client_config.connect import Connection
 from scheduler.kube.rest.decoding import Decoder
 from scheduler.kube.rest.last_scheduled import last_scheduled
 from scheduler.kube.rest.reviews import Reviews

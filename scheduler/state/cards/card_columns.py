@@ -145,7 +145,7 @@ class CardColumns(CardArrays):
         """Book a pod, by what was written for it.
 
         nominated: its place is only kept. So it is on its cards, and not in the node's total: the kubelet does not
-        count it yet, and mostly those who have to go for it still are in there (docs/decisions/0043).
+        count it yet, and mostly those who have to go for it still are in there (docs/decisions/0034).
         """
         node = self._nodes[row]
         booked = node.cards.booked(written)
