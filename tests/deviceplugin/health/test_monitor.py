@@ -14,7 +14,6 @@ from deviceplugin.driver.cards import DriverCard, DriverCards, NotOpened, Xid
 from deviceplugin.driver.processes import DriverLimits
 from deviceplugin.driver.simulated import (
     BackFault,
-    DieFault,
     DriverFault,
     Fault,
     FaultError,
@@ -166,15 +165,6 @@ async def test_a_card_that_hangs_is_suspect_and_no_other_ever_is() -> None:
         await rig.until(lambda: rig.announced("GPU-b") == (Health.UNHEALTHY, "xid-79"))
         rig.happen(HangFault("0", hang=False))
         await rig.until(lambda: rig.announced() == HEALTHY)
-
-
-async def test_a_process_that_dies_makes_no_card_suspect() -> None:
-    async with keeping() as rig:
-        await rig.until(lambda: rig.announced() == HEALTHY)
-        for number in range(3):
-            rig.happen(DieFault(), UseFault("0", 7, 100 + number))
-            await rig.until(_uses(rig, 100 + number))
-            assert rig.announced() == rig.announced("GPU-b") == HEALTHY
 
 
 async def test_a_reset_of_a_card_with_a_hardware_error_is_seen() -> None:
