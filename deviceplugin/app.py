@@ -126,5 +126,5 @@ async def _until_told_to_stop(cluster: KubeCluster, plugin: NodePlugin, stop: as
         raise
 
 
-def _log_line(line: versions.Line) -> None:
+def _log_line(line: versions.VersionNotice) -> None:
     getattr(log, line.level)(line.event, **line.fields)

@@ -43,7 +43,7 @@ from scheduler.process.loopback import on_this_machine
 from scheduler.process.probes import Handler, serve
 from scheduler.process.startup import StartupError
 from scheduler.process.stop import stop_requested
-from scheduler.service import Service, ServiceOptions
+from scheduler.service import SchedulerService, ServiceOptions
 from scheduler.tools.page.access import Access
 from scheduler.tools.page.serving import page_served
 from scheduler.tools.page.site import Scheduler, leader_name, replica_name
@@ -140,7 +140,7 @@ async def _serve(
 ) -> None:
     engine, reader = build_engine(configuration, installed_plugins())
     metrics = Metrics(engine.tables, engine.queue.lengths, per_card=configuration.per_card_metrics)
-    service = Service(
+    service = SchedulerService(
         cluster,
         service_options(configuration, instance=f"{socket.gethostname()}-{os.getpid()}"),
         ServiceObserver(metrics),
@@ -192,7 +192,7 @@ def inspect_pages(inspect_api: str, inspected: InspectApi) -> dict[str, Handler]
     return {INSPECT_PATH: page, f"{INSPECT_PATH}/": page}
 
 
-def _show(service: Service, metrics: Metrics) -> None:
+def _show(service: SchedulerService, metrics: Metrics) -> None:
     """Have the metrics read of the service what it does not tell them."""
     build_info.show(metrics.registry)
     metrics.replica.ready = lambda: not service.not_ready()
@@ -207,7 +207,7 @@ def _show(service: Service, metrics: Metrics) -> None:
 def _page(
     configuration: SchedulerConfiguration,
     cluster: KubeCluster,
-    service: Service,
+    service: SchedulerService,
     reader: PodReader,
     leadership: Leadership | None,
     *,
@@ -238,7 +238,7 @@ def _reason(losses: BaseExceptionGroup[LeaseLost]) -> str:
     return _reason(first) if isinstance(first, BaseExceptionGroup) else str(first)
 
 
-async def _until_stopped(service: Service, cluster: KubeCluster, needed: Sequence[Right]) -> None:
+async def _until_stopped(service: SchedulerService, cluster: KubeCluster, needed: Sequence[Right]) -> None:
     stop = stop_requested()
     async with asyncio.TaskGroup() as tasks:
         service_run = tasks.create_task(service.run())
@@ -259,7 +259,7 @@ async def _until_stopped(service: Service, cluster: KubeCluster, needed: Sequenc
     await service.recorder.flush(_STOP_TIMEOUT_S)
 
 
-def _log_line(line: versions.Line) -> None:
+def _log_line(line: versions.VersionNotice) -> None:
     getattr(log, line.level)(line.event, **line.fields)
 
 

@@ -41,7 +41,7 @@ from scheduler.leader.leadership import Leadership
 from scheduler.metrics.observer import ServiceObserver
 from scheduler.pods.pod import PodReader
 from scheduler.process.contact import Contact
-from scheduler.queue.entry import State
+from scheduler.queue.entry import PodState
 
 _SLICE_S: Final = 0.005
 # Questions about pods that wait may take long: whoever comes meanwhile passes the loop several times.
@@ -84,7 +84,7 @@ class ServiceOptions:
     audit_period_s: float
 
 
-class Service:
+class SchedulerService:
     """Runs until stopped. observer: told of what happens; the tables and the queue are read through `engine`."""
 
     def __init__(
@@ -140,7 +140,7 @@ class Service:
             now_s=self._clock.monotonic_s,
             unix_ns=self._clock.wall_ns,
             busy=self._has_backlog,
-            waits=lambda uid: self.engine.queue.state(uid) not in {None, State.IN_FLIGHT},
+            waits=lambda uid: self.engine.queue.state(uid) not in {None, PodState.IN_FLIGHT},
             known=self.engine.queue.__contains__,
             on_lost=self._observer.record_lost,
         )

@@ -73,7 +73,7 @@ class NodeRecords:
         self._save()
         return [seen.pod for seen in self._read.values() if seen.pod is not None]
 
-    def _pod(self, wire: objects.Pod, cards: Sequence[Card]) -> "_Read":
+    def _pod(self, wire: objects.PodObject, cards: Sequence[Card]) -> "_Read":
         """The pod read again; `pod` is None if it requests no GPU memory or cannot be read."""
         try:
             resources = self.resources
@@ -146,7 +146,7 @@ class NodeRecords:
 class _Read:
     """pod: as it was read with these cards; None for one of no interest."""
 
-    wire: objects.Pod
+    wire: objects.PodObject
     cards: Sequence[Card]
     pod: NodePod | None
 

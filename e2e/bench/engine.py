@@ -40,7 +40,7 @@ _LONGEST_PAUSE_MS: Final = 20
 _CONFIRMED_AFTER: Final = 64  # as many binds are in flight
 _MIXED: Final = Size(nodes=1213, pods=6000, templates=35)  # as many requests as cover 95 % of a trace: docs/packing.md
 _SLOWEST_DECISION_MS: Final = 1.0
-Wire = objects.Pod
+Wire = objects.PodObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,7 @@ def bound(pod: Wire, placement: Placement) -> Wire:
 def decoded(manifests: Iterator[dict[str, Any]]) -> Iterator[Wire]:
     """As the watch shows them, with uids `uid-N`."""
     for number, manifest in enumerate(manifests):
-        pod = msgspec.json.decode(msgspec.json.encode(manifest), type=objects.Pod)
+        pod = msgspec.json.decode(msgspec.json.encode(manifest), type=objects.PodObject)
         meta = msgspec.structs.replace(pod.metadata, uid=f"uid-{number}", namespace="default")
         yield msgspec.structs.replace(pod, metadata=meta)
 

@@ -27,7 +27,7 @@ from scheduler.kube.port import Changed, Deleted
 TEMPLATES: Final = 500
 # A new state of the node's Ready condition, and nothing else: what the kubelet reports every five minutes at least.
 _HEARTBEATS: Final = 1000
-Wire = objects.Pod
+Wire = objects.PodObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

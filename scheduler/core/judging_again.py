@@ -13,7 +13,7 @@ from cachetools import LRUCache
 from scheduler.core.preemption_searches import Help, Searches
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.pods.pod import Pod
-from scheduler.queue.entry import Entry, State
+from scheduler.queue.entry import Entry, PodState
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.state.nominations import Nominations
 from scheduler.state.tables import Tables
@@ -103,7 +103,7 @@ class JudgingAgain:
 
     def _ask(self, question: _Question, now_s: float) -> JudgedAgain:
         pod, self._question = question.entry.pod, None
-        if self._queue.state(pod.key.uid) is not State.UNSCHEDULABLE:
+        if self._queue.state(pod.key.uid) is not PodState.UNSCHEDULABLE:
             return JudgedAgain(pod, None)
         found: Diagnosis | Help | None = None
         with self._nominations.seen_by(pod):

@@ -25,7 +25,7 @@ from scheduler.core.scheduling_cycle import NoFit, SchedulingCycle, Sought
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.preemption import NoPreemption, Preemption
 from scheduler.pods.pod import Pod
-from scheduler.queue.entry import State
+from scheduler.queue.entry import PodState
 from scheduler.queue.preemptors import Preemptors, Question
 from scheduler.queue.refused_preemptors import RefusedPreemptors
 from scheduler.queue.scheduling_queue import SchedulingQueue
@@ -70,7 +70,7 @@ _NO_ANSWER: Final = Sought(NoPreemption("", keeps=True), 0)
 NOT_DELETED: Final = "not eligible due to a pod of lower priority that could not be deleted."
 _HELD: Final = NoPreemption(f"preemption: {NOT_DELETED}", (NOT_DELETED,))
 _NOT_LOOKED: Final[tuple[tuple[int, int], int | None]] = ((-1, -1), None)
-_WAITING: Final = frozenset({State.UNSCHEDULABLE, State.BACKING_OFF})
+_WAITING: Final = frozenset({PodState.UNSCHEDULABLE, PodState.BACKING_OFF})
 
 
 class Searches:
@@ -303,7 +303,7 @@ class Searches:
 
     def _names_a_lost_place(self, pod: Pod) -> bool:
         """Whether it waits, no place is kept for it, and its status names one that was."""
-        waits = self._queue.state(pod.key.uid) is State.UNSCHEDULABLE
+        waits = self._queue.state(pod.key.uid) is PodState.UNSCHEDULABLE
         return waits and bool(pod.nominated_node) and self._nominations.of(pod.key.uid) is None
 
     def _nominated(self, search: _Search, result: Preemption) -> PostFiltered:

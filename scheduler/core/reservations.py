@@ -24,7 +24,7 @@ from scheduler.framework.diagnosis import Diagnosis
 from scheduler.plugins.preemption.best_place import NO_CARD, best_place
 from scheduler.plugins.preemption.victims import Candidate, shares_of
 from scheduler.pods.pod import Pod
-from scheduler.queue.entry import State
+from scheduler.queue.entry import PodState
 from scheduler.queue.longest_waiting import Starved
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.state.cards.booking import CardShare
@@ -155,7 +155,7 @@ class Reservations:
 
     def _may_have(self, pod: Pod) -> bool:
         """Whether it waits still, and no place is kept for it or for another of its priority."""
-        waits = self._queue.state(pod.key.uid) is State.UNSCHEDULABLE
+        waits = self._queue.state(pod.key.uid) is PodState.UNSCHEDULABLE
         return waits and self._nominations.of(pod.key.uid) is None and pod.priority not in self._nominations.reserved
 
     def _steps(self, pod: Pod) -> Generator[None, None, Candidate | None]:

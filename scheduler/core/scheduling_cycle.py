@@ -28,7 +28,7 @@ from scheduler.state.left_above import LeftAboves
 from scheduler.state.needs import Needs
 from scheduler.state.nominations import Nominations
 from scheduler.state.pod_record import PodRecord
-from scheduler.state.volumes.plan import Plan
+from scheduler.state.volumes.plan import VolumePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     cards: tuple[CardShare, ...]
     annotations: dict[str, str]
     holds: tuple[Hold, ...] = ()
-    volumes: Plan | None = None
+    volumes: VolumePlan | None = None
     pre_bind: tuple[PreBindPlugin, ...] = ()
 
 
@@ -297,7 +297,7 @@ class SchedulingCycle:
         tables, profile = self._runtime.tables, self._runtime.profile
         cards: tuple[CardShare, ...] = ()
         annotations: dict[str, str] = {}
-        plan: Plan | None = None
+        plan: VolumePlan | None = None
         for reserver in profile.reserve:
             reservation = reserver.reserve(pod, tables, evaluation.state, row, now_ns)
             cards += reservation.cards

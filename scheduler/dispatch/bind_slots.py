@@ -136,13 +136,13 @@ class BindSlots:
         finally:
             self._shares.leave(sender)
 
-    def slot(self, namespace: str, *, first: bool = False) -> "Slot":
+    def slot(self, namespace: str, *, first: bool = False) -> "InFlightSlot":
         """One request, inside `binding`: the ApiError that it raises, or none, says how the namespace is.
 
         first: of this pod. Entering it raises Stopped; HeldBack for a first one, when the namespace fails while it
         waits.
         """
-        return Slot(self, self._shares.sender(namespace), first=first)
+        return InFlightSlot(self, self._shares.sender(namespace), first=first)
 
     async def take(self, sender: Sender, *, first: bool) -> None:
         """Of `slot`: the beginning."""
@@ -301,7 +301,7 @@ class BindSlots:
                 waiting.set_exception(HeldBack(line.sender.why))
 
 
-class Slot:
+class InFlightSlot:
     """A slot for the block inside it. A class, since a generator costs as much as what is done here."""
 
     __slots__ = ("_first", "_sender", "_slots")

@@ -232,7 +232,7 @@ class WaitingPods:
                 waiting.decided.set_exception(Stopped())
 
 
-def is_bound_as(pod: objects.Pod, node: str, annotations: Mapping[str, str]) -> bool:
+def is_bound_as(pod: objects.PodObject, node: str, annotations: Mapping[str, str]) -> bool:
     """Whether the pod is on `node` with all of `annotations`: only our Binding can have done that.
 
     What a legacy plugin may have overwritten since does not count.

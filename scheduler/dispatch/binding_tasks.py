@@ -52,7 +52,7 @@ class BindingTasks:
         contact: Contact,
         *,
         volume_binder: VolumeBinder,
-        found: Callable[[objects.Pod], None],
+        found: Callable[[objects.PodObject], None],
         follow: Callable[[Pod], Awaitable[None]],
         wake: Callable[[], None],
     ) -> None:

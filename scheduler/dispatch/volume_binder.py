@@ -20,7 +20,7 @@ from scheduler.dispatch.volume_writes import VolumeWrites, WriteRefused, Written
 from scheduler.kube.port import Cluster
 from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.tables import Tables
-from scheduler.state.volumes.plan import Plan
+from scheduler.state.volumes.plan import VolumePlan
 from scheduler.state.volumes.progress import Failed, is_done
 
 # No event says to a waiting pod that it has gone itself.
@@ -93,7 +93,7 @@ class VolumeBinder:
             for waiting in all_waiting:
                 waiting.woken.set()
 
-    async def _until_bound(self, uid: str, plan: Plan) -> None:
+    async def _until_bound(self, uid: str, plan: VolumePlan) -> None:
         waiting = _Waiting(plan)
         keys: set[Written] = {key for claim, volume in plan for key in (claim, volume) if key}
         for key in keys:
@@ -126,7 +126,7 @@ class VolumeBinder:
 class _Waiting:
     """A pod that waits for its volumes. woken: set when it may have them all, or will not."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: VolumePlan) -> None:
         """Nothing is known."""
         self.woken = asyncio.Event()
         self._plan = plan

@@ -28,7 +28,7 @@ from scheduler.state.amounts import Amount
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.changes import ANY_DOMAIN, Change
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
-from scheduler.state.volumes.plan import Plan
+from scheduler.state.volumes.plan import VolumePlan
 
 if TYPE_CHECKING:
     from scheduler.state.facts.fact import Fact
@@ -166,7 +166,7 @@ class Reservation(msgspec.Struct, frozen=True):
 
     cards: tuple[CardShare, ...] = ()
     annotations: Mapping[str, str] | None = None
-    volumes: Plan | None = None
+    volumes: VolumePlan | None = None
 
 
 class Allow(Enum):

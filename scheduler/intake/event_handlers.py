@@ -87,7 +87,7 @@ class EventHandlers:
         self._lists_failed = True
         self._rejected: LRUCache[str, None] = LRUCache(_MOST_REMEMBERED)
 
-    def pods(self, events: Iterable[WatchEvent[objects.Pod]]) -> None:
+    def pods(self, events: Iterable[WatchEvent[objects.PodObject]]) -> None:
         """Pods that have a node go to the tables, those that wait for us to the queue."""
         for event in events:
             if isinstance(event, Changed):
@@ -97,7 +97,7 @@ class EventHandlers:
             elif isinstance(event, Undecodable):
                 self._report(Problem("Pod", event.name, event.error, on_object=False))
 
-    def failed_pods(self, events: Iterable[WatchEvent[objects.Pod]]) -> None:
+    def failed_pods(self, events: Iterable[WatchEvent[objects.PodObject]]) -> None:
         """Our own that a kubelet has rejected at admission; not those that are listed: that may be long ago."""
         for event in events:
             if isinstance(event, ListBegins | ListEnds):
@@ -174,7 +174,7 @@ class EventHandlers:
                 # What is known of it stays: it still spares somebody.
                 self._report(Problem("PodDisruptionBudget", event.name, event.error, on_object=False))
 
-    def _pod_changed(self, wire: objects.Pod) -> None:
+    def _pod_changed(self, wire: objects.PodObject) -> None:
         try:
             pod = self._reader.read(wire)
         except QuantityError as error:
@@ -204,7 +204,7 @@ class EventHandlers:
     def _learn_from(self, pod: Pod) -> None:
         self._engine.pod_seen(pod, min(self._waits_since_s(pod.created), self._now_s()))
 
-    def _failed(self, wire: objects.Pod) -> None:
+    def _failed(self, wire: objects.PodObject) -> None:
         if not wire.status.message.startswith(_REJECTED) or wire.metadata.uid in self._rejected:
             return
         self._rejected[wire.metadata.uid] = None
@@ -221,7 +221,7 @@ class EventHandlers:
         name, uid = str(pod.key), pod.key.uid
         self._report(Problem("Pod", name, message, uid, reason=_REJECTED_BY_KUBELET, happened=_IS_REJECTED))
 
-    def _tell_mistakes(self, pod: Pod, wire: objects.Pod) -> None:
+    def _tell_mistakes(self, pod: Pod, wire: objects.PodObject) -> None:
         found = mistakes(wire, self._reader.resources)
         if found:
             self._report(Problem("Pod", str(pod.key), "; ".join(found), pod.key.uid, reason=_MISTAKE))

@@ -182,7 +182,7 @@ class Watches:
         await self._predecessor.outwait()
         await self._reflect(port.PODS, self._pods)
 
-    def _pods(self, batch: Sequence[WatchEvent[objects.Pod]]) -> None:
+    def _pods(self, batch: Sequence[WatchEvent[objects.PodObject]]) -> None:
         self._handlers.pods(batch)
         self.pods_seen.handled(batch)
 

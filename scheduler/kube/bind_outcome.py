@@ -14,7 +14,7 @@ class BindRefused(Exception):
         settled: bool = False,
         lasting: bool = False,
         held_back: str = "",
-        found: objects.Pod | None = None,
+        found: objects.PodObject | None = None,
     ) -> None:
         """status: HTTP status of the answer, 0 when something else decided.
 

@@ -16,8 +16,8 @@ from scheduler.kube.objects import (
     Container,
     Node,
     ObjectMeta,
-    Pod,
     PodCondition,
+    PodObject,
     PodSpec,
     PodStatus,
     Quantities,
@@ -74,11 +74,11 @@ def merge_patched(old: Mapping[str, Value], patch: Mapping[str, Value | None]) -
     return new | {key: value for key, value in patch.items() if value is not None}
 
 
-def new_pod(wanted: Pod) -> Pod:
+def new_pod(wanted: PodObject) -> PodObject:
     """The pod with every default and a fresh status; a given status is dropped."""
     metadata = replace(wanted.metadata, namespace=wanted.metadata.namespace or "default", deletion_timestamp="")
     gated = (_GATED,) if wanted.spec.scheduling_gates else ()
-    return Pod(metadata, _spec(wanted.spec), PodStatus(phase="Pending", conditions=gated))
+    return PodObject(metadata, _spec(wanted.spec), PodStatus(phase="Pending", conditions=gated))
 
 
 def new_node(wanted: Node) -> Node:

@@ -29,7 +29,7 @@ class PodsSeen:
         """The latest change of a pod that is in the tables, "0" for none: others reach it without a bookmark."""
         return str(self._last_change)
 
-    def handled(self, batch: Sequence[WatchEvent[objects.Pod]]) -> None:
+    def handled(self, batch: Sequence[WatchEvent[objects.PodObject]]) -> None:
         """These are in the tables now."""
         for event in batch:
             match event:

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from scheduler.process.documents import Document
+from scheduler.process.documents import HttpBody
 from scheduler.process.shared_answer import SharedAnswer
 from scheduler.state.tables import Tables
 
@@ -65,16 +65,16 @@ class InspectApi:
         self._not_ready = not_ready
         self._all = SharedAnswer(self._nodes, _KEPT_S)
 
-    async def answer(self, node: str) -> Document:
+    async def answer(self, node: str) -> HttpBody:
         """Of one node, or of all where there is no name."""
         if reason := self._not_ready():
             return _failed(reason, HTTPStatus.SERVICE_UNAVAILABLE)
         if not node:
-            return Document(await self._all.get())
+            return HttpBody(await self._all.get())
         if node not in self._tables.row_of:
             return _failed(f"there is no node {node}", HTTPStatus.NOT_FOUND)
         found = await _in_slices(_node(self._tables, node))
-        return Document([b'{"nodes":[', *found, b"]}"])
+        return HttpBody([b'{"nodes":[', *found, b"]}"])
 
     async def _nodes(self) -> Sequence[bytes]:
         bodies = await _in_slices(part for name in list(self._tables.row_of) for part in _node(self._tables, name))
@@ -83,8 +83,8 @@ class InspectApi:
         return [b'{"nodes":[', *between[1:], b"]}"]
 
 
-def _failed(error: str, status: HTTPStatus) -> Document:
-    return Document([_ENCODE(_Failed(error))], status)
+def _failed(error: str, status: HTTPStatus) -> HttpBody:
+    return HttpBody([_ENCODE(_Failed(error))], status)
 
 
 async def _in_slices(parts: Iterator[bytes]) -> list[bytes]:

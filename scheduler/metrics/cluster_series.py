@@ -17,7 +17,7 @@ import numpy as np
 
 from scheduler.metrics import series
 from scheduler.process.series import Series
-from scheduler.state.cards.card_columns import Slot
+from scheduler.state.cards.card_columns import CardOnNode
 from scheduler.state.columns.arrays import BoolArray, Int32Array, Int64Array
 from scheduler.state.facts.namespace_memory import NamespaceMemory
 from scheduler.state.packing.fragmentation import Copied
@@ -48,7 +48,7 @@ class ClusterCopy:
     free: Int64Array
     lost: Int64Array
     unit_mib: Int64Array
-    slots: list[list[Slot]] | None
+    slots: list[list[CardOnNode]] | None
     cards_seen: Copied
     rejections: Mapping[str, int]
     requested: Mapping[str, int]
@@ -75,7 +75,7 @@ class ClusterCopy:
                 unit_bytes = unit_mib[row] * _MIB
                 yield f'node="{escaped(name)}"', units[row] * unit_bytes, booked[row] * unit_bytes
 
-    def _cards(self, slots: list[list[Slot]]) -> Iterator[tuple[str, int, int]]:
+    def _cards(self, slots: list[list[CardOnNode]]) -> Iterator[tuple[str, int, int]]:
         for name, row in zip(self.nodes, self.rows, strict=True):
             node, unit_bytes = escaped(name), int(self.unit_mib[row]) * _MIB
             units, free = self.units[:, row].tolist(), self.free[:, row].tolist()

@@ -27,11 +27,11 @@ class MemoryOperator:
     async def delete_node(self, name: str) -> None:
         self._world.nodes.delete(name)
 
-    async def create_pod(self, manifest: Manifest) -> objects.Pod:
+    async def create_pod(self, manifest: Manifest) -> objects.PodObject:
         return self._world.pods.create(manifest)
 
     async def annotate_pod(self, namespace: str, name: str, annotations: Mapping[str, str | None]) -> None:
-        def annotated(pod: objects.Pod) -> objects.Pod:
+        def annotated(pod: objects.PodObject) -> objects.PodObject:
             merged = merge_patched(pod.metadata.annotations or {}, annotations)
             return replace(pod, metadata=replace(pod.metadata, annotations=merged))
 

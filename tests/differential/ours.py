@@ -31,7 +31,7 @@ from tests.differential.wire import Recorded
 # Each kind that our scheduler watches, and where its events go. The other kinds of a scenario are left out.
 _WATCHED: Final[Mapping[str, tuple[type[Any], Callable[[EventHandlers], Callable[[Any], None]]]]] = {
     "Node": (objects.Node, lambda handlers: handlers.nodes),
-    "Pod": (objects.Pod, lambda handlers: handlers.pods),
+    "Pod": (objects.PodObject, lambda handlers: handlers.pods),
     "Namespace": (objects.Namespace, lambda handlers: handlers.namespaces),
     "PodDisruptionBudget": (objects.PodDisruptionBudget, lambda handlers: handlers.disruption_budgets),
 }
@@ -146,7 +146,7 @@ class Ours:
     @contextmanager
     def _seen_by(self, raw: bytes) -> Iterator[Pod]:
         """The tables as they are for a probe, for which a place may be kept."""
-        pod, nominations = self._reader.read(msgspec.json.decode(raw, type=objects.Pod)), self._engine.nominations
+        pod, nominations = self._reader.read(msgspec.json.decode(raw, type=objects.PodObject)), self._engine.nominations
         if pod.nominated_node:
             nominations.nominate(pod, pod.nominated_node, None)
         with nominations.seen_by(pod):

@@ -313,11 +313,11 @@ def _answers(file: Path) -> bool:
 
 _STATUSES: Final = (302, 400, 403, 404, 409, 429, 500, 504)
 _PODS: Final = Decoder(port.PODS)
-_PODS_OF_CORPUS: Final = [Changed(msgspec.convert(pod, objects.Pod)) for pod in corpus.objects()["pods"]]
+_PODS_OF_CORPUS: Final = [Changed(msgspec.convert(pod, objects.PodObject)) for pod in corpus.objects()["pods"]]
 _GOOD: Final = msgspec.convert(
     next(pod for pod in corpus.objects()["pods"] if pod["metadata"]["name"] == "mixed")
     | {"metadata": {"name": "good", "namespace": "good", "uid": "good"}},
-    objects.Pod,
+    objects.PodObject,
 )
 
 

@@ -107,9 +107,9 @@ def manifest(
     }
 
 
-def wire_pod(name: str = "p", gpu_mem: int | list[int] = 0, **options: object) -> objects.Pod:
+def wire_pod(name: str = "p", gpu_mem: int | list[int] = 0, **options: object) -> objects.PodObject:
     """As `manifest`, decoded as the API server's bytes are."""
-    return msgspec.json.decode(msgspec.json.encode(manifest(name, gpu_mem, **options)), type=objects.Pod)  # type: ignore[arg-type]
+    return msgspec.json.decode(msgspec.json.encode(manifest(name, gpu_mem, **options)), type=objects.PodObject)  # type: ignore[arg-type]
 
 
 def pod(name: str = "p", gpu_mem: int | list[int] = 0, **options: object) -> Pod:

@@ -38,7 +38,7 @@ class CheckedCycle(SchedulingCycle):
         self,
         profile: Profile,
         tables: Tables,
-        seen: Callable[[str], objects.Pod],
+        seen: Callable[[str], objects.PodObject],
         ledger: Callable[[], Mapping[str, NodeLedger]],
         nominations: Callable[[], Nominations],
     ) -> None:

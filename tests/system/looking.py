@@ -63,7 +63,7 @@ def touch(of: World, name: str, number: int) -> None:
 def plugin_marks(of: World, name: str) -> None:
     """As the legacy plugin does at Allocate."""
 
-    def marked(pod: objects.Pod) -> objects.Pod:
+    def marked(pod: objects.PodObject) -> objects.PodObject:
         written = {**(pod.metadata.annotations or {}), names.MEM_ASSIGNED: "true", names.MEM_ASSUME_TIME: "5"}
         return replace(pod, metadata=replace(pod.metadata, annotations=written))
 

@@ -16,7 +16,7 @@ from scheduler.leader.leadership import Leadership
 from scheduler.metrics.metrics import Metrics
 from scheduler.metrics.observer import ServiceObserver
 from scheduler.plugins import registry
-from scheduler.service import Clock, Service
+from scheduler.service import Clock, SchedulerService
 from scheduler.state.ledger import NodeLedger, of_tables
 from scheduler.testing.cluster.world import World
 from tests.support.virtual_time import run
@@ -58,7 +58,7 @@ class Process:
     """Started; ends by `kill`, or by `stop`."""
 
     wire: Wire
-    service: Service
+    service: SchedulerService
     engine: Engine
     cycle: CheckedCycle
     metrics: Metrics
@@ -104,7 +104,7 @@ def start(
     cycles = dict.fromkeys(built.scheduler_names, cycle)
     engine = Engine(built.tables, built.queue, cycles, reserve_after_s=configuration.reserve_after_s)
     metrics = Metrics(engine.tables, engine.queue.lengths, per_card=False)
-    service = Service(
+    service = SchedulerService(
         wire,
         service_options(configuration, instance="test"),
         ServiceObserver(metrics, loop.time),

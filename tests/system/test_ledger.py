@@ -27,7 +27,7 @@ def edits(of: World, name: str, **written: str) -> None:
     """Somebody with the right to do so edits the annotations of a bound pod."""
     keys = {"allocation": names.ALLOCATION, "cards": names.CARDS}
 
-    def edited(pod: objects.Pod) -> objects.Pod:
+    def edited(pod: objects.PodObject) -> objects.PodObject:
         annotations = {**(pod.metadata.annotations or {}), **{keys[key]: text for key, text in written.items()}}
         return replace(pod, metadata=replace(pod.metadata, annotations=annotations))
 

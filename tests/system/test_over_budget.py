@@ -35,7 +35,7 @@ def theirs(of: World, annotations: dict[str, str], **options: Any) -> None:  # n
     of.pods.bind("default", "theirs", "a", annotations)
 
 
-def running(pod: objects.Pod) -> objects.Pod:
+def running(pod: objects.PodObject) -> objects.PodObject:
     """As its kubelet shows it: every life of a container has an id of its own."""
     statuses = tuple(
         objects.ContainerStatus(

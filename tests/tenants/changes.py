@@ -94,7 +94,7 @@ async def restarts(tenant: Tenant) -> None:
             await tenant.updates(found.metadata.name, lambda pod, t=turn: _restarted(pod, t))  # type: ignore[misc]
 
 
-def _restarted(found: objects.Pod, turn: int) -> objects.Pod:
+def _restarted(found: objects.PodObject, turn: int) -> objects.PodObject:
     now = (objects.ContainerStatus(name="c0", container_id=f"containerd://{found.metadata.name}-{turn}"),)
     return replace(found, status=replace(found.status, phase="Running", container_statuses=now))
 

@@ -24,7 +24,7 @@ from scheduler.metrics.metrics import Metrics
 from scheduler.metrics.observer import ServiceObserver
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import PodReader
-from scheduler.service import Clock, Service
+from scheduler.service import Clock, SchedulerService
 from scheduler.state.ledger import recompute
 from scheduler.testing.cluster.world import World
 from tests.support.working_time import WorkingTimeLoop, aside, working_loop
@@ -87,7 +87,7 @@ class Trial:
         self.neighbour = Neighbour(self.world)
         self.engine, reader = build_engine(SchedulerConfiguration())
         self.metrics = Metrics(self.engine.tables, self.engine.queue.lengths, per_card=False)
-        self.service = Service(
+        self.service = SchedulerService(
             self.connection,
             service_options(AT_ONCE, instance="test"),
             ServiceObserver(self.metrics),
@@ -207,7 +207,7 @@ def _over_committed(world: World, bound: Mapping[str, Binding]) -> list[str]:
     return [uuid for entry in ledger.values() for uuid, units in entry.free.items() if units < 0]
 
 
-def _as_bound(pod: objects.Pod, binding: Binding) -> objects.Pod:
+def _as_bound(pod: objects.PodObject, binding: Binding) -> objects.PodObject:
     written = {**(pod.metadata.annotations or {}), **binding.annotations}
     return replace(pod, metadata=replace(pod.metadata, annotations=written))
 

@@ -72,7 +72,7 @@ class KubeCluster:
         body = writing.binding_body(binding)
         await self._as_leader(HTTPMethod.POST, path, body, "Status", timeout_s=timeout_s)
 
-    async def pod(self, namespace: str, name: str) -> objects.Pod | None:
+    async def pod(self, namespace: str, name: str) -> objects.PodObject | None:
         """As the port."""
         path = writing.pod_path(namespace, name)
         try:

@@ -19,7 +19,7 @@ from scheduler.state.packing.cards_seen import FreeCards, FreeCardsOf, rows_at
 from scheduler.state.packing.room_columns import RoomColumns
 from scheduler.state.packing.row_kinds import alike
 from scheduler.state.packing.target_workload import Part
-from scheduler.state.packing.workload import FloatArray, Room, Workload
+from scheduler.state.packing.workload import FloatArray, PodMix, Room
 from scheduler.state.tables import Tables
 
 _MIDDLE: Final = MAX_SCORE // 2
@@ -34,20 +34,20 @@ _FEW: Final = 6
 _PLACES_AT_A_TIME: Final = 512
 
 
-class Placed(NamedTuple):
+class PlacementEffect(NamedTuple):
     """What becomes of a pod on each row. scores: int64[rows], 0..MAX_SCORE. slots: intp[cards of the pod, rows]."""
 
     scores: Int64Array
     slots: RowArray
 
-    def of(self, known: Rows, rows: Rows) -> "Placed | None":
+    def of(self, known: Rows, rows: Rows) -> "PlacementEffect | None":
         """Of `rows`, where they are those of which this is known, or one of them. known, rows: each judged together."""
         if isinstance(known, slice):
             return self if isinstance(rows, slice) and known == rows else None
         if (row := only_row(rows)) is None:
             return self if known is rows else None
         (places,) = (known == row).nonzero()
-        return Placed(self.scores[places], self.slots[:, places]) if len(places) else None
+        return PlacementEffect(self.scores[places], self.slots[:, places]) if len(places) else None
 
 
 class _Place(NamedTuple):
@@ -58,16 +58,16 @@ class _Place(NamedTuple):
     cpu: int
 
 
-def on_best_card(pod: Pod, tables: Tables, rows: Rows, fits: BoolArray) -> Placed:
+def on_best_card(pod: Pod, tables: Tables, rows: Rows, fits: BoolArray) -> PlacementEffect:
     """A pod of one card, on the card of each row that suits best, the tightest of equals.
 
     rows: judged together. fits: bool[cards, rows]; a row without any gets any score and slot.
     """
     if (row := only_row(rows)) is not None:
         scores, slots = _best_cards_of_few(pod, tables, tables.target.columns_of(row), np.array([row]), fits)
-        return Placed(scores, slots[np.newaxis])
+        return PlacementEffect(scores, slots[np.newaxis])
     count = fits.shape[1]
-    placed = Placed(np.zeros(count, dtype=np.int64), np.zeros((1, count), dtype=np.intp))
+    placed = PlacementEffect(np.zeros(count, dtype=np.int64), np.zeros((1, count), dtype=np.intp))
     # Nothing more is asked about full rows, of which there are many on a full cluster.
     (roomy,) = np.logical_or.reduce(fits).nonzero()
     fits = fits[:, roomy]
@@ -197,7 +197,7 @@ def _steps_of(pod: Pod, columns: RoomColumns, rows: RowArray, left: FloatArray, 
     return np.floor(gain / workload.step).astype(np.int64)
 
 
-def _change(pod: Pod, workload: Workload, free: FloatArray, model: Int32Array) -> FloatArray:
+def _change(pod: Pod, workload: PodMix, free: FloatArray, model: Int32Array) -> FloatArray:
     """float64[cards, 3 x asks]: by which the room of a place is another once the pod has the card."""
     kinds, models, like = workload.kinds_of_cards(free, model)
     changes = workload.on_cards(_left(pod, kinds), models) - workload.on_cards(kinds, models)

@@ -54,7 +54,7 @@ from scheduler.plugins.card.card_reasons import (
     out_of_use,
     verdicts,
 )
-from scheduler.plugins.card.fragmentation import Placed, on_best_card, on_cards
+from scheduler.plugins.card.fragmentation import PlacementEffect, on_best_card, on_cards
 from scheduler.pods.gpu_request import GpuRequest, Policy, ResourceNames
 from scheduler.pods.pod import Pod
 from scheduler.state.amounts import Amount
@@ -257,7 +257,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
             return on_cards(pod, tables, rows, self._chosen(pod, tables, state, rows))
         return self._on_best_card(pod, tables, state, rows).scores
 
-    def _on_best_card(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Placed:
+    def _on_best_card(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> PlacementEffect:
         """Kept for the next questions about the same rows or one of them: mostly, the pod goes there."""
         key, version = _placed_key(tables.cards.width), tables.changes.version
         last = state.find(key)
@@ -370,7 +370,7 @@ def _fits_key(width: int) -> StateKey[_Fits]:
 
 
 @cache
-def _placed_key(width: int) -> StateKey[tuple[Rows, int, Placed]]:
+def _placed_key(width: int) -> StateKey[tuple[Rows, int, PlacementEffect]]:
     return StateKey(f"gpu_share.placed.{width}")
 
 

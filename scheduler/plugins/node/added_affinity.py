@@ -24,7 +24,7 @@ class NodeSelectorRequirement(PluginArgs):
     values: tuple[str, ...] = Field(default=(), description="What the operator compares with.")
 
 
-class NodeSelectorTerm(PluginArgs):
+class AddedNodeSelectorTerm(PluginArgs):
     """All of these have to hold; there is at least one."""
 
     match_expressions: tuple[NodeSelectorRequirement, ...] = Field(default=(), description="About labels.")
@@ -45,10 +45,10 @@ class NodeSelectorTerm(PluginArgs):
         return term
 
 
-class NodeSelector(PluginArgs):
+class AddedNodeSelector(PluginArgs):
     """A node matches when it matches one of the terms."""
 
-    node_selector_terms: tuple[NodeSelectorTerm, ...] = Field(
+    node_selector_terms: tuple[AddedNodeSelectorTerm, ...] = Field(
         min_length=1, description="Terms, of which one is enough."
     )
 
@@ -57,13 +57,13 @@ class PreferredSchedulingTerm(PluginArgs):
     """A term that counts in the score."""
 
     weight: Weight = Field(description="What a node that matches gets.")
-    preference: NodeSelectorTerm = Field(description="The term.")
+    preference: AddedNodeSelectorTerm = Field(description="The term.")
 
 
 class AddedAffinity(PluginArgs):
     """As `affinity.nodeAffinity` of a pod."""
 
-    required_during_scheduling_ignored_during_execution: NodeSelector | None = Field(
+    required_during_scheduling_ignored_during_execution: AddedNodeSelector | None = Field(
         default=None, description="Where pods of the profile may go at all."
     )
     preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] = Field(

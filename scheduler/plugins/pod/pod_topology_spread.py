@@ -26,7 +26,7 @@ from scheduler.plugins.pod.spread_constraints import (
     NOT_SPREAD,
     Constraint,
     Spread,
-    Written,
+    WrittenConstraint,
     constraint_of,
     read,
     spread_of,
@@ -183,7 +183,7 @@ def _own(pod: Pod) -> list[Constraint]:
     return [constraint_of(each, pod.key.namespace, pod.labels) for each in written(pod.template)]
 
 
-def _read(constraint: DefaultConstraint) -> Written:
+def _read(constraint: DefaultConstraint) -> WrittenConstraint:
     return read(
         TopologySpreadConstraint(
             constraint.topology_key,

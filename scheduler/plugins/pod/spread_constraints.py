@@ -31,7 +31,7 @@ _POINTS: Final = MAX_SCORE // POINT
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenConstraint:
     """A constraint as it is written, its selector read. selector: None matches no pod; of () see `Constraint.query`.
 
     honors_…: whether only nodes that the pod may go to by this rule count.
@@ -59,7 +59,7 @@ class Constraint:
     then (countPodsMatchSelector). takes_self: whether the pod itself will be one of them.
     """
 
-    written: Written
+    written: WrittenConstraint
     query: Query | None
     takes_self: bool
 
@@ -85,14 +85,14 @@ NOT_SPREAD: Final = Spread((), (), None, Verdicts(lambda _: False, np.bool_))
 
 
 @lru_cache(maxsize=1024)
-def written(template: Template) -> tuple[Written, ...]:
+def written(template: Template) -> tuple[WrittenConstraint, ...]:
     """What the pods of a template write."""
     return tuple(map(read, template.spread))
 
 
-def read(constraint: objects.TopologySpreadConstraint) -> Written:
+def read(constraint: objects.TopologySpreadConstraint) -> WrittenConstraint:
     """A constraint, its selector read."""
-    return Written(
+    return WrittenConstraint(
         topology_key=constraint.topology_key,
         soft=constraint.when_unsatisfiable == _SOFT,
         max_skew=constraint.max_skew,
@@ -104,7 +104,7 @@ def read(constraint: objects.TopologySpreadConstraint) -> Written:
     )
 
 
-def constraint_of(each: Written, namespace: str, labels: Mapping[str, str]) -> Constraint:
+def constraint_of(each: WrittenConstraint, namespace: str, labels: Mapping[str, str]) -> Constraint:
     """Of a pod with these labels there. The values of `match_label_keys` are the pod's own."""
     selector = each.selector
     if selector is not None and each.match_label_keys:
@@ -265,7 +265,7 @@ def _having_all(places: Sequence[RowArray], tables: Tables) -> BoolArray:
     return having
 
 
-def _counted(having_all: BoolArray, each: Written, spread: Spread, tables: Tables) -> BoolArray:
+def _counted(having_all: BoolArray, each: WrittenConstraint, spread: Spread, tables: Tables) -> BoolArray:
     """bool[nodes]: those of `having_all` that the policies of a constraint let count."""
     counted = having_all
     for allowed in _allowed(each, spread, tables):
@@ -273,7 +273,7 @@ def _counted(having_all: BoolArray, each: Written, spread: Spread, tables: Table
     return counted
 
 
-def _allowed(each: Written, spread: Spread, tables: Tables) -> Iterator[BoolArray]:
+def _allowed(each: WrittenConstraint, spread: Spread, tables: Tables) -> Iterator[BoolArray]:
     everything = slice(None)
     if each.honors_affinity and spread.required is not None:
         yield spread.required.over(tables, everything)

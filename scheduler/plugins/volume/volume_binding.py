@@ -33,7 +33,7 @@ from scheduler.state.columns.row_masks import count_of
 from scheduler.state.tables import Tables
 from scheduler.state.volumes.claim import SELECTED_NODE
 from scheduler.state.volumes.matching import find
-from scheduler.state.volumes.plan import Plan
+from scheduler.state.volumes.plan import VolumePlan
 from scheduler.state.volumes.standing import Bound, Delayed, Immediate, Missing
 
 UNBOUND: Final = "pod has unbound immediate PersistentVolumeClaims"
@@ -137,7 +137,7 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
         found = find(tables.volumes, delayed, tables, slice(row, row + 1)).volumes
         taken = tuple((volume, key) for key, volume in found if volume)
         made = tuple(key for key, volume in found if not volume)
-        return Reservation(volumes=Plan(tables.names[row], taken, made, float(self.args.bind_timeout_seconds)))
+        return Reservation(volumes=VolumePlan(tables.names[row], taken, made, float(self.args.bind_timeout_seconds)))
 
 
 def shown(node: str) -> str:

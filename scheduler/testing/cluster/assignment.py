@@ -8,14 +8,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from scheduler.kube.objects import Node, Pod, PodCondition
+from scheduler.kube.objects import Node, PodCondition, PodObject
 from scheduler.kube.port import ApiConflict, ApiFailed, Binding
 
 _SCHEDULED: Final = PodCondition(type="PodScheduled", status="True")
 _COPIED_FROM_NODE: Final[tuple[str, ...]] = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 
 
-def assigned(pod: Pod, binding: Binding, node: Node | None) -> Pod:
+def assigned(pod: PodObject, binding: Binding, node: Node | None) -> PodObject:
     """The pod on its node, annotations merged key by key; raises ApiConflict, in the server's order of checks.
 
     node: None when there is none of that name, which the server does not mind.
@@ -41,7 +41,7 @@ def assigned(pod: Pod, binding: Binding, node: Node | None) -> Pod:
     )
 
 
-def check_uid(pod: Pod, uid: str) -> None:
+def check_uid(pod: PodObject, uid: str) -> None:
     """Raise ApiConflict unless the pod has this uid, or `uid` is empty."""
     if uid and uid != pod.metadata.uid:
         message = (
@@ -58,7 +58,7 @@ def merged(conditions: tuple[PodCondition, ...], condition: PodCondition) -> tup
     return (*conditions, condition)
 
 
-def _objection(pod: Pod) -> str | None:
+def _objection(pod: PodObject) -> str | None:
     name = pod.metadata.name
     if pod.metadata.deletion_timestamp:
         return f"pod {name} is being deleted, cannot be assigned to a host"
@@ -69,7 +69,7 @@ def _objection(pod: Pod) -> str | None:
     return None
 
 
-def _labels(pod: Pod, node: Node | None) -> dict[str, str] | None:
+def _labels(pod: PodObject, node: Node | None) -> dict[str, str] | None:
     """Since 1.35 a bound pod gets the zone and region of its node, over labels of its own."""
     of_node = (node.metadata.labels if node else None) or {}
     copied = {key: of_node[key] for key in _COPIED_FROM_NODE if key in of_node}

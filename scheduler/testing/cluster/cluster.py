@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, TypeVar
 
-from scheduler.kube.objects import Pod, PodCondition
+from scheduler.kube.objects import PodCondition, PodObject
 from scheduler.kube.port import (
     FAILED_PODS,
     KINDS,
@@ -112,7 +112,7 @@ class MemoryCluster:
         fault = self.faults.hitting(Request(Verb.BIND, str(binding.pod), binding))
         await self._answer(fault, lambda: self.world.pods.assign(binding), timeout_s, binding)
 
-    async def pod(self, namespace: str, name: str) -> Pod | None:
+    async def pod(self, namespace: str, name: str) -> PodObject | None:
         """See `port.Cluster.pod`."""
         request = Request(Verb.READ_POD, f"{namespace}/{name}")
         try:

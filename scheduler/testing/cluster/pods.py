@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 from msgspec.structs import replace
 
 from scheduler.kube.defaults import Identity, decoded, new_pod, timestamp
-from scheduler.kube.objects import Pod, PodCondition
+from scheduler.kube.objects import PodCondition, PodObject
 from scheduler.kube.port import Binding, LastScheduled, PodKey
 from scheduler.testing.cluster.assignment import assigned, check_uid, merged
 from scheduler.testing.cluster.namespaces import Namespaces
@@ -45,7 +45,9 @@ class _End:
 class Pods:
     """Verbs on one collection of pods; each is one write, unless it changes nothing."""
 
-    def __init__(self, collection: Collection[Pod], identity: Identity, namespaces: Namespaces, nodes: Nodes) -> None:
+    def __init__(
+        self, collection: Collection[PodObject], identity: Identity, namespaces: Namespaces, nodes: Nodes
+    ) -> None:
         self.collection = collection
         self._identity = identity
         self._namespaces = namespaces
@@ -57,39 +59,39 @@ class Pods:
     def __len__(self) -> int:
         return len(self.collection)
 
-    def __iter__(self) -> Iterator[Pod]:
+    def __iter__(self) -> Iterator[PodObject]:
         """In order of creation, finished ones too."""
         return iter(self.collection)
 
-    def find(self, namespace: str, name: str) -> Pod | None:
+    def find(self, namespace: str, name: str) -> PodObject | None:
         """The pod, None when there is none."""
         return self.collection.find(namespace, name)
 
-    def create(self, pod: Pod | Mapping[str, Any]) -> Pod:
+    def create(self, pod: PodObject | Mapping[str, Any]) -> PodObject:
         """Make a pod of an object or a manifest, and its namespace if that is missing; raises ApiConflict."""
-        wanted = new_pod(decoded(pod, Pod))
+        wanted = new_pod(decoded(pod, PodObject))
         self._namespaces.ensure(wanted.metadata.namespace)
         made = self.collection.create(replace(wanted, metadata=self._identity.given_to(wanted.metadata)))
         if isinstance(pod, Mapping) and pod["metadata"].get("finalizers"):
             self._with_finalizer.add(made.metadata.uid)
         return made
 
-    def update(self, namespace: str, name: str, change: Callable[[Pod], Pod]) -> Pod:
+    def update(self, namespace: str, name: str, change: Callable[[PodObject], PodObject]) -> PodObject:
         """Put what `change` makes of the pod in its place; raises ApiNotFound."""
         return self.collection.replace(change(self.collection.existing(namespace, name)))
 
-    def assign(self, binding: Binding) -> Pod:
+    def assign(self, binding: Binding) -> PodObject:
         """Do what a POST of this binding does; raises ApiNotFound, ApiConflict."""
         pod = self.collection.existing(binding.pod.namespace, binding.pod.name)
         bound = self.collection.replace(assigned(pod, binding, self._nodes.find(binding.node)))
         self._scheduled[bound.metadata.uid] = timestamp(self._identity.now_s())
         return bound
 
-    def bind(self, namespace: str, name: str, node: str, annotations: Mapping[str, str] | None = None) -> Pod:
+    def bind(self, namespace: str, name: str, node: str, annotations: Mapping[str, str] | None = None) -> PodObject:
         """Bind as another scheduler or a user does; raises ApiNotFound, ApiConflict."""
         return self.assign(Binding(PodKey(namespace, name, ""), node, dict(annotations or {})))
 
-    def set_condition(self, key: PodKey, condition: PodCondition) -> Pod:
+    def set_condition(self, key: PodKey, condition: PodCondition) -> PodObject:
         """Merge one condition into the status; raises ApiNotFound, ApiConflict when the uid is another."""
         pod = self.collection.existing(key.namespace, key.name)
         check_uid(pod, key.uid)
@@ -106,7 +108,7 @@ class Pods:
             str(max((int(pod.metadata.resource_version) for pod in pods), default=0)),
         )
 
-    def nominate(self, key: PodKey, node: str) -> Pod:
+    def nominate(self, key: PodKey, node: str) -> PodObject:
         """Write status.nominatedNodeName; raises ApiNotFound, ApiConflict when the uid is another."""
         pod = self.collection.existing(key.namespace, key.name)
         check_uid(pod, key.uid)
@@ -117,7 +119,7 @@ class Pods:
         check_uid(self.collection.existing(key.namespace, key.name), key.uid)
         self.delete(key.namespace, key.name)
 
-    def set_phase(self, namespace: str, name: str, phase: str, *, reason: str = "", message: str = "") -> Pod:
+    def set_phase(self, namespace: str, name: str, phase: str, *, reason: str = "", message: str = "") -> PodObject:
         """Report as the kubelet does: `Running`, or `Failed` with `reason` "OutOfcpu"; raises ApiNotFound."""
         pod = self.collection.existing(namespace, name)
         return self.collection.replace(
@@ -126,7 +128,7 @@ class Pods:
 
     def finish(
         self, namespace: str, name: str, phase: str = "Succeeded", *, reason: str = "", message: str = ""
-    ) -> Pod:
+    ) -> PodObject:
         """End the pod's containers; the object stays. Raises ValueError unless `phase` is final, ApiNotFound."""
         if phase not in FINISHED:
             text = f"a pod finishes as one of {', '.join(FINISHED)}, not as {phase!r}"
@@ -166,7 +168,7 @@ class Pods:
         if self.find(namespace, name) is not None:
             self.delete(namespace, name, grace_s=0.0)
 
-    def _end(self, pod: Pod, grace_s: float) -> _End:
+    def _end(self, pod: PodObject, grace_s: float) -> _End:
         runs = pod.spec.node_name and pod.status.phase not in FINISHED
         now_s = self._identity.now_s()
         return _End(now_s, grace_s, now_s + grace_s) if runs else _End(now_s, 0.0, now_s)

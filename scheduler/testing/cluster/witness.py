@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from config.protocol import names
 from config.protocol.inventory import Health
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Node, PodObject
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import PodReader
 from scheduler.state.cards.booking import CardShare, shares_of, written_of
@@ -20,7 +20,7 @@ from scheduler.testing.cluster.world import World
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class ObservedBinding:
     """A pod got a node. pod: its name; shares: its cards. at_s: by the witness's clock."""
 
     pod: str
@@ -52,10 +52,10 @@ class Witness:
         unit_mib: int,
         *,
         now_s: Callable[[], float],
-        on_bound: Callable[[Pod], None],
+        on_bound: Callable[[PodObject], None],
     ) -> None:
         """now_s: monotonic seconds. on_bound: told of each pod that got its node, after the checks."""
-        self.bound: list[Bound] = []
+        self.bound: list[ObservedBinding] = []
         self.ended: list[tuple[str, float]] = []
         self.unhealthy_spells: list[UnhealthySpell] = []
         self.violations: list[str] = []
@@ -78,7 +78,7 @@ class Witness:
         self.unhealthy_spells = [spell for spell in self.unhealthy_spells if spell.until_s is None]
         self.writes = 0
 
-    def bindings_of(self, pod: str) -> list[Bound]:
+    def bindings_of(self, pod: str) -> list[ObservedBinding]:
         """Each time that a pod of this name was bound, the latest last."""
         return [bound for bound in self.bound if bound.pod == pod]
 
@@ -115,10 +115,10 @@ class Witness:
         for index in known.keys() - unhealthy:
             known[index].until_s = self._now_s()
 
-    def _look_at_binding(self, before: Pod | None, after: Pod) -> None:
+    def _look_at_binding(self, before: PodObject | None, after: PodObject) -> None:
         pod = self._reader.read(after)
         shares = shares_of(written_of(pod))
-        self.bound.append(Bound(pod.key.name, pod.node_name, shares, self._now_s()))
+        self.bound.append(ObservedBinding(pod.key.name, pod.node_name, shares, self._now_s()))
         missing = set(names.ALLOCATION_KEYS) - set(pod.annotations)
         if before is not None and pod.template.gpu_units and missing:
             self.violations.append(f"pod {pod.key} was bound without {', '.join(sorted(missing))}")
@@ -144,7 +144,7 @@ class Witness:
                     self.violations.append(f"card {uuid} of node {node} is shared, though a pod holds it exclusively")
 
 
-def _occupies(pod: Pod) -> bool:
+def _occupies(pod: PodObject) -> bool:
     return bool(pod.spec.node_name) and pod.status.phase not in FINISHED
 
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from scheduler.kube.defaults import Identity
 from scheduler.kube.leases import Lease
-from scheduler.kube.objects import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
+from scheduler.kube.objects import ConfigMap, Namespace, Node, PodDisruptionBudget, PodObject, PriorityClass
 from scheduler.kube.port import ApiNotFound, Kind, T
 from scheduler.testing.cluster.disruption_budgets import PodDisruptionBudgets
 from scheduler.testing.cluster.event_log import EventLog
@@ -34,7 +34,7 @@ class World:
         self._versions = Versions()
         identity = Identity(now_s)
         nodes = Collection[Node]("nodes", self._versions, history_limit)
-        pods = Collection[Pod]("pods", self._versions, history_limit)
+        pods = Collection[PodObject]("pods", self._versions, history_limit)
         namespaces = Collection[Namespace]("namespaces", self._versions, history_limit)
         config_maps = Collection[ConfigMap]("configmaps", self._versions, history_limit)
         budgets = Collection[PodDisruptionBudget]("poddisruptionbudgets", self._versions, history_limit)

@@ -14,7 +14,7 @@ from scheduler.state.columns.arrays import ALL_ROWS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ScheduleResult:
     """feasible: the nodes. scores: of them, the sum, then each raw score. node: the chosen one, "" for none."""
 
     feasible: tuple[str, ...] = ()
@@ -32,27 +32,27 @@ class Answer:
         scores = ", ".join(f"{name} {values}" for name, values in self.scores.items())
         return f"fits {' '.join(self.feasible)}; goes to {self.node}{cards}; scores {scores}"
 
-    def node_that_differs(self, other: "Answer") -> str:
+    def node_that_differs(self, other: "ScheduleResult") -> str:
         """The first node about which they disagree, "" when it is not about one."""
         names = set(self.feasible) ^ set(other.feasible)
         names |= {name for name, scores in self.scores.items() if other.scores.get(name, scores) != scores}
         return min(names, default="")
 
 
-def answer(runtime: Runtime, pod: Pod) -> Answer:
+def answer(runtime: Runtime, pod: Pod) -> ScheduleResult:
     """What the scheduler would say of the pod, with what this runtime has kept."""
     evaluation = runtime.evaluate(pod, runtime.signature(pod))
     nodes = len(runtime.tables.row_of)
     if evaluation.never:
-        return Answer(message=Diagnosis(nodes, rejected=evaluation.never).message)
+        return ScheduleResult(message=Diagnosis(nodes, rejected=evaluation.never).message)
     row = runtime.best_row(pod, evaluation)
     if row == NOWHERE:
         reasons = count_reasons(runtime.tables.valid, runtime.objections(pod, evaluation))
-        return Answer(message=Diagnosis(nodes, reasons).message)
+        return ScheduleResult(message=Diagnosis(nodes, reasons).message)
     return _with_place(runtime, pod, evaluation, row)
 
 
-def _with_place(runtime: Runtime, pod: Pod, evaluation: Evaluation, row: int) -> Answer:
+def _with_place(runtime: Runtime, pod: Pod, evaluation: Evaluation, row: int) -> ScheduleResult:
     tables, names = runtime.tables, runtime.tables.names
     rows = sorted(np.flatnonzero(runtime.feasible(pod, evaluation)).tolist(), key=lambda found: names[found])
     columns: list[Any] = [evaluation.total, *evaluation.raw]
@@ -64,7 +64,7 @@ def _with_place(runtime: Runtime, pod: Pod, evaluation: Evaluation, row: int) ->
         plugin.unreserve(pod)
         cards += reservation.cards
         annotations.update(reservation.annotations or {})
-    return Answer(
+    return ScheduleResult(
         feasible=tuple(names[found] for found in rows),
         scores={names[found]: tuple(int(column[found]) for column in columns) for found in rows},
         node=names[row],

@@ -27,7 +27,7 @@ def check_rule(
     rule: type[Plugin],
     args: PluginArgs | Mapping[str, Any] | None = None,
     *,
-    pods: Sequence[objects.Pod | Mapping[str, Any]] = (),
+    pods: Sequence[objects.PodObject | Mapping[str, Any]] = (),
     nodes: Sequence[objects.Node | Mapping[str, Any]] = (),
     labels: Values = _NONE,
     annotations: Values = _NONE,
@@ -48,7 +48,7 @@ def check_rule(
     """
     given = args_of(rule, args)
     named = Named(labels=labels, annotations=annotations, node_labels=node_labels, node_annotations=node_annotations)
-    own_nodes, own_pods = as_objects(objects.Node, nodes), as_objects(objects.Pod, pods)
+    own_nodes, own_pods = as_objects(objects.Node, nodes), as_objects(objects.PodObject, pods)
     named = keys_read(rule, given, named, own_nodes, own_pods)
     search(
         rule, given, choices(named, own_nodes, own_pods), steps=steps, examples=examples, seed=seed, shrink_s=shrink_s

@@ -8,7 +8,7 @@ from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runtime
 from scheduler.pods.pod import Pod
 from scheduler.state.ledger import of_tables
-from scheduler.testing.rules.answers import Answer, answer
+from scheduler.testing.rules.answers import ScheduleResult, answer
 from scheduler.testing.rules.plans import PodPlan, Setting, with_settings
 from scheduler.testing.rules.steps import PodIs, PodIsBound, SetNode, Step
 from scheduler.testing.rules.world import Restless, TrialWorld
@@ -75,8 +75,8 @@ class Failure:
     story: tuple[str, ...]
     world: TrialWorld
     pod: Pod | None = None
-    kept: Answer = field(default_factory=Answer)
-    fresh: Answer = field(default_factory=Answer)
+    kept: ScheduleResult = field(default_factory=ScheduleResult)
+    fresh: ScheduleResult = field(default_factory=ScheduleResult)
     error: Exception | None = None
 
 

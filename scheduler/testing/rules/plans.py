@@ -133,9 +133,9 @@ class PodPlan:
     gated: bool = False
     image: str = ""
     restarts_all: bool = False
-    like: objects.Pod | None = None
+    like: objects.PodObject | None = None
 
-    def wire(self, name: str, uid: str, node: str = "", written: Texts | None = None) -> objects.Pod:
+    def wire(self, name: str, uid: str, node: str = "", written: Texts | None = None) -> objects.PodObject:
         """The Pod object. written: annotations of its binding."""
         like = self.like
         of = objects.ObjectMeta(name) if like is None else like.metadata
@@ -151,7 +151,7 @@ class PodPlan:
         )
         spec = self._spec() if like is None else like.spec
         spec = msgspec.structs.replace(spec, node_name=node, scheduler_name=names.SCHEDULER_NAME)
-        return objects.Pod(meta, spec, objects.PodStatus(phase="Running" if node else "Pending"))
+        return objects.PodObject(meta, spec, objects.PodStatus(phase="Running" if node else "Pending"))
 
     def _asked(self) -> dict[str, str]:
         asked = {names.GPU_COUNT: str(self.gpu_count)} if self.gpu_count > 1 else {}

@@ -144,7 +144,7 @@ def keys_read(
     args: PluginArgs,
     named: Named,
     nodes: Sequence[objects.Node],
-    pods: Sequence[objects.Pod],
+    pods: Sequence[objects.PodObject],
 ) -> Named:
     """`named`, and the keys that the rule reads besides. Raises PluginError.
 

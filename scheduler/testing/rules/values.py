@@ -77,7 +77,7 @@ class Choices:
     of_pods: tuple[Setting, ...]
 
 
-def choices(named: Named, nodes: Sequence[objects.Node], pods: Sequence[objects.Pod]) -> Choices:
+def choices(named: Named, nodes: Sequence[objects.Node], pods: Sequence[objects.PodObject]) -> Choices:
     """nodes, pods: the user's own."""
     zones = _of_labels({ZONE: ("a", "b")})
     app = _of_labels({"app": ("web",)})

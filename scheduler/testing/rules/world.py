@@ -13,7 +13,7 @@ from scheduler.kube.objects import Node
 from scheduler.plugins.pod.priority_sort import sort_key
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod, PodReader
-from scheduler.queue.entry import State
+from scheduler.queue.entry import PodState
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.state.tables import Tables
 from scheduler.testing.rules.plans import UNIT_MIB, NodePlan, PodPlan, Texts
@@ -21,7 +21,7 @@ from scheduler.testing.rules.plans import UNIT_MIB, NodePlan, PodPlan, Texts
 RESOURCES: Final = ResourceNames()
 _MOST_ATTEMPTS: Final = 500
 _BACKOFF_S: Final = 1.0
-_WAITING: Final = frozenset({State.ACTIVE, State.UNSCHEDULABLE, State.BACKING_OFF})
+_WAITING: Final = frozenset({PodState.ACTIVE, PodState.UNSCHEDULABLE, PodState.BACKING_OFF})
 
 
 class Restless(Exception):

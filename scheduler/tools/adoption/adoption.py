@@ -11,8 +11,8 @@ from scheduler.state.cards.node_inventory import GpuState
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 from scheduler.tools.adoption.adoption_checks import (
+    AdoptionObjection,
     BoundBy,
-    Objection,
     bound_by,
     has_inventory,
     objections,
@@ -22,8 +22,8 @@ from scheduler.tools.adoption.adoption_checks import (
 )
 from scheduler.tools.explain.answers import Answer
 from scheduler.tools.explain.audit import holding, of_node, without_node
-from scheduler.tools.explain.findings import Findings, Found, Severity
-from scheduler.tools.explain.reading import Reading
+from scheduler.tools.explain.findings import ClusterFinding, Findings, Severity
+from scheduler.tools.explain.reading import ClusterSnapshot
 
 _BY: Final = {BoundBy.SCHEDULER: "this scheduler", BoundBy.EXTENDER: "the extender", BoundBy.NOBODY: "nobody"}
 
@@ -74,10 +74,10 @@ class Adoption(Findings, frozen=True):
     nodes: tuple[AdoptedNode, ...]
 
 
-def adoption(reading: Reading, unread: tuple[str, ...] = ()) -> Adoption:
+def adoption(reading: ClusterSnapshot, unread: tuple[str, ...] = ()) -> Adoption:
     """Of every node and pod. unread: objects that could not be read, a line each."""
-    tables, nodes, objected = reading.engine.tables, list[AdoptedNode](), list[Objection]()
-    found = [Found(check="object", severity=Severity.WARNING, message=line) for line in unread]
+    tables, nodes, objected = reading.engine.tables, list[AdoptedNode](), list[AdoptionObjection]()
+    found = [ClusterFinding(check="object", severity=Severity.WARNING, message=line) for line in unread]
     for name in sorted(tables.row_of):
         records = sorted(holding(tables.records_on(name)), key=lambda record: str(record.pod.key))
         if tables.inventory(name).state is GpuState.NO_CARDS and not records:
@@ -94,7 +94,9 @@ def adoption(reading: Reading, unread: tuple[str, ...] = ()) -> Adoption:
     return Adoption(looked_at=_looked_at(nodes, len(homeless)), findings=tuple(found), nodes=tuple(nodes))
 
 
-def _node(tables: Tables, name: str, records: list[PodRecord], objected: dict[str, list[Objection]]) -> AdoptedNode:
+def _node(
+    tables: Tables, name: str, records: list[PodRecord], objected: dict[str, list[AdoptionObjection]]
+) -> AdoptedNode:
     announced, row = tables.inventory(name), tables.row_of[name]
     cards = tuple(
         AdoptedCard(
@@ -113,7 +115,7 @@ def _node(tables: Tables, name: str, records: list[PodRecord], objected: dict[st
     )
 
 
-def _pod(record: PodRecord, cards: tuple[AdoptedCard, ...], objected: list[Objection]) -> AdoptedPod:
+def _pod(record: PodRecord, cards: tuple[AdoptedCard, ...], objected: list[AdoptionObjection]) -> AdoptedPod:
     held = record.held
     places = () if held is None else held.places
     return AdoptedPod(

@@ -16,8 +16,8 @@ from scheduler.state.cards.node_inventory import NodeInventory
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 from scheduler.tools.explain.audit import NO_NODE, UNKNOWN_CARD, WITHOUT_CARD
-from scheduler.tools.explain.findings import Found, Severity
-from scheduler.tools.explain.reading import Reading
+from scheduler.tools.explain.findings import ClusterFinding, Severity
+from scheduler.tools.explain.reading import ClusterSnapshot
 from scheduler.tools.explain.standing import own_name
 
 NO_INVENTORY: Final = "no-inventory"
@@ -42,7 +42,7 @@ class BoundBy(StrEnum):
     NOBODY = "nobody"
 
 
-class Objection(NamedTuple):
+class AdoptionObjection(NamedTuple):
     """A check that objects to a pod. pod: with its node, where it has one. detail: of this pod, or ""."""
 
     check: str
@@ -102,41 +102,41 @@ def bound_by(pod: Pod) -> BoundBy:
     return BoundBy.EXTENDER if names.MEM_IDX in written or names.ALLOCATION in written else BoundBy.NOBODY
 
 
-def objections(reading: Reading, record: PodRecord) -> Iterator[Objection]:
+def objections(reading: ClusterSnapshot, record: PodRecord) -> Iterator[AdoptionObjection]:
     """Of a pod with a node that holds units."""
     pod, held, tables = record.pod, record.held, reading.engine.tables
     told = f"pod/{pod.key} on node {record.node}"
     if held is None:
-        yield Objection(NO_NODE, told)
+        yield AdoptionObjection(NO_NODE, told)
         return
     announced = tables.inventory(record.node)
     for check, detail in _of_cards(record, held, announced):
-        yield Objection(check, told, detail)
+        yield AdoptionObjection(check, told, detail)
     for uuid, units in held.lost:
-        yield Objection(UNKNOWN_CARD, told, f"{units} units of {uuid[:_LONGEST]}")
+        yield AdoptionObjection(UNKNOWN_CARD, told, f"{units} units of {uuid[:_LONGEST]}")
     if bound_by(pod) is BoundBy.SCHEDULER:
         return
     if pod.terminating:
         since = reading.terminating_since.get(pod.key.uid, "")
-        yield Objection(TERMINATING, told, f"since {since}" if since else "")
+        yield AdoptionObjection(TERMINATING, told, f"since {since}" if since else "")
     if bound_by(pod) is BoundBy.EXTENDER:
-        yield from (Objection(DISAGREES, told, detail) for detail in _of_request(record))
+        yield from (AdoptionObjection(DISAGREES, told, detail) for detail in _of_request(record))
         # Of a node with one card the legacy plugin gives that one, and says nothing.
         may_differ = len(announced.cards) > 1 and not announced.has_uuids and pod.phase == RUNNING
         if may_differ and not held.unknown and pod.annotations.get(names.MEM_ASSIGNED) != _ASSIGNED:
-            yield Objection(NOT_ASSIGNED, told)
+            yield AdoptionObjection(NOT_ASSIGNED, told)
 
 
-def waiting(reading: Reading) -> Iterator[Objection]:
+def waiting(reading: ClusterSnapshot) -> Iterator[AdoptionObjection]:
     """Pods without a node that another scheduler is to place."""
     for pod in sorted(reading.of_others, key=lambda one: str(one.key)):
         index = legacy_index(pod.annotations)
         # The extender writes the card first and binds then; where the second fails, the first stays.
         left = "" if index is None else f"; annotated for card {index}, and not bound"
-        yield Objection(PENDING, f"pod/{pod.key}", f"schedulerName {pod.scheduler_name[:_LONGEST]}{left}")
+        yield AdoptionObjection(PENDING, f"pod/{pod.key}", f"schedulerName {pod.scheduler_name[:_LONGEST]}{left}")
 
 
-def of_pods(reading: Reading, objected: Iterable[Objection]) -> Iterator[Found]:
+def of_pods(reading: ClusterSnapshot, objected: Iterable[AdoptionObjection]) -> Iterator[ClusterFinding]:
     """One finding for each check."""
     pods: dict[str, list[str]] = {check: [] for check in _CHECKS}
     for one in objected:
@@ -146,24 +146,24 @@ def of_pods(reading: Reading, objected: Iterable[Objection]) -> Iterator[Found]:
             severity, words, remedy = _CHECKS[check]
             message = f"{_count(about, 'pod')}: {words}"
             remedy = remedy.format(ours=own_name(reading.engine))
-            yield Found(check=check, severity=severity, message=message, about=tuple(about), remedy=remedy)
+            yield ClusterFinding(check=check, severity=severity, message=message, about=tuple(about), remedy=remedy)
 
 
-def of_nodes(reading: Reading, nodes: Sequence[str]) -> Iterator[Found]:
+def of_nodes(reading: ClusterSnapshot, nodes: Sequence[str]) -> Iterator[ClusterFinding]:
     """nodes: with cards, or with pods that hold some."""
     tables, unit = reading.engine.tables, unit_name(reading.unit_mib)
     without = [f"node/{name}" for name in nodes if not has_inventory(tables, name)]
     if without:
         message = f"{_count(without, 'node')} without {names.INVENTORY}: our device plugin is not there yet"
         remedy = "docs/migrate.md: the device plugin, node by node"
-        yield Found(check=NO_INVENTORY, severity=_FAILED, message=message, about=tuple(without), remedy=remedy)
+        yield ClusterFinding(check=NO_INVENTORY, severity=_FAILED, message=message, about=tuple(without), remedy=remedy)
     absurd = [f"node/{name}: {units} on one card" for name in nodes if (units := _absurd(tables.inventory(name)))]
     if absurd:
         message = (
             f"{_count(absurd, 'node')} with more units on a card than any card has {unit}: they are smaller than that"
         )
         remedy = "memoryUnitMiB: 1 in the configuration, as --memory-unit=MiB of the legacy device plugin"
-        yield Found(check=UNIT, severity=_FAILED, message=message, about=tuple(absurd), remedy=remedy)
+        yield ClusterFinding(check=UNIT, severity=_FAILED, message=message, about=tuple(absurd), remedy=remedy)
 
 
 def has_inventory(tables: Tables, node: str) -> bool:

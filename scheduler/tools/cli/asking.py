@@ -44,8 +44,8 @@ from scheduler.pods.pod import Pod, PodReader
 from scheduler.pods.pod_volumes import NO_VOLUMES
 from scheduler.tools.cli.manifests import Manifest, Unanswerable, Unreadable
 from scheduler.tools.cli.priorities import NOT_THERE, OF_FILES, UNREADABLE, given
-from scheduler.tools.explain.answers import Explanation, WhatIf, listed
-from scheduler.tools.explain.reading import Reading, answer_of
+from scheduler.tools.explain.answers import Explanation, WhatIfAnswer, listed
+from scheduler.tools.explain.reading import ClusterSnapshot, answer_of
 from scheduler.tools.explain.standing import explain, own_name, sentence
 from scheduler.tools.explain.what_if import what_if
 
@@ -54,14 +54,14 @@ _OF_STORAGE: Final = tuple(kind.name for kind in OF_STORAGE)
 
 
 @dataclass(slots=True)
-class Site:
+class ClusterView:
     """unread: what was left out, a line each. namespace: of a pod that is named, or written, without one.
 
     of_files: the cluster is that of cluster files, which hold no PriorityClasses.
     """
 
     cluster: Cluster
-    reading: Reading
+    reading: ClusterSnapshot
     reader: PodReader
     unread: list[str] = field(default_factory=list)
     namespace: str = "default"
@@ -81,12 +81,12 @@ class Site:
         pod, left_out = self._read(found)
         return answer_of(explain(self.reading, pod, node, (*mistakes(found, self.reader.resources), *left_out)))
 
-    def what_if(self, wire: objects.Pod, replicas: int, words: tuple[str, ...] = ()) -> WhatIf:
+    def what_if(self, wire: objects.PodObject, replicas: int, words: tuple[str, ...] = ()) -> WhatIfAnswer:
         """Of a pod that does not exist. words: what there is to say of it already, in sentences."""
         pod, told = self.asking(wire)
         return answer_of(what_if(self.reading, pod, replicas, (*words, *told), measures=True))
 
-    def asking(self, wire: objects.Pod) -> tuple[Pod, tuple[str, ...]]:
+    def asking(self, wire: objects.PodObject) -> tuple[Pod, tuple[str, ...]]:
         """(a pod that does not exist, as this scheduler would see it; what there is to say of it, in sentences)."""
         meta = replace(wire.metadata, namespace=wire.metadata.namespace or self.namespace)
         pod, left_out = self._read(new_pod(replace(wire, metadata=meta)))
@@ -99,7 +99,7 @@ class Site:
             pod = replace(pod, scheduler_name=ours)
         return pod, words
 
-    async def prioritized(self, asked: Manifest) -> tuple[objects.Pod, tuple[str, ...]]:
+    async def prioritized(self, asked: Manifest) -> tuple[objects.PodObject, tuple[str, ...]]:
         """(the pod with the priority that the API server would give it, what there is to say of that)."""
         if asked.pod.spec.priority and not asked.priority_class:
             return asked.pod, ()
@@ -114,7 +114,7 @@ class Site:
             raise Unreadable(error.message) from error
         return given(asked, classes, NOT_THERE)
 
-    def _read(self, wire: objects.Pod) -> tuple[Pod, tuple[str, ...]]:
+    def _read(self, wire: objects.PodObject) -> tuple[Pod, tuple[str, ...]]:
         """(the pod, without its volumes where nothing is known of those; what was left out, in clauses)."""
         try:
             pod = self.reader.read(wire)
@@ -154,7 +154,9 @@ def _or(near: list[str]) -> str:
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
-async def site(cluster: Cluster, configuration: SchedulerConfiguration, kinds: Collection[Kind[Any]] = KINDS) -> Site:
+async def site(
+    cluster: Cluster, configuration: SchedulerConfiguration, kinds: Collection[Kind[Any]] = KINDS
+) -> ClusterView:
     """Read the cluster. kinds: of objects, no others are read. Raises Unreadable when nodes or pods cannot be read."""
     engine, reader = build_engine(configuration, installed_plugins())
     problems: list[str] = []
@@ -185,7 +187,7 @@ async def site(cluster: Cluster, configuration: SchedulerConfiguration, kinds: C
         engine.budgets_listed()
     if unread:
         problems.insert(0, f"not allowed to read, and left out: {listed(unread, _MOST_NAMES)}; see docs/explain.md")
-    reading = Reading(
+    reading = ClusterSnapshot(
         engine,
         configuration.memory_unit_mib,
         beside.since,
@@ -193,7 +195,7 @@ async def site(cluster: Cluster, configuration: SchedulerConfiguration, kinds: C
         beside.of_others,
         controllers=beside.controllers,
     )
-    return Site(cluster, reading, reader, problems)
+    return ClusterView(cluster, reading, reader, problems)
 
 
 def _is_of_its_owner(problem: Problem) -> bool:
@@ -202,7 +204,7 @@ def _is_of_its_owner(problem: Problem) -> bool:
 
 
 class _BesideTheEngine:
-    """What a Reading has of pods that the engine keeps nothing of."""
+    """What a ClusterSnapshot has of pods that the engine keeps nothing of."""
 
     def __init__(self, reader: PodReader, scheduler_names: Collection[str]) -> None:
         self.since: dict[str, str] = {}
@@ -211,18 +213,18 @@ class _BesideTheEngine:
         self._reader, self._scheduler_names = reader, scheduler_names
 
     def noting(
-        self, handle: Callable[[Sequence[WatchEvent[objects.Pod]]], None]
-    ) -> Callable[[Sequence[WatchEvent[objects.Pod]]], None]:
+        self, handle: Callable[[Sequence[WatchEvent[objects.PodObject]]], None]
+    ) -> Callable[[Sequence[WatchEvent[objects.PodObject]]], None]:
         """As `handle`; each pod is noted first."""
 
-        def noting(events: Sequence[WatchEvent[objects.Pod]]) -> None:
+        def noting(events: Sequence[WatchEvent[objects.PodObject]]) -> None:
             for wire in _present(events):
                 self._note(wire)
             handle(events)
 
         return noting
 
-    def _note(self, wire: objects.Pod) -> None:
+    def _note(self, wire: objects.PodObject) -> None:
         owners = wire.metadata.owner_references
         self.controllers.update((wire.metadata.uid, owner) for owner in owners if owner.controller)
         if wire.metadata.deletion_timestamp:

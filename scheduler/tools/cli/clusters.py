@@ -14,7 +14,7 @@ from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.client_config.connect import ConnectError, Connection, connect
 from scheduler.kube.rest.watching import WatchOptions
 from scheduler.process.output import warn
-from scheduler.tools.cli.asking import Site, site
+from scheduler.tools.cli.asking import ClusterView, site
 from scheduler.tools.cli.manifests import Unreadable
 
 R = TypeVar("R")
@@ -77,7 +77,7 @@ async def connected(configuration: SchedulerConfiguration, environment: Mapping[
 def asked(
     configuration: SchedulerConfiguration,
     environment: Mapping[str, str],
-    question: Callable[[Site], Awaitable[R]],
+    question: Callable[[ClusterView], Awaitable[R]],
     kinds: Collection[Kind[Any]] = KINDS,
 ) -> R:
     """The answer; what was left out is told on standard error. kinds: that are read. Raises Unanswerable."""

@@ -8,10 +8,10 @@ from typing import Final
 
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.process.output import show_json, show_text
-from scheduler.tools.cli.asking import Site
+from scheduler.tools.cli.asking import ClusterView
 from scheduler.tools.cli.clusters import asked
 from scheduler.tools.cli.manifests import manifest
-from scheduler.tools.explain.answers import Explanation, WhatIf, as_json
+from scheduler.tools.explain.answers import Explanation, WhatIfAnswer, as_json
 from scheduler.tools.explain.text import explanation_text, what_if_text
 
 _PIPED_WIDTH: Final = 120
@@ -28,7 +28,7 @@ def explain(
 ) -> None:
     """Print the answer. Raises Unanswerable."""
 
-    async def ask(of: Site) -> Explanation:
+    async def ask(of: ClusterView) -> Explanation:
         return await of.explained(namespace, name, node)
 
     _print(asked(configuration, environment, ask), output)
@@ -40,21 +40,21 @@ def what_if(
     """Print the answer. Raises Unanswerable."""
     read = manifest(file)
 
-    async def ask(of: Site) -> WhatIf:
+    async def ask(of: ClusterView) -> WhatIfAnswer:
         pod, words = await of.prioritized(read)
         return of.what_if(pod, replicas, words)
 
     _print(asked(configuration, environment, ask), output)
 
 
-def _print(answer: Explanation | WhatIf, output: str) -> None:
+def _print(answer: Explanation | WhatIfAnswer, output: str) -> None:
     if output == "json":
         show_json(as_json(answer))
     else:
         show_text(text(answer, _width()))
 
 
-def text(answer: Explanation | WhatIf, width: int) -> str:
+def text(answer: Explanation | WhatIfAnswer, width: int) -> str:
     """For a terminal of so many columns."""
     return explanation_text(answer, width) if isinstance(answer, Explanation) else what_if_text(answer, width)
 

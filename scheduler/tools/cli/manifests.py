@@ -28,7 +28,7 @@ class Manifest(NamedTuple):
     workload, which this one bears.
     """
 
-    pod: objects.Pod
+    pod: objects.PodObject
     priority_class: str
     template: bool = False
 
@@ -56,7 +56,7 @@ def manifest(path: Path) -> Manifest:
         raise Unanswerable(message)
     found, document = pods[0]
     try:
-        pod = msgspec.json.decode(msgspec.json.encode(found), type=objects.Pod)
+        pod = msgspec.json.decode(msgspec.json.encode(found), type=objects.PodObject)
         named = msgspec.convert(found.get("spec") or {}, _Named)
     except msgspec.ValidationError as error:
         message = f"{path} is no pod: {error}"

@@ -22,7 +22,7 @@ OF_FILES: Final = "Its PriorityClass {} is not known, since cluster files hold n
 
 def given(
     asked: Manifest, classes: Sequence[objects.PriorityClass], lacking: str
-) -> tuple[objects.Pod, tuple[str, ...]]:
+) -> tuple[objects.PodObject, tuple[str, ...]]:
     """(the pod with the priority of its class, what there is to say of that).
 
     classes: that could be read. lacking: what to say of one that is not among them, with {} for its name.

@@ -3,7 +3,7 @@
 The shape is documented in docs/defragment.md; fields may be added, none is removed or changes its meaning.
 """
 
-from scheduler.tools.explain.answers import Answer, Place
+from scheduler.tools.explain.answers import Answer, NodeAndCards
 
 
 class Move(Answer, frozen=True):
@@ -15,8 +15,8 @@ class Move(Answer, frozen=True):
 
     pod: str
     owner: str
-    at: Place
-    to: Place
+    at: NodeAndCards
+    to: NodeAndCards
     why: str
     gain_units: float = 0.0
 
@@ -39,7 +39,7 @@ class Defragmentation(Answer, frozen=True):
     pod: str
     words: tuple[str, ...]
     most_moves: int
-    place: Place | None
+    place: NodeAndCards | None
     moves: tuple[Move, ...]
     fragmentation: FragmentedUnits | None = None
 

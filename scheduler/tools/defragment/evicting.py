@@ -30,7 +30,7 @@ from scheduler.kube.port import (
     PodKey,
     WatchEvent,
 )
-from scheduler.tools.cli.asking import Site, site
+from scheduler.tools.cli.asking import ClusterView, site
 from scheduler.tools.cli.clusters import tell_unread
 from scheduler.tools.cli.cordoning import Annotating
 from scheduler.tools.cli.manifests import Manifest, Unanswerable, Unreadable
@@ -38,7 +38,7 @@ from scheduler.tools.defragment.keeping_free import KeptFree
 from scheduler.tools.defragment.kept import kept_free
 from scheduler.tools.defragment.leaving import cards_of
 from scheduler.tools.defragment.order import Moved
-from scheduler.tools.defragment.planning import Plan, bound_already, plan_for, plan_for_usual
+from scheduler.tools.defragment.planning import MovePlan, bound_already, plan_for, plan_for_usual
 from scheduler.tools.defragment.successors import Successors
 from scheduler.tools.defragment.text import verdict, where_of
 from scheduler.tools.explain.answers import listed
@@ -82,13 +82,13 @@ class Planner:
         """Whether room is made for one pod."""
         return self._pod is not None
 
-    async def read(self, cluster: Cluster) -> Site:
+    async def read(self, cluster: Cluster) -> ClusterView:
         """The cluster as it is now. Raises Unreadable."""
         of = await site(cluster, self._configuration)
         of.namespace = self._namespace
         return of
 
-    async def plan(self, of: Site, most_moves: int | None = None, stay: Collection[str] = ()) -> Plan:
+    async def plan(self, of: ClusterView, most_moves: int | None = None, stay: Collection[str] = ()) -> MovePlan:
         """most_moves: None for as many as was asked. stay: as Movable. Raises Unanswerable."""
         most = self._most_moves if most_moves is None else most_moves
         if self._pod is None:
@@ -120,8 +120,8 @@ class Rebalancing:
         self._kept = KeptFree(cluster, configuration, say)
         self._successors: set[str] = set()  # uids
 
-    async def run(self, show: Callable[[Plan], None]) -> bool:
-        """Plan, show the plan, and make its moves. Whether all of it has come. Raises Unanswerable."""
+    async def run(self, show: Callable[[MovePlan], None]) -> bool:
+        """MovePlan, show the plan, and make its moves. Whether all of it has come. Raises Unanswerable."""
         of = await self._planner.read(self._cluster)
         plan = await self._planner.plan(of)
         tell_unread(of.unread)
@@ -137,7 +137,7 @@ class Rebalancing:
             self._say("The cards are free for whoever comes first; create the pod now, unless it waits already.")
         return done
 
-    async def _move_all(self, of: Site, plan: Plan) -> bool:
+    async def _move_all(self, of: ClusterView, plan: MovePlan) -> bool:
         count = len(plan.moves)
         for number in range(1, count + 1):
             await self._kept.want(kept_free(plan.answer.place, plan.answer.moves))
@@ -158,7 +158,7 @@ class Rebalancing:
         self._say(f"Done. {_standing(plan)}")
         return True
 
-    async def _evicted(self, moved: Moved, of: Site) -> tuple[str, str]:
+    async def _evicted(self, moved: Moved, of: ClusterView) -> tuple[str, str]:
         """Evict the pod, and wait for its successor; its uid and node. of: as it was planned. Raises Unanswerable."""
         pod = moved.record.pod
         # Somebody else may evict it before the watch begins: what was planned with is older than any successor.
@@ -209,8 +209,8 @@ class Rebalancing:
                 self._say(f"the watch of pods has ended, and begins again: {error.message}")
                 await asyncio.sleep(1.0)
 
-    def _batches(self) -> AsyncGenerator[list[WatchEvent[objects.Pod]], None]:
-        return cast("AsyncGenerator[list[WatchEvent[objects.Pod]], None]", self._cluster.watch(PODS, None))
+    def _batches(self) -> AsyncGenerator[list[WatchEvent[objects.PodObject]], None]:
+        return cast("AsyncGenerator[list[WatchEvent[objects.PodObject]], None]", self._cluster.watch(PODS, None))
 
 
 @contextlib.contextmanager
@@ -249,7 +249,7 @@ def _without_successor(pod: PodKey, timeout_s: float, successors: Successors) ->
     return f"pod {pod} is evicted, and no successor of it is bound after {timeout_s:g} s; {count}{named}"
 
 
-def _elsewhere(plan: Plan, of: Site, uid: str) -> str:
+def _elsewhere(plan: MovePlan, of: ClusterView, uid: str) -> str:
     """Where the successor of the first move is, for pods as they usually come; "" where it is as planned.
 
     What the plan gains hangs on that, and what is fragmented sinks by what others do as well. For one pod it does not
@@ -267,7 +267,7 @@ def _elsewhere(plan: Plan, of: Site, uid: str) -> str:
     return f"the successor of pod {move.pod} is on {where_of(record.node, cards)}; planned was {planned}."
 
 
-def _in_vain(before: Plan, after: Plan) -> str:
+def _in_vain(before: MovePlan, after: MovePlan) -> str:
     """What the last move has not brought; "" where it has."""
     was, now = before.answer.fragmentation, after.answer.fragmentation
     if was is not None and now is not None:
@@ -277,7 +277,7 @@ def _in_vain(before: Plan, after: Plan) -> str:
     return ""
 
 
-def _standing(plan: Plan) -> str:
+def _standing(plan: MovePlan) -> str:
     """A sentence: how it is now."""
     now = plan.answer.fragmentation
     if now is None:

@@ -18,7 +18,7 @@ from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.process.terminal import typed
 from scheduler.state.tables import Tables
-from scheduler.tools.cli.asking import Site
+from scheduler.tools.cli.asking import ClusterView
 from scheduler.tools.cli.cordoning import Annotating, NoSuchNode, written
 from scheduler.tools.cli.manifests import Unanswerable
 from scheduler.tools.explain.cordons import Cordon, cordoned, without
@@ -58,7 +58,7 @@ class KeptFree:
                         self._say(f"perhaps still cordoned: type {_uncordon(left, its)}")
                 raise
 
-    def hide_in(self, of: Site) -> None:
+    def hide_in(self, of: ClusterView) -> None:
         """The cluster as it will be when they are given back."""
         engine = of.reading.engine
         for node, cards in self._ours.items():

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from scheduler.tools.defragment.answers import Move
-from scheduler.tools.explain.answers import Place
+from scheduler.tools.explain.answers import NodeAndCards
 
 
-def kept_free(place: Place | None, moves: Sequence[Move]) -> Mapping[str, frozenset[int]]:
+def kept_free(place: NodeAndCards | None, moves: Sequence[Move]) -> Mapping[str, frozenset[int]]:
     """By node, the indexes of cards, while the first of the moves is made and before.
 
     place: of the pod for which room is made; its cards are kept free, and those of every later move to a node that an

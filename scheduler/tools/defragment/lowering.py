@@ -15,7 +15,7 @@ import numpy as np
 from scheduler.core.engine import Engine
 from scheduler.core.questions import Placing
 from scheduler.state.packing.fragmentation import Fragmentation, measured
-from scheduler.state.packing.workload import Workload
+from scheduler.state.packing.workload import PodMix
 from scheduler.state.pod_record import PodRecord
 from scheduler.tools.defragment.leaving import cards_of
 from scheduler.tools.defragment.movable import Movable, successor
@@ -59,7 +59,7 @@ def lowered(engine: Engine, movable: Movable, most_moves: int) -> Lowered:
     return Lowered(before, after, tuple(moves), tuple(gains))
 
 
-def _candidates(engine: Engine, movable: Movable, workload: Workload) -> Iterator[PodRecord]:
+def _candidates(engine: Engine, movable: Movable, workload: PodMix) -> Iterator[PodRecord]:
     """Pods with GPU memory of the nodes with most that is unusable, the largest of each."""
     tables = engine.tables
     unusable = measured(tables, workload).unusable
@@ -69,7 +69,7 @@ def _candidates(engine: Engine, movable: Movable, workload: Workload) -> Iterato
         yield from nlargest(_PODS_OF_NODE, asking, key=_units)
 
 
-def _gain(engine: Engine, placing: Placing, workload: Workload, record: PodRecord) -> float:
+def _gain(engine: Engine, placing: Placing, workload: PodMix, record: PodRecord) -> float:
     """How many units more could be used after the move; 0 where there is no other place."""
     tables = engine.tables
     mark, source = placing.mark, tables.row_of[record.node]
@@ -95,7 +95,7 @@ def _made(engine: Engine, placing: Placing, record: PodRecord) -> Moved | None:
     return Moved(record, cards, moving, place)
 
 
-def _unusable(engine: Engine, workload: Workload, rows: Sequence[int]) -> float:
+def _unusable(engine: Engine, workload: PodMix, rows: Sequence[int]) -> float:
     return measured(engine.tables, workload, np.array(rows, dtype=np.intp)).total().unusable
 
 

@@ -14,8 +14,8 @@ from scheduler.tools.defragment.lowering import lowered
 from scheduler.tools.defragment.movable import Movable, successor
 from scheduler.tools.defragment.order import Moved
 from scheduler.tools.defragment.search import room_for
-from scheduler.tools.explain.answers import Place
-from scheduler.tools.explain.reading import Reading
+from scheduler.tools.explain.answers import NodeAndCards
+from scheduler.tools.explain.reading import ClusterSnapshot
 from scheduler.tools.explain.standing import asks
 
 _BOUND: Final = "It is bound there already: nothing has to be moved for it."
@@ -23,7 +23,7 @@ _UNREAD: Final = "The PodDisruptionBudgets cannot be read: the API server may re
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MovePlan:
     """answer: as it is told. moves: of it, with what the tables know of each."""
 
     answer: Defragmentation
@@ -31,14 +31,14 @@ class Plan:
 
 
 def plan_for(
-    reading: Reading,
+    reading: ClusterSnapshot,
     pod: Pod,
     most_moves: int,
     max_priority: int | None = None,
     words: tuple[str, ...] = (),
     *,
     stay: Collection[str] = (),
-) -> Plan:
+) -> MovePlan:
     """Room for a pod that does not exist, or waits.
 
     most_moves: >= 1. max_priority: of a pod that is moved, None for that of the pod. words: what there is to
@@ -64,10 +64,10 @@ def plan_for(
         place=None if room is None else _place(room.place),
         moves=tuple(_move(movable, one, _purpose(pod, one, moves[number + 1 :])) for number, one in enumerate(moves)),
     )
-    return Plan(answer, moves)
+    return MovePlan(answer, moves)
 
 
-def bound_already(reading: Reading, pod: Pod) -> Plan | None:
+def bound_already(reading: ClusterSnapshot, pod: Pod) -> MovePlan | None:
     """No move, for a pod that has its place already; None where it has none, or is being deleted.
 
     Known by namespace and name: it may have been created after its manifest was written.
@@ -81,14 +81,16 @@ def bound_already(reading: Reading, pod: Pod) -> Plan | None:
                 pod=str(key),
                 words=(asks(record.pod, reading.unit_mib), _BOUND),
                 most_moves=0,
-                place=Place(node=record.node, cards=cards_of(tables, record)),
+                place=NodeAndCards(node=record.node, cards=cards_of(tables, record)),
                 moves=(),
             )
-            return Plan(answer, ())
+            return MovePlan(answer, ())
     return None
 
 
-def plan_for_usual(reading: Reading, most_moves: int, max_priority: int = 0, *, stay: Collection[str] = ()) -> Plan:
+def plan_for_usual(
+    reading: ClusterSnapshot, most_moves: int, max_priority: int = 0, *, stay: Collection[str] = ()
+) -> MovePlan:
     """Less fragmentation, for what pods usually ask. most_moves, max_priority, stay: as `plan_for`."""
     movable = Movable(reading.engine, reading.controllers, max_priority, stay)
     found = lowered(reading.engine, movable, most_moves)
@@ -101,15 +103,15 @@ def plan_for_usual(reading: Reading, most_moves: int, max_priority: int = 0, *, 
         moves=tuple(_move(movable, one, f"{gain:.1f} units become useful", gain) for one, gain in told),
         fragmentation=FragmentedUnits(free=found.before.free, before=found.before.unusable, after=found.after.unusable),
     )
-    return Plan(answer, found.moves)
+    return MovePlan(answer, found.moves)
 
 
-def _of_its_node(reading: Reading, pod: Pod) -> Iterator[str]:
+def _of_its_node(reading: ClusterSnapshot, pod: Pod) -> Iterator[str]:
     if pod.node_name and pod.node_name not in reading.engine.tables.row_of:
         yield f"Its spec.nodeName is {pod.node_name}, and there is no such node."
 
 
-def _of_waiting(reading: Reading, pod: Pod) -> Iterator[str]:
+def _of_waiting(reading: ClusterSnapshot, pod: Pod) -> Iterator[str]:
     """Of those beside the pod itself, which may wait under another uid than its manifest has."""
     itself = (pod.key.namespace, pod.key.name)
     if waiting := sum((one.pod.key.namespace, one.pod.key.name) != itself for one in reading.engine.queue):
@@ -117,7 +119,7 @@ def _of_waiting(reading: Reading, pod: Pod) -> Iterator[str]:
         yield f"{waiting} {some} already: which of them gets the room is decided by the queue."
 
 
-def _of_budgets(reading: Reading) -> Iterator[str]:
+def _of_budgets(reading: ClusterSnapshot) -> Iterator[str]:
     if DISRUPTION_BUDGETS.name in reading.unread:
         yield _UNREAD
 
@@ -126,15 +128,15 @@ def _move(movable: Movable, moved: Moved, why: str, gain: float = 0.0) -> Move:
     return Move(
         pod=str(moved.record.pod.key),
         owner=_named(movable.owner(moved.record)),
-        at=Place(node=moved.record.node, cards=dict(moved.cards)),
+        at=NodeAndCards(node=moved.record.node, cards=dict(moved.cards)),
         to=_place(moved.place),
         why=why,
         gain_units=round(gain, 3),
     )
 
 
-def _place(placement: Placement) -> Place:
-    return Place(node=placement.node, cards={share.index: share.units for share in placement.cards})
+def _place(placement: Placement) -> NodeAndCards:
+    return NodeAndCards(node=placement.node, cards={share.index: share.units for share in placement.cards})
 
 
 def _named(owner: OwnerReference) -> str:

@@ -31,21 +31,21 @@ _SETS_OF_CHAIN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class RoomFound:
     """place: of the pod. moves: in the order in which they can be made, one at a time."""
 
     place: Placement
     moves: tuple[Moved, ...]
 
 
-def room_for(engine: Engine, movable: Movable, pod: Pod, most_moves: int) -> Room | None:
+def room_for(engine: Engine, movable: Movable, pod: Pod, most_moves: int) -> RoomFound | None:
     """Where the pod fits after `most_moves` moves at most, with as few as are found; None where none are.
 
     The pod fits nowhere as it is, or fits without a move.
     """
     with engine.questions.placing() as placing:
         if (place := placing.place(pod)) is not None:
-            return Room(place, ())
+            return RoomFound(place, ())
         search = _Search(engine, movable, placing, most_moves)
         for chain in range(_LONGEST_CHAIN + 1):
             search.try_all(pod, chain)
@@ -54,7 +54,7 @@ def room_for(engine: Engine, movable: Movable, pod: Pod, most_moves: int) -> Roo
 
 class _Search:
     def __init__(self, engine: Engine, movable: Movable, placing: Placing, most_moves: int) -> None:
-        self.best: Room | None = None
+        self.best: RoomFound | None = None
         self._engine = engine
         self._movable = movable
         self._placing = placing
@@ -83,7 +83,7 @@ class _Search:
             if place is None or len(moves) > self._most:
                 continue
             if (ordered := in_turn(self._engine, self._placing, moves)) is not None:
-                self.best = Room(place, tuple(ordered))
+                self.best = RoomFound(place, tuple(ordered))
                 self._most = len(moves) - 1
                 return
 

@@ -22,9 +22,9 @@ class Successors:
         self._uid = uid
         self._owner = owner
         self._earlier = set(earlier)
-        self._pods: dict[str, objects.Pod] = {}
+        self._pods: dict[str, objects.PodObject] = {}
 
-    def take(self, batch: Sequence[WatchEvent[objects.Pod]]) -> None:
+    def take(self, batch: Sequence[WatchEvent[objects.PodObject]]) -> None:
         """The next events, in order."""
         for event in batch:
             match event:

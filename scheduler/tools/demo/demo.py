@@ -1,6 +1,6 @@
 """`gpushare-scheduler demo`: the real scheduler on a cluster in memory, to watch.
 
-    player ───▶ World ─watch─▶ Service ─bind─▶ World ─▶ witness
+    player ───▶ World ─watch─▶ SchedulerService ─bind─▶ World ─▶ witness
        ▲                                                  │
        └────────────── started pods ◀─────────────────────┘
 
@@ -25,22 +25,22 @@ from config.clusterfile.reading import read
 from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.core.build import build_engine
-from scheduler.kube.objects import Pod
+from scheduler.kube.objects import PodObject
 from scheduler.metrics.metrics import Metrics
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.process.startup import StartupError
-from scheduler.queue.entry import State
-from scheduler.service import Service, ServiceOptions
+from scheduler.queue.entry import PodState
+from scheduler.service import SchedulerService, ServiceOptions
 from scheduler.state.cards.node_inventory import read_inventory
 from scheduler.state.ledger import of_tables
 from scheduler.testing.cluster.cluster import MemoryCluster
 from scheduler.testing.cluster.pods import FINISHED
 from scheduler.testing.cluster.witness import Witness
 from scheduler.testing.cluster.world import World
-from scheduler.tools.demo.claims import Claim, Evidence, claims
+from scheduler.tools.demo.claims import Assertion, Evidence, claims
 from scheduler.tools.demo.picture import Scene
 from scheduler.tools.demo.screen import screen
-from scheduler.tools.demo.story import Line, Story
+from scheduler.tools.demo.story import Story, StoryLine
 from scheduler.tools.page.access import Everybody
 from scheduler.tools.page.server import serve_page
 from scheduler.tools.page.site import Scheduler, page_site
@@ -54,7 +54,7 @@ _FRAME_S: Final = 1 / 12
 _QUICKEST_TICK_S: Final = 0.001
 _QUIET_TICKS: Final = 2  # after these, the pods that the last event woke are decided too
 _LINES_KEPT: Final = 100
-_AT_REST: Final = frozenset({State.UNSCHEDULABLE, State.BACKING_OFF, State.GATED})
+_AT_REST: Final = frozenset({PodState.UNSCHEDULABLE, PodState.BACKING_OFF, PodState.GATED})
 _PATIENCE_S: Final = 10.0
 _LOOPBACK: Final = "127.0.0.1"
 _INTERRUPTED: Final = 130  # as a shell counts SIGINT
@@ -107,10 +107,10 @@ class _Demo:
         )
         self._engine, self._reader = build_engine(configuration)
         self._screen = screen(out)
-        self._lines: deque[Line] = deque(maxlen=_LINES_KEPT)
+        self._lines: deque[StoryLine] = deque(maxlen=_LINES_KEPT)
         metrics = Metrics(self._engine.tables, self._engine.queue.lengths, per_card=False)
         self._story = Story(metrics, lambda: self._now_s, self._tell)
-        self._service = Service(
+        self._service = SchedulerService(
             MemoryCluster(self._world, latency_s=_LATENCY_S / speed),
             _OPTIONS,
             self._story,
@@ -126,7 +126,7 @@ class _Demo:
         """The exit code."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._stop.set)
-        shown: list[Claim] = []
+        shown: list[Assertion] = []
         try:
             async with self._page(serve), asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._service.run())
@@ -172,13 +172,13 @@ class _Demo:
         finally:
             await page.close()
 
-    async def _play(self, *, keep: bool) -> list[Claim]:
+    async def _play(self, *, keep: bool) -> list[Assertion]:
         """Round after round; the claims of the last complete one."""
-        shown: list[Claim] = []
+        shown: list[Assertion] = []
         while await self._play_round():
             shown = claims(Evidence(self._witness, of_tables(self._engine.tables), self._story.waiting))
             if self._stuck:
-                shown.append(Claim(f"the scheduler settled within {_PATIENCE_S:g} s", holds=False))
+                shown.append(Assertion(f"the scheduler settled within {_PATIENCE_S:g} s", holds=False))
             if not keep or not all(claim.holds for claim in shown):
                 break
             await self._start_over()
@@ -233,7 +233,7 @@ class _Demo:
                 return False
         return True
 
-    def _started(self, pod: Pod) -> None:
+    def _started(self, pod: PodObject) -> None:
         self._player.started(pod, self._now_s - self._round_began_s)
 
     async def _start_over(self) -> None:
@@ -252,7 +252,7 @@ class _Demo:
 
     # What is seen
 
-    def _tell(self, line: Line) -> None:
+    def _tell(self, line: StoryLine) -> None:
         self._lines.append(line)
         self._screen.tell(line)
 

@@ -9,16 +9,16 @@ from rich.table import Table
 from rich.text import Text
 
 from config.protocol.inventory import Health
-from scheduler.state.cards.card_columns import Slot
+from scheduler.state.cards.card_columns import CardOnNode
 from scheduler.state.tables import Tables
 from scheduler.tools.cli.console import Console
-from scheduler.tools.demo.story import Line, Tone
+from scheduler.tools.demo.story import StoryLine, StoryTone
 
 _COLOURS: Final = (
     "sky_blue1", "gold1", "light_green", "orchid1", "light_salmon1", "pale_turquoise1",
     "khaki1", "plum2", "dark_sea_green2", "light_pink1", "wheat1", "cornflower_blue",
 )  # fmt: skip
-_TONES: Final = {Tone.BOUND: "green", Tone.WAITS: "yellow", Tone.CLUSTER: "cyan"}
+_TONES: Final = {StoryTone.BOUND: "green", StoryTone.WAITS: "yellow", StoryTone.CLUSTER: "cyan"}
 _SIDE_BY_SIDE: Final = 130  # columns from which the lists have room beside the cards
 _LISTS: Final = 50  # columns that they then have at least
 _FEWEST_LINES: Final = 4  # of decisions, however much else there is to show
@@ -33,7 +33,7 @@ class Scene:
     title: str
     tables: Tables
     waiting: Mapping[str, str]
-    lines: Sequence[Line]
+    lines: Sequence[StoryLine]
 
 
 class Painter:
@@ -100,7 +100,7 @@ def cards_height(tables: Tables) -> int:
 
 
 def _blocks(tables: Tables, node: str) -> dict[int, list[tuple[str, int]]]:
-    """Slot -> (pod, units) of each pod on it; a pod whose card is unknown is on every one."""
+    """CardOnNode -> (pod, units) of each pod on it; a pod whose card is unknown is on every one."""
     blocks: dict[int, list[tuple[str, int]]] = {}
     for record in tables.records():
         if record.node != node or record.held is None:
@@ -131,7 +131,7 @@ def _short(model: str) -> str:
     return parts[1] if len(parts) > 1 else model
 
 
-def _health(slot: Slot) -> Text:
+def _health(slot: CardOnNode) -> Text:
     card = slot.card
     health = f"{card.health.value} {card.reason}".rstrip()
     return Text(health, style="green" if card.health is Health.HEALTHY else "bold red")
@@ -160,8 +160,8 @@ def _waiting_lines(waiting: Mapping[str, str], width: int, at_most: int) -> list
     return lines
 
 
-def _decision(line: Line) -> Text:
-    shown = line.text.replace(" nodes are available: ", ": ") if line.tone is Tone.WAITS else line.text
+def _decision(line: StoryLine) -> Text:
+    shown = line.text.replace(" nodes are available: ", ": ") if line.tone is StoryTone.WAITS else line.text
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(f"{line.at_s:5.1f}s ", style="bright_black")
     return text.append(f"{line.tone.value:7} ", style=_TONES[line.tone]).append(shown)

@@ -9,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from scheduler.tools.cli.console import Console
-from scheduler.tools.demo.claims import Claim
+from scheduler.tools.demo.claims import Assertion
 from scheduler.tools.demo.picture import Painter, Scene
-from scheduler.tools.demo.story import Line
+from scheduler.tools.demo.story import StoryLine
 
 _PIPED_WIDTH: Final = 110
 _HEADING: Final = "What this showed, each line checked:"
@@ -24,13 +24,13 @@ class Screen(Protocol):
     def opened(self) -> contextlib.AbstractContextManager[object]:
         """Shown while this is entered."""
 
-    def tell(self, line: Line) -> None:
+    def tell(self, line: StoryLine) -> None:
         """Something has happened."""
 
     def draw(self, scene: Scene) -> None:
         """The state now."""
 
-    def close(self, scene: Scene, shown: Sequence[Claim]) -> None:
+    def close(self, scene: Scene, shown: Sequence[Assertion]) -> None:
         """The end: the final state of the cards, and what was shown."""
 
 
@@ -49,14 +49,14 @@ class _Picture:
     def opened(self) -> contextlib.AbstractContextManager[object]:
         return self._live
 
-    def tell(self, line: Line) -> None:
+    def tell(self, line: StoryLine) -> None:
         """Nothing: the picture holds the last ones."""
 
     def draw(self, scene: Scene) -> None:
         size = self._console.size
         self._live.update(self._painter.whole(scene, size.width - _ECHO, size.height - 1), refresh=True)
 
-    def close(self, scene: Scene, shown: Sequence[Claim]) -> None:  # noqa: ARG002 - the last picture stays
+    def close(self, scene: Scene, shown: Sequence[Assertion]) -> None:  # noqa: ARG002 - the last picture stays
         if not shown:
             return
         self._console.print()
@@ -75,13 +75,13 @@ class _Lines:
     def opened(self) -> contextlib.AbstractContextManager[object]:
         return contextlib.nullcontext()
 
-    def tell(self, line: Line) -> None:
+    def tell(self, line: StoryLine) -> None:
         self._console.print(f"{line.at_s:5.1f}s {line.tone.value:7} {line.text}", soft_wrap=True)
 
     def draw(self, scene: Scene) -> None:
         """Nothing: each line was told."""
 
-    def close(self, scene: Scene, shown: Sequence[Claim]) -> None:
+    def close(self, scene: Scene, shown: Sequence[Assertion]) -> None:
         self._console.print()
         self._console.print(Painter().cards(scene.tables, _PIPED_WIDTH))
         if shown:

@@ -11,7 +11,7 @@ from scheduler.kube import objects, versions
 from scheduler.tools.doctor.facts import PLUGIN_LABEL, SCHEDULER_LABEL, ClusterFacts
 from scheduler.tools.doctor.node_checks import cards, inventories, states, without_units
 from scheduler.tools.doctor.pod_checks import START, pods
-from scheduler.tools.explain.findings import Findings, Found, Severity, count, of_nodes
+from scheduler.tools.explain.findings import ClusterFinding, Findings, Severity, count, of_nodes
 
 OK, WARNING, FAILED, UNKNOWN = Severity.OK, Severity.WARNING, Severity.FAILED, Severity.UNKNOWN
 
@@ -22,7 +22,7 @@ def diagnosed(facts: ClusterFacts) -> Findings:
     """Every check."""
     found = [one for check, needs in _CHECKS if needs not in facts.unread for one in check(facts)]
     found += [
-        Found(
+        ClusterFinding(
             check="unread", severity=UNKNOWN, message=f"{what} cannot be read: {why}", remedy="docs/explain.md, Rights"
         )
         for what, why in facts.unread.items()
@@ -30,9 +30,9 @@ def diagnosed(facts: ClusterFacts) -> Findings:
     return Findings(looked_at=f"Nodes: {len(facts.nodes)}, pods: {len(facts.pods)}", findings=tuple(found))
 
 
-def _scheduler(facts: ClusterFacts) -> Iterator[Found]:
-    def found(severity: Severity, message: str, remedy: str = "") -> Found:
-        return Found(check="scheduler", severity=severity, message=message, remedy=remedy)
+def _scheduler(facts: ClusterFacts) -> Iterator[ClusterFinding]:
+    def found(severity: Severity, message: str, remedy: str = "") -> ClusterFinding:
+        return ClusterFinding(check="scheduler", severity=severity, message=message, remedy=remedy)
 
     if not facts.lease_name:
         yield found(UNKNOWN, "no leader is elected (leaderElection.leaderElect: false): no Lease says who schedules")
@@ -50,24 +50,24 @@ def _scheduler(facts: ClusterFacts) -> Iterator[Found]:
         yield found(OK, f"{lease.spec.holder_identity} holds the Lease {name}")
 
 
-def _server(facts: ClusterFacts) -> Iterator[Found]:
+def _server(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     if facts.version is None:
         return
     behaves_as = facts.version.emulated or facts.version.version
     lacking = versions.off(behaves_as, versions.OF_THE_SCHEDULER)
     for feature in lacking:
         message = f"{behaves_as}: {feature.name} is off by default before {feature.since}: {feature.without}"
-        yield Found(check="server", severity=WARNING, message=message, remedy="docs/compatibility.md")
+        yield ClusterFinding(check="server", severity=WARNING, message=message, remedy="docs/compatibility.md")
     if not lacking:
-        yield Found(check="server", severity=OK, message=facts.version.version)
+        yield ClusterFinding(check="server", severity=OK, message=facts.version.version)
 
 
-def _policies(facts: ClusterFacts) -> Iterator[Found]:
+def _policies(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     """Whether others can forge what the scheduler decided."""
     remedy = "docs/operations.md, Install the same again; docs/security.md, What the policies refuse"
     if facts.policies is None:
         message = "this API server knows no ValidatingAdmissionPolicy: who may write pods can take cards of others"
-        yield Found(check="policies", severity=WARNING, message=message, remedy="Kubernetes 1.30 or newer")
+        yield ClusterFinding(check="policies", severity=WARNING, message=message, remedy="Kubernetes 1.30 or newer")
         return
     missing = [name for name in names.POLICIES if name not in facts.policies]
     idle = [name for name in names.POLICIES if facts.policies.get(name) is False]
@@ -78,12 +78,14 @@ def _policies(facts: ClusterFacts) -> Iterator[Found]:
         if found:
             message = f"admission policies are {words}: others can change what the scheduler relies on"
             about = tuple(f"validatingadmissionpolicy/{name}" for name in found)
-            yield Found(check="policies", severity=WARNING, message=message, about=about, remedy=remedy)
+            yield ClusterFinding(check="policies", severity=WARNING, message=message, about=about, remedy=remedy)
     if not missing and not idle:
-        yield Found(check="policies", severity=OK, message=f"{len(names.POLICIES)} admission policies are enforced")
+        yield ClusterFinding(
+            check="policies", severity=OK, message=f"{len(names.POLICIES)} admission policies are enforced"
+        )
 
 
-def _versions(facts: ClusterFacts) -> Iterator[Found]:
+def _versions(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     old: dict[str, list[objects.Node]] = {}
     for node in facts.nodes:
         said = node.status.node_info.kubelet_version[:_LONGEST] if node.status.node_info else ""
@@ -97,16 +99,16 @@ def _versions(facts: ClusterFacts) -> Iterator[Found]:
         message = f"the programs run from {len(images)} images"
         about = tuple(f"{image[:200]}: {listed}" for image, listed in sorted(images.items()))
         remedy = "docs/operations.md, Upgrade: one image for both"
-        yield Found(check="versions", severity=WARNING, message=message, about=about, remedy=remedy)
+        yield ClusterFinding(check="versions", severity=WARNING, message=message, about=about, remedy=remedy)
     drivers = _drivers(facts.nodes)
     if len(drivers) > 1:
         about = tuple(
             f"driver {driver[:_LONGEST]}: {count(nodes, 'node')}" for driver, nodes in sorted(drivers.items())
         )
-        yield Found(check="versions", severity=OK, message=f"there are {len(drivers)} drivers", about=about)
+        yield ClusterFinding(check="versions", severity=OK, message=f"there are {len(drivers)} drivers", about=about)
 
 
-def _images(of: Sequence[objects.Pod]) -> Mapping[str, str]:
+def _images(of: Sequence[objects.PodObject]) -> Mapping[str, str]:
     """Image -> how many pods of ours run from it."""
     running: dict[str, int] = {}
     for pod in of:
@@ -132,7 +134,7 @@ def _drivers(nodes: Sequence[objects.Node]) -> Mapping[str, list[objects.Node]]:
 
 
 # Each with what says nothing where it cannot be read.
-_CHECKS: Final[tuple[tuple[Callable[[ClusterFacts], Iterator[Found]], str], ...]] = (
+_CHECKS: Final[tuple[tuple[Callable[[ClusterFacts], Iterator[ClusterFinding]], str], ...]] = (
     (_scheduler, "leases"),
     (_server, "version"),
     (_policies, "policies"),

@@ -28,7 +28,7 @@ class ClusterFacts:
     """
 
     nodes: Sequence[objects.Node]
-    pods: Sequence[objects.Pod]
+    pods: Sequence[objects.PodObject]
     resources: ResourceNames
     unit_mib: int
     scheduler_names: frozenset[str]

@@ -10,7 +10,7 @@ from scheduler.kube import objects
 from scheduler.process.terminal import typed
 from scheduler.state.cards.node_inventory import GpuState, NodeInventory, read_inventory
 from scheduler.tools.doctor.facts import FINISHED, PLUGIN_LABEL, ClusterFacts
-from scheduler.tools.explain.findings import Found, Severity, count, of_nodes
+from scheduler.tools.explain.findings import ClusterFinding, Severity, count, of_nodes
 
 OK, WARNING, FAILED = Severity.OK, Severity.WARNING, Severity.FAILED
 
@@ -24,7 +24,7 @@ _LOG: Final = "then kubectl -n kube-system logs POD (no pod: docs/runbooks/Gpush
 _EXAMINE: Final = "then kubectl -n kube-system exec POD -- /opt/gpushare/bin/gpushare-device-plugin doctor"
 
 
-def inventories(facts: ClusterFacts) -> Iterator[Found]:
+def inventories(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     """Nodes with the label and without cards, and nodes with cards that no device plugin looks after."""
     key, value = names.NODE_LABEL
     label, remedy = f"the label {key}={value}", typed("kubectl", "label", "node", "NODE", f"{key}={value}")
@@ -38,10 +38,10 @@ def inventories(facts: ClusterFacts) -> Iterator[Found]:
         chosen = f"{remedy}, or the label that devicePlugin.selectNodesBy wants"
         yield of_nodes("inventory", WARNING, message, stray, f"{chosen}; docs/runbooks/GpusharePluginAway.md")
     if not announcing and not without:
-        yield Found(check="inventory", severity=FAILED, message=f"no node has {label}", remedy=remedy)
+        yield ClusterFinding(check="inventory", severity=FAILED, message=f"no node has {label}", remedy=remedy)
     elif not without:
         words = "announces its cards" if len(announcing) == 1 else "announce their cards"
-        yield Found(check="inventory", severity=OK, message=f"{count(announcing, 'node')} {words}")
+        yield ClusterFinding(check="inventory", severity=OK, message=f"{count(announcing, 'node')} {words}")
 
 
 def _on_the_pod(nodes: Sequence[objects.Node], then: str) -> str:
@@ -73,7 +73,7 @@ def _stray(facts: ClusterFacts, announcing: Sequence[objects.Node]) -> list[obje
     return [node for node in announcing if not _labelled(node) and node.metadata.name not in has_plugin]
 
 
-def states(facts: ClusterFacts) -> Iterator[Found]:
+def states(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     """Nodes whose inventory says nothing that the scheduler can use now."""
     away, held, withheld, broken = _Nodes(), _Nodes(), _Nodes(), dict[str, _Nodes]()
     for node, announced in _announced(facts):
@@ -91,7 +91,9 @@ def states(facts: ClusterFacts) -> Iterator[Found]:
     if away:
         message = f"the device plugin is away on {count(away, 'node')}: nothing is allocatable there"
         about = tuple(_since(facts, node.metadata.name) for node in away)
-        yield Found(check="plugin", severity=FAILED, message=message, about=about, remedy=_on_the_pod(away, _LOG))
+        yield ClusterFinding(
+            check="plugin", severity=FAILED, message=message, about=about, remedy=_on_the_pod(away, _LOG)
+        )
     if held:
         message = f"the device plugin is not registered with the kubelet of {count(held, 'node')} yet"
         yield of_nodes("plugin", WARNING, message, held, f"wait for a minute; then {_on_the_pod(held, _LOG)}")
@@ -109,7 +111,7 @@ def _since(facts: ClusterFacts, node: str) -> str:
     return f"node/{node} since {facts.away_since[node]}" if node in facts.away_since else f"node/{node}"
 
 
-def without_units(facts: ClusterFacts) -> Iterator[Found]:
+def without_units(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     """Nodes that offer nothing, though all is well there: their cards are split, or others use all of their memory."""
     found, reasons = list[objects.Node](), dict[str, None]()
     for node, announced in _announced(facts):
@@ -133,7 +135,7 @@ def _announced(facts: ClusterFacts) -> Iterator[tuple[objects.Node, NodeInventor
                 yield node, read_inventory(node, facts.resources, facts.unit_mib)
 
 
-def cards(facts: ClusterFacts) -> Iterator[Found]:
+def cards(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     """Cards that are out of use, though nobody has taken them out."""
     out, nodes = list[str](), list[objects.Node]()
     for node, announced in _announced(facts):
@@ -146,4 +148,4 @@ def cards(facts: ClusterFacts) -> Iterator[Found]:
     if out:
         message = f"{len(out)} {'card is' if len(out) == 1 else 'cards are'} unhealthy or suspect"
         remedy = _on_the_pod(nodes, _EXAMINE)
-        yield Found(check="cards", severity=WARNING, message=message, about=tuple(out), remedy=remedy)
+        yield ClusterFinding(check="cards", severity=WARNING, message=message, about=tuple(out), remedy=remedy)

@@ -70,7 +70,7 @@ class ReasonGroup(Answer, frozen=True):
     examples: tuple[str, ...]
 
 
-class Place(Answer, frozen=True):
+class NodeAndCards(Answer, frozen=True):
     """A node and its cards: index -> units."""
 
     node: str
@@ -119,7 +119,7 @@ class Explanation(Answer, frozen=True):
     state: str
     words: tuple[str, ...]
     message: str
-    place: Place | None
+    place: NodeAndCards | None
     nodes: int
     reasons: tuple[ReasonGroup, ...]
     nearest: tuple[ExplainedNode, ...]
@@ -128,14 +128,14 @@ class Explanation(Answer, frozen=True):
     reserved: ReservedPlace | None = None
 
 
-class Left(Answer, frozen=True):
+class FreeMemory(Answer, frozen=True):
     """free: units of all cards that new pods may be given. fragmented: of these, what the usual pod cannot use."""
 
     free: int
     fragmented: int
 
 
-class WhatIf(Answer, frozen=True):
+class WhatIfAnswer(Answer, frozen=True):
     """places: of each replica that fits, in order. waiting: pods that wait already and are not counted.
 
     next: why the one after them does not fit; None when all do. before, after: without and with those that fit; None
@@ -146,11 +146,11 @@ class WhatIf(Answer, frozen=True):
     words: tuple[str, ...]
     replicas: int
     fit: int
-    places: tuple[Place, ...]
+    places: tuple[NodeAndCards, ...]
     waiting: int
     next: Explanation | None
-    before: Left | None = None
-    after: Left | None = None
+    before: FreeMemory | None = None
+    after: FreeMemory | None = None
 
 
 def as_json(answer: Answer) -> str:

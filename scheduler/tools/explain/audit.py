@@ -10,7 +10,7 @@ from scheduler.core.engine import Engine
 from scheduler.state.audit import NodeAudit
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
-from scheduler.tools.explain.findings import Findings, Found, Severity
+from scheduler.tools.explain.findings import ClusterFinding, Findings, Severity
 
 OVERCOMMITTED: Final = "overcommitted"
 ANNOUNCED_TWICE: Final = "announced-twice"
@@ -23,7 +23,7 @@ LEDGER: Final = "ledger"
 
 def audited(engine: Engine, unread: Iterable[str] = ()) -> Findings:
     """Every node and every pod with a node. unread: objects that could not be read, a line each."""
-    tables, found = engine.tables, list[Found]()
+    tables, found = engine.tables, list[ClusterFinding]()
     pods = 0
     for name in sorted(tables.row_of):
         on_node = engine.audit_node(name)
@@ -36,29 +36,33 @@ def audited(engine: Engine, unread: Iterable[str] = ()) -> Findings:
     homeless = without_node(tables)
     pods += len(homeless)
     found += map(_on_no_node, homeless)
-    found += [Found(check="object", severity=Severity.WARNING, message=line) for line in unread]
+    found += [ClusterFinding(check="object", severity=Severity.WARNING, message=line) for line in unread]
     return Findings(looked_at=f"Nodes: {len(tables.row_of)}, pods with GPU memory: {pods}", findings=tuple(found))
 
 
-def of_node(tables: Tables, found: NodeAudit) -> Iterator[Found]:
+def of_node(tables: Tables, found: NodeAudit) -> Iterator[ClusterFinding]:
     """Of a node itself, whatever its pods say."""
     where = (f"node/{found.node}",)
     if problem := tables.inventory(found.node).problem:
-        yield Found(check=INVENTORY, severity=Severity.FAILED, message=f"node {found.node}: {problem}", about=where)
+        yield ClusterFinding(
+            check=INVENTORY, severity=Severity.FAILED, message=f"node {found.node}: {problem}", about=where
+        )
     if found.difference:
         message = f"node {found.node}: {found.difference}"
-        yield Found(check=LEDGER, severity=Severity.FAILED, message=message, remedy="report it: this is a bug")
+        yield ClusterFinding(check=LEDGER, severity=Severity.FAILED, message=message, remedy="report it: this is a bug")
     for card in found.overcommitted:
         remedy = "delete pods until it fits; the largest are named"
         message = f"node {found.node}: {card}"
-        yield Found(check=OVERCOMMITTED, severity=Severity.FAILED, message=message, about=where, remedy=remedy)
+        yield ClusterFinding(check=OVERCOMMITTED, severity=Severity.FAILED, message=message, about=where, remedy=remedy)
     for uuid, other in found.shared.items():
         message = f"node {found.node}: card {uuid} is announced by node {other} too"
         remedy = "one of them has a copy of the other's inventory: delete its annotation, its plugin writes its own"
-        yield Found(check=ANNOUNCED_TWICE, severity=Severity.FAILED, message=message, about=where, remedy=remedy)
+        yield ClusterFinding(
+            check=ANNOUNCED_TWICE, severity=Severity.FAILED, message=message, about=where, remedy=remedy
+        )
 
 
-def _of_pod(record: PodRecord) -> Iterator[Found]:
+def _of_pod(record: PodRecord) -> Iterator[ClusterFinding]:
     held = record.held
     if held is None:
         return
@@ -74,9 +78,9 @@ def _of_pod(record: PodRecord) -> Iterator[Found]:
         yield _failed(UNKNOWN_CARD, message, record, remedy)
 
 
-def _failed(check: str, message: str, record: PodRecord, remedy: str = "") -> Found:
+def _failed(check: str, message: str, record: PodRecord, remedy: str = "") -> ClusterFinding:
     about = (f"pod/{record.pod.key}", f"node/{record.node}")
-    return Found(check=check, severity=Severity.FAILED, message=message, about=about, remedy=remedy)
+    return ClusterFinding(check=check, severity=Severity.FAILED, message=message, about=about, remedy=remedy)
 
 
 def without_node(tables: Tables) -> list[PodRecord]:
@@ -84,7 +88,7 @@ def without_node(tables: Tables) -> list[PodRecord]:
     return sorted((record for record in holding(tables.records()) if record.node not in tables.row_of), key=_name)
 
 
-def _on_no_node(record: PodRecord) -> Found:
+def _on_no_node(record: PodRecord) -> ClusterFinding:
     return _failed(NO_NODE, f"{_pod(record)} is on node {record.node}, which is not there", record)
 
 

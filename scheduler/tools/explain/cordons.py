@@ -9,7 +9,7 @@ from typing import Final
 
 from config.protocol import names
 from scheduler.process.terminal import some
-from scheduler.state.cards.card_columns import Slot
+from scheduler.state.cards.card_columns import CardOnNode
 from scheduler.state.cards.node_inventory import Out
 from scheduler.state.tables import Tables
 
@@ -76,7 +76,7 @@ def without(tables: Tables, node: str, entries: Sequence[str]) -> Cordon:
     return Cordon(",".join(left) or None, left != before, ())
 
 
-def _back(tables: Tables, node: str, number: int, slot: Slot, before: Sequence[str]) -> str:
+def _back(tables: Tables, node: str, number: int, slot: CardOnNode, before: Sequence[str]) -> str:
     if _entry(tables, node, slot) not in before:
         return f"node {node}: {_name(slot)} was not cordoned"
     other = _ELSEWHERE.get(Out(int(tables.cards.stored.out[number, tables.row_of[node]])))
@@ -96,12 +96,12 @@ def _entries(tables: Tables, node: str) -> list[str]:
     )
 
 
-def _chosen(tables: Tables, node: str, cards: Sequence[str]) -> list[tuple[int, Slot]]:
+def _chosen(tables: Tables, node: str, cards: Sequence[str]) -> list[tuple[int, CardOnNode]]:
     slots = list(enumerate(tables.cards.slots[tables.row_of[node]]))
     if not slots:
         message = f"node {node} announces no cards"
         raise NoSuchCard(message)
-    chosen = dict[int, Slot]()
+    chosen = dict[int, CardOnNode]()
     for card in cards:
         found = _found(tables, node, card)
         if not found:
@@ -111,17 +111,17 @@ def _chosen(tables: Tables, node: str, cards: Sequence[str]) -> list[tuple[int, 
     return sorted(chosen.items()) if cards else slots
 
 
-def _found(tables: Tables, node: str, card: str) -> list[tuple[int, Slot]]:
+def _found(tables: Tables, node: str, card: str) -> list[tuple[int, CardOnNode]]:
     slots = enumerate(tables.cards.slots[tables.row_of[node]])
     return [(number, slot) for number, slot in slots if card in {slot.card.uuid, str(slot.card.index)}]
 
 
-def _entry(tables: Tables, node: str, slot: Slot) -> str:
+def _entry(tables: Tables, node: str, slot: CardOnNode) -> str:
     """A node that announces totals only has no UUIDs: there an index stays an index."""
     return slot.card.uuid if tables.inventory(node).has_uuids else str(slot.card.index)
 
 
-def _name(slot: Slot) -> str:
+def _name(slot: CardOnNode) -> str:
     return f"card {slot.card.index} ({slot.card.uuid})"
 
 

@@ -16,7 +16,7 @@ from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.tables import Tables
 from scheduler.tools.explain.answers import ExplainedCard, ExplainedNode, HeldUnits, Objecting, ReasonGroup
 from scheduler.tools.explain.causes import cause
-from scheduler.tools.explain.reading import Reading
+from scheduler.tools.explain.reading import ClusterSnapshot
 
 MOST_NODES: Final = 10
 _MOST_EXAMPLES: Final = 3
@@ -35,7 +35,7 @@ def reasons(tables: Tables, judged: Judgement) -> tuple[ReasonGroup, ...]:
     return tuple(sorted(groups, key=lambda group: -group.nodes))
 
 
-def nearest(reading: Reading, pod: Pod, judged: Judgement, most: int = MOST_NODES) -> tuple[ExplainedNode, ...]:
+def nearest(reading: ClusterSnapshot, pod: Pod, judged: Judgement, most: int = MOST_NODES) -> tuple[ExplainedNode, ...]:
     """The node that it is nominated to; then those where it could run at all, the fewest rules in the way first.
 
     Then those whose cards lack least, then by name; `most` at most.
@@ -80,7 +80,7 @@ def _never_there(tables: Tables, pod: Pod, judged: Judgement) -> Int64Array:
     return np.where(without, 2, never.astype(np.int64))
 
 
-def explained_node(reading: Reading, pod: Pod, judged: Judgement, name: str) -> ExplainedNode:
+def explained_node(reading: ClusterSnapshot, pod: Pod, judged: Judgement, name: str) -> ExplainedNode:
     """One node, without what would make room: see `remedies`. KeyError when it is not there."""
     tables = reading.engine.tables
     row = tables.row_of[name]
@@ -96,7 +96,7 @@ def explained_node(reading: Reading, pod: Pod, judged: Judgement, name: str) -> 
     return ExplainedNode(name=name, rules=rules, short_units=short, cards=cards, leaving=(), remedy="")
 
 
-def _cards(reading: Reading, pod: Pod, judged: Judgement, row: int) -> tuple[ExplainedCard, ...]:
+def _cards(reading: ClusterSnapshot, pod: Pod, judged: Judgement, row: int) -> tuple[ExplainedCard, ...]:
     tables = reading.engine.tables
     slots, request = tables.cards.slots[row], pod.template.gpu_request
     needed = 0 if request is None else request.units_per_card

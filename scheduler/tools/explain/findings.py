@@ -20,7 +20,7 @@ class Severity(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Found(Answer, frozen=True):
+class ClusterFinding(Answer, frozen=True):
     """check: one word, as docs/kubectl.md has it. about: the objects, as `node/a` and `pod/default/p`.
 
     remedy: what to do, "" where nothing is to be done.
@@ -37,7 +37,7 @@ class Findings(Answer, frozen=True):
     """In the order in which to look at them. looked_at: what was read, in words."""
 
     looked_at: str
-    findings: tuple[Found, ...]
+    findings: tuple[ClusterFinding, ...]
 
     @property
     def clean(self) -> bool:
@@ -45,10 +45,12 @@ class Findings(Answer, frozen=True):
         return all(one.severity is not Severity.FAILED for one in self.findings)
 
 
-def of_nodes(check: str, severity: Severity, message: str, nodes: Sequence[objects.Node], remedy: str) -> Found:
+def of_nodes(
+    check: str, severity: Severity, message: str, nodes: Sequence[objects.Node], remedy: str
+) -> ClusterFinding:
     """About each of the nodes."""
     about = tuple(f"node/{node.metadata.name}" for node in nodes)
-    return Found(check=check, severity=severity, message=message, about=about, remedy=remedy)
+    return ClusterFinding(check=check, severity=severity, message=message, about=about, remedy=remedy)
 
 
 def count(found: Sequence[object], what: str) -> str:
@@ -68,7 +70,7 @@ def lines(found: Findings) -> Iterator[Line]:
     """For a terminal."""
     counts = [(severity, sum(one.severity is severity for one in found.findings)) for severity in Severity]
     told = ", ".join(f"{count} {severity}" for severity, count in counts if count)
-    yield Line(f"{found.looked_at}. {f'Found: {told}.' if told else 'Nothing was found.'}")
+    yield Line(f"{found.looked_at}. {f'ClusterFinding: {told}.' if told else 'Nothing was found.'}")
     for one in found.findings:
         yield Line(f"{one.severity:8} {one.check}: {one.message}", _TONES[one.severity])
         # What the sentence names already is for programs.

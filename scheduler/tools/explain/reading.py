@@ -29,7 +29,7 @@ def _everything(_namespace: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ClusterSnapshot:
     """engine: filled from the cluster. unit_mib: MiB in a memory unit.
 
     terminating_since: by uid, when a pod's deletion was requested, RFC 3339; of pods that are being deleted.

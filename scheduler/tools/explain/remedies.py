@@ -16,7 +16,7 @@ from scheduler.pods.pod import Pod
 from scheduler.process.terminal import typed
 from scheduler.state.pod_record import PodRecord
 from scheduler.tools.explain.answers import ExplainedCard, ExplainedNode, Objecting
-from scheduler.tools.explain.reading import Reading, listed_pods, told_going
+from scheduler.tools.explain.reading import ClusterSnapshot, listed_pods, told_going
 
 Leaving: TypeAlias = Generator[None, None, list[PodRecord]]
 
@@ -27,7 +27,7 @@ _MOST_NAMED: Final = 3
 _QUESTIONS: Final = 8
 
 
-def with_remedy(reading: Reading, pod: Pod, node: ExplainedNode) -> Generator[None, None, ExplainedNode]:
+def with_remedy(reading: ClusterSnapshot, pod: Pod, node: ExplainedNode) -> Generator[None, None, ExplainedNode]:
     """The node with the pods that would have to go for it to take the pod, and what would make room, in a sentence."""
     if not node.rules:
         return node
@@ -108,7 +108,7 @@ def _cost(record: PodRecord) -> tuple[bool, int, int, str]:
     return (not pod.terminating, pod.priority, record.written.units, str(pod.key))
 
 
-def _fits_once(reading: Reading, leaving: Sequence[PodRecord]) -> str:
+def _fits_once(reading: ClusterSnapshot, leaving: Sequence[PodRecord]) -> str:
     one, going = len(leaving) == 1, tuple(reading.going(record.pod) for record in leaving if record.pod.terminating)
     named = listed_pods([reading.named(record.pod.key) for record in leaving], _MOST_NAMED)
     text = f"fits once {named} {'is' if one else 'are'} gone"
@@ -120,7 +120,7 @@ def _fits_once(reading: Reading, leaving: Sequence[PodRecord]) -> str:
     return f"{text}, which {told[told.index(' is ' if one else ' are ') + 1 :]}"
 
 
-def _nobody(reading: Reading, pod: Pod, node: str) -> str:
+def _nobody(reading: ClusterSnapshot, pod: Pod, node: str) -> str:
     records = reading.engine.tables.records_on(node)
     kept = sorted(reading.named(record.pod.key) for record in records if record.nominated)
     if kept:

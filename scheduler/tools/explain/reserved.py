@@ -6,7 +6,7 @@ from typing import Final
 from scheduler.kube.port import PodKey
 from scheduler.pods.pod import Pod
 from scheduler.tools.explain.answers import ReservedPlace
-from scheduler.tools.explain.reading import HIDDEN, Reading
+from scheduler.tools.explain.reading import HIDDEN, ClusterSnapshot
 
 # As `scheduler.core.reservations.with_reserved_place` writes it. Earlier versions wrote `pod NAMESPACE/NAME` always.
 _SAID: Final = re.compile(
@@ -15,7 +15,7 @@ _SAID: Final = re.compile(
 )
 
 
-def reserved_place(reading: Reading, pod: Pod) -> ReservedPlace | None:
+def reserved_place(reading: ClusterSnapshot, pod: Pod) -> ReservedPlace | None:
     """By the condition of a pod that waits; None where it says of none."""
     said = _SAID.search(pod.condition.message) if pod.condition is not None else None
     if said is None:
@@ -24,7 +24,7 @@ def reserved_place(reading: Reading, pod: Pod) -> ReservedPlace | None:
     return ReservedPlace(place=said["place"], pod=other, waited=said["waited"])
 
 
-def _named(reading: Reading, other: str) -> str:
+def _named(reading: ClusterSnapshot, other: str) -> str:
     """other: `namespace/name`, or the uid of a pod of another namespace."""
     namespace, slash, name = other.partition("/")
     if slash:

@@ -18,10 +18,10 @@ from scheduler.pods.gpu_request import unit_name
 from scheduler.pods.mistakes import forgotten
 from scheduler.pods.pod import Pod
 from scheduler.state.pod_record import PodRecord
-from scheduler.tools.explain.answers import ExplainedNode, Explanation, Place, Preempting, ReasonGroup
+from scheduler.tools.explain.answers import ExplainedNode, Explanation, NodeAndCards, Preempting, ReasonGroup
 from scheduler.tools.explain.causes import claims_in_the_way
 from scheduler.tools.explain.explanation import MOST_NODES, explained_node, nearest, reasons
-from scheduler.tools.explain.reading import Reading
+from scheduler.tools.explain.reading import ClusterSnapshot
 from scheduler.tools.explain.remedies import with_remedy
 from scheduler.tools.explain.reserved import reserved_place, told
 from scheduler.tools.explain.sizes import too_large
@@ -43,7 +43,7 @@ def asks(pod: Pod, unit_mib: int) -> str:
 
 
 def explain(
-    reading: Reading, pod: Pod, node: str = "", mistaken: tuple[str, ...] = (), *, most: int = MOST_NODES
+    reading: ClusterSnapshot, pod: Pod, node: str = "", mistaken: tuple[str, ...] = (), *, most: int = MOST_NODES
 ) -> Explaining:
     """Everything about one pod that the engine was told of, in steps.
 
@@ -86,7 +86,7 @@ def own_name(engine: Engine) -> str:
 
 
 def judged(
-    reading: Reading,
+    reading: ClusterSnapshot,
     pod: Pod,
     words: tuple[str, ...],
     *,
@@ -139,7 +139,7 @@ class _Against(NamedTuple):
     shown: tuple[ExplainedNode, ...]
 
 
-def _against(reading: Reading, pod: Pod, node: str, most: int) -> _Against:
+def _against(reading: ClusterSnapshot, pod: Pod, node: str, most: int) -> _Against:
     """At one moment. node, most: as `judged`."""
     engine, groups = reading.engine, tuple[ReasonGroup, ...]()
     shown: tuple[ExplainedNode, ...] = ()
@@ -155,7 +155,7 @@ def _against(reading: Reading, pod: Pod, node: str, most: int) -> _Against:
 
 
 def _post_filtered(
-    reading: Reading, pod: Pod, diagnosis: Diagnosis, *, is_under_way: bool
+    reading: ClusterSnapshot, pod: Pod, diagnosis: Diagnosis, *, is_under_way: bool
 ) -> Generator[None, None, tuple[str, Preempting | None]]:
     """(what the scheduler writes on the pod, whom it would make go). is_under_way: pods are going for it already."""
     result = yield from reading.engine.questions.preemption_for(pod)
@@ -169,7 +169,7 @@ def _post_filtered(
     return diagnosis.message if result is None else dataclasses.replace(diagnosis, tail=result.message).message, None
 
 
-def _more(reading: Reading, pod: Pod, judgement: Judgement, *, preempts: bool) -> Iterator[str]:
+def _more(reading: ClusterSnapshot, pod: Pod, judgement: Judgement, *, preempts: bool) -> Iterator[str]:
     """Of a pod that fits nowhere. preempts: whether pods would be removed for it."""
     if judgement.never == UNBOUND:
         yield from claims_in_the_way(reading.engine.tables, pod)
@@ -179,23 +179,23 @@ def _more(reading: Reading, pod: Pod, judgement: Judgement, *, preempts: bool) -
         yield "The PodDisruptionBudgets cannot be read: preemption may spare pods that one of them protects."
 
 
-def would_take(engine: Engine, pod: Pod) -> Place | None:
+def would_take(engine: Engine, pod: Pod) -> NodeAndCards | None:
     """Where the pod would go now, or is being bound; it does not stay there."""
     record = engine.tables.record(pod.key.uid)
     if record is not None:
-        return Place(node=record.node, cards=_cards(engine, record))
+        return NodeAndCards(node=record.node, cards=_cards(engine, record))
     with engine.questions.placing() as placing:
         return place_of(placing.attempt(pod))
 
 
-def place_of(outcome: Outcome) -> Place | None:
+def place_of(outcome: Outcome) -> NodeAndCards | None:
     """None for a pod that fits nowhere."""
     if not isinstance(outcome, Placement):
         return None
-    return Place(node=outcome.node, cards={share.index: share.units for share in outcome.cards})
+    return NodeAndCards(node=outcome.node, cards={share.index: share.units for share in outcome.cards})
 
 
-def _settled(engine: Engine, pod: Pod, state: str, *words: str, place: Place | None = None) -> Explanation:
+def _settled(engine: Engine, pod: Pod, state: str, *words: str, place: NodeAndCards | None = None) -> Explanation:
     return Explanation(
         pod=str(pod.key),
         state=state,
@@ -208,9 +208,9 @@ def _settled(engine: Engine, pod: Pod, state: str, *words: str, place: Place | N
     )
 
 
-def _place(engine: Engine, pod: Pod) -> Place:
+def _place(engine: Engine, pod: Pod) -> NodeAndCards:
     record = engine.tables.record(pod.key.uid)
-    return Place(node=pod.node_name, cards={} if record is None else _cards(engine, record))
+    return NodeAndCards(node=pod.node_name, cards={} if record is None else _cards(engine, record))
 
 
 def _cards(engine: Engine, record: PodRecord) -> dict[int, int]:
@@ -222,7 +222,7 @@ def _cards(engine: Engine, record: PodRecord) -> dict[int, int]:
     return {slots[slot].card.index: units for slot, units in record.held.places}
 
 
-def _whereabouts(reading: Reading, pod: Pod) -> str:
+def _whereabouts(reading: ClusterSnapshot, pod: Pod) -> str:
     cards = _place(reading.engine, pod).cards
     unit = unit_name(reading.unit_mib)
     told = f"It is on node {pod.node_name}"

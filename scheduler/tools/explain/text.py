@@ -6,7 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from scheduler.process.terminal import printable
-from scheduler.tools.explain.answers import ExplainedCard, ExplainedNode, Explanation, HeldUnits, Left, WhatIf, listed
+from scheduler.tools.explain.answers import (
+    ExplainedCard,
+    ExplainedNode,
+    Explanation,
+    FreeMemory,
+    HeldUnits,
+    WhatIfAnswer,
+    listed,
+)
 from scheduler.tools.explain.reading import listed_pods, told_going
 
 _GAP: Final = "  "
@@ -28,7 +36,7 @@ def explanation_text(answer: Explanation, width: int) -> str:
     return printable(lines)
 
 
-def what_if_text(answer: WhatIf, width: int) -> str:
+def what_if_text(answer: WhatIfAnswer, width: int) -> str:
     """width: columns of the terminal."""
     lines = _wrapped(fitting(answer), width)
     for sentence in answer.words:
@@ -45,7 +53,7 @@ def what_if_text(answer: WhatIf, width: int) -> str:
     return printable(lines)
 
 
-def fitting(answer: WhatIf) -> str:
+def fitting(answer: WhatIfAnswer) -> str:
     """A sentence: how many would fit."""
     beside = ""
     if answer.waiting:
@@ -54,7 +62,7 @@ def fitting(answer: WhatIf) -> str:
     return f"{answer.fit} of {answer.replicas} copies of {answer.pod} would fit now{beside}."
 
 
-def left_over(before: Left, after: Left) -> str:
+def left_over(before: FreeMemory, after: FreeMemory) -> str:
     """A sentence: what is free and of no use to the usual pod."""
     return (
         f"Fragmented, free units that usual pods cannot use: {before.fragmented} of {before.free} now, "
@@ -62,7 +70,7 @@ def left_over(before: Left, after: Left) -> str:
     )
 
 
-def copies(answer: WhatIf) -> list[tuple[str, str, str]]:
+def copies(answer: WhatIfAnswer) -> list[tuple[str, str, str]]:
     """(node, its cards with units, how many copies are there); where most are first."""
     places = Counter((place.node, _cards(place.cards)) for place in answer.places)
     return [(node, cards, str(number)) for (node, cards), number in places.most_common()]

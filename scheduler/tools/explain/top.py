@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from scheduler.core.engine import Engine
-from scheduler.state.cards.card_columns import Slot
+from scheduler.state.cards.card_columns import CardOnNode
 from scheduler.state.cards.node_inventory import GpuState, Out
 from scheduler.state.packing.fragmentation import measured
 from scheduler.state.tables import Tables
@@ -72,7 +72,7 @@ class UsedNode(Answer, frozen=True):
     problem: str
 
 
-class Usage(Answer, frozen=True):
+class ClusterUsage(Answer, frozen=True):
     """The cluster. most_free: of one card, which is on `most_free_node`. waiting: pods that wait for this scheduler.
 
     fragmented: as UsedNode; rounded once, so that it may differ from the sum over the nodes. largest: units of the
@@ -99,7 +99,7 @@ class Usage(Answer, frozen=True):
 class Top(Answer, frozen=True):
     """The same at three sizes; nodes and cards by name and index until they are sorted."""
 
-    cluster: Usage
+    cluster: ClusterUsage
     nodes: tuple[UsedNode, ...]
     cards: tuple[UsedCard, ...]
 
@@ -137,7 +137,7 @@ def _cards(tables: Tables, name: str, row: int) -> list[UsedCard]:
     return [_card(tables, row, number, slot, on.get(number, 0)) for number, slot in slots]
 
 
-def _card(tables: Tables, row: int, number: int, slot: Slot, pods: int) -> UsedCard:
+def _card(tables: Tables, row: int, number: int, slot: CardOnNode, pods: int) -> UsedCard:
     stored, card = tables.cards.stored, slot.card
     taken, usable = int(stored.taken[number, row]), bool(stored.usable[number, row])
     held = bool(stored.exclusive[number, row])
@@ -165,7 +165,7 @@ def _problem(tables: Tables, row: int) -> str:
     return _STATES.get(int(tables.cards.state[row]), "")
 
 
-def _all_out(cards: Sequence[UsedCard], slots: Sequence[Slot]) -> str:
+def _all_out(cards: Sequence[UsedCard], slots: Sequence[CardOnNode]) -> str:
     """Why, where no card takes new pods; before what the node says: without such a card nothing is allocatable."""
     why = [
         used.out or ("" if slot.card.units else no_units(slot.card.reason))
@@ -192,13 +192,13 @@ def _node(tables: Tables, name: str, cards: Sequence[UsedCard], pods: int, fragm
     )
 
 
-def _cluster(nodes: Sequence[UsedNode], waiting: int, fragmented: int) -> Usage:
+def _cluster(nodes: Sequence[UsedNode], waiting: int, fragmented: int) -> ClusterUsage:
     best = max(nodes, key=lambda node: node.most_free, default=None)  # of several, the first by name
 
     def total(of: Callable[[UsedNode], int]) -> int:
         return sum(map(of, nodes))
 
-    return Usage(
+    return ClusterUsage(
         nodes=len(nodes),
         cards=total(lambda node: node.cards),
         units=total(lambda node: node.units),

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from scheduler.process.terminal import columns
 from scheduler.tools.explain.tones import Line, Tone
-from scheduler.tools.explain.top import Top, Usage, UsedCard, UsedNode
+from scheduler.tools.explain.top import ClusterUsage, Top, UsedCard, UsedNode
 
 
 def lines(found: Top, what: str) -> Iterator[Line]:
@@ -17,7 +17,7 @@ def lines(found: Top, what: str) -> Iterator[Line]:
         yield from _cards(found.cards, {node.node: node.problem for node in found.nodes})
 
 
-def _cluster(of: Usage) -> Iterator[Line]:
+def _cluster(of: ClusterUsage) -> Iterator[Line]:
     share = f"{100 * of.requested // of.units}%" if of.units else "-"
     yield Line(f"Nodes with GPU memory: {of.nodes}, cards: {of.cards}, pods on them: {of.pods}, waiting: {of.waiting}.")
     where = f", on node {of.most_free_node}" if of.most_free else ""

@@ -9,16 +9,16 @@ from scheduler.kube.port import PodKey
 from scheduler.pods.pod import Pod
 from scheduler.state.packing.fragmentation import measured
 from scheduler.state.tables import Tables
-from scheduler.tools.explain.answers import Explanation, Left, Place, WhatIf
+from scheduler.tools.explain.answers import Explanation, FreeMemory, NodeAndCards, WhatIfAnswer
 from scheduler.tools.explain.explanation import MOST_NODES
-from scheduler.tools.explain.reading import Reading
+from scheduler.tools.explain.reading import ClusterSnapshot
 from scheduler.tools.explain.standing import asks, judged, place_of
 
 MOST_REPLICAS = 10_000
 
 
 def what_if(
-    reading: Reading,
+    reading: ClusterSnapshot,
     pod: Pod,
     replicas: int,
     words: tuple[str, ...] = (),
@@ -26,16 +26,16 @@ def what_if(
     most: int = MOST_NODES,
     tries: bool = True,
     measures: bool = False,
-) -> Generator[None, None, WhatIf]:
-    """Place copies one after the other, beside the pods that have a node; those that wait are left aside.
+) -> Generator[None, None, WhatIfAnswer]:
+    """NodeAndCards copies one after the other, beside the pods that have a node; those that wait are left aside.
 
     The copies are there until the last step; whoever shares the tables takes all steps at once.
     replicas: 1 to MOST_REPLICAS. most, tries: as `judged`, of the copy that does not fit. measures: what is left, which
     takes tens of milliseconds on a large cluster.
     """
-    places: list[Place] = []
+    places: list[NodeAndCards] = []
     stops: Explanation | None = None
-    left: Callable[[], Left | None] = partial(_left, reading.engine.tables) if measures else _not_measured
+    left: Callable[[], FreeMemory | None] = partial(_left, reading.engine.tables) if measures else _not_measured
     before = left()
     with reading.engine.questions.placing() as placing:
         for number in range(replicas):
@@ -46,7 +46,7 @@ def what_if(
                 break
             places.append(place)
         after = left()
-    return WhatIf(
+    return WhatIfAnswer(
         pod=str(pod.key),
         words=(*words, asks(pod, reading.unit_mib)),
         replicas=replicas,
@@ -59,9 +59,9 @@ def what_if(
     )
 
 
-def _left(tables: Tables) -> Left:
+def _left(tables: Tables) -> FreeMemory:
     free, unusable = measured(tables, tables.target.usual()).total()
-    return Left(free=round(free), fragmented=round(unusable))
+    return FreeMemory(free=round(free), fragmented=round(unusable))
 
 
 def _not_measured() -> None:

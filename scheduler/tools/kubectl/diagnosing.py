@@ -46,7 +46,7 @@ class _Status(msgspec.Struct, rename="camel", frozen=True):
     conditions: tuple[_Condition, ...] = ()
 
 
-class Pod(objects.ApiObject, frozen=True):
+class PodReadiness(objects.ApiObject, frozen=True):
     """v1.Pod, as far as it says since when it is ready or not."""
 
     spec: objects.PodSpec = objects.PodSpec()
@@ -178,13 +178,13 @@ async def _policies(cluster: Cluster, unread: dict[str, str]) -> dict[str, bool]
     return None
 
 
-async def _away_since(cluster: Cluster, pods: Sequence[objects.Pod], unread: dict[str, str]) -> dict[str, str]:
+async def _away_since(cluster: Cluster, pods: Sequence[objects.PodObject], unread: dict[str, str]) -> dict[str, str]:
     """Node -> since when the device plugin's pod there is not ready."""
     key, value = PLUGIN_LABEL
     namespaces = {pod.metadata.namespace for pod in pods if (pod.metadata.labels or {}).get(key) == value}
     since: dict[str, str] = {}
     for namespace in sorted(namespaces):
-        kind = Kind("pods of the device plugin", Pod, f"/api/v1/namespaces/{namespace}/pods")
+        kind = Kind("pods of the device plugin", PodReadiness, f"/api/v1/namespaces/{namespace}/pods")
         for pod in await _read(cluster, kind, unread):
             ready = next((one for one in pod.status.conditions if one.type == "Ready"), None)
             is_plugin = (pod.metadata.labels or {}).get(key) == value
@@ -197,7 +197,7 @@ def _age_s(lease: Lease | None, now: datetime) -> float | None:
     return None if lease is None else _since_s(lease.spec.renew_time or "", now)
 
 
-def _waiting_s(pods: Sequence[objects.Pod], now: datetime) -> dict[str, float]:
+def _waiting_s(pods: Sequence[objects.PodObject], now: datetime) -> dict[str, float]:
     """Uid of each pod without a node -> its age, where its age is known."""
     ages = {pod.metadata.uid: _since_s(pod.metadata.creation_timestamp, now) for pod in pods if not pod.spec.node_name}
     return {uid: age_s for uid, age_s in ages.items() if age_s is not None}

@@ -54,14 +54,14 @@ def top(
     """Show what is requested and free: of the cluster, of each node, or of each card. Only reads."""
     configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
     from scheduler.kube.port import CONFIG_MAPS, NODES, PODS  # noqa: PLC0415
-    from scheduler.tools.cli.asking import Site  # noqa: PLC0415 - what a command needs alone is slow to import
+    from scheduler.tools.cli.asking import ClusterView  # noqa: PLC0415 - what a command needs alone is slow to import
     from scheduler.tools.cli.clusters import asked  # noqa: PLC0415
     from scheduler.tools.explain.answers import as_json  # noqa: PLC0415
     from scheduler.tools.explain.top import Top, sorted_by  # noqa: PLC0415
     from scheduler.tools.explain.top import top as counted  # noqa: PLC0415
     from scheduler.tools.explain.top_text import lines  # noqa: PLC0415
 
-    async def ask(of: Site) -> Top:
+    async def ask(of: ClusterView) -> Top:
         return sorted_by(counted(of.reading.engine), sort_by)
 
     with answering(PROGRAM):
@@ -120,13 +120,13 @@ def audit(
     """Count what pods hold of every card: over-committed ones, pods without a card, unknown cards. Only reads."""
     configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
     from scheduler.kube.port import NODES, PODS  # noqa: PLC0415
-    from scheduler.tools.cli.asking import Site  # noqa: PLC0415 - as above
+    from scheduler.tools.cli.asking import ClusterView  # noqa: PLC0415 - as above
     from scheduler.tools.cli.clusters import asked  # noqa: PLC0415
     from scheduler.tools.explain.answers import as_json  # noqa: PLC0415
     from scheduler.tools.explain.audit import audited  # noqa: PLC0415
     from scheduler.tools.explain.findings import Findings, lines  # noqa: PLC0415
 
-    async def ask(of: Site) -> Findings:
+    async def ask(of: ClusterView) -> Findings:
         return audited(of.reading.engine, of.unread)
 
     with answering(PROGRAM):
@@ -154,11 +154,11 @@ def adopt(
     from scheduler.kube.port import NODES, PODS  # noqa: PLC0415
     from scheduler.tools.adoption.adoption import Adoption, adoption  # noqa: PLC0415
     from scheduler.tools.adoption.adoption_text import lines  # noqa: PLC0415
-    from scheduler.tools.cli.asking import Site  # noqa: PLC0415 - as above
+    from scheduler.tools.cli.asking import ClusterView  # noqa: PLC0415 - as above
     from scheduler.tools.cli.clusters import asked  # noqa: PLC0415
     from scheduler.tools.explain.answers import as_json  # noqa: PLC0415
 
-    async def ask(of: Site) -> Adoption:
+    async def ask(of: ClusterView) -> Adoption:
         return adoption(of.reading, tuple(of.unread))
 
     with answering(PROGRAM):

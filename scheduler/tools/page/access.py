@@ -40,7 +40,7 @@ _MOST_AT_ONCE: Final = 8
 _BEARER: Final = "bearer "
 
 
-class Refused(Exception):
+class AccessDenied(Exception):
     """Not shown. status: of the answer; message: a sentence for whoever asks."""
 
     def __init__(self, status: HTTPStatus, message: str) -> None:
@@ -109,7 +109,7 @@ class Guard(Protocol):
     """Who may see what."""
 
     async def viewer(self, authorization: str) -> Viewer:
-        """Who sends this header. Raises Refused."""
+        """Who sends this header. Raises AccessDenied."""
         ...
 
     def learn(self, viewer: Viewer) -> None:
@@ -164,26 +164,28 @@ class Access(Guard):
         self._strangers, self._known = _Reviews(now_s), _Reviews(now_s)
         self._namespaces = Allowance(_REVIEWS_A_SECOND, _BURST, now_s)
         self._viewers: LRUCache[bytes, Viewer] = LRUCache(_MOST_TOKENS)
-        self._refusals: LRUCache[bytes, tuple[Refused, float]] = LRUCache(_MOST_TOKENS)
+        self._refusals: LRUCache[bytes, tuple[AccessDenied, float]] = LRUCache(_MOST_TOKENS)
         self._learning: dict[Viewer, asyncio.Task[None]] = {}
 
     async def viewer(self, authorization: str) -> Viewer:
-        """Who sends this header. Raises Refused."""
+        """Who sends this header. Raises AccessDenied."""
         token = authorization[len(_BEARER) :].strip() if authorization.lower().startswith(_BEARER) else ""
         if not token or len(token) > _LONGEST_TOKEN or not token.isascii():
-            raise Refused(HTTPStatus.UNAUTHORIZED, "This page needs a token of the cluster.")
+            raise AccessDenied(HTTPStatus.UNAUTHORIZED, "This page needs a token of the cluster.")
         digest, now_s = blake2b(token.encode(), digest_size=32).digest(), self._now_s()
         known = self._viewers.get(digest)
         if known is not None and now_s < known.until_s:
             return known
         refused, until_s = self._refusals.get(digest, (None, 0.0))
         if refused is not None and now_s < until_s:
-            raise Refused(refused.status, refused.message)
+            raise AccessDenied(refused.status, refused.message)
         asking = self._asked(digest, token, known)
         if asking is None:
             if known is not None and now_s < known.until_s + KEPT_S:
                 return known
-            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "Too many tokens are being checked; try again in a moment.")
+            raise AccessDenied(
+                HTTPStatus.TOO_MANY_REQUESTS, "Too many tokens are being checked; try again in a moment."
+            )
         # Whoever leaves does not end it for the others.
         return await asyncio.shield(asking)
 
@@ -218,7 +220,7 @@ class Access(Guard):
             user = await self._reviewer.user_of(token)
             allowed = user is not None and await self._reviewer.may_get_url(user, PATH)
         except ApiError as error:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, _unanswered(error)) from error
+            raise AccessDenied(HTTPStatus.SERVICE_UNAVAILABLE, _unanswered(error)) from error
         if user is None or not allowed:
             self._viewers.pop(digest, None)
             refused = _refusal(user)
@@ -256,10 +258,10 @@ class Access(Guard):
         return True
 
 
-def _refusal(user: User | None) -> Refused:
+def _refusal(user: User | None) -> AccessDenied:
     if user is None:
-        return Refused(HTTPStatus.UNAUTHORIZED, "The cluster does not accept this token; it may have expired.")
-    return Refused(
+        return AccessDenied(HTTPStatus.UNAUTHORIZED, "The cluster does not accept this token; it may have expired.")
+    return AccessDenied(
         HTTPStatus.FORBIDDEN,
         f"{user.username} may not see this page: the right to get the nonResourceURL {PATH} is missing.",
     )

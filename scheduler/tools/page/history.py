@@ -19,7 +19,7 @@ POINTS: Final = 360
 _KEPT_S: Final = 1.0
 
 
-class Point(msgspec.Struct, rename="camel"):
+class HistoryPoint(msgspec.Struct, rename="camel"):
     """A minute. at_s: Unix seconds. units, booked: of the usable cards.
 
     fragmented: 0 to 1, the share of free memory that the usual pod cannot use, see `scheduler.state.packing`.
@@ -35,7 +35,7 @@ class Point(msgspec.Struct, rename="camel"):
     waiting: int
 
 
-async def point(tables: Tables, waiting: int, at_s: float) -> Point:
+async def point(tables: Tables, waiting: int, at_s: float) -> HistoryPoint:
     """As the tables are when this begins."""
     # Both at one moment; what takes long is for another thread.
     copied = Copied.of(tables, tables.target.usual())
@@ -52,12 +52,12 @@ def _share(copied: Copied) -> float:
     return round(unusable / free, 4) if free else 0.0
 
 
-def _point(tables: Tables, waiting: int, at_s: float) -> Point:
+def _point(tables: Tables, waiting: int, at_s: float) -> HistoryPoint:
     stored = tables.cards.stored
     usable = stored.usable
     units, taken = stored.units[usable].astype(np.int64), stored.taken[usable]
     used = stored.holders[usable] > 0
-    return Point(
+    return HistoryPoint(
         at_s=int(at_s),
         units=int(units.sum()),
         booked=int(np.minimum(taken, units).sum()),
@@ -68,15 +68,15 @@ def _point(tables: Tables, waiting: int, at_s: float) -> Point:
     )
 
 
-class History:
+class UsageHistory:
     """The last POINTS minutes. wall_s: Unix seconds."""
 
     def __init__(self, tables: Tables, lengths: Callable[[], dict[str, int]], wall_s: Callable[[], float]) -> None:
         self._tables, self._lengths, self._wall_s = tables, lengths, wall_s
-        self._points: deque[Point] = deque(maxlen=POINTS)
+        self._points: deque[HistoryPoint] = deque(maxlen=POINTS)
         self._now = SharedAnswer(self._made, _KEPT_S)
 
-    async def points(self) -> list[Point]:
+    async def points(self) -> list[HistoryPoint]:
         """The oldest first; the last one is of now, or as old as it takes to make."""
         return [*self._points, await self._now.get()]
 
@@ -86,5 +86,5 @@ class History:
             await asyncio.sleep(EVERY_S)
             self._points.append(await self._now.get())
 
-    async def _made(self) -> Point:
+    async def _made(self) -> HistoryPoint:
         return await point(self._tables, sum(self._lengths().values()), self._wall_s())

@@ -23,7 +23,7 @@ from scheduler.queue.entry import Entry
 from scheduler.state.cards.card_columns import CardColumns
 from scheduler.state.columns.arrays import Int64Array, RowArray, Rows
 from scheduler.tools.explain.answers import Explanation
-from scheduler.tools.explain.reading import Reading, answer_of
+from scheduler.tools.explain.reading import ClusterSnapshot, answer_of
 from scheduler.tools.explain.standing import explain, own_name
 from scheduler.tools.explain.text import copies, fitting, headline, preempting, under_way
 from scheduler.tools.explain.what_if import what_if as placed
@@ -49,7 +49,7 @@ class Wanted(msgspec.Struct, kw_only=True):
     replicas: int = 1
 
 
-class Room(msgspec.Struct, rename="camel"):
+class CopyCounts(msgspec.Struct, rename="camel"):
     """copies: for how many such pods the free memory of a node's cards is enough."""
 
     node: str
@@ -76,7 +76,7 @@ class Fits(msgspec.Struct, rename="camel"):
     places: list[tuple[str, str, str]]
     nodes: int
     copies: int
-    rooms: list[Room]
+    rooms: list[CopyCounts]
     next: Explanation | None
 
 
@@ -115,13 +115,13 @@ def what_if(engine: Engine, reader: PodReader, unit_mib: int, wanted: Wanted, se
         places=copies(tried),
         nodes=len(rows),
         copies=int(room.sum()),
-        rooms=[Room(tables.names[rows[place]], int(room[place])) for place in most],
+        rooms=[CopyCounts(tables.names[rows[place]], int(room[place])) for place in most],
         next=tried.next,
     )
 
 
-def _reading(engine: Engine, unit_mib: int, sees: Sees) -> Reading:
-    return Reading(engine, unit_mib, sees=sees, most_leaving=MOST_LEAVING)
+def _reading(engine: Engine, unit_mib: int, sees: Sees) -> ClusterSnapshot:
+    return ClusterSnapshot(engine, unit_mib, sees=sees, most_leaving=MOST_LEAVING)
 
 
 def _taking(valid: "np.typing.NDArray[np.bool_]", judgement: Judgement) -> RowArray:
@@ -147,7 +147,7 @@ def _copies(cards: CardColumns, request: GpuRequest, rows: RowArray) -> Int64Arr
     return np.asarray(np.minimum(by_cards, np.maximum(cards.node_free[rows], 0) // request.units), dtype=np.int64)
 
 
-def _wire(wanted: Wanted, scheduler: str, resources: ResourceNames) -> objects.Pod:
+def _wire(wanted: Wanted, scheduler: str, resources: ResourceNames) -> objects.PodObject:
     limits = {resources.gpu_mem: str(wanted.units)} if wanted.units else {}
     limits |= {name: amount for name, amount in (("cpu", wanted.cpu), ("memory", wanted.memory)) if amount}
     annotations = {names.EXCLUSIVE: "true"} if wanted.exclusive else {}
@@ -160,4 +160,4 @@ def _wire(wanted: Wanted, scheduler: str, resources: ResourceNames) -> objects.P
             "containers": [{"name": "main", "resources": {"limits": limits}}],
         },
     }
-    return new_pod(msgspec.json.decode(msgspec.json.encode(document), type=objects.Pod))
+    return new_pod(msgspec.json.decode(msgspec.json.encode(document), type=objects.PodObject))

@@ -12,7 +12,7 @@ import msgspec
 
 from scheduler.kube.port import PodKey
 from scheduler.state.cards.card_arrays import CardStore
-from scheduler.state.cards.card_columns import Slot
+from scheduler.state.cards.card_columns import CardOnNode
 from scheduler.state.columns.arrays import Int32Array, Int64Array
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
@@ -204,7 +204,7 @@ def _largest_first(records: Iterable[PodRecord]) -> list[PodRecord]:
     return sorted(records, key=lambda record: (-record.written.units, str(record.pod.key)))
 
 
-def _card(stored: CardStore, row: int, number: int, slot: Slot) -> CardDetail:
+def _card(stored: CardStore, row: int, number: int, slot: CardOnNode) -> CardDetail:
     return CardDetail(
         index=slot.card.index,
         uuid=slot.card.uuid,

@@ -20,10 +20,10 @@ from scheduler.pods.pod import PodReader
 from scheduler.process.bounded_server import BoundedServer, Limits
 from scheduler.process.places import wrote
 from scheduler.process.probes import Turns
-from scheduler.tools.page.access import Guard, Refused, Viewer
+from scheduler.tools.page.access import AccessDenied, Guard, Viewer
 from scheduler.tools.page.background import in_background
 from scheduler.tools.page.files import files, form_of
-from scheduler.tools.page.history import History
+from scheduler.tools.page.history import UsageHistory
 from scheduler.tools.page.leader import FORWARDED, Back, LeaderPage
 from scheduler.tools.page.parameters import LONGEST_TEXT, number, wanted_pod
 from scheduler.tools.page.questions import find, what_if, why
@@ -68,7 +68,7 @@ class PageSite:
     """
 
     shown: Shown
-    history: History
+    history: UsageHistory
     reader: PodReader
     unit_mib: int
     access: Guard
@@ -145,21 +145,21 @@ class _Handler:
         """As BoundedServer asks for it."""
         try:
             return await self._answered(request)
-        except Refused as refused:
+        except AccessDenied as refused:
             return _says(refused.status, refused.message)
 
     async def _answered(self, request: web.BaseRequest) -> web.StreamResponse:
         if self._local and not _names_loopback(request.host):
-            raise Refused(HTTPStatus.MISDIRECTED_REQUEST, "This page is for programs of its own machine.")
+            raise AccessDenied(HTTPStatus.MISDIRECTED_REQUEST, "This page is for programs of its own machine.")
         if request.method not in {HTTPMethod.GET, HTTPMethod.HEAD}:
-            raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "Nothing can be changed here.")
+            raise AccessDenied(HTTPStatus.METHOD_NOT_ALLOWED, "Nothing can be changed here.")
         if request.method == HTTPMethod.HEAD and request.path == _STREAM:
-            raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "The stream has no end, and so no head of its own.")
+            raise AccessDenied(HTTPStatus.METHOD_NOT_ALLOWED, "The stream has no end, and so no head of its own.")
         file = self._files.get(request.path)
         if file is not None:
             return web.Response(body=file[0], headers=_HEADERS | {"Content-Type": file[1]})
         if request.path != _STREAM and request.path not in self._answers:
-            raise Refused(HTTPStatus.NOT_FOUND, "There is nothing here.")
+            raise AccessDenied(HTTPStatus.NOT_FOUND, "There is nothing here.")
         self._refuse_unless_asked_as_leader(request)
         viewer = await self.site.access.viewer(request.headers.get("Authorization", ""))
         if request.path == _STREAM:
@@ -176,7 +176,7 @@ class _Handler:
         """What another replica passes on is for the leader: a Lease may name one that leads no more."""
         form = request.headers.get(FORWARDED)
         if form is not None and (form != self._form or not self.site.shown.leads()):
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "This replica does not lead, or has another version.")
+            raise AccessDenied(HTTPStatus.SERVICE_UNAVAILABLE, "This replica does not lead, or has another version.")
 
     async def _of_leader(self, request: web.BaseRequest, media_type: str) -> web.StreamResponse | None:
         """What the leader says, where this replica stands by; None where its own tables are asked."""
@@ -191,7 +191,7 @@ class _Handler:
 
     async def _stream(self, request: web.BaseRequest, viewer: Viewer) -> web.StreamResponse:
         if self.followers >= MOST_STREAMS:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"{MOST_STREAMS} pages are open already; close one.")
+            raise AccessDenied(HTTPStatus.SERVICE_UNAVAILABLE, f"{MOST_STREAMS} pages are open already; close one.")
         self.followers += 1
         try:
             passed = await self._of_leader(request, _LINES)
@@ -216,7 +216,7 @@ class _Handler:
         try:
             await response.prepare(request)
             await Stream(self.site.shown, self.site.access, authorization, send).run(viewer, since)
-        except (Refused, TimeoutError):
+        except (AccessDenied, TimeoutError):
             # The page asks again, and is told; or it does not read.
             if request.transport is not None:
                 request.transport.abort()
@@ -230,7 +230,7 @@ class _Handler:
         shown = self.site.shown
         if request.query.get("instance", shown.instance) != shown.instance:
             # Rows have other numbers there.
-            raise Refused(HTTPStatus.CONFLICT, "The page shows what another replica has.")
+            raise AccessDenied(HTTPStatus.CONFLICT, "The page shows what another replica has.")
         tables, sees = shown.engine.tables, self._sees(viewer)
         rows = [number(text, -1) for text in request.query.get("rows", "").split(",")[:_MOST_ROWS]]
         return {row: pods_on(tables, row, sees) for row in rows if 0 <= row < tables.capacity and tables.valid[row]}
@@ -238,7 +238,7 @@ class _Handler:
     async def _node(self, request: web.BaseRequest, viewer: Viewer) -> Any:  # noqa: ANN401 - what is encoded
         detail = node_detail(self.site.shown.engine.tables, request.query.get("name", ""), self._sees(viewer))
         if detail is None:
-            raise Refused(HTTPStatus.NOT_FOUND, "There is no such node any more.")
+            raise AccessDenied(HTTPStatus.NOT_FOUND, "There is no such node any more.")
         return detail
 
     async def _points(self, _request: web.BaseRequest, _viewer: Viewer) -> Any:  # noqa: ANN401 - what is encoded
@@ -260,7 +260,7 @@ class _Handler:
         # Whoever may not list a namespace does not learn which pods it has.
         entry = await find(engine, namespace, name) if sees(namespace) else None
         if entry is None:
-            raise Refused(HTTPStatus.NOT_FOUND, f"No pod {namespace}/{name} waits here any more.")
+            raise AccessDenied(HTTPStatus.NOT_FOUND, f"No pod {namespace}/{name} waits here any more.")
         return await self._steps.answer(why(engine, self.site.unit_mib, entry.pod, sees), viewer.user.username)
 
     async def _what_if(self, request: web.BaseRequest, viewer: Viewer) -> Any:  # noqa: ANN401 - what is encoded
@@ -268,7 +268,7 @@ class _Handler:
             wanted = wanted_pod(request.query)
             return what_if(self.site.shown.engine, self.site.reader, self.site.unit_mib, wanted, self._sees(viewer))
         except (QuantityError, ValueError) as error:
-            raise Refused(HTTPStatus.BAD_REQUEST, f"This cannot be asked: {error}.") from error
+            raise AccessDenied(HTTPStatus.BAD_REQUEST, f"This cannot be asked: {error}.") from error
 
 
 def _names_loopback(host: str) -> bool:

@@ -10,11 +10,11 @@ from scheduler.core.engine import Engine
 from scheduler.pods.gpu_request import unit_name
 from scheduler.pods.pod import PodReader
 from scheduler.tools.page.access import Guard
-from scheduler.tools.page.history import History
+from scheduler.tools.page.history import UsageHistory
 from scheduler.tools.page.leader import LeaderPage
 from scheduler.tools.page.server import PageSite
 from scheduler.tools.page.stream import Shown
-from scheduler.tools.page.waiting import WaitingPods
+from scheduler.tools.page.waiting import WaitingPodRows
 
 _LONGEST_NAME: Final = 253
 
@@ -55,7 +55,7 @@ def page_site(of: Scheduler, access: Guard, leader: LeaderPage | None = None) ->
     queue = of.engine.queue
     shown = Shown(
         engine=of.engine,
-        waiting=WaitingPods(queue, time.monotonic, of.leads),
+        waiting=WaitingPodRows(queue, time.monotonic, of.leads),
         # Versions of another process say nothing.
         instance=uuid.uuid4().hex,
         replica=of.replica,
@@ -65,5 +65,5 @@ def page_site(of: Scheduler, access: Guard, leader: LeaderPage | None = None) ->
         problem=of.problem,
         now_s=time.monotonic,
     )
-    history = History(of.engine.tables, queue.lengths, time.time)
+    history = UsageHistory(of.engine.tables, queue.lengths, time.time)
     return PageSite(shown=shown, history=history, reader=of.reader, unit_mib=of.unit_mib, access=access, leader=leader)

@@ -10,7 +10,7 @@ from collections.abc import Generator, Hashable
 from http import HTTPStatus
 from typing import Final, TypeVar
 
-from scheduler.tools.page.access import Refused
+from scheduler.tools.page.access import AccessDenied
 
 R = TypeVar("R")
 _SHARE: Final = 0.2
@@ -27,11 +27,11 @@ class Steps:
         self._asking: Counter[Hashable] = Counter()
 
     async def answer(self, steps: Generator[None, None, R], viewer: Hashable) -> R:
-        """What comes of a question. viewer: who asks. Raises Refused while many are asked, by all or by this one."""
+        """Answer of a question. viewer: who asks. Raises AccessDenied while many are asked, by all or by this one."""
         if self._asking[viewer] >= _MOST_OF_ONE:
-            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "Your earlier questions are still being answered.")
+            raise AccessDenied(HTTPStatus.TOO_MANY_REQUESTS, "Your earlier questions are still being answered.")
         if self._asking.total() >= _MOST_ASKING:
-            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "Many are asking at the moment; try again in a while.")
+            raise AccessDenied(HTTPStatus.TOO_MANY_REQUESTS, "Many are asking at the moment; try again in a while.")
         self._asking[viewer] += 1
         try:
             async with self._turn:

@@ -18,7 +18,7 @@ import msgspec
 from scheduler.core.engine import Engine
 from scheduler.tools.page.access import Guard, Viewer
 from scheduler.tools.page.rows import PIECE, Rows, Sees, pods_on, rows_message
-from scheduler.tools.page.waiting import Waiting, WaitingPods
+from scheduler.tools.page.waiting import Waiting, WaitingPodRows
 
 LASTS_S: Final = 50.0
 _EVERY_S: Final = 0.05
@@ -74,7 +74,7 @@ class Shown:
     """
 
     engine: Engine
-    waiting: WaitingPods
+    waiting: WaitingPodRows
     instance: str
     replica: str
     unit: str

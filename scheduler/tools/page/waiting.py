@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from scheduler.queue.entry import Entry, State
+from scheduler.queue.entry import Entry, PodState
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.tools.page.rows import PIECE, Sees
 
@@ -50,7 +50,7 @@ class Waiting(msgspec.Struct, kw_only=True, tag="waiting", tag_field="t"):
     pods: list[WaitingPod]
 
 
-class WaitingPods:
+class WaitingPodRows:
     """Owned by the event loop."""
 
     def __init__(
@@ -113,12 +113,12 @@ class WaitingPods:
 
 
 _STATES: Final = {
-    State.GATED: "gated",
-    State.ACTIVE: "ready",
-    State.HELD_BACK: "held back",
-    State.BACKING_OFF: "backing off",
-    State.UNSCHEDULABLE: "fits nowhere",
-    State.IN_FLIGHT: "being bound",
+    PodState.GATED: "gated",
+    PodState.ACTIVE: "ready",
+    PodState.HELD_BACK: "held back",
+    PodState.BACKING_OFF: "backing off",
+    PodState.UNSCHEDULABLE: "fits nowhere",
+    PodState.IN_FLIGHT: "being bound",
 }
 
 
@@ -128,7 +128,7 @@ _STATES_AT_A_STANDBY: Final = {_WAITING: "waiting", _UNSCHEDULABLE: "fits nowher
 
 def _written(entry: Entry) -> str:
     """What is known of the pod without deciding: its gate, and the condition that the leader has written."""
-    if entry.state is State.GATED:
+    if entry.state is PodState.GATED:
         return _GATED
     condition = entry.pod.condition
     is_told = condition is not None and (condition.status, condition.reason) == ("False", "Unschedulable")

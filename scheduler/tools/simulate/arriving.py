@@ -7,7 +7,7 @@ from typing import Final
 from config.clusterfile.arrivals import Arrival, PodAsk
 from config.protocol import names
 from config.settings.mistakes import ConfigurationError, Mistake
-from scheduler.kube.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
+from scheduler.kube.objects import Container, ObjectMeta, PodObject, PodSpec, ResourceRequirements
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.tools.simulate.timeline import PodComes, Step
 
@@ -25,7 +25,7 @@ def pods_coming(arrivals: Iterable[Arrival], resources: ResourceNames, scheduler
             parts = asked[arrival.ask] = _parts(arrival.ask, resources, scheduler_name)
         spec, labels, annotations = parts
         metadata = ObjectMeta(arrival.name, namespace=_NAMESPACE, labels=labels, annotations=annotations)
-        steps.append(PodComes(arrival.at_s, Pod(metadata, spec), arrival.runs_s))
+        steps.append(PodComes(arrival.at_s, PodObject(metadata, spec), arrival.runs_s))
     return steps
 
 

@@ -19,7 +19,7 @@ from scheduler.kube.defaults import decoded
 from scheduler.kube.objects import PodDisruptionBudget
 from scheduler.kube.port import CLAIMS, OF_STORAGE, STORAGE_CLASSES, VOLUMES, Kind
 from scheduler.pods.pod_volumes import ClaimKey
-from scheduler.state.volumes.plan import Plan
+from scheduler.state.volumes.plan import VolumePlan
 from scheduler.testing.cluster.world import World
 
 _KINDS: Final[Mapping[str, Kind[Any]]] = {kind.type.__name__.lower(): kind for kind in OF_STORAGE}
@@ -57,7 +57,7 @@ def _noting(mistakes: list[Mistake], cluster: ClusterFile, manifest: Manifest) -
         mistakes.append(Mistake(path.removesuffix("`"), source, message.lower()))
 
 
-def fulfil(plan: Plan, world: World) -> None:
+def fulfil(plan: VolumePlan, world: World) -> None:
     """Every claim of a placed pod has its volume, and is bound to it."""
     for (namespace, name), volume in plan:
         claim = world.storage.of(CLAIMS).existing(namespace, name)

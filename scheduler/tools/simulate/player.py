@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Node, PodObject
 from scheduler.testing.cluster.pods import FINISHED
 from scheduler.testing.cluster.world import World
 from scheduler.tools.simulate.timeline import NodeGoes, NodeIs, PodComes, Step
@@ -27,7 +27,7 @@ class TimelinePlayer:
         self._taken = 0
         self._pods_until = max((place + 1 for place, step in enumerate(steps) if isinstance(step, PodComes)), default=0)
         self._runs_s: dict[str, float] = {}  # by uid
-        self._ends: list[tuple[float, int, Pod]] = []  # a heap: when, a number that tells equal times apart, the pod
+        self._ends: list[tuple[float, int, PodObject]] = []  # a heap: when, a number that orders equal times, the pod
         self._started = 0
 
     @property
@@ -60,7 +60,7 @@ class TimelinePlayer:
             events += self._take(step)
         return events
 
-    def started(self, pod: Pod, now_s: float) -> None:
+    def started(self, pod: PodObject, now_s: float) -> None:
         """The pod has its place. Once per pod."""
         runs_s = self._runs_s.pop(pod.metadata.uid, None)
         if runs_s is not None:
@@ -112,7 +112,7 @@ class TimelinePlayer:
         for pod in [pod for pod in self._world.pods if pod.spec.node_name == name]:
             self._world.pods.remove(pod.metadata.namespace, pod.metadata.name)
 
-    def _finish(self, pod: Pod) -> list[str]:
+    def _finish(self, pod: PodObject) -> list[str]:
         namespace, name = pod.metadata.namespace, pod.metadata.name
         found = self._world.pods.find(namespace, name)
         if found is None or found.metadata.uid != pod.metadata.uid:

@@ -16,12 +16,12 @@ from scheduler.core.engine import Decision, Engine
 from scheduler.core.scheduling_cycle import NoFit, Placement
 from scheduler.intake.event_handlers import EventHandlers
 from scheduler.intake.volume_handlers import VolumeHandlers
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Node, PodObject
 from scheduler.kube.port import NODES, OF_STORAGE, PODS, Binding, Changed, Deleted
 from scheduler.kube.problem import Problem
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import PodReader
-from scheduler.queue.entry import State
+from scheduler.queue.entry import PodState
 from scheduler.state.packing.fragmentation import Fragmentation, measured
 from scheduler.testing.cluster.feed import Feed
 from scheduler.testing.cluster.world import World
@@ -29,9 +29,9 @@ from scheduler.tools.simulate.arriving import refuse_twins
 from scheduler.tools.simulate.course import Course
 from scheduler.tools.simulate.described_storage import create_budgets, create_storage, fulfil
 from scheduler.tools.simulate.player import TimelinePlayer
-from scheduler.tools.simulate.report import FINISHED, LOST, Placed, Report, Waits
+from scheduler.tools.simulate.report import FINISHED, LOST, PlacedPod, Report, Waits
 from scheduler.tools.simulate.timeline import PodComes, Step, in_order, timeline
-from scheduler.tools.simulate.usage import Usage
+from scheduler.tools.simulate.usage import CardUsage
 
 EPOCH_S: Final = 1_767_225_600  # 2026-01-01T00:00:00Z: what the world's clock shows at the start
 
@@ -100,9 +100,9 @@ class _Replay:
             *(Feed(self._world.storage.of(kind), kind, partial(volume_handlers.handle, kind)) for kind in OF_STORAGE),
             Feed(self._world.pods.collection, PODS, self._pod_events),
         )
-        self._usage = Usage()
+        self._usage = CardUsage()
         self._created_s: dict[str, float] = {}
-        self._placed: dict[str, Placed] = {}
+        self._placed: dict[str, PlacedPod] = {}
         self._tries: dict[str, _Try] = {}
         self._rejected: list[Waits] = []
         self._problems: dict[Problem, None] = {}
@@ -142,7 +142,7 @@ class _Replay:
         """Whether a pod waits for nothing but time, and something has changed since it was tried."""
         queue, version = self._engine.queue, self._engine.tables.changes.version
         return any(
-            tried.version != version and queue.state(uid) is State.BACKING_OFF for uid, tried in self._tries.items()
+            tried.version != version and queue.state(uid) is PodState.BACKING_OFF for uid, tried in self._tries.items()
         )
 
     # The watch
@@ -160,7 +160,7 @@ class _Replay:
             else:
                 self._usage.node_gone(name)
 
-    def _pod_events(self, events: list[Changed[Pod] | Deleted[Pod]]) -> None:
+    def _pod_events(self, events: list[Changed[PodObject] | Deleted[PodObject]]) -> None:
         self._handlers.pods(events)
         for event in events:
             uid = event.object.metadata.uid
@@ -175,7 +175,7 @@ class _Replay:
                 if uid not in self._placed:
                     self._by_others.add(uid)
 
-    def _pod_ended(self, pod: Pod) -> None:
+    def _pod_ended(self, pod: PodObject) -> None:
         uid = pod.metadata.uid
         self._usage.ends(uid, self._now_s)
         if uid in self._placed:
@@ -232,7 +232,7 @@ class _Replay:
 
     def _bind(self, decision: Decision, placement: Placement) -> None:
         key = placement.pod.key
-        self._placed[key.uid] = Placed(
+        self._placed[key.uid] = PlacedPod(
             pod=str(key),
             node=placement.node,
             cards=placement.cards,
@@ -269,7 +269,7 @@ class _Replay:
             fragmented=round(fragmentation.unusable, 3),
         )
 
-    def _waits(self, pod: Pod) -> Waits:
+    def _waits(self, pod: PodObject) -> Waits:
         meta = pod.metadata
         tried = self._tries.get(meta.uid)
         return Waits(
@@ -279,7 +279,7 @@ class _Replay:
             reason=tried.reason if tried else self._untried(pod),
         )
 
-    def _untried(self, pod: Pod) -> str:
+    def _untried(self, pod: PodObject) -> str:
         """Why there was no attempt for a pod."""
         name = pod.spec.scheduler_name
         if name not in self._engine.scheduler_names:
@@ -291,5 +291,5 @@ class _Replay:
         return "cannot be read: see the problems"
 
 
-def _lives(pod: Pod) -> bool:
+def _lives(pod: PodObject) -> bool:
     return pod.status.phase not in ("Succeeded", "Failed")

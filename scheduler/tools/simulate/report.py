@@ -11,7 +11,7 @@ LOST: Final = "lost with its node"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
+class PlacedPod:
     """A pod that got a place. pod: `namespace/name`. cards: units on each; none when it requests no GPU memory.
 
     bound_s: seconds from the start. wait_s: from its creation until then. attempts: decisions that it took.
@@ -51,7 +51,7 @@ class Report:
     when the last pod had come and was tried, see `scheduler.state.packing.fragmentation`.
     """
 
-    placed: tuple[Placed, ...]
+    placed: tuple[PlacedPod, ...]
     waiting: tuple[Waits, ...]
     nodes: tuple[NodeUse, ...]
     cards: tuple[CardUse, ...]

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from config.clusterfile.reading import left_out
 from scheduler.tools.cli.console import print_parts, table
-from scheduler.tools.simulate.report import Placed, Report
+from scheduler.tools.simulate.report import PlacedPod, Report
 from scheduler.tools.simulate.summary import ModelUse, Summary, summary
 from scheduler.tools.simulate.usage import CardUse
 
@@ -56,7 +56,7 @@ def _placed(report: Report) -> Table | str:
     return table(("POD", "NODE", "CARD:UNITS", "BOUND", "WAITED", "ENDED"), rows, right=(3, 4))
 
 
-def _where(placed: Placed) -> str:
+def _where(placed: PlacedPod) -> str:
     return " ".join(f"{share.index}:{share.units}" for share in placed.cards) or "-"
 
 

@@ -15,7 +15,7 @@ from config.clusterfile.reading import ClusterFile, node_manifests, pod_manifest
 from config.protocol.quantity import QuantityError
 from config.settings.mistakes import ConfigurationError, Mistake
 from scheduler.kube.defaults import decoded, new_node
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Node, PodObject
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.tools.simulate.card_faults import (
     APPLICATION_XIDS,
@@ -27,7 +27,7 @@ from scheduler.tools.simulate.card_faults import (
     with_cards,
 )
 
-K = TypeVar("K", Node, Pod)
+K = TypeVar("K", Node, PodObject)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class PodComes:
     """A user creates a pod. runs_s: how long after its start it finishes; None: never."""
 
     at_s: float
-    pod: Pod
+    pod: PodObject
     runs_s: float | None
 
 
@@ -148,7 +148,7 @@ def _pods(cluster: ClusterFile, mistakes: list[Mistake]) -> Iterable[PodComes]:
     for timed in pod_manifests(cluster):
         spec = id(timed.manifest.get("spec"))
         of_pod: list[Mistake] = []
-        pod = _read(cluster, timed.manifest, Pod, of_pod)
+        pod = _read(cluster, timed.manifest, PodObject, of_pod)
         if pod is not None:
             yield PodComes(timed.at_s, pod, timed.runs_s)
         elif spec not in wrong:
@@ -168,7 +168,7 @@ def _read(cluster: ClusterFile, manifest: dict[str, Any], kind: type[K], mistake
         return None
 
 
-def _entry(cluster: ClusterFile, kind: type[Node | Pod], metadata: Mapping[str, str]) -> object:
+def _entry(cluster: ClusterFile, kind: type[Node | PodObject], metadata: Mapping[str, str]) -> object:
     """The entry that describes this object."""
     found: Iterator[object] = (
         (group for group in cluster.nodes if metadata["name"] in group.node_names())

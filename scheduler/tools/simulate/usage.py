@@ -75,7 +75,7 @@ class _NodeMeters:
     pods: int = 0
 
 
-class Usage:
+class CardUsage:
     """Told which cards nodes have and where pods are; each pod is in one place at a time."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runtime
 from scheduler.plugins.card.gpu_share import GpuShare
 from scheduler.pods.pod import Pod
-from scheduler.queue.entry import State
+from scheduler.queue.entry import PodState
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import Rows
@@ -139,7 +139,7 @@ def test_a_refused_pod_backs_off_and_gives_its_place_back() -> None:
     assert isinstance(outcome, Placement)
     built.refused(outcome, 0.0)
     assert built.tables.cards.free[0, 0] == 16
-    assert built.queue.state(outcome.pod.key.uid) is State.BACKING_OFF
+    assert built.queue.state(outcome.pod.key.uid) is PodState.BACKING_OFF
     assert built.decide(0.5, 1) is None
     assert isinstance(decided(built, 1.0), Placement)
 

@@ -8,7 +8,7 @@ from scheduler.core.engine import Engine
 from scheduler.core.judging_again import JudgedAgain
 from scheduler.core.preemption_searches import Help, PostFiltered
 from scheduler.core.scheduling_cycle import NoFit
-from scheduler.queue.entry import State
+from scheduler.queue.entry import PodState
 from scheduler.queue.judged_longest_ago import EVERY_S
 from tests.support.builders import bound, pod, wire_node
 from tests.support.placing import NOW_NS, on_card, settle
@@ -121,7 +121,7 @@ def test_the_pod_stays_where_it_is() -> None:
     built = cluster("p")
     version = built.tables.changes.version
     judged(built)
-    assert (built.queue.state("uid-default-p"), built.tables.changes.version) == (State.UNSCHEDULABLE, version)
+    assert (built.queue.state("uid-default-p"), built.tables.changes.version) == (PodState.UNSCHEDULABLE, version)
     assert built.queue.pop(EVERY_S) is None
     built.queue.validate()
 
@@ -154,7 +154,7 @@ def test_a_pod_that_preemption_can_help_though_no_search_is_due_is_searched_for_
     built = cluster("urgent", priority=1)
     built.pod_assigned(bound(pod("more", 6, priority=1), "a", on_card(0, 6)))
     decided = built.queue.state("uid-default-urgent")
-    assert decided is State.UNSCHEDULABLE
+    assert decided is PodState.UNSCHEDULABLE
     while built.check(1.0) or built.any_search:
         built.post_filter_next(1.0)
     built.node_changed(wire_node("b", [16]))

@@ -16,7 +16,7 @@ from scheduler.framework.runtime import Runtime
 from scheduler.pods.pod import Pod
 from scheduler.state.ledger import of_tables
 from scheduler.state.nominations import Nominations
-from scheduler.tools.explain.reading import Reading, answer_of
+from scheduler.tools.explain.reading import ClusterSnapshot, answer_of
 from scheduler.tools.explain.remedies import leaving_pods
 from scheduler.tools.explain.standing import explain
 from scheduler.tools.explain.what_if import what_if
@@ -59,7 +59,7 @@ def waiting(built: Engine) -> list[Pod]:
 @pytest.mark.parametrize("seed", range(30))
 def test_nothing_stays_of_what_was_asked_and_nobody_is_woken(seed: int) -> None:
     built = crowded(seed)
-    before, reading = of_tables(built.tables), Reading(built, UNIT_MIB)
+    before, reading = of_tables(built.tables), ClusterSnapshot(built, UNIT_MIB)
     openings = built.tables.openings
     noted = (dict(openings.rows), openings.everywhere, dict(openings.claims))
     first = [answer_of(explain(reading, one)) for one in waiting(built)]
@@ -88,7 +88,7 @@ def packed(seed: int, asked_after: int) -> list[tuple[str, str, str]]:
         if decision is not None and isinstance(place := decision.outcome, Placement):
             found.append((asks.key.name, place.node, str(place.cards)))
         if number + 1 == asked_after:
-            answer_of(what_if(Reading(built, UNIT_MIB), pod("more", 5, annotations=policy), 16))
+            answer_of(what_if(ClusterSnapshot(built, UNIT_MIB), pod("more", 5, annotations=policy), 16))
     return found
 
 
@@ -144,7 +144,7 @@ def test_pods_and_nodes_may_go_between_two_steps() -> None:
 def test_whoever_leaves_in_the_middle_leaves_nothing_behind() -> None:
     built = crowded(1)
     before = of_tables(built.tables)
-    steps = explain(Reading(built, UNIT_MIB), pod("w", 24))
+    steps = explain(ClusterSnapshot(built, UNIT_MIB), pod("w", 24))
     next(steps)
     steps.close()
     assert of_tables(built.tables) == before
@@ -178,8 +178,8 @@ def test_with_too_many_pods_on_a_node_nobody_tries_who_would_have_to_leave() -> 
     built = engine(a=[16])
     for number in range(4):
         built.pod_assigned(bound(pod(f"p{number}", 4), "a", on_card(0, 4)))
-    few = answer_of(explain(Reading(built, UNIT_MIB, most_leaving=4), pod("w", 16)))
-    many = answer_of(explain(Reading(built, UNIT_MIB, most_leaving=3), pod("w", 16)))
+    few = answer_of(explain(ClusterSnapshot(built, UNIT_MIB, most_leaving=4), pod("w", 16)))
+    many = answer_of(explain(ClusterSnapshot(built, UNIT_MIB, most_leaving=3), pod("w", 16)))
     assert few.nearest[0].leaving == ("default/p0", "default/p1", "default/p2", "default/p3")
     assert many.nearest[0].remedy == ("not tried: more than 3 pods are on the node; kubectl gpushare explain tries it")
 
@@ -189,7 +189,7 @@ def test_pods_of_namespaces_that_are_not_shown_have_no_name_in_any_field() -> No
     built.budgets_listed()
     for namespace, name in (("seen", "p"), ("secret", "q"), ("secret", "r")):
         built.pod_assigned(bound(pod(name, 4, namespace=namespace), "a", on_card(0, 4)))
-    reading = Reading(built, UNIT_MIB, sees=lambda namespace: namespace == "seen")
+    reading = ClusterSnapshot(built, UNIT_MIB, sees=lambda namespace: namespace == "seen")
     answer = answer_of(explain(reading, pod("w", 16, namespace="seen", priority=9)))
     assert "secret" not in repr(answer)
     assert answer.nearest[0].remedy == "fits once seen/p and 2 pods of other namespaces are gone"

@@ -27,9 +27,9 @@ BOUND = None
 NOT_FOUND = ApiNotFound("no pod", 404)
 
 
-def seen(node: str = "n1", uid: str = "uid-1", **annotations: str) -> objects.Pod:
+def seen(node: str = "n1", uid: str = "uid-1", **annotations: str) -> objects.PodObject:
     meta = objects.ObjectMeta("p", "default", uid, annotations={"a": "1", "b": "2", "other": "x"} | annotations)
-    return objects.Pod(meta, objects.PodSpec(node_name=node))
+    return objects.PodObject(meta, objects.PodSpec(node_name=node))
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Script:
     """An API server that answers POSTs and GETs as written, and a clock that only sleeping moves."""
 
     posts: list[ApiError | None]
-    gets: list[objects.Pod | ApiError | None] = field(default_factory=list)
+    gets: list[objects.PodObject | ApiError | None] = field(default_factory=list)
     sent: list[Binding] = field(default_factory=list)
     now_s: float = 1000.0
     retries: list[str] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Script:
         if answer is not None:
             raise answer
 
-    async def pod(self, namespace: str, name: str) -> objects.Pod | None:
+    async def pod(self, namespace: str, name: str) -> objects.PodObject | None:
         assert (namespace, name) == ("default", "p")
         answer = self.gets.pop(0)
         if isinstance(answer, ApiError):
@@ -159,7 +159,7 @@ class Slots(BindSlots):
     ],
 )
 async def test_each_answer_leads_to_its_outcome(
-    posts: list[ApiError | None], gets: list[objects.Pod | ApiError | None], expected: str
+    posts: list[ApiError | None], gets: list[objects.PodObject | ApiError | None], expected: str
 ) -> None:
     assert await Script(posts, gets).outcome() == expected
 

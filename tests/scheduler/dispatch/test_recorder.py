@@ -88,7 +88,7 @@ class Written:
     async def delete_pod(self, pod: PodKey) -> None:
         raise NotImplementedError
 
-    async def pod(self, namespace: str, name: str) -> objects.Pod | None:
+    async def pod(self, namespace: str, name: str) -> objects.PodObject | None:
         raise NotImplementedError
 
     async def close(self) -> None:

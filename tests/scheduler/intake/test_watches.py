@@ -5,17 +5,17 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from scheduler.intake.watches import in_slices
-from scheduler.kube.objects import ObjectMeta, Pod
+from scheduler.kube.objects import ObjectMeta, PodObject
 from scheduler.kube.port import Changed, WatchEvent
 
-BATCH: Sequence[WatchEvent[Pod]] = [Changed(Pod(ObjectMeta(f"p{number}"))) for number in range(256)]
+BATCH: Sequence[WatchEvent[PodObject]] = [Changed(PodObject(ObjectMeta(f"p{number}"))) for number in range(256)]
 
 
-async def handed_over(seconds_per_event: float) -> tuple[list[WatchEvent[Pod]], int, float]:
+async def handed_over(seconds_per_event: float) -> tuple[list[WatchEvent[PodObject]], int, float]:
     """(what was handed over, how often other tasks ran meanwhile, the longest time between them)."""
-    now_s, got, turns_s = 0.0, list[WatchEvent[Pod]](), [0.0]
+    now_s, got, turns_s = 0.0, list[WatchEvent[PodObject]](), [0.0]
 
-    def handle(events: Sequence[WatchEvent[Pod]]) -> None:
+    def handle(events: Sequence[WatchEvent[PodObject]]) -> None:
         nonlocal now_s
         got.extend(events)
         now_s += seconds_per_event * len(events)

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from scheduler.kube.objects import ObjectMeta, Pod
+from scheduler.kube.objects import ObjectMeta, PodObject
 from scheduler.kube.port import Bookmark, Changed, Deleted, ListBegins, ListEnds, WatchEvent
 from scheduler.kube.resource_versions import version_number
 from scheduler.leader.pods_seen import PodsSeen
 
 
-def at(version: str) -> Pod:
-    return Pod(ObjectMeta("p", resource_version=version))
+def at(version: str) -> PodObject:
+    return PodObject(ObjectMeta("p", resource_version=version))
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,9 @@ def at(version: str) -> Pod:
         pytest.param([ListEnds("")], "0", "0", id="a list without a version"),
     ],
 )
-def test_what_has_come_by_the_watch_is_seen(events: Sequence[WatchEvent[Pod]], version: str, last_change: str) -> None:
+def test_what_has_come_by_the_watch_is_seen(
+    events: Sequence[WatchEvent[PodObject]], version: str, last_change: str
+) -> None:
     seen = PodsSeen()
     seen.handled(events)
     assert (seen.version, seen.last_change) == (version, last_change)

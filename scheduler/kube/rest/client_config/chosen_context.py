@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from scheduler.kube.rest.client_config.address import Address, BadAddress, check_proxy, server_url
-from scheduler.kube.rest.client_config.kubeconfig_file import Cluster, Exec, KubeconfigError, Merged, User
+from scheduler.kube.rest.client_config.kubeconfig_file import (
+    Exec,
+    KubeconfigCluster,
+    KubeconfigError,
+    KubeconfigUser,
+    Merged,
+)
 
 DEFAULT_NAMESPACE: Final = "default"
 PLUGIN_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
@@ -27,9 +33,9 @@ class ChosenContext:
     name: str
     namespace: str
     cluster_name: str
-    cluster: Cluster
+    cluster: KubeconfigCluster
     user_name: str
-    user: User
+    user: KubeconfigUser
     address: Address
 
 
@@ -45,7 +51,7 @@ def chosen(merged: Merged, name: str | None) -> ChosenContext:
     if (cluster := merged.clusters.get(context.cluster)) is None:
         raise _unusable(merged, f"context {name} names the cluster {context.cluster}, which does not exist")
     # kubectl goes on as nobody: that is never meant.
-    if (user := merged.users.get(context.user) if context.user else User()) is None:
+    if (user := merged.users.get(context.user) if context.user else KubeconfigUser()) is None:
         raise _unusable(merged, f"context {name} names the user {context.user}, which does not exist")
     try:
         address = _address(cluster)
@@ -60,7 +66,7 @@ def chosen(merged: Merged, name: str | None) -> ChosenContext:
     return ChosenContext(name, namespace, context.cluster, cluster, context.user, user, address)
 
 
-def runs_plugin(user: User) -> bool:
+def runs_plugin(user: KubeconfigUser) -> bool:
     """Whether the credential plugin is asked: as with kubectl, any other credential of the user comes first."""
     certificate = (user.client_certificate or user.client_certificate_data) and (
         user.client_key or user.client_key_data
@@ -73,7 +79,7 @@ def _unusable(merged: Merged, mistake: str) -> KubeconfigError:
     return KubeconfigError(f"{mistake}; correct it, or choose with --context one of: {names}")
 
 
-def _address(cluster: Cluster) -> Address:
+def _address(cluster: KubeconfigCluster) -> Address:
     if not cluster.server:
         message = "it has no server"
         raise BadAddress(message)
@@ -91,7 +97,7 @@ def _address(cluster: Cluster) -> Address:
     return Address(url=url, server_name=cluster.tls_server_name or None, proxy=cluster.proxy_url or None)
 
 
-def _mistakes_of_cluster(cluster: Cluster, address: Address) -> Iterator[str]:
+def _mistakes_of_cluster(cluster: KubeconfigCluster, address: Address) -> Iterator[str]:
     has_ca = cluster.certificate_authority or cluster.certificate_authority_data
     if cluster.certificate_authority and cluster.certificate_authority_data:
         yield _both("certificate-authority")
@@ -99,7 +105,7 @@ def _mistakes_of_cluster(cluster: Cluster, address: Address) -> Iterator[str]:
         yield "a CA and insecure-skip-tls-verify contradict each other; remove one"
 
 
-def _mistakes_of_user(user: User, address: Address) -> Iterator[str]:
+def _mistakes_of_user(user: KubeconfigUser, address: Address) -> Iterator[str]:
     token = "token" if user.token else "tokenFile" if user.token_file else ""
     if token and (user.username or (user.password and user.token)):
         yield f"{token} and username are two ways to authenticate; remove one"
@@ -117,13 +123,13 @@ def _mistakes_of_user(user: User, address: Address) -> Iterator[str]:
         yield "as-uid, as-groups and as-user-extra take a user to impersonate; add as"
 
 
-def _says_who(user: User) -> bool:
+def _says_who(user: KubeconfigUser) -> bool:
     """Whether there are credentials; without, kubectl asks its user for a name and a password."""
     certificate = user.client_certificate or user.client_certificate_data
     return bool(certificate or user.token or user.token_file or user.username or user.exec or user.auth_provider)
 
 
-def _mistakes_of_pair(user: User) -> Iterator[str]:
+def _mistakes_of_pair(user: KubeconfigUser) -> Iterator[str]:
     if user.client_certificate and user.client_certificate_data:
         yield _both("client-certificate")
     if user.client_key and user.client_key_data:

@@ -37,7 +37,7 @@ class PluginFailed(Exception):
     """The plugin gave no credentials; the message says why, and holds no secret."""
 
 
-class PluginStatus(msgspec.Struct, frozen=True, rename="camel"):
+class ExecCredentialStatus(msgspec.Struct, frozen=True, rename="camel"):
     """What a plugin answers: a token, or a certificate and its key as PEM, or both. expiration_timestamp: RFC 3339."""
 
     token: str = ""
@@ -63,7 +63,7 @@ class PluginStatus(msgspec.Struct, frozen=True, rename="camel"):
 class _Answer(msgspec.Struct, rename="camel"):
     api_version: str = ""
     kind: str = ""
-    status: PluginStatus | None = None
+    status: ExecCredentialStatus | None = None
 
 
 class CredentialPlugin:
@@ -73,7 +73,7 @@ class CredentialPlugin:
         self._described = description
         self._cluster = cluster
 
-    async def run(self) -> PluginStatus:
+    async def run(self) -> ExecCredentialStatus:
         """Return its credentials. Raises PluginFailed, OSError where it cannot be started."""
         described, interactive = self._described, self._interactive()
         # As client-go, found on our PATH, not on the one that `env` may give the plugin.
@@ -103,7 +103,7 @@ class CredentialPlugin:
             raise PluginFailed(message)
         return terminal and mode != "Never"
 
-    def _status(self, said: bytes) -> PluginStatus:
+    def _status(self, said: bytes) -> ExecCredentialStatus:
         try:
             answer = msgspec.json.decode(said, type=_Answer)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -116,7 +116,7 @@ class CredentialPlugin:
             returned = one_line(answer.api_version) or "(none)"
             message = f"exec: plugin api version {returned} does not match {self._described.api_version}"
             raise PluginFailed(message)
-        status = answer.status or PluginStatus()
+        status = answer.status or ExecCredentialStatus()
         if bool(status.client_certificate_data) != bool(status.client_key_data):
             message = "exec: the plugin returned only one of client certificate and key; expected both"
             raise PluginFailed(message)

@@ -6,7 +6,7 @@ Source: client-go, transport/round_trippers.go, NewImpersonatingRoundTripper.
 import string
 from typing import Final, TypeAlias
 
-from scheduler.kube.rest.client_config.kubeconfig_file import User
+from scheduler.kube.rest.client_config.kubeconfig_file import KubeconfigUser
 
 # Name and value; a name may come more than once.
 Headers: TypeAlias = tuple[tuple[str, str], ...]
@@ -14,11 +14,11 @@ Headers: TypeAlias = tuple[tuple[str, str], ...]
 _OF_A_NAME: Final = frozenset((string.ascii_letters + string.digits + "!#$&'*+-.^_`|~").encode())
 
 
-def impersonation(user: User) -> Headers:
+def impersonation(user: KubeconfigUser) -> Headers:
     """The headers, none for a user who impersonates nobody."""
     if not user.impersonate:
         return ()
-    found = [("Impersonate-User", user.impersonate)]
+    found = [("Impersonate-KubeconfigUser", user.impersonate)]
     if user.impersonate_uid:
         found.append(("Impersonate-Uid", user.impersonate_uid))
     found += [("Impersonate-Group", group) for group in user.impersonate_groups]

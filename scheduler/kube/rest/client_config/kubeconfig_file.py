@@ -57,7 +57,7 @@ class Extension(msgspec.Struct, frozen=True):
     extension: Any = None
 
 
-class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
+class KubeconfigCluster(msgspec.Struct, frozen=True, rename="kebab"):
     """An API server, and how to reach it."""
 
     server: str = ""
@@ -70,7 +70,7 @@ class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
     extensions: tuple[Extension, ...] = ()
 
 
-class User(msgspec.Struct, frozen=True, rename="kebab"):
+class KubeconfigUser(msgspec.Struct, frozen=True, rename="kebab"):
     """Credentials."""
 
     client_certificate: str = ""
@@ -99,12 +99,12 @@ class Context(msgspec.Struct, frozen=True):
 
 class _NamedCluster(msgspec.Struct):
     name: str = ""
-    cluster: Cluster = Cluster()
+    cluster: KubeconfigCluster = KubeconfigCluster()
 
 
 class _NamedUser(msgspec.Struct):
     name: str = ""
-    user: User = msgspec.field(default_factory=User)
+    user: KubeconfigUser = msgspec.field(default_factory=KubeconfigUser)
 
 
 class _NamedContext(msgspec.Struct):
@@ -123,13 +123,13 @@ class _Document(msgspec.Struct, rename="kebab"):
 class Merged:
     """All files as one. Paths are absolute: each was relative to the folder of its own file."""
 
-    clusters: dict[str, Cluster] = field(default_factory=dict)
-    users: dict[str, User] = field(default_factory=dict)
+    clusters: dict[str, KubeconfigCluster] = field(default_factory=dict)
+    users: dict[str, KubeconfigUser] = field(default_factory=dict)
     contexts: dict[str, Context] = field(default_factory=dict)
     current_context: str = ""
 
 
-T = TypeVar("T", Cluster, User, Context)
+T = TypeVar("T", KubeconfigCluster, KubeconfigUser, Context)
 
 
 def read(paths: Sequence[Path]) -> Merged:
@@ -200,11 +200,11 @@ def _add(into: dict[str, T], entries: Iterable[tuple[str, T]], path: Path, kind:
         into.setdefault(name, value)
 
 
-def _cluster(cluster: Cluster, folder: Path) -> Cluster:
+def _cluster(cluster: KubeconfigCluster, folder: Path) -> KubeconfigCluster:
     return msgspec.structs.replace(cluster, certificate_authority=_absolute(cluster.certificate_authority, folder))
 
 
-def _user(user: User, folder: Path) -> User:
+def _user(user: KubeconfigUser, folder: Path) -> KubeconfigUser:
     plugin = user.exec
     # A command without a slash is looked up on PATH.
     if plugin is not None and "/" in plugin.command:

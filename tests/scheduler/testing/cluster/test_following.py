@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.kube.objects import Pod
+from scheduler.kube.objects import PodObject
 from scheduler.kube.port import (
     PODS,
     ApiConflict,
@@ -45,9 +45,9 @@ class Reflection:
     """The pods as a watch tells of them: goes on after a break, begins again after a 410."""
 
     def __init__(self) -> None:
-        self.pods: dict[str, Pod] = {}
+        self.pods: dict[str, PodObject] = {}
         self.lists = 0
-        self._listed: dict[str, Pod] | None = None
+        self._listed: dict[str, PodObject] | None = None
         self._since: str | None = None
 
     async def follow(self, cluster: Cluster) -> None:
@@ -61,7 +61,7 @@ class Reflection:
             except WatchExpired:
                 self._listed, self._since = None, None
 
-    def _take(self, event: WatchEvent[Pod]) -> None:
+    def _take(self, event: WatchEvent[PodObject]) -> None:
         match event:
             case ListBegins():
                 self._listed = {}
@@ -80,7 +80,7 @@ class Reflection:
             case Bookmark(version):
                 self._since = version
 
-    def _goes_on_to(self, seen: Pod) -> None:
+    def _goes_on_to(self, seen: PodObject) -> None:
         version = seen.metadata.resource_version
         assert int(version) > int(self._since or 0), "the watch repeats itself"
         self._since = version

@@ -1,15 +1,15 @@
 import pytest
 
-from scheduler.kube.objects import ObjectMeta, Pod, PodSpec, PodStatus
+from scheduler.kube.objects import ObjectMeta, PodObject, PodSpec, PodStatus
 from scheduler.kube.port import CONFIG_MAPS, NODES, PODS, ApiRefused, Kind
 from scheduler.testing.cluster.selection import namespace_of, resource_of, shown_by
 
 
-def pod_kind(selector: str, path: str = "/api/v1/pods") -> Kind[Pod]:
-    return Kind("pods", Pod, path, selector)
+def pod_kind(selector: str, path: str = "/api/v1/pods") -> Kind[PodObject]:
+    return Kind("pods", PodObject, path, selector)
 
 
-POD = Pod(ObjectMeta(name="p", namespace="ns"), PodSpec(node_name="n"), PodStatus(phase="Running"))
+POD = PodObject(ObjectMeta(name="p", namespace="ns"), PodSpec(node_name="n"), PodStatus(phase="Running"))
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ POD = Pod(ObjectMeta(name="p", namespace="ns"), PodSpec(node_name="n"), PodStatu
         pytest.param(pod_kind("", "/api/v1/namespaces/other/pods"), False, id="another namespace"),
     ],
 )
-def test_a_kind_shows_what_its_path_and_its_selector_say(kind: Kind[Pod], *, shown: bool) -> None:
+def test_a_kind_shows_what_its_path_and_its_selector_say(kind: Kind[PodObject], *, shown: bool) -> None:
     assert shown_by(kind)(POD) is shown
 
 

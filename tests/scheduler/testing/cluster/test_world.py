@@ -209,7 +209,7 @@ def test_namespaces_and_config_maps_change() -> None:
 
 def test_a_resource_that_is_not_simulated_is_not_found() -> None:
     with pytest.raises(ApiNotFound):
-        world().collection(Kind("deployments", objects.Pod, "/apis/apps/v1/deployments"))
+        world().collection(Kind("deployments", objects.PodObject, "/apis/apps/v1/deployments"))
 
 
 def test_a_name_that_is_taken_is_a_conflict() -> None:

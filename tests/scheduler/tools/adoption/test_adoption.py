@@ -11,7 +11,7 @@ from scheduler.testing.cluster.world import World
 from scheduler.tools.adoption.adoption import AdoptedNode, Adoption, adoption
 from scheduler.tools.adoption.adoption_checks import BoundBy
 from scheduler.tools.adoption.adoption_text import lines
-from scheduler.tools.explain.findings import Found, Severity
+from scheduler.tools.explain.findings import ClusterFinding, Severity
 from scheduler.tools.explain.tones import as_text
 from tests.support.builders import card, manifest, wire_node
 from tests.support.explaining import NOW_S, asked, there, waits, world
@@ -38,7 +38,7 @@ def problems(of: World, pod: str) -> tuple[str, ...]:
     return one.problems
 
 
-def only(of: World, check: str) -> Found:
+def only(of: World, check: str) -> ClusterFinding:
     (one,) = (finding for finding in found(of).findings if finding.check == check)
     return one
 
@@ -266,7 +266,7 @@ def test_the_table_has_each_card_and_each_pod_and_what_is_in_the_way_comes_last(
         "",
         (
             "Nodes with GPU memory: 1, pods with GPU memory: 3; "
-            "cards chosen by this scheduler: 1, the extender: 1, nobody: 1. Found: 1 failed."
+            "cards chosen by this scheduler: 1, the extender: 1, nobody: 1. ClusterFinding: 1 failed."
         ),
         "failed   without-card: 1 pod: no annotation names a card, so each counts on every card of its node",
         "           pod/default/lost on node a",

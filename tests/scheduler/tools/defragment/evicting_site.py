@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.kube.objects import Pod
+from scheduler.kube.objects import PodObject
 from scheduler.kube.port import ApiConflict, ApiFailed, PodKey
 from scheduler.pods.pod import PodReader
 from scheduler.testing.cluster.cluster import MemoryCluster
@@ -16,7 +16,7 @@ from scheduler.testing.cluster.world import World
 from scheduler.tools.cli.asking import site
 from scheduler.tools.cli.manifests import Manifest
 from scheduler.tools.defragment.evicting import Planner, Rebalancing
-from scheduler.tools.defragment.planning import Plan
+from scheduler.tools.defragment.planning import MovePlan
 from tests.support.builders import manifest, wire_pod
 from tests.support.explaining import world
 from tests.support.placing import on_card
@@ -58,11 +58,11 @@ class Operated(MemoryCluster):
         self.evicted.append(pod.name)
         self.world.pods.remove(pod.namespace, pod.name)
         again = replace(found.metadata, name=f"{pod.name}-again", uid="", annotations={}, resource_version="")
-        made = self.world.pods.create(Pod(again, replace(found.spec, node_name="")))
+        made = self.world.pods.create(PodObject(again, replace(found.spec, node_name="")))
         if self.places:
             await self._place(made)
 
-    async def _place(self, wire: Pod) -> None:
+    async def _place(self, wire: PodObject) -> None:
         of = await site(self, CONFIGURATION)
         pod = PodReader(of.reader.resources).read(wire)
         with of.reading.engine.questions.placing() as placing:
@@ -95,15 +95,15 @@ def half_used() -> World:
 
 def rebalance(
     cluster: Operated,
-    asks: Pod | None = None,
+    asks: PodObject | None = None,
     *,
     timeout_s: float = 5.0,
     most_moves: int = 10,
     said: list[str] | None = None,
-) -> tuple[bool, list[str], Plan]:
+) -> tuple[bool, list[str], MovePlan]:
     """(whether all of it has come, what was said, the plan that was shown)."""
     asks = wire_pod("asks", 16, labels={names.GPU_COUNT: "2"}) if asks is None else asks
-    said, shown = [] if said is None else said, list[Plan]()
+    said, shown = [] if said is None else said, list[MovePlan]()
     planner = Planner(CONFIGURATION, Manifest(asks, ""), most_moves=most_moves, max_priority=None)
     rebalancing = Rebalancing(cluster, CONFIGURATION, planner, timeout_s, said.append)
     done = asyncio.run(rebalancing.run(shown.append))

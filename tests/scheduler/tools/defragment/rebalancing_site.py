@@ -10,7 +10,7 @@ from scheduler.core.engine import Engine
 from scheduler.kube.objects import OwnerReference
 from scheduler.pods.pod import Pod
 from scheduler.tools.defragment.movable import Movable
-from scheduler.tools.defragment.search import Room, room_for
+from scheduler.tools.defragment.search import RoomFound, room_for
 from tests.support.builders import bound, engine, pod
 from tests.support.placing import on_card
 
@@ -44,12 +44,12 @@ def owners(built: Engine, of: OwnerReference = WEB) -> Mapping[str, OwnerReferen
     return {record.pod.key.uid: of for record in built.tables.records()}
 
 
-def room(built: Engine, asks: Pod, most: int = 5, max_priority: int = 0) -> Room | None:
+def room(built: Engine, asks: Pod, most: int = 5, max_priority: int = 0) -> RoomFound | None:
     """The plan, where every pod has an owner."""
     return room_for(built, Movable(built, owners(built), max_priority), asks, most)
 
 
-def told(found: Room | None) -> list[str] | None:
+def told(found: RoomFound | None) -> list[str] | None:
     """`pod node/card -> node/card` of each move."""
     if found is None:
         return None

@@ -5,16 +5,16 @@ import pytest
 from scheduler.tools.defragment.answers import Defragmentation, FragmentedUnits, Move
 from scheduler.tools.defragment.kept import kept_free
 from scheduler.tools.defragment.text import lines
-from scheduler.tools.explain.answers import Place
+from scheduler.tools.explain.answers import NodeAndCards
 from scheduler.tools.explain.tones import as_text
 
 
 def move(pod: str, at: tuple[str, int], to: tuple[str, int], why: str = "room for default/asks") -> Move:
-    places = [Place(node=node, cards={index: 4}) for node, index in (at, to)]
+    places = [NodeAndCards(node=node, cards={index: 4}) for node, index in (at, to)]
     return Move(pod=f"default/{pod}", owner="ReplicaSet web", at=places[0], to=places[1], why=why)
 
 
-ROOM = Place(node="a", cards={0: 8, 1: 8})
+ROOM = NodeAndCards(node="a", cards={0: 8, 1: 8})
 
 
 @pytest.mark.parametrize(
@@ -32,14 +32,14 @@ ROOM = Place(node="a", cards={0: 8, 1: 8})
         pytest.param(
             ROOM, [move("p", ("a", 0), ("a", 1))], {"a": {0}}, id="nor a card of the pod, where it goes beside it"
         ),
-        pytest.param(Place(node="a", cards={}), [move("p", ("a", 0), ("b", 0))], {}, id="it asks no card"),
+        pytest.param(NodeAndCards(node="a", cards={}), [move("p", ("a", 0), ("b", 0))], {}, id="it asks no card"),
     ],
 )
-def test_cards_that_are_kept_free(place: Place | None, moves: list[Move], kept: dict[str, set[int]]) -> None:
+def test_cards_that_are_kept_free(place: NodeAndCards | None, moves: list[Move], kept: dict[str, set[int]]) -> None:
     assert kept_free(place, moves) == kept
 
 
-def plan(place: Place | None, *moves: Move, fragmentation: FragmentedUnits | None = None) -> str:
+def plan(place: NodeAndCards | None, *moves: Move, fragmentation: FragmentedUnits | None = None) -> str:
     pod = "" if fragmentation else "default/asks"
     answer = Defragmentation(pod=pod, words=(), most_moves=10, place=place, moves=moves, fragmentation=fragmentation)
     return as_text(lines(answer), colour=False)

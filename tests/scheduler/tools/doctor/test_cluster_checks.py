@@ -19,7 +19,7 @@ from scheduler.pods.gpu_request import ResourceNames
 from scheduler.testing.cluster.cluster import MemoryCluster
 from scheduler.tools.doctor.cluster_checks import diagnosed
 from scheduler.tools.doctor.facts import PLUGIN_LABEL, SCHEDULER_LABEL, ClusterFacts
-from scheduler.tools.explain.findings import Found, Severity, lines
+from scheduler.tools.explain.findings import ClusterFinding, Severity, lines
 from scheduler.tools.explain.tones import as_text
 from scheduler.tools.kubectl.diagnosing import read_facts
 from tests.support.builders import card, wire_node, wire_pod
@@ -33,7 +33,7 @@ NODE_B = wire_node("b", [16], labels=LABELS)
 MIG = replace(card(0, 0), reason="mig")
 
 
-def facts(*nodes: objects.Node, pods: Sequence[objects.Pod] = (), **more: object) -> ClusterFacts:
+def facts(*nodes: objects.Node, pods: Sequence[objects.PodObject] = (), **more: object) -> ClusterFacts:
     usual: dict[str, object] = {
         "resources": ResourceNames(),
         "unit_mib": 1024,
@@ -47,16 +47,16 @@ def facts(*nodes: objects.Node, pods: Sequence[objects.Pod] = (), **more: object
     return ClusterFacts(nodes=nodes or (NODE,), pods=pods, **(usual | more))  # type: ignore[arg-type]
 
 
-def found(check: str, of: ClusterFacts, severity: Severity = Severity.FAILED) -> list[Found]:
+def found(check: str, of: ClusterFacts, severity: Severity = Severity.FAILED) -> list[ClusterFinding]:
     return [one for one in diagnosed(of).findings if one.check == check and one.severity is severity]
 
 
-def one(check: str, of: ClusterFacts, severity: Severity = Severity.FAILED) -> Found:
+def one(check: str, of: ClusterFacts, severity: Severity = Severity.FAILED) -> ClusterFinding:
     (single,) = found(check, of, severity)
     return single
 
 
-def one_of(told: Sequence[Found], words: str) -> Found:
+def one_of(told: Sequence[ClusterFinding], words: str) -> ClusterFinding:
     (single,) = (each for each in told if words in each.message)
     return single
 
@@ -66,14 +66,14 @@ def kubelet(node: objects.Node, version: str) -> objects.Node:
     return msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, node_info=info))
 
 
-def program(name: str, image: str, label: tuple[str, str], node: str = "a") -> objects.Pod:
+def program(name: str, image: str, label: tuple[str, str], node: str = "a") -> objects.PodObject:
     made = wire_pod(name, namespace="kube-system", node=node, labels=dict([label]))
     (container,) = made.spec.containers
     spec = msgspec.structs.replace(made.spec, containers=(msgspec.structs.replace(container, image=image),))
     return msgspec.structs.replace(made, spec=spec)
 
 
-def finished(pod: objects.Pod) -> objects.Pod:
+def finished(pod: objects.PodObject) -> objects.PodObject:
     return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, phase="Failed"))
 
 
@@ -214,7 +214,7 @@ def test_the_device_plugin_may_choose_its_nodes_by_another_label() -> None:
     ],
 )
 def test_a_node_is_left_behind_where_no_pod_of_the_plugin_is(
-    pods: Sequence[objects.Pod], unread: Mapping[str, str], strays: tuple[str, ...]
+    pods: Sequence[objects.PodObject], unread: Mapping[str, str], strays: tuple[str, ...]
 ) -> None:
     of = facts(NODE_B, CHOSEN_OTHERWISE, pods=pods, unread=unread)
     assert tuple(name for warned in found("inventory", of, Severity.WARNING) for name in warned.about) == strays
@@ -368,7 +368,7 @@ GATED = wire_pod("gated", 3, schedulingGates=[{"name": "g"}])
 NOBODY: Mapping[str, object] = {"lease": Lease(LEASE.metadata, LeaseSpec()), "lease_is_renewed": False}
 
 
-def decided(pod: objects.Pod) -> objects.Pod:
+def decided(pod: objects.PodObject) -> objects.PodObject:
     condition = objects.PodCondition("PodScheduled", "False", "Unschedulable")
     return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, conditions=(condition,)))
 
@@ -403,7 +403,7 @@ def test_pods_of_ours_that_nobody_decides_about_are_found_while_no_scheduler_run
     ],
 )
 def test_a_pod_without_a_decision_for_minutes_is_told_although_a_scheduler_runs(
-    pod: objects.Pod, age_s: float | None, lease_name: str, *, is_told: bool
+    pod: objects.PodObject, age_s: float | None, lease_name: str, *, is_told: bool
 ) -> None:
     of = facts(pods=[pod], lease_name=lease_name, waiting_s={} if age_s is None else {pod.metadata.uid: age_s})
     told = found("pods", of, Severity.WARNING)

@@ -5,7 +5,7 @@ import pytest
 from config.protocol import names
 from scheduler.testing.cluster.world import World
 from scheduler.tools.explain.audit import audited
-from scheduler.tools.explain.findings import Findings, Found, Severity, lines
+from scheduler.tools.explain.findings import ClusterFinding, Findings, Severity, lines
 from scheduler.tools.explain.tones import as_text
 from tests.support.builders import card, wire_node
 from tests.support.explaining import asked, there, waits, world
@@ -16,7 +16,7 @@ def found(of: World) -> Findings:
     return audited(read.reading.engine, read.unread)
 
 
-def only(of: World) -> Found:
+def only(of: World) -> ClusterFinding:
     (one,) = found(of).findings
     return one
 

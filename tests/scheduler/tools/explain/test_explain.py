@@ -16,7 +16,7 @@ from scheduler.testing.cluster.world import World
 from scheduler.tools.cli.answering import named_pod
 from scheduler.tools.cli.explain import text
 from scheduler.tools.cli.manifests import Unanswerable
-from scheduler.tools.explain.answers import ExplainedNode, Explanation, Preempting, WhatIf, as_json
+from scheduler.tools.explain.answers import ExplainedNode, Explanation, Preempting, WhatIfAnswer, as_json
 from tests.support.builders import card, engine, wire_node, wire_pod
 from tests.support.builders import pod as read_pod
 from tests.support.explaining import asked, explained, lines, there, waits, world
@@ -370,12 +370,12 @@ def test_the_json_is_the_whole_answer_in_camel_case() -> None:
     assert document["nearest"][0]["cards"][3]["why"] == "unhealthy (xid-79)"
     assert msgspec.json.decode(as_json(answer), type=Explanation) == answer
     what_if = asked(of).what_if(wire_pod("serve", 7), 3)
-    assert msgspec.json.decode(as_json(what_if), type=WhatIf) == what_if
+    assert msgspec.json.decode(as_json(what_if), type=WhatIfAnswer) == what_if
 
 
 def test_the_guide_names_every_field() -> None:
     guide = (ROOT / "docs/explain.md").read_text(encoding="utf-8")
-    for kind in (Explanation, ExplainedNode, WhatIf):
+    for kind in (Explanation, ExplainedNode, WhatIfAnswer):
         for field in msgspec.structs.fields(kind):
             assert f"`{field.encode_name}`" in guide, field.encode_name
 

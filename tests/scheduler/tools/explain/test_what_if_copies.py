@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from scheduler.program import cli
 from scheduler.state.packing.fragmentation import measured
 from scheduler.tools.cli.manifests import Unanswerable, manifest
-from scheduler.tools.explain.answers import Left
+from scheduler.tools.explain.answers import FreeMemory
 from tests.support.builders import wire_pod
 from tests.support.explaining import asked, lines, there, waits, world
 
@@ -38,8 +38,8 @@ def test_what_if_tells_what_no_usual_pod_can_use_before_and_after() -> None:
     there(of, "p", 8, "a", 0)
     answer = asked(of).what_if(wire_pod("serve", 12), 1)
 
-    assert answer.before == Left(free=32, fragmented=0)
-    assert answer.after == Left(free=20, fragmented=4)
+    assert answer.before == FreeMemory(free=32, fragmented=0)
+    assert answer.after == FreeMemory(free=20, fragmented=4)
     shown = " ".join(lines(answer))
     assert "Fragmented, free units that usual pods cannot use: 0 of 32 now, 4 of 20 with them." in shown
 

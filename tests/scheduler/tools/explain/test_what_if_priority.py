@@ -8,7 +8,7 @@ import pytest
 from scheduler.testing.cluster.world import World
 from scheduler.tools.cli.manifests import Manifest, manifest
 from scheduler.tools.cli.priorities import SYSTEM_CLASSES, given
-from scheduler.tools.explain.answers import Preempting, WhatIf
+from scheduler.tools.explain.answers import Preempting, WhatIfAnswer
 from tests.support.builders import wire_pod
 from tests.support.explaining import asked, there, world
 
@@ -29,19 +29,19 @@ def full() -> World:
     return of
 
 
-def what_if(of: World, folder: Path, spec: str, *refused: str) -> WhatIf:
+def what_if(of: World, folder: Path, spec: str, *refused: str) -> WhatIfAnswer:
     file = folder / "pod.yaml"
     file.write_text(POD.replace("SPEC", spec), encoding="utf-8")
     site = asked(of, *refused)
 
-    async def answer() -> WhatIf:
+    async def answer() -> WhatIfAnswer:
         pod, words = await site.prioritized(manifest(file))
         return site.what_if(pod, 1, words)
 
     return asyncio.run(answer())
 
 
-def removed(answer: WhatIf) -> Preempting | None:
+def removed(answer: WhatIfAnswer) -> Preempting | None:
     assert answer.next is not None
     return answer.next.preemption
 

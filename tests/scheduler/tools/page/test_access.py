@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.kube.port import ApiForbidden, ApiSilent
 from scheduler.kube.rest.reviews import User
-from scheduler.tools.page.access import KEPT_S, Access, Refused
+from scheduler.tools.page.access import KEPT_S, Access, AccessDenied
 
 
 @dataclass
@@ -72,7 +72,7 @@ async def settled() -> None:
 
 
 async def refused(access: Access, header: str) -> tuple[int, str]:
-    with pytest.raises(Refused) as found:
+    with pytest.raises(AccessDenied) as found:
         await access.viewer(header)
     return found.value.status, found.value.message
 
@@ -150,7 +150,7 @@ async def test_while_the_api_server_is_slow_few_reviews_wait_for_it(access: Acce
     assert reviewer.count("token") == 8
     await access.close()
     answers = await asyncio.gather(*asking, return_exceptions=True)
-    assert sum(isinstance(answer, Refused) for answer in answers) == 12
+    assert sum(isinstance(answer, AccessDenied) for answer in answers) == 12
 
 
 async def test_a_flood_of_tokens_keeps_no_known_viewer_out(access: Access, clock: Clock) -> None:
@@ -175,7 +175,7 @@ async def test_a_known_viewer_waits_for_none_of_the_tokens_under_review(
     reviewer.open.set()
 
     assert (await again).user.username == "ann"
-    assert all(isinstance(one, Refused) for one in await asyncio.gather(*strangers, return_exceptions=True))
+    assert all(isinstance(one, AccessDenied) for one in await asyncio.gather(*strangers, return_exceptions=True))
 
 
 async def test_known_viewers_whose_reviews_are_too_many_stay_for_another_minute_at_most(

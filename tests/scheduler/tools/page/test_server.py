@@ -16,7 +16,7 @@ from scheduler.kube import objects
 from scheduler.kube.rest.reviews import User
 from scheduler.state.ledger import of_tables
 from scheduler.tools.explain.answers import as_json
-from scheduler.tools.explain.reading import Reading, answer_of
+from scheduler.tools.explain.reading import ClusterSnapshot, answer_of
 from scheduler.tools.explain.standing import explain
 from scheduler.tools.page import server as page_server
 from scheduler.tools.page.access import Access, Everybody, Guard
@@ -230,7 +230,7 @@ async def test_explain_says_what_the_command_says_and_changes_nothing(session: a
     before = of_tables(made.tables)
     _, why = await Browser(session, page.port).get("/api/explain?namespace=team-a&name=big")
     waits = next(entry.pod for entry in made.queue if entry.pod.key.namespace == "team-a")
-    said = answer_of(explain(Reading(made, UNIT_MIB), waits))
+    said = answer_of(explain(ClusterSnapshot(made, UNIT_MIB), waits))
     assert why["answer"] == json.loads(as_json(said))
     assert why["headline"] == "Pod team-a/big fits on none of 2 nodes."
     assert why["answer"]["message"].startswith(

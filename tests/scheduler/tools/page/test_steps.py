@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 import pytest
 
-from scheduler.tools.page.access import Refused
+from scheduler.tools.page.access import AccessDenied
 from scheduler.tools.page.steps import Steps
 
 
@@ -20,7 +20,7 @@ async def test_who_asks_much_leaves_room_for_others() -> None:
     steps, may_end = Steps(), asyncio.Event()
     asked = [asyncio.create_task(steps.answer(question(may_end), "greedy")) for _ in range(4)]
     await asyncio.sleep(0)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(AccessDenied) as refused:
         await steps.answer(question(may_end), "greedy")
     asked.append(asyncio.create_task(steps.answer(question(may_end), "modest")))
     may_end.set()

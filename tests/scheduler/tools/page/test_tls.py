@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from scheduler.tools.page.access import Everybody
-from scheduler.tools.page.history import History
+from scheduler.tools.page.history import UsageHistory
 from scheduler.tools.page.server import serve_page
 from scheduler.tools.page.site import Scheduler, page_site
 from scheduler.tools.page.tls import ServerCertificate
@@ -52,7 +52,7 @@ def plain(pem: Path) -> bytes:
 
 
 async def test_what_ends_the_history_by_a_bug_is_told() -> None:
-    class Broken(History):
+    class Broken(UsageHistory):
         async def run(self) -> None:
             bug = "a bug"
             raise KeyError(bug)

@@ -66,8 +66,8 @@ def client(of: World, time: HandDrivenTime | None = None) -> MemoryCluster:
     return MemoryCluster(of, sleep=(time or HandDrivenTime()).sleep, timing=NEVER)
 
 
-def pod(name: str, namespace: str = "ns") -> objects.Pod:
-    return objects.Pod(objects.ObjectMeta(name=name, namespace=namespace))
+def pod(name: str, namespace: str = "ns") -> objects.PodObject:
+    return objects.PodObject(objects.ObjectMeta(name=name, namespace=namespace))
 
 
 def binding(of: World, name: str, node: str = "node-a", **annotations: str) -> Binding:

@@ -4,7 +4,7 @@ import pytest
 
 from scheduler.tools.simulate.comparison import Figure, Outcome, compared, outcome_of
 from scheduler.tools.simulate.course import Course
-from scheduler.tools.simulate.report import FINISHED, Placed, Report
+from scheduler.tools.simulate.report import FINISHED, PlacedPod, Report
 
 
 def outcome(
@@ -28,7 +28,7 @@ def outcome(
 
 
 def report(finished: int = 0) -> Report:
-    there = Placed(pod="default/p", node="n", cards=(), bound_s=0.0, wait_s=0.0, attempts=1)
+    there = PlacedPod(pod="default/p", node="n", cards=(), bound_s=0.0, wait_s=0.0, attempts=1)
     gone = replace(there, ended_s=1.0, ended=FINISHED)
     return Report(
         placed=(there, *([gone] * finished)),

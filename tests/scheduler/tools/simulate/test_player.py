@@ -18,7 +18,7 @@ def played(*pods: dict[str, Any], faults: list[dict[str, Any]] | None = None) ->
     return world, player
 
 
-def found(world: World, name: str) -> objects.Pod:
+def found(world: World, name: str) -> objects.PodObject:
     return world.pods.collection.existing("default", name)
 
 

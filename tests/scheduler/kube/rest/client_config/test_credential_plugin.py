@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from scheduler.kube.rest.client_config import credential_plugin
-from scheduler.kube.rest.client_config.credential_plugin import CredentialPlugin, PluginFailed, PluginStatus
+from scheduler.kube.rest.client_config.credential_plugin import CredentialPlugin, ExecCredentialStatus, PluginFailed
 from scheduler.kube.rest.client_config.kubeconfig_file import Exec
 from tests.support.byte_server import until
 
@@ -20,7 +20,7 @@ VERSION: Final = "client.authentication.k8s.io/v1"
 ANSWER: Final = f'{{"apiVersion": "{VERSION}", "kind": "ExecCredential", "status": {{"token": "$TOKEN"}}}}'
 
 
-SAID: Final = PluginStatus(token="secret")  # noqa: S106 - of a test
+SAID: Final = ExecCredentialStatus(token="secret")  # noqa: S106 - of a test
 
 
 def plugin(script: str, **more: object) -> CredentialPlugin:
