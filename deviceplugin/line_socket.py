@@ -26,16 +26,16 @@ class _Answer(msgspec.Struct, omit_defaults=True):
 
 
 @asynccontextmanager
-async def serve(path: Path, obey: Callable[[bytes], Awaitable[str]]) -> AsyncIterator[None]:
+async def serve(path: Path, serve_line: Callable[[bytes], Awaitable[str]]) -> AsyncIterator[None]:
     """Take lines at `path` while the context lasts; who is still connected then is cut off.
 
-    obey: does what one asks; returns what to say. Raises Refusal.
+    serve_line: serves one line; returns the answer. Raises Refusal.
     """
 
     async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while line := await reader.readline():
-                writer.write(msgspec.json.encode(await _answer(obey, line)) + b"\n")
+                writer.write(msgspec.json.encode(await _answer(serve_line, line)) + b"\n")
                 await writer.drain()
         except ValueError:
             error = f"a line may have at most {_LONGEST_LINE} bytes"
@@ -85,9 +85,9 @@ async def ask(path: Path, line: Mapping[str, object], *, within_s: float = _ANSW
     return answer.said
 
 
-async def _answer(obey: Callable[[bytes], Awaitable[str]], line: bytes) -> _Answer:
+async def _answer(serve_line: Callable[[bytes], Awaitable[str]], line: bytes) -> _Answer:
     try:
-        return _Answer(ok=True, said=await obey(line))
+        return _Answer(ok=True, said=await serve_line(line))
     except (msgspec.DecodeError, UnicodeError, RecursionError, Refusal) as error:
         return _Answer(ok=False, error=str(error))
 

@@ -129,7 +129,7 @@ class NodePlugin:
                     self._watch.pods(self._view.pods),
                     self._watch.node(self._node_seen),
                     self._keeper.run(),
-                    self._obey_orders(),
+                    self._serve_orders(),
                     self._isolation.mps.run(),
                     self._cards.run(),
                     self._cards.follow_pods(),
@@ -235,7 +235,7 @@ class NodePlugin:
             forget=not known.same_boot,
             pace=Pace(reading_s=c.reading_interval_s, end_s=c.driver_exit_after_s),
             wall_s=time.time,
-            on_news=cards.moved,
+            on_change=cards.moved,
             on_xid=self._count_xid,
             shared_in=shared_in(self._mechanism),
         )
@@ -286,11 +286,11 @@ class NodePlugin:
     def _count_xid(self, xid: Xid) -> None:
         self.metrics.xid(xid.uuid, xid.number, xid.times)
 
-    async def _obey_orders(self) -> None:
+    async def _serve_orders(self) -> None:
         """Serve operators' requests on the node's socket; without one, the annotation still works."""
         path = socket_path(Path(self._configuration.state_dir))
         try:
-            async with line_socket.serve(path, self._releases.obey):
+            async with line_socket.serve(path, self._releases.serve_line):
                 await asyncio.Event().wait()
         except OSError as error:
             log.warning("orders.unavailable", path=str(path), reason=str(error))

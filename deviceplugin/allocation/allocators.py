@@ -129,7 +129,7 @@ class AllocationContext:
         """The container with `ids` is about to start: see that it starts with its cards. Raises CallRejected."""
 
         async def attempt() -> None:
-            view = await self.view.look()
+            view = await self.view.snapshot()
             view = await self.view.confirmed(view, {entry.pod_uid for entry in identify.holders(ids, view)})
             found = identify.starting(ids, view)
             share, device = self.container_share(found), spec.device_name(ids)
@@ -218,7 +218,7 @@ class EnvironmentAllocator:
         """
         while not self.context.pods.complete:
             await self.context.pods.change()
-        view = await self.context.view.look()
+        view = await self.context.view.snapshot()
         view = await self.context.view.confirmed(view, {found.pod.uid for found in identify.unrecorded(view)})
         self.passed = {uid for uid, shown in view.shown.items() if shown is not None}
         self.answered.clear()
@@ -228,7 +228,7 @@ class EnvironmentAllocator:
         answers: list[ContainerResponse] = []
 
         async def attempt() -> None:
-            view = await self.context.view.look()
+            view = await self.context.view.snapshot()
             waiting = identify.unrecorded(view, self.answered)
             # The kubelet answers 100 questions a second: those that ask another amount are out without one.
             like = {found.pod.uid for found in waiting if found.containers[0].units == len(ids)}

@@ -49,7 +49,7 @@ class NodeRecords:
     _read: dict[str, "_Read"] = field(default_factory=dict)
     _told: LRUCache[str, None] = field(default_factory=lambda: LRUCache(_REMEMBERED))
 
-    async def look(self) -> NodeState:
+    async def snapshot(self) -> NodeState:
         """Pods and records, without what the kubelet shows of each pod. Raises CheckpointError."""
         entries = await asyncio.to_thread(self._entries)
         return NodeState(self.resources.gpu_mem, self.asking(), entries)

@@ -238,7 +238,7 @@ class SimulatedSession:
         self.holds: set[str] = set()
         self.over = False
         self._driver = driver
-        self._told: list[Callable[[], None]] = []
+        self._callbacks: list[Callable[[], None]] = []
 
     def open(self) -> Opened:
         """Driver and number of cards."""
@@ -304,12 +304,12 @@ class SimulatedSession:
         with self._driver.moved:
             self.over = True
             self._driver.moved.notify_all()
-        for told in self._told:
-            told()
+        for callback in self._callbacks:
+            callback()
 
-    def on_end(self, told: Callable[[], None]) -> None:
+    def on_end(self, callback: Callable[[], None]) -> None:
         """Register a callback for the end, called from any thread."""
-        self._told.append(told)
+        self._callbacks.append(callback)
 
     def _state(self, uuid: str) -> _State:
         """State of a card, once it answers; lock held. Raises CardFailed."""

@@ -164,7 +164,7 @@ class SupervisedDriver:
             self._apart[uuid] = CardApart(self.processes, error)
 
     async def _described(self, opened: OpenedDriver) -> DriverCards:
-        failing = {uuid for uuid, apart in self._apart.items() if apart.said is not None}
+        failing = {uuid for uuid, apart in self._apart.items() if apart.last_failure is not None}
         alone = self._known.keys() & (self._released | failing | opened.asked_s.keys())
         asked: dict[str, CardKey] = {f"card {index}": index for index in range(opened.count)}
         if alone:
@@ -252,11 +252,11 @@ class SupervisedDriver:
     def _listen(self, opened: OpenedDriver | None, uuid: str) -> None:
         if opened is not None and uuid not in opened.listening:
             opened.listening.add(uuid)
-            listener = asyncio.create_task(self._hear(opened, uuid))
+            listener = asyncio.create_task(self._forward_xids(opened, uuid))
             self._listeners.add(listener)
             listener.add_done_callback(self._listeners.discard)
 
-    async def _hear(self, opened: OpenedDriver, uuid: str) -> None:
+    async def _forward_xids(self, opened: OpenedDriver, uuid: str) -> None:
         while True:
             try:
                 xids = await opened.worker.ask(calls.wait(uuid, self._limits.listen_s))

@@ -20,7 +20,7 @@ class Session(CardSource, Protocol):
         """End the session as the end of its process would: cards are released, pending calls return."""
         ...
 
-    def on_end(self, told: Callable[[], None]) -> None:
+    def on_end(self, callback: Callable[[], None]) -> None:
         """Have this called, from whatever thread, when the session ends."""
         ...
 

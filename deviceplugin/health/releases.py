@@ -47,7 +47,7 @@ class Releases:
     allocated: Callable[[], dict[str, int]]
     wall_s: Callable[[], float]
 
-    async def obey(self, line: bytes) -> str:
+    async def serve_line(self, line: bytes) -> str:
         """An `Order` of the socket; what to say to who gave it. Raises line_socket.Refusal."""
         order = msgspec.json.decode(line, type=Order)
         cards = self._named(order.cards)

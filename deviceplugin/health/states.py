@@ -14,7 +14,7 @@ from deviceplugin.health.rules import CardHealth, XidClasses
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class HealthChange:
     """A card whose announced health has changed."""
 
     card: DriverCard
@@ -148,13 +148,13 @@ def _beside(there: Sequence[DriverCard], gone: Sequence[DriverCard], never_had: 
     return kept + [replace(card, index=never_had + place) for place, card in enumerate(moved)]
 
 
-def turns(
+def health_changes(
     cards: Sequence[DriverCard], before: Mapping[str, tuple[Health, str]], now: Mapping[str, tuple[Health, str]]
-) -> list[Turn]:
+) -> list[HealthChange]:
     """The cards whose health has changed; one that was not there before counts as having been healthy."""
     healthy = (Health.HEALTHY, "")
     return [
-        Turn(card, now[card.uuid])
+        HealthChange(card, now[card.uuid])
         for card in cards
         if card.uuid in now and before.get(card.uuid, healthy) != now[card.uuid]
     ]

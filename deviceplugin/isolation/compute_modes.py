@@ -58,7 +58,7 @@ class ComputeModes:
         log.info("compute_mode.set", uuid=uuid, before=reading.compute_mode or "DEFAULT")
         return ""
 
-    async def give_back(self, uuid: str) -> str:
+    async def restore(self, uuid: str) -> str:
         """Restore the earlier mode, if we changed it. Returns why that failed, or ""."""
         if uuid not in self.before:
             return ""

@@ -71,7 +71,7 @@ class KubeletSession:
         self.missing: Callable[[], str] = str
         self._resource, self._file, self._backoff_s = resource, file, backoff_s
         self._checkpoint = device_plugin_dir / CHECKPOINT
-        self._told: SessionRecord | None = None
+        self._record: SessionRecord | None = None
         # Whether it has been looked at whom the kubelet has admitted without asking, or nobody can have been.
         self._unasked_known = False
         self._answers: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
@@ -85,9 +85,9 @@ class KubeletSession:
 
         Without CDI, not where pods may have been admitted that nobody asked for: those have to be known first.
         """
-        told = self._file.load()
-        self.last_mode = told.mode if told else ""
-        if told is None or told.resource != self._resource:
+        record = self._file.load()
+        self.last_mode = record.mode if record else ""
+        if record is None or record.resource != self._resource:
             return False
         try:
             text = self._checkpoint.read_bytes()
@@ -95,11 +95,11 @@ class KubeletSession:
             asked = self._resource in checkpoint.registered(text)
         except (OSError, CheckpointError):
             return False
-        if told.mode != "cdi" and (told.unasked or not asked):
+        if record.mode != "cdi" and (record.unasked or not asked):
             return False
-        beside = sorted(frozenset[str]().union(*held) - {name for name, _ in told.devices})
-        self._told, self._unasked_known = told, told.mode != "cdi"
-        self.devices_now.show((*told.devices, *((name, True) for name in beside)))
+        beside = sorted(frozenset[str]().union(*held) - {name for name, _ in record.devices})
+        self._record, self._unasked_known = record, record.mode != "cdi"
+        self.devices_now.show((*record.devices, *((name, True) for name in beside)))
         return True
 
     async def run(self) -> None:
@@ -119,7 +119,7 @@ class KubeletSession:
         """Answer the kubelet's calls from now on."""
         # Registered on the word of records that are of another mode: what they left out is looked at now.
         failures = 0
-        while self._told is not None and self._told.mode != mode:
+        while self._record is not None and self._record.mode != mode:
             try:
                 await answers.registering()
             except (KubeletSilent, CheckpointError) as error:
@@ -168,7 +168,7 @@ class KubeletSession:
 
     async def _registering(self) -> None:
         await self.devices_now.shown()
-        if self._told is None or self._answers.done():
+        if self._record is None or self._answers.done():
             await (await asyncio.shield(self._answers)).registering()
             self._unasked_known = True
 

@@ -50,11 +50,11 @@ class SessionFile:
         devices = [(name, True) for name in found.healthy] + [(name, False) for name in found.unhealthy]
         return SessionRecord(found.resource, found.mode, found.unasked, tuple(devices))
 
-    def save(self, told: SessionRecord) -> None:
+    def save(self, record: SessionRecord) -> None:
         """Keep this. Raises OSError."""
-        if told == self._saved:
+        if record == self._saved:
             return
-        healthy, unhealthy = ([name for name, one in told.devices if one is state] for state in (True, False))
-        document = _Document(_VERSION, told.resource, told.mode, told.unasked, healthy, unhealthy)
+        healthy, unhealthy = ([name for name, one in record.devices if one is state] for state in (True, False))
+        document = _Document(_VERSION, record.resource, record.mode, record.unasked, healthy, unhealthy)
         replace_file(self._path, msgspec.json.encode(document))
-        self._saved = told
+        self._saved = record

@@ -21,11 +21,11 @@ from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.health.last_known import LastKnownFile
 from deviceplugin.health.record import HealthFile
 from deviceplugin.health.rules import GOOD_FOR_S, RECOVERING, RELEASED
-from deviceplugin.health.states import CardStates, Turn, turns
+from deviceplugin.health.states import CardStates, HealthChange, health_changes
 from deviceplugin.kubelet import device_ids
 from deviceplugin.node.devices import NodeDevices
 from deviceplugin.node.events import NodeEvent
-from deviceplugin.node.inventory import NodePatch, Terms, announcement, cordoned_uuids, node_inventory, strange_words
+from deviceplugin.node.inventory import NodePatch, Terms, announcement, cordoned_uuids, node_inventory, unknown_names
 from deviceplugin.node.publisher import NodePublisher
 from scheduler.kube import objects
 
@@ -73,7 +73,7 @@ class NodeCards:
     _release_over: bool = False
     _followed: bool = False
     _held_until: str | None = None
-    _told_cordon: str = ""
+    _reported_cordon: str = ""
     _named: asyncio.Event = field(default_factory=asyncio.Event)
     _listed: asyncio.Event = field(default_factory=asyncio.Event)
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
@@ -127,7 +127,7 @@ class NodeCards:
             self._node = self._shown
             if not self.states.cards and not self.states.driver:
                 continue  # The driver has named no card yet, and none is remembered.
-            self._obey_operator()
+            self._clear_health()
             # What the node says is not known yet, or its object is gone: that is not the operator who takes cards back.
             if self._node is not None:
                 self._release_over = await self.release(self._annotation(names.RELEASE))
@@ -139,8 +139,8 @@ class NodeCards:
             await self.view.pods.change()
             self._moved.set()
 
-    def _obey_operator(self) -> None:
-        text = self._said(names.CLEAR_HEALTH)
+    def _clear_health(self) -> None:
+        text = self._operator_text(names.CLEAR_HEALTH)
         if text and text != self._cleared:
             uuids, _ = cordoned_uuids(text, self.states.cards)
             log.info("health.cleared", uuids=sorted(uuids), annotation=text)
@@ -148,7 +148,7 @@ class NodeCards:
         self._cleared = text
 
     async def _announce(self) -> None:
-        cordoned, cordon = cordoned_uuids(self._said(names.CORDON), self.states.cards)
+        cordoned, cordon = cordoned_uuids(self._operator_text(names.CORDON), self.states.cards)
         announced = self.states.announced()
 
         def described(outside_mib: Mapping[str, int]) -> Inventory:
@@ -163,9 +163,9 @@ class NodeCards:
         self.publisher.want(NodePatch({**wanted.annotations, **said}, wanted.capacity))
         # Only now: what was wanted of the node as it was before may undo what somebody has just said on it.
         self.publisher.seen(self._node)
-        for turn in turns(self.states.cards, self._announced, announced):
-            self.record(_node_event(turn))
-        self._tell_stray_cordon()
+        for change in health_changes(self.states.cards, self._announced, announced):
+            self.record(_node_event(change))
+        self._report_stray_cordon()
         self._announced = announced
         self._save(found)
         self._again(wanted=not await self.devices.show(whole, found))
@@ -209,22 +209,22 @@ class NodeCards:
         return f"the plugins before this one were killed, twice in a row: no new GPU pods here until {until}"
 
     def _stray_cordon(self) -> str:
-        stray = strange_words(self._said(names.CORDON), self.states.cards)
+        stray = unknown_names(self._operator_text(names.CORDON), self.states.cards)
         if not stray:
             return ""
         return f"{names.CORDON} names no card of this node: {', '.join(stray)[:_SHOWN_WORDS]}"
 
-    def _tell_stray_cordon(self) -> None:
+    def _report_stray_cordon(self) -> None:
         """Report each text once: it has no effect, which its author does not expect."""
         stray = self._stray_cordon()
-        if stray and stray != self._told_cordon:
+        if stray and stray != self._reported_cordon:
             self.record(NodeEvent("GPUCordonUnknown", f"{stray}; it takes nothing out of use"))
-        self._told_cordon = stray
+        self._reported_cordon = stray
 
     def _answers(self, cordon: str) -> dict[str, str | None]:
         """Replies to operators' annotations: indexes become UUIDs, a served request is removed."""
         answers: dict[str, str | None] = {}
-        if cordon != self._said(names.CORDON):
+        if cordon != self._operator_text(names.CORDON):
             answers[names.CORDON] = cordon
         if self._cleared:
             answers[names.CLEAR_HEALTH] = None
@@ -232,7 +232,7 @@ class NodeCards:
             answers[names.RELEASE] = None
         return answers
 
-    def _said(self, key: str) -> str:
+    def _operator_text(self, key: str) -> str:
         """An operator's annotation; "" until the driver has named its cards, because it may hold indexes."""
         return self._annotation(key) if self.states.driver else ""
 
@@ -257,9 +257,9 @@ def _time(unix_s: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix_s))
 
 
-def _node_event(turn: Turn) -> NodeEvent:
-    now, reason = turn.now
-    of = f"card {turn.card.index} ({turn.card.uuid})"
+def _node_event(change: HealthChange) -> NodeEvent:
+    now, reason = change.now
+    of = f"card {change.card.index} ({change.card.uuid})"
     if now is Health.HEALTHY:
         return NodeEvent("GPUHealthy", f"{of} is healthy again", warning=False)
     if reason == RECOVERING:

@@ -77,7 +77,7 @@ class NodeDevices:
 
     async def _holders(self, whole: Inventory) -> dict[str, frozenset[str]]:
         """Cards by held device id, see `held_by`. Raises CheckpointError."""
-        view = await self.view.look()
+        view = await self.view.snapshot()
         # Before every pod is known, none of the records can be told for one of a pod that is gone.
         before = self._unhealthy() if self.view.pods.complete else frozenset[str]()
         return held_by(view.entries, view.pods, whole, self.view.resources.gpu_mem, before)

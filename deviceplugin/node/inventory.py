@@ -84,7 +84,7 @@ def cordoned_uuids(text: str, cards: Sequence[DriverCard]) -> tuple[frozenset[st
     return frozenset(found), ",".join(parts)
 
 
-def strange_words(text: str, cards: Sequence[DriverCard]) -> list[str]:
+def unknown_names(text: str, cards: Sequence[DriverCard]) -> list[str]:
     """Entries of such a list that name no card of this node, in order."""
     known = {card.uuid for card in cards} | {str(card.index) for card in cards}
     return [word for part in text.split(",") if (word := part.strip()) and word not in known]

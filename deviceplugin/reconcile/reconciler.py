@@ -144,7 +144,7 @@ class Reconciler:
     async def _entries(self) -> Sequence[CheckpointEntry] | None:
         """Entries of the checkpoint; None when they cannot be read."""
         try:
-            return (await self.view.look()).entries
+            return (await self.view.snapshot()).entries
         except CheckpointError as error:
             self._problem(str(error))
             return None

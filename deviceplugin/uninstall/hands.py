@@ -101,7 +101,7 @@ class Hands:
         try:
             await driver.cards()
             modes = ComputeModes(path.parent, driver, dict)
-            problems = [await modes.give_back(uuid) for uuid in sorted(modes.before)]
+            problems = [await modes.restore(uuid) for uuid in sorted(modes.before)]
         except SourceFailed as error:
             problems = [f"compute modes cannot be given back: {error}"]
         finally:

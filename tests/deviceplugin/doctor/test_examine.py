@@ -55,7 +55,7 @@ class Opened(NvmlSource):
     def end(self) -> None:
         """Nothing holds it."""
 
-    def on_end(self, told: Callable[[], None]) -> None:
+    def on_end(self, callback: Callable[[], None]) -> None:
         """It never ends by itself."""
 
 

@@ -79,7 +79,7 @@ def keeper_of(
         forget=forget,
         pace=PACE,
         wall_s=wall_s,
-        on_news=news.set,
+        on_change=news.set,
         on_xid=xids.append,
     )
 
@@ -261,7 +261,7 @@ async def test_a_driver_that_cannot_be_opened_for_minutes_ends_the_process_and_t
         forget=True,
         pace=Pace(again_s=0.01, end_s=0.2),
         wall_s=wall_s,
-        on_news=lambda: said.append(keeper.problem),
+        on_change=lambda: said.append(keeper.problem),
         on_xid=lambda _: None,
     )
     with pytest.raises(ExceptionGroup) as caught:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from config.protocol.inventory import Health
 from deviceplugin.driver.cards import CardFailed, CardReading, DriverCard, DriverCards, NoAnswer, Xid
 from deviceplugin.health.rules import CardHealth, HealthState, classes
-from deviceplugin.health.states import CardStates, Turn, turns
+from deviceplugin.health.states import CardStates, HealthChange, health_changes
 
 A, B = (
     DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=1024, minor=0),
@@ -200,6 +200,6 @@ def test_an_operator_clears_the_cards_that_are_named() -> None:
 
 def test_a_turn_is_a_change_of_what_is_announced() -> None:
     unhealthy = (Health.UNHEALTHY, "xid-79")
-    assert turns([A, B], {}, {"GPU-a": unhealthy, "GPU-b": GOOD}) == [Turn(A, unhealthy)]
-    assert turns([A, B], {"GPU-a": unhealthy}, {"GPU-a": unhealthy, "GPU-b": GOOD}) == []
-    assert turns([A], {"GPU-a": unhealthy}, {"GPU-a": GOOD}) == [Turn(A, GOOD)]
+    assert health_changes([A, B], {}, {"GPU-a": unhealthy, "GPU-b": GOOD}) == [HealthChange(A, unhealthy)]
+    assert health_changes([A, B], {"GPU-a": unhealthy}, {"GPU-a": unhealthy, "GPU-b": GOOD}) == []
+    assert health_changes([A], {"GPU-a": unhealthy}, {"GPU-a": GOOD}) == [HealthChange(A, GOOD)]

@@ -34,14 +34,14 @@ async def test_the_mode_of_before_comes_back(tmp_path: Path, before: str) -> Non
     assert await cards.kept_in(tmp_path).exclusive("a") == ""
     assert cards.modes == {"a": EXCLUSIVE_PROCESS}
     # Another process, after this one was killed.
-    assert await cards.kept_in(tmp_path).give_back("a") == ""
+    assert await cards.kept_in(tmp_path).restore("a") == ""
     assert (cards.modes, cards.kept_in(tmp_path).before) == ({"a": before}, {})
 
 
 async def test_what_was_exclusive_before_is_not_ours_to_give_back(tmp_path: Path) -> None:
     cards = Cards(a=EXCLUSIVE_PROCESS)
     modes = cards.kept_in(tmp_path)
-    assert (await modes.exclusive("a"), await modes.give_back("a")) == ("", "")
+    assert (await modes.exclusive("a"), await modes.restore("a")) == ("", "")
     assert (cards.modes, modes.before) == ({"a": EXCLUSIVE_PROCESS}, {})
 
 
@@ -65,7 +65,7 @@ async def test_what_the_driver_refuses_is_said_and_tried_again(tmp_path: Path) -
     cards.fails = True
     modes = cards.kept_in(tmp_path)
     assert await modes.exclusive("a") == "its compute mode cannot be set: no permission"
-    assert await modes.give_back("a") == "card a: its compute mode cannot be given back: no permission"
+    assert await modes.restore("a") == "card a: its compute mode cannot be given back: no permission"
     cards.fails = False
     assert await modes.exclusive("a") == ""
 
