@@ -105,13 +105,8 @@ class NodePlugin:
             c, self._mechanism, backend.driver, states, self._view, record, registry, backoff.delay_s
         )
         self._edits = edits_for(c, backend, self._keeper.states.named, lambda: self._cards.cards)
-        self._injection = InjectionMode(
-            c.mode,
-            self._edits,
-            real=backend.simulated is None,
-            record=self._record_not_injectable,
-            last=session.last_mode,
-        )
+        real, last = backend.simulated is None, session.last_mode
+        self._injection = InjectionMode(c.mode, self._edits, real=real, record=self._record_not_injectable, last=last)
         self._releases = Releases(keeper=self._keeper, allocated=self._allocated_units, wall_s=time.time)
         self._watch = NodeWatch(cluster, c.node_name, rng, time.monotonic)
         self.metrics.registry.register(ContactCollector(series.PREFIX, self._watch.contact))
