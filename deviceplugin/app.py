@@ -14,6 +14,7 @@ from config.settings.deviceplugin import DevicePluginConfiguration
 from config.settings.mistakes import ConfigurationError
 from deviceplugin.backends import backend_for, controlled
 from deviceplugin.driver.simulated import SimulationError
+from deviceplugin.errors import first_message
 from deviceplugin.health.monitor import NeedsNewContainer
 from deviceplugin.kubelet.device_ids import TooManyDevices
 from deviceplugin.kubelet.session import KubeletSession
@@ -104,7 +105,7 @@ async def _serve(
     try:
         await _until_told_to_stop(cluster, plugin, stop)
     except* (TooManyDevices, NeedsNewContainer) as mistakes:
-        raise StartupError(_first_message(mistakes)) from None
+        raise StartupError(first_message(mistakes)) from None
     finally:
         await server.cleanup()
 
@@ -127,10 +128,3 @@ async def _until_told_to_stop(cluster: KubeCluster, plugin: NodePlugin, stop: as
 
 def _log_line(line: versions.VersionNotice) -> None:
     getattr(log, line.level)(line.event, **line.fields)
-
-
-def _first_message(mistakes: ExceptionGroup[TooManyDevices | NeedsNewContainer]) -> str:
-    first: BaseException = mistakes
-    while isinstance(first, ExceptionGroup):
-        first = first.exceptions[0]
-    return str(first)

@@ -19,6 +19,7 @@ from config.settings.address import host_and_port
 from config.settings.deviceplugin import DEFAULT_STATE_DIR, ENV_PREFIX, DevicePluginConfiguration
 from config.settings.load import load
 from config.settings.mistakes import ConfigurationError, Mistake
+from deviceplugin.errors import first_message
 from deviceplugin.legacy_flags import as_ours
 from scheduler.process.output import show, show_json, show_text, warn
 
@@ -317,7 +318,7 @@ def configured(
 
 
 def _of_some_node(file: Path, node_name: str | None) -> DevicePluginConfiguration:
-    """As `configured`, for any node where nothing names one: a file for all nodes does not."""
+    """The configuration as `configured` reads it, for any node if the file names none."""
     flags = {"nodeName": node_name}
     try:
         return configured(file, os.environ, flags, None)
@@ -355,10 +356,7 @@ def _serve(configuration: DevicePluginConfiguration, *, ignored: Sequence[str]) 
     try:
         asyncio.run(run_plugin(configuration, os.environ, ignored))
     except* StartupError as mistakes:
-        first: BaseException = mistakes
-        while isinstance(first, ExceptionGroup):
-            first = first.exceptions[0]
-        _give_up(str(first), _MISCONFIGURED)
+        _give_up(first_message(mistakes), _MISCONFIGURED)
 
 
 def _mib(unit: str) -> int | None:

@@ -1,10 +1,10 @@
-"""Replacing a file of ours: whoever reads it, this process or the next, finds the old text or the new, whole."""
+"""Replaces a file of ours atomically: a reader finds the old text or the new, whole."""
 
 from pathlib import Path
 
 
 def beside(path: Path) -> Path:
-    """What `replace_file` writes first; there afterwards only if the process ended meanwhile.
+    """The temporary file of `replace_file`; left over only if the process ended while writing.
 
     It is hidden and ends in `.tmp`: container runtimes do not read it, and no card's file is called so.
     """
@@ -14,7 +14,7 @@ def beside(path: Path) -> Path:
 def replace_file(path: Path, text: bytes) -> None:
     """Write beside `path`, then rename; the directory is there already. Raises OSError.
 
-    Nobody else may replace the same file at the same time. Not synced to disk: a loss of power may bring the old text
+    One writer at a time. Not synced to disk: a loss of power may bring the old text
     back.
     """
     written = beside(path)

@@ -36,7 +36,7 @@ _RUN: Final = "run"
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """What is left for our own commands. ignored: flags without a meaning here, without their values, each once."""
+    """Arguments for our own commands. ignored: flags without a meaning here, without their values, each once."""
 
     arguments: list[str]
     ignored: tuple[str, ...]

@@ -1,6 +1,6 @@
 """A unix socket of this machine's root: one JSON object a line, one in answer, `{"ok": true, …}` or why not.
 
-Its file mode keeps everybody else out, so who may connect is decided by the file system and by `kubectl exec`'s rights.
+Its file mode allows root alone to connect, so access is up to the file system and the rights to `kubectl exec`.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ _ANSWER_S: Final = 5.0
 
 
 class Refusal(Exception):
-    """What was asked cannot be done; the message says why."""
+    """The request cannot be served; the message says why."""
 
 
 class _Answer(msgspec.Struct, omit_defaults=True):
@@ -26,16 +26,16 @@ class _Answer(msgspec.Struct, omit_defaults=True):
 
 
 @asynccontextmanager
-async def serve(path: Path, obey: Callable[[bytes], Awaitable[str]]) -> AsyncIterator[None]:
+async def serve(path: Path, serve_line: Callable[[bytes], Awaitable[str]]) -> AsyncIterator[None]:
     """Take lines at `path` while the context lasts; who is still connected then is cut off.
 
-    obey: does what one asks; returns what to say. Raises Refusal.
+    serve_line: serves one line; returns the answer. Raises Refusal.
     """
 
     async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while line := await reader.readline():
-                writer.write(msgspec.json.encode(await _answer(obey, line)) + b"\n")
+                writer.write(msgspec.json.encode(await _answer(serve_line, line)) + b"\n")
                 await writer.drain()
         except ValueError:
             error = f"a line may have at most {_LONGEST_LINE} bytes"
@@ -68,7 +68,7 @@ async def serve(path: Path, obey: Callable[[bytes], Awaitable[str]]) -> AsyncIte
 
 
 async def ask(path: Path, line: Mapping[str, object], *, within_s: float = _ANSWER_S) -> str:
-    """What is said to this line. Raises Refusal; OSError and TimeoutError when nobody takes it."""
+    """The answer to this line. Raises Refusal; OSError and TimeoutError if no process serves the socket."""
     async with asyncio.timeout(within_s):
         reader, writer = await asyncio.open_unix_connection(path)
         try:
@@ -85,9 +85,9 @@ async def ask(path: Path, line: Mapping[str, object], *, within_s: float = _ANSW
     return answer.said
 
 
-async def _answer(obey: Callable[[bytes], Awaitable[str]], line: bytes) -> _Answer:
+async def _answer(serve_line: Callable[[bytes], Awaitable[str]], line: bytes) -> _Answer:
     try:
-        return _Answer(ok=True, said=await obey(line))
+        return _Answer(ok=True, said=await serve_line(line))
     except (msgspec.DecodeError, UnicodeError, RecursionError, Refusal) as error:
         return _Answer(ok=False, error=str(error))
 

@@ -18,16 +18,16 @@ import structlog
 
 from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin import line_socket
-from deviceplugin.allocation.allocated import GivenCards, Marker
-from deviceplugin.allocation.allocators import CdiAllocator, EnvironmentAllocator, Site
+from deviceplugin.allocation.allocated import AssignedCards, Marker
+from deviceplugin.allocation.allocators import AllocationContext, CdiAllocator, EnvironmentAllocator
 from deviceplugin.allocation.decision import allocated_units
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import NodePod
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.backends import CardBackend, edits_for
+from deviceplugin.cdi.injection import InjectionMode
 from deviceplugin.cdi.spec_files import SpecFiles
-from deviceplugin.cdi.way_in import WayIn
 from deviceplugin.driver.cards import Xid
 from deviceplugin.health import rules
 from deviceplugin.health.last_known import LastKnownFile
@@ -42,7 +42,7 @@ from deviceplugin.kubelet.session import CHECKPOINT, KubeletSession
 from deviceplugin.node.api import NodeApi
 from deviceplugin.node.cards import NodeCards
 from deviceplugin.node.devices import NodeDevices
-from deviceplugin.node.events import Notice, Notices
+from deviceplugin.node.events import NodeEvent, NodeEventRecorder
 from deviceplugin.node.inventory import Terms
 from deviceplugin.node.publisher import NodePublisher
 from deviceplugin.node.starts import StartsFile
@@ -53,9 +53,9 @@ from deviceplugin.report import series
 from deviceplugin.report.measured import MeasuredPlugin
 from deviceplugin.report.metrics import NodeMetrics
 from deviceplugin.report.shown import card_statuses, shown_cards
-from deviceplugin.report.status import PluginStatus
+from deviceplugin.report.status import DevicePluginStatus
 from scheduler.kube import objects, versions
-from scheduler.kube.port import ApiError, PodKey
+from scheduler.kube.port import ApiError
 from scheduler.kube.reflector import Backoff
 from scheduler.kube.rest.client import KubeCluster
 from scheduler.process.contact import ContactCollector
@@ -84,7 +84,7 @@ class NodePlugin:
         self.metrics = NodeMetrics(c.node_name, c.memory_unit_mib, dcgm=c.dcgm_metrics)
         self._api, self._backend, self._session = api, backend, session
         self._kubelet = PodResources(Path(c.kubelet.pod_resources_socket), c.resources.gpu_mem)
-        self._notices = Notices(cluster, c.node_name, time.time)
+        self._recorder = NodeEventRecorder(cluster, c.node_name, time.time)
         self._view = NodeRecords(
             resources=c.resources,
             pods=OwnPods(),
@@ -98,23 +98,22 @@ class NodePlugin:
         self._mechanism = mechanism_of(c)
         self._boot_id = _BOOT_ID.read_text(encoding="ascii").strip()
         self._starts = StartsFile(Path(c.state_dir), self._boot_id)
-        self._given, self._marker = GivenCards(), Marker(api, backoff.delay_s)
+        self._assigned, self._marker = AssignedCards(), Marker(api, backoff.delay_s)
         self._cards, self._keeper = self._make_cards(backend)
-        states, tell, registry = self._keeper.states, self._notices.tell, self.metrics.registry
+        states, record, registry = self._keeper.states, self._recorder.record, self.metrics.registry
         self._isolation = isolation_for(
-            c, self._mechanism, backend.driver, states, self._view, tell, registry, backoff.delay_s
+            c, self._mechanism, backend.driver, states, self._view, record, registry, backoff.delay_s
         )
         self._edits = edits_for(c, backend, self._keeper.states.named, lambda: self._cards.cards)
-        self._way_in = WayIn(
-            c.mode, self._edits, real=backend.simulated is None, tell=self._tell_way_in, last=session.last_mode
-        )
+        real, last = backend.simulated is None, session.last_mode
+        self._injection = InjectionMode(c.mode, self._edits, real=real, record=self._record_not_injectable, last=last)
         self._releases = Releases(keeper=self._keeper, allocated=self._allocated_units, wall_s=time.time)
         self._watch = NodeWatch(cluster, c.node_name, rng, time.monotonic)
         self.metrics.registry.register(ContactCollector(series.PREFIX, self._watch.contact))
         self._reconciler: Reconciler | None = None
         self._environment: EnvironmentAllocator | None = None
         self._registered: bool | None = None
-        session.changed, session.missing = self._session_changed, self._no_way_in
+        session.changed, session.missing = self._session_changed, self._not_injectable
         self._session_changed()
 
     async def run(self) -> None:
@@ -125,12 +124,12 @@ class NodePlugin:
                     self._watch.pods(self._view.pods),
                     self._watch.node(self._node_seen),
                     self._keeper.run(),
-                    self._obey_orders(),
-                    self._isolation.run(),
+                    self._serve_orders(),
+                    self._isolation.mps.run(),
                     self._cards.run(),
                     self._cards.follow_pods(),
                     self._cards.publisher.run(),
-                    self._notices.run(),
+                    self._recorder.run(),
                     self._marker.run(),
                     self._serve_kubelet(),
                 ):
@@ -146,7 +145,7 @@ class NodePlugin:
                 await self._cards.publisher.settled()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ISOLATION_ENDS_WITHIN_S):
-                await self._isolation.stop()
+                await self._isolation.mps.stop()
         with contextlib.suppress(OSError):
             self._starts.told_to_stop()
 
@@ -157,11 +156,11 @@ class NodePlugin:
                 await self._api.annotate(self._cards.asking_to_wait())
 
     def not_ready(self) -> str:
-        """What is missing until pods can get their cards; "" when nothing is."""
+        """Why pods cannot get their cards yet; "" when they can."""
         if not self._cards.latest:
             return self._keeper.problem or "the driver has not reported any card yet"
-        if self._way_in.problem:
-            return self._way_in.problem
+        if self._injection.problem:
+            return self._injection.problem
         if not self._session.registered:
             return self._session.problem or "not registered with the kubelet yet"
         if problem := self._watch.contact.problem(self._configuration.not_ready_after_s):
@@ -169,21 +168,21 @@ class NodePlugin:
         publisher = self._cards.publisher
         return "" if publisher.announced else publisher.problem or "node object not updated yet"
 
-    def status(self) -> PluginStatus:
+    def status(self) -> DevicePluginStatus:
         """The status, as `/status` shows it."""
         c, found = self._configuration, self._reconciler
         cards = self._cards.cards
-        return PluginStatus(
+        return DevicePluginStatus(
             node=c.node_name,
-            mode=self._way_in.chosen or c.mode,
+            mode=self._injection.chosen or c.mode,
             driver=self._keeper.states.driver,
             unit_mib=c.memory_unit_mib,
             announced_units=sum(healthy for _, healthy in self._session.devices_now.now),
             registered=self._session.registered,
             on_node=self._cards.publisher.announced,
             simulated=self._backend.simulated is not None,
-            toolkit_missing=bool(self._way_in.problem),
-            nvidia_runtime=self._way_in.nvidia_runtime,
+            toolkit_missing=bool(self._injection.problem),
+            nvidia_runtime=self._injection.nvidia_runtime,
             runtime_class=self._runtime_class(),
             problems=tuple(filter(None, self._problems())),
             cards=card_statuses(cards, self._allocated_units(), self._keeper.states.readings),
@@ -193,8 +192,8 @@ class NodePlugin:
 
     def _problems(self) -> Sequence[str]:
         reconciled = self._reconciler.result.problems if self._reconciler else ()
-        own = (*self._keeper.problems(), self._way_in.problem, self._session.problem, self._cards.problem)
-        isolation = self._isolation.problems()
+        own = (*self._keeper.problems(), self._injection.problem, self._session.problem, self._cards.problem)
+        isolation = self._isolation.mps.problems()
         return (*own, *self._cards.problems(), *self._edits.problems, *isolation, *reconciled)
 
     def _make_cards(self, backend: CardBackend) -> tuple[NodeCards, CardKeeper]:
@@ -215,12 +214,12 @@ class NodePlugin:
                 view=self._view,
                 shown=self._session.devices_now,
                 old_style=c.old_style_ids,
-                withheld=lambda: bool(self._no_way_in()),
+                withheld=lambda: bool(self._not_injectable()),
             ),
             healths=healths,
             last_known=last_known,
             wall_s=time.time,
-            tell=self._notices.tell,
+            record=self._recorder.record,
             changed=self._show_cards,
             release=self._follow_release,
             untrusted_until_s=self._untrusted_until_s(),
@@ -231,7 +230,7 @@ class NodePlugin:
             forget=not known.same_boot,
             pace=Pace(reading_s=c.reading_interval_s, end_s=c.driver_exit_after_s),
             wall_s=time.time,
-            on_news=cards.moved,
+            on_change=cards.moved,
             on_xid=self._count_xid,
             shared_in=shared_in(self._mechanism),
         )
@@ -248,7 +247,7 @@ class NodePlugin:
         return time.time() + untrusted_s
 
     def _node_seen(self, node: objects.Node | None) -> None:
-        self._notices.node_uid = node.metadata.uid if node else ""
+        self._recorder.node_uid = node.metadata.uid if node else ""
         self._cards.seen(node)
 
     def _show_cards(self) -> None:
@@ -256,8 +255,8 @@ class NodePlugin:
         self.metrics.show_cards(shown_cards(states.cards, cards, self._allocated_units(), states.readings))
         processes = self._backend.driver.processes
         self.metrics.show_driver(processes.starts, len(processes.abandoned()))
-        self._way_in.cards_changed()
-        self._isolation.cards_changed()
+        self._injection.cards_changed()
+        self._isolation.mps.cards_changed()
         self._remember()
 
     def _allocated_units(self) -> dict[str, int]:
@@ -268,13 +267,13 @@ class NodePlugin:
         own = self._view.pods.get(self._configuration.pod_uid)
         return own.spec.runtime_class_name if own else ""
 
-    def _tell_way_in(self, problem: str) -> None:
-        self._notices.tell(Notice("GPUNotReady", problem))
+    def _record_not_injectable(self, problem: str) -> None:
+        self._recorder.record(NodeEvent("GPUNotReady", problem))
         self._cards.moved()
 
-    def _no_way_in(self) -> str:
-        """Why no container can be given cards; "" when they can, or when that is not known yet."""
-        return "" if self._way_in.chosen else self._way_in.problem
+    def _not_injectable(self) -> str:
+        """Why no card can be injected into containers; "" when they can, or when that is unknown yet."""
+        return "" if self._injection.chosen else self._injection.problem
 
     async def _follow_release(self, text: str) -> bool:
         return await self._releases.follow(text)
@@ -282,11 +281,11 @@ class NodePlugin:
     def _count_xid(self, xid: Xid) -> None:
         self.metrics.xid(xid.uuid, xid.number, xid.times)
 
-    async def _obey_orders(self) -> None:
-        """Take what operators say on the node; without a socket, the annotation is left."""
+    async def _serve_orders(self) -> None:
+        """Serve operators' requests on the node's socket; without one, the annotation still works."""
         path = socket_path(Path(self._configuration.state_dir))
         try:
-            async with line_socket.serve(path, self._releases.obey):
+            async with line_socket.serve(path, self._releases.serve_line):
                 await asyncio.Event().wait()
         except OSError as error:
             log.warning("orders.unavailable", path=str(path), reason=str(error))
@@ -299,22 +298,22 @@ class NodePlugin:
             getattr(log, line.level)(line.event, **line.fields)
         runtime = info.container_runtime_version
         await self._cards.listed()
-        mode = await self._way_in.mode(runtime)
+        mode = await self._injection.mode(runtime)
         # Free devices may have been withheld.
         self._cards.moved()
         log.info("mode", mode=mode, configured=c.mode, runtime=runtime)
         files = SpecFiles(Path(c.cdi_dir))
-        site = Site(
+        context = AllocationContext(
             view=self._view,
             cards=lambda: self._cards.whole,
             unit_mib=c.memory_unit_mib,
             node_labels=self._watch.labels,
-            given=self._gave,
+            on_assigned=self._note_assigned,
             files=files,
             card_edits=self._edits,
             isolation=self._isolation,
         )
-        answers = self._allocator(site)
+        answers = self._allocator(context)
         measured = MeasuredPlugin(answers, self.metrics)
         self._reconciler = Reconciler(
             settings=_reconcile_settings(c),
@@ -322,10 +321,10 @@ class NodePlugin:
             kubelet=self._kubelet,
             cards=lambda: self._cards.whole,
             readings=lambda: self._keeper.states.readings,
-            given=self._given,
+            assigned=self._assigned,
             files=files,
             directories=self._isolation.directories,
-            tell=self._notices.tell,
+            record=self._recorder.record,
             evictor=self._api,
             metrics=self.metrics,
             allocating=lambda: bool(measured.allocating),
@@ -336,22 +335,22 @@ class NodePlugin:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._reconciler.run())
             if mode == "cdi":
-                tasks.create_task(self._way_in.follow())
+                tasks.create_task(self._injection.follow())
 
-    def _allocator(self, site: Site) -> CdiAllocator | EnvironmentAllocator:
-        if self._way_in.chosen == "environment":
-            self._environment = EnvironmentAllocator(site, self._configuration.allocate_wait_s, self._runtime_class)
+    def _allocator(self, context: AllocationContext) -> CdiAllocator | EnvironmentAllocator:
+        if self._injection.chosen == "environment":
+            self._environment = EnvironmentAllocator(context, self._configuration.allocate_wait_s, self._runtime_class)
             return self._environment
-        return CdiAllocator(site)
+        return CdiAllocator(context)
 
-    def _gave(self, pod: NodePod, containers: Sequence[str], uuids: frozenset[str]) -> None:
-        self._given.note(pod, containers, uuids)
-        if self._configuration.mark_assigned and self._given.complete(pod):
+    def _note_assigned(self, pod: NodePod, containers: Sequence[str], uuids: frozenset[str]) -> None:
+        self._assigned.note(pod, containers, uuids)
+        if self._configuration.mark_assigned and self._assigned.complete(pod):
             self._marker.mark(pod)
 
     def _allocation_changed(self, pod: NodePod, keys: Sequence[str]) -> None:
         note = f"its allocation changed ({', '.join(keys)}): ignored, its containers keep the cards of the first one"
-        self._notices.tell(Notice("GPUAllocationChanged", note, PodKey(pod.namespace, pod.name, pod.uid)))
+        self._recorder.record(NodeEvent("GPUAllocationChanged", note, pod.key))
 
     def _session_changed(self) -> None:
         if self._session.registered == self._registered:
@@ -365,8 +364,8 @@ class NodePlugin:
             self.metrics.unregistered()
 
     def _remember(self) -> None:
-        """Keep what the kubelet is told for the next process, which tells it the same before it knows anything else."""
-        mode = self._way_in.chosen
+        """Save the list of devices for the next process, which lists the same before it knows anything else."""
+        mode = self._injection.chosen
         if not mode:
             return
         unasked = bool(self._environment and self._environment.passed)

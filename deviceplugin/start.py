@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from config.settings.deviceplugin import DevicePluginConfiguration
+from deviceplugin.errors import first_message
 from deviceplugin.kubelet.client import DirectoryGone
 from deviceplugin.kubelet.registration import Say
 from deviceplugin.kubelet.session import KubeletSession
@@ -79,10 +80,7 @@ async def run(configuration: DevicePluginConfiguration, environment: Mapping[str
             )
             await _serve(configuration, environment, session, log, stop, ignored)
     except* (AlreadyRunning, LockUnknown, DirectoryGone) as mistakes:
-        first: BaseException = mistakes
-        while isinstance(first, BaseExceptionGroup):
-            first = first.exceptions[0]
-        raise StartupError(str(first)) from None
+        raise StartupError(first_message(mistakes)) from None
 
 
 async def _serve(  # noqa: PLR0917 - each a different type: none can take another's place

@@ -31,9 +31,9 @@ _LONGEST_SHOWN: Final = 80
 
 
 class PodAsk(NamedTuple):
-    """What a pod asks. units_per_card: on each of `cards` cards; both 0 for a pod without GPU memory.
+    """A pod's request. units_per_card: on each of `cards` cards; both 0 for a pod without GPU memory.
 
-    models: of which the cards have to be one; () for any.
+    models: allowed models of its cards; () for any.
     """
 
     cpu_milli: int
@@ -54,7 +54,7 @@ class Arrival(NamedTuple):
 
 
 class _Wrong(ValueError):
-    """What is wrong with one value: what was expected."""
+    """One value is wrong; the message says what was expected."""
 
 
 def read_arrivals(path: Path) -> list[Arrival]:

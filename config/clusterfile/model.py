@@ -132,7 +132,7 @@ class DescribedFault(Section):
         return self
 
 
-class Document(Section):
+class ClusterDocument(Section):
     """A cluster file, or part of one."""
 
     nodes: tuple[NodeGroup, ...] = ()

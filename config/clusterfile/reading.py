@@ -12,7 +12,15 @@ from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from config.clusterfile.model import CardGroup, ClusterFile, DescribedFault, Document, NodeGroup, PodGroup, TimedPod
+from config.clusterfile.model import (
+    CardGroup,
+    ClusterDocument,
+    ClusterFile,
+    DescribedFault,
+    NodeGroup,
+    PodGroup,
+    TimedPod,
+)
 from config.clusterfile.workloads import (
     Manifest,
     NamedMetadata,
@@ -109,7 +117,7 @@ class _Reader:
                 self.mistakes.append(Mistake("", str(path), message))
             elif "kind" in document or "apiVersion" in document:
                 self._take_manifest(path, document)
-            elif part := self._checked(Document, document, str(path)):
+            elif part := self._checked(ClusterDocument, document, str(path)):
                 self._add(path, nodes=part.nodes, pods=part.pods, faults=part.faults)
 
     def make_pods(self) -> None:
@@ -239,7 +247,7 @@ def _owners(manifest: dict[str, object]) -> Iterator[tuple[str, str, str]]:
 
 
 def _contradictions(cluster: ClusterFile) -> Iterator[Mistake]:
-    """What no single object shows: duplicate names and cards, faults of things that do not exist."""
+    """Mistakes that no single object shows: duplicate names and cards, faults of things that do not exist."""
     for what, entries in (
         ("node", [(name, group) for group in cluster.nodes for name in group.node_names()]),
         ("pod", [(f"{p.pod.metadata.namespace}/{name}", p) for p in cluster.pods for name in p.pod_names()]),
@@ -279,7 +287,7 @@ def _of_nothing(cluster: ClusterFile) -> Iterator[Mistake]:
 
 
 def said_of(manifest: Manifest) -> str:
-    """Of an object of storage: `kind name` or `kind namespace/name`."""
+    """Label of an object of storage: `kind name` or `kind namespace/name`."""
     kind, metadata = str(manifest["kind"]), _metadata(manifest)
     name = str(metadata["name"])
     return f"{kind} {name}" if kind in _OF_THE_CLUSTER else f"{kind} {metadata.get('namespace', 'default')}/{name}"

@@ -127,7 +127,7 @@ class _Condition(_Open):
 
 
 class _WorkloadStatus(_Open):
-    """What a dump says of a workload that has run for a while. Of Jobs only."""
+    """Status of a workload in a dump; read for Jobs only."""
 
     conditions: tuple[_Condition, ...] = ()
 

@@ -1,4 +1,4 @@
-"""What goes over the wire, read and written by both programs with the same code. Pure.
+"""Wire formats, read and written by both programs with the same code. Pure.
 
 Knows no setting, no file and no Kubernetes client.
 """

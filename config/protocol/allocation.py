@@ -55,7 +55,7 @@ class Allocation(msgspec.Struct, frozen=True):
 
 
 class LegacyFields(msgspec.Struct, frozen=True):
-    """What the `ALIYUN_*` annotations hold beside the allocation.
+    """Values of the `ALIYUN_*` annotations in addition to the allocation.
 
     pod_units: the pod's units over all cards. device_units: the units of the first card.
     assume_time_ns: Unix time in nanoseconds; the legacy plugin serves the oldest first.

@@ -1,6 +1,6 @@
 """Which cards a pod with a node occupies, and how many units of each: docs/protocol.md, "Reading order".
 
-    annotations ── read ──▶ Written (what the pod says, whatever cards there are)
+    annotations ── read ──▶ WrittenAllocation (what the pod says, whatever cards there are)
                                └── on_cards(the node's cards and unit) ──▶ BookedCards (in the node's unit)
 
 Both programs read with this code alone. Numbers in another unit than the node's are rescaled and rounded up; where
@@ -25,7 +25,7 @@ _USUAL_UNITS_MIB: Final = tuple(2**power for power in range(_LARGEST_POWER, -1, 
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """What the pod asks. units: over all cards, by the container formula. cards: 0 where the number cannot be read.
+    """A pod's request. units: over all cards, by the container formula. cards: 0 where the number cannot be read.
 
     sidecars: for each init container, whether it is one.
     """
@@ -35,8 +35,8 @@ class Ask(msgspec.Struct, frozen=True):
     sidecars: tuple[bool, ...] = ()
 
 
-class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """What the annotations say, in the pod's own unit.
+class WrittenAllocation(msgspec.Struct, frozen=True, kw_only=True):
+    """The decision in a pod's annotations, in the pod's own unit.
 
     per_card: card index -> units, by the container formula; empty: nobody has said on which cards the pod is.
     uuids: card index -> UUID of each of them; empty: an index means the card that has it now.
@@ -67,7 +67,7 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(first[:2]) + (", …" if len(first) > 2 else "")  # noqa: PLR2004 - as said
 
 
-_NOTHING: Final = Written(units=0, per_card={}, uuids={}, allocation=None)
+_NOTHING: Final = WrittenAllocation(units=0, per_card={}, uuids={}, allocation=None)
 
 
 class BookedCard(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +99,7 @@ class BookedCards(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-def read(annotations: Mapping[str, str], ask: Ask) -> Written:
+def read(annotations: Mapping[str, str], ask: Ask) -> WrittenAllocation:
     """The decision in a pod's annotations. Never raises for what they hold."""
     if not ask.units:
         return _NOTHING
@@ -115,7 +115,7 @@ def read(annotations: Mapping[str, str], ask: Ask) -> Written:
         # An index says where one card is. What asks several, or nobody can tell how many, is somewhere else too.
         per_card = {index: ask.units}
     unit_mib = allocation.unit_mib(annotations) if written is None else written.unit_mib
-    return Written(
+    return WrittenAllocation(
         units=ask.units,
         per_card=per_card,
         uuids=uuids,
@@ -137,7 +137,7 @@ class CardsOfNode:
         self._by_uuid = {card.uuid: card for card in cards}
         self._by_index = {card.index: card for card in cards}
 
-    def booked(self, written: Written) -> BookedCards:
+    def booked(self, written: WrittenAllocation) -> BookedCards:
         """Where a pod is among these cards."""
         if written.units == 0:
             return BookedCards(unit_mib=written.unit_mib, problem=written.problem)
@@ -162,7 +162,7 @@ class CardsOfNode:
         booked = _booked(written, named, own_mib, self.unit_mib)
         return BookedCards(cards=booked, unit_mib=own_mib, problem=written.problem)
 
-    def _named(self, written: Written) -> dict[int, Card | None]:
+    def _named(self, written: WrittenAllocation) -> dict[int, Card | None]:
         """Card index as the pod writes it, ascending -> the card; None where the node has none such."""
         indexes = sorted(written.per_card)
         if not written.uuids:
@@ -171,7 +171,7 @@ class CardsOfNode:
         known = self._by_uuid
         return {index: known.get(written.uuids[index]) or known.get(nameless(index)) for index in indexes}
 
-    def _told_unit_mib(self, written: Written, named: Mapping[int, Card | None]) -> int:
+    def _told_unit_mib(self, written: WrittenAllocation, named: Mapping[int, Card | None]) -> int:
         """The unit in which the pod's first card has `device_units`; 0 when that cannot be told.
 
         Where that card is not known it may be any, and all have to agree.
@@ -183,7 +183,7 @@ class CardsOfNode:
         return told.pop() if len(told) == 1 else 0
 
 
-def on_cards(written: Written, cards: Sequence[Card], unit_mib: int) -> BookedCards:
+def on_cards(written: WrittenAllocation, cards: Sequence[Card], unit_mib: int) -> BookedCards:
     """Where the pod is among the cards of its node. unit_mib: MiB in one of the node's units, > 0."""
     return CardsOfNode(cards, unit_mib).booked(written)
 
@@ -222,7 +222,7 @@ def _allocation(annotations: Mapping[str, str], ask: Ask) -> tuple[Allocation | 
     return written, ""
 
 
-def _unknown(written: Written, named: Mapping[int, Card | None], units: int) -> bool:
+def _unknown(written: WrittenAllocation, named: Mapping[int, Card | None], units: int) -> bool:
     """Whether nobody can tell which cards the pod is on. units: of the whole pod, in the node's unit."""
     if written.uuids:
         return False
@@ -232,7 +232,9 @@ def _unknown(written: Written, named: Mapping[int, Card | None], units: int) -> 
     return written.index_only and any(card is not None and units > card.units for card in named.values())
 
 
-def _booked(written: Written, named: Mapping[int, Card | None], own_mib: int, unit_mib: int) -> tuple[BookedCard, ...]:
+def _booked(
+    written: WrittenAllocation, named: Mapping[int, Card | None], own_mib: int, unit_mib: int
+) -> tuple[BookedCard, ...]:
     # Two indexes may mean one card.
     asked: dict[str, int] = {}
     first: dict[str, int] = {}
@@ -268,7 +270,7 @@ def _has(size_mib: int, units: int, unit_mib: int) -> bool:
     return 8 * units * unit_mib <= 9 * size_mib and 8 * (units + 1) * unit_mib >= 7 * size_mib
 
 
-def _unit_problem(written: Written) -> str:
+def _unit_problem(written: WrittenAllocation) -> str:
     said = f"{names.MEM_DEV} is {written.device_units}, which no unit gives" if written.device_units else "nothing says"
     return (
         f"in which unit its {written.units} units are is not known ({said}; expected {names.UNIT_MIB}): "
@@ -276,7 +278,7 @@ def _unit_problem(written: Written) -> str:
     )
 
 
-def _unknown_problem(written: Written) -> str:
+def _unknown_problem(written: WrittenAllocation) -> str:
     if not written.decided:
         return ""
     if written.index_only:

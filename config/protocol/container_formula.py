@@ -1,4 +1,4 @@
-"""What a pod occupies at most at one moment of its life, from what each container occupies while it runs. Pure.
+"""Peak amount that a pod occupies at one moment, from the amount of each container while it runs. Pure.
 
 Source: the Kubernetes rule for containers, k8s.io/component-helpers/resource/helpers.go, AggregateContainerRequests.
 """
@@ -20,7 +20,7 @@ class ContainerKind(StrEnum):
 
 
 def init_kind(restart_policy: str) -> ContainerKind:
-    """Of a container in `spec.initContainers`. restart_policy: the container's own, "" where it has none."""
+    """Kind of a container in `spec.initContainers`. restart_policy: the container's own, "" where it has none."""
     return _SIDECAR if restart_policy == _ALWAYS else _INIT
 
 

@@ -1,7 +1,7 @@
 """The cards of a node, in one annotation: docs/protocol.md, "Inventory".
 
-The device plugin encodes, the scheduler decodes. A document that breaks a rule is refused whole, since half an
-inventory would give away memory that is not there.
+The device plugin encodes, the scheduler decodes. A document that breaks a rule is rejected whole, because half
+an inventory would offer memory that does not exist.
 """
 
 import json
@@ -16,8 +16,8 @@ from config.protocol import card_uuid
 VERSION: Final = 1
 _LARGEST_TEXT: Final = 262_144  # Kubernetes' own limit for all annotations of an object
 MAX_CARDS: Final = 256
-# Cards cannot be brought into containers on this node.
-NO_WAY_IN: Final = "no-way-in"
+# Cards cannot be injected into containers on this node.
+NO_INJECTION: Final = "no-way-in"
 MAX_UNITS: Final = 2**24
 MAX_UNIT_MIB: Final = 2**30
 
@@ -42,7 +42,7 @@ _KNOWN_HEALTH: Final = frozenset(health.value for health in Health)
 class Card:
     """One card.
 
-    memory_mib: what programs can use, in MiB. units: whole memory units to give away, >= 0.
+    memory_mib: what programs can use, in MiB. units: whole memory units to allocate, >= 0.
     reason: one word for a health that is not healthy, such as `mig` or `xid-79`; "" otherwise.
     links: index of another card -> the kind of link, such as `NV12`.
     """
@@ -63,7 +63,7 @@ class Card:
 class Inventory:
     """A node's cards, ordered by index; UUIDs and indexes are unique. unit_mib: MiB in one memory unit.
 
-    withheld: one word for why no new pod gets any of them, such as NO_WAY_IN; "" otherwise.
+    withheld: one word for why no new pod gets any of them, such as NO_INJECTION; "" otherwise.
     """
 
     unit_mib: int
@@ -98,7 +98,7 @@ class _WireVersion(msgspec.Struct):
 
 
 def nameless(index: int) -> str:
-    """What stands for the UUID of a card of which only totals are announced."""
+    """Stand-in UUID of a card on a node that announces totals only."""
     return f"#{index}"
 
 

@@ -16,7 +16,7 @@ MOST_LEVELS: Final = 100
 
 
 def decoded(decode: Callable[[bytes], T], text: bytes) -> T:
-    """What `decode` makes of the JSON, however deep it is. Raises what `decode` raises."""
+    """Result of `decode` for the JSON, at any depth. Raises as `decode` does."""
     try:
         return decode(text)
     except RecursionError:
@@ -24,7 +24,7 @@ def decoded(decode: Callable[[bytes], T], text: bytes) -> T:
 
 
 def shallow(text: bytes) -> bytes:
-    """The same JSON with every object and array at a deeper level than MOST_LEVELS emptied.
+    """JSON with every object and array at a deeper level than MOST_LEVELS emptied.
 
     In time linear in the text, 10 ms per MB. Text that is no JSON becomes another that is none, or is.
     """

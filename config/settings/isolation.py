@@ -124,7 +124,7 @@ class IsolationHook(Section):
 
 
 class IsolationMechanism(Section):
-    """What each container that has GPU memory gets beside its cards."""
+    """Additions of each container that has GPU memory, alongside its cards."""
 
     api_version: Literal["gpushare/v1alpha1"] = Field(default=API_VERSION, description="The form of this file.")
     kind: Literal["IsolationMechanism"] = Field(default=KIND, description="The form of this file.")

@@ -166,7 +166,7 @@ class _Settings:
         return self.file if self.file != _NO_FILE else self._set_inside(location)
 
     def _set_inside(self, location: Location) -> str:
-        """What goes wrong together, without a file: by what was set there, or at all."""
+        """Sources of the values at a location, else of all values, for a mistake without a file."""
         inside = [source for place, source in self.sources.items() if place[: len(location)] == location]
         found = inside or [*self.sources.values()]
         more = f" and {len(found) - _SOURCES} more" if len(found) > _SOURCES else ""
@@ -221,7 +221,7 @@ def _past_the_end(place: object, location: Location) -> str:
 
 
 def _inside(place: object, part: str | int, new: object) -> object:
-    """What is at `part` of a section or list, after putting `new` there if there is nothing.
+    """Value at `part` of a section or list, after putting `new` there if it is missing.
 
     Where the file has no section or list, an empty one that is dropped: the mistake in the file is found later.
     """

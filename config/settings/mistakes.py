@@ -1,4 +1,4 @@
-"""What is wrong with a configuration or a cluster file: every mistake at once, each with its path and its source.
+"""Mistakes in a configuration or a cluster file: all at once, each with its path and its source.
 
 pydantic finds the mistakes; this module reports them in the terms of the file.
 """
@@ -116,7 +116,7 @@ def _message(detail: ErrorDetails, model: type[BaseModel], data: object) -> str:
 
 
 def _of_value(detail: ErrorDetails, model: type[BaseModel], data: object) -> str:
-    """What a single value should have been."""
+    """Message about a single value."""
     found = detail["input"]
     field = field_at(model, detail["loc"])
     if detail["type"] in _OUT_OF_RANGE and field is not None:
@@ -128,7 +128,7 @@ def _of_value(detail: ErrorDetails, model: type[BaseModel], data: object) -> str
 
 
 def _at(data: object, location: Location, default: object) -> object:
-    """What is written at `location`: a duration is a number of seconds by now, and no author wrote that."""
+    """Value as written at `location`: a duration is parsed into seconds by now."""
     for part in location:
         if _has(data, part):
             data = data[part]  # type: ignore[index]  # `_has` has looked

@@ -24,7 +24,7 @@ NameT_co = TypeVar("NameT_co", bound=str, covariant=True)
 OffT_co = TypeVar("OffT_co", bound=str, covariant=True)
 
 
-class Point(NamedTuple):
+class ExtensionPoint(NamedTuple):
     """An extension point that a profile can change. name: in a file; field: in `Plugins` and `ChosenPlugins`."""
 
     name: str
@@ -32,23 +32,23 @@ class Point(NamedTuple):
 
 
 POINTS: Final = (
-    Point("preEnqueue", "pre_enqueue"),
-    Point("queueSort", "queue_sort"),
-    Point("filter", "filter"),
-    Point("postFilter", "post_filter"),
-    Point("score", "score"),
-    Point("cardFilter", "card_filter"),
-    Point("cardScore", "card_score"),
-    Point("cardSet", "card_set"),
-    Point("permit", "permit"),
-    Point("preBind", "pre_bind"),
-    Point("bind", "bind"),
+    ExtensionPoint("preEnqueue", "pre_enqueue"),
+    ExtensionPoint("queueSort", "queue_sort"),
+    ExtensionPoint("filter", "filter"),
+    ExtensionPoint("postFilter", "post_filter"),
+    ExtensionPoint("score", "score"),
+    ExtensionPoint("cardFilter", "card_filter"),
+    ExtensionPoint("cardScore", "card_score"),
+    ExtensionPoint("cardSet", "card_set"),
+    ExtensionPoint("permit", "permit"),
+    ExtensionPoint("preBind", "pre_bind"),
+    ExtensionPoint("bind", "bind"),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginDescription:
-    """What a configuration has to know of a plugin.
+    """Facts about a plugin that a configuration needs.
 
     points: names of `POINTS`. args: its arguments; None where it takes none. weight: of its score by default, or 0.
     summary: one line.
@@ -76,7 +76,7 @@ class WeightedPluginRef(PluginRef[NameT_co], Generic[NameT_co]):
 
 
 class PluginSet(Section, Generic[NameT_co, OffT_co]):
-    """What is on and what is off at one extension point; `*` switches everything off that is not enabled here."""
+    """Plugins switched on and off at one extension point; `*` switches everything off that is not enabled here."""
 
     enabled: tuple[PluginRef[NameT_co], ...] = ()
     disabled: tuple[PluginRef[OffT_co], ...] = ()
@@ -98,7 +98,7 @@ class WeightedPluginSet(PluginSet[NameT_co, OffT_co], Generic[NameT_co, OffT_co]
 
 
 class Plugins(Section):
-    """What a profile changes in the default plugins: `multiPoint` at every extension point, the others at theirs."""
+    """Changes of a profile to the default plugins: `multiPoint` at every extension point, the others at theirs."""
 
     described: ClassVar[tuple[PluginDescription, ...]] = ()
 
@@ -159,8 +159,8 @@ class ChosenPlugins:
     bind: tuple[str, ...]
     weights: Mapping[str, int]
 
-    def at(self, point: Point) -> tuple[str, ...]:
-        """Those at one point."""
+    def at(self, point: ExtensionPoint) -> tuple[str, ...]:
+        """Plugins at one point."""
         return cast("tuple[str, ...]", getattr(self, point.field))
 
 

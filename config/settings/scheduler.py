@@ -290,7 +290,7 @@ class SchedulerConfiguration(Section):
         return profiles
 
     def contradictions(self) -> Iterator[tuple[Location, str]]:
-        """As Section: arguments of plugins and names of resources; the time of a bind request and of the Lease."""
+        """Contradictions between plugin arguments and resource names, and between bind timeout and Lease."""
         election = self.leader_election
         left_s = election.lease_duration_s - election.renew_deadline_s
         # The API server is told whole seconds.
@@ -359,7 +359,7 @@ def configuration_model(described: Sequence[PluginDescription]) -> type[Schedule
 
 
 def _field(of: FieldInfo, default: object) -> Any:  # noqa: ANN401 - as pydantic's Field
-    """The same field with another default."""
+    """Copy of the field with another default."""
     field = copy(of)
     field.default = default
     return field

@@ -43,7 +43,7 @@ def refuse_twins(what: str, values: Sequence[str]) -> None:
 
 
 def name_in_file(name: str, field: FieldInfo) -> str:
-    """What the field `name` is called in a file; the first of its names, where it has several."""
+    """Name of the field in a file; the first one if it has several."""
     alias = field.validation_alias
     if isinstance(alias, AliasChoices):
         alias = alias.choices[0]
@@ -91,7 +91,7 @@ def field_at(model: object, location: tuple[str | int, ...]) -> FieldInfo | None
 
 
 def bounds(field: FieldInfo) -> str:
-    """What a value has to be at least and at most: `at least 10s, at most 10m`; "" where it has no bounds."""
+    """Bounds of a value: `at least 10s, at most 10m`; "" where it has no bounds."""
     number = duration.text if is_duration(field) else _plain
     said = []
     for bound in field.metadata:

@@ -1,4 +1,4 @@
-"""Which container has which cards, as handed out since this process began, and marking the pod where configured.
+"""Cards assigned to each container since this process began; marks the pod where configured.
 
 `ALIYUN_COM_GPU_MEM_ASSIGNED` becomes `true` once every container of the pod that asks has its cards:
 docs/protocol.md, "Compatibility with the legacy plugin".
@@ -29,13 +29,13 @@ class PodWriter(Protocol):
 
 
 @dataclass(slots=True)
-class GivenCards:
+class AssignedCards:
     """by_container: (pod UID, container) -> UUIDs."""
 
     by_container: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict)
 
     def note(self, pod: NodePod, containers: Sequence[str], uuids: frozenset[str]) -> None:
-        """These containers of the pod have these cards."""
+        """Record that these containers of the pod have these cards."""
         self.by_container.update({(pod.uid, name): uuids for name in containers})
 
     def complete(self, pod: NodePod) -> bool:
@@ -49,7 +49,7 @@ class GivenCards:
 
 
 class Marker:
-    """Marks pods as assigned. A mark that fails is tried again; a pod that is gone, or was replaced, is left alone."""
+    """Marks pods as assigned. A failed mark is retried; a deleted or replaced pod is left alone."""
 
     def __init__(self, writer: PodWriter, backoff_s: Callable[[int], float]) -> None:
         """backoff_s: seconds to wait after so many failures in a row."""
@@ -59,10 +59,9 @@ class Marker:
         self._something = asyncio.Event()
 
     def mark(self, pod: NodePod) -> None:
-        """Soon; does nothing for a pod that is marked already, or has no such annotation."""
-        key = PodKey(pod.namespace, pod.name, pod.uid)
-        if pod.annotations.get(names.MEM_ASSIGNED) == _NOT_YET and key not in self._waiting:
-            self._waiting.append(key)
+        """Mark the pod soon, unless it is marked already or has no such annotation."""
+        if pod.annotations.get(names.MEM_ASSIGNED) == _NOT_YET and pod.key not in self._waiting:
+            self._waiting.append(pod.key)
             self._something.set()
 
     async def run(self) -> None:

@@ -6,7 +6,7 @@
     PreStartContainer finds the container, checks the answer that the kubelet recorded, whichever mode it is of, has
     its isolation prepared, and writes the CDI spec where the answer is a device name
 
-Neither guesses: what cannot be told is refused, with a message that the pod's events will show.
+Neither guesses: an ambiguous call is rejected, with a message that the pod's events will show.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ from google.protobuf.message import DecodeError
 from config.protocol import environment
 from config.protocol.inventory import Card
 from deviceplugin.allocation import identify
+from deviceplugin.allocation.container_share import ContainerShare
 from deviceplugin.allocation.decision import NoAllocation, Share, Undecided, decided
 from deviceplugin.allocation.environment import RecordedAnswer, container_environment, replay_objection
 from deviceplugin.allocation.identify import NotIdentified, PodContainers
 from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import NodePod
-from deviceplugin.allocation.portion import Portion
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi import spec
 from deviceplugin.cdi.additions import Additions
@@ -33,18 +33,18 @@ from deviceplugin.cdi.edits import Edits
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
 from deviceplugin.kubelet.client import KubeletSilent
-from deviceplugin.kubelet.server import ContainerResponse, Mount, Refused
+from deviceplugin.kubelet.server import CallRejected, ContainerResponse, Mount
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2
 
 # PreStartContainer has 30 s (devicemanager/endpoint.go), and the kubelet comes again with back-off: waiting a little
 # for the watch spares the container a round of that.
 _START_WAIT_S: Final = 10.0
-# What may be right a moment later: the watch is behind, the kubelet is busy.
+# Errors that may resolve in a moment: the watch is behind, the kubelet is busy.
 _MAY_HEAL: Final = (NotIdentified, NoAllocation, CheckpointError, KubeletSilent)
 _NOT_ISOLATED: Final = "NotIsolated"
 
 # The pod, its containers in question, and the UUIDs of the cards that these have.
-Given: TypeAlias = Callable[[NodePod, Sequence[str], frozenset[str]], None]
+OnAssigned: TypeAlias = Callable[[NodePod, Sequence[str], frozenset[str]], None]
 
 
 class EditsSource(Protocol):
@@ -56,42 +56,42 @@ class EditsSource(Protocol):
 
 
 class Isolation(Protocol):
-    """What keeps a container to its part of its cards."""
+    """Port: holds a container to its part of its cards."""
 
-    def objection(self, portion: Portion) -> str:
-        """Why it can never be kept to it; "" when it can."""
+    def objection(self, share: ContainerShare) -> str:
+        """Why the container can never be held to it; "" when it can."""
         ...
 
-    async def prepare(self, portion: Portion) -> str:
-        """Before each start of the container; why it must not start yet, "" when it may. Raises OSError."""
+    async def prepare(self, share: ContainerShare) -> str:
+        """Called before each start; why the container must not start yet, "" when it may. Raises OSError."""
         ...
 
-    def additions(self, portion: Portion) -> Additions:
-        """What it gets beside its cards."""
+    def additions(self, share: ContainerShare) -> Additions:
+        """Additions that the container gets alongside its cards."""
         ...
 
 
 class NoIsolation:
-    """`Isolation` that holds nobody to anything."""
+    """`Isolation` without limits."""
 
-    def objection(self, _: Portion) -> str:
-        """As the port."""
+    def objection(self, _: ContainerShare) -> str:
+        """No objection."""
         return ""
 
-    async def prepare(self, _: Portion) -> str:
-        """As the port."""
+    async def prepare(self, _: ContainerShare) -> str:
+        """Nothing to prepare."""
         return ""
 
-    def additions(self, _: Portion) -> Additions:
-        """As the port."""
+    def additions(self, _: ContainerShare) -> Additions:
+        """Nothing."""
         return Additions()
 
 
 @dataclass(slots=True, kw_only=True)
-class Site:
-    """What both modes need. cards: as announced now, whole. given: told of every container that gets its cards.
+class AllocationContext:
+    """Ports and settings of both modes. cards: as announced now, whole. on_assigned: called with assigned cards.
 
-    files, card_edits: what a container gets by CDI, of which there may be some in either mode.
+    files, card_edits: CDI specs and device edits; either mode may have some.
     start_wait_s: how long a PreStartContainer waits for what it lacks.
     """
 
@@ -99,7 +99,7 @@ class Site:
     cards: Callable[[], Sequence[Card]]
     unit_mib: int
     node_labels: Callable[[], dict[str, str]]
-    given: Given
+    on_assigned: OnAssigned
     files: SpecFiles
     card_edits: EditsSource
     isolation: Isolation = field(default_factory=NoIsolation)
@@ -107,31 +107,33 @@ class Site:
 
     @property
     def pods(self) -> OwnPods:
-        """Of this node, as the watch shows them."""
+        """Pods of this node, as the watch shows them."""
         return self.view.pods
 
-    def gave(self, found: PodContainers, shares: Sequence[Share]) -> None:
-        """Report that the container, or one of them after the other, has these cards."""
-        self.given(found.pod, [one.name for one in found.containers], frozenset(share.uuid for share in shares))
+    def report_assigned(self, found: PodContainers, shares: Sequence[Share]) -> None:
+        """Report that the container, or several that run one at a time, have these cards."""
+        self.on_assigned(found.pod, [one.name for one in found.containers], frozenset(one.uuid for one in shares))
 
-    def portion(self, found: PodContainers) -> Portion:
-        """What was decided for the container. Raises Undecided, NotIdentified; Refused where it cannot be isolated."""
+    def container_share(self, found: PodContainers) -> ContainerShare:
+        """The container's part of its cards. Raises Undecided, NotIdentified, CallRejected (no isolation)."""
         decision = decided(found.pod, self.cards(), self.unit_mib)
-        portion = Portion(found.pod, found.containers[0], identify.common_shares(found, decision), decision.unit_mib)
-        if objection := self.isolation.objection(portion):
+        share = ContainerShare(
+            found.pod, found.containers[0], identify.common_shares(found, decision), decision.unit_mib
+        )
+        if objection := self.isolation.objection(share):
             message = f"pod {found.pod}: {objection}"
-            raise Refused(message, _NOT_ISOLATED)
-        return portion
+            raise CallRejected(message, _NOT_ISOLATED)
+        return share
 
     async def starts(self, ids: frozenset[str]) -> None:
-        """The container with `ids` is about to start: see that it starts with its cards. Raises Refused."""
+        """The container with `ids` is about to start: see that it starts with its cards. Raises CallRejected."""
 
         async def attempt() -> None:
-            view = await self.view.look()
+            view = await self.view.snapshot()
             view = await self.view.confirmed(view, {entry.pod_uid for entry in identify.holders(ids, view)})
             found = identify.starting(ids, view)
-            portion, device = self.portion(found), spec.device_name(ids)
-            shares = portion.shares
+            share, device = self.container_share(found), spec.device_name(ids)
+            shares = share.shares
             held = [entry for entry in identify.holders(ids, view) if entry.pod_uid == found.pod.uid]
             answers = {entry.container: _answer(entry) for entry in held}
             for container, answer in answers.items():
@@ -139,28 +141,28 @@ class Site:
                     found.pod, container, answer, replay_objection(answer, spec.qualified(device), shares)
                 )
             for one in found.containers:
-                if lacking := await self.isolation.prepare(replace(portion, container=one)):
+                if lacking := await self.isolation.prepare(replace(share, container=one)):
                     message = f"pod {found.pod}: {lacking}"
-                    raise Refused(message, _NOT_ISOLATED)
+                    raise CallRejected(message, _NOT_ISOLATED)
             if any(spec.qualified(device) in answer.cdi_devices for answer in answers.values()):
-                await asyncio.to_thread(self._write_spec, device, portion)
-            self.gave(found, shares)
+                await asyncio.to_thread(self._write_spec, device, share)
+            self.report_assigned(found, shares)
 
         try:
             await _within(self.start_wait_s, self.pods, attempt)
         except (spec.CdiError, OSError) as error:
-            raise Refused(str(error), _kind(error)) from error
+            raise CallRejected(str(error), _kind(error)) from error
 
-    def _write_spec(self, device: str, portion: Portion) -> None:
+    def _write_spec(self, device: str, share: ContainerShare) -> None:
         """Blocks while specs are read and written."""
-        variables = container_environment(portion.shares, by_cdi=True, node_labels=self.node_labels())
-        parts = [self.card_edits.edits(portion.uuids), self.isolation.additions(portion).edits(), Edits(env=variables)]
+        variables = container_environment(share.shares, by_cdi=True, node_labels=self.node_labels())
+        parts = [self.card_edits.edits(share.uuids), self.isolation.additions(share).edits(), Edits(env=variables)]
         self.files.write(device, spec.container_spec(device, parts))
 
-    def answer(self, portion: Portion) -> ContainerResponse:
-        """What brings the container its cards, and what isolation adds, without CDI."""
-        variables = container_environment(portion.shares, by_cdi=False, node_labels=self.node_labels())
-        added = self.isolation.additions(portion)
+    def answer(self, share: ContainerShare) -> ContainerResponse:
+        """Allocate response without CDI: the container's cards, and the additions of isolation."""
+        variables = container_environment(share.shares, by_cdi=False, node_labels=self.node_labels())
+        added = self.isolation.additions(share)
         return ContainerResponse(
             {**added.env, **variables},
             tuple(Mount(mount.container_path, mount.host_path, read_only=mount.read_only) for mount in added.mounts),
@@ -170,40 +172,40 @@ class Site:
     def _refuse_other_card(self, pod: NodePod, container: str, answer: RecordedAnswer, objection: str) -> None:
         if not objection:
             return
-        # What the container has is what the kubelet replays, wherever it should have been.
+        # The kubelet replays its record, so the container has these cards, whatever was decided.
         has = frozenset(filter(None, answer.variables.get(environment.CARD_UUIDS, "").split(",")))
-        self.given(pod, [container], has)
+        self.on_assigned(pod, [container], has)
         message = f"pod {pod}: container {container} must not start: {objection}"
-        raise Refused(message, "OtherCard")
+        raise CallRejected(message, "OtherCard")
 
 
 @dataclass(slots=True)
 class CdiAllocator:
     """`session.Answers` for runtimes that know the Container Device Interface."""
 
-    site: Site
+    context: AllocationContext
 
     async def registering(self) -> None:
-        """Nothing has to be known before: what a container is given is looked up when it starts."""
+        """Nothing to look up: a container's cards are read when it starts."""
 
     async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
-        """A CDI device name. Asks nobody, so no pod is ever failed by a lookup."""
+        """A CDI device name, without a lookup that could fail the pod."""
         return ContainerResponse(cdi_devices=(spec.qualified(spec.device_name(ids)),))
 
     async def pre_start(self, ids: frozenset[str]) -> None:
         """Write the CDI spec of the container that starts, where it was allocated by CDI."""
-        await self.site.starts(ids)
+        await self.context.starts(ids)
 
 
 @dataclass(slots=True)
 class EnvironmentAllocator:
     """`session.Answers` for other runtimes. answered: (pod UID, container), since the last registration.
 
-    Those of pods that are gone are forgotten. runtime_class: of the plugin's own pod, by which the NVIDIA runtime runs
-    it; "" where that is the node's default, or not known.
+    Entries of deleted pods are dropped. runtime_class: the `runtimeClassName` by which the NVIDIA runtime runs the
+    plugin's own pod; "" if that is the node's default, or unknown.
     """
 
-    site: Site
+    context: AllocationContext
     wait_s: float
     runtime_class: Callable[[], str] = str
     answered: set[tuple[str, str]] = field(default_factory=set)
@@ -214,10 +216,10 @@ class EnvironmentAllocator:
 
         Raises KubeletSilent, CheckpointError: then it is not known, and registering would be too early.
         """
-        while not self.site.pods.complete:
-            await self.site.pods.change()
-        view = await self.site.view.look()
-        view = await self.site.view.confirmed(view, {found.pod.uid for found in identify.unrecorded(view)})
+        while not self.context.pods.complete:
+            await self.context.pods.change()
+        view = await self.context.view.snapshot()
+        view = await self.context.view.confirmed(view, {found.pod.uid for found in identify.unrecorded(view)})
         self.passed = {uid for uid, shown in view.shown.items() if shown is not None}
         self.answered.clear()
 
@@ -226,26 +228,26 @@ class EnvironmentAllocator:
         answers: list[ContainerResponse] = []
 
         async def attempt() -> None:
-            view = await self.site.view.look()
+            view = await self.context.view.snapshot()
             waiting = identify.unrecorded(view, self.answered)
             # The kubelet answers 100 questions a second: those that ask another amount are out without one.
             like = {found.pod.uid for found in waiting if found.containers[0].units == len(ids)}
-            view = await self.site.view.confirmed(view, like)
+            view = await self.context.view.confirmed(view, like)
             found = identify.allocating(len(ids), view, answered=self.answered, passed=self.passed)
-            portion = self.site.portion(found)
+            share = self.context.container_share(found)
             self._refuse_other_runtime(found.pod)
             live = {pod.uid for pod in view.pods}
             self.answered = {one for one in self.answered if one[0] in live}
             self.answered.update((found.pod.uid, container.name) for container in found.containers)
-            answers.append(self.site.answer(portion))
-            self.site.gave(found, portion.shares)
+            answers.append(self.context.answer(share))
+            self.context.report_assigned(found, share.shares)
 
-        await _within(self.wait_s, self.site.pods, attempt)
+        await _within(self.wait_s, self.context.pods, attempt)
         return answers[0]
 
     async def pre_start(self, ids: frozenset[str]) -> None:
         """Check that what was answered at Allocate is what was decided: the kubelet replays it forever."""
-        await self.site.starts(ids)
+        await self.context.starts(ids)
 
     def _refuse_other_runtime(self, pod: NodePod) -> None:
         own = self.runtime_class()
@@ -254,11 +256,11 @@ class EnvironmentAllocator:
                 f"pod {pod}: it would start without a card: the NVIDIA runtime is not this node's default; "
                 f"add runtimeClassName: {own}"
             )
-            raise Refused(message, "OtherRuntime")
+            raise CallRejected(message, "OtherRuntime")
 
 
 def _answer(entry: CheckpointEntry) -> RecordedAnswer:
-    """Raises CheckpointError for one that is damaged; that of another container is none of it."""
+    """The recorded answer of one container. Raises CheckpointError if it is damaged."""
     try:
         wire = deviceplugin_pb2.ContainerAllocateResponse.FromString(entry.answer())
     except DecodeError as error:
@@ -272,7 +274,7 @@ def _kind(error: Exception) -> str:
 
 
 async def _within(wait_s: float, pods: OwnPods, attempt: Callable[[], Awaitable[None]]) -> None:
-    """Attempt now and after each change of the node's pods, until it succeeds or the time is over; then Refused."""
+    """Attempt now and after each change of the node's pods, until it succeeds; CallRejected when the time is over."""
     until_s = time.monotonic() + wait_s
     while True:
         changed = asyncio.ensure_future(pods.change())
@@ -283,9 +285,9 @@ async def _within(wait_s: float, pods: OwnPods, attempt: Callable[[], Awaitable[
             done, _ = await asyncio.wait({changed}, timeout=max(0.0, left_s))
             # On a busy node something has changed during every attempt.
             if not done or left_s <= 0:
-                raise Refused(str(error), _kind(error)) from error
+                raise CallRejected(str(error), _kind(error)) from error
         except Undecided as error:
-            raise Refused(str(error), _kind(error)) from error
+            raise CallRejected(str(error), _kind(error)) from error
         else:
             return
         finally:

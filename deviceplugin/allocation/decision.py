@@ -1,8 +1,8 @@
 """Which cards each container of a pod has, by the scheduler's decision. Pure.
 
-The first decision stays: once the journal has it, it is followed by UUID, whatever becomes of annotations and indexes.
-Until then it is read as the scheduler itself reads it (`config.protocol.booked_cards`). What does not add up is
-refused, never guessed: a pod's author may have written it.
+The first decision stays: once the journal has it, it is followed by UUID, even if annotations or indexes change.
+Until then it is read as the scheduler itself reads it (`config.protocol.booked_cards`). An allocation that does not
+add up is rejected, never guessed: a pod's author may have written it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from config.protocol import booked_cards, names
-from config.protocol.booked_cards import Written, rescaled
+from config.protocol.booked_cards import WrittenAllocation, rescaled
 from config.protocol.container_formula import ContainerKind, peak_amounts
 from config.protocol.inventory import Card
 from deviceplugin.allocation.pods import FirstCards, NodePod, PodContainer
@@ -32,7 +32,7 @@ class WrongAllocation(Undecided):
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one container has on one card. units, card_units: in the pod's own unit. index: as the node has it now."""
+    """Units of one container on one card. units, card_units: in the pod's own unit. index: the node's current one."""
 
     uuid: str
     index: int
@@ -77,9 +77,9 @@ def decided(pod: NodePod, cards: Sequence[Card], unit_mib: int) -> CardDecision:
 
 
 def first_cards(pod: NodePod, cards: Sequence[Card], unit_mib: int) -> FirstCards:
-    """As the journal has them, else as they are read now; also cards that are not on this node any more.
+    """The journal's first decision, else the current annotations; may name cards that this node no longer has.
 
-    As `decided`, and raises the same for an allocation that cannot be read.
+    Raises as `decided` does for an allocation that cannot be read.
     """
     return pod.first_cards or _read(pod, cards, unit_mib)
 
@@ -127,7 +127,7 @@ def _read(pod: NodePod, cards: Sequence[Card], unit_mib: int) -> FirstCards:
     return FirstCards(booked.unit_mib, units)
 
 
-def _refuse_unreadable(pod: NodePod, written: Written) -> None:
+def _refuse_unreadable(pod: NodePod, written: WrittenAllocation) -> None:
     if written.problem:
         raise _wrong(pod, written.problem)
     index = pod.annotations.get(names.MEM_IDX)
@@ -141,7 +141,7 @@ def _refuse_unreadable(pod: NodePod, written: Written) -> None:
     raise NoAllocation(message)
 
 
-def _refuse_strangers(pod: NodePod, written: Written) -> None:
+def _refuse_strangers(pod: NodePod, written: WrittenAllocation) -> None:
     """An index beyond the pod's containers was written for another pod."""
     if written.allocation is None:
         return
@@ -153,7 +153,7 @@ def _refuse_strangers(pod: NodePod, written: Written) -> None:
             raise _wrong(pod, f"the allocation names {what} container {beyond[0]}; the pod has {count}")
 
 
-def _written_for(written: Written, container: PodContainer) -> dict[int, int]:
+def _written_for(written: WrittenAllocation, container: PodContainer) -> dict[int, int]:
     """Card index -> units. The legacy scheduler's one index means that every container is on that card."""
     if written.allocation is None:
         return {index: container.units for index in written.per_card if container.units}
@@ -163,9 +163,9 @@ def _written_for(written: Written, container: PodContainer) -> dict[int, int]:
 
 
 def _check_units(pod: NodePod, container: PodContainer, on: Mapping[int, int]) -> None:
-    given = sum(on.values())
-    if given != container.units:
-        message = f"the allocation gives container {container.name} {given} units; its limit is {container.units}"
+    total = sum(on.values())
+    if total != container.units:
+        message = f"the allocation gives container {container.name} {total} units; its limit is {container.units}"
         raise _wrong(pod, message)
 
 

@@ -34,7 +34,7 @@ def container_environment(
 
 @dataclass(frozen=True, slots=True)
 class RecordedAnswer:
-    """What an Allocate answered, as the kubelet recorded it. cdi_devices: by their full names."""
+    """An Allocate response, as the kubelet recorded it. cdi_devices: by their full names."""
 
     variables: Mapping[str, str]
     cdi_devices: Collection[str] = ()
@@ -43,8 +43,8 @@ class RecordedAnswer:
 def replay_objection(answer: RecordedAnswer, device: str, shares: Sequence[Share]) -> str:
     """Why what the kubelet recorded at Allocate must not start with these shares; "" when it may.
 
-    The kubelet replays it at every start and asks nobody again, so a wrong one stays wrong for the life of the pod. It
-    may be of either mode, whichever holds now, and of the legacy device plugin, whose answer has card indexes alone.
+    The kubelet replays it at every start without asking again, so a wrong one stays wrong for the life of the pod. It
+    may be of either mode, or of the legacy device plugin, whose answer has card indexes alone.
     device: our CDI device for the ids of the container; its spec is written again, so it is right.
     """
     if device in answer.cdi_devices:

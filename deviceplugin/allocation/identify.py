@@ -36,7 +36,7 @@ class NotIdentified(Exception):
 
 @dataclass(frozen=True, slots=True)
 class KubeletPod:
-    """What PodResources.Get says of a pod: container name -> ids of our resource, empty where it has none yet.
+    """Answer of PodResources.Get for a pod: container name -> ids of our resource, empty where it has none yet.
 
     Ordinary init containers are never there, and there is no UID: it may speak of another pod of the same name.
     """
@@ -46,7 +46,7 @@ class KubeletPod:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """What this node knows at the moment of a call.
+    """State of this node at the moment of a call.
 
     pods: of this node, as the API server tells us, so maybe late. entries: the kubelet's checkpoint, read after the
     call came. shown: pod UID -> what PodResources.Get said of its name after the call came, None for NotFound; a pod
@@ -143,7 +143,7 @@ def starting(ids: Collection[str], view: NodeState) -> PodContainers:
 
 
 def common_shares(found: PodContainers, decision: CardDecision) -> tuple[Share, ...]:
-    """What the found containers get. Raises NotIdentified when they hold the same ids and get different cards."""
+    """Shares of the found containers. Raises NotIdentified if they hold the same ids and have different cards."""
     shares = {container.name: decision.shares[container.name] for container in found.containers}
     if len(set(shares.values())) > 1:
         each = ", ".join(f"{name} on {'+'.join(s.uuid for s in on)}" for name, on in shares.items())

@@ -3,7 +3,7 @@
     unknown --seen with a readable allocation--> KNOWN --its cards are known--> DECIDED --keep without it--> unknown
                                                    ^----these are not its own----+
 
-KNOWN:   its allocation and its requests, as they were then, for good.
+KNOWN:   its first allocation and requests, for good.
 DECIDED: the UUIDs of each container's cards too, for good: an index may be another card's later.
 
 Kept in one small file, replaced by rename. It is not synced to disk at each change: after a loss of power an older
@@ -37,14 +37,14 @@ _VERSION: Final = 2
 FILE: Final = "journal.json"
 
 
-class Requests(msgspec.Struct, frozen=True, rename="camel"):
-    """What a pod's author may write, and the decision was made for. gpu_count: its text, "" for none."""
+class PodRequests(msgspec.Struct, frozen=True, rename="camel"):
+    """Requests that the decision was made for, as the pod's author wrote them. gpu_count: its text, "" for none."""
 
     gpu_count: str = ""
     exclusive: bool = False
 
 
-_NOTHING: Final = Requests()
+_NOTHING: Final = PodRequests()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,11 @@ class First:
 
     annotations: Mapping[str, str]
     changed: tuple[str, ...] = ()
-    requests: Requests = _NOTHING
+    requests: PodRequests = _NOTHING
     cards: FirstCards | None = None
 
 
-# More of anything than a node has, and few enough for all that is calculated with it.
+# More than any node has, and small enough for every calculation.
 _Amount: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 _OneOrMore: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 _OnCards: TypeAlias = Annotated[dict[str, _OneOrMore], msgspec.Meta(min_length=1)]
@@ -70,7 +70,7 @@ class _Pod(msgspec.Struct, rename="camel"):
     """requests: None in a file of version 1. units: as in `FirstCards`, with `unit_mib`; None while not known."""
 
     annotations: dict[str, str]
-    requests: Requests | None = None
+    requests: PodRequests | None = None
     unit_mib: _Amount = msgspec.field(default=0, name="unitMiB")
     units: dict[str, _OnCards] | None = None
 
@@ -108,7 +108,7 @@ class Journal:
         self._unsaved = False
 
     def first(
-        self, uid: str, annotations: Mapping[str, str], requests: Requests = _NOTHING, *, readable: bool = True
+        self, uid: str, annotations: Mapping[str, str], requests: PodRequests = _NOTHING, *, readable: bool = True
     ) -> First:
         """The pod as it was when it was first seen with a readable allocation; remembers it if this is then.
 
@@ -131,7 +131,7 @@ class Journal:
         return First({**others, **known.annotations}, _changed(known, now, requests), known.requests, known.cards())
 
     def decide(self, uid: str, cards: FirstCards) -> None:
-        """These are the cards of the pod, which has been seen with an allocation, unless it has others already."""
+        """Keep these cards as the pod's, unless it has others already. The pod has been seen with an allocation."""
         known = self._pods.get(uid)
         if known is not None and known.units is None:
             known.unit_mib = cards.unit_mib
@@ -139,7 +139,7 @@ class Journal:
             self._unsaved = True
 
     def undecide(self, uid: str) -> None:
-        """The cards that are kept cannot be those of the pod."""
+        """Drop the pod's cards: they cannot be its own."""
         known = self._pods.get(uid)
         if known is not None and known.units is not None:
             known.units = None
@@ -161,7 +161,7 @@ class Journal:
         self._unsaved = False
 
 
-def _changed(known: _Pod, now: Mapping[str, str], requests: Requests) -> tuple[str, ...]:
+def _changed(known: _Pod, now: Mapping[str, str], requests: PodRequests) -> tuple[str, ...]:
     changed = [key for key in _KEYS if known.annotations.get(key) != now.get(key)]
     first = known.requests or requests
     changed += [names.GPU_COUNT] * (first.gpu_count != requests.gpu_count)

@@ -9,14 +9,14 @@ from scheduler.kube.port import Changed, Deleted, Kind, ListEnds, WatchEvent
 
 
 def kind_of(node: str) -> Kind[objects.PodObject]:
-    """What is watched: pods bound to `node` that have not finished."""
+    """The watched kind: pods bound to `node` that have not finished."""
     selector = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
     return Kind("pods", objects.PodObject, "/api/v1/pods", selector)
 
 
 @dataclass(slots=True)
 class OwnPods:
-    """By uid. `changed` wakes everybody who waits when anything is different. complete: a whole list has been seen."""
+    """By uid. `change` returns after each batch. complete: a whole list has been seen."""
 
     complete: bool = False
     _by_uid: dict[str, objects.PodObject] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from config.protocol import names, quantity
 from config.protocol.booked_cards import Ask
 from config.protocol.container_formula import ContainerKind, init_kind, peak_amounts
 from scheduler.kube import objects
+from scheduler.kube.port import PodKey
 
 # On a mirror pod, the API server's copy of a static pod: the UID that the kubelet has for it.
 # Source: Kubernetes, pkg/kubelet/types/pod_update.go (ConfigMirrorAnnotationKey), pkg/kubelet/config/common.go.
@@ -45,7 +46,7 @@ class NodePod:
     """A pod of this node.
 
     containers: all of them, in the order in which the kubelet allocates: init containers first.
-    gpu_count: the text of the pod's gpu-count, "" when it has none. exclusive: nobody else may use its cards.
+    gpu_count: the text of the pod's gpu-count, "" when it has none. exclusive: no other pod may use its cards.
     terminating: to be deleted. finished: Succeeded or Failed.
     reported: the kubelet has told the API server of its containers, so it has admitted the pod already.
     static: a mirror pod; a kubelet runs none that poses as one (pkg/kubelet/kubelet.go, handleMirrorPod).
@@ -75,12 +76,17 @@ class NodePod:
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name} (UID {self.uid})"
 
+    @property
+    def key(self) -> PodKey:
+        """Namespace, name and UID."""
+        return PodKey(self.namespace, self.name, self.uid)
+
     def asking(self) -> tuple[PodContainer, ...]:
         """The containers that ask for gpu-mem."""
         return tuple(container for container in self.containers if container.units > 0)
 
     def ask(self) -> Ask:
-        """What it asks as a whole."""
+        """The pod's request as a whole."""
         text = self.gpu_count
         readable = text.isascii() and text.isdigit() and len(text) <= _LONGEST_COUNT
         return Ask(

@@ -1,4 +1,4 @@
-"""What is known at the moment of a call: pods from the watch, records and pods of the kubelet. Decides nothing."""
+"""State of the node at the moment of a call: the watch's pods, the kubelet's records. Decides nothing."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -15,12 +15,13 @@ from config.protocol.quantity import QuantityError
 from config.settings.scheduler import Resources
 from deviceplugin.allocation.decision import Undecided, decided
 from deviceplugin.allocation.identify import KubeletPod, NodeState
-from deviceplugin.allocation.journal import Journal, Requests
+from deviceplugin.allocation.journal import Journal, PodRequests
 from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import FirstCards, NodePod, read_pod
 from deviceplugin.kubelet import checkpoint
 from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
-from deviceplugin.kubelet.client import KubeletContainer, PodResources
+from deviceplugin.kubelet.client import PodResources
+from deviceplugin.kubelet.containers import KubeletContainer
 from scheduler.kube import objects
 
 # At 100 questions a second, enough for several hundred pods that wait at the same time.
@@ -31,7 +32,7 @@ log = structlog.get_logger()
 
 @dataclass(slots=True, kw_only=True)
 class NodeRecords:
-    """checkpoint: the kubelet's file. changed: told once of each pod that carries something else now than at first.
+    """checkpoint: the kubelet's file. changed: called once for each pod whose allocation has changed since the first.
 
     cards: of this node, as announced now; none before the first announcement. unit_mib: the node's unit.
     Owned by the event loop; files are read in a thread.
@@ -48,7 +49,7 @@ class NodeRecords:
     _read: dict[str, "_Read"] = field(default_factory=dict)
     _told: LRUCache[str, None] = field(default_factory=lambda: LRUCache(_REMEMBERED))
 
-    async def look(self) -> NodeState:
+    async def snapshot(self) -> NodeState:
         """Pods and records, without what the kubelet shows of each pod. Raises CheckpointError."""
         entries = await asyncio.to_thread(self._entries)
         return NodeState(self.resources.gpu_mem, self.asking(), entries)
@@ -61,7 +62,7 @@ class NodeRecords:
 
     def asking(self) -> list[NodePod]:
         """The pods that ask for GPU memory, each with the first allocation that was seen of it."""
-        # Every call of the kubelet asks for them, and hardly any pod is another object than the last time.
+        # Read at every call of the kubelet; hardly any pod has changed since the last one.
         known, cards = self._read, self.cards()
         self._read = {
             wire.metadata.uid: seen
@@ -73,7 +74,7 @@ class NodeRecords:
         return [seen.pod for seen in self._read.values() if seen.pod is not None]
 
     def _pod(self, wire: objects.PodObject, cards: Sequence[Card]) -> "_Read":
-        """Without a pod for one that asks for none, or cannot be read."""
+        """The pod read again; `pod` is None if it requests no GPU memory or cannot be read."""
         try:
             resources = self.resources
             pod = read_pod(wire, gpu_mem=resources.gpu_mem, gpu_count=resources.gpu_count, gpu_core=resources.gpu_core)
@@ -90,9 +91,9 @@ class NodeRecords:
         return _Read(wire, cards, pod)
 
     def _as_at_first(self, pod: NodePod, cards: Sequence[Card]) -> NodePod:
-        """With the allocation and the requests that it was first seen with, and its cards, decided now if need be."""
+        """The pod with its first allocation, requests and cards; cards are decided now if they were not."""
         readable = booked_cards.read(pod.annotations, pod.ask()).decided
-        requests = Requests(pod.gpu_count, pod.exclusive)
+        requests = PodRequests(pod.gpu_count, pod.exclusive)
         first = self.journal.first(pod.uid, pod.annotations, requests, readable=readable)
         pod = replace(
             pod,
@@ -112,7 +113,7 @@ class NodeRecords:
         return pod
 
     def _kept(self, pod: NodePod, kept: FirstCards | None) -> FirstCards | None:
-        """The cards that the journal has; None where they are not all of the pod's: whoever wrote that was not us."""
+        """The cards that the journal has; None if they are not all of the pod's: another program wrote that."""
         lacking = sorted({container.name for container in pod.asking()} - kept.units.keys()) if kept else []
         if not lacking:
             return kept
@@ -124,7 +125,7 @@ class NodeRecords:
         try:
             self.journal.save()
         except OSError as error:
-            # It is remembered all the same, until this process ends.
+            # Kept in memory until this process ends.
             log.warning("journal.write_failed", reason=str(error))
 
     async def _shown(self, pod: NodePod) -> KubeletPod | None:

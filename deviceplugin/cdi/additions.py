@@ -1,4 +1,4 @@
-"""What a container gets beside its cards, in a form that either way in can carry. Pure."""
+"""Additions of a container alongside its cards, in a form that either injection mode can carry. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ class BindMount:
     read_only: bool = True
 
     def wire(self) -> Json:
-        """As an item of `mounts`."""
+        """The item of `mounts`."""
         options = ["ro" if self.read_only else "rw", "nosuid", "nodev", "bind"]
         return {"hostPath": self.host_path, "containerPath": self.container_path, "options": options}
 
@@ -33,6 +33,6 @@ class Additions:
     hooks: tuple[Json, ...] = ()
 
     def edits(self) -> Edits:
-        """For CDI."""
+        """The additions as CDI edits."""
         lists = {"mounts": [mount.wire() for mount in self.mounts], "hooks": list(self.hooks)}
         return combined([Edits(env=self.env, lists=lists), device_nodes(self.device_nodes)])

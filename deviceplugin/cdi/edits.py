@@ -1,4 +1,4 @@
-"""What is added to a container: the containerEdits of the Container Device Interface, which parts combine. Pure.
+"""Additions to a container: the containerEdits of the Container Device Interface, combined from parts. Pure.
 
 The cards, the environment, and later each isolation mechanism make one `Edits` each; `combined` puts them together.
 Source: SPEC.md of cncf-tags/container-device-interface, version 1.1.0.
@@ -31,14 +31,14 @@ class Edits:
     version: tuple[int, int, int] = LOWEST_VERSION
 
     def wire(self) -> Json:
-        """As `containerEdits`."""
+        """The `containerEdits` object."""
         env = [f"{name}={value}" for name, value in self.env.items()]
         lists = {name: list(values) for name, values in self.lists.items() if values}
         return {**({_ENV: env} if env else {}), **lists, **self.objects}
 
 
 def combined(parts: Iterable[Edits]) -> Edits:
-    """All of them in order: a later value of a variable or object replaces an earlier one, equal list items are one."""
+    """All parts in order: a later value of a variable or object replaces an earlier one, equal list items are one."""
     env: dict[str, str] = {}
     lists: dict[str, dict[bytes, object]] = {}
     objects: dict[str, object] = {}
@@ -68,7 +68,7 @@ def from_wire(wire: Json, version: tuple[int, int, int]) -> Edits:
 
 
 def device_nodes(paths: Iterable[str]) -> Edits:
-    """Those nodes of the host, under the same path."""
+    """Edits with these device nodes of the host, under the same path."""
     return Edits(lists={"deviceNodes": [{"path": path} for path in paths]})
 
 

@@ -1,7 +1,7 @@
-"""How the cards of this node come into containers, by what there is on the node. Pure.
+"""The injection mode of this node, chosen by what the node supports. Pure.
 
-`auto` takes CDI where NVIDIA's specs bring every card in, else the environment where the NVIDIA runtime reads it, and
-nothing where there is neither: a container without driver libraries would start, and find no CUDA.
+`auto` takes CDI if NVIDIA's specs cover every card, else the environment if the NVIDIA runtime reads it, else no mode:
+a container without driver libraries would start, and find no CUDA.
 """
 
 import re
@@ -21,17 +21,17 @@ _MOUNT_POINT: Final = 4
 _NVML: Final = "libnvidia-ml.so"
 
 
-class NoWayIn(Exception):
-    """Cards cannot be brought into containers; the message says what is missing, and what to do."""
+class NoInjectionMode(Exception):
+    """Cards cannot be injected into containers; the message says what is missing, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WaysIn:
-    """What there is on the node.
+class InjectionSupport:
+    """Injection modes that the node supports.
 
     runtime_version: the node's `nodeInfo.containerRuntimeVersion`. lacking: why NVIDIA's CDI specs do not bring every
     card into containers, "" where they do. nvidia_runtime: it has brought NVML into the plugin's own container.
-    real: whether the cards are; simulated ones need nothing of NVIDIA's.
+    real: False for simulated cards, which need no NVIDIA components.
     """
 
     runtime_version: str
@@ -40,19 +40,19 @@ class WaysIn:
     real: bool = True
 
 
-def mode_of(configured: ConfiguredMode, ways: WaysIn) -> Mode:
-    """`configured`, or what there is. Raises NoWayIn."""
+def mode_of(configured: ConfiguredMode, support: InjectionSupport) -> Mode:
+    """The configured mode, or the one that the node supports. Raises NoInjectionMode."""
     if configured != "auto":
         return configured
-    readable = reads_cdi(ways.runtime_version)
-    if readable and not (ways.real and ways.lacking):
+    readable = reads_cdi(support.runtime_version)
+    if readable and not (support.real and support.lacking):
         return "cdi"
-    if ways.nvidia_runtime or not ways.real:
+    if support.nvidia_runtime or not support.real:
         return "environment"
-    runtime = ways.runtime_version or "the container runtime"
-    missing = ways.lacking if readable else f"{runtime} does not read CDI specs by itself (see mode: cdi)"
+    runtime = support.runtime_version or "the container runtime"
+    missing = support.lacking if readable else f"{runtime} does not read CDI specs by itself (see mode: cdi)"
     message = f"no way to bring cards into containers: {missing}; and the NVIDIA runtime does not run this pod"
-    raise NoWayIn(message)
+    raise NoInjectionMode(message)
 
 
 def reads_cdi(runtime_version: str) -> bool:
@@ -64,7 +64,7 @@ def reads_cdi(runtime_version: str) -> bool:
 def brings_nvml(mountinfo: str) -> bool:
     """Whether a runtime has mounted NVML into the container of this /proc/self/mountinfo: what the NVIDIA runtime does.
 
-    A folder of the host that has the library in it is none of its doing. Source of the form: proc_pid_mountinfo(5).
+    A mounted host folder that contains the library does not count. Source of the form: proc_pid_mountinfo(5).
     """
     points = (fields[_MOUNT_POINT] for line in mountinfo.splitlines() if len(fields := line.split()) > _MOUNT_POINT)
     return any(point.rpartition("/")[2].startswith(_NVML) for point in points)

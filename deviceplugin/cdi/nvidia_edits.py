@@ -1,4 +1,4 @@
-"""How real cards come into a container: by NVIDIA's own CDI specs, or not at all."""
+"""CDI edits of real cards, from NVIDIA's own CDI specs alone."""
 
 import threading
 import time
@@ -20,9 +20,8 @@ _NODE: Final = "nvidia"
 class NvidiaEdits:
     """`allocation.allocators.EditsSource`. Every method blocks for as long as the disk takes: for a thread.
 
-    lacking: why a card cannot be brought into containers; "" while all can. known: the driver has named its cards.
-
-    It is of the cards that were looked at last: by `prepare` all of them, by `edits` those of one container.
+    lacking: why a card cannot be injected into containers, "" while all can; of the cards of the last call, which are
+    all cards for `prepare`, those of one container for `edits`. known: the driver has named its cards.
     problems: CDI specs that cannot be read.
     """
 
@@ -53,11 +52,11 @@ class NvidiaEdits:
 
     @property
     def known(self) -> bool:
-        """As above."""
+        """Whether the driver has named its cards."""
         return bool(self._cards().driver)
 
     def prepare(self) -> None:
-        """Look whether every card can be brought into containers; have a spec generated where one cannot."""
+        """Check that every card can be injected into containers; generate a spec if one cannot."""
         if not self.known:
             return
         found = self._cards()
@@ -70,7 +69,7 @@ class NvidiaEdits:
         self._report(reason)
 
     def edits(self, uuids: Sequence[str]) -> Edits:
-        """As the port."""
+        """Edits for these cards alone. Raises CdiError."""
         found = self._cards()
         by_uuid = {card.uuid: card for card in found.cards}
         unknown = [uuid for uuid in uuids if uuid not in by_uuid]

@@ -2,8 +2,8 @@
 
 A card is taken by its UUID: the device of that name, or, where a spec names no card by UUID, what all its devices need
 with the node that the driver names for the card now. A device that bears another name is never taken for a card,
-whatever its nodes are: indexes and minors are another card's after a reboot or the loss of a card. What brings in no
-driver library is not used at all: a container with bare device nodes starts, and finds no CUDA.
+whatever its nodes are: indexes and minors may belong to another card after a reboot or the loss of a card. A spec
+without the driver library is not used at all: a container with bare device nodes starts, and finds no CUDA.
 
 Source: NVIDIA Container Toolkit, `nvidia-ctk cdi generate` (device names are indexes, UUIDs, or `all`).
 """
@@ -82,7 +82,7 @@ def nvidia_spec(source: str, text: str) -> NvidiaSpec | None:
 def real_cards(
     cards: Sequence[DriverCard], specs: Sequence[NvidiaSpec], nodes: Collection[str], *, driver: str = ""
 ) -> Edits:
-    """What brings these cards, and no other, into a container, with the driver's libraries.
+    """Edits that inject these cards alone into a container, with the driver's libraries.
 
     cards: as the driver names them now. specs: by priority, the highest last, as /etc/cdi before /var/run/cdi. nodes:
     the paths under /dev that exist. driver: its version, "" where it is not known. Raises CdiError with the reason.
@@ -120,7 +120,7 @@ def _named(card: DriverCard, spec: NvidiaSpec, _nodes: Collection[str]) -> list[
 
 
 def _unnamed(card: DriverCard, spec: NvidiaSpec, nodes: Collection[str]) -> list[Edits] | str:
-    """What all devices of the spec need, where that is no card, with the card's own node as the driver names it now."""
+    """Edits shared by all devices of a spec without a card, plus the device node that the driver names for the card."""
     if any(device.name == card.uuid for device in spec.devices):
         return ""
     if _minors(spec.edits):

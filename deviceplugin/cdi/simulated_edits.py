@@ -1,4 +1,4 @@
-"""How a simulated card comes into a container: as a small read-only file, since it has no device node."""
+"""CDI edits of simulated cards: each is a small read-only file, because it has no device node."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from deviceplugin.files import replace_file
 
 
 class SimulatedEdits:
-    """`allocation.allocators.EditsSource`; nothing of NVIDIA's is needed."""
+    """`allocation.allocators.EditsSource` without NVIDIA components."""
 
     lacking = ""
     known = True
@@ -30,7 +30,7 @@ class SimulatedEdits:
         """Nothing to do."""
 
     def edits(self, uuids: Sequence[str]) -> Edits:
-        """As the port. Raises CdiError, and OSError when a file cannot be written."""
+        """Edits for these cards alone. Raises CdiError; OSError when a file cannot be written."""
         by_uuid = {card.uuid: card for card in self._cards()}
         return combined(spec.simulated_card(uuid, str(self._described(uuid, by_uuid.get(uuid)))) for uuid in uuids)
 

@@ -29,7 +29,7 @@ def device_name(ids: Collection[str]) -> str:
 
 
 def qualified(name: str) -> str:
-    """What Allocate answers for a device name."""
+    """The name in an Allocate response: kind and device name."""
     return f"{KIND}={name}"
 
 

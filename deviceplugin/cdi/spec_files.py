@@ -32,7 +32,7 @@ _Stamp: TypeAlias = tuple[int, int, int] | None
 
 
 class SpecFiles:
-    """One spec per CDI device, `gpushare-<device name>.json`; every other file of the directory is somebody else's."""
+    """One spec per CDI device, `gpushare-<device name>.json`; other files of the directory belong to other programs."""
 
     def __init__(self, directory: Path) -> None:
         """directory: one that the container runtime reads; made when it is not there."""
@@ -42,7 +42,7 @@ class SpecFiles:
         """Write or replace the spec of this device name. Raises OSError."""
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._path(device)
-        # One container starts once at a time, so nobody else writes this file.
+        # A container has one start at a time, so this file has one writer.
         replace_file(path, msgspec.json.format(msgspec.json.encode(wire), indent=1))
         return path
 
@@ -64,7 +64,7 @@ class SpecFiles:
         return {path: match.group(1) or match.group(2) for match, path in named if match}
 
     def remove(self, unused: Mapping[str, int]) -> list[str]:
-        """Remove the specs of device names that nobody uses; returns those removed. Raises OSError.
+        """Remove the specs of unused device names; returns the removed ones. Raises OSError.
 
         unused: taken from `present` **before** asking which device names are in use. A spec that was
         written since has another inode, and stays.
@@ -102,7 +102,7 @@ class NvidiaSpecTree:
         self._known: dict[Path, tuple[_Stamp, NvidiaSpec | str | None]] = {}
 
     def read(self) -> NvidiaSpecs:
-        """As the files are now."""
+        """Read the specs as the files are now."""
         known, problems = self._known, []
         self._known = {}
         for directory in self._directories:
@@ -148,7 +148,7 @@ def _spec_paths(directory: Path) -> list[Path]:
 
 
 def _stamp(path: Path) -> _Stamp:
-    """None for a file that tells nothing of itself: reading it says why."""
+    """Time, size and inode; None if they cannot be read: reading the file then says why."""
     try:
         now = path.stat()
     except OSError:
@@ -157,7 +157,7 @@ def _stamp(path: Path) -> _Stamp:
 
 
 def _read(path: Path) -> NvidiaSpec | str | None:
-    """The spec in the file; why it cannot be read; None for one of somebody else's kind."""
+    """The spec in the file; why it cannot be read; None for one of another vendor's kind."""
     try:
         size = path.stat().st_size
         if size > _LARGEST:

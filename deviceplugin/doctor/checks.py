@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from config.protocol import names
-from deviceplugin.cdi.mode import NoWayIn, WaysIn, mode_of
+from deviceplugin.cdi.mode import InjectionSupport, NoInjectionMode, mode_of
 from deviceplugin.cdi.nvidia_spec import GENERATE
 from deviceplugin.doctor.facts import Facts
 from deviceplugin.doctor.findings import Examination, Finding, Verdict
@@ -80,15 +80,15 @@ def _libcuda(facts: Facts) -> Finding:
 
     if not facts.driver:
         return finding(UNKNOWN, "the driver does not answer")
-    ways = WaysIn(
+    support = InjectionSupport(
         runtime_version=facts.node.runtime_version,
         lacking=facts.lacking,
         nvidia_runtime=facts.nvidia_runtime,
         real=not facts.simulated,
     )
     try:
-        mode = mode_of(facts.mode, ways)
-    except NoWayIn as error:
+        mode = mode_of(facts.mode, support)
+    except NoInjectionMode as error:
         return finding(FAILED, str(error), f"{GENERATE} on the node, or {_OVERLAY}")
     if mode == "cdi" and facts.lacking and not facts.simulated:
         return finding(FAILED, facts.lacking, f"{GENERATE} on the node")

@@ -22,7 +22,7 @@ from deviceplugin.doctor.facts import Facts, NodeFacts, PodFacts
 from deviceplugin.driver.cards import Driver, DriverCards, SourceFailed
 from deviceplugin.kubelet import checkpoint
 from deviceplugin.kubelet.checkpoint import CheckpointError
-from deviceplugin.report.status import PluginStatus
+from deviceplugin.report.status import DevicePluginStatus
 from deviceplugin.report.status_page import StatusUnknown, ask_status
 from scheduler.kube import objects
 from scheduler.kube.port import ApiError
@@ -87,7 +87,7 @@ async def _driver(driver: Driver) -> tuple[DriverCards, str]:
         await driver.close()
 
 
-async def _status(address: str) -> tuple[PluginStatus | None, str]:
+async def _status(address: str) -> tuple[DevicePluginStatus | None, str]:
     try:
         return await ask_status(address), ""
     except StatusUnknown as error:

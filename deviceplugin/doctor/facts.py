@@ -1,11 +1,11 @@
-"""What was found on a node, before anybody judges it. Pure."""
+"""Facts of a node, before they are judged. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from config.settings.deviceplugin import Mode as ConfiguredMode
 from deviceplugin.driver.cards import DriverCard
-from deviceplugin.report.status import PluginStatus
+from deviceplugin.report.status import DevicePluginStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,5 +59,5 @@ class Facts:
     missing: Mapping[str, str] = field(default_factory=dict)
     checkpoint_problem: str = ""
     node: NodeFacts = field(default_factory=NodeFacts)
-    status: PluginStatus | None = None
+    status: DevicePluginStatus | None = None
     status_problem: str = ""

@@ -1,4 +1,4 @@
-"""What the doctor says: one finding for each check, with what to do. Pure."""
+"""The doctor's report: one finding for each check, with what to do. Pure."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -27,7 +27,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """In the order in which a new node fails."""
+    """Findings in the order in which a new node fails."""
 
     node: str
     findings: tuple[Finding, ...]
@@ -39,12 +39,12 @@ class Examination(msgspec.Struct, frozen=True):
 
 
 def encode(report: Examination) -> bytes:
-    """As JSON."""
+    """The report as JSON."""
     return msgspec.json.encode(report)
 
 
 def as_text(report: Examination) -> str:
-    """For people; ends with a line break."""
+    """The report as text; ends with a line break."""
     counts = [(verdict, sum(one.verdict is verdict for one in report.findings)) for verdict in Verdict]
     told = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
     head = one_line(f"Node {report.node}: {told}")

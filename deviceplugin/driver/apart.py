@@ -7,24 +7,24 @@ no process --next try--> ASKED --fails for a minute, or the process ends--> no p
 import asyncio
 from dataclasses import dataclass
 
-from deviceplugin.driver.cards import CardFailed, DriverCard, NoAnswer, Reading, SourceFailed
+from deviceplugin.driver.cards import CardFailed, CardReading, DriverCard, NoAnswer, SourceFailed
 from deviceplugin.driver.opened import OpenedDriver
 from deviceplugin.driver.processes import Processes
 
 
 @dataclass(slots=True)
 class CardApart:
-    """said: its last failure; None while it answers. failing_s: since when. next_s: when it may get a process again."""
+    """last_failure: None while it answers. failing_s: since when. next_s: when it may get a process again."""
 
     processes: Processes
-    said: SourceFailed | None
+    last_failure: SourceFailed | None
     failing_s: float = 0.0
     next_s: float = 0.0
     pause_s: float = 0.0
     opened: OpenedDriver | None = None
     left: bool = False
 
-    async def reading(self, card: DriverCard) -> Reading:
+    async def reading(self, card: DriverCard) -> CardReading:
         """Raises NoAnswer and CardFailed: a process of one card says nothing of the driver as a whole."""
         limits = self.processes.limits
         try:
@@ -35,7 +35,7 @@ class CardApart:
             if isinstance(error, NoAnswer | CardFailed):
                 raise
             raise NoAnswer(str(error)) from error
-        self.said, self.pause_s = None, 0.0
+        self.last_failure, self.pause_s = None, 0.0
         return reading
 
     async def leave(self) -> None:
@@ -51,8 +51,8 @@ class CardApart:
     async def _opened(self) -> OpenedDriver:
         if self.opened is None:
             now_s, limits = _now_s(), self.processes.limits
-            if now_s < self.next_s and self.said is not None:
-                raise self.said.with_traceback(None)
+            if now_s < self.next_s and self.last_failure is not None:
+                raise self.last_failure.with_traceback(None)
             self.pause_s = min(limits.longest_s, max(limits.again_s, 2 * self.pause_s))
             self.next_s, self.failing_s = now_s + self.pause_s, now_s
             # One for the other cards, one for the next that hangs.
@@ -64,9 +64,9 @@ class CardApart:
         return self.opened
 
     async def _failed(self, error: SourceFailed) -> None:
-        if self.said is None:
+        if self.last_failure is None:
             self.failing_s = _now_s()
-        self.said = error
+        self.last_failure = error
         of_the_card = isinstance(error, NoAnswer | CardFailed)
         if not of_the_card or _now_s() - self.failing_s >= self.processes.limits.hung_s:
             await self._end()

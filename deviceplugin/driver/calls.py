@@ -1,4 +1,4 @@
-"""What is asked of a driver's process, as values and on the wire: one JSON object a line, answers in any order."""
+"""Calls to a driver's process, as values and on the wire: one JSON object a line, answers in any order."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ import msgspec
 from deviceplugin.driver.cards import (
     CardFailed,
     CardKey,
+    CardReading,
     CardSource,
     DriverCard,
     NoAnswer,
     NotOpened,
     Opened,
-    Reading,
     SourceFailed,
     Xid,
 )
@@ -56,9 +56,9 @@ def links(uuids: Sequence[str]) -> Call[dict[str, dict[str, str]]]:
     return Call("links", (tuple(uuids),), dict[str, dict[str, str]])
 
 
-def read(uuid: str) -> Call[Reading]:
+def read(uuid: str) -> Call[CardReading]:
     """`CardSource.read`."""
-    return Call("read", (uuid,), Reading)
+    return Call("read", (uuid,), CardReading)
 
 
 def set_compute_mode(uuid: str, mode: str) -> Call[None]:
@@ -72,11 +72,11 @@ def wait(uuid: str, timeout_s: float) -> Call[tuple[Xid, ...] | None]:
 
 
 class Worker(Protocol):
-    """What asks a driver: a process, or as good as one. It answers calls side by side."""
+    """Port: a process that asks a driver, or a stand-in. It serves calls concurrently."""
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Process id."""
         ...
 
     @property
@@ -89,7 +89,7 @@ class Worker(Protocol):
         ...
 
     def kill(self) -> None:
-        """End it at once; what it was asked raises WorkerDied."""
+        """End it at once; pending calls raise WorkerDied."""
         ...
 
     async def ended(self, within_s: float) -> bool:

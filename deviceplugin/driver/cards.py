@@ -1,4 +1,4 @@
-"""The cards of one node as their driver describes them, and what is asked of a driver. Pure.
+"""The cards of one node as their driver describes them, and the ports of a driver. Pure.
 
 `nvml` satisfies `CardSource` with a real driver, `simulated` with the cards of a cluster file.
 """
@@ -7,8 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
+from config.protocol import inventory
+
 # A card's compute mode: one process at a time.
 EXCLUSIVE_PROCESS: Final = "EXCLUSIVE_PROCESS"
+# The inventory's reason for a card that is split into instances.
+MIG: Final = "mig"
 
 
 class SourceFailed(Exception):
@@ -37,7 +41,7 @@ class CardFailed(SourceFailed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverCard:
-    """What does not change while the driver runs.
+    """A card's facts that do not change while the driver runs.
 
     index: as the driver counts now; another card may have it after a reboot. minor: of /dev/nvidia<minor>; None for a
     card without a device node. memory_mib: what programs can use: total less what the driver reserves.
@@ -86,8 +90,8 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """What changes from moment to moment; None where the driver does not support it.
+class CardReading:
+    """A card's current values; None where the driver does not support one.
 
     utilisation: duty cycle, 0..100. temperature_c. power_w. remap_pending: a row remap, or page retirement, waits for
     a reset. uncorrected_ecc: volatile uncorrected errors since the driver started. recovery: what the driver advises:
@@ -95,7 +99,7 @@ class Reading:
     programs from sharing the card: `EXCLUSIVE_PROCESS`, `PROHIBITED`. absent: what could not be read and is optional,
     each `name: why`.
 
-    What tells a reset: attached changes whenever the driver is attached to the card again. energy_mj counts from the
+    Signs of a reset: attached changes whenever the driver is attached to the card again. energy_mj counts from the
     moment that the driver initialised the card. persistent: the driver keeps the card initialised while nobody uses it.
     """
 
@@ -122,6 +126,20 @@ class Opened:
     count: int
 
 
+def card_of(card: inventory.Card) -> DriverCard:
+    """The driver's card of an inventory's; without a minor."""
+    return DriverCard(
+        index=card.index,
+        uuid=card.uuid,
+        model=card.model,
+        memory_mib=card.memory_mib,
+        pci=card.pci,
+        numa=card.numa,
+        links=card.links,
+        mig=card.reason == MIG,
+    )
+
+
 CardKey: TypeAlias = int | str
 """How a card is first asked for: its index, its PCI address, or its UUID. A PCI address touches no other card."""
 
@@ -144,12 +162,12 @@ class CardSource(Protocol):
         """UUID -> index of another of these cards -> kind of link. All of them have been described."""
         ...
 
-    def read(self, uuid: str) -> Reading:
+    def read(self, uuid: str) -> CardReading:
         """The current reading of a card that has been described."""
         ...
 
     def set_compute_mode(self, uuid: str, mode: str) -> None:
-        """Of a card that has been described. mode: as in `Reading`. It lasts until the driver lets go of the card."""
+        """Set it on a card that has been described, until the driver releases the card. mode: as in `CardReading`."""
         ...
 
     def wait(self, uuid: str, timeout_s: float) -> tuple[Xid, ...] | None:
@@ -161,15 +179,15 @@ class Driver(Protocol):
     """A driver as the event loop asks it: no call takes longer than some seconds, whatever the driver does."""
 
     def remember(self, cards: Iterable[DriverCard]) -> None:
-        """These were there before it is asked for the first time."""
+        """Start with these cards, known before the first call."""
         ...
 
     async def cards(self) -> DriverCards:
         """Every card, described again. Raises SourceFailed."""
         ...
 
-    async def readings(self, uuids: Iterable[str]) -> dict[str, Reading | SourceFailed]:
-        """Of each of these cards: NoAnswer and CardFailed are of that card alone, anything else of the driver."""
+    async def readings(self, uuids: Iterable[str]) -> dict[str, CardReading | SourceFailed]:
+        """A reading or error per card: NoAnswer and CardFailed concern that card alone, others the driver."""
         ...
 
     async def events(self) -> Sequence[Xid]:
@@ -177,20 +195,20 @@ class Driver(Protocol):
         ...
 
     async def set_compute_mode(self, uuid: str, mode: str) -> None:
-        """As `CardSource`. Raises SourceFailed."""
+        """Set the mode as `CardSource` does. Raises SourceFailed."""
         ...
 
     async def release(self, uuids: frozenset[str]) -> None:
-        """From now on these cards, and no others, are not touched; returns when nothing of ours holds them.
+        """Stop touching exactly these cards; returns when no process of ours holds them.
 
-        Raises SourceFailed when that cannot be had; they are not touched all the same.
+        Raises SourceFailed if one still does; the cards are not touched even then.
         """
         ...
 
     def problems(self) -> tuple[str, ...]:
-        """What operators should know beside the failures of calls."""
+        """Messages for operators, in addition to failed calls."""
         ...
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
         ...

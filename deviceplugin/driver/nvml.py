@@ -18,7 +18,7 @@ import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 
 from config.protocol import card_uuid
 from deviceplugin.driver import nvml_cards, nvml_reading
-from deviceplugin.driver.cards import CardFailed, CardKey, DriverCard, NotOpened, Opened, Reading, Xid
+from deviceplugin.driver.cards import CardFailed, CardKey, CardReading, DriverCard, NotOpened, Opened, Xid
 from deviceplugin.driver.nvml_answers import (
     GONE,
     UNSUPPORTED,
@@ -50,7 +50,7 @@ class NvmlSource:
         self._event_sets: dict[str, Any] = {}
 
     def open(self) -> Opened:
-        """As the port."""
+        """Initialize NVML and count the cards. Raises NotOpened."""
         try:
             self._library.nvmlInit()
             version = text_for_people(self._library.nvmlSystemGetDriverVersion)
@@ -60,7 +60,7 @@ class NvmlSource:
             raise NotOpened(message) from error
 
     def describe(self, key: CardKey) -> DriverCard:
-        """As the port."""
+        """The card, without its links."""
         with asked(f"card {key}"):
             raw = self._raw(key)
             index = key if isinstance(key, int) else self._library.nvmlDeviceGetIndex(raw)
@@ -72,25 +72,25 @@ class NvmlSource:
         return found.card
 
     def links(self, uuids: Sequence[str]) -> dict[str, dict[str, str]]:
-        """As the port."""
+        """Links among these cards."""
         with asked("links of the cards"):
             return nvml_cards.links(self._library, [self._seen[uuid] for uuid in uuids if uuid in self._seen])
 
-    def read(self, uuid: str) -> Reading:
-        """As the port."""
+    def read(self, uuid: str) -> CardReading:
+        """The card's current reading."""
         found = self._known(uuid)
         with asked(f"card {uuid}"):
             reading = nvml_reading.read(self._library, found.raw)
         return replace(reading, attached=self._attachment(found.card.pci))
 
     def set_compute_mode(self, uuid: str, mode: str) -> None:
-        """As the port. It needs root's rights (NVML API reference, `nvmlDeviceSetComputeMode`)."""
+        """Set the compute mode, which needs root's rights (NVML API reference, `nvmlDeviceSetComputeMode`)."""
         raw = self._known(uuid).raw
         with asked(f"card {uuid}"):
             self._library.nvmlDeviceSetComputeMode(raw, nvml_reading.compute_mode(mode))
 
     def wait(self, uuid: str, timeout_s: float) -> tuple[Xid, ...] | None:
-        """As the port. Errors that come at about one moment are counted together.
+        """The next errors of the card; those of about one moment are counted together.
 
         Each card has an event set of its own: with a lost card in it, waiting on a set fails at once.
         """

@@ -1,4 +1,4 @@
-"""What NVML's answers mean: which of its errors say that a value, a card or the whole driver is not there."""
+"""Meaning of NVML's answers: which errors say that a value, a card or the whole driver is missing."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -47,7 +47,7 @@ class Handle:
 
 
 def answer(function: Callable[..., T], *arguments: object) -> T | None:
-    """What the function returns; None where the card or the driver does not support it. Raises NVMLError."""
+    """The function's result; None if the card or the driver does not support it. Raises NVMLError."""
     try:
         return function(*arguments)
     except UNSUPPORTED:
@@ -75,7 +75,7 @@ def text_for_people(function: Callable[..., str | bytes], *arguments: object) ->
 
 
 def optional(function: Callable[..., T], *arguments: object, absent: list[str]) -> T | None:
-    """As `answer`; whatever else the card says to it is noted in `absent`: the card is no worse for it."""
+    """The result of `answer`; other errors of the card are added to `absent` and do not affect its health."""
     try:
         return answer(function, *arguments)
     except (*GONE, *LOST):
@@ -87,7 +87,7 @@ def optional(function: Callable[..., T], *arguments: object, absent: list[str]) 
 
 @contextlib.contextmanager
 def asked(what: str) -> Iterator[None]:
-    """Whatever NVML says to this, as one of the errors of a card or of the driver."""
+    """Translate NVML errors into errors of a card or of the driver."""
     try:
         yield
     except GONE as error:

@@ -72,12 +72,12 @@ def _usable_mib(library: ModuleType, raw: RawHandle) -> int:
 
 
 def _pci(info: "pynvml.nvmlPciInfo_t") -> str:
-    """As the kernel writes it, such as `0000:07:00.0`; NVML's own text has eight digits of domain."""
+    """PCI address as the kernel writes it, such as `0000:07:00.0`; NVML's own text has eight digits of domain."""
     return f"{info.domain:04x}:{info.bus:02x}:{info.device:02x}.0"
 
 
 def _numa(library: ModuleType, raw: RawHandle) -> int | None:
-    """Of a card that is a NUMA node, that one; else the one node nearest to it."""
+    """NUMA node of the card: the card itself if it is one, else the single nearest node."""
     node = answer(library.nvmlDeviceGetNumaNodeId, raw)
     if node is not None:
         return node if node >= 0 else None

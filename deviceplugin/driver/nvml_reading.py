@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias, TypedDict, TypeVar
 
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 
-from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, NoAnswer, Process, Reading
+from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, CardReading, NoAnswer, Process
 from deviceplugin.driver.nvml_answers import DOUBTFUL, RawHandle, answer, message_of, optional
 
 T = TypeVar("T")
@@ -37,16 +37,16 @@ _SHARING_MODES: Final = {
 
 
 def compute_mode(said: str) -> int:
-    """NVML's number of a mode that `Reading` has; of one that it does not know, the default."""
+    """NVML's number of a mode that `CardReading` has; of one that it does not know, the default."""
     numbers: dict[str, int] = {mode: number for number, mode in _SHARING_MODES.items()}
     return numbers.get(said, numbers[""])
 
 
-def read(library: ModuleType, raw: RawHandle) -> Reading:
-    """Of a card with unified memory, used is what its processes use. Raises NVMLError.
+def read(library: ModuleType, raw: RawHandle) -> CardReading:
+    """The card's reading; with unified memory, `used_mib` is the sum over processes. Raises NVMLError.
 
-    Memory shows that the card answers. A question about its health that fails, fails the reading: without it the card
-    would look healthy. What is left is optional.
+    Memory shows that the card answers. A failed question about its health fails the reading: without it the card would
+    look healthy. All other values are optional.
     """
     absent: list[str] = []
 
@@ -58,7 +58,7 @@ def read(library: ModuleType, raw: RawHandle) -> Reading:
     utilisation = at_best(library.nvmlDeviceGetUtilizationRates)
     milliwatts = at_best(library.nvmlDeviceGetPowerUsage)
     mode = at_best(library.nvmlDeviceGetComputeMode)
-    return Reading(
+    return CardReading(
         used_mib=sum(process.used_mib for process in processes) if memory is None else int(memory.used) // _MIB,
         processes=processes,
         utilisation=None if utilisation is None else int(utilisation.gpu),
@@ -98,7 +98,7 @@ def _health(library: ModuleType, raw: RawHandle) -> _Health:
 
 
 def _memory(library: ModuleType, raw: RawHandle) -> "pynvml.c_nvmlMemory_t | None":
-    """Of version 2, whose `used` is without what the driver reserves, where there is one."""
+    """nvmlMemory_v2 if present: its `used` excludes driver-reserved memory."""
     memory = answer(library.nvmlDeviceGetMemoryInfo, raw, pynvml.nvmlMemory_v2)
     return memory if memory is not None else answer(library.nvmlDeviceGetMemoryInfo, raw)
 

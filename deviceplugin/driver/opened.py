@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from deviceplugin.driver import calls
 from deviceplugin.driver.calls import Call, Worker, WorkerDied
-from deviceplugin.driver.cards import CardFailed, CardKey, DriverCard, NoAnswer, Opened, Reading
+from deviceplugin.driver.cards import CardFailed, CardKey, CardReading, DriverCard, NoAnswer, Opened
 
 T = TypeVar("T")
 
@@ -47,8 +47,8 @@ class OpenedDriver:
         """Raises SourceFailed."""
         return await self._ask("links", calls.links(uuids), within_s)
 
-    async def reading(self, card: DriverCard, within_s: float) -> Reading:
-        """Of a card that this process may not have met yet. Raises SourceFailed."""
+    async def reading(self, card: DriverCard, within_s: float) -> CardReading:
+        """Reading of a card, described first if this process does not know it. Raises SourceFailed."""
         await self._meet(card, card.uuid, within_s)
         return await self._ask(card.uuid, calls.read(card.uuid), within_s)
 
@@ -95,6 +95,6 @@ class OpenedDriver:
     def _answered(self, who: str, asking: "asyncio.Task[Any]") -> None:
         self._calls.discard(asking)
         self.asked_s.pop(who, None)
-        # What a call that was given up says in the end interests nobody; looking at it keeps the loop from complaining.
+        # The result of an abandoned call is dropped; reading its exception keeps the loop from logging it.
         if not asking.cancelled() and isinstance(asking.exception(), WorkerDied):
             self.left_asking.add(who)

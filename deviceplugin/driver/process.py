@@ -55,16 +55,16 @@ class DriverProcess:
 
     @property
     def pid(self) -> int:
-        """As the port."""
+        """Process id."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """As the port."""
+        """Whether the process still exists."""
         return self._process.poll() is None
 
     async def ask(self, call: Call[T]) -> T:
-        """As the port."""
+        """Wait for the answer. Raises SourceFailed, WorkerDied among them."""
         if self._reading.done():
             raise self._died()
         number = next(self._numbers)
@@ -81,13 +81,13 @@ class DriverProcess:
         return result  # type: ignore[no-any-return]
 
     def kill(self) -> None:
-        """As the port."""
+        """End it at once; pending calls raise WorkerDied."""
         self._process.kill()
         self._writer.close()
         self._reading.cancel()
 
     async def ended(self, within_s: float) -> bool:
-        """As the port."""
+        """Whether it has ended, after waiting for at most `within_s`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 while self.alive:  # noqa: ASYNC110 - there is no event of that without a thread or a signal handler

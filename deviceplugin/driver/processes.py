@@ -82,7 +82,7 @@ class Processes:
             log.warning("driver.process_abandoned", pid=opened.worker.pid)
 
     def problem(self) -> str:
-        """What to say of processes that the kernel does not let go; empty when there are none."""
+        """Message about processes that the kernel does not end; "" when there are none."""
         pids = ", ".join(map(str, self.abandoned()))
         return f"processes that ask the driver hang in the kernel and cannot be ended: PID {pids}" if pids else ""
 

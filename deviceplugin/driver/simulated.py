@@ -16,12 +16,13 @@ from config.protocol import inventory, names
 from deviceplugin.driver.cards import (
     CardFailed,
     CardKey,
+    CardReading,
     DriverCard,
     Opened,
     Process,
-    Reading,
     SourceFailed,
     Xid,
+    card_of,
 )
 
 DRIVER: Final = "simulated"
@@ -90,7 +91,7 @@ class UseFault:
 
 @dataclass(frozen=True, slots=True)
 class ReadingFault:
-    """From now on these fields of the card's `Reading` have these values."""
+    """From now on these fields of the card's `CardReading` have these values."""
 
     card: str
     fields: Mapping[str, object]
@@ -135,7 +136,7 @@ def read_simulation(path: Path, node: str) -> tuple[tuple[DriverCard, ...], tupl
         message = f"{path}: there is no node {node} with cards; nodes with cards: {there}"
         raise SimulationError(message)
     try:
-        cards = tuple(_card(card) for card in inventory.decode(text).cards)
+        cards = tuple(card_of(card) for card in inventory.decode(text).cards)
         return cards, tuple(_timeline(cluster, node, cards))
     except (inventory.InventoryError, FaultError) as error:
         message = f"{path}: node {node}: {error}"
@@ -144,10 +145,10 @@ def read_simulation(path: Path, node: str) -> tuple[tuple[DriverCard, ...], tupl
 
 @dataclass(slots=True)
 class _State:
-    """What is so now, of one card.
+    """Current state of one card.
 
     reset_s: when it was reset, 0 for never, by a clock that goes on over a restart of this process, as a card does.
-    xids: that nobody has heard yet.
+    xids: not yet reported.
     """
 
     lost: bool = False
@@ -237,16 +238,16 @@ class SimulatedSession:
         self.holds: set[str] = set()
         self.over = False
         self._driver = driver
-        self._told: list[Callable[[], None]] = []
+        self._callbacks: list[Callable[[], None]] = []
 
     def open(self) -> Opened:
-        """As the port."""
+        """Driver and number of cards."""
         with self._driver.moved:
             self._answer()
             return Opened(DRIVER, len(self._driver.listed))
 
     def describe(self, key: CardKey) -> DriverCard:
-        """As the port; a lost card cannot be described."""
+        """The card, without its links; fails for a lost card."""
         with self._driver.moved:
             card = next((card for card in self._driver.listed if key in {card.index, card.pci, card.uuid}), None)
             if card is None:
@@ -257,16 +258,16 @@ class SimulatedSession:
             return replace(card, links={})
 
     def links(self, uuids: Sequence[str]) -> dict[str, dict[str, str]]:
-        """As the port."""
+        """Links among these cards."""
         there = [card for card in self._driver.listed if card.uuid in uuids]
         indexes = {str(card.index) for card in there}
         return {card.uuid: {to: kind for to, kind in card.links.items() if to in indexes} for card in there}
 
-    def read(self, uuid: str) -> Reading:
-        """As the port."""
+    def read(self, uuid: str) -> CardReading:
+        """The card's current reading."""
         with self._driver.moved:
             state = self._state(uuid)
-            well = Reading(
+            well = CardReading(
                 used_mib=sum(state.uses.values()),
                 processes=tuple(Process(pid, mib) for pid, mib in sorted(state.uses.items())),
                 utilisation=0,
@@ -280,12 +281,12 @@ class SimulatedSession:
             return replace(well, **state.fields)  # type: ignore[arg-type]
 
     def set_compute_mode(self, uuid: str, mode: str) -> None:
-        """As the port."""
+        """Set the mode in the card's readings."""
         with self._driver.moved:
             self._state(uuid).fields["compute_mode"] = mode
 
     def wait(self, uuid: str, timeout_s: float) -> tuple[Xid, ...]:
-        """As the port. What nobody listens to is kept."""
+        """The card's next errors; errors without a listener are kept."""
         driver = self._driver
         until_s = driver.now_s() + timeout_s
         with driver.moved:
@@ -299,19 +300,19 @@ class SimulatedSession:
             return heard
 
     def end(self) -> None:
-        """As the port."""
+        """End the session: cards are released, pending calls return."""
         with self._driver.moved:
             self.over = True
             self._driver.moved.notify_all()
-        for told in self._told:
-            told()
+        for callback in self._callbacks:
+            callback()
 
-    def on_end(self, told: Callable[[], None]) -> None:
-        """As the port."""
-        self._told.append(told)
+    def on_end(self, callback: Callable[[], None]) -> None:
+        """Register a callback for the end, called from any thread."""
+        self._callbacks.append(callback)
 
     def _state(self, uuid: str) -> _State:
-        """Of a card, when it answers; lock held. Raises CardFailed."""
+        """State of a card, once it answers; lock held. Raises CardFailed."""
         self._answer()
         state = self._driver.states[uuid]
         while state.hangs and not self.over:
@@ -343,26 +344,13 @@ def _named(cards: Sequence[DriverCard], name: str) -> list[str]:
     return found
 
 
-def _card(card: inventory.Card) -> DriverCard:
-    return DriverCard(
-        index=card.index,
-        uuid=card.uuid,
-        model=card.model,
-        memory_mib=card.memory_mib,
-        pci=card.pci,
-        numa=card.numa,
-        links=card.links,
-        mig=card.reason == "mig",
-    )
-
-
 def _timeline(cluster: ClusterFile, node: str, cards: Sequence[DriverCard]) -> list[TimedFault]:
     return [TimedFault(fault.at_s, _fault(fault, cards)) for fault in cluster.faults if fault.node == node]
 
 
 def _fault(fault: DescribedFault, cards: Sequence[DriverCard]) -> Fault:
     card = "" if fault.card is None else str(fault.card)
-    # Reading the file has not looked at cards that an annotation describes.
+    # CardReading the file has not looked at cards that an annotation describes.
     _named(cards, card)
     if fault.xid is not None:
         return XidFault(card, fault.xid)

@@ -8,7 +8,7 @@
 TOGETHER: the common process asks it, in a thread of its own; while that hangs the others are asked all the same.
 APART: it has a process of its own (`apart`). The common one is left alone, with its thread that hangs: were it ended,
 errors of the other cards would be missed.
-The common process is ended when all cards hang in it, and made again when it died; whoever waited is asked again.
+The common process is ended when all cards hang in it, and restarted when it died; pending calls are repeated.
 Owned by the event loop.
 """
 
@@ -24,7 +24,16 @@ import structlog
 from deviceplugin.driver import calls
 from deviceplugin.driver.apart import CardApart
 from deviceplugin.driver.calls import Worker, WorkerDied
-from deviceplugin.driver.cards import CardFailed, CardKey, DriverCard, DriverCards, NoAnswer, Reading, SourceFailed, Xid
+from deviceplugin.driver.cards import (
+    CardFailed,
+    CardKey,
+    CardReading,
+    DriverCard,
+    DriverCards,
+    NoAnswer,
+    SourceFailed,
+    Xid,
+)
 from deviceplugin.driver.opened import OpenedDriver
 from deviceplugin.driver.processes import DriverLimits, Processes
 
@@ -54,18 +63,18 @@ class SupervisedDriver:
         self._listeners: set[asyncio.Task[None]] = set()
 
     def remember(self, cards: Iterable[DriverCard]) -> None:
-        """As the port."""
+        """Start with cards known before the first call."""
         self._known |= {card.uuid: card for card in cards}
 
     async def cards(self) -> DriverCards:
-        """As the port. New cards are found only while the common process may ask every known one."""
+        """Every card, described again. New cards are found only while the common process may ask every known one."""
         return await self._in_common(self._described)
 
-    async def readings(self, uuids: Iterable[str]) -> dict[str, Reading | SourceFailed]:
-        """As the port."""
+    async def readings(self, uuids: Iterable[str]) -> dict[str, CardReading | SourceFailed]:
+        """A reading or an error for each card."""
         asking = {uuid: await self._started(self._reading(uuid)) for uuid in uuids}
         answers = await asyncio.gather(*asking.values(), return_exceptions=True)
-        found: dict[str, Reading | SourceFailed] = {}
+        found: dict[str, CardReading | SourceFailed] = {}
         for uuid, answer in zip(asking, answers, strict=True):
             if isinstance(answer, BaseException) and not isinstance(answer, SourceFailed):
                 raise answer
@@ -73,11 +82,11 @@ class SupervisedDriver:
         return found
 
     async def events(self) -> Sequence[Xid]:
-        """As the port."""
+        """The next errors of any card."""
         return [await self._xids.get(), *(self._xids.get_nowait() for _ in range(self._xids.qsize()))]
 
     async def set_compute_mode(self, uuid: str, mode: str) -> None:
-        """As the port. A card that is asked apart hangs or fails, and is not asked for this."""
+        """Set the mode, unless the card is asked apart: then it hangs or fails."""
         self._check_held(uuid)
         card = self._known.get(uuid)
         if card is None or uuid in self._apart:
@@ -86,7 +95,7 @@ class SupervisedDriver:
         await self._in_common(lambda opened: opened.set_compute_mode(card, mode, self._limits.answer_s))
 
     async def release(self, uuids: frozenset[str]) -> None:
-        """As the port."""
+        """Stop touching exactly these cards, see `cards.Driver`."""
         added, self._released = uuids - self._released, uuids
         for uuid in added & self._apart.keys():
             await self._apart.pop(uuid).leave()
@@ -97,16 +106,16 @@ class SupervisedDriver:
             raise SourceFailed(problem)
 
     def problems(self) -> tuple[str, ...]:
-        """As the port."""
+        """Messages for operators."""
         return tuple(filter(None, [self.processes.problem()]))
 
     async def close(self) -> None:
-        """As the port."""
+        """End every process."""
         for listener in self._listeners:
             listener.cancel()
         await self.processes.close()
 
-    async def _reading(self, uuid: str) -> Reading:
+    async def _reading(self, uuid: str) -> CardReading:
         self._check_held(uuid)
         card, apart = self._known.get(uuid), self._apart.get(uuid)
         if card is None:
@@ -132,7 +141,7 @@ class SupervisedDriver:
             message = f"card {uuid} is released"
             raise NoAnswer(message)
 
-    async def _read(self, opened: OpenedDriver, card: DriverCard) -> Reading:
+    async def _read(self, opened: OpenedDriver, card: DriverCard) -> CardReading:
         # Again: it may be that the process was ended, and another made, because this card was released.
         self._check_held(card.uuid)
         try:
@@ -155,7 +164,7 @@ class SupervisedDriver:
             self._apart[uuid] = CardApart(self.processes, error)
 
     async def _described(self, opened: OpenedDriver) -> DriverCards:
-        failing = {uuid for uuid, apart in self._apart.items() if apart.said is not None}
+        failing = {uuid for uuid, apart in self._apart.items() if apart.last_failure is not None}
         alone = self._known.keys() & (self._released | failing | opened.asked_s.keys())
         asked: dict[str, CardKey] = {f"card {index}": index for index in range(opened.count)}
         if alone:
@@ -188,7 +197,7 @@ class SupervisedDriver:
         return found, silent
 
     async def _started(self, asking: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Ask, and wait a moment: as a rule one card is asked after the other, which shows the one that hangs."""
+        """Ask, and wait a moment: usually cards are asked one at a time, which shows the one that hangs."""
         task = asyncio.create_task(asking)
         await asyncio.wait({task}, timeout=self._limits.patience_s)
         return task
@@ -243,11 +252,11 @@ class SupervisedDriver:
     def _listen(self, opened: OpenedDriver | None, uuid: str) -> None:
         if opened is not None and uuid not in opened.listening:
             opened.listening.add(uuid)
-            listener = asyncio.create_task(self._hear(opened, uuid))
+            listener = asyncio.create_task(self._forward_xids(opened, uuid))
             self._listeners.add(listener)
             listener.add_done_callback(self._listeners.discard)
 
-    async def _hear(self, opened: OpenedDriver, uuid: str) -> None:
+    async def _forward_xids(self, opened: OpenedDriver, uuid: str) -> None:
         while True:
             try:
                 xids = await opened.worker.ask(calls.wait(uuid, self._limits.listen_s))

@@ -3,10 +3,10 @@
 import asyncio
 import contextlib
 import os
-import threading
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
+from deviceplugin import daemon_thread
 from deviceplugin.driver.calls import Call, WorkerDied
 from deviceplugin.driver.cards import CardSource
 
@@ -17,10 +17,10 @@ class Session(CardSource, Protocol):
     """A driver as one process has opened it."""
 
     def end(self) -> None:
-        """As when the process ends: it holds no card any more, and calls that wait come back."""
+        """End the session as the end of its process would: cards are released, pending calls return."""
         ...
 
-    def on_end(self, told: Callable[[], None]) -> None:
+    def on_end(self, callback: Callable[[], None]) -> None:
         """Have this called, from whatever thread, when the session ends."""
         ...
 
@@ -30,68 +30,45 @@ class DriverThreads:
 
     def __init__(self, session: Session) -> None:
         """Inside the event loop that asks."""
-        self._session = session
-        self._loop = asyncio.get_running_loop()
-        self._ended = asyncio.Event()
-        self._asked: set[asyncio.Future[Any]] = set()
-        session.on_end(lambda: self._soon(self._end))
+        self._session, self._loop = session, asyncio.get_running_loop()
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        session.on_end(self._end_soon)
 
     @property
     def pid(self) -> int:
-        """As the port."""
+        """Process id."""
         return os.getpid()
 
     @property
     def alive(self) -> bool:
-        """As the port."""
-        return not self._ended.is_set()
+        """Whether the process still exists."""
+        return not self._over.done()
 
     async def ask(self, call: Call[T]) -> T:
-        """As the port."""
-        if self._ended.is_set():
-            raise _died()
-        answered: asyncio.Future[T] = self._loop.create_future()
-        self._asked.add(answered)
-        threading.Thread(target=self._answer, args=(call, answered), name="driver", daemon=True).start()
-        try:
-            return await answered
-        finally:
-            self._asked.discard(answered)
+        """Wait for the answer. Raises SourceFailed, WorkerDied among them."""
+        if self.alive:
+            answer = daemon_thread.call(lambda: call.of(self._session), "driver")
+            either: set[asyncio.Future[Any]] = {answer, self._over}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not self.alive:
+            message = "the simulated driver's process has ended"
+            raise WorkerDied(message)
+        return answer.result()
 
     def kill(self) -> None:
-        """As the port."""
+        """End it at once; pending calls raise WorkerDied."""
         self._session.end()
         self._end()
 
     async def ended(self, within_s: float) -> bool:
-        """As the port."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._ended.wait(), within_s)
+        """Whether it has ended, after waiting for at most `within_s`."""
+        await asyncio.wait({self._over}, timeout=within_s)
         return not self.alive
 
-    def _answer(self, call: Call[T], answered: "asyncio.Future[T]") -> None:
-        try:
-            result = call.of(self._session)
-        except Exception as error:  # noqa: BLE001 - whoever asked gets it
-            self._soon(_tell, answered, answered.set_exception, error)
-        else:
-            self._soon(_tell, answered, answered.set_result, result)
-
-    def _soon(self, told: Callable[..., None], *arguments: object) -> None:
-        # A loop that is closed has nobody left who waits.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(told, *arguments)
+    def _end_soon(self) -> None:
+        with contextlib.suppress(RuntimeError):  # The loop is closed: no call is left.
+            self._loop.call_soon_threadsafe(self._end)
 
     def _end(self) -> None:
-        self._ended.set()
-        for answered in tuple(self._asked):
-            _tell(answered, answered.set_exception, _died())
-
-
-def _tell(answered: "asyncio.Future[Any]", how: Callable[[Any], None], said: object) -> None:
-    if not answered.done():
-        how(said)
-
-
-def _died() -> WorkerDied:
-    return WorkerDied("the simulated driver's process has ended")
+        if self.alive:
+            self._over.set_result(None)

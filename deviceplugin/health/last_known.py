@@ -7,11 +7,10 @@ from typing import Final
 import msgspec
 
 from config.protocol import inventory
-from deviceplugin.driver.cards import DriverCard
+from deviceplugin.driver.cards import DriverCard, card_of
 from deviceplugin.files import replace_file
 
 FILE: Final = "inventory.json"
-MIG: Final = "mig"
 
 
 class _Document(msgspec.Struct, rename="camel"):
@@ -38,7 +37,7 @@ class LastKnownFile:
         self._saved = ""
 
     def load(self) -> LastKnown:
-        """What was saved; nothing, and why, when it cannot be read."""
+        """The saved cards; none, with a problem, if they cannot be read."""
         try:
             document = msgspec.json.decode(self._path.read_bytes(), type=_Document)
             known = inventory.decode(document.inventory)
@@ -46,7 +45,7 @@ class LastKnownFile:
             return LastKnown()
         except (OSError, msgspec.DecodeError, UnicodeError, RecursionError, inventory.InventoryError) as error:
             return LastKnown(problem=f"{FILE} cannot be read: {error}; it starts empty")
-        return LastKnown(tuple(_card(card) for card in known.cards), document.boot_id == self._boot_id)
+        return LastKnown(tuple(card_of(card) for card in known.cards), document.boot_id == self._boot_id)
 
     def save(self, text: str) -> None:
         """Keep this inventory, as it is announced. Raises OSError."""
@@ -54,16 +53,3 @@ class LastKnownFile:
             return
         replace_file(self._path, msgspec.json.encode(_Document(self._boot_id, text)))
         self._saved = text
-
-
-def _card(card: inventory.Card) -> DriverCard:
-    return DriverCard(
-        index=card.index,
-        uuid=card.uuid,
-        model=card.model,
-        memory_mib=card.memory_mib,
-        pci=card.pci,
-        numa=card.numa,
-        links=card.links,
-        mig=card.reason == MIG,
-    )

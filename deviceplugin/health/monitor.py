@@ -16,7 +16,7 @@ from typing import Final
 
 import structlog
 
-from deviceplugin.driver.cards import CardFailed, Driver, NoAnswer, NotOpened, Reading, SourceFailed, Xid
+from deviceplugin.driver.cards import CardFailed, CardReading, Driver, NoAnswer, NotOpened, SourceFailed, Xid
 from deviceplugin.health.states import CardStates
 from deviceplugin.health.xid_log import XidLog
 from scheduler.process.terminal import typed
@@ -49,7 +49,7 @@ _NEVER: Final = float("-inf")
 class CardKeeper:
     """Owned by the event loop.
 
-    forget: what `states` remembers is from before a reboot. wall_s: Unix seconds. on_news: called
+    forget: what `states` remembers is from before a reboot. wall_s: Unix seconds. on_change: called
     whenever `states` may say something else. on_xid: told of each error of the driver. problem: why the driver, or a
     card, does not answer; "" while all do. shared_in: the compute mode in which programs share a card here.
     """
@@ -59,7 +59,7 @@ class CardKeeper:
     forget: bool
     pace: Pace
     wall_s: Callable[[], float]
-    on_news: Callable[[], None]
+    on_change: Callable[[], None]
     on_xid: Callable[[Xid], None]
     shared_in: str = ""
     problem: str = ""
@@ -83,7 +83,7 @@ class CardKeeper:
     async def release(self, uuids: Iterable[str], until_s: float | None) -> str:
         """Let go of these until then, Unix seconds; None: take them back. Why a card may still be held; "" else."""
         self.states.release(uuids, until_s)
-        self.on_news()
+        self.on_change()
         self._cards_at_s = self._readings_at_s = _NEVER
         self._wake.set()
         try:
@@ -93,7 +93,7 @@ class CardKeeper:
         return ""
 
     def problems(self) -> tuple[str, ...]:
-        """What operators should know."""
+        """Messages for operators."""
         shared_not = (
             f"card {uuid}: compute mode is {reading.compute_mode}, which keeps programs from sharing it; "
             f"{typed('nvidia-smi', '-i', uuid, '-c', 'DEFAULT')}"
@@ -105,19 +105,19 @@ class CardKeeper:
     async def _keep(self) -> None:
         while True:
             try:
-                await self._turn()
+                await self._step()
             except SourceFailed as error:
                 self._failed(error)
                 await self._pause(self.pace.again_s)
 
-    async def _turn(self) -> None:
+    async def _step(self) -> None:
         now_s = self.wall_s()
         if over := [uuid for uuid, until_s in self.states.released().items() if until_s <= now_s]:
             log.info("card.taken_back", uuids=over, reason="its time is over")
             await self.release(over, None)
         if not self._all_released():
             if time.monotonic() >= self._cards_at_s + self.pace.cards_s:
-                await self._look()
+                await self._list_cards()
             if time.monotonic() >= self._readings_at_s + self.pace.reading_s:
                 await self._read()
         left_s = self._readings_at_s + self.pace.reading_s - time.monotonic()
@@ -131,13 +131,13 @@ class CardKeeper:
     def _all_released(self) -> bool:
         return bool(self.states.cards) and self.states.released().keys() >= {card.uuid for card in self.states.cards}
 
-    async def _look(self) -> None:
+    async def _list_cards(self) -> None:
         # Before it is asked: a card that is taken back meanwhile may be split by now, and has to be looked at again.
         self._cards_at_s = time.monotonic()
         found = await self.driver.cards()
         self.states.found(found, forget=self.forget)
         self.forget, self._shut_since_s = False, None
-        self.on_news()
+        self.on_change()
 
     async def _read(self) -> None:
         """Raises SourceFailed when it is the driver that fails, and no card."""
@@ -156,12 +156,12 @@ class CardKeeper:
         self._note_absent(answers)
         self.states.answered(answers, self.wall_s())
         self.problem = "; ".join(dict.fromkeys(map(str, failures)))
-        self.on_news()
+        self.on_change()
 
-    def _note_absent(self, answers: Mapping[str, Reading | SourceFailed]) -> None:
-        """Say once what cannot be read and is optional."""
+    def _note_absent(self, answers: Mapping[str, CardReading | SourceFailed]) -> None:
+        """Log each optional value that cannot be read, once."""
         for uuid, reading in answers.items():
-            for what in reading.absent if isinstance(reading, Reading) else ():
+            for what in reading.absent if isinstance(reading, CardReading) else ():
                 if (uuid, what) not in self._absent:
                     self._absent.add((uuid, what))
                     log.warning("reading.absent", uuid=uuid, what=what)
@@ -174,7 +174,7 @@ class CardKeeper:
                     log.warning("card.xid", uuid=xid.uuid, number=xid.number, times=times)
                 self.on_xid(xid)
                 self.states.xid(xid, self.wall_s())
-            self.on_news()
+            self.on_change()
 
     def _failed(self, error: SourceFailed) -> None:
         reason = str(error)
@@ -188,10 +188,10 @@ class CardKeeper:
         self._cards_at_s = self._readings_at_s = _NEVER
         released = self.states.released()
         self.states.unanswered([card.uuid for card in self.states.cards if card.uuid not in released], self.wall_s())
-        self.on_news()
+        self.on_change()
 
     def _ends_in(self) -> str:
-        """What follows if the driver cannot be opened for longer. Raises NeedsNewContainer when it is time."""
+        """Warning while the driver cannot be opened. Raises NeedsNewContainer when that has lasted too long."""
         if not self.pace.end_s:
             return ""
         now_s = time.monotonic()

@@ -1,9 +1,9 @@
-"""Cards that an operator has the plugin let go of, for a reset or a change of MIG mode, and their way back.
+"""Cards that an operator has the plugin release, for a reset or a change of MIG mode, until they are reclaimed.
 
     HELD --annotation `gpushare/release`, or the command--> RELEASED --its time is over, annotation or command--> HELD
 
-While the plugin holds a card, the driver refuses both. Nobody has to remember to give a card back: its time ends, also
-over a restart of the plugin. Owned by the event loop.
+While the plugin holds a card, the driver refuses both. A released card is reclaimed automatically when its time ends,
+even after a restart of the plugin. Owned by the event loop.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 
 class Order(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """What an operator asks on the socket. cards: indexes, UUIDs, or `all`. done: take them back."""
+    """An operator's request on the socket. cards: indexes, UUIDs, or `all`. done: take them back."""
 
     cards: list[str]
     done: bool = False
@@ -47,7 +47,7 @@ class Releases:
     allocated: Callable[[], dict[str, int]]
     wall_s: Callable[[], float]
 
-    async def obey(self, line: bytes) -> str:
+    async def serve_line(self, line: bytes) -> str:
         """An `Order` of the socket; what to say to who gave it. Raises line_socket.Refusal."""
         order = msgspec.json.decode(line, type=Order)
         cards = self._named(order.cards)
@@ -60,7 +60,7 @@ class Releases:
         return said
 
     async def follow(self, text: str) -> bool:
-        """The annotation says this now. Whether it has served its purpose, and is to be removed."""
+        """Apply the annotation's current text; whether it has served its purpose and can be removed."""
         cards = named(text.split(","), self.keeper.states.cards) if text else []
         uuids, released = frozenset(card.uuid for card in cards), self.keeper.states.released().keys()
         # Kept over a restart: one whose time was over meanwhile is not released a second time.

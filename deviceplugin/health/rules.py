@@ -26,12 +26,12 @@ from enum import StrEnum
 from typing import Final
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import Reading, Xid
+from deviceplugin.driver.cards import CardReading, Xid
 
 # Errors of a program, or that the driver ends by ending it; the card is healthy. These six are passed over by NVIDIA's
 # own device plugin (k8s-device-plugin, internal/rm/health.go). By NVIDIA's catalogue ("Analyzing Xid Errors with the
 # Xid Catalog", docs.nvidia.com/deploy/xid-errors), the action is to restart the program, or none, for all but 109,
-# after which it may take a reset: a driver that finds so advises it (Reading.recovery).
+# after which it may take a reset: a driver that finds so advises it (CardReading.recovery).
 APPLICATION_XIDS: Final = {
     13: "graphics engine exception",
     31: "memory page fault of a program",
@@ -86,7 +86,7 @@ _DRAIN: Final = "drain"
 
 
 class HealthState(StrEnum):
-    """Drawn above."""
+    """States drawn above."""
 
     HEALTHY = "healthy"
     SUSPECT = "suspect"
@@ -96,7 +96,7 @@ class HealthState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardHealth:
-    """Of one card. Times are Unix seconds.
+    """Health of one card. Times are Unix seconds.
 
     reason: what is wrong, "" when it is healthy. bad_s: when it last had what only a quiet time
     gets over; None: never. needs_reset: time does not heal it. good: good answers in a row, since good_s. silent:
@@ -160,7 +160,7 @@ def after_xid(health: CardHealth, xid: Xid, now_s: float, xids: XidClasses) -> C
     return replace(_bad(health, state, reason, now_s), unclassified_s=unclassified_s[-_UNCLASSIFIED_TIMES:])
 
 
-def after_reading(health: CardHealth, reading: Reading, now_s: float) -> CardHealth:
+def after_reading(health: CardHealth, reading: CardReading, now_s: float) -> CardHealth:
     """The card answered."""
     known = health.uncorrected_ecc
     grown = known is not None and (reading.uncorrected_ecc or 0) > known
@@ -181,7 +181,7 @@ def after_reading(health: CardHealth, reading: Reading, now_s: float) -> CardHea
     return _better(_counted(health, now_s), now_s)
 
 
-def was_reset(health: CardHealth, reading: Reading) -> bool:
+def was_reset(health: CardHealth, reading: CardReading) -> bool:
     """Whether the card was reset between its last reading and this one, also while nobody looked.
 
     The driver was attached to it again: it was reloaded, or the card left the bus. Or what it counts since it
@@ -218,7 +218,7 @@ def cleared(health: CardHealth, now_s: float) -> CardHealth:
 
 
 def released(health: CardHealth, until_s: float | None) -> CardHealth:
-    """Nobody of ours touches it until then; None: taken back. The next reading shows what was done to it meanwhile."""
+    """Released until then; None: reclaimed. The next reading shows whether it was reset in between."""
     return replace(health, released_s=until_s, silent=0, failed=0, good=0)
 
 
@@ -288,7 +288,7 @@ def _healthy(health: CardHealth) -> CardHealth:
     return replace(_as_read(health), unclassified_s=health.unclassified_s)
 
 
-def _as_told_by(reading: Reading, health: CardHealth) -> CardHealth:
+def _as_told_by(reading: CardReading, health: CardHealth) -> CardHealth:
     counted = health.uncorrected_ecc if reading.uncorrected_ecc is None else reading.uncorrected_ecc
     return replace(
         health,

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import CardFailed, DriverCard, DriverCards, Reading, SourceFailed, Xid
+from deviceplugin.driver.cards import CardFailed, CardReading, DriverCard, DriverCards, SourceFailed, Xid
 from deviceplugin.health import rules
 from deviceplugin.health.rules import CardHealth, XidClasses
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class HealthChange:
     """A card whose announced health has changed."""
 
     card: DriverCard
@@ -32,7 +32,7 @@ class CardStates:
     driver: str = ""
     cards: tuple[DriverCard, ...] = ()
     healths: dict[str, CardHealth] = field(default_factory=dict)
-    readings: dict[str, Reading] = field(default_factory=dict)
+    readings: dict[str, CardReading] = field(default_factory=dict)
     _named: frozenset[str] = frozenset()
 
     def remember(self, cards: Iterable[DriverCard], healths: Mapping[str, CardHealth] | None = None) -> None:
@@ -68,12 +68,12 @@ class CardStates:
             if xid.uuid in {"", card.uuid} and self.xids is not None:
                 self.healths[card.uuid] = rules.after_xid(self.of(card.uuid), xid, now_s, self.xids)
 
-    def answered(self, answers: Mapping[str, Reading | SourceFailed], now_s: float) -> None:
+    def answered(self, answers: Mapping[str, CardReading | SourceFailed], now_s: float) -> None:
         """UUID -> what a card answered. Where every card fails, and none is said to be gone, it is the driver."""
         failures = [answer for answer in answers.values() if isinstance(answer, CardFailed)]
         of_the_driver = len(answers) == len(failures) > 1 and not any(failure.lost for failure in failures)
         for uuid, answer in answers.items():
-            if isinstance(answer, Reading):
+            if isinstance(answer, CardReading):
                 self._reading(uuid, answer, now_s)
             elif isinstance(answer, CardFailed) and not of_the_driver:
                 self._failed(uuid, now_s, lost=answer.lost)
@@ -81,13 +81,13 @@ class CardStates:
                 self.unanswered([uuid], now_s)
 
     def unanswered(self, uuids: Iterable[str], now_s: float) -> None:
-        """These were asked and did not answer."""
+        """Count a missed answer of each card."""
         for uuid in uuids:
             self.readings.pop(uuid, None)
             if self.xids is not None:
                 self.healths[uuid] = rules.unanswered(self.of(uuid), now_s)
 
-    def _reading(self, uuid: str, reading: Reading, now_s: float) -> None:
+    def _reading(self, uuid: str, reading: CardReading, now_s: float) -> None:
         self.readings[uuid] = reading
         if self.xids is not None:
             self.healths[uuid] = rules.after_reading(self.of(uuid), reading, now_s)
@@ -98,7 +98,7 @@ class CardStates:
             self.healths[uuid] = rules.failed(self.of(uuid), now_s, lost=lost)
 
     def release(self, uuids: Iterable[str], until_s: float | None) -> None:
-        """Nobody of ours touches these until then; None: they are taken back."""
+        """Release these cards until then; None: reclaim them."""
         for uuid in uuids:
             self.readings.pop(uuid, None)
             self.healths[uuid] = rules.released(self.of(uuid), until_s)
@@ -131,7 +131,7 @@ class CardStates:
 
 
 def _still_in_place(kept: Iterable[DriverCard], found: DriverCards) -> set[str]:
-    """Those of which the driver was not asked, unless another card has the minor by now."""
+    """Cards that the driver was not asked about, unless another card has the minor by now."""
     taken = {card.minor for card in found.cards if card.minor is not None}
     return {card.uuid for card in kept if card.uuid in found.unasked and card.minor not in taken}
 
@@ -148,13 +148,13 @@ def _beside(there: Sequence[DriverCard], gone: Sequence[DriverCard], never_had: 
     return kept + [replace(card, index=never_had + place) for place, card in enumerate(moved)]
 
 
-def turns(
+def health_changes(
     cards: Sequence[DriverCard], before: Mapping[str, tuple[Health, str]], now: Mapping[str, tuple[Health, str]]
-) -> list[Turn]:
+) -> list[HealthChange]:
     """The cards whose health has changed; one that was not there before counts as having been healthy."""
     healthy = (Health.HEALTHY, "")
     return [
-        Turn(card, now[card.uuid])
+        HealthChange(card, now[card.uuid])
         for card in cards
         if card.uuid in now and before.get(card.uuid, healthy) != now[card.uuid]
     ]

@@ -10,7 +10,7 @@ _EVERY_S: Final = 60.0
 
 @dataclass(slots=True)
 class XidLog:
-    """What was logged last of each error of each card: as many as cards have kinds of errors."""
+    """Time of the last log line per card and error number."""
 
     _logged_s: dict[tuple[str, int], float] = field(default_factory=dict)
     _unlogged: dict[tuple[str, int], int] = field(default_factory=dict)

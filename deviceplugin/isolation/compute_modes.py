@@ -1,6 +1,6 @@
-"""The compute mode of cards: set to one process at a time, and given back as it was.
+"""The compute mode of cards: set to one process at a time, and restored later.
 
-What it was is kept in a file, so that a plugin that was killed, or is configured otherwise now, gives it back too.
+The earlier mode is kept in a file, so that a plugin that was killed or reconfigured restores it too.
 Owned by the event loop.
 """
 
@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
-from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, Reading, SourceFailed
+from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, CardReading, SourceFailed
 from deviceplugin.files import replace_file
 
 FILE: Final = "compute-modes.json"
@@ -28,14 +28,14 @@ class ModeSetter(Protocol):
     """The part of `driver.cards.Driver` that sets it."""
 
     async def set_compute_mode(self, uuid: str, mode: str) -> None:
-        """mode: as in `Reading`. Raises SourceFailed."""
+        """mode: as in `CardReading`. Raises SourceFailed."""
         ...
 
 
 class ComputeModes:
     """before: UUID -> the mode that the card had, of those whose mode is ours."""
 
-    def __init__(self, state: Path, driver: ModeSetter, readings: Callable[[], Mapping[str, Reading]]) -> None:
+    def __init__(self, state: Path, driver: ModeSetter, readings: Callable[[], Mapping[str, CardReading]]) -> None:
         """readings: UUID -> the last one, where there is one."""
         self._path = state / FILE
         self._driver = driver
@@ -43,7 +43,7 @@ class ComputeModes:
         self.before = load(self._path)
 
     async def exclusive(self, uuid: str) -> str:
-        """Let one process at a time have the card: the server of MPS. Why that cannot be; "" when it is so."""
+        """Allow one process at a time on the card: the MPS server. Returns why that failed, or ""."""
         reading = self._readings().get(uuid)
         if reading is None:
             return "the driver has not read the card yet"
@@ -58,8 +58,8 @@ class ComputeModes:
         log.info("compute_mode.set", uuid=uuid, before=reading.compute_mode or "DEFAULT")
         return ""
 
-    async def give_back(self, uuid: str) -> str:
-        """As it was before; nothing, where it is not ours. Why that cannot be; "" when it is so."""
+    async def restore(self, uuid: str) -> str:
+        """Restore the earlier mode, if we changed it. Returns why that failed, or ""."""
         if uuid not in self.before:
             return ""
         try:

@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Final
 
 from config.settings.isolation import IsolationMechanism
-from deviceplugin.allocation.portion import Portion
+from deviceplugin.allocation.container_share import ContainerShare
 from deviceplugin.files import replace_file
 from deviceplugin.isolation import fill
 from deviceplugin.isolation.trees import remove_tree
@@ -32,18 +32,18 @@ class ContainerDirectories:
         self._mechanism = mechanism
         self._writing = Lock()
 
-    def make(self, portion: Portion) -> None:
+    def make(self, share: ContainerShare) -> None:
         """All that the container's mounts need. Raises OSError."""
         made = [mount for mount in self._mechanism.mounts if mount.host_path is None]
         if not made:
             return
-        for name in (portion.pod.uid, portion.container.name):
+        for name in (share.pod.uid, share.container.name):
             if not _SAFE.fullmatch(name):
                 message = f"{name[:64]!r} cannot be the name of a directory"
                 raise OSError(message)
         self._state.mkdir(mode=_OPEN_TO_ROOT, parents=True, exist_ok=True)
         for mount in made:
-            path = Path(fill.source(mount, portion, str(self._state)))
+            path = Path(fill.source(mount, share, str(self._state)))
             if mount.content is None:
                 path.mkdir(parents=True, exist_ok=True)
                 path.chmod(_OPEN_TO_ALL)

@@ -8,7 +8,7 @@ import hashlib
 from typing import Final
 
 from config.settings.isolation import IsolationHook, IsolationMechanism, IsolationMount, filled
-from deviceplugin.allocation.portion import Portion
+from deviceplugin.allocation.container_share import ContainerShare
 from deviceplugin.cdi.additions import Additions, BindMount
 from deviceplugin.cdi.edits import Json
 
@@ -17,31 +17,31 @@ NODE: Final = "node"
 _NAME_DIGITS: Final = 16
 
 
-def additions(mechanism: IsolationMechanism, portion: Portion, state: str) -> Additions:
-    """What the container gets. state: the directory of everything that the plugin makes for containers."""
-    values = portion.values()
+def additions(mechanism: IsolationMechanism, share: ContainerShare, state: str) -> Additions:
+    """Additions of the container. state: the directory of everything that the plugin makes for containers."""
+    values = share.values()
     return Additions(
         env={name: filled(template, values) for name, template in mechanism.environment.items()},
         mounts=tuple(
-            BindMount(source(mount, portion, state), filled(mount.container_path, values), read_only=mount.read_only)
+            BindMount(source(mount, share, state), filled(mount.container_path, values), read_only=mount.read_only)
             for mount in mechanism.mounts
         ),
         device_nodes=mechanism.device_nodes,
-        hooks=tuple(_hook(hook, portion) for hook in mechanism.hooks),
+        hooks=tuple(_hook(hook, share) for hook in mechanism.hooks),
     )
 
 
-def source(mount: IsolationMount, portion: Portion, state: str) -> str:
-    """Its path on the host."""
+def source(mount: IsolationMount, share: ContainerShare, state: str) -> str:
+    """Path of the mount on the host."""
     if mount.host_path is not None:
-        return filled(mount.host_path, portion.values())
+        return filled(mount.host_path, share.values())
     told = f"{mount.container_path}\0{mount.content or ''}"
     name = hashlib.sha256(told.encode()).hexdigest()[:_NAME_DIGITS]
     if mount.directory == "container":
-        return f"{state}/{PODS}/{portion.pod.uid}/{portion.container.name}/{name}"
+        return f"{state}/{PODS}/{share.pod.uid}/{share.container.name}/{name}"
     return f"{state}/{NODE}/{name}"
 
 
-def _hook(hook: IsolationHook, portion: Portion) -> Json:
-    args = [filled(one, portion.values()) for one in hook.args]
+def _hook(hook: IsolationHook, share: ContainerShare) -> Json:
+    args = [filled(one, share.values()) for one in hook.args]
     return {"hookName": hook.hook_name, "path": hook.path, **({"args": args} if args else {})}

@@ -15,7 +15,7 @@ from deviceplugin.health.states import CardStates
 from deviceplugin.isolation.compute_modes import ComputeModes, ModeSetter
 from deviceplugin.isolation.mps_cards import MpsCards, MpsMetrics
 from deviceplugin.isolation.node_isolation import NodeIsolation
-from deviceplugin.node.events import Notice
+from deviceplugin.node.events import NodeEvent
 from scheduler.kube.port import PodKey
 
 MPS: Final = "mps"
@@ -33,7 +33,7 @@ def isolation_for(  # noqa: PLR0917 - each a different type: none can take anoth
     driver: ModeSetter,
     states: CardStates,
     view: NodeRecords,
-    tell: Callable[[Notice], None],
+    record: Callable[[NodeEvent], None],
     registry: CollectorRegistry,
     backoff_s: Callable[[int], float],
 ) -> NodeIsolation:
@@ -47,7 +47,7 @@ def isolation_for(  # noqa: PLR0917 - each a different type: none can take anoth
         modes=ComputeModes(state, driver, lambda: states.readings),
         wanted=lambda: cards_for_daemons(states) if by_mps else (),
         clients=lambda uuid: pods_with(view, uuid),
-        tell=tell,
+        record=record,
         backoff_s=backoff_s,
         metrics=MpsMetrics(registry) if by_mps else None,
     )
@@ -63,7 +63,5 @@ def cards_for_daemons(states: CardStates) -> Sequence[str]:
 def pods_with(view: NodeRecords, uuid: str) -> list[PodKey]:
     """The pods that have the card."""
     return [
-        PodKey(pod.namespace, pod.name, pod.uid)
-        for pod in view.asking()
-        if pod.first_cards and any(uuid in on for on in pod.first_cards.units.values())
+        pod.key for pod in view.asking() if pod.first_cards and any(uuid in on for on in pod.first_cards.units.values())
     ]

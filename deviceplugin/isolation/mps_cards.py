@@ -1,7 +1,7 @@
 """Which cards have a control daemon of MPS: each that the driver names, not split, and not released.
 
     wanted ──▶ its compute mode, its daemon ──▶ clients may start
-    no longer wanted, or the plugin stops ──▶ its daemon ends, its compute mode is given back
+    no longer wanted, or the plugin stops ──▶ its daemon ends, its compute mode is restored
 
 Owned by the event loop.
 """
@@ -19,7 +19,7 @@ from config.settings.deviceplugin import Mps
 from deviceplugin.isolation.compute_modes import ComputeModes
 from deviceplugin.isolation.mps_control import ControlFailed, MpsControl
 from deviceplugin.isolation.mps_daemon import MpsDaemon, MpsPace
-from deviceplugin.node.events import Notice
+from deviceplugin.node.events import NodeEvent
 from deviceplugin.report import series
 from scheduler.kube.port import PodKey
 
@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 
 class MpsMetrics:
-    """There where daemons are."""
+    """Metrics of the daemons, if there are any."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """registry: of the plugin."""
@@ -44,23 +44,23 @@ class MpsMetrics:
 
 @dataclass(slots=True, kw_only=True)
 class MpsCards:
-    """wanted: UUIDs of the cards that shall have a daemon. clients: the pods that have a card. tell: takes a notice.
+    """wanted: UUIDs of the cards that shall have a daemon. clients: the pods that have a card. record: takes an event.
 
-    metrics: None where no daemon is wanted, ever, and modes alone are given back.
+    metrics: None where no daemon is wanted, ever, and modes alone are restored.
     """
 
     settings: Mps
     modes: ComputeModes
     wanted: Callable[[], Collection[str]]
     clients: Callable[[str], Sequence[PodKey]]
-    tell: Callable[[Notice], None]
+    record: Callable[[NodeEvent], None]
     backoff_s: Callable[[int], float]
     metrics: MpsMetrics | None = None
     pace: MpsPace = field(default_factory=MpsPace)
     _daemons: dict[str, MpsDaemon] = field(default_factory=dict)
     _running: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
     _refused: dict[str, str] = field(default_factory=dict)
-    _not_given_back: dict[str, str] = field(default_factory=dict)
+    _not_restored: dict[str, str] = field(default_factory=dict)
     _stopping: bool = False
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -86,10 +86,10 @@ class MpsCards:
         return "" if daemon.ready.is_set() else f"card {uuid}: {daemon.problem}"
 
     def problems(self) -> tuple[str, ...]:
-        """What operators should know."""
+        """Messages for operators."""
         own = {uuid: daemon.problem for uuid, daemon in self._daemons.items() if daemon.problem}
         told = tuple(f"card {uuid}: {problem}" for uuid, problem in (own | self._refused).items())
-        return (*told, *self._not_given_back.values())
+        return (*told, *self._not_restored.values())
 
     async def run(self) -> None:
         """Follow the cards, forever."""
@@ -115,7 +115,7 @@ class MpsCards:
         for uuid in sorted(wanted - self._daemons.keys()) if not self._stopping else ():
             self._begin(uuid, tasks)
         for uuid in sorted(self.modes.before.keys() - self._daemons.keys()):
-            await self._give_back(uuid)
+            await self._restore(uuid)
 
     def _begin(self, uuid: str, tasks: asyncio.TaskGroup) -> None:
         try:
@@ -123,7 +123,7 @@ class MpsCards:
         except ControlFailed as error:
             self._refused[uuid] = str(error)
             return
-        daemon = MpsDaemon(uuid, control, self.modes.exclusive, self._turned, self.backoff_s, self.pace)
+        daemon = MpsDaemon(uuid, control, self.modes.exclusive, self._state_changed, self.backoff_s, self.pace)
         self._daemons[uuid] = daemon
         self._running[uuid] = tasks.create_task(daemon.run())
 
@@ -136,15 +136,15 @@ class MpsCards:
         await daemon.stop(why)
         if self.metrics is not None:
             self.metrics.forget(uuid)
-        await self._give_back(uuid)
+        await self._restore(uuid)
 
-    async def _give_back(self, uuid: str) -> None:
-        if problem := await self.modes.give_back(uuid):
-            self._not_given_back[uuid] = problem
+    async def _restore(self, uuid: str) -> None:
+        if problem := await self.modes.restore(uuid):
+            self._not_restored[uuid] = problem
         else:
-            self._not_given_back.pop(uuid, None)
+            self._not_restored.pop(uuid, None)
 
-    def _turned(self, uuid: str, why: str) -> None:
+    def _state_changed(self, uuid: str, why: str) -> None:
         """A daemon answers now (why is ""), or has ended, and its clients have failed."""
         if self.metrics is not None:
             self.metrics.ready.labels(uuid).set(not why)
@@ -155,4 +155,4 @@ class MpsCards:
         log.warning("mps.ended", uuid=uuid, reason=why)
         for pod in self.clients(uuid):
             note = f"card {uuid}: {why}; CUDA programs that were using the card fail: start them again"
-            self.tell(Notice("GPUIsolationLost", note, pod))
+            self.record(NodeEvent("GPUIsolationLost", note, pod))

@@ -71,20 +71,20 @@ class MpsControl:
 
     async def ask(self, within_s: float) -> None:
         """Return when it answers. Raises ControlFailed."""
-        await self._tell(_ASK, within_s)
+        await self._command(_ASK, within_s)
 
     async def end(self, process: Process, within_s: float) -> None:
         """Tell it to quit, and kill it with its servers where it does not. Servers go with one that has ended, too."""
         with contextlib.suppress(ControlFailed, TimeoutError):
             if process.returncode is None:
-                await self._tell(_QUIT, within_s)
+                await self._command(_QUIT, within_s)
                 async with asyncio.timeout(within_s):
                     await process.wait()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
 
-    async def _tell(self, command: str, within_s: float) -> None:
+    async def _command(self, command: str, within_s: float) -> None:
         program = self._settings.control
         try:
             asking = await asyncio.create_subprocess_exec(

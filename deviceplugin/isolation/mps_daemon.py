@@ -3,7 +3,7 @@
                  ┌──────────── answers ───────────▶ READY (adopted: somebody else has started it)
     WAITING ── look ── the card for one process ── start ── answers ──▶ READY (ours)
        ▲                                                      │           │
-       └──────────── back-off ◀── does not answer in time ────┴───────────┘ ends, or is silent three times: `turned`
+       └──────────── back-off ◀── does not answer in time ────┴───────────┘ ends, or is silent three times: `changed`
 
 Its clients fail when it ends. Owned by the event loop.
 """
@@ -48,16 +48,16 @@ class MpsDaemon:
         uuid: str,
         control: MpsControl,
         exclusive: Callable[[str], Awaitable[str]],
-        turned: Callable[[str, str], None],
+        changed: Callable[[str, str], None],
         backoff_s: Callable[[int], float],
         pace: MpsPace,
     ) -> None:
         """exclusive: sees to the card's compute mode; why that failed.
 
-        turned: told of the UUID, and of "" when it is ready, of the reason when it is no longer.
+        changed: called with the UUID, and "" when it is ready, else the reason why it is no longer.
         """
         self._uuid, self._control = uuid, control
-        self._exclusive, self._turned, self._backoff_s, self._pace = exclusive, turned, backoff_s, pace
+        self._exclusive, self._state_changed, self._backoff_s, self._pace = exclusive, changed, backoff_s, pace
         self._process: Process | None = None
         self._ready_at_s = 0.0
         self.ready = asyncio.Event()
@@ -96,7 +96,7 @@ class MpsDaemon:
 
     def _unready(self, why: str) -> None:
         self.ready.clear()
-        self._turned(self._uuid, why)
+        self._state_changed(self._uuid, why)
 
     async def _serve(self) -> None:
         """Raises ControlFailed, OSError."""
@@ -112,7 +112,7 @@ class MpsDaemon:
         self.problem = ""
         self._ready_at_s = asyncio.get_running_loop().time()
         self.ready.set()
-        self._turned(self._uuid, "")
+        self._state_changed(self._uuid, "")
         log.info("mps.ready", uuid=self._uuid, adopted=self._process is None)
         await self._follow()
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from config.settings.isolation import IsolationMechanism
-from deviceplugin.allocation.portion import Portion
+from deviceplugin.allocation.container_share import ContainerShare
 from deviceplugin.cdi.additions import Additions
 from deviceplugin.isolation import fill
 from deviceplugin.isolation.directories import ContainerDirectories
@@ -19,49 +19,33 @@ _READY_WITHIN_S: Final = 5.0
 class NodeIsolation:
     """`allocation.allocators.Isolation`. Owned by the event loop; files are written in a thread.
 
-    directories: what is made for containers.
+    directories: files made for containers. mps: the daemons.
     """
 
     def __init__(self, mechanism: IsolationMechanism, state: Path, mps: MpsCards) -> None:
         """state: the plugin's state directory. mps: its cards have daemons where the description says so."""
-        self._mechanism, self._mps = mechanism, mps
+        self._mechanism, self.mps = mechanism, mps
         self._state = state / DIRECTORY
         self.directories = ContainerDirectories(self._state, mechanism)
 
-    def objection(self, portion: Portion) -> str:
-        """As the port."""
-        if self._mechanism.host_ipc and not portion.pod.host_ipc:
+    def objection(self, share: ContainerShare) -> str:
+        """Why the container can never be isolated; "" when it can."""
+        if self._mechanism.host_ipc and not share.pod.host_ipc:
             return "isolation on this node needs the node's shared memory; add hostIPC: true to the pod"
-        if self._mechanism.preparation == "mps" and len(portion.shares) > 1:
+        if self._mechanism.preparation == "mps" and len(share.shares) > 1:
             return (
-                f"container {portion.container.name} has {len(portion.shares)} cards; with MPS a container has one: "
+                f"container {share.container.name} has {len(share.shares)} cards; with MPS a container has one: "
                 "each card has a daemon of its own, and a program finds one of them"
             )
         return ""
 
-    async def prepare(self, portion: Portion) -> str:
-        """As the port."""
-        await asyncio.to_thread(self.directories.make, portion)
+    async def prepare(self, share: ContainerShare) -> str:
+        """Make directories and wait for the MPS daemon; why the container must not start yet, or ""."""
+        await asyncio.to_thread(self.directories.make, share)
         if self._mechanism.preparation == "mps":
-            return await self._mps.ready(portion.shares[0].uuid, _READY_WITHIN_S)
+            return await self.mps.ready(share.shares[0].uuid, _READY_WITHIN_S)
         return ""
 
-    def additions(self, portion: Portion) -> Additions:
-        """As the port."""
-        return fill.additions(self._mechanism, portion, str(self._state))
-
-    def problems(self) -> tuple[str, ...]:
-        """What operators should know."""
-        return self._mps.problems()
-
-    def cards_changed(self) -> None:
-        """The driver's cards, or their health, may be others."""
-        self._mps.cards_changed()
-
-    async def run(self) -> None:
-        """Keep the daemons, forever."""
-        await self._mps.run()
-
-    async def stop(self) -> None:
-        """Before the driver is let go: end what is ours."""
-        await self._mps.stop()
+    def additions(self, share: ContainerShare) -> Additions:
+        """Additions from the description."""
+        return fill.additions(self._mechanism, share, str(self._state))

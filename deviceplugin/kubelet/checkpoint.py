@@ -1,4 +1,4 @@
-"""What the kubelet has recorded of device plugin resources: `kubelet_internal_checkpoint`. Pure.
+"""The kubelet's record of device plugin resources: `kubelet_internal_checkpoint`. Pure.
 
 A private format of the kubelet, unchanged since 1.20, and the only local place that has pod UIDs and init containers.
 It keeps entries of dead pods until the next allocation: match on the UID, never on device ids alone.
@@ -21,7 +21,7 @@ class CheckpointError(ValueError):
 
 
 class CheckpointEntry(msgspec.Struct, frozen=True):
-    """What one container holds of one resource.
+    """Devices of one resource that one container holds.
 
     ids: device ids, of all NUMA nodes. encoded_answer: as `answer`, in base64.
     """

@@ -6,26 +6,22 @@ pkg/kubelet/cm/devicemanager/plugin of Kubernetes 1.36.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Final, TypeVar
 
 import grpc
-from asyncinotify import Event, Inotify, Mask
 from google.protobuf.message import Message
 
+from deviceplugin.kubelet.containers import KubeletContainer
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2, podresources_pb2
 
 SOCKET_NAME: Final = "kubelet.sock"
 API_VERSION: Final = "v1beta1"
 _REGISTER_S: Final = 5.0
 _BREATH_S: Final = 0.02
-# No event tells that a directory is gone which is mounted here.
-_SAME_DIRECTORY_S: Final = 2.0
 _GONE_S: Final = 10.0
-# Where no event tells of a new socket. A kubelet that starts admits its pods again after about a second.
+# A kubelet that starts admits its pods again after about a second.
 _LOOK_S: Final = 0.1
 _RECONNECT_MS: Final = 100
 _CONNECT_MS: Final = 5_000
@@ -45,16 +41,6 @@ class DirectoryGone(Exception):
 
 class RegistrationRefused(Exception):
     """The kubelet refuses the plugin; the message has its answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class KubeletContainer:
-    """One container of a pod that the kubelet knows, with its device ids of our resource; no uid: the API has none."""
-
-    namespace: str
-    pod: str
-    container: str
-    ids: frozenset[str]
 
 
 async def register(device_plugin_dir: Path, endpoint: str, resource: str) -> None:
@@ -141,101 +127,36 @@ class PodResources:
         return frozenset(device_id for devices in of_ours for device_id in devices.device_ids)
 
 
-async def restarts(device_plugin_dir: Path, unwatched: Callable[[str], None]) -> AsyncIterator[None]:
+async def restarts(device_plugin_dir: Path) -> AsyncIterator[None]:
     """Yield whenever a kubelet has made its socket: at once if there is one, then at each new one.
 
-    A kubelet that starts removes every socket of the directory, ours too, and creates its own. Where the directory is
-    made again, the new one is watched. unwatched: told why it cannot be; then it is looked at instead.
-    Raises DirectoryGone when there is none for a while.
+    A kubelet that starts removes every socket of the directory, ours too, and creates its own. The directory is polled:
+    no event tells that a directory is gone which is mounted here, or that it was made again.
+    Raises DirectoryGone when it is missing for a while.
     """
-    socket = device_plugin_dir / SOCKET_NAME
+    last, there_s = None, time.monotonic()
     while True:
-        watched = await _there(device_plugin_dir)
-        async with _creations(device_plugin_dir, unwatched) as next_name:
-            # After the watch is there, so that a socket made between the two is not missed.
-            last = _which(socket)
-            if last is not None:
-                yield
-            while _identity(device_plugin_dir) == watched:
-                name = await next_name()
-                now = _which(socket)
-                # The second is in case an event was lost: nothing else would ever register again.
-                if name == SOCKET_NAME or (not name and now not in {None, last}):
-                    last = now
-                    yield
-
-
-@asynccontextmanager
-async def _creations(
-    directory: Path, unwatched: Callable[[str], None]
-) -> "AsyncIterator[Callable[[], Awaitable[str]]]":
-    """Waits for the name of the next file that is made in the directory; "" when a while has passed without one.
-
-    One task gets each event, however often the waiting times out: one that is cancelled may have read events already,
-    and would take them along.
-    """
-    getting: asyncio.Task[Event] | None = None
-
-    async def next_name() -> str:
-        nonlocal getting
-        if inotify is None:
-            await asyncio.sleep(_LOOK_S)
-            return ""
-        getting = getting or asyncio.create_task(inotify.get())
-        done, _ = await asyncio.wait({getting}, timeout=_SAME_DIRECTORY_S)
-        if not done:
-            return ""
-        event, getting = getting.result(), None
-        return event.name.name if event.name is not None else ""
-
-    with ExitStack() as watching:
-        inotify = _watch(directory, watching, unwatched)
-        try:
-            yield next_name
-        finally:
-            if getting is not None:
-                getting.cancel()
-                await asyncio.wait({getting})
-
-
-def _watch(directory: Path, watching: ExitStack, unwatched: Callable[[str], None]) -> Inotify | None:
-    """None where it cannot be watched: all programs of a user share what the kernel allows them (inotify(7))."""
-    try:
-        inotify = watching.enter_context(Inotify())
-        inotify.add_watch(directory, Mask.CREATE | Mask.MOVED_TO)
-    except OSError as error:
-        unwatched(f"{directory} cannot be watched: {error.strerror}")
-        return None
-    return inotify
-
-
-def _which(socket: Path) -> tuple[int, int, int] | None:
-    """What tells it from one that was there before, whose inode it may have; None where there is none."""
-    try:
-        found = socket.lstat()
-    except OSError:
-        return None
-    return (found.st_dev, found.st_ino, found.st_ctime_ns)
-
-
-async def _there(directory: Path) -> tuple[int, int]:
-    """Wait for the directory; what tells it from one of the same name."""
-    until_s = time.monotonic() + _GONE_S
-    while (found := _identity(directory)) is None:
-        if time.monotonic() > until_s:
-            message = f"{directory} is gone for {_GONE_S:g} s, or was made again where this process cannot see it"
+        now = _identity(device_plugin_dir / SOCKET_NAME)
+        if now is not None and now != last:
+            yield
+        last = now
+        if now is not None or _identity(device_plugin_dir) is not None:
+            there_s = time.monotonic()
+        elif time.monotonic() > there_s + _GONE_S:
+            message = (
+                f"{device_plugin_dir} is gone for {_GONE_S:g} s, or was made again where this process cannot see it"
+            )
             raise DirectoryGone(message)
-        await asyncio.sleep(_BREATH_S)
-    return found
+        await asyncio.sleep(_LOOK_S)
 
 
-def _identity(directory: Path) -> tuple[int, int] | None:
-    """None where there is none, or only what a mount keeps of one that was removed."""
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    """Device, inode and, because an inode may be used again, the time; None if it is missing or was removed."""
     try:
-        found = directory.stat()
+        found = path.lstat()
     except OSError:
         return None
-    return (found.st_dev, found.st_ino) if found.st_nlink else None
+    return (found.st_dev, found.st_ino, found.st_mtime_ns) if found.st_nlink else None
 
 
 _SILENT: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})

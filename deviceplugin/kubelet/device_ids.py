@@ -132,5 +132,5 @@ def _numbered(prefix_bytes: int, count: int) -> Counter[int]:
 
 
 def _field_bytes(length: int) -> int:
-    """Of a string or message that is not empty: a tag of one byte, the length as varint, and the thing itself."""
+    """Bytes of a string or message that is not empty: a tag of one byte, the length as varint, and the content."""
     return 1 + -(-length.bit_length() // _VARINT_BITS) + length

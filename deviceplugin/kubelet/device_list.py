@@ -16,7 +16,7 @@ class FakeDevices:
 
     @property
     def now(self) -> Devices:
-        """What is listed."""
+        """The current list."""
         return self._devices or ()
 
     def show(self, devices: Devices) -> None:

@@ -59,12 +59,9 @@ class Registration:
         life: asyncio.Task[None] | None = None
         # A life that fails, for one because the socket cannot be made, ends the others and this: nobody would serve.
         async with asyncio.TaskGroup() as lives:
-            async for _ in client.restarts(self.device_plugin_dir, self._unwatched):
+            async for _ in client.restarts(self.device_plugin_dir):
                 await _ended(life)
                 life = lives.create_task(self._one_life())
-
-    def _unwatched(self, reason: str) -> None:
-        self.say("warning", "kubelet.unwatched", {"reason": reason})
 
     async def _one_life(self) -> None:
         """Serve from one start of the kubelet to the next, which cancels this."""

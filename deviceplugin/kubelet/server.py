@@ -23,8 +23,8 @@ _Context: TypeAlias = "grpc.aio.ServicerContext[Message, Message]"
 Devices: TypeAlias = Sequence[tuple[str, bool]]
 
 
-class Refused(Exception):
-    """The kubelet is told no. At Allocate that fails the pod for good; at PreStartContainer it is tried again.
+class CallRejected(Exception):
+    """The call is rejected. At Allocate that fails the pod for good; PreStartContainer is retried.
 
     kind: one of a few constants, for metrics.
     """
@@ -45,7 +45,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class ContainerResponse:
-    """What one container gets. cdi_devices: qualified names, `vendor/class=name`.
+    """Allocate response for one container. cdi_devices: qualified names, `vendor/class=name`.
 
     device_nodes: of the host, under the same path.
     """
@@ -57,18 +57,18 @@ class ContainerResponse:
 
 
 class KubeletPlugin(Protocol):
-    """What is behind the socket."""
+    """Port: the plugin behind the socket."""
 
     def devices(self) -> AsyncIterator[Devices]:
         """(id, healthy) of every fake device: now, and whenever that changes."""
         ...
 
     async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
-        """The answer for one container; Refused with a message that ends up on the pod."""
+        """The answer for one container; CallRejected with a message that ends up on the pod."""
         ...
 
     async def pre_start(self, ids: frozenset[str]) -> None:
-        """Called at every start of a container that has these ids; Refused has the kubelet try again."""
+        """Called at every start of a container that has these ids; CallRejected has the kubelet try again."""
         ...
 
 
@@ -117,7 +117,7 @@ class _Service:
         for container in request.container_requests:
             try:
                 answers.append(await self._plugin.allocate(frozenset(container.devices_ids)))
-            except Refused as refused:
+            except CallRejected as refused:
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(refused))
         return wire.AllocateResponse(container_responses=[_encoded(answer) for answer in answers])
 
@@ -126,7 +126,7 @@ class _Service:
     ) -> wire.PreStartContainerResponse:
         try:
             await self._plugin.pre_start(frozenset(request.devices_ids))
-        except Refused as refused:
+        except CallRejected as refused:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(refused))
         return wire.PreStartContainerResponse()
 

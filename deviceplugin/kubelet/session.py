@@ -18,7 +18,7 @@ from deviceplugin.kubelet.client import KubeletSilent
 from deviceplugin.kubelet.device_ids import Listed
 from deviceplugin.kubelet.device_list import FakeDevices
 from deviceplugin.kubelet.registration import Listeners, Registration, Say
-from deviceplugin.kubelet.server import ContainerResponse, Devices, Refused
+from deviceplugin.kubelet.server import CallRejected, ContainerResponse, Devices
 from deviceplugin.kubelet.session_file import SessionFile, SessionRecord
 
 CHECKPOINT: Final = "kubelet_internal_checkpoint"
@@ -29,7 +29,7 @@ _START_WAIT_S: Final = 10.0
 
 
 class Answers(Protocol):
-    """What gives containers their cards, once that is known."""
+    """Port: answers the kubelet's calls, once cards and pods are known."""
 
     async def registering(self) -> None:
         """Awaited before the plugin registers, to take note of what the kubelet has admitted without asking.
@@ -39,11 +39,11 @@ class Answers(Protocol):
         ...
 
     async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
-        """As `server.KubeletPlugin`."""
+        """Answer Allocate, see `server.KubeletPlugin`."""
         ...
 
     async def pre_start(self, ids: frozenset[str]) -> None:
-        """As `server.KubeletPlugin`."""
+        """Answer PreStartContainer, see `server.KubeletPlugin`."""
         ...
 
 
@@ -63,7 +63,7 @@ class KubeletSession:
         backoff_s: Callable[[int], float],
         say: Say,
     ) -> None:
-        """As `Registration`; file: what it was told before."""
+        """Arguments of `Registration`. file: the list of the plugin before this one."""
         self.devices_now = FakeDevices()
         self.registered, self.problem = False, ""
         self.changed: Callable[[], None] = lambda: None
@@ -71,7 +71,7 @@ class KubeletSession:
         self.missing: Callable[[], str] = str
         self._resource, self._file, self._backoff_s = resource, file, backoff_s
         self._checkpoint = device_plugin_dir / CHECKPOINT
-        self._told: SessionRecord | None = None
+        self._record: SessionRecord | None = None
         # Whether it has been looked at whom the kubelet has admitted without asking, or nobody can have been.
         self._unasked_known = False
         self._answers: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
@@ -85,9 +85,9 @@ class KubeletSession:
 
         Without CDI, not where pods may have been admitted that nobody asked for: those have to be known first.
         """
-        told = self._file.load()
-        self.last_mode = told.mode if told else ""
-        if told is None or told.resource != self._resource:
+        record = self._file.load()
+        self.last_mode = record.mode if record else ""
+        if record is None or record.resource != self._resource:
             return False
         try:
             text = self._checkpoint.read_bytes()
@@ -95,11 +95,11 @@ class KubeletSession:
             asked = self._resource in checkpoint.registered(text)
         except (OSError, CheckpointError):
             return False
-        if told.mode != "cdi" and (told.unasked or not asked):
+        if record.mode != "cdi" and (record.unasked or not asked):
             return False
-        beside = sorted(frozenset[str]().union(*held) - {name for name, _ in told.devices})
-        self._told, self._unasked_known = told, told.mode != "cdi"
-        self.devices_now.show((*told.devices, *((name, True) for name in beside)))
+        beside = sorted(frozenset[str]().union(*held) - {name for name, _ in record.devices})
+        self._record, self._unasked_known = record, record.mode != "cdi"
+        self.devices_now.show((*record.devices, *((name, True) for name in beside)))
         return True
 
     async def run(self) -> None:
@@ -119,7 +119,7 @@ class KubeletSession:
         """Answer the kubelet's calls from now on."""
         # Registered on the word of records that are of another mode: what they left out is looked at now.
         failures = 0
-        while self._told is not None and self._told.mode != mode:
+        while self._record is not None and self._record.mode != mode:
             try:
                 await answers.registering()
             except (KubeletSilent, CheckpointError) as error:
@@ -139,7 +139,7 @@ class KubeletSession:
         self._file.save(SessionRecord(self._resource, mode, unasked or not self._unasked_known, devices))
 
     async def devices(self) -> AsyncIterator[Devices]:
-        """As the port."""
+        """Yield the list of devices, now and whenever it changes."""
         self._following += 1
         try:
             async for devices in self.devices_now.follow():
@@ -152,23 +152,23 @@ class KubeletSession:
                 self._registration.dropped()
 
     async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
-        """As the port."""
+        """Answer once cards and pods are known."""
         return await (await self._ready(_ALLOCATE_WAIT_S)).allocate(ids)
 
     async def pre_start(self, ids: frozenset[str]) -> None:
-        """As the port."""
+        """Answer once cards and pods are known."""
         await (await self._ready(_START_WAIT_S)).pre_start(ids)
 
     async def _ready(self, wait_s: float) -> Answers:
         done, _ = await asyncio.wait({self._answers}, timeout=wait_s)
         if not done:
             starting = f"the device plugin has just started and does not know cards and pods yet, after {wait_s:g} s"
-            raise Refused(self.missing() or starting, "Starting")
+            raise CallRejected(self.missing() or starting, "Starting")
         return self._answers.result()
 
     async def _registering(self) -> None:
         await self.devices_now.shown()
-        if self._told is None or self._answers.done():
+        if self._record is None or self._answers.done():
             await (await asyncio.shield(self._answers)).registering()
             self._unasked_known = True
 

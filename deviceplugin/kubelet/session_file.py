@@ -1,4 +1,4 @@
-"""What the kubelet was last told, in a file: the next process tells it the same before it knows anything else."""
+"""The last list of devices, in a file: the next process lists the same before it knows anything else."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +40,7 @@ class SessionFile:
         self._saved: SessionRecord | None = None
 
     def load(self) -> SessionRecord | None:
-        """What was saved; None where there is nothing, or nothing that can be read."""
+        """The saved record; None if it is missing or cannot be read."""
         try:
             found = msgspec.json.decode(self._path.read_bytes(), type=_Document)
         except (OSError, msgspec.DecodeError, UnicodeError, RecursionError):
@@ -50,11 +50,11 @@ class SessionFile:
         devices = [(name, True) for name in found.healthy] + [(name, False) for name in found.unhealthy]
         return SessionRecord(found.resource, found.mode, found.unasked, tuple(devices))
 
-    def save(self, told: SessionRecord) -> None:
+    def save(self, record: SessionRecord) -> None:
         """Keep this. Raises OSError."""
-        if told == self._saved:
+        if record == self._saved:
             return
-        healthy, unhealthy = ([name for name, one in told.devices if one is state] for state in (True, False))
-        document = _Document(_VERSION, told.resource, told.mode, told.unasked, healthy, unhealthy)
+        healthy, unhealthy = ([name for name, one in record.devices if one is state] for state in (True, False))
+        document = _Document(_VERSION, record.resource, record.mode, record.unasked, healthy, unhealthy)
         replace_file(self._path, msgspec.json.encode(document))
-        self._saved = told
+        self._saved = record

@@ -1,4 +1,4 @@
-"""What the plugin writes to the API server: annotations and capacity of its own node, Events, evictions.
+"""Writes of the plugin to the API server: annotations and capacity of its own node, Events, evictions.
 
 All through the scheduler's transport: raw paths and bodies, errors of `scheduler.kube.port`.
 """

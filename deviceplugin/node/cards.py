@@ -1,4 +1,4 @@
-"""What the node announces of its cards, to the API server and to the kubelet, kept current.
+"""Announces the node's cards to the API server and to the kubelet, and keeps that current.
 
 states of the cards ─┐
 cordon (node)        ├──▶ inventory ──▶ publisher (node annotation, capacity)
@@ -21,11 +21,11 @@ from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.health.last_known import LastKnownFile
 from deviceplugin.health.record import HealthFile
 from deviceplugin.health.rules import GOOD_FOR_S, RECOVERING, RELEASED
-from deviceplugin.health.states import CardStates, Turn, turns
+from deviceplugin.health.states import CardStates, HealthChange, health_changes
 from deviceplugin.kubelet import device_ids
 from deviceplugin.node.devices import NodeDevices
-from deviceplugin.node.events import Notice
-from deviceplugin.node.inventory import NodePatch, Terms, announcement, cordoned_uuids, node_inventory, strange_words
+from deviceplugin.node.events import NodeEvent
+from deviceplugin.node.inventory import NodePatch, Terms, announcement, cordoned_uuids, node_inventory, unknown_names
 from deviceplugin.node.publisher import NodePublisher
 from scheduler.kube import objects
 
@@ -42,7 +42,7 @@ log = structlog.get_logger()
 class NodeCards:
     """Owned by the event loop. `run` works; everything else only says that there is something to do.
 
-    gpu_core: whether compute is announced too. tell: takes a notice on the node. changed: called after each
+    gpu_core: whether compute is announced too. record: takes an event on the node. changed: called after each
     announcement. release: follows the annotation of that name; whether it has served its purpose. whole: the cards as
     announced, with the units that are used outside: what was decided for pods stays decided when somebody else fills
     the card. untrusted_until_s: until then, Unix seconds, the scheduler is asked to wait though a kubelet follows the
@@ -58,7 +58,7 @@ class NodeCards:
     healths: HealthFile
     last_known: LastKnownFile
     wall_s: Callable[[], float]
-    tell: Callable[[Notice], None]
+    record: Callable[[NodeEvent], None]
     changed: Callable[[], None]
     release: Callable[[str], Awaitable[bool]]
     untrusted_until_s: float = 0.0
@@ -73,7 +73,7 @@ class NodeCards:
     _release_over: bool = False
     _followed: bool = False
     _held_until: str | None = None
-    _told_cordon: str = ""
+    _reported_cordon: str = ""
     _named: asyncio.Event = field(default_factory=asyncio.Event)
     _listed: asyncio.Event = field(default_factory=asyncio.Event)
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
@@ -81,7 +81,7 @@ class NodeCards:
 
     @property
     def cards(self) -> tuple[inventory.Card, ...]:
-        """As announced; none before the first announcement."""
+        """Cards as announced; none before the first announcement."""
         return self.latest.cards if self.latest else ()
 
     def moved(self) -> None:
@@ -127,7 +127,7 @@ class NodeCards:
             self._node = self._shown
             if not self.states.cards and not self.states.driver:
                 continue  # The driver has named no card yet, and none is remembered.
-            self._obey_operator()
+            self._clear_health()
             # What the node says is not known yet, or its object is gone: that is not the operator who takes cards back.
             if self._node is not None:
                 self._release_over = await self.release(self._annotation(names.RELEASE))
@@ -139,8 +139,8 @@ class NodeCards:
             await self.view.pods.change()
             self._moved.set()
 
-    def _obey_operator(self) -> None:
-        text = self._said(names.CLEAR_HEALTH)
+    def _clear_health(self) -> None:
+        text = self._operator_text(names.CLEAR_HEALTH)
         if text and text != self._cleared:
             uuids, _ = cordoned_uuids(text, self.states.cards)
             log.info("health.cleared", uuids=sorted(uuids), annotation=text)
@@ -148,12 +148,12 @@ class NodeCards:
         self._cleared = text
 
     async def _announce(self) -> None:
-        cordoned, cordon = cordoned_uuids(self._said(names.CORDON), self.states.cards)
+        cordoned, cordon = cordoned_uuids(self._operator_text(names.CORDON), self.states.cards)
         announced = self.states.announced()
 
         def described(outside_mib: Mapping[str, int]) -> Inventory:
             found = node_inventory(self.states.driver, self.states.cards, announced, cordoned, self.terms, outside_mib)
-            return replace(found, withheld=inventory.NO_WAY_IN if self.devices.withheld() else "")
+            return replace(found, withheld=inventory.NO_INJECTION if self.devices.withheld() else "")
 
         whole, found = described({}), described(self._outside_mib)
         self._check(whole)
@@ -163,9 +163,9 @@ class NodeCards:
         self.publisher.want(NodePatch({**wanted.annotations, **said}, wanted.capacity))
         # Only now: what was wanted of the node as it was before may undo what somebody has just said on it.
         self.publisher.seen(self._node)
-        for turn in turns(self.states.cards, self._announced, announced):
-            self.tell(_notice(turn))
-        self._tell_stray_cordon()
+        for change in health_changes(self.states.cards, self._announced, announced):
+            self.record(_node_event(change))
+        self._report_stray_cordon()
         self._announced = announced
         self._save(found)
         self._again(wanted=not await self.devices.show(whole, found))
@@ -199,7 +199,7 @@ class NodeCards:
         device_ids.check(shared, whole.unit_mib, old_style=self.devices.old_style)
 
     def problems(self) -> list[str]:
-        """What people have to see to: writes that are refused, cordons that name no card."""
+        """Messages for operators: rejected writes, cordons that name no card."""
         return [text for text in (self.publisher.problem, self._stray_cordon(), self._untrusted()) if text]
 
     def _untrusted(self) -> str:
@@ -209,22 +209,22 @@ class NodeCards:
         return f"the plugins before this one were killed, twice in a row: no new GPU pods here until {until}"
 
     def _stray_cordon(self) -> str:
-        stray = strange_words(self._said(names.CORDON), self.states.cards)
+        stray = unknown_names(self._operator_text(names.CORDON), self.states.cards)
         if not stray:
             return ""
         return f"{names.CORDON} names no card of this node: {', '.join(stray)[:_SHOWN_WORDS]}"
 
-    def _tell_stray_cordon(self) -> None:
-        """Once for each: it takes nothing out of use, and whoever wrote it believes that it does."""
+    def _report_stray_cordon(self) -> None:
+        """Report each text once: it has no effect, which its author does not expect."""
         stray = self._stray_cordon()
-        if stray and stray != self._told_cordon:
-            self.tell(Notice("GPUCordonUnknown", f"{stray}; it takes nothing out of use"))
-        self._told_cordon = stray
+        if stray and stray != self._reported_cordon:
+            self.record(NodeEvent("GPUCordonUnknown", f"{stray}; it takes nothing out of use"))
+        self._reported_cordon = stray
 
     def _answers(self, cordon: str) -> dict[str, str | None]:
-        """Answers to what people wrote on the node: indexes become UUIDs, an order that was obeyed is removed."""
+        """Replies to operators' annotations: indexes become UUIDs, a served request is removed."""
         answers: dict[str, str | None] = {}
-        if cordon != self._said(names.CORDON):
+        if cordon != self._operator_text(names.CORDON):
             answers[names.CORDON] = cordon
         if self._cleared:
             answers[names.CLEAR_HEALTH] = None
@@ -232,8 +232,8 @@ class NodeCards:
             answers[names.RELEASE] = None
         return answers
 
-    def _said(self, key: str) -> str:
-        """What people wrote on the node; nothing before the driver has named its cards: only then is an index known."""
+    def _operator_text(self, key: str) -> str:
+        """An operator's annotation; "" until the driver has named its cards, because it may hold indexes."""
         return self._annotation(key) if self.states.driver else ""
 
     def _annotation(self, key: str) -> str:
@@ -253,23 +253,23 @@ class NodeCards:
 
 
 def _time(unix_s: float) -> str:
-    """As the kubelet writes it: the two are compared as text."""
+    """Time as the kubelet writes it: the two are compared as text."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix_s))
 
 
-def _notice(turn: Turn) -> Notice:
-    now, reason = turn.now
-    of = f"card {turn.card.index} ({turn.card.uuid})"
+def _node_event(change: HealthChange) -> NodeEvent:
+    now, reason = change.now
+    of = f"card {change.card.index} ({change.card.uuid})"
     if now is Health.HEALTHY:
-        return Notice("GPUHealthy", f"{of} is healthy again", warning=False)
+        return NodeEvent("GPUHealthy", f"{of} is healthy again", warning=False)
     if reason == RECOVERING:
-        return Notice(
+        return NodeEvent(
             "GPURecovering",
             f"{of} is recovering: it takes new pods after {GOOD_FOR_S:g} s of good readings",
             warning=False,
         )
     if reason == RELEASED:
-        return Notice("GPUReleased", f"{of} is released for maintenance and takes no new pods", warning=False)
+        return NodeEvent("GPUReleased", f"{of} is released for maintenance and takes no new pods", warning=False)
     if now is Health.SUSPECT:
-        return Notice("GPUSuspect", f"{of} is suspect and takes no new pods: {reason}")
-    return Notice("GPUUnhealthy", f"{of} is unhealthy: {reason}; its memory units are no longer allocatable")
+        return NodeEvent("GPUSuspect", f"{of} is suspect and takes no new pods: {reason}")
+    return NodeEvent("GPUUnhealthy", f"{of} is unhealthy: {reason}; its memory units are no longer allocatable")

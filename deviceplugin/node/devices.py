@@ -1,4 +1,4 @@
-"""The fake devices of this node: what the kubelet is told of them, from the cards and from who holds which."""
+"""The fake devices of this node, as listed for the kubelet: from the cards, and from the containers that hold ids."""
 
 import time
 from collections import Counter
@@ -76,8 +76,8 @@ class NodeDevices:
         return tuple((name, False) for name in self._leaving)
 
     async def _holders(self, whole: Inventory) -> dict[str, frozenset[str]]:
-        """As `held_by`. Raises CheckpointError."""
-        view = await self.view.look()
+        """Cards by held device id, see `held_by`. Raises CheckpointError."""
+        view = await self.view.snapshot()
         # Before every pod is known, none of the records can be told for one of a pod that is gone.
         before = self._unhealthy() if self.view.pods.complete else frozenset[str]()
         return held_by(view.entries, view.pods, whole, self.view.resources.gpu_mem, before)

@@ -16,7 +16,7 @@ from scheduler.kube.port import ApiConflict, ApiError, ApiRefused, ApiThrottled,
 
 CONTROLLER: Final = "gpushare-device-plugin"
 # Health of a few cards and drift of some dozens of pods: more at once says nothing more.
-_OUTBOX: Final = 256
+_MOST_QUEUED: Final = 256
 _TRIES: Final = 5
 _AGAIN_S: Final = 1.0
 _LONGEST_WAIT_S: Final = 30.0
@@ -32,7 +32,7 @@ class EventWriter(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class NodeEvent:
     """reason: one word in CamelCase. pod: None where it is about the node. warning: something has to be seen to."""
 
     reason: str
@@ -41,8 +41,8 @@ class Notice:
     warning: bool = True
 
 
-class Notices:
-    """Takes notices at any time; `run` writes them one by one. A full outbox drops the oldest.
+class NodeEventRecorder:
+    """Takes events at any time; `run` writes them one by one. A full queue drops the oldest.
 
     node_uid: of the node object, as soon as a watch has shown it.
     """
@@ -53,23 +53,25 @@ class Notices:
         self._node = node
         self._reporter = Reporter(CONTROLLER, node)
         self._wall_s = wall_s
-        self._outbox: deque[tuple[Notice, int, int]] = deque()  # told, and told apart, at these Unix nanoseconds
+        self._queue: deque[tuple[NodeEvent, int, int]] = (
+            deque()
+        )  # recorded at, and distinguished by, these Unix nanoseconds
         self._something = asyncio.Event()
         self._last_ns = 0
         self.node_uid = ""
 
-    def tell(self, notice: Notice) -> None:
+    def record(self, event: NodeEvent) -> None:
         """Log it now, write it soon."""
-        about = str(notice.pod) if notice.pod else self._node
-        say = log.warning if notice.warning else log.info
-        say("notice", reason=notice.reason, about=about, note=notice.note)
-        if len(self._outbox) == _OUTBOX:
-            dropped, *_ = self._outbox.popleft()
-            log.warning("event.lost", reason="the outbox is full", note=dropped.note)
-        told_ns = int(self._wall_s() * 1e9)
-        # Events are told apart by this alone, also when the clock is set back.
-        self._last_ns = max(told_ns, self._last_ns + 1)
-        self._outbox.append((notice, told_ns, self._last_ns))
+        about = str(event.pod) if event.pod else self._node
+        say = log.warning if event.warning else log.info
+        say("notice", reason=event.reason, about=about, note=event.note)
+        if len(self._queue) == _MOST_QUEUED:
+            dropped, *_ = self._queue.popleft()
+            log.warning("event.lost", reason="the queue is full", note=dropped.note)
+        recorded_ns = int(self._wall_s() * 1e9)
+        # This alone distinguishes Events, also when the clock is set back.
+        self._last_ns = max(recorded_ns, self._last_ns + 1)
+        self._queue.append((event, recorded_ns, self._last_ns))
         self._something.set()
 
     async def run(self) -> None:
@@ -77,8 +79,8 @@ class Notices:
         while True:
             await self._something.wait()
             self._something.clear()
-            while self._outbox:
-                await self._write(self._event(*self._outbox.popleft()))
+            while self._queue:
+                await self._write(self._event(*self._queue.popleft()))
 
     async def _write(self, event: EventRecord) -> None:
         for attempt in range(1, _TRIES + 1):
@@ -95,16 +97,16 @@ class Notices:
             else:
                 return
 
-    def _event(self, notice: Notice, told_ns: int, unique_ns: int) -> EventRecord:
-        pod = notice.pod
+    def _event(self, event: NodeEvent, recorded_ns: int, unique_ns: int) -> EventRecord:
+        pod = event.pod
         # `kubectl describe node` looks for both, since the kubelet writes the name where a UID belongs.
         node = Regarding("Node", "", self._node, self.node_uid or self._node)
         return self._reporter.event(
             Regarding("Pod", pod.namespace, pod.name, pod.uid) if pod else node,
-            warning=notice.warning,
-            reason=notice.reason,
+            warning=event.warning,
+            reason=event.reason,
             action="Report",
-            note=notice.note,
-            now_ns=told_ns,
+            note=event.note,
+            now_ns=recorded_ns,
             unique_ns=unique_ns,
         )

@@ -1,4 +1,4 @@
-"""What a node announces of its cards: the inventory, with the cordons that people wrote. Pure."""
+"""The announcement of a node's cards: the inventory, with operators' cordons. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,9 +7,8 @@ from typing import Final
 from config.protocol import inventory, names
 from config.protocol.inventory import Health, Inventory
 from config.settings.scheduler import Resources
-from deviceplugin.driver.cards import DriverCard
+from deviceplugin.driver.cards import MIG, DriverCard
 
-MIG: Final = "mig"
 MEMORY_UNKNOWN: Final = "memory-unknown"
 _HEALTHY: Final = (Health.HEALTHY, "")
 _USABLE: Final = frozenset({Health.HEALTHY, Health.CORDONED})
@@ -26,7 +25,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class NodePatch:
-    """What the node object is to say. annotations: by key; None: there is none. capacity: by resource name."""
+    """Wanted state of the node object. annotations: by key; None removes one. capacity: by resource name."""
 
     annotations: Mapping[str, str | None] = field(default_factory=dict)
     capacity: Mapping[str, int] = field(default_factory=dict)
@@ -85,8 +84,8 @@ def cordoned_uuids(text: str, cards: Sequence[DriverCard]) -> tuple[frozenset[st
     return frozenset(found), ",".join(parts)
 
 
-def strange_words(text: str, cards: Sequence[DriverCard]) -> list[str]:
-    """What of such a list names no card of this node, in its order; nothing of a list without any text."""
+def unknown_names(text: str, cards: Sequence[DriverCard]) -> list[str]:
+    """Entries of such a list that name no card of this node, in order."""
     known = {card.uuid for card in cards} | {str(card.index) for card in cards}
     return [word for part in text.split(",") if (word := part.strip()) and word not in known]
 

@@ -35,7 +35,7 @@ class NodeWriter(Protocol):
 
 
 def differing(node: objects.Node, wanted: NodePatch) -> NodePatch:
-    """What of `wanted` the node object does not have yet."""
+    """The part of `wanted` that the node object does not have yet."""
     annotations, capacity = node.metadata.annotations or {}, node.status.capacity or {}
     return NodePatch(
         {key: text for key, text in wanted.annotations.items() if annotations.get(key) != text},

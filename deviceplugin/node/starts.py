@@ -1,9 +1,9 @@
-"""How the plugins before this one ended: the file is there while a plugin runs, and after one that was killed.
+"""Ends of earlier plugins: the file exists while a plugin runs, and after one that was killed.
 
     absent ──start──▶ killed 0 ──told to stop──▶ absent
                          └──killed, start──▶ killed 1 ──killed soon, start──▶ killed 2 ──▶ …
 
-One that is killed asks the scheduler for no wait (docs/decisions/0020).
+A plugin that is killed asks the scheduler for no wait (docs/decisions/0020).
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the API server shows of this node: the node itself, and its pods."""
+"""Watches this node and its pods on the API server."""
 
 import asyncio
 import random
@@ -57,11 +57,11 @@ class NodeWatch:
             pods.apply(batch)
 
     def labels(self) -> dict[str, str]:
-        """Of the node."""
+        """Labels of the node."""
         return dict(self._node.metadata.labels or {}) if self._node else {}
 
     async def node_info(self) -> objects.NodeInfo:
-        """What the kubelet reports of itself and its container runtime; waits until the node object has it.
+        """The kubelet's report on itself and its container runtime; waits until the node object has it.
 
         A node object that is created again, or before its kubelet registers, does not have it at first.
         """

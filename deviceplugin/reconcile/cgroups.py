@@ -34,7 +34,7 @@ class Owner:
 
 
 def owner_of(cgroup_text: str) -> Owner | None:
-    """Whose process it is; None for one that is in no pod.
+    """Owner of the process; None if it is in no pod.
 
     The name nearest the root counts: a container with rights on its own cgroup may make others below, called as it
     likes.

@@ -3,37 +3,13 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from config.protocol import names
 from config.protocol.inventory import Card
 from deviceplugin.allocation.decision import CardDecision, units_on_cards
 from deviceplugin.allocation.pods import NodePod
+from deviceplugin.kubelet.containers import KubeletContainer
 from deviceplugin.reconcile.drift import Drift, DriftKind
-
-
-class ListedContainer(Protocol):
-    """What the kubelet lists for one container: its device ids of our resource, none where it has none."""
-
-    @property
-    def namespace(self) -> str:
-        """Of the pod."""
-        ...
-
-    @property
-    def pod(self) -> str:
-        """The pod's name."""
-        ...
-
-    @property
-    def container(self) -> str:
-        """Its name; ordinary init containers are not listed."""
-        ...
-
-    @property
-    def ids(self) -> frozenset[str]:
-        """Empty where it has none."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +41,18 @@ class Use:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """What is compared.
+    """Input of a comparison.
 
     cards: as announced. allocated: every container that the kubelet listed, also those without ids; a container that is
-    not listed, for one since the kubelet did not answer, says nothing. given: (pod UID, container) -> the cards
+    not listed, for one since the kubelet did not answer, says nothing. assigned: (pod UID, container) -> the cards
     that we handed to it. uses: empty where the driver cannot tell.
     """
 
     cards: Sequence[Card]
     unit_mib: int
     pods: Sequence[SeenPod]
-    allocated: Sequence[ListedContainer]
-    given: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+    allocated: Sequence[KubeletContainer]
+    assigned: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     uses: Sequence[Use] = ()
 
 
@@ -144,12 +120,11 @@ def _of_cards(seen: SeenPod, compared: Compared) -> Iterator[Drift]:
     if seen.decision is None:
         return
     for container in seen.pod.asking():
-        given = compared.given.get((seen.pod.uid, container.name))
+        assigned = compared.assigned.get((seen.pod.uid, container.name))
         decided = frozenset(share.uuid for share in seen.decision.shares.get(container.name, ()))
-        if given is not None and given != decided:
-            message = (
-                f"pod {seen.pod}: container {container.name} has {_list(given)}; the scheduler chose {_list(decided)}"
-            )
+        if assigned is not None and assigned != decided:
+            cards = f"{_list(assigned)}; the scheduler chose {_list(decided)}"
+            message = f"pod {seen.pod}: container {container.name} has {cards}"
             yield Drift(kind=DriftKind.ON_ANOTHER_CARD, message=message, pod=seen.pod, container=container.name)
 
 
@@ -165,7 +140,7 @@ def _of_use(seen: SeenPod, compared: Compared, allowance_mib: int) -> Iterator[D
         elif not booked and not pod.asking():
             message = f"pod {pod}: it uses {used} MiB of {uuid} and requests none"
             yield Drift(kind=DriftKind.USES_UNASKED, message=message, pod=pod, uuid=uuid, mib=used)
-        # An exclusive pod has the card for itself: more than it asked is at nobody's cost.
+        # An exclusive pod has the card to itself: using more costs no other pod.
         elif booked and used > requested_mib + allowance_mib and not pod.exclusive:
             message = f"pod {pod}: it uses {used} MiB of {uuid}; it requested {requested_mib} MiB there"
             yield Drift(kind=DriftKind.USES_MORE, message=message, pod=pod, uuid=uuid, mib=used - requested_mib)
@@ -182,7 +157,7 @@ def _allocated_to_nobody(compared: Compared, held: Mapping[tuple[str, str, str],
 
 
 def _of_node(compared: Compared) -> Iterator[Drift]:
-    """What is wrong with each card as a whole."""
+    """Drift of each card as a whole."""
     known = {"", *(seen.pod.uid for seen in compared.pods)}
     booked = _booked(compared.pods, compared.unit_mib)
     for card in sorted(compared.cards, key=lambda card: card.index):

@@ -1,4 +1,4 @@
-"""Drift: what differs from what the scheduler decided, how long it lasts, what follows from it. Pure.
+"""Drift: differences from the scheduler's decisions, how long they last, and the actions on them. Pure.
 
 `reconcile` finds them. What it compares was read one after the other while pods came and went, so drift counts
 only when two comparisons in a row show it.
@@ -16,7 +16,7 @@ _Key: TypeAlias = tuple["DriftKind", str, str, str]
 
 
 class DriftKind(StrEnum):
-    """As in metrics and status."""
+    """Kinds as metrics and status name them."""
 
     ON_ANOTHER_CARD = "on-another-card"
     WITHOUT_DEVICES = "without-devices"
@@ -88,7 +88,7 @@ def follow(before: Followed, found: Iterable[Drift]) -> Followed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftPolicy:
-    """What is configured to follow from drift.
+    """Configured actions on drift.
 
     evict_…: pods without devices, pods on another card, pods that no scheduler has chosen a card for.
     """
@@ -101,7 +101,7 @@ class DriftPolicy:
 
 
 def actions(one: Drift, policy: DriftPolicy) -> frozenset[Action]:
-    """What follows from drift that lasts; nothing from use beyond the ask where nobody monitors it."""
+    """Actions on drift that lasts; none for excess use if it is not monitored."""
     kind, told = one.kind, frozenset({Action.METRIC, Action.EVENT})
     if kind is DriftKind.ALLOCATION_CHANGED:
         return frozenset({Action.METRIC})  # Its Event was written when it was seen.

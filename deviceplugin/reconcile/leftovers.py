@@ -1,4 +1,4 @@
-"""What nobody uses any more: CDI specs of ours, directories of isolation, and what is known of pods that are gone."""
+"""Unused CDI specs of ours, directories of isolation, and records of deleted pods."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from deviceplugin.allocation.allocated import GivenCards
+from deviceplugin.allocation.allocated import AssignedCards
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.cdi import spec
 from deviceplugin.cdi.spec_files import SpecFiles
@@ -17,12 +17,12 @@ log = structlog.get_logger()
 
 
 class LeftoversError(Exception):
-    """They could not be looked at, or removed; the message says which."""
+    """Leftovers could not be listed or removed; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """What is there. specs: as `SpecFiles.present`. pods: UIDs of the pods that have directories of isolation."""
+    """Files that exist. specs: as `SpecFiles.present`. pods: UIDs of the pods that have directories of isolation."""
 
     specs: Mapping[str, int] = field(default_factory=dict)
     pods: Collection[str] = ()
@@ -30,10 +30,10 @@ class Present:
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """files: our CDI specs. given, journal, directories: by pod UID."""
+    """files: our CDI specs. assigned, journal, directories: by pod UID."""
 
     files: SpecFiles
-    given: GivenCards
+    assigned: AssignedCards
     journal: Journal
     directories: ContainerDirectories
 
@@ -48,7 +48,7 @@ class Leftovers:
 
     def forget(self, live: Collection[str]) -> None:
         """Forget every pod but these. Raises LeftoversError."""
-        self.given.keep(live)
+        self.assigned.keep(live)
         try:
             self.journal.keep(live)
         except OSError as error:

@@ -18,16 +18,17 @@ import structlog
 
 from config.protocol.inventory import Card
 from config.protocol.quantity import QuantityError
-from deviceplugin.allocation.allocated import GivenCards
+from deviceplugin.allocation.allocated import AssignedCards
 from deviceplugin.allocation.decision import allocated_units
 from deviceplugin.allocation.pods import NodePod, read_pod
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi.spec_files import SpecFiles
-from deviceplugin.driver.cards import Reading
+from deviceplugin.driver.cards import CardReading
 from deviceplugin.isolation.directories import ContainerDirectories
 from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
-from deviceplugin.kubelet.client import KubeletContainer, KubeletSilent
-from deviceplugin.node.events import Notice
+from deviceplugin.kubelet.client import KubeletSilent
+from deviceplugin.kubelet.containers import KubeletContainer
+from deviceplugin.node.events import NodeEvent
 from deviceplugin.reconcile import processes, usage
 from deviceplugin.reconcile.compare import Compared, SeenPod, Use, find_drift
 from deviceplugin.reconcile.drift import Action, Drift, DriftPolicy, Followed, actions, follow
@@ -35,7 +36,6 @@ from deviceplugin.reconcile.evictions import Evictor, evict
 from deviceplugin.reconcile.leftovers import Leftovers, LeftoversError, Present
 from deviceplugin.report.metrics import NodeMetrics
 from deviceplugin.report.status import AllocationStatus, DriftStatus
-from scheduler.kube.port import PodKey
 
 _LIST_WITHIN_S: Final = 10.0
 # An Allocate is over within milliseconds, so a shorter look would cost more than it saves.
@@ -67,7 +67,7 @@ class ReconcileSettings:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Of the last round, for `/status`. allocated_units: card UUID -> units decided for live pods.
+    """Result of the last round, for `/status`. allocated_units: card UUID -> units decided for live pods.
 
     drift: what two rounds in a row have found.
     """
@@ -84,7 +84,7 @@ class Reconciler:
 
     cards: as announced, but whole; none before the first announcement. readings: UUID -> the last one, if there is any.
     files: our CDI specs. directories: of isolation. allocating: whether the kubelet waits for an Allocate of ours.
-    tell: takes a notice. on_outside: told of `outside_mib` whenever it is another one: UUID -> MiB that are used
+    record: takes an event. on_outside: told of `outside_mib` whenever it is another one: UUID -> MiB that are used
     outside the books and are taken off the announcement.
     """
 
@@ -92,11 +92,11 @@ class Reconciler:
     view: NodeRecords
     kubelet: Lister
     cards: Callable[[], Sequence[Card]]
-    readings: Callable[[], Mapping[str, Reading]]
-    given: GivenCards
+    readings: Callable[[], Mapping[str, CardReading]]
+    assigned: AssignedCards
     files: SpecFiles
     directories: ContainerDirectories
-    tell: Callable[[Notice], None]
+    record: Callable[[NodeEvent], None]
     evictor: Evictor
     metrics: NodeMetrics
     allocating: Callable[[], bool]
@@ -120,7 +120,7 @@ class Reconciler:
         if not self.view.pods.complete:
             self._end(Result(problems=("the pods of this node are not known yet",)))
             return
-        leftovers = Leftovers(self.files, self.given, self.view.journal, self.directories)
+        leftovers = Leftovers(self.files, self.assigned, self.view.journal, self.directories)
         present = await self._present(leftovers)
         entries = await self._entries()
         allocated = await self._allocated()
@@ -142,15 +142,15 @@ class Reconciler:
             return Present()
 
     async def _entries(self) -> Sequence[CheckpointEntry] | None:
-        """None when they cannot be read."""
+        """Entries of the checkpoint; None when they cannot be read."""
         try:
-            return (await self.view.look()).entries
+            return (await self.view.snapshot()).entries
         except CheckpointError as error:
             self._problem(str(error))
             return None
 
     async def _allocated(self) -> list[KubeletContainer]:
-        """What the kubelet lists; empty when it does not answer, which proves nothing about any container."""
+        """Containers that the kubelet lists; empty if it does not answer, which proves nothing about any container."""
         while self.allocating():  # noqa: ASYNC110  (nobody tells of its end, and it is mostly there at the first look)
             await asyncio.sleep(_ALLOCATE_LOOK_S)
         try:
@@ -159,7 +159,7 @@ class Reconciler:
             self._problem(str(error))
             return []
 
-    async def _uses(self, readings: Mapping[str, Reading]) -> tuple[Use, ...] | None:
+    async def _uses(self, readings: Mapping[str, CardReading]) -> tuple[Use, ...] | None:
         """None when processes cannot be traced."""
         pids = {process.pid for reading in readings.values() for process in reading.processes}
         if not pids:
@@ -172,7 +172,7 @@ class Reconciler:
         return usage.uses(readings, owners, usage.uids_by_cgroup(self.view.pods))
 
     def _pods(self) -> list[NodePod]:
-        """All of the node's, those that ask as they were first seen."""
+        """Pods of the node; those that request GPU memory as first seen."""
         asking = {pod.uid: pod for pod in self.view.asking()}
         resources, found = self.view.resources, []
         for wire in self.view.pods:
@@ -197,7 +197,7 @@ class Reconciler:
             unit_mib=self.settings.unit_mib,
             pods=seen,
             allocated=allocated,
-            given=self.given.by_container,
+            assigned=self.assigned.by_container,
             uses=found or (),
         )
         return find_drift(compared, allowance_mib=self.settings.allowance_mib)
@@ -207,7 +207,7 @@ class Reconciler:
         for news in self._followed.news:
             follows = actions(news, self.settings.policy)
             if Action.EVENT in follows:
-                self.tell(_notice(news, evicted=Action.EVICT in follows))
+                self.record(_node_event(news, evicted=Action.EVICT in follows))
         await self._evict()
         outside = usage.outside_mib(self.outside_mib, self._followed, read, self.settings.policy)
         if outside != self.outside_mib:
@@ -217,7 +217,7 @@ class Reconciler:
     async def _evict(self) -> None:
         """All that have to go. One that may not be evicted now is tried again in the next round."""
         leaving = {
-            PodKey(one.pod.namespace, one.pod.name, one.pod.uid): one.message
+            one.pod.key: one.message
             for one in self._followed.lasting
             if one.pod is not None and Action.EVICT in actions(one, self.settings.policy)
         }
@@ -262,9 +262,7 @@ class Reconciler:
         self.result = replace(result, problems=tuple(sorted(result.problems)))
 
 
-def _notice(drift: Drift, *, evicted: bool) -> Notice:
-    pod = drift.pod
-    key = PodKey(pod.namespace, pod.name, pod.uid) if pod else None
+def _node_event(drift: Drift, *, evicted: bool) -> NodeEvent:
     reason = "GPU" + "".join(word.capitalize() for word in drift.kind.split("-"))
     note = drift.event or drift.message
-    return Notice(reason, f"{note}; evicting it" if evicted else note, key)
+    return NodeEvent(reason, f"{note}; evicting it" if evicted else note, drift.pod.key if drift.pod else None)

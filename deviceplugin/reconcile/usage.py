@@ -8,7 +8,7 @@ from config.protocol import inventory
 from config.protocol.booked_cards import rescaled
 from deviceplugin.allocation.decision import NoAllocation, Undecided, decided
 from deviceplugin.allocation.pods import MIRROR, NodePod
-from deviceplugin.driver.cards import DriverCard, Reading
+from deviceplugin.driver.cards import CardReading, card_of
 from deviceplugin.reconcile.cgroups import Owner
 from deviceplugin.reconcile.compare import SeenPod, Use
 from deviceplugin.reconcile.drift import Action, Drift, DriftKind, DriftPolicy, Followed, actions
@@ -39,7 +39,7 @@ def seen(pods: Iterable[NodePod], cards: Sequence[inventory.Card], unit_mib: int
 def uids_by_cgroup(pods: Iterable[objects.PodObject]) -> dict[str, str]:
     """The UID in a pod's cgroups -> the UID that the API server has for it; they differ for static pods.
 
-    Anybody may write the annotation, so it never takes the place of a pod that is there.
+    Any user may write the annotation, so it never replaces an existing pod.
     """
     pods = tuple(pods)
     mirrors = {(pod.metadata.annotations or {}).get(MIRROR, ""): pod.metadata.uid for pod in pods}
@@ -47,7 +47,7 @@ def uids_by_cgroup(pods: Iterable[objects.PodObject]) -> dict[str, str]:
 
 
 def uses(
-    readings: Mapping[str, Reading], owners: Mapping[int, Owner | None], uids: Mapping[str, str]
+    readings: Mapping[str, CardReading], owners: Mapping[int, Owner | None], uids: Mapping[str, str]
 ) -> tuple[Use, ...]:
     """Every process on every card whose owner could be traced. uids: as `uids_by_cgroup` has them."""
     found = []
@@ -102,12 +102,7 @@ def accounts(
 
 def shown_containers(listed: Iterable[Account], cards: Iterable[inventory.Card]) -> list[ShownContainer]:
     """For metrics: one for each container and card."""
-    by_uuid = {
-        card.uuid: DriverCard(
-            index=card.index, uuid=card.uuid, model=card.model, memory_mib=card.memory_mib, pci=card.pci
-        )
-        for card in cards
-    }
+    by_uuid = {card.uuid: card_of(card) for card in cards}
     return [
         ShownContainer(
             card=by_uuid[uuid],
@@ -138,7 +133,7 @@ def counts(lasting: Iterable[Drift], policy: DriftPolicy) -> dict[str, int]:
 
 
 def drift_statuses(lasting: Iterable[Drift], policy: DriftPolicy) -> tuple[DriftStatus, ...]:
-    """Those that anything follows from."""
+    """Drift with at least one action."""
     following = ((one, sorted(actions(one, policy))) for one in lasting)
     return tuple(DriftStatus(one.kind.value, one.message, tuple(found)) for one, found in following if found)
 
@@ -149,7 +144,7 @@ def outside_mib(
     """UUID -> MiB by which less of the card is to be announced; empty unless it is configured.
 
     before: the last answer. read: UUIDs of the cards whose use is known now. Where it is not known, or was not the last
-    time, the answer stays: memory must not be given away because nobody could look.
+    time, the answer stays: memory must not be assigned away because nobody could look.
     """
     sums: Counter[str] = Counter()
     for one in followed.lasting:

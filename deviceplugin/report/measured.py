@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from deviceplugin.kubelet.server import ContainerResponse, Refused
+from deviceplugin.kubelet.server import CallRejected, ContainerResponse
 from deviceplugin.kubelet.session import Answers
 from deviceplugin.report.metrics import Call, NodeMetrics
 
@@ -23,11 +23,11 @@ class MeasuredPlugin:
     allocating: int = 0
 
     async def registering(self) -> None:
-        """As the port."""
+        """Pass through."""
         await self.plugin.registering()
 
     async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
-        """As the port."""
+        """Answer Allocate, measured."""
         self.allocating += 1
         try:
             with self._call("Allocate", len(ids)):
@@ -36,7 +36,7 @@ class MeasuredPlugin:
             self.allocating -= 1
 
     async def pre_start(self, ids: frozenset[str]) -> None:
-        """As the port."""
+        """Answer PreStartContainer, measured."""
         with self._call("PreStartContainer", len(ids)):
             await self.plugin.pre_start(ids)
 
@@ -45,7 +45,7 @@ class MeasuredPlugin:
         began_s = time.perf_counter()
         try:
             yield
-        except Refused as refused:
+        except CallRejected as refused:
             self.metrics.refused(call, refused.kind, time.perf_counter() - began_s)
             log.warning("call.refused", call=call, units=units, kind=refused.kind, reason=str(refused))
             raise

@@ -78,7 +78,7 @@ class NodeMetrics:
         self._node.containers = tuple(containers)
 
     def show_drift(self, count_of_kind: Mapping[str, int]) -> None:
-        """What the last reconcile found; name the kinds that it did not find as well, with 0."""
+        """Drift of the last reconcile by kind, those without any included."""
         self._node.drift = dict(count_of_kind)
 
 
@@ -139,7 +139,7 @@ class _NodeCollector(Collector):
         yield from (asked, used)
 
     def _xid_counts(self, cards: tuple[ShownCard, ...]) -> Metric:
-        """Of the cards that are there, and of errors without a card."""
+        """Errors of present cards, and errors without a card."""
         family = series.XIDS.counters()
         there = {"", *(shown.card.uuid for shown in cards)}
         for (uuid, number), count in sorted(self.xids.items()):

@@ -1,11 +1,11 @@
-"""What `/metrics` and `/status` show of cards and containers. Pure."""
+"""Cards and containers as `/metrics` and `/status` show them. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from config.protocol import inventory
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import DriverCard, Reading
+from deviceplugin.driver.cards import CardReading, DriverCard
 from deviceplugin.report.status import CardStatus
 
 
@@ -17,7 +17,7 @@ class ShownCard:
     units: int
     allocated_units: int
     health: Health
-    reading: Reading | None = None
+    reading: CardReading | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class ShownContainer:
 
 
 def card_statuses(
-    cards: Sequence[inventory.Card], allocated: Mapping[str, int], readings: Mapping[str, Reading]
+    cards: Sequence[inventory.Card], allocated: Mapping[str, int], readings: Mapping[str, CardReading]
 ) -> tuple[CardStatus, ...]:
     """One for each card."""
     return tuple(
@@ -56,7 +56,7 @@ def shown_cards(
     found: Sequence[DriverCard],
     cards: Sequence[inventory.Card],
     allocated: Mapping[str, int],
-    readings: Mapping[str, Reading],
+    readings: Mapping[str, CardReading],
 ) -> list[ShownCard]:
     """One for each card that is announced."""
     by_uuid = {card.uuid: card for card in found}

@@ -1,6 +1,6 @@
-"""What `/status` answers and `gpushare-device-plugin status` prints. Pure.
+"""The document of `/status`, which `gpushare-device-plugin status` prints. Pure.
 
-Nothing in it is secret to who may see the pods of the node; still, only the node itself is answered.
+It holds no secret for users who may see the pods of the node; still, only the node itself may read it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,7 +45,7 @@ class DriftStatus(msgspec.Struct, frozen=True, rename="camel"):
     actions: tuple[str, ...] = ()
 
 
-class PluginStatus(msgspec.Struct, frozen=True, rename="camel"):
+class DevicePluginStatus(msgspec.Struct, frozen=True, rename="camel"):
     """The state of the plugin and its node.
 
     mode: `cdi` or `environment`, as it was chosen. registered: with the kubelet.
@@ -72,17 +72,17 @@ class PluginStatus(msgspec.Struct, frozen=True, rename="camel"):
     drift: tuple[DriftStatus, ...] = ()
 
 
-def encode(status: PluginStatus) -> bytes:
+def encode(status: DevicePluginStatus) -> bytes:
     """The document as JSON."""
     return msgspec.json.encode(status)
 
 
-def decode(text: bytes) -> PluginStatus:
+def decode(text: bytes) -> DevicePluginStatus:
     """The document. Raises msgspec.DecodeError, UnicodeError or RecursionError for anything else."""
-    return msgspec.json.decode(text, type=PluginStatus)
+    return msgspec.json.decode(text, type=DevicePluginStatus)
 
 
-def as_text(status: PluginStatus) -> str:
+def as_text(status: DevicePluginStatus) -> str:
     """The document for people; ends with a line break."""
     parts = [
         "\n".join(map(one_line, _head(status))),
@@ -93,7 +93,7 @@ def as_text(status: PluginStatus) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _head(status: PluginStatus) -> Iterator[str]:
+def _head(status: DevicePluginStatus) -> Iterator[str]:
     cards = "simulated cards" if status.simulated else f"driver {status.driver or 'unknown'}"
     yield f"Node {status.node}: {cards}, mode {status.mode}, unit {status.unit_mib} MiB"
     registered = "registered with the kubelet" if status.registered else "NOT registered with the kubelet"
@@ -109,7 +109,7 @@ def _head(status: PluginStatus) -> Iterator[str]:
         yield f"Problem: {problem}"
 
 
-def _card_rows(status: PluginStatus) -> list[tuple[str, ...]]:
+def _card_rows(status: DevicePluginStatus) -> list[tuple[str, ...]]:
     return [
         (
             str(card.index),
@@ -125,7 +125,7 @@ def _card_rows(status: PluginStatus) -> list[tuple[str, ...]]:
     ]
 
 
-def _container_rows(status: PluginStatus) -> list[tuple[str, ...]]:
+def _container_rows(status: DevicePluginStatus) -> list[tuple[str, ...]]:
     index_of = {card.uuid: str(card.index) for card in status.cards}
     return [
         (
@@ -139,7 +139,7 @@ def _container_rows(status: PluginStatus) -> list[tuple[str, ...]]:
     ]
 
 
-def _drift_lines(status: PluginStatus) -> Iterator[str]:
+def _drift_lines(status: DevicePluginStatus) -> Iterator[str]:
     yield f"Drift: {len(status.drift) or 'none'}"
     for drift in status.drift:
         follows = f" ({', '.join(drift.actions)})" if drift.actions else ""

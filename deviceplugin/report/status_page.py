@@ -8,7 +8,7 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from deviceplugin.report.status import PluginStatus, decode, encode
+from deviceplugin.report.status import DevicePluginStatus, decode, encode
 from scheduler.process.loopback import on_this_machine
 from scheduler.process.probes import Handler
 
@@ -19,7 +19,7 @@ class StatusUnknown(Exception):
     """The status is unknown; the message says who was asked and what came back."""
 
 
-def status_page(status: Callable[[], PluginStatus]) -> Handler:
+def status_page(status: Callable[[], DevicePluginStatus]) -> Handler:
     """Answers `/status`, on this machine only."""
 
     async def handle(_request: web.BaseRequest) -> web.Response:
@@ -28,7 +28,7 @@ def status_page(status: Callable[[], PluginStatus]) -> Handler:
     return on_this_machine(handle)
 
 
-async def ask_status(address: str) -> PluginStatus:
+async def ask_status(address: str) -> DevicePluginStatus:
     """The status of the plugin at `address`, host:port on this machine. Raises StatusUnknown."""
     url = f"http://{address}/status"
     try:

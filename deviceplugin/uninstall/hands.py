@@ -50,7 +50,7 @@ class Hands:
             modes = ComputeModes(path.parent, driver, dict)
             if modes.before:
                 await driver.cards()  # Asked before a mode is set.
-            return "; ".join(filter(None, [await modes.give_back(uuid) for uuid in sorted(modes.before)]))
+            return "; ".join(filter(None, [await modes.restore(uuid) for uuid in sorted(modes.before)]))
         except SourceFailed as error:
             return f"compute modes cannot be given back: {error}"
         finally:

@@ -27,7 +27,8 @@ from deviceplugin.isolation.make import MPS
 from deviceplugin.isolation.mps_control import ControlFailed, ControlSilent, MpsControl
 from deviceplugin.kubelet import checkpoint, session_file
 from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
-from deviceplugin.kubelet.client import KubeletContainer, KubeletSilent, PodResources
+from deviceplugin.kubelet.client import KubeletSilent, PodResources
+from deviceplugin.kubelet.containers import KubeletContainer
 from deviceplugin.kubelet.registration import SOCKET_NAME
 from deviceplugin.kubelet.session import CHECKPOINT
 from deviceplugin.node import starts

@@ -17,7 +17,7 @@ from config.protocol.quantity import whole
 from config.settings.scheduler import Resources
 from deviceplugin.allocation.pods import MIRROR, NodePod
 from deviceplugin.kubelet.checkpoint import CheckpointEntry
-from deviceplugin.reconcile.compare import ListedContainer
+from deviceplugin.kubelet.containers import KubeletContainer
 from scheduler.kube import objects
 from scheduler.process.terminal import one_line, printable, some, typed
 
@@ -106,7 +106,7 @@ def node_items(node: objects.Node, of: Resources, *, registered: bool) -> Iterat
 
 
 def holders(
-    pods: Sequence[NodePod], recorded: Sequence[CheckpointEntry], listed: Iterable[ListedContainer] | None
+    pods: Sequence[NodePod], recorded: Sequence[CheckpointEntry], listed: Iterable[KubeletContainer] | None
 ) -> tuple[str, ...]:
     """Names of the live pods that hold cards, by the API server, and by the kubelet where that has others.
 

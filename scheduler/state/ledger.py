@@ -6,7 +6,7 @@ Pure and slow on purpose: no columns, no increments. It is what the audit, and t
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from config.protocol.booked_cards import Written, on_cards
+from config.protocol.booked_cards import WrittenAllocation, on_cards
 from config.protocol.inventory import Health
 from scheduler.kube.objects import Node
 from scheduler.pods.effective_requests import PODS, Amounts
@@ -35,11 +35,11 @@ class NodeLedger:
 
 def recompute(
     nodes: Iterable[Node],
-    pods: Iterable[tuple[Pod, str, Written | None]],
+    pods: Iterable[tuple[Pod, str, WrittenAllocation | None]],
     resources: ResourceNames,
     memory_unit_mib: int = 1024,
     *,
-    nominated: Iterable[tuple[Pod, str, Written]] = (),
+    nominated: Iterable[tuple[Pod, str, WrittenAllocation]] = (),
 ) -> dict[str, NodeLedger]:
     """Node name -> what its live pods leave of it.
 
@@ -52,8 +52,8 @@ def recompute(
 
 def of_announced(
     announced: Mapping[str, NodeInventory],
-    pods: Iterable[tuple[Pod, str, Written | None]],
-    nominated: Iterable[tuple[Pod, str, Written]] = (),
+    pods: Iterable[tuple[Pod, str, WrittenAllocation | None]],
+    nominated: Iterable[tuple[Pod, str, WrittenAllocation]] = (),
 ) -> dict[str, NodeLedger]:
     """The same, of nodes whose inventories have been read: by name."""
     ledger = {name: of_node(cards, ()) for name, cards in announced.items()}
@@ -68,8 +68,8 @@ def of_announced(
 
 def of_node(
     announced: NodeInventory,
-    pods: Iterable[tuple[Pod, Written, bool]],
-    nominated: Iterable[tuple[Pod, Written, bool]] = (),
+    pods: Iterable[tuple[Pod, WrittenAllocation, bool]],
+    nominated: Iterable[tuple[Pod, WrittenAllocation, bool]] = (),
 ) -> NodeLedger:
     """Of one node. pods, nominated: (pod, what was written for it first, whether it was exclusive then)."""
     entry = NodeLedger()
@@ -104,14 +104,18 @@ def of_row(tables: Tables, row: int) -> NodeLedger:
     return entry
 
 
-def _keep(entry: NodeLedger, announced: NodeInventory, pod: Pod, written: Written, *, exclusive: bool) -> None:
+def _keep(
+    entry: NodeLedger, announced: NodeInventory, pod: Pod, written: WrittenAllocation, *, exclusive: bool
+) -> None:
     """The kubelet does not count a pod that is only nominated."""
     counted = entry.counted
     _book(entry, announced, pod, written, exclusive=exclusive)
     entry.counted = counted
 
 
-def _book(entry: NodeLedger, announced: NodeInventory, pod: Pod, written: Written, *, exclusive: bool) -> None:
+def _book(
+    entry: NodeLedger, announced: NodeInventory, pod: Pod, written: WrittenAllocation, *, exclusive: bool
+) -> None:
     for name, amount in (pod.template.requests | {PODS: 1}).items():
         entry.requested[name] = entry.requested.get(name, 0) + amount
     if not written.units:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from config.protocol.booked_cards import Written
+from config.protocol.booked_cards import WrittenAllocation
 from scheduler.pods.pod import Pod
 from scheduler.state.cards.card_columns import Held
 from scheduler.state.changes import Change
@@ -29,10 +29,10 @@ class PodRecord(msgspec.Struct, eq=False, kw_only=True):
 
     pod: Pod
     node: str
-    written: Written
+    written: WrittenAllocation
     exclusive: bool
     assumed: bool
-    rivals: tuple[Written, Written] | None = None
+    rivals: tuple[WrittenAllocation, WrittenAllocation] | None = None
     confirmed: bool = False
     sent: Mapping[str, str] = NOTHING_SENT
     read: list[Any] = []

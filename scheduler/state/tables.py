@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from config.protocol.booked_cards import Written
+from config.protocol.booked_cards import WrittenAllocation
 from scheduler.kube.objects import Node
 from scheduler.pods.effective_requests import amounts
 from scheduler.pods.gpu_request import ResourceNames
@@ -285,13 +285,13 @@ class Tables(Bookings):
         self._rewrite(record, shown)
         return ""
 
-    def _decide(self, record: PodRecord, written: Written) -> None:
+    def _decide(self, record: PodRecord, written: WrittenAllocation) -> None:
         """The record is this from now on, and no assumption any more."""
         record.assumed, record.rivals, record.sent = False, None, NOTHING_SENT
         if written is not record.written:
             self._rewrite(record, written)
 
-    def _rewrite(self, record: PodRecord, written: Written) -> None:
+    def _rewrite(self, record: PodRecord, written: WrittenAllocation) -> None:
         """Book the pod by what is written here instead."""
         self._leave(record)
         record.written = written

@@ -10,19 +10,19 @@ from typer.testing import CliRunner
 from deviceplugin.cli import cli
 from deviceplugin.doctor.findings import Examination, Finding, Verdict
 from deviceplugin.doctor.findings import as_text as doctor_text
-from deviceplugin.report.status import PluginStatus
+from deviceplugin.report.status import DevicePluginStatus
 from deviceplugin.report.status import as_text as status_text
 from scheduler.process.output import show_json, show_text
 from tests.deviceplugin.report.test_status_page import STATUS
 from tests.support.servers.hostile import HOSTILE, shows_only_text, spoiled, texts
 
 
-def status() -> PluginStatus:
+def status() -> DevicePluginStatus:
     """The documents of a plugin, with the text at the end of each of its texts."""
     document = msgspec.json.decode(msgspec.json.encode(STATUS))
     for path in texts(document):
         document = spoiled(document, path)
-    return msgspec.convert(document, PluginStatus)
+    return msgspec.convert(document, DevicePluginStatus)
 
 
 def test_the_status_is_text_alone_and_a_field_makes_no_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,11 +13,11 @@ LEFT_OPEN = """
 import asyncio, sys
 from pathlib import Path
 from deviceplugin.line_socket import serve
-async def obey(line):
+async def serve_line(line):
     return await asyncio.Event().wait()
 async def main():
     path = Path(sys.argv[1])
-    async with serve(path, obey):
+    async with serve(path, serve_line):
         idle = await asyncio.open_unix_connection(path)
         reader, asking = await asyncio.open_unix_connection(path)
         asking.write(b"{}\\n")

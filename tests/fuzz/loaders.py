@@ -24,10 +24,10 @@ from config.protocol.inventory import Card
 from config.settings.load import load
 from config.settings.mistakes import ConfigurationError
 from config.settings.scheduler import Resources, configuration_model, resolve
+from deviceplugin.allocation.container_share import ContainerShare
 from deviceplugin.allocation.decision import Undecided, allocated_units, decided
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.own_pods import OwnPods
-from deviceplugin.allocation.portion import Portion
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi.nvidia_spec import real_cards
 from deviceplugin.cdi.spec import CdiError
@@ -226,7 +226,7 @@ def _journal(folder: Path) -> str:
         except Undecided:
             continue
         for container in pod.asking():
-            Portion(pod, container, decision.shares[container.name], decision.unit_mib).values()
+            ContainerShare(pod, container, decision.shares[container.name], decision.unit_mib).values()
     shown_containers(accounts(seen(asking, _CARDS, 512), (), (), {}, unit_mib=512), _CARDS)
     allocated_units(asking, _CARDS, 512)
     assert not Journal(folder).problem

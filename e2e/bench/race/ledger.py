@@ -1,6 +1,6 @@
 """What stands on each card after a race, recomputed from API objects alone.
 
-Written apart from the scheduler's own codecs, so that it does not share their mistakes.
+WrittenAllocation apart from the scheduler's own codecs, so that it does not share their mistakes.
 """
 
 import json

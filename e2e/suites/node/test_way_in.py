@@ -55,7 +55,7 @@ async def test_a_node_shares_nothing_until_containers_can_have_driver_libraries_
         assert "no CDI spec of kind nvidia.com/gpu is there" in await plugin.readyz()
         await seen(on_node, _EVENTS, lambda _: True, {"fieldSelector": "reason=GPUNotReady"}, within_s=15)
         await shared.node_seen(
-            on_node, lambda found: allocatable(found) == 0 and withheld(found) == inventory.NO_WAY_IN
+            on_node, lambda found: allocatable(found) == 0 and withheld(found) == inventory.NO_INJECTION
         )
         try:
             async with pods(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from config.protocol.allocation import Allocation
-from config.protocol.booked_cards import Ask, Written, read
+from config.protocol.booked_cards import Ask, WrittenAllocation, read
 from scheduler.pods.gpu_request import GpuRequest
 from scheduler.pods.pod import Pod
 from scheduler.state.cards.card_columns import CardOnNode
@@ -22,21 +22,21 @@ class CardShare(msgspec.Struct, frozen=True):
     units: int
 
 
-def written_of(pod: Pod) -> Written:
+def written_of(pod: Pod) -> WrittenAllocation:
     """What the annotations of a bound pod say."""
     template = pod.template
     cards = 0 if template.gpu_request is None else template.gpu_request.cards
     return read(pod.annotations, Ask(template.gpu_units, cards, template.sidecars))
 
 
-def chosen(pod: Pod, shares: Iterable[CardShare], unit_mib: int) -> Written:
+def chosen(pod: Pod, shares: Iterable[CardShare], unit_mib: int) -> WrittenAllocation:
     """What our Binding says, as `written_of` reads it once it is there, but for the containers.
 
     unit_mib: of the node, and of `shares`.
     """
     per_card = {share.index: share.units for share in shares}
     uuids = {share.index: share.uuid for share in shares if share.uuid}
-    return Written(
+    return WrittenAllocation(
         units=pod.template.gpu_units,
         per_card=per_card,
         uuids=uuids,
@@ -65,12 +65,12 @@ def _per_container(units: Sequence[int], indexes: Sequence[int]) -> dict[int, di
     return {number: dict.fromkeys(indexes, own) for number, own in enumerate(units) if own}
 
 
-def unknown(written: Written) -> Written:
+def unknown(written: WrittenAllocation) -> WrittenAllocation:
     """The same pod on cards that nobody knows."""
-    return Written(units=written.units, per_card={}, uuids={}, allocation=None, unit_mib=written.unit_mib)
+    return WrittenAllocation(units=written.units, per_card={}, uuids={}, allocation=None, unit_mib=written.unit_mib)
 
 
-def shares_of(written: Written) -> tuple[CardShare, ...]:
+def shares_of(written: WrittenAllocation) -> tuple[CardShare, ...]:
     """The cards as they are written, in the pod's own unit; empty where they are not known."""
     return tuple(
         CardShare(index, written.uuids.get(index, ""), units) for index, units in sorted(written.per_card.items())
@@ -82,7 +82,7 @@ def is_exclusive(pod: Pod) -> bool:
     return pod.template.gpu_request is not None and pod.template.gpu_request.exclusive
 
 
-def same_decision(one: Written, other: Written) -> bool:
+def same_decision(one: WrittenAllocation, other: WrittenAllocation) -> bool:
     """Whether both put a pod on the same cards with as much memory."""
     if not one.units and not other.units:
         return True

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from config.protocol.booked_cards import BookedCards, CardsOfNode, Written
+from config.protocol.booked_cards import BookedCards, CardsOfNode, WrittenAllocation
 from config.protocol.inventory import MAX_UNITS, Card, Health
 from scheduler.state.cards.card_arrays import CardArrays
 from scheduler.state.cards.node_inventory import GpuState, NodeInventory, Out
@@ -141,7 +141,7 @@ class CardColumns(CardArrays):
                 self.announced.add(card.uuid, row, slot)
                 self._share(card.uuid)
 
-    def hold(self, row: int, written: Written, *, exclusive: bool, nominated: bool = False) -> Held:
+    def hold(self, row: int, written: WrittenAllocation, *, exclusive: bool, nominated: bool = False) -> Held:
         """Book a pod, by what was written for it.
 
         nominated: its place is only kept. So it is on its cards, and not in the node's total: the kubelet does not
@@ -169,7 +169,7 @@ class CardColumns(CardArrays):
         held = Held(booked=booked, exclusive=exclusive, places=tuple(on), lost=tuple(lost), counted=counted)
         return self._counted(row, held, 1)
 
-    def may_be_given(self, row: int, written: Written) -> bool:
+    def may_be_given(self, row: int, written: WrittenAllocation) -> bool:
         """Whether the cards that are written here, of one unit at least, are there and take new pods."""
         node = self._nodes[row]
         booked = node.cards.booked(written)

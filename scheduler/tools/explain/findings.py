@@ -47,7 +47,7 @@ class Findings(Answer, frozen=True):
 
 def of_nodes(
     check: str, severity: Severity, message: str, nodes: Sequence[objects.Node], remedy: str
-) -> Found:
+) -> ClusterFinding:
     """About each of the nodes."""
     about = tuple(f"node/{node.metadata.name}" for node in nodes)
     return ClusterFinding(check=check, severity=severity, message=message, about=about, remedy=remedy)

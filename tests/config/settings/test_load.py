@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from config.settings.load import load
 from config.settings.mistakes import ConfigurationError
@@ -72,22 +70,10 @@ def test_without_any_value_the_default_holds() -> None:
     assert loaded() == MODEL()
 
 
-def test_the_file_wins_over_the_default(file: Path) -> None:
-    assert loaded(file, "bindTimeout: 2s\n").bind_timeout_s == 2
-
-
-def test_the_environment_wins_over_the_file(file: Path) -> None:
-    assert loaded(file, "bindTimeout: 2s\n", env={"BINDTIMEOUT": "1s"}).bind_timeout_s == 1
-
-
-def test_a_flag_wins_over_the_environment(file: Path) -> None:
-    assert (
-        loaded(file, "logLevel: error\n", flags={"logLevel": "debug"}, env={"LOGLEVEL": "warning"}).log_level == "debug"
-    )
-
-
-def test_a_flag_that_was_not_given_changes_nothing(file: Path) -> None:
+def test_a_flag_wins_over_the_environment_over_the_file_over_the_default(file: Path) -> None:
     assert loaded(file, "logLevel: error\n", flags={"logLevel": None}).log_level == "error"
+    assert loaded(file, "logLevel: error\n", env={"LOGLEVEL": "warning"}).log_level == "warning"
+    assert loaded(file, flags={"logLevel": "debug"}, env={"LOGLEVEL": "warning"}).log_level == "debug"
 
 
 def test_a_flag_reaches_into_a_section(file: Path) -> None:
@@ -284,36 +270,6 @@ def test_a_long_value_is_cut_short_in_a_mistake(file: Path) -> None:
     (found,) = mistakes(file, f"logLevel: {'x' * 5000}\n")
 
     assert len(found) < 300
-
-
-SEGMENTS = (
-    "PROFILES",
-    "0",
-    "1",
-    "PLUGINS",
-    "PLUGINCONFIG",
-    "ARGS",
-    "NAME",
-    "SCHEDULERNAME",
-    "RESOURCES",
-    "GPUMEM",
-    "X",
-)
-VALUES = ("", "0", "spread", "GpuShare", "[]", "{}", "[{name: GpuShare}]", "a.b/c")
-variables = st.dictionaries(
-    st.lists(st.sampled_from(SEGMENTS), max_size=5).map("__".join) | st.text("_0AB", max_size=8),
-    st.sampled_from(VALUES) | st.text(max_size=12),
-    max_size=4,
-)
-
-
-@given(variables)
-def test_any_environment_is_a_configuration_or_a_list_of_mistakes(env: dict[str, str]) -> None:
-    try:
-        read = loaded(env=env)
-    except ConfigurationError:
-        return
-    assert resolve(read)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,4 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from config.settings.plainyaml import DocumentError, parse
 
@@ -48,12 +46,3 @@ def test_documents_are_plain_values(text: str, documents: list[object]) -> None:
 def test_what_is_not_plain_yaml_is_refused_with_its_line(text: str, complaint: str) -> None:
     with pytest.raises(DocumentError, match=complaint):
         parse(text)
-
-
-@given(st.text(alphabet=st.characters(codec="utf-8") | st.sampled_from("{}[]:,&*!|>'\"%@`-?<\n \t1ae"), max_size=60))
-def test_any_text_is_documents_or_a_document_error(text: str) -> None:
-    try:
-        documents = parse(text)
-    except DocumentError:
-        return
-    assert isinstance(documents, list)

@@ -11,7 +11,7 @@ from config.protocol import allocation, names
 from config.protocol.allocation import Allocation, LegacyFields
 from config.protocol.inventory import Card
 from config.settings.scheduler import Resources
-from deviceplugin.allocation.allocators import EnvironmentAllocator, Site
+from deviceplugin.allocation.allocators import AllocationContext, EnvironmentAllocator
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import NodePod
@@ -61,8 +61,8 @@ class Rig:
     folder: Path
     double: KubeletDouble
     pods: OwnPods
-    site: Site
-    given: list[tuple[str, list[str], frozenset[str]]]
+    context: AllocationContext
+    assigned: list[tuple[str, list[str], frozenset[str]]]
     changed: list[tuple[str, Sequence[str]]]
     plugin: Answers
     cards: Sequence[Card] = CARDS
@@ -105,12 +105,12 @@ class Rig:
 
 
 @asynccontextmanager
-async def rig(folder: Path, plugin: Callable[[Site], Answers]) -> AsyncIterator[Rig]:
-    given: list[tuple[str, list[str], frozenset[str]]] = []
+async def rig(folder: Path, plugin: Callable[[AllocationContext], Answers]) -> AsyncIterator[Rig]:
+    assigned: list[tuple[str, list[str], frozenset[str]]] = []
     changed: list[tuple[str, Sequence[str]]] = []
 
-    def gave(pod: NodePod, containers: Sequence[str], uuids: frozenset[str]) -> None:
-        given.append((pod.name, list(containers), uuids))
+    def on_assigned(pod: NodePod, containers: Sequence[str], uuids: frozenset[str]) -> None:
+        assigned.append((pod.name, list(containers), uuids))
 
     pods, resources = OwnPods(), PodResources(folder / "pod-resources.sock", names.GPU_MEM)
     view = NodeRecords(
@@ -123,23 +123,23 @@ async def rig(folder: Path, plugin: Callable[[Site], Answers]) -> AsyncIterator[
         cards=lambda: made.cards,
         unit_mib=1024,
     )
-    site = Site(
+    context = AllocationContext(
         view=view,
         cards=lambda: made.cards,
         unit_mib=1024,
         node_labels=dict,
-        given=gave,
+        on_assigned=on_assigned,
         files=SpecFiles(folder / "cdi"),
         card_edits=Mounted(),
         start_wait_s=1.0,
     )
-    served = plugin(site)
+    served = plugin(context)
     async with KubeletDouble(folder).running() as double, server.serving(Listing(served), folder / "p.sock"):
         await client.register(folder, "p.sock", names.GPU_MEM)
-        made = Rig(folder, double, pods, site, given, changed, served)
+        made = Rig(folder, double, pods, context, assigned, changed, served)
         yield made
         await resources.close()
 
 
-def by_environment(site: Site) -> EnvironmentAllocator:
-    return EnvironmentAllocator(site, wait_s=0.5)
+def by_environment(context: AllocationContext) -> EnvironmentAllocator:
+    return EnvironmentAllocator(context, wait_s=0.5)

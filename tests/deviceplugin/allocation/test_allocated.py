@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from config.protocol import names
 from config.protocol.container_formula import ContainerKind
-from deviceplugin.allocation.allocated import GivenCards, Marker
+from deviceplugin.allocation.allocated import AssignedCards, Marker
 from deviceplugin.allocation.pods import NodePod, PodContainer
 from scheduler.kube.port import ApiConflict, ApiError, ApiSilent, PodKey
 
@@ -32,7 +32,7 @@ class Pods:
 
 
 def test_a_pod_has_its_cards_once_every_container_that_asks_has_them() -> None:
-    given = GivenCards()
+    given = AssignedCards()
     given.note(POD, ["i"], frozenset({"GPU-a"}))
     assert not given.complete(POD)
     given.note(POD, ["c"], frozenset({"GPU-a"}))
@@ -40,7 +40,7 @@ def test_a_pod_has_its_cards_once_every_container_that_asks_has_them() -> None:
 
 
 def test_pods_that_are_gone_are_forgotten() -> None:
-    given = GivenCards()
+    given = AssignedCards()
     given.note(POD, ["i", "c"], frozenset({"GPU-a"}))
     given.keep({"uid-other"})
     assert given.by_container == {}

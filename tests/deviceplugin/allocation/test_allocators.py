@@ -11,7 +11,7 @@ import pytest
 
 from config.protocol import allocation, names
 from config.protocol.allocation import Allocation, LegacyFields
-from deviceplugin.allocation.allocators import CdiAllocator, EnvironmentAllocator, Site
+from deviceplugin.allocation.allocators import AllocationContext, CdiAllocator, EnvironmentAllocator
 from deviceplugin.cdi import spec
 from deviceplugin.kubelet.session import Answers
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
@@ -40,7 +40,8 @@ async def test_by_cdi_the_spec_names_the_card_of_the_annotation(folder: Path) ->
             "ALIYUN_COM_GPU_MEM_DEV=15",
         ]
         assert "/run/gpushare/cards/GPU-1" in str(edits["mounts"])
-        assert node.given == [("p", ["c0"], frozenset({"GPU-1"}))]
+        assert (sorted(edits), str(edits["mounts"]).count("hostPath")) == (["env", "mounts"], 1)
+        assert node.assigned == [("p", ["c0"], frozenset({"GPU-1"}))]
 
 
 async def test_by_cdi_a_container_waits_for_the_watch_to_show_its_pod(folder: Path) -> None:
@@ -83,6 +84,7 @@ async def test_by_environment_the_answer_names_the_card_of_the_annotation(folder
         answer = await node.double.allocate(["u0", "u9"])
         assert answer.envs["NVIDIA_VISIBLE_DEVICES"] == "GPU-1"
         assert answer.envs["ALIYUN_COM_GPU_MEM_CONTAINER"] == "2"
+        assert (len(answer.envs), list(answer.mounts), list(answer.devices)) == (6, [], [])
         node.record("p", ["u0", "u9"], answer)
         await node.double.pre_start(["u0", "u9"])
 
@@ -115,7 +117,7 @@ async def test_by_environment_a_pod_without_an_allocation_is_refused_by_name(fol
         node.admitted("by-hand")
         with pytest.raises(grpc.aio.AioRpcError, match=r"default/by-hand .*has no allocation"):
             await node.double.allocate(["u0"])
-        assert node.given == []
+        assert node.assigned == []
 
 
 async def test_by_environment_a_wait_is_over_in_time_however_often_pods_change(folder: Path) -> None:
@@ -167,12 +169,12 @@ async def test_by_environment_a_container_with_other_cards_must_not_start(folder
         with pytest.raises(grpc.aio.AioRpcError, match="container c0 must not start"):
             await node.double.pre_start(["u0"])
         # What it has is told, so that the reconcile sees that it is on another card than decided.
-        assert ("p", ["c0"], frozenset({"GPU-0"})) in node.given
+        assert ("p", ["c0"], frozenset({"GPU-0"})) in node.assigned
 
 
 @pytest.mark.parametrize("mode", [CdiAllocator, by_environment])
 async def test_a_pod_of_the_other_mode_starts_with_its_card_and_gets_a_spec_only_if_it_has_our_device(
-    folder: Path, mode: Callable[[Site], Answers]
+    folder: Path, mode: Callable[[AllocationContext], Answers]
 ) -> None:
     async with rig(folder, mode) as node:
         for name, ids in (("by-cdi", ["u0"]), ("by-environment", ["u1"])):
@@ -197,7 +199,7 @@ async def test_by_cdi_a_recorded_environment_of_another_card_must_not_start(fold
         recorded["ALIYUN_COM_GPU_MEM_CONTAINER"] = "1"
         node.record("old", ["u0"], wire.ContainerAllocateResponse(envs=recorded))
         await node.double.pre_start(["u0"])
-        assert node.given[-1] == ("old", ["c0"], frozenset({"GPU-1"}))
+        assert node.assigned[-1] == ("old", ["c0"], frozenset({"GPU-1"}))
         node.cards = tuple(replace(card, index=1 - card.index) for card in CARDS)
         with pytest.raises(grpc.aio.AioRpcError, match=r"allocated with ALIYUN_COM_GPU_MEM_IDX=1, but .* says 0"):
             await node.double.pre_start(["u0"])
@@ -234,11 +236,11 @@ async def test_cards_in_the_journal_that_cannot_be_the_pods_count_as_not_there(
     (folder / "state" / "journal.json").write_text(json.dumps(document))
     async with rig(folder, CdiAllocator) as node:
         node.show("p", 1, said)
-        (account,) = accounts(seen(node.site.view.asking(), CARDS, 512), (), (), {}, unit_mib=512)
+        (account,) = accounts(seen(node.context.view.asking(), CARDS, 512), (), (), {}, unit_mib=512)
         assert account.units == {"GPU-1": 2}
         node.record("p", ["u0"], await node.double.allocate(["u0"]))
         await node.double.pre_start(["u0"])
-        assert node.given == [("p", ["c0"], frozenset({"GPU-1"}))]
+        assert node.assigned == [("p", ["c0"], frozenset({"GPU-1"}))]
     assert "GPU-0" not in (folder / "state" / "journal.json").read_text()
 
 
@@ -257,10 +259,10 @@ async def test_the_first_readable_allocation_counts_as_for_the_scheduler(folder:
 async def test_a_request_that_is_changed_later_is_reported_and_the_first_one_holds(folder: Path) -> None:
     async with rig(folder, CdiAllocator) as node:
         node.bound("p", 1, card=0)
-        (before,) = node.site.view.asking()
+        (before,) = node.context.view.asking()
         said = dict(before.annotations)
         node.show("p", 1, said | {names.EXCLUSIVE: "true", names.GPU_COUNT: "2"})
-        (after,) = node.site.view.asking()
+        (after,) = node.context.view.asking()
         assert (after.exclusive, after.gpu_count) == (False, "")
         assert node.changed == [("p", (names.GPU_COUNT, names.EXCLUSIVE))]
 
@@ -283,7 +285,7 @@ async def test_an_answer_that_is_damaged_costs_its_own_container_alone(folder: P
 
 async def test_by_environment_a_pod_without_the_nvidia_runtime_is_refused_with_what_to_add(folder: Path) -> None:
     """The plugin's own pod has it by a runtime class: it is not the node's default."""
-    async with rig(folder, lambda site: EnvironmentAllocator(site, 0.5, lambda: "nvidia")) as node:
+    async with rig(folder, lambda context: EnvironmentAllocator(context, 0.5, lambda: "nvidia")) as node:
         node.bound("p", 1, card=0)
         node.admitted("p")
         with pytest.raises(grpc.aio.AioRpcError, match=r"start without a card: .* add runtimeClassName: nvidia"):

@@ -1,4 +1,4 @@
-"""What isolation adds gets into containers by either way in, and a container waits for what it needs."""
+"""Isolation adds to containers in either injection mode, and a container waits for what it needs."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,9 +8,8 @@ import pytest
 
 from config.protocol import allocation
 from config.protocol.allocation import Allocation, LegacyFields
-from deviceplugin.allocation.allocators import CdiAllocator, NoIsolation
-from deviceplugin.allocation.portion import Portion
-from deviceplugin.cdi import spec
+from deviceplugin.allocation.allocators import CdiAllocator
+from deviceplugin.allocation.container_share import ContainerShare
 from deviceplugin.cdi.additions import Additions, BindMount
 from scheduler.kube.port import Changed
 from tests.deviceplugin.allocation.allocator_rig import by_environment, rig
@@ -22,39 +21,6 @@ ADDED = Additions(
     device_nodes=("/dev/null",),
 )
 # As it is written without isolation, and was before there was any.
-UNISOLATED = """\
-{
- "cdiVersion": "0.5.0",
- "kind": "gpushare/handle",
- "devices": [
-  {
-   "name": "3cf15b39b8a3f4b0",
-   "containerEdits": {
-    "env": [
-     "NVIDIA_VISIBLE_DEVICES=void",
-     "GPUSHARE_CARD_UUIDS=GPU-1",
-     "ALIYUN_COM_GPU_MEM_IDX=1",
-     "ALIYUN_COM_GPU_MEM_POD=1",
-     "ALIYUN_COM_GPU_MEM_CONTAINER=1",
-     "ALIYUN_COM_GPU_MEM_DEV=15"
-    ],
-    "mounts": [
-     {
-      "hostPath": "/host/GPU-1",
-      "containerPath": "/run/gpushare/cards/GPU-1",
-      "options": [
-       "ro",
-       "nosuid",
-       "nodev",
-       "noexec",
-       "bind"
-      ]
-     }
-    ]
-   }
-  }
- ]
-}"""
 
 
 @dataclass
@@ -64,20 +30,20 @@ class Isolation:
     refuses: str = ""
     lacks: str = ""
 
-    def objection(self, _: Portion) -> str:
+    def objection(self, _: ContainerShare) -> str:
         return self.refuses
 
-    async def prepare(self, _: Portion) -> str:
+    async def prepare(self, _: ContainerShare) -> str:
         return self.lacks
 
-    def additions(self, portion: Portion) -> Additions:
-        assert (portion.container.name, portion.values()["mib"]) == ("c0", "1024")
+    def additions(self, container_share: ContainerShare) -> Additions:
+        assert (container_share.container.name, container_share.values()["mib"]) == ("c0", "1024")
         return ADDED
 
 
 async def test_by_cdi_it_is_in_the_spec_and_the_cards_stay_those_that_were_decided(folder: Path) -> None:
     async with rig(folder, CdiAllocator) as node:
-        node.site.isolation = Isolation()
+        node.context.isolation = Isolation()
         node.bound("p", 1, card=1)
         node.record("p", ["u0"], await node.double.allocate(["u0"]))
         await node.double.pre_start(["u0"])
@@ -90,7 +56,7 @@ async def test_by_cdi_it_is_in_the_spec_and_the_cards_stay_those_that_were_decid
 
 async def test_by_environment_it_is_in_the_answer(folder: Path) -> None:
     async with rig(folder, by_environment) as node:
-        node.site.isolation = Isolation()
+        node.context.isolation = Isolation()
         node.bound("p", 1, card=1)
         node.admitted("p")
         answer = await node.double.allocate(["u0"])
@@ -104,32 +70,32 @@ async def test_by_environment_it_is_in_the_answer(folder: Path) -> None:
 
 async def test_by_environment_a_pod_that_can_never_be_isolated_is_refused(folder: Path) -> None:
     async with rig(folder, by_environment) as node:
-        node.site.isolation = Isolation(refuses="add hostIPC: true")
+        node.context.isolation = Isolation(refuses="add hostIPC: true")
         node.bound("p", 1, card=1)
         node.admitted("p")
         with pytest.raises(grpc.aio.AioRpcError, match=r"pod default/p .*: add hostIPC: true"):
             await node.double.allocate(["u0"])
-        assert node.given == []
+        assert node.assigned == []
 
 
 async def test_by_environment_a_pod_is_admitted_while_its_isolation_is_not_ready_and_does_not_start(
     folder: Path,
 ) -> None:
     async with rig(folder, by_environment) as node:
-        node.site.isolation = Isolation(lacks="no daemon")
+        node.context.isolation = Isolation(lacks="no daemon")
         node.bound("p", 1, card=1)
         node.admitted("p")
         node.record("p", ["u0"], await node.double.allocate(["u0"]))
         with pytest.raises(grpc.aio.AioRpcError, match="no daemon"):
             await node.double.pre_start(["u0"])
-        node.site.isolation = Isolation()
+        node.context.isolation = Isolation()
         await node.double.pre_start(["u0"])
 
 
 @pytest.mark.parametrize("isolation", [Isolation(refuses="never"), Isolation(lacks="not yet")])
 async def test_by_cdi_a_container_has_no_spec_until_it_can_be_isolated(folder: Path, isolation: Isolation) -> None:
     async with rig(folder, CdiAllocator) as node:
-        node.site.isolation = isolation
+        node.context.isolation = isolation
         node.bound("p", 1, card=1)
         node.record("p", ["u0"], await node.double.allocate(["u0"]))
         with pytest.raises(grpc.aio.AioRpcError, match=r"never|not yet"):
@@ -137,39 +103,20 @@ async def test_by_cdi_a_container_has_no_spec_until_it_can_be_isolated(folder: P
         assert not (folder / "cdi").exists()
 
 
-async def test_without_isolation_the_spec_is_the_same_byte_for_byte(folder: Path) -> None:
-    async with rig(folder, CdiAllocator) as node:
-        assert isinstance(node.site.isolation, NoIsolation)
-        node.bound("p", 1, card=1)
-        node.record("p", ["u0"], await node.double.allocate(["u0"]))
-        await node.double.pre_start(["u0"])
-        name = spec.device_name(["u0"])
-        written = (folder / "cdi" / f"gpushare-{name}.json").read_text()
-        assert written == UNISOLATED.replace("3cf15b39b8a3f4b0", name)
-
-
-async def test_without_isolation_the_answer_has_variables_alone(folder: Path) -> None:
-    async with rig(folder, by_environment) as node:
-        node.bound("p", 1, card=1)
-        node.admitted("p")
-        answer = await node.double.allocate(["u0"])
-        assert (len(answer.envs), list(answer.mounts), list(answer.devices)) == (6, [], [])
-
-
 async def test_each_of_the_containers_that_hold_the_same_devices_one_after_the_other_is_prepared(folder: Path) -> None:
     @dataclass
     class Prepared(Isolation):
         names: tuple[str, ...] = ()
 
-        async def prepare(self, portion: Portion) -> str:
-            self.names += (portion.container.name,)
+        async def prepare(self, container_share: ContainerShare) -> str:
+            self.names += (container_share.container.name,)
             return ""
 
-        def additions(self, _: Portion) -> Additions:
+        def additions(self, _: ContainerShare) -> Additions:
             return Additions()
 
     async with rig(folder, CdiAllocator) as node:
-        isolation = node.site.isolation = Prepared()
+        isolation = node.context.isolation = Prepared()
         on_card = Allocation({0: {1: 1}}, {0: {1: 1}}, {1: "GPU-1"}, 1024)
         annotations = allocation.encode(on_card, LegacyFields(1, 15, 1))
         pod = wire_pod("p", 1, init_gpu_mem=[1], uid="uid-p", annotations=annotations, node="n")

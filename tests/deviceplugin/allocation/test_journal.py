@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from config.protocol import names
-from deviceplugin.allocation.journal import First, Journal, Requests
+from deviceplugin.allocation.journal import First, Journal, PodRequests
 from deviceplugin.allocation.pods import FirstCards
 
 FIRST = {names.ALLOCATION: '{"0":{"0":3}}', names.CARDS: '{"0":"GPU-a"}', names.MEM_IDX: "0"}
@@ -76,9 +76,9 @@ def test_a_pod_that_is_gone_is_forgotten_also_over_a_restart(tmp_path: Path) -> 
 
 def test_what_the_pod_asked_when_its_card_was_chosen_stays(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    asked = Requests("2", exclusive=False)
+    asked = PodRequests("2", exclusive=False)
     assert journal.first("u", FIRST, asked) == First(FIRST, requests=asked)
-    later = journal.first("u", FIRST, Requests("1", exclusive=True))
+    later = journal.first("u", FIRST, PodRequests("1", exclusive=True))
     assert later == First(FIRST, (names.GPU_COUNT, names.EXCLUSIVE), asked)
 
 
@@ -96,7 +96,7 @@ def test_the_first_cards_of_each_container_stay_also_over_a_restart(tmp_path: Pa
 def test_a_journal_of_version_1_is_read_and_what_it_lacks_is_what_is_said_now(tmp_path: Path) -> None:
     (tmp_path / "journal.json").write_text(json.dumps({"version": 1, "pods": {"u": FIRST}}))
     journal = Journal(tmp_path)
-    now = Requests("2", exclusive=True)
+    now = PodRequests("2", exclusive=True)
     with_unit = FIRST | {names.UNIT_MIB: "1024"}
     assert (journal.problem, journal.first("u", with_unit, now)) == ("", First(with_unit, requests=now))
     journal.save()
@@ -126,17 +126,6 @@ def test_a_file_that_cannot_be_read_is_reported_and_done_without(tmp_path: Path)
     journal = Journal(tmp_path)
     assert "cannot be read" in journal.problem
     assert journal.first("u", FIRST) == First(FIRST)
-
-
-def test_no_reader_ever_sees_half_a_file(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    journal.first("u", FIRST)
-    journal.save()
-    with (tmp_path / "journal.json").open() as before:
-        journal.first("v", FIRST)
-        journal.save()
-        assert '"v"' not in before.read()
-    assert [path.name for path in tmp_path.iterdir()] == ["journal.json"]
 
 
 def test_what_cannot_be_written_is_still_remembered(tmp_path: Path) -> None:

@@ -2,13 +2,15 @@
 
 import pytest
 
-from deviceplugin.cdi.mode import NoWayIn, WaysIn, brings_nvml, mode_of, reads_cdi
+from deviceplugin.cdi.mode import InjectionSupport, NoInjectionMode, brings_nvml, mode_of, reads_cdi
 
 LACKING = "no CDI spec of kind nvidia.com/gpu is there"
 
 
-def ways(runtime: str = "containerd://2.1.9", lacking: str = "", *, nvidia: bool = False, real: bool = True) -> WaysIn:
-    return WaysIn(runtime_version=runtime, lacking=lacking, nvidia_runtime=nvidia, real=real)
+def support(
+    runtime: str = "containerd://2.1.9", lacking: str = "", *, nvidia: bool = False, real: bool = True
+) -> InjectionSupport:
+    return InjectionSupport(runtime_version=runtime, lacking=lacking, nvidia_runtime=nvidia, real=real)
 
 
 @pytest.mark.parametrize(
@@ -32,36 +34,38 @@ def test_a_runtime_that_reads_cdi_without_being_told_to(runtime: str, expected: 
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        pytest.param(ways(), "cdi", id="specs that bring every card in"),
-        pytest.param(ways(nvidia=True), "cdi", id="specs come before the NVIDIA runtime"),
-        pytest.param(ways(lacking=LACKING, nvidia=True), "environment", id="no specs, the NVIDIA runtime"),
+        pytest.param(support(), "cdi", id="specs that bring every card in"),
+        pytest.param(support(nvidia=True), "cdi", id="specs come before the NVIDIA runtime"),
+        pytest.param(support(lacking=LACKING, nvidia=True), "environment", id="no specs, the NVIDIA runtime"),
         pytest.param(
-            ways("containerd://1.7.27", nvidia=True), "environment", id="specs that the runtime does not read"
+            support("containerd://1.7.27", nvidia=True), "environment", id="specs that the runtime does not read"
         ),
-        pytest.param(ways(lacking="-", real=False), "cdi", id="simulated cards need no spec of NVIDIA's"),
-        pytest.param(ways("containerd://1.7.27", real=False), "environment", id="simulated cards, no CDI"),
+        pytest.param(support(lacking="-", real=False), "cdi", id="simulated cards need no spec of NVIDIA's"),
+        pytest.param(support("containerd://1.7.27", real=False), "environment", id="simulated cards, no CDI"),
     ],
 )
-def test_what_is_there_decides(found: WaysIn, expected: str) -> None:
+def test_what_is_there_decides(found: InjectionSupport, expected: str) -> None:
     assert mode_of("auto", found) == expected
 
 
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        pytest.param(ways(lacking=LACKING), f"{LACKING}; and the NVIDIA runtime does not run this pod", id="neither"),
-        pytest.param(ways("containerd://1.7.27"), "containerd://1.7.27 does not read CDI specs by itself", id="old"),
-        pytest.param(ways(""), "the container runtime does not read CDI specs", id="unknown"),
+        pytest.param(
+            support(lacking=LACKING), f"{LACKING}; and the NVIDIA runtime does not run this pod", id="neither"
+        ),
+        pytest.param(support("containerd://1.7.27"), "containerd://1.7.27 does not read CDI specs by itself", id="old"),
+        pytest.param(support(""), "the container runtime does not read CDI specs", id="unknown"),
     ],
 )
-def test_without_any_way_in_there_is_a_reason_and_no_mode(found: WaysIn, message: str) -> None:
-    with pytest.raises(NoWayIn, match=message):
+def test_without_an_injection_mode_there_is_a_reason_and_no_mode(found: InjectionSupport, message: str) -> None:
+    with pytest.raises(NoInjectionMode, match=message):
         mode_of("auto", found)
 
 
 def test_what_is_configured_holds_whatever_there_is() -> None:
-    assert mode_of("cdi", ways("containerd://1.7.27", LACKING)) == "cdi"
-    assert mode_of("environment", ways()) == "environment"
+    assert mode_of("cdi", support("containerd://1.7.27", LACKING)) == "cdi"
+    assert mode_of("environment", support()) == "environment"
 
 
 @pytest.mark.parametrize(

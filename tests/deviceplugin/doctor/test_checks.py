@@ -10,9 +10,9 @@ from deviceplugin.doctor.checks import examined
 from deviceplugin.doctor.facts import Facts, NodeFacts, PodFacts
 from deviceplugin.doctor.findings import Examination, Finding, Verdict, as_text, encode
 from deviceplugin.driver.cards import DriverCard
-from deviceplugin.report.status import CardStatus, DriftStatus, PluginStatus
+from deviceplugin.report.status import CardStatus, DevicePluginStatus, DriftStatus
 
-STATUS = PluginStatus(
+STATUS = DevicePluginStatus(
     node="n1",
     mode="cdi",
     driver="580.95.05",
@@ -97,7 +97,7 @@ DOCTORS_CASES = [
         Verdict.FAILED,
         f"{LACKING}; and the NVIDIA runtime does not run this pod",
         "nvidia-ctk cdi generate",
-        id="no way in",
+        id="no injection mode",
     ),
     pytest.param(
         replace(WELL, lacking=LACKING, mode="cdi"), "libcuda", Verdict.FAILED, LACKING, "nvidia-ctk", id="cdi, no spec"

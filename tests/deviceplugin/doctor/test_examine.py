@@ -21,7 +21,7 @@ from deviceplugin.doctor.findings import Verdict
 from deviceplugin.driver.nvml import NvmlSource
 from deviceplugin.driver.supervisor import SupervisedDriver
 from deviceplugin.driver.threads import DriverThreads
-from deviceplugin.report.status import PluginStatus
+from deviceplugin.report.status import DevicePluginStatus
 from deviceplugin.report.status_page import status_page
 from scheduler.process.probes import serve
 from tests.support.node.nvml_double import NvmlDouble, card
@@ -35,7 +35,7 @@ SPEC = {
     "devices": [{"name": "GPU-0", "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0"}]}}],
 }
 NVML = "36 35 98:0 /x /usr/lib/libnvidia-ml.so.580.95.05 ro - ext4 /dev/sda ro"
-STATUS = PluginStatus(
+STATUS = DevicePluginStatus(
     node="n1", mode="cdi", driver="580.95.05", unit_mib=1024, announced_units=79, registered=True, nvidia_runtime=True
 )
 
@@ -55,7 +55,7 @@ class Opened(NvmlSource):
     def end(self) -> None:
         """Nothing holds it."""
 
-    def on_end(self, told: Callable[[], None]) -> None:
+    def on_end(self, callback: Callable[[], None]) -> None:
         """It never ends by itself."""
 
 
@@ -65,7 +65,7 @@ class MadeUpNode:
 
     folder: Path
     library: NvmlDouble = field(default_factory=lambda: NvmlDouble(card(0)))
-    status: PluginStatus | None = STATUS
+    status: DevicePluginStatus | None = STATUS
     pods: list[dict[str, Any]] = field(default_factory=list)
     mountinfo: str = NVML
     refused: bool = False

@@ -6,14 +6,14 @@ from types import SimpleNamespace
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 import pytest
 
-from deviceplugin.driver.cards import CardFailed, NoAnswer, Process, Reading, SourceFailed
+from deviceplugin.driver.cards import CardFailed, CardReading, NoAnswer, Process, SourceFailed
 from deviceplugin.driver.nvml import NvmlSource
 from tests.support.node.nvml_double import MIB, NvmlDouble, card
 
 UNSUPPORTED = pynvml.NVMLError_NotSupported()
 
 
-def reading(**answers: object) -> Reading:
+def reading(**answers: object) -> CardReading:
     """Of a card that answers so."""
     described = card(0)
     source = NvmlSource(NvmlDouble(described), attached=Path("/nowhere"))
@@ -51,7 +51,7 @@ def test_a_card_that_supports_everything_is_read() -> None:
         nvmlDeviceGetRemappedRows=(0, 1, 1, 0),
         nvmlDeviceGetTotalEccErrors=ecc,
         nvmlDeviceGetFieldValues=advice(pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET),
-    ) == Reading(
+    ) == CardReading(
         used_mib=1024,
         processes=(Process(41, 512),),
         utilisation=97,
@@ -64,7 +64,7 @@ def test_a_card_that_supports_everything_is_read() -> None:
 
 
 def test_what_a_card_does_not_support_is_none_and_not_0() -> None:
-    assert reading() == Reading(used_mib=1024)
+    assert reading() == CardReading(used_mib=1024)
 
 
 def test_a_process_that_computes_and_draws_counts_once() -> None:

@@ -14,10 +14,10 @@ from deviceplugin.driver.calls import Worker
 from deviceplugin.driver.cards import (
     EXCLUSIVE_PROCESS,
     CardFailed,
+    CardReading,
     DriverCard,
     NoAnswer,
     Process,
-    Reading,
     SourceFailed,
     Xid,
 )
@@ -310,7 +310,7 @@ async def test_a_compute_mode_is_set_by_whichever_process_asks_the_card() -> Non
 
     async def modes() -> list[str]:
         found = await supervised.readings(["GPU-a", "GPU-b"])
-        return [one.compute_mode for one in found.values() if isinstance(one, Reading)]
+        return [one.compute_mode for one in found.values() if isinstance(one, CardReading)]
 
     supervised = SupervisedDriver(start)
     await supervised.cards()

@@ -15,7 +15,7 @@ from typing import Final
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 import pytest
 
-from deviceplugin.driver.cards import CardFailed, NoAnswer, NotOpened, Reading, SourceFailed, Xid
+from deviceplugin.driver.cards import CardFailed, CardReading, NoAnswer, NotOpened, SourceFailed, Xid
 from deviceplugin.driver.process import DriverProcess
 from deviceplugin.driver.processes import DriverLimits
 from deviceplugin.driver.supervisor import SupervisedDriver
@@ -48,7 +48,7 @@ class Rig:
     async def silent(self, uuids: Iterable[str] = ()) -> set[str]:
         """The cards that did not answer when all of these were asked."""
         answers = await self.driver.readings(list(uuids) or self.uuids)
-        return {uuid for uuid, answer in answers.items() if not isinstance(answer, Reading)}
+        return {uuid for uuid, answer in answers.items() if not isinstance(answer, CardReading)}
 
     async def rounds(self, until: Callable[[set[str]], bool]) -> list[set[str]]:
         """Ask all, again and again, until that holds of those that did not answer; those of each round."""
@@ -171,7 +171,7 @@ async def test_a_card_that_is_gone_fails_for_itself(tmp_path: Path) -> None:
         await rig.driver.cards()
         answers = await rig.driver.readings(["GPU-0", "GPU-9"])
         failed = answers["GPU-9"]
-        assert isinstance(answers["GPU-0"], Reading)
+        assert isinstance(answers["GPU-0"], CardReading)
         assert isinstance(failed, CardFailed)
         assert failed.lost
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import Reading, Xid
+from deviceplugin.driver.cards import CardReading, Xid
 from deviceplugin.health.record import HealthFile
 from deviceplugin.health.rules import (
     FAILED_FOR_S,
@@ -30,7 +30,7 @@ from deviceplugin.health.rules import (
 )
 
 XIDS = classes((), ())
-GOOD = Reading(used_mib=0, uncorrected_ecc=0)
+GOOD = CardReading(used_mib=0, uncorrected_ecc=0)
 STEPS_S = st.sampled_from([0.0, 1.0, 10.0, 31.0, 301.0, 601.0, -5.0, -1000.0])
 
 
@@ -54,6 +54,10 @@ class CardHistory(RuleBasedStateMachine):
     @rule(step_s=STEPS_S)
     def time_goes_by(self, step_s: float) -> None:
         self.now_s += step_s
+
+    @rule(number=st.sampled_from([13, 31, 43]))
+    def a_program_fails(self, number: int) -> None:
+        assert after_xid(self.health, Xid("GPU-a", number), self.now_s, XIDS) == self.health
 
     @rule(number=st.sampled_from([48, 79, 119]))
     def the_hardware_fails(self, number: int) -> None:
@@ -117,7 +121,7 @@ class CardHistory(RuleBasedStateMachine):
         self.locks.add("advice")
 
     @rule(reading=st.sampled_from([replace(GOOD, remap_pending=True), replace(GOOD, recovery="drain")]))
-    def something_waits(self, reading: Reading) -> None:
+    def something_waits(self, reading: CardReading) -> None:
         self._withdrawn()
         self._read(reading)
         assert announced(self.health)[0] is not Health.HEALTHY
@@ -187,12 +191,12 @@ class CardHistory(RuleBasedStateMachine):
         self.health = after_xid(self.health, xid, self.now_s, XIDS)
         self.good_s = []
 
-    def _read(self, reading: Reading) -> None:
+    def _read(self, reading: CardReading) -> None:
         self._seen_again()
         self.health = after_reading(self.health, self._counting(reading), self.now_s)
         self.good_s = []
 
-    def _counting(self, reading: Reading) -> Reading:
+    def _counting(self, reading: CardReading) -> CardReading:
         return replace(reading, uncorrected_ecc=self.counted, attached=self.attached)
 
     def _fail(self, *, lost: bool) -> None:

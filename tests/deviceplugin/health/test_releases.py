@@ -65,14 +65,14 @@ async def operating(folder: Path, *, now_s: float = 1000.0) -> AsyncIterator[Rig
         forget=False,
         pace=Pace(reading_s=0.02),
         wall_s=lambda: rig.now_s,
-        on_news=rig.news.set,
+        on_change=rig.news.set,
         on_xid=lambda _: None,
     )
     rig.releases = Releases(keeper=keeper, allocated=lambda: rig.allocated, wall_s=lambda: rig.now_s)
     keeper.states.remember(CARDS, healths.load())
     task = asyncio.create_task(keeper.run())
     try:
-        async with line_socket.serve(socket_path(folder), rig.releases.obey), asyncio.timeout(10):
+        async with line_socket.serve(socket_path(folder), rig.releases.serve_line), asyncio.timeout(10):
             await rig.until(lambda: bool(keeper.states.cards))
             yield rig
             assert not task.done()

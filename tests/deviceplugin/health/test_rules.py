@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import Reading, Xid
+from deviceplugin.driver.cards import CardReading, Xid
 from deviceplugin.health.rules import (
     APPLICATION_XIDS,
     FAILED_FOR_S,
@@ -24,7 +24,7 @@ from deviceplugin.health.rules import (
     unanswered,
 )
 
-GOOD = Reading(used_mib=0, uncorrected_ecc=0)
+GOOD = CardReading(used_mib=0, uncorrected_ecc=0)
 COUNTING = replace(GOOD, attached=7, energy_mj=1_000_000, uncorrected_ecc=2, persistent=True)
 XIDS = classes((), ())
 UNCLASSIFIED = Xid("GPU-a", 32)
@@ -51,7 +51,7 @@ def reset(health: CardHealth, now_s: float = 0.0) -> CardHealth:
     return read(gone(health, now_s=now_s - FAILED_FOR_S), now_s)
 
 
-def read(health: CardHealth, *times_s: float, reading: Reading = GOOD) -> CardHealth:
+def read(health: CardHealth, *times_s: float, reading: CardReading = GOOD) -> CardHealth:
     for now_s in times_s:
         health = after_reading(health, reading, now_s)
     return health
@@ -183,7 +183,7 @@ def test_errors_with_an_answer_between_them_are_not_added_up() -> None:
         ),
     ],
 )
-def test_a_reset_is_seen_by_what_the_card_counts(later: Reading, seen: bool) -> None:  # noqa: FBT001 # a table
+def test_a_reset_is_seen_by_what_the_card_counts(later: CardReading, seen: bool) -> None:  # noqa: FBT001 # a table
     health = happened(BROKEN, health=read(CardHealth(), 0, reading=COUNTING), now_s=5)
     day_s = 86_400.0
     expected = "recovering" if seen else "xid-79"
@@ -234,7 +234,7 @@ def test_the_drivers_advice_holds_until_it_is_withdrawn(advice: str) -> None:
     ("reading", "reason"),
     [(replace(GOOD, recovery="drain"), "recovery-drain"), (replace(GOOD, remap_pending=True), "row-remap")],
 )
-def test_a_card_that_waits_for_a_repair_takes_no_new_pods(reading: Reading, reason: str) -> None:
+def test_a_card_that_waits_for_a_repair_takes_no_new_pods(reading: CardReading, reason: str) -> None:
     health = read(CardHealth(), 0, reading=reading)
     assert announced(health) == (Health.SUSPECT, reason)
     assert announced(read(health, 10, 20))[0] is Health.SUSPECT

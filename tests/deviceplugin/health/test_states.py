@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import CardFailed, DriverCard, DriverCards, NoAnswer, Reading, Xid
+from deviceplugin.driver.cards import CardFailed, CardReading, DriverCard, DriverCards, NoAnswer, Xid
 from deviceplugin.health.rules import CardHealth, HealthState, classes
-from deviceplugin.health.states import CardStates, Turn, turns
+from deviceplugin.health.states import CardStates, HealthChange, health_changes
 
 A, B = (
     DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=1024, minor=0),
@@ -110,7 +110,7 @@ def test_what_the_driver_names_now_is_without_what_it_has_lost_or_never_named() 
     assert made.named() == found(A, B)
     lost(made, "GPU-b")
     assert made.named() == found(A)
-    made.answered({"GPU-b": Reading(used_mib=0)}, 30.0)
+    made.answered({"GPU-b": CardReading(used_mib=0)}, 30.0)
     assert made.named() == found(A, B)
     made.found(found(A), forget=False)
     assert made.named() == found(A)
@@ -132,7 +132,7 @@ def test_a_card_that_came_back_while_nobody_looked_recovers() -> None:
     made = CardStates(XIDS, healths=before.healths)
     made.remember((A, REMEMBERED))
     made.found(found(A, B), forget=False)
-    made.answered(dict.fromkeys(("GPU-a", "GPU-b"), Reading(used_mib=0)), 30.0)
+    made.answered(dict.fromkeys(("GPU-a", "GPU-b"), CardReading(used_mib=0)), 30.0)
     # An error of the hardware is not over because the card answers.
     assert made.announced() == {"GPU-a": (Health.UNHEALTHY, "recovering"), "GPU-b": (Health.UNHEALTHY, "xid-79")}
 
@@ -151,7 +151,7 @@ def test_where_all_cards_fail_and_none_is_said_to_be_gone_it_is_the_driver() -> 
 def test_silence_of_one_card_is_its_own() -> None:
     made = states(A, B)
     for now_s in (0.0, 10.0, 20.0):
-        made.answered({"GPU-a": Reading(used_mib=0), "GPU-b": NoAnswer("late")}, now_s)
+        made.answered({"GPU-a": CardReading(used_mib=0), "GPU-b": NoAnswer("late")}, now_s)
     assert made.announced() == {"GPU-a": GOOD, "GPU-b": (Health.SUSPECT, "silent")}
 
 
@@ -174,11 +174,11 @@ def test_an_error_is_that_of_its_card_or_of_all() -> None:
 
 def test_what_was_read_of_a_card_goes_when_it_does_not_answer() -> None:
     made = states(A, B)
-    made.answered(dict.fromkeys(("GPU-a", "GPU-b"), Reading(used_mib=7)), 1.0)
+    made.answered(dict.fromkeys(("GPU-a", "GPU-b"), CardReading(used_mib=7)), 1.0)
     made.answered({"GPU-a": GONE, "GPU-b": NoAnswer("late")}, 2.0)
     assert made.readings == {}
-    made.answered({"GPU-a": Reading(used_mib=8)}, 5.0)
-    assert made.readings == {"GPU-a": Reading(used_mib=8)}
+    made.answered({"GPU-a": CardReading(used_mib=8)}, 5.0)
+    assert made.readings == {"GPU-a": CardReading(used_mib=8)}
 
 
 def test_where_health_is_not_watched_every_card_is_healthy() -> None:
@@ -186,7 +186,7 @@ def test_where_health_is_not_watched_every_card_is_healthy() -> None:
     made.found(found(A, B), forget=False)
     made.xid(Xid("GPU-a", 79), 1.0)
     made.unanswered(["GPU-a"] * 9, 2.0)
-    made.answered({"GPU-a": Reading(used_mib=0, remap_pending=True)}, 3.0)
+    made.answered({"GPU-a": CardReading(used_mib=0, remap_pending=True)}, 3.0)
     assert made.announced() == {"GPU-a": GOOD, "GPU-b": GOOD}
 
 
@@ -200,6 +200,6 @@ def test_an_operator_clears_the_cards_that_are_named() -> None:
 
 def test_a_turn_is_a_change_of_what_is_announced() -> None:
     unhealthy = (Health.UNHEALTHY, "xid-79")
-    assert turns([A, B], {}, {"GPU-a": unhealthy, "GPU-b": GOOD}) == [Turn(A, unhealthy)]
-    assert turns([A, B], {"GPU-a": unhealthy}, {"GPU-a": unhealthy, "GPU-b": GOOD}) == []
-    assert turns([A], {"GPU-a": unhealthy}, {"GPU-a": GOOD}) == [Turn(A, GOOD)]
+    assert health_changes([A, B], {}, {"GPU-a": unhealthy, "GPU-b": GOOD}) == [HealthChange(A, unhealthy)]
+    assert health_changes([A, B], {"GPU-a": unhealthy}, {"GPU-a": unhealthy, "GPU-b": GOOD}) == []
+    assert health_changes([A], {"GPU-a": unhealthy}, {"GPU-a": GOOD}) == [HealthChange(A, GOOD)]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, NoAnswer, Reading
+from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, CardReading, NoAnswer
 from deviceplugin.isolation.compute_modes import FILE, ComputeModes
 
 
@@ -21,8 +21,8 @@ class Cards:
             raise NoAnswer(message)
         self.modes[uuid] = mode
 
-    def readings(self) -> dict[str, Reading]:
-        return {uuid: Reading(used_mib=0, compute_mode=mode) for uuid, mode in self.modes.items()}
+    def readings(self) -> dict[str, CardReading]:
+        return {uuid: CardReading(used_mib=0, compute_mode=mode) for uuid, mode in self.modes.items()}
 
     def kept_in(self, folder: Path) -> ComputeModes:
         return ComputeModes(folder, self, self.readings)
@@ -34,14 +34,14 @@ async def test_the_mode_of_before_comes_back(tmp_path: Path, before: str) -> Non
     assert await cards.kept_in(tmp_path).exclusive("a") == ""
     assert cards.modes == {"a": EXCLUSIVE_PROCESS}
     # Another process, after this one was killed.
-    assert await cards.kept_in(tmp_path).give_back("a") == ""
+    assert await cards.kept_in(tmp_path).restore("a") == ""
     assert (cards.modes, cards.kept_in(tmp_path).before) == ({"a": before}, {})
 
 
 async def test_what_was_exclusive_before_is_not_ours_to_give_back(tmp_path: Path) -> None:
     cards = Cards(a=EXCLUSIVE_PROCESS)
     modes = cards.kept_in(tmp_path)
-    assert (await modes.exclusive("a"), await modes.give_back("a")) == ("", "")
+    assert (await modes.exclusive("a"), await modes.restore("a")) == ("", "")
     assert (cards.modes, modes.before) == ({"a": EXCLUSIVE_PROCESS}, {})
 
 
@@ -65,7 +65,7 @@ async def test_what_the_driver_refuses_is_said_and_tried_again(tmp_path: Path) -
     cards.fails = True
     modes = cards.kept_in(tmp_path)
     assert await modes.exclusive("a") == "its compute mode cannot be set: no permission"
-    assert await modes.give_back("a") == "card a: its compute mode cannot be given back: no permission"
+    assert await modes.restore("a") == "card a: its compute mode cannot be given back: no permission"
     cards.fails = False
     assert await modes.exclusive("a") == ""
 

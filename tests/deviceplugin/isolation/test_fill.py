@@ -3,7 +3,7 @@
 from config.settings.isolation import NONE, IsolationMechanism
 from deviceplugin.cdi.additions import Additions, BindMount
 from deviceplugin.isolation.fill import additions
-from tests.support.node.portions import portion
+from tests.support.node.container_shares import share_of
 
 
 def described(**fields: object) -> IsolationMechanism:
@@ -11,7 +11,7 @@ def described(**fields: object) -> IsolationMechanism:
 
 
 def test_without_isolation_a_container_gets_nothing() -> None:
-    assert additions(NONE, portion(), "/s") == Additions()
+    assert additions(NONE, share_of(), "/s") == Additions()
     assert Additions().edits().wire() == {}
 
 
@@ -22,7 +22,7 @@ def test_each_text_has_the_values_of_the_container() -> None:
         deviceNodes=["/dev/null"],
         hooks=[{"hookName": "createContainer", "path": "/bin/h", "args": ["h", "{pod_uid}"]}],
     )
-    made = additions(mechanism, portion(2, name="p"), "/s")
+    made = additions(mechanism, share_of(2, name="p"), "/s")
     assert made.env == {"LIMIT": "2048M of 0", "FIXED": "1"}
     assert made.mounts == (BindMount("/run/GPU-0000", "/in/c0", read_only=False),)
     assert made.edits().wire() == {
@@ -44,7 +44,7 @@ def test_directories_are_of_a_container_or_of_the_node() -> None:
         ]
     )
     (cache, locks, file), (other_cache, other_locks, other_file) = (
-        [mount.host_path for mount in additions(mechanism, portion(name=name), "/s").mounts] for name in ("p", "q")
+        [mount.host_path for mount in additions(mechanism, share_of(name=name), "/s").mounts] for name in ("p", "q")
     )
     assert cache.startswith("/s/pods/uid-p/c0/")
     assert other_cache.startswith("/s/pods/uid-q/c0/")

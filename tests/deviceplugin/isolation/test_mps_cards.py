@@ -14,11 +14,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from config.settings.deviceplugin import Mps
-from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, NoAnswer, Reading
+from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, CardReading, NoAnswer
 from deviceplugin.isolation.compute_modes import ComputeModes
 from deviceplugin.isolation.mps_cards import MpsCards, MpsMetrics
 from deviceplugin.isolation.mps_daemon import MpsPace
-from deviceplugin.node.events import Notice
+from deviceplugin.node.events import NodeEvent
 from scheduler.kube.port import PodKey
 from tests.support.node import mps_double
 
@@ -35,7 +35,7 @@ class Node:
     folder: Path
     wanted: set[str] = field(default_factory=lambda: {CARD})
     modes: dict[str, str] = field(default_factory=lambda: {CARD: "", OTHER: ""})
-    told: list[Notice] = field(default_factory=list)
+    events: list[NodeEvent] = field(default_factory=list)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     refuses: bool = False
     daemons: Literal["plugin", "external"] = "plugin"
@@ -51,8 +51,8 @@ class Node:
             raise NoAnswer(message)
         self.modes[uuid] = mode
 
-    def readings(self) -> dict[str, Reading]:
-        return {uuid: Reading(used_mib=0, compute_mode=mode) for uuid, mode in self.modes.items()}
+    def readings(self) -> dict[str, CardReading]:
+        return {uuid: CardReading(used_mib=0, compute_mode=mode) for uuid, mode in self.modes.items()}
 
     @property
     def settings(self) -> Mps:
@@ -90,7 +90,7 @@ async def daemons(node: Node) -> AsyncIterator[MpsCards]:
         modes=ComputeModes(node.folder / "state", node, node.readings),
         wanted=lambda: node.wanted,
         clients=lambda uuid: [POD] if uuid == CARD else [],
-        tell=node.told.append,
+        record=node.events.append,
         backoff_s=node.backoff_s,
         metrics=MpsMetrics(node.registry),
         pace=PACE,
@@ -124,7 +124,7 @@ async def test_a_daemon_has_its_card_alone_and_nobody_else_has_it(node: Node) ->
         assert node.modes == {CARD: EXCLUSIVE_PROCESS, OTHER: ""}
         assert (node.folder / "mps" / "log" / CARD / mps_double.LOG).read_text() == f"{CARD}\n"
         assert (node.folder / "mps" / CARD).stat().st_mode & 0o7777 == 0o755
-        assert (node.metric("ready"), cards.problems(), node.told) == (1.0, (), [])
+        assert (node.metric("ready"), cards.problems(), node.events) == (1.0, (), [])
         pid = node.pid()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
@@ -142,10 +142,10 @@ async def test_one_that_ends_is_started_again_and_its_clients_are_told(node: Nod
     async with daemons(node) as cards:
         await up(cards)
         os.kill(node.pid(), signal.SIGKILL)
-        await eventually(lambda: bool(node.told))
+        await eventually(lambda: bool(node.events))
         await eventually(lambda: node.metric("ready") == 1.0)
-        assert [(one.reason, one.pod) for one in node.told] == [("GPUIsolationLost", POD)]
-        assert "its MPS daemon has ended with signal 9" in node.told[0].note
+        assert [(one.reason, one.pod) for one in node.events] == [("GPUIsolationLost", POD)]
+        assert "its MPS daemon has ended with signal 9" in node.events[0].note
         assert (node.metric("ends_total"), node.starts()) == (1.0, 1)
 
 
@@ -163,9 +163,9 @@ async def test_one_that_is_silent_three_times_is_replaced(node: Node) -> None:
         await up(cards)
         before = node.pid()
         (node.folder / "mps" / CARD / mps_double.SILENT).touch()
-        await eventually(lambda: bool(node.told))
+        await eventually(lambda: bool(node.events))
         await eventually(lambda: node.metric("ready") == 1.0)
-        assert "did not answer within 2 s" in node.told[0].note
+        assert "did not answer within 2 s" in node.events[0].note
         assert node.pid() != before
 
 
@@ -177,7 +177,7 @@ async def test_while_none_starts_no_client_does_and_the_reason_is_said(node: Nod
         assert "its MPS daemon has ended with exit code 1" in await cards.ready(CARD, 0.0)
         (node.folder / "mps" / mps_double.REFUSE).unlink()
         assert await cards.ready(CARD, SOON_S) == ""
-        assert node.told == []
+        assert node.events == []
 
 
 async def test_told_to_stop_between_two_tries_it_gives_the_card_back_all_the_same(node: Node) -> None:
@@ -211,7 +211,7 @@ async def test_a_card_that_is_taken_out_of_use_loses_its_daemon(node: Node) -> N
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
         assert "it has no MPS daemon now" in await cards.ready(CARD, 0.0)
-        assert ("taken out of use" in node.told[0].note, node.metric("ready")) == (True, None)
+        assert ("taken out of use" in node.events[0].note, node.metric("ready")) == (True, None)
 
 
 async def test_a_daemon_of_somebody_else_is_used_and_left_running(node: Node) -> None:
@@ -221,7 +221,7 @@ async def test_a_daemon_of_somebody_else_is_used_and_left_running(node: Node) ->
             assert await up(second) == ""
             assert node.starts() == 1
         os.kill(node.pid(), 0)
-        assert (node.modes[CARD], node.told) == (EXCLUSIVE_PROCESS, [])
+        assert (node.modes[CARD], node.events) == (EXCLUSIVE_PROCESS, [])
 
 
 async def test_where_others_run_the_daemons_none_is_started(node: Node) -> None:

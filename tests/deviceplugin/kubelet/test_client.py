@@ -1,22 +1,19 @@
 """What is asked of the kubelet, against a double that serves its sockets."""
 
 import asyncio
-import os
-import resource
 import shutil
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
 import pytest
-from asyncinotify import Inotify
 
 from deviceplugin.kubelet import client, server
-from deviceplugin.kubelet.client import KubeletContainer, KubeletSilent, PodResources, RegistrationRefused
-from deviceplugin.kubelet.server import ContainerResponse, Mount, Refused
+from deviceplugin.kubelet.client import KubeletSilent, PodResources, RegistrationRefused
+from deviceplugin.kubelet.containers import KubeletContainer
+from deviceplugin.kubelet.server import CallRejected, ContainerResponse, Mount
 from tests.support.clocks.quickest import quickest
 from tests.support.node.kubelet_double import KubeletDouble
 
@@ -37,13 +34,13 @@ class Plugin:
 
     async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
         if self.refusal:
-            raise Refused(self.refusal, "Test")
+            raise CallRejected(self.refusal, "Test")
         return ContainerResponse({"IDS": ",".join(sorted(ids))}, (Mount("/in", "/out"),), ("gpushare/handle=1",))
 
     async def pre_start(self, ids: frozenset[str]) -> None:
         if self.refusal:
             message = f"{self.refusal}: {sorted(ids)}"
-            raise Refused(message, "Test")
+            raise CallRejected(message, "Test")
 
 
 @pytest.fixture
@@ -118,7 +115,7 @@ async def reached_after_s(folder: Path) -> float:
 
 
 async def test_a_kubelet_that_does_not_listen_yet_is_reached_as_soon_as_it_does(folder: Path) -> None:
-    """Its socket is there a moment before anybody listens, and inotify tells of the file."""
+    """Its socket is there a moment before anybody listens, and the file is seen at once."""
 
     async def one_turn_s(turn: int) -> float:
         (of_its_own := folder / str(turn)).mkdir()
@@ -170,15 +167,11 @@ async def test_pod_resources_of_a_kubelet_that_is_not_there_are_silent(folder: P
     await pods.close()
 
 
-def watched(reason: str) -> None:
-    raise AssertionError(reason)
-
-
 async def test_every_new_socket_of_the_kubelet_is_noticed(folder: Path) -> None:
     seen: asyncio.Queue[None] = asyncio.Queue()
 
     async def watch() -> None:
-        async for _ in client.restarts(folder, watched):
+        async for _ in client.restarts(folder):
             seen.put_nowait(None)
 
     async with KubeletDouble(folder).running():
@@ -191,75 +184,22 @@ async def test_every_new_socket_of_the_kubelet_is_noticed(folder: Path) -> None:
     assert seen.empty()
 
 
-async def test_a_socket_that_is_made_as_a_wait_ends_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The event is read and the time is over in one turn of the event loop."""
-    monkeypatch.setattr(client, "_SAME_DIRECTORY_S", 0.02)
-    starts = client.restarts(tmp_path, watched)
-    waiting = asyncio.ensure_future(anext(starts))
-    for number in range(3):
-        await asyncio.sleep(0.01)
-        (tmp_path / "other.sock").touch()
-        (tmp_path / "kubelet.sock").write_text(str(number))
-        time.sleep(0.05)  # noqa: ASYNC251 - the loop comes late
-        await asyncio.wait_for(waiting, 20)
-        (tmp_path / "kubelet.sock").unlink()
-        waiting = asyncio.ensure_future(anext(starts))
-    waiting.cancel()
-    await asyncio.wait({waiting})
-
-
-async def test_a_socket_of_which_no_event_tells_is_noticed_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(client, "_SAME_DIRECTORY_S", 0.02)
-    monkeypatch.setattr(Inotify, "get", lambda _: asyncio.Event().wait())
-    starts = client.restarts(tmp_path, watched)
+async def test_a_socket_that_is_replaced_between_two_looks_is_noticed(tmp_path: Path) -> None:
+    socket = tmp_path / "kubelet.sock"
+    starts = client.restarts(tmp_path)
     async with asyncio.timeout(5):
-        for _ in range(2):
-            waiting = asyncio.ensure_future(anext(starts))
-            await asyncio.sleep(0.05)
-            assert not waiting.done()
-            (tmp_path / "new").touch()
-            (tmp_path / "new").replace(tmp_path / "kubelet.sock")
-            await waiting
-
-
-async def test_a_directory_that_the_kernel_does_not_watch_is_looked_at(tmp_path: Path) -> None:
-    """As where other programs of root have taken every instance of inotify."""
-    told: asyncio.Queue[str] = asyncio.Queue()
-    starts = client.restarts(tmp_path, told.put_nowait)
-    async with asyncio.timeout(5):
-        with no_more_files():
-            waiting = asyncio.ensure_future(anext(starts))
-            assert await told.get() == f"{tmp_path} cannot be watched: Too many open files"
-        for _ in range(2):
-            (tmp_path / "new").touch()
-            (tmp_path / "new").replace(tmp_path / "kubelet.sock")
-            await waiting
-            waiting = asyncio.ensure_future(anext(starts))
-    waiting.cancel()
-    await asyncio.wait({waiting})
-
-
-@contextmanager
-def no_more_files() -> Iterator[None]:
-    """This process may open no other file."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    next_one = os.dup(0)
-    os.close(next_one)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (next_one, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for number in range(3):
+            (tmp_path / "new").write_text(str(number))
+            (tmp_path / "new").replace(socket)
+            await anext(starts)
 
 
 async def test_a_directory_that_is_made_anew_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_SAME_DIRECTORY_S", 0.02)
+    monkeypatch.setattr(client, "_LOOK_S", 0.02)
     folder = tmp_path / "device-plugins"
     folder.mkdir()
     (folder / "kubelet.sock").touch()
-    starts = client.restarts(folder, watched)
+    starts = client.restarts(folder)
     async with asyncio.timeout(5):
         await anext(starts)
         for _ in range(2):
@@ -272,11 +212,11 @@ async def test_a_directory_that_is_made_anew_is_watched(tmp_path: Path, monkeypa
 
 
 async def test_a_directory_that_stays_away_is_said_to_be_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_SAME_DIRECTORY_S", 0.02)
+    monkeypatch.setattr(client, "_LOOK_S", 0.02)
     monkeypatch.setattr(client, "_GONE_S", 0.05)
     folder = tmp_path / "device-plugins"
     folder.mkdir()
-    starts = client.restarts(folder, watched)
+    starts = client.restarts(folder)
     waiting = asyncio.ensure_future(anext(starts))
     await asyncio.sleep(0.05)
     folder.rmdir()

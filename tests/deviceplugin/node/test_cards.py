@@ -9,10 +9,9 @@ import pytest
 from config.protocol import inventory, names
 from config.protocol.inventory import Health
 from deviceplugin.allocation.decision import decided
-from deviceplugin.driver.cards import DriverCard, DriverCards, Xid
+from deviceplugin.driver.cards import DriverCards, Xid
 from deviceplugin.health.last_known import LastKnownFile
 from deviceplugin.health.record import HealthFile
-from deviceplugin.kubelet.device_ids import TooManyDevices
 from deviceplugin.node import cards
 from tests.support.node.announcing import BROKEN, A, B, announcing
 from tests.support.node.node_pods import CARDS as ANNOUNCED
@@ -183,15 +182,6 @@ async def test_a_decision_stands_when_outside_use_fills_the_card(tmp_path: Path)
         (pod,) = rig.cards.view.asking()
         (shares,) = decided(pod, rig.cards.whole, 1024).shares.values()
         assert [share.uuid for share in shares] == ["GPU-a"]
-
-
-async def test_a_unit_that_is_too_small_ends_it_with_one_that_fits(tmp_path: Path) -> None:
-    with pytest.RaisesGroup(TooManyDevices):
-        async with announcing(tmp_path, found=False, unit_mib=1) as rig:
-            huge = DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=2**24)
-            rig.cards.states.found(DriverCards("580.1", (huge,)), forget=False)
-            rig.cards.moved()
-            await asyncio.sleep(5)
 
 
 async def test_a_checkpoint_that_cannot_be_read_changes_no_device(tmp_path: Path) -> None:

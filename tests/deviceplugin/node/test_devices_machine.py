@@ -57,7 +57,7 @@ class View:
     pods: Any = field(default_factory=lambda: SimpleNamespace(complete=True))
     meanwhile: Any = None
 
-    async def look(self) -> NodeState:
+    async def snapshot(self) -> NodeState:
         entries, pods = self.kubelet.checkpoint, tuple(self.api.values())
         if self.meanwhile:
             self.meanwhile()

@@ -8,7 +8,7 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from deviceplugin.node.events import Notice, Notices
+from deviceplugin.node.events import NodeEvent, NodeEventRecorder
 from scheduler.kube.port import ApiConflict, ApiError, ApiForbidden, ApiSilent, ApiThrottled, EventRecord, PodKey
 from tests.support.clocks.virtual_time import run
 
@@ -31,16 +31,16 @@ class Server:
 
 
 def written(
-    server: Server, *notices: Notice, node_uid: str = "", wall_s: Callable[[], float] = lambda: 1.5
+    server: Server, *notices: NodeEvent, node_uid: str = "", wall_s: Callable[[], float] = lambda: 1.5
 ) -> list[EventRecord]:
     """The Events of these notices, an hour later."""
 
     async def main() -> None:
-        outbox = Notices(server, "node-a", wall_s)
-        outbox.node_uid = node_uid
+        recorder = NodeEventRecorder(server, "node-a", wall_s)
+        recorder.node_uid = node_uid
         for notice in notices:
-            outbox.tell(notice)
-        await _for_an_hour(outbox.run())
+            recorder.record(notice)
+        await _for_an_hour(recorder.run())
 
     run(main())
     return server.events
@@ -53,7 +53,7 @@ async def _for_an_hour(forever: Coroutine[Any, Any, None]) -> None:
 
 
 def test_a_notice_on_a_pod_becomes_a_warning_on_that_very_pod() -> None:
-    (event,) = written(Server(), Notice("GPUUsesMore", "it uses 3 MiB more", POD))
+    (event,) = written(Server(), NodeEvent("GPUUsesMore", "it uses 3 MiB more", POD))
     assert (event.kind, event.namespace, event.object_name, event.object_uid) == ("Pod", "ns", "p", "uid-p")
     assert (event.type, event.reason, event.note) == ("Warning", "GPUUsesMore", "it uses 3 MiB more")
     assert (event.reporting_controller, event.reporting_instance) == ("gpushare-device-plugin", "node-a")
@@ -61,52 +61,56 @@ def test_a_notice_on_a_pod_becomes_a_warning_on_that_very_pod() -> None:
 
 
 def test_a_notice_on_the_node_has_its_uid_or_until_that_is_known_its_name() -> None:
-    (known,) = written(Server(), Notice("GPUHealthy", "healthy again", warning=False), node_uid="uid-node")
+    (known,) = written(Server(), NodeEvent("GPUHealthy", "healthy again", warning=False), node_uid="uid-node")
     assert (known.kind, known.object_name, known.object_uid) == ("Node", "node-a", "uid-node")
     assert (known.type, known.namespace) == ("Normal", "")
-    (unknown,) = written(Server(), Notice("GPUHealthy", "healthy again"))
+    (unknown,) = written(Server(), NodeEvent("GPUHealthy", "healthy again"))
     assert unknown.object_uid == "node-a"
 
 
 def test_notices_of_one_moment_become_as_many_events() -> None:
-    events = written(Server(), *[Notice("R", str(number), POD) for number in range(3)])
+    events = written(Server(), *[NodeEvent("R", str(number), POD) for number in range(3)])
     assert [event.note for event in events] == ["0", "1", "2"]
     assert len({event.name for event in events}) == 3
 
 
 def test_events_have_the_time_of_a_clock_that_was_set_back() -> None:
     times = iter((7200.0, 3600.0, 3600.0))
-    events = written(Server(), *[Notice("R", str(number), POD) for number in range(3)], wall_s=lambda: next(times))
+    events = written(Server(), *[NodeEvent("R", str(number), POD) for number in range(3)], wall_s=lambda: next(times))
     assert [event.time_s for event in events] == [7200.0, 3600.0, 3600.0]
     assert len({event.name for event in events}) == 3
 
 
 def test_a_server_that_does_not_answer_is_asked_again_a_little_later_each_time() -> None:
     server = Server([ApiSilent("nothing"), ApiSilent("nothing")])
-    assert [event.note for event in written(server, Notice("R", "n", POD))] == ["n"]
+    assert [event.note for event in written(server, NodeEvent("R", "n", POD))] == ["n"]
     assert server.asked_s == [0, 1, 3]
 
 
 def test_a_server_that_is_busy_is_left_alone_for_as_long_as_it_asks() -> None:
     server = Server([ApiThrottled("busy", retry_after_s=20)])
-    written(server, Notice("R", "n", POD))
+    written(server, NodeEvent("R", "n", POD))
     assert server.asked_s == [0, 20]
 
 
 def test_an_event_that_is_refused_or_never_answered_does_not_block_the_next_one() -> None:
     refusing = Server([ApiForbidden("no right", 403)])
-    assert [event.note for event in written(refusing, Notice("R", "lost", POD), Notice("R", "next", POD))] == ["next"]
+    assert [event.note for event in written(refusing, NodeEvent("R", "lost", POD), NodeEvent("R", "next", POD))] == [
+        "next"
+    ]
     silent = Server([ApiSilent("nothing") for _ in range(5)])
-    assert [event.note for event in written(silent, Notice("R", "lost", POD), Notice("R", "next", POD))] == ["next"]
+    assert [event.note for event in written(silent, NodeEvent("R", "lost", POD), NodeEvent("R", "next", POD))] == [
+        "next"
+    ]
 
 
 def test_an_event_that_is_there_already_was_written_by_the_try_before() -> None:
     server = Server([ApiSilent("nothing"), ApiConflict("already exists", 409)])
     with capture_logs() as lines:
-        written(server, Notice("R", "n", POD))
+        written(server, NodeEvent("R", "n", POD))
     assert (len(server.asked_s), [line["event"] for line in lines]) == (2, ["notice"])
 
 
 def test_of_too_many_the_newest_are_written() -> None:
-    events = written(Server(), *[Notice("R", str(number), POD) for number in range(300)])
+    events = written(Server(), *[NodeEvent("R", str(number), POD) for number in range(300)])
     assert [event.note for event in events] == [str(number) for number in range(44, 300)]

@@ -16,7 +16,7 @@ class View:
     resources = SimpleNamespace(gpu_mem=names.GPU_MEM)
     pods = SimpleNamespace(complete=True)
 
-    async def look(self) -> NodeState:
+    async def snapshot(self) -> NodeState:
         return NodeState(names.GPU_MEM, (), ())
 
 

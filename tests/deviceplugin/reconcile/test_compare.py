@@ -1,7 +1,7 @@
 """Announced, decided, allocated and used, held side by side: what is found, and that nothing else is."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +9,7 @@ from config.protocol.container_formula import ContainerKind
 from config.protocol.inventory import Card
 from deviceplugin.allocation.decision import CardDecision, Share, units_on_cards
 from deviceplugin.allocation.pods import NodePod, PodContainer
+from deviceplugin.kubelet.containers import KubeletContainer
 from deviceplugin.reconcile.compare import Compared, SeenPod, Use, find_drift
 from deviceplugin.reconcile.drift import DriftKind
 
@@ -16,14 +17,6 @@ CARDS = (
     Card(index=0, uuid="A", model="M", memory_mib=16384, units=16),
     Card(index=1, uuid="B", model="M", memory_mib=16384, units=16),
 )
-
-
-@dataclass(frozen=True)
-class Held:
-    namespace: str
-    pod: str
-    container: str
-    ids: frozenset[str]
 
 
 def container(units: int, name: str = "c", kind: ContainerKind = ContainerKind.APP) -> PodContainer:
@@ -45,36 +38,36 @@ def on(of: NodePod, *uuids: str) -> SeenPod:
     return SeenPod(of, CardDecision(shares, 1024))
 
 
-def held(units: int, pod_name: str = "p", container_name: str = "c") -> Held:
-    return Held("ns", pod_name, container_name, frozenset(map(str, range(units))))
+def held(units: int, pod_name: str = "p", container_name: str = "c") -> KubeletContainer:
+    return KubeletContainer("ns", pod_name, container_name, frozenset(map(str, range(units))))
 
 
 def found(
     *pods: SeenPod,
-    allocated: Sequence[Held] = (),
-    given: Mapping[tuple[str, str], frozenset[str]] = {},
+    allocated: Sequence[KubeletContainer] = (),
+    assigned: Mapping[tuple[str, str], frozenset[str]] = {},
     uses: Sequence[Use] = (),
 ) -> list[tuple[DriftKind, str]]:
     """What each difference is, and of which container or card."""
-    compared = Compared(cards=CARDS, unit_mib=1024, pods=pods, allocated=allocated, given=given, uses=uses)
+    compared = Compared(cards=CARDS, unit_mib=1024, pods=pods, allocated=allocated, assigned=assigned, uses=uses)
     return [(one.kind, one.container or one.uuid) for one in find_drift(compared, allowance_mib=512)]
 
 
-def message(*pods: SeenPod, allocated: Sequence[Held] = (), uses: Sequence[Use] = ()) -> list[str]:
+def message(*pods: SeenPod, allocated: Sequence[KubeletContainer] = (), uses: Sequence[Use] = ()) -> list[str]:
     compared = Compared(cards=CARDS, unit_mib=1024, pods=pods, allocated=allocated, uses=uses)
     return [one.message for one in find_drift(compared, allowance_mib=512)]
 
 
 def test_a_node_that_is_as_decided_has_no_drift() -> None:
     uses = [Use("A", 1, 3000, "uid-p"), Use("A", 2, 1000, "uid-p")]
-    given = {("uid-p", "c"): frozenset("A")}
-    assert found(on(pod(), "A"), allocated=[held(4)], given=given, uses=uses) == []
+    assigned = {("uid-p", "c"): frozenset("A")}
+    assert found(on(pod(), "A"), allocated=[held(4)], assigned=assigned, uses=uses) == []
 
 
 def test_a_container_with_another_card_than_decided_is_found() -> None:
     seen = on(pod(), "A")
-    assert found(seen, given={("uid-p", "c"): frozenset("B")}) == [(DriftKind.ON_ANOTHER_CARD, "c")]
-    assert found(seen, given={("uid-p", "c"): frozenset("AB")}) == [(DriftKind.ON_ANOTHER_CARD, "c")]
+    assert found(seen, assigned={("uid-p", "c"): frozenset("B")}) == [(DriftKind.ON_ANOTHER_CARD, "c")]
+    assert found(seen, assigned={("uid-p", "c"): frozenset("AB")}) == [(DriftKind.ON_ANOTHER_CARD, "c")]
 
 
 def test_a_pod_that_uses_another_card_is_found_whatever_it_was_given() -> None:
@@ -133,7 +126,7 @@ def test_a_pod_that_was_admitted_before_the_resource_was_registered_is_found() -
     ],
 )
 def test_a_pod_without_devices_is_left_alone_while_that_may_be_right(
-    changed: dict[str, bool], allocated: list[Held]
+    changed: dict[str, bool], allocated: list[KubeletContainer]
 ) -> None:
     assert found(on(replace(pod(), **changed), "A"), allocated=allocated) == []  # type: ignore[arg-type]
 
@@ -163,25 +156,8 @@ def test_a_card_with_more_decided_than_announced_is_found() -> None:
     assert message(*pods) == ["card A has 16 units; 18 are allocated to pods"]
 
 
-@pytest.mark.parametrize(
-    ("containers", "units"),
-    [
-        pytest.param([container(2, "a"), container(3, "b")], 5, id="containers side by side"),
-        pytest.param([container(7, "i", ContainerKind.INIT), container(3)], 7, id="a large init container first"),
-        pytest.param([container(2, "s", ContainerKind.SIDECAR), container(3)], 5, id="a sidecar beside"),
-        pytest.param(
-            [container(2, "s", ContainerKind.SIDECAR), container(4, "i", ContainerKind.INIT), container(3)],
-            6,
-            id="init beside a sidecar",
-        ),
-        pytest.param(
-            [container(4, "i", ContainerKind.INIT), container(2, "s", ContainerKind.SIDECAR), container(3)],
-            5,
-            id="init before it",
-        ),
-    ],
-)
-def test_a_pod_has_booked_what_its_containers_need_at_the_same_time(containers: list[PodContainer], units: int) -> None:
-    seen = on(pod(*containers), "A")
+def test_a_pod_has_booked_what_its_containers_need_at_the_same_time() -> None:
+    sidecar, init = container(2, "s", ContainerKind.SIDECAR), container(4, "i", ContainerKind.INIT)
+    seen = on(pod(sidecar, init, container(3)), "A")
     assert seen.decision is not None
-    assert units_on_cards(seen.pod, seen.decision, 1024) == {"A": units}
+    assert units_on_cards(seen.pod, seen.decision, 1024) == {"A": 6}

@@ -20,17 +20,17 @@ async def test_specs_that_no_container_uses_are_removed_and_others_stay(folder: 
 async def test_a_dead_pod_is_forgotten_when_the_kubelet_has_forgotten_it(folder: Path) -> None:
     async with rig(folder) as (node, loop):
         uid = node.runs("p", 2)
-        node.given.by_container[uid, "c0"] = frozenset({"GPU-a"})
+        node.assigned.by_container[uid, "c0"] = frozenset({"GPU-a"})
         await loop.round()
         node.ends("p")
         await loop.round()
         assert node.journal.first(uid, {}).changed
-        assert node.given.by_container
+        assert node.assigned.by_container
         node.records.clear()
         node.record("uid-other", [])
         await loop.round()
         assert not node.journal.first(uid, {}).changed
-        assert not node.given.by_container
+        assert not node.assigned.by_container
 
 
 async def test_without_the_checkpoint_nothing_is_removed_and_the_rest_is_compared(folder: Path) -> None:
@@ -46,7 +46,7 @@ async def test_without_the_checkpoint_nothing_is_removed_and_the_rest_is_compare
         await loop.round()
         assert node.journal.first(uid, {}).changed
         assert set(loop.files.present()) == {spec.device_name(["gone-0"])}
-        assert [one.reason for one in node.told] == ["GPUOtherUnits"]
+        assert [one.reason for one in node.events] == ["GPUOtherUnits"]
         assert "checkpoint cannot be read" in loop.result.problems[0]
 
 

@@ -7,7 +7,7 @@ from config.protocol import names
 from deviceplugin.reconcile.evictions import evict
 from scheduler.kube.port import ApiNotFound, ApiThrottled, Changed, PodKey
 from tests.support.node.drift_policy import drift_policy
-from tests.support.node.node_pods import CARDS, node_pod, on, wire_pod
+from tests.support.node.node_pods import wire_pod
 from tests.support.node.reconcile_site import metric, rig
 
 
@@ -18,7 +18,7 @@ async def test_a_pod_that_uses_more_than_it_asked_is_evicted_where_that_is_confi
         await loop.round()
         await loop.round()
         assert node.evicted == [PodKey("ns", "greedy", greedy)]
-        (notice,) = node.told
+        (notice,) = node.events
         assert notice.reason == "GPUUsesMore"
         assert notice.note.endswith("it requested 2048 MiB there; evicting it")
 
@@ -32,7 +32,7 @@ async def test_an_eviction_that_is_refused_is_reported_and_tried_again_next_roun
         assert node.evicted == []
         assert loop.result.problems == ("pod ns/waits is not evicted yet: a disruption budget forbids it",)
         await loop.round()
-        assert (node.evicted, len(node.told)) == ([PodKey("ns", "waits", uid)], 1)
+        assert (node.evicted, len(node.events)) == ([PodKey("ns", "waits", uid)], 1)
         assert not loop.result.problems
 
 
@@ -43,16 +43,6 @@ async def test_a_pod_that_has_gone_before_its_eviction_is_no_problem(folder: Pat
         await loop.round()
         await loop.round()
         assert (node.refusals, node.evicted, loop.result.problems) == ([], [], ())
-
-
-async def test_a_later_change_of_an_allocation_is_ignored(folder: Path) -> None:
-    async with rig(folder) as (node, loop):
-        uid = node.runs("p", 4)
-        await loop.round()
-        moved = on(node_pod("p", [4], uid=uid), CARDS[1]).annotations
-        node.pods.apply([Changed(wire_pod("p", [4], uid=uid, annotations=moved))])
-        await loop.round()
-        assert loop.result.allocated_units == {"GPU-a": 4}
 
 
 async def test_a_pod_that_came_past_the_scheduler_is_reported_and_evicted_where_that_is_configured(
@@ -66,7 +56,7 @@ async def test_a_pod_that_came_past_the_scheduler_is_reported_and_evicted_where_
         node.runs("ours", 2)
         await loop.round()
         await loop.round()
-        (notice,) = node.told
+        (notice,) = node.events
         assert (notice.reason, notice.pod) == ("GPUUnscheduled", PodKey("ns", "by-hand", "uid-by-hand"))
         assert "no card was chosen for its 4 units, which count against every card of this node" in notice.note
         assert (
@@ -88,7 +78,7 @@ async def test_what_a_pods_author_writes_later_switches_no_eviction_off(folder: 
         assert metric(loop, "drift", kind="allocation-changed") == 0
         await loop.round()
         assert metric(loop, "drift", kind="allocation-changed") == 1
-        assert [notice.reason for notice in node.told] == ["GPUUsesMore"]
+        assert [notice.reason for notice in node.events] == ["GPUUsesMore"]
 
 
 async def test_no_more_than_a_few_evictions_are_on_their_way_at_once() -> None:
@@ -113,6 +103,6 @@ async def test_a_static_pod_is_reported_with_what_it_is_and_left_alone(folder: P
         node.pods.apply([Changed(wire_pod("static", [4], annotations=mirror))])
         await loop.round()
         await loop.round()
-        (notice,) = node.told
+        (notice,) = node.events
         assert "it is a static pod, which no scheduler sees; take its file off the node" in notice.note
         assert (notice.reason, node.evicted) == ("GPUUnscheduled", [])

@@ -7,12 +7,12 @@ from pathlib import Path
 from config.protocol import names
 from config.settings.isolation import NONE
 from config.settings.scheduler import Resources
-from deviceplugin.allocation.allocated import GivenCards
+from deviceplugin.allocation.allocated import AssignedCards
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi.spec_files import SpecFiles
-from deviceplugin.driver.cards import Process, Reading
+from deviceplugin.driver.cards import CardReading, Process
 from deviceplugin.isolation.directories import ContainerDirectories
 from deviceplugin.kubelet.client import PodResources
 from deviceplugin.reconcile.reconciler import Reconciler
@@ -31,7 +31,7 @@ async def test_without_drift_nothing_is_reported_and_everything_is_shown(folder:
         node.uses("GPU-b", (11, 700, uid))
         await loop.round()
         await loop.round()
-        assert (node.told, node.evicted, loop.result.drift, loop.result.problems) == ([], [], (), ())
+        assert (node.events, node.evicted, loop.result.drift, loop.result.problems) == ([], [], (), ())
         (row,) = loop.result.containers
         assert (row.pod, row.container, row.units, row.used_mib) == ("p", "c0", {"GPU-b": 4}, 700)
         assert loop.result.allocated_units == {"GPU-b": 4}
@@ -46,7 +46,7 @@ async def test_an_event_on_the_node_does_not_name_the_pod_that_it_is_about(folde
         node.pods.apply([Deleted(wire) for wire in node.pods])
         await loop.round()
         await loop.round()
-        (notice,) = [one for one in node.told if one.reason == "GPUWithoutDecision"]
+        (notice,) = [one for one in node.events if one.reason == "GPUWithoutDecision"]
         note = "a pod that the API server does not have holds 4 units; gpushare-device-plugin status names it"
         assert (notice.note, notice.pod) == (note, None)
         assert "pod ns/p: container c0 has 4 units" in " ".join(one.message for one in loop.result.drift)
@@ -57,17 +57,17 @@ async def test_drift_seen_by_two_rounds_is_told_once_and_shown_while_it_lasts(
 ) -> None:
     async with rig(folder) as (node, loop):
         uid = node.runs("p", 4)
-        node.given.by_container[uid, "c0"] = frozenset({"GPU-b"})
+        node.assigned.by_container[uid, "c0"] = frozenset({"GPU-b"})
         await loop.round()
-        assert (node.told, loop.result.drift) == ([], ())
+        assert (node.events, loop.result.drift) == ([], ())
         await loop.round()
         await loop.round()
-        (notice,) = node.told
+        (notice,) = node.events
         assert (notice.reason, notice.pod) == ("GPUOnAnotherCard", PodKey("ns", "p", uid))
         (drift,) = loop.result.drift
         assert (drift.kind, drift.actions) == ("on-another-card", ("event", "metric"))
         assert metric(loop, "drift", kind="on-another-card") == 1
-        node.given.by_container[uid, "c0"] = frozenset({"GPU-a"})
+        node.assigned.by_container[uid, "c0"] = frozenset({"GPU-a"})
         await loop.round()
         assert (loop.result.drift, metric(loop, "drift")) == ((), 0)
 
@@ -94,41 +94,41 @@ async def test_the_use_of_a_pod_that_asks_for_nothing_is_found(folder: Path) -> 
         node.uses("GPU-a", (11, 900, uid))
         await loop.round()
         await loop.round()
-        assert [(one.reason, one.pod) for one in node.told] == [("GPUUsesUnasked", PodKey("ns", "thief", uid))]
+        assert [(one.reason, one.pod) for one in node.events] == [("GPUUsesUnasked", PodKey("ns", "thief", uid))]
 
 
 async def test_without_the_kubelet_devices_are_left_out_and_the_rest_is_compared(folder: Path) -> None:
     async with rig(folder) as (node, loop):
         uid = node.runs("p", 4, ids=0)
-        node.given.by_container[uid, "c0"] = frozenset({"GPU-b"})
+        node.assigned.by_container[uid, "c0"] = frozenset({"GPU-b"})
         loop.kubelet = PodResources(folder / "missing.sock", names.GPU_MEM)
         await loop.round()
         await loop.round()
-        assert [one.reason for one in node.told] == ["GPUOnAnotherCard"]
+        assert [one.reason for one in node.events] == ["GPUOnAnotherCard"]
         assert "asking the kubelet for all pods" in loop.result.problems[0]
 
 
 async def test_without_the_hosts_proc_use_is_left_out(folder: Path) -> None:
     async with rig(folder, host_proc="missing") as (node, loop):
         node.runs("p", 4)
-        node.readings["GPU-a"] = Reading(used_mib=9000, processes=(Process(11, 9000),))
+        node.readings["GPU-a"] = CardReading(used_mib=9000, processes=(Process(11, 9000),))
         await loop.round()
         await loop.round()
-        assert (node.told, [row.used_mib for row in loop.result.containers]) == ([], [None])
+        assert (node.events, [row.used_mib for row in loop.result.containers]) == ([], [None])
         assert "cannot trace processes to their pods" in loop.result.problems[0]
 
 
 async def test_before_the_pods_or_the_cards_are_known_nothing_is_compared(folder: Path) -> None:
     async with rig(folder) as (node, loop):
         uid = node.runs("p", 4)
-        node.given.by_container[uid, "c0"] = frozenset({"GPU-b"})
+        node.assigned.by_container[uid, "c0"] = frozenset({"GPU-b"})
         node.pods.complete = False
         await loop.round()
         assert loop.result.problems == ("the pods of this node are not known yet",)
         node.pods.complete, node.cards = True, ()
         await loop.round()
         await loop.round()
-        assert (node.told, loop.result.problems) == ([], ("no card is announced yet",))
+        assert (node.events, loop.result.problems) == ([], ("no card is announced yet",))
 
 
 async def test_a_list_waits_until_no_allocate_is_in_flight(folder: Path) -> None:
@@ -167,10 +167,10 @@ async def _rounds(folder: Path, *, known_at_s: float) -> list[float]:
         kubelet=kubelet,
         cards=tuple,
         readings=dict,
-        given=GivenCards(),
+        assigned=AssignedCards(),
         files=SpecFiles(folder / "cdi"),
         directories=ContainerDirectories(folder / "isolation", NONE),
-        tell=lambda _: None,
+        record=lambda _: None,
         evictor=Node(folder, KubeletDouble(folder), pods, journal),
         metrics=NodeMetrics("n", 1024, dcgm=False),
         allocating=lambda: False,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from deviceplugin.driver.cards import Process, Reading
+from deviceplugin.driver.cards import CardReading, Process
 from deviceplugin.reconcile import usage
 from deviceplugin.reconcile.cgroups import Owner
 from deviceplugin.reconcile.compare import Use
@@ -33,8 +33,8 @@ def test_a_finished_pod_is_not_seen() -> None:
 
 def test_each_use_names_its_pod_and_what_could_not_be_traced_is_left_out() -> None:
     readings = {
-        "GPU-a": Reading(used_mib=900, processes=(Process(1, 300), Process(2, 200), Process(3, 400))),
-        "GPU-b": Reading(used_mib=0),
+        "GPU-a": CardReading(used_mib=900, processes=(Process(1, 300), Process(2, 200), Process(3, 400))),
+        "GPU-b": CardReading(used_mib=0),
     }
     found = usage.uses(readings, {1: Owner("uid-p", ""), 2: None}, {})
     assert found == (Use("GPU-a", 1, 300, "uid-p"), Use("GPU-a", 2, 200, ""))
@@ -43,7 +43,7 @@ def test_each_use_names_its_pod_and_what_could_not_be_traced_is_left_out() -> No
 def test_a_static_pod_is_known_by_the_uid_of_the_api_servers_copy() -> None:
     mirror = wire_pod("static", [0], annotations={"kubernetes.io/config.mirror": "f" * 32})
     uids = usage.uids_by_cgroup([mirror, wire_pod("p", [1])])
-    readings = {"GPU-a": Reading(used_mib=5, processes=(Process(1, 5),))}
+    readings = {"GPU-a": CardReading(used_mib=5, processes=(Process(1, 5),))}
     assert usage.uses(readings, {1: Owner("f" * 32, "")}, uids) == (Use("GPU-a", 1, 5, "uid-static"),)
 
 

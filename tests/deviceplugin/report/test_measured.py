@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from deviceplugin.kubelet.server import ContainerResponse, Refused
+from deviceplugin.kubelet.server import CallRejected, ContainerResponse
 from deviceplugin.report.measured import MeasuredPlugin
 from deviceplugin.report.metrics import NodeMetrics
 
@@ -12,7 +12,7 @@ from deviceplugin.report.metrics import NodeMetrics
 class Plugin:
     """Answers what it is told to; waits at Allocate while `gate` is closed."""
 
-    def __init__(self, refusal: Refused | None = None) -> None:
+    def __init__(self, refusal: CallRejected | None = None) -> None:
         self.refusal = refusal
         self.gate = asyncio.Event()
 
@@ -46,10 +46,10 @@ async def test_an_allocate_is_known_to_be_under_way_and_timed_in_the_end() -> No
 
 
 async def test_a_refusal_is_counted_under_its_kind_and_passed_on() -> None:
-    plugin, metrics = Plugin(Refused("message", "NotIdentified")), NodeMetrics("n", 1024, dcgm=False)
+    plugin, metrics = Plugin(CallRejected("message", "NotIdentified")), NodeMetrics("n", 1024, dcgm=False)
     plugin.gate.set()
     measured = MeasuredPlugin(plugin, metrics)
-    with pytest.raises(Refused, match="message"):
+    with pytest.raises(CallRejected, match="message"):
         await measured.allocate(frozenset({"u0"}))
     assert measured.allocating == 0
     assert sample(metrics, "refusals_total", call="Allocate", reason="NotIdentified") == 1

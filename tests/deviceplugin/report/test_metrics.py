@@ -4,14 +4,14 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import DriverCard, Reading
+from deviceplugin.driver.cards import CardReading, DriverCard
 from deviceplugin.report.metrics import NodeMetrics
 from deviceplugin.report.shown import ShownCard, ShownContainer
 
 GIB = 2**30
 CARD = DriverCard(index=0, uuid="GPU-a", model="Tesla T4", memory_mib=15360, minor=3, pci="0000:af:00.0")
 OTHER = DriverCard(index=1, uuid="GPU-b", model="Tesla T4", memory_mib=15360)
-READING = Reading(used_mib=4000, utilisation=55, temperature_c=60, power_w=70.5)
+READING = CardReading(used_mib=4000, utilisation=55, temperature_c=60, power_w=70.5)
 LABELS = {
     "gpu": "0",
     "UUID": "GPU-a",
@@ -22,7 +22,7 @@ LABELS = {
 }
 
 
-def shown(card: DriverCard = CARD, reading: Reading | None = READING, health: Health = Health.HEALTHY) -> ShownCard:
+def shown(card: DriverCard = CARD, reading: CardReading | None = READING, health: Health = Health.HEALTHY) -> ShownCard:
     return ShownCard(card, 15, 6, health, reading)
 
 
@@ -80,7 +80,7 @@ def test_exactly_one_health_is_1() -> None:
 
 def test_what_the_driver_does_not_report_has_no_series() -> None:
     of = metrics()
-    of.show_cards([shown(CARD, Reading(used_mib=10)), shown(OTHER, None)])
+    of.show_cards([shown(CARD, CardReading(used_mib=10)), shown(OTHER, None)])
     found = scraped(of)
     assert [labels["UUID"] for labels, _ in found["DCGM_FI_DEV_FB_USED"]] == ["GPU-a"]
     assert [labels["UUID"] for labels, _ in found["card_memory_total_bytes"]] == ["GPU-a", "GPU-b"]

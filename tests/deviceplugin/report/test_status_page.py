@@ -10,13 +10,13 @@ from typer.testing import CliRunner
 
 from deviceplugin.cli import cli
 from deviceplugin.report.metrics import NodeMetrics
-from deviceplugin.report.status import AllocationStatus, CardStatus, DriftStatus, PluginStatus, decode, encode
+from deviceplugin.report.status import AllocationStatus, CardStatus, DevicePluginStatus, DriftStatus, decode, encode
 from deviceplugin.report.status_page import StatusUnknown, ask_status, status_page
 from scheduler.process.loopback import is_loopback
 from scheduler.process.probes import serve
 from scheduler.process.scrape import exposition
 
-STATUS = PluginStatus(
+STATUS = DevicePluginStatus(
     node="node-1",
     mode="cdi",
     driver="580.1",

@@ -14,7 +14,7 @@ TEXT: Final = (ROOT / "docs/protocol.md").read_text(encoding="utf-8")
 ROWS: Final = re.findall(r"^\| [\w, ]+ \| (`.+?`) \| (?:Normal|Warning) \|", TEXT, re.MULTILINE)
 LISTED: Final = {reason for cell in ROWS for reason in re.findall(r"`(\w+)`", cell)}
 # Where the reason is among the arguments of what writes an Event.
-PLACES: Final = {"Notice": 0, "_event": 1, "about": 3}
+PLACES: Final = {"NodeEvent": 0, "_event": 1, "about": 3}
 
 
 def reasons(text: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import DriverCard, Reading
+from deviceplugin.driver.cards import CardReading, DriverCard
 from deviceplugin.isolation.mps_cards import MpsMetrics
 from deviceplugin.report import series as of_the_plugin
 from deviceplugin.report.metrics import NodeMetrics
@@ -49,7 +49,7 @@ def plugin_text() -> str:
     metrics = NodeMetrics("n1", 1024, dcgm=True)
     build_info.show(metrics.registry)
     metrics.registry.register(ContactCollector(of_the_plugin.PREFIX, Contact(["pods"], lambda: 0.0)))
-    reading = Reading(used_mib=0, processes=(), utilisation=0, temperature_c=40, power_w=60.0)
+    reading = CardReading(used_mib=0, processes=(), utilisation=0, temperature_c=40, power_w=60.0)
     metrics.show_cards([ShownCard(card, 1, 0, Health.HEALTHY, reading)])
     one = ShownContainer(card=card, namespace="ns", pod="p", container="c", requested_units=1, used_mib=1)
     metrics.show_containers([one])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from config.protocol.booked_cards import Written
+from config.protocol.booked_cards import WrittenAllocation
 from scheduler.kube import objects
 from scheduler.kube.defaults import decoded
 from scheduler.pods.pod import Pod
@@ -15,7 +15,7 @@ from scheduler.state.disruption_budgets import MOST_BUDGETS, MOST_REQUIREMENTS, 
 from scheduler.state.pod_record import PodRecord
 from tests.support.builders import pod
 
-NOTHING_WRITTEN = Written(units=0, per_card={}, uuids={}, allocation=None)
+NOTHING_WRITTEN = WrittenAllocation(units=0, per_card={}, uuids={}, allocation=None)
 WEB = {"app": "web"}
 NOW = "2026-01-01T00:00:00Z"
 

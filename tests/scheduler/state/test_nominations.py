@@ -20,7 +20,7 @@ from tests.support.builders import bound, card, cluster, pod, wire_node
 from tests.support.placing import on_card
 
 if TYPE_CHECKING:
-    from config.protocol.booked_cards import Written
+    from config.protocol.booked_cards import WrittenAllocation
 
 NODES: Final = ("a", "b")
 CARDS: Final = [16, 16]
@@ -264,7 +264,7 @@ class Kept(RuleBasedStateMachine):
         self.kept = Nominations(self.tables)
         self.nodes: set[str] = set()
         self.bound: dict[str, Pod] = {}
-        self.places: dict[str, tuple[Pod, str, Written]] = {}
+        self.places: dict[str, tuple[Pod, str, WrittenAllocation]] = {}
         self.priority = -100
         self.made = 0
 

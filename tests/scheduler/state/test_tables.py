@@ -18,7 +18,7 @@ from scheduler.state.tables import Tables
 from tests.support.builders import UNIT_MIB, bound, card, cluster, pod, wire_node
 
 if TYPE_CHECKING:
-    from config.protocol.booked_cards import Written
+    from config.protocol.booked_cards import WrittenAllocation
     from scheduler.kube import objects
 
 NODES = ("a", "b", "c")
@@ -44,7 +44,7 @@ class Histories(RuleBasedStateMachine):
         super().__init__()
         self.tables = Tables(ResourceNames())
         self.nodes: dict[str, objects.Node] = {}
-        self.pods: dict[str, tuple[Pod, str, Written | None]] = {}
+        self.pods: dict[str, tuple[Pod, str, WrittenAllocation | None]] = {}
         self.made = 0
 
     @rule(data=st.data(), name=st.sampled_from(NODES), gpu=st.booleans(), extra=st.integers(0, 3))

@@ -22,7 +22,7 @@ from deviceplugin.kubelet.client import PodResources
 from deviceplugin.kubelet.device_list import FakeDevices
 from deviceplugin.node.cards import NodeCards
 from deviceplugin.node.devices import NodeDevices
-from deviceplugin.node.events import Notice
+from deviceplugin.node.events import NodeEvent
 from deviceplugin.node.inventory import Terms
 from deviceplugin.node.publisher import NodePublisher
 from scheduler.kube import objects
@@ -79,7 +79,7 @@ class Rig:
     node: NodeObject
     cards: NodeCards
     changed: asyncio.Event
-    notices: list[Notice]
+    notices: list[NodeEvent]
     pods: OwnPods
     records: list[dict[str, object]] = field(default_factory=list)
     followed: list[str] = field(default_factory=list)
@@ -122,7 +122,7 @@ class Rig:
 async def announcing(
     folder: Path, *, found: bool = True, unit_mib: int = 1024, gpu_core: bool = False
 ) -> AsyncIterator[Rig]:
-    node, pods, changed, notices = NodeObject(), OwnPods(), asyncio.Event(), list[Notice]()
+    node, pods, changed, notices = NodeObject(), OwnPods(), asyncio.Event(), list[NodeEvent]()
     kubelet = PodResources(folder / "pod-resources.sock", names.GPU_MEM)
     publisher = NodePublisher(node, lambda _: 0.001)
 
@@ -150,7 +150,7 @@ async def announcing(
         healths=HealthFile(folder, "boot"),
         last_known=LastKnownFile(folder, "boot"),
         wall_s=lambda: 0.0,
-        tell=notices.append,
+        record=notices.append,
         changed=changed.set,
         release=release,
     )

@@ -10,15 +10,15 @@ from config.protocol import names
 from config.protocol.inventory import Card
 from config.settings.isolation import NONE
 from config.settings.scheduler import Resources
-from deviceplugin.allocation.allocated import GivenCards
+from deviceplugin.allocation.allocated import AssignedCards
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi.spec_files import SpecFiles
-from deviceplugin.driver.cards import Process, Reading
+from deviceplugin.driver.cards import CardReading, Process
 from deviceplugin.isolation.directories import ContainerDirectories
 from deviceplugin.kubelet.client import PodResources
-from deviceplugin.node.events import Notice
+from deviceplugin.node.events import NodeEvent
 from deviceplugin.reconcile.drift import DriftPolicy
 from deviceplugin.reconcile.reconciler import Reconciler, ReconcileSettings
 from deviceplugin.report.metrics import NodeMetrics
@@ -40,10 +40,10 @@ class Node:
     double: KubeletDouble
     pods: OwnPods
     journal: Journal
-    given: GivenCards = field(default_factory=GivenCards)
+    assigned: AssignedCards = field(default_factory=AssignedCards)
     cards: tuple[Card, ...] = CARDS
-    readings: dict[str, Reading] = field(default_factory=dict)
-    told: list[Notice] = field(default_factory=list)
+    readings: dict[str, CardReading] = field(default_factory=dict)
+    events: list[NodeEvent] = field(default_factory=list)
     evicted: list[PodKey] = field(default_factory=list)
     refusals: list[ApiError] = field(default_factory=list)
     outside: list[Mapping[str, int]] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Node:
         return self.allocates >= 0
 
     def runs(self, name: str, units: int, *, card: Card = CARDS[0], ids: int | None = None) -> str:
-        """A pod bound to `card`, which the kubelet has given as many ids as it asks, or as said; returns its UID."""
+        """A pod bound to `card`, which the kubelet has assigned as many ids as it asks, or as said; returns its UID."""
         uid = f"{UID}{len(self.pods)}"
         annotations = on(node_pod(name, [units], uid=uid), card).annotations if units else {}
         wire = wire_pod(name, [units], uid=uid, annotations=annotations, containerStatuses=REPORTED)
@@ -89,7 +89,7 @@ class Node:
             path = f"/kubepods/pod{uid}/{'c' * 64}" if uid else "/user.slice"
             (self.folder / "proc" / str(pid) / "cgroup").write_text(f"0::{path}\n")
         listed = tuple(Process(pid, mib) for pid, mib, _ in processes)
-        self.readings[uuid] = Reading(used_mib=sum(mib for _, mib, _ in processes), processes=listed)
+        self.readings[uuid] = CardReading(used_mib=sum(mib for _, mib, _ in processes), processes=listed)
 
 
 def settings(proc: Path, policy: DriftPolicy = WARNING, allowance_mib: int = 512) -> ReconcileSettings:
@@ -120,10 +120,10 @@ async def rig(
             kubelet=kubelet,
             cards=lambda: node.cards,
             readings=lambda: node.readings,
-            given=node.given,
+            assigned=node.assigned,
             files=SpecFiles(folder / "cdi"),
             directories=ContainerDirectories(folder / "isolation", NONE),
-            tell=node.told.append,
+            record=node.events.append,
             evictor=node,
             metrics=NodeMetrics("n", 1024, dcgm=False),
             allocating=node.allocating,

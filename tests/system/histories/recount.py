@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from config.protocol.booked_cards import Written
+from config.protocol.booked_cards import WrittenAllocation
 from config.protocol.quantity import QuantityError
 from scheduler.kube import objects
 from scheduler.pods.effective_requests import amounts
@@ -33,9 +33,9 @@ class _Reading(msgspec.Struct):
     of: objects.PodObject
     pod: Pod | None
     first: Mapping[str, str] | None = None
-    written: Written | None = None
+    written: WrittenAllocation | None = None
 
-    def bound(self, pod: Pod, first: Mapping[str, str]) -> tuple[Pod, str, Written]:
+    def bound(self, pod: Pod, first: Mapping[str, str]) -> tuple[Pod, str, WrittenAllocation]:
         """As `recompute` takes it. first: kept as it is, another one when they change."""
         if self.written is None or first is not self.first:
             self.first, self.written = first, written_of(replace(pod, annotations=first))

@@ -157,7 +157,7 @@ def refit(tables: Tables, *cards: Card, **options: object) -> None:
     tables.upsert_node(wire_node("a", list(cards), **options))  # type: ignore[arg-type]
 
 
-WITHHELD = inventory.encode(inventory.Inventory(1024, "", (card(0, 16),), inventory.NO_WAY_IN))
+WITHHELD = inventory.encode(inventory.Inventory(1024, "", (card(0, 16),), inventory.NO_INJECTION))
 
 
 @pytest.mark.parametrize(

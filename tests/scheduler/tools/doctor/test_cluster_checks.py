@@ -244,7 +244,7 @@ def test_a_plugin_that_is_away_is_found_with_the_time_since_when() -> None:
 
 
 def test_a_node_that_cannot_bring_cards_into_containers_is_found() -> None:
-    written = inventory.encode(inventory.Inventory(1024, "", (card(0, 16),), inventory.NO_WAY_IN))
+    written = inventory.encode(inventory.Inventory(1024, "", (card(0, 16),), inventory.NO_INJECTION))
     missing = one("plugin", facts(NODE, wire_node("b", [16], labels=LABELS, annotations={names.INVENTORY: written})))
     assert missing.message == "cards cannot be brought into containers on 1 node: no GPU pod is placed there"
     assert (missing.about, "GPUNotReady" in missing.remedy) == (("node/b",), True)

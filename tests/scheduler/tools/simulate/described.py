@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from config.clusterfile.model import ClusterFile, Document
+from config.clusterfile.model import ClusterDocument, ClusterFile
 from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.core.build import build_engine
@@ -40,7 +40,7 @@ def described(
     nodes: list[dict[str, Any]], pods: list[dict[str, Any]] | None = None, faults: list[dict[str, Any]] | None = None
 ) -> ClusterFile:
     parts = {"nodes": nodes, "pods": pods or [], "faults": faults or []}
-    document = Document.model_validate(parts, by_alias=True, by_name=False)
+    document = ClusterDocument.model_validate(parts, by_alias=True, by_name=False)
     return ClusterFile([*document.nodes], [*document.pods], [*document.faults])
 
 

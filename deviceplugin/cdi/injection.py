@@ -1,4 +1,4 @@
-"""Finds the way of cards into containers, waits until there is one, and keeps saying why there is none."""
+"""Finds the injection mode, waits until the node supports one, and reports why it does not."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,23 +8,23 @@ from typing import Final, Protocol
 import structlog
 
 from config.settings.deviceplugin import Mode as ConfiguredMode
-from deviceplugin.cdi.mode import Mode, NoWayIn, WaysIn, brings_nvml, mode_of
+from deviceplugin.cdi.mode import InjectionSupport, Mode, NoInjectionMode, brings_nvml, mode_of
 from deviceplugin.cdi.toolkit_thread import ToolkitSilent, ToolkitThread
 
 # More than nvidia-ctk is given (nvidia_edits).
 _PREPARED_WITHIN_S: Final = 120.0
-# Somebody may install the toolkit, or have it write its specs after a change of driver, at any time.
+# The toolkit may be installed, or its specs rewritten after a change of driver, at any time.
 _AGAIN_S: Final = 15.0
 _MOUNTINFO: Final = Path("/proc/self/mountinfo")
 log = structlog.get_logger()
 
 
 class Preparable(Protocol):
-    """What brings cards into containers by CDI."""
+    """Port: CDI edits of the cards."""
 
     @property
     def lacking(self) -> str:
-        """Why some cards cannot be; "" while all can."""
+        """Why some cards cannot be injected; "" while all can."""
         ...
 
     @property
@@ -37,8 +37,8 @@ class Preparable(Protocol):
         ...
 
 
-class WayIn:
-    """Owned by the event loop; looking is done in a thread of its own.
+class InjectionMode:
+    """Owned by the event loop; specs are read in a thread.
 
     chosen: None until the mode is. problem: why containers cannot get their cards; "" while they can.
     nvidia_runtime: it runs this very container.
@@ -50,19 +50,19 @@ class WayIn:
         edits: Preparable,
         *,
         real: bool,
-        tell: Callable[[str], None],
+        record: Callable[[str], None],
         last: str,
         again_s: float = _AGAIN_S,
         mountinfo: Path = _MOUNTINFO,
     ) -> None:
-        """real: whether the cards are. tell: takes each new problem. again_s: between two looks.
+        """real: whether the cards are. record: takes each new problem. again_s: between two looks.
 
         last: the mode that was chosen last, which holds while the driver does not answer; "" where none is known.
         """
         self._configured: ConfiguredMode = configured
-        self._edits, self._real, self._tell, self._again_s = edits, real, tell, again_s
+        self._edits, self._real, self._record, self._again_s = edits, real, record, again_s
         self._last: Mode | None = "cdi" if last == "cdi" else "environment" if last == "environment" else None
-        self._changed = asyncio.Event()
+        self._changed, self._toolkit = asyncio.Event(), ToolkitThread()
         self.chosen: Mode | None = None
         self.problem = ""
         self.nvidia_runtime = brings_nvml(mountinfo.read_text(encoding="utf-8", errors="replace"))
@@ -72,52 +72,43 @@ class WayIn:
         self._changed.set()
 
     async def mode(self, runtime_version: str) -> Mode:
-        """As configured, or by what there is; waits until there is any."""
+        """The configured mode, or the one that the node supports; waits until it supports one."""
         self.chosen = await self._choose(runtime_version)
         return self.chosen
 
     async def follow(self) -> None:
-        """Go on looking, for CDI: when the cards change, and every so often."""
-        thread = ToolkitThread()
-        try:
-            while True:
-                await self._soon()
-                await self._prepare(thread)
-                self._say(self._edits.lacking)
-        finally:
-            thread.close()
+        """Check the CDI specs forever: when the cards change, and every `again_s`."""
+        while True:
+            await self._soon()
+            await self._prepare()
+            self._say(self._edits.lacking)
 
     async def _choose(self, runtime_version: str) -> Mode:
-        # nvidia-ctk takes long: in a thread that does not keep the process from ending, as an executor's would.
-        thread = ToolkitThread()
-        try:
-            while True:
-                await self._prepare(thread)
-                try:
-                    mode = mode_of(self._configured, self._ways(runtime_version))
-                except NoWayIn as error:
-                    if not self._edits.known and self._last:
-                        return self._last
-                    self._say(str(error))
-                    await self._soon()
-                else:
-                    self._say(self._edits.lacking if mode == "cdi" else "")
-                    return mode
-        finally:
-            thread.close()
+        while True:
+            await self._prepare()
+            try:
+                mode = mode_of(self._configured, self._support(runtime_version))
+            except NoInjectionMode as error:
+                if not self._edits.known and self._last:
+                    return self._last
+                self._say(str(error))
+                await self._soon()
+            else:
+                self._say(self._edits.lacking if mode == "cdi" else "")
+                return mode
 
-    def _ways(self, runtime_version: str) -> WaysIn:
-        return WaysIn(
+    def _support(self, runtime_version: str) -> InjectionSupport:
+        return InjectionSupport(
             runtime_version=runtime_version,
             lacking=self._edits.lacking,
             nvidia_runtime=self.nvidia_runtime,
             real=self._real,
         )
 
-    async def _prepare(self, thread: ToolkitThread) -> None:
+    async def _prepare(self) -> None:
         self._changed.clear()
         try:
-            await thread.call(self._edits.prepare, timeout_s=_PREPARED_WITHIN_S)
+            await self._toolkit.call(self._edits.prepare, timeout_s=_PREPARED_WITHIN_S)
         except (ToolkitSilent, OSError) as error:
             log.warning("cdi.prepare_failed", reason=str(error))
 
@@ -129,7 +120,7 @@ class WayIn:
 
     def _say(self, problem: str) -> None:
         if problem != self.problem and problem:
-            self._tell(problem)
+            self._record(problem)
         elif problem != self.problem:
             log.info("way_in.found")
         self.problem = problem

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.node.portions import portion
+from tests.support.node.container_shares import share_of
 
 
 @pytest.mark.parametrize(
@@ -17,15 +17,15 @@ from tests.support.node.portions import portion
     ],
 )
 def test_hundredths_of_a_card(units: int, cards: int, asked: int, percent: int) -> None:
-    assert portion(units, cards=cards, percent=asked).percent == percent
+    assert share_of(units, cards=cards, percent=asked).percent == percent
 
 
 def test_a_share_too_small_for_a_hundredth_is_one() -> None:
-    assert portion(1, card_units=1000).percent == 1
+    assert share_of(1, card_units=1000).percent == 1
 
 
 def test_the_values_of_a_container_with_two_cards() -> None:
-    assert portion(4, cards=2, name="p").values() == {
+    assert share_of(4, cards=2, name="p").values() == {
         "units": "4",
         "mib": "4096",
         "percent": "25",

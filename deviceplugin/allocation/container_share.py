@@ -1,4 +1,4 @@
-"""What isolation has to know of a container: its part of each of its cards. Pure."""
+"""A container's part of each of its cards, as isolation enforces it. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _WHOLE: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
+class ContainerShare:
     """A container's part of its cards.
 
     container: of several that run one after the other, the first. shares: at least one, the same units on each, by card
@@ -25,7 +25,7 @@ class Portion:
 
     @property
     def uuids(self) -> tuple[str, ...]:
-        """Of its cards, by index."""
+        """UUIDs of its cards, by index."""
         return tuple(share.uuid for share in self.shares)
 
     @property
@@ -40,7 +40,7 @@ class Portion:
         return max(1, min(_WHOLE, asked or share))
 
     def values(self) -> Mapping[str, str]:
-        """For the placeholders of `config.settings.isolation`."""
+        """Values for the placeholders of `config.settings.isolation`."""
         units = self.shares[0].units
         return {
             "units": str(units),
