@@ -1,36 +1,37 @@
-"""What `make release` makes, but for the image, which test_images.py is about: twice, and tried.
+"""What `make release` makes, but for the image (test_images.py): made of the last commit, and tried.
 
-The archive for krew is made for this machine's Python alone; the wheels of the others come by the same way.
+The archive for krew is made for this machine's Python alone; the packages of the others are installed the same way.
 """
 
 import json
 import os
 import platform
-import re
 import subprocess
 import sys
-import sysconfig
 import tarfile
-import venv
 import zipfile
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+import grimp
 import pytest
 import yaml
+from packaging.version import Version
 
-from e2e.deploy.chart import CHART, SET_IMAGE, Helm, built
-from e2e.release import archives, clone, packages, plugin_archive, plugin_wheels, trial, version
-from e2e.release.clone import Commit
+from e2e.deploy.chart import CHART, SET_IMAGE, Helm
+from e2e.release import krew_archive, steps, version
+from e2e.release.steps import Commit
 from tests.support.krew import Archive, archive_name, krew_manifest
 from tests.support.repository import ROOT
 
 COMMIT: Final = Commit("0123456789ab", 1_700_000_000)
 VERSION: Final = version.current()
+NORMAL: Final = str(Version(VERSION))  # as Python's packages have it
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 MACHINE: Final = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}[platform.machine()]
-HERE: Final = next(one for one in plugin_wheels.PLATFORMS if (one.system, one.architecture) == (sys.platform, MACHINE))
+HERE: Final = (sys.platform, MACHINE)
 NOBODY_LISTENS: Final = {
     "current-context": "c",
     "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
@@ -41,111 +42,86 @@ NOBODY_LISTENS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """One build of everything."""
+    """Everything that is published. sources: the files of the commit that it is made of."""
 
-    sdist: Path
+    sources: Path
+    folder: Path
     wheel: Path
     chart: Path
     plugin: Path
 
-    @property
-    def sums(self) -> dict[str, str]:
-        files = (self.sdist, self.wheel, self.chart, self.plugin)
-        return {path.name: archives.sha256(path) for path in files}
-
 
 @pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
-    """What the plugin needs on this machine."""
-    requirements = (ROOT / "requirements/runtime.txt").read_text(encoding="utf-8")
-    return plugin_wheels.fetch(requirements, HERE, [PYTHON], tmp_path_factory.mktemp("wheels") / "fetched")
+def made(tmp_path_factory: pytest.TempPathFactory, helm: Helm) -> Made:
+    scratch, folder = tmp_path_factory.mktemp("scratch"), tmp_path_factory.mktemp("made")
+    sources = steps.sources(scratch / "sources")
+    wheel = steps.packages(sources, folder, COMMIT)
+    chart = steps.chart(sources, folder, helm)
+    return Made(sources, folder, wheel, chart, krew(wheel, folder / archive_name(*HERE), scratch / "krew"))
 
 
-def make(folder: Path, helm: Helm, wheels: dict[str, list[Path]]) -> Made:
-    for name in ("made", "sdist", "wheel"):
-        (folder / name).mkdir(parents=True)
-    sources = clone.copy(ROOT, folder / "sources", COMMIT.epoch_s)
-    sdist = packages.sdist(sources, folder / "made", folder / "sdist", COMMIT)
-    wheel = packages.wheel(sdist, folder / "made", folder / "wheel", COMMIT)
-    chart = packages.chart(sources, folder / "made", helm)
-    name = archive_name(HERE.system, HERE.architecture)
-    plugin = plugin_archive.build(
-        wheel, wheels, folder / "made" / name, folder / "plugin", COMMIT, licence=sources / "LICENSE"
-    )
-    return Made(sdist, wheel, chart, plugin)
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, helm: Helm, wheels: dict[str, list[Path]]) -> Made:
-    return make(tmp_path_factory.mktemp("first"), helm, wheels)
+def krew(wheel: Path, target: Path, scratch: Path) -> Path:
+    return krew_archive.build(wheel, target, scratch, COMMIT, on=krew_archive.PLATFORMS[HERE], pythons=[PYTHON])
 
 
 @pytest.fixture(scope="module")
 def installed(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of the wheel, in an environment that has what it stands on from here, and no checkout."""
-    folder = tmp_path_factory.mktemp("installed")
-    venv.create(folder)
-    packages_of = next((folder / "lib").glob("python*/site-packages"))
-    (packages_of / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n", encoding="utf-8")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", f"--python={folder}/bin/python"]
-    subprocess.run([*pip, "install", "--quiet", "--no-index", "--no-deps", str(made.wheel)], check=True)
-    return folder / "bin"
+    """The wheel and the pinned packages in an environment without a checkout: its programs."""
+    return steps.environment(made.wheel, made.sources, tmp_path_factory.mktemp("installed") / "environment") / "bin"
 
 
 def run(*command: str | Path, path: str = os.defpath) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env={"PATH": path}, cwd="/", capture_output=True, text=True, check=False)
 
 
-def test_a_second_build_makes_the_same_bytes(
-    made: Made, wheels: dict[str, list[Path]], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    helm = built(tmp_path_factory.mktemp("helm-of-somebody-else"))
+def test_a_second_build_makes_the_same_bytes(made: Made, tmp_path: Path) -> None:
+    """The source distribution aside: setuptools gives its files the time of the build."""
     mask = os.umask(0o077)
     try:
-        again = make(tmp_path_factory.mktemp("second"), helm, wheels)
+        again = steps.packages(steps.sources(tmp_path / "sources"), tmp_path, COMMIT)
+        plugin = krew(again, tmp_path / made.plugin.name, tmp_path / "krew")
     finally:
         os.umask(mask)
-    assert again.sums == made.sums
-
-
-def test_another_time_makes_other_bytes(made: Made, tmp_path: Path) -> None:
-    assert archives.sha256(archives.repack(made.sdist, tmp_path / "again.tar.gz", COMMIT.epoch_s)) == (
-        archives.sha256(made.sdist)
-    )
-    assert archives.sha256(archives.repack(made.sdist, tmp_path / "later.tar.gz", COMMIT.epoch_s + 1)) != (
-        archives.sha256(made.sdist)
-    )
+    assert again.read_bytes() == made.wheel.read_bytes()
+    assert plugin.read_bytes() == made.plugin.read_bytes()
 
 
 def test_everything_is_named_by_the_version(made: Made) -> None:
-    assert made.sdist.name == f"gpushare_scheduler-{VERSION}.tar.gz"
-    assert made.wheel.name == f"gpushare_scheduler-{VERSION}-py3-none-any.whl"
+    names = {path.name for path in made.folder.iterdir()}
+    assert f"gpushare_scheduler-{NORMAL}.tar.gz" in names
+    assert f"gpushare_scheduler-{NORMAL}-py3-none-any.whl" in names
     assert f"-v{VERSION}-" in made.plugin.name
     with tarfile.open(made.chart) as packed:
         chart = yaml.safe_load(packed.extractfile("gpushare-scheduler/Chart.yaml") or b"")
     assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
-    assert made.chart.name == f"gpushare-scheduler-{chart['version']}.tgz"
+    assert made.chart.name == f"gpushare-scheduler-{VERSION}.tgz"
 
 
 def test_the_wheel_holds_every_file_of_the_programs(made: Made) -> None:
     """It is made of the source distribution: what that lacks, the wheel lacks."""
     packed = set(zipfile.ZipFile(made.wheel).namelist())
     programs = ("config", "scheduler", "deviceplugin")
-    sources = {path.relative_to(ROOT).as_posix() for name in programs for path in (ROOT / name).rglob("*.py")}
-    assert sources <= packed
-    assert {"scheduler/simulation/demo.yaml", "scheduler/page/static/index.html", "LICENSE"} <= {
-        name.removeprefix(f"gpushare_scheduler-{VERSION}.dist-info/licenses/") for name in packed
+    paths = [path for name in programs for path in (made.sources / name).rglob("*.py")]
+    assert {path.relative_to(made.sources).as_posix() for path in paths} <= packed
+    assert {"scheduler/page/static/index.html", "LICENSE"} <= {
+        name.removeprefix(f"gpushare_scheduler-{NORMAL}.dist-info/licenses/") for name in packed
     }
 
 
-def test_the_installed_wheel_passes_the_trial_of_a_release(installed: Path) -> None:
-    trial.try_programs(installed, VERSION)
-    assert run(installed / "gpushare-scheduler", "--version").stdout.endswith(f"{VERSION} (commit {COMMIT.name})\n")
+@pytest.mark.parametrize("program", ["gpushare-scheduler", "gpushare-device-plugin"])
+def test_the_installed_programs_say_version_and_commit(installed: Path, program: str) -> None:
+    assert run(installed / program, "--version").stdout == f"{program} {NORMAL} (commit {COMMIT.name})\n"
 
 
-def test_the_trial_finds_another_version(installed: Path) -> None:
-    with pytest.raises(trial.TrialFailed, match=re.escape(f"says that it is gpushare-scheduler {VERSION}")):
-        trial.try_programs(installed, "9.9.9")
+def test_the_demo_runs_from_the_wheel(installed: Path) -> None:
+    assert "no card was ever over-committed" in run(installed / "gpushare-scheduler", "demo", "--speed", "1000").stdout
+
+
+def test_the_bill_of_materials_names_what_is_installed(made: Made, installed: Path, tmp_path: Path) -> None:
+    steps.bill(made.sources, installed.parent, tmp_path / "bill.json")
+    document = json.loads((tmp_path / "bill.json").read_text(encoding="utf-8"))
+    assert document["metadata"]["component"]["purl"] == f"pkg:pypi/gpushare-scheduler@{NORMAL}"
+    assert {"grpcio", "numpy"} <= {part["name"] for part in document["components"]}
 
 
 def test_the_chart_of_the_package_renders_as_that_of_the_clone(made: Made, helm: Helm) -> None:
@@ -204,43 +180,34 @@ def test_the_plugin_says_which_pythons_it_needs(plugin: Path, tmp_path: Path) ->
     )
 
 
-def test_each_python_and_platform_gets_what_is_pinned_for_it() -> None:
-    hashed = "--hash=sha256:00"
-    heads = (
-        "numpy==1 ; python_full_version < '3.12'",
-        "numpy==2 ; python_full_version >= '3.12'",
-        "rich==3 ; sys_platform == 'linux'",
-        "grpcio==4",
-    )
-    requirements = "".join(f"{head} \\\n    {hashed}\n    # via one\n" for head in heads)
-    linux, darwin = plugin_wheels.PLATFORMS[0], plugin_wheels.PLATFORMS[-1]
-    names = plugin_wheels.needed()
-    found = {
-        (target.system, python): [
-            line.partition(" ")[0] for line in plugin_wheels.pins(requirements, names, target, python)
-        ]
-        for target in (linux, darwin)
-        for python in ("3.11", "3.12")
-    }
-    assert found == {
-        ("linux", "3.11"): ["numpy==1", "rich==3"],
-        ("linux", "3.12"): ["numpy==2", "rich==3"],
-        ("darwin", "3.11"): ["numpy==1"],
-        ("darwin", "3.12"): ["numpy==2"],
-    }
+def test_the_plugin_has_every_package_that_it_may_import() -> None:
+    """Without those that only the device plugin imports, and without markers that would leave out another one."""
+    graph = grimp.build_graph("scheduler", "config", include_external_packages=True, cache_dir=None)
+    imported = graph.find_upstream_modules("scheduler.cli.kubectl.main")
+    of_the_plugin = {"asyncinotify", "grpc", "pynvml", "google"}
+    assert not {module.partition(".")[0] for module in imported} & of_the_plugin
+    pins = (ROOT / "requirements/runtime.txt").read_text(encoding="utf-8")
+    names = [
+        {line.partition("==")[0] for line in text.splitlines() if "==" in line}
+        for text in (pins, krew_archive.needed(pins))
+    ]
+    assert names[0] - names[1] == set(krew_archive.LEFT_OUT)
 
 
 def test_the_manifest_for_krew_lists_what_was_made(made: Made) -> None:
-    archive = Archive(f"https://example.com/{made.plugin.name}", archives.sha256(made.plugin))
-    document = yaml.safe_load(krew_manifest({(HERE.system, HERE.architecture): archive}))
+    archive = Archive(f"https://example.com/{made.plugin.name}", sha256(made.plugin.read_bytes()).hexdigest())
+    document = yaml.safe_load(krew_manifest({HERE: archive}))
     (platform_of,) = document["spec"]["platforms"]
     assert (platform_of["uri"], platform_of["sha256"]) == archive
     with tarfile.open(made.plugin) as packed:
-        assert {platform_of["bin"], "LICENSE"} <= set(packed.getnames())
+        names = {name.removeprefix("./") for name in packed.getnames()}
+    assert {platform_of["bin"], "LICENSE"} <= names
 
 
 def test_the_checksums_are_those_that_sha256sum_finds(made: Made) -> None:
-    sums = archives.write_sums(made.wheel.parent)
+    sums = steps.checksums(made.folder)
     check = ["sha256sum", "--check", "--strict", sums.name]
     assert subprocess.run(check, cwd=sums.parent, check=False, stdout=subprocess.DEVNULL).returncode == 0
-    assert {line.split("  ")[1] for line in sums.read_text().splitlines()} == set(made.sums)
+    assert {line.split("  ")[1] for line in sums.read_text().splitlines()} == {
+        path.name for path in made.folder.iterdir() if path != sums
+    }
