@@ -117,7 +117,7 @@ test-nightly: setup
 	@.venv/bin/python -m tests.differential.mutations
 	@CI=true .venv/bin/python -m pytest -q -s --nightly --ignore=e2e/deploy $(E2E_TESTS)
 	@echo '== Kueue with the Jobs of docs/working-with.md'
-	@CI=true .venv/bin/python -m pytest -q --nightly e2e/deploy/test_kueue.py
+	@CI=true .venv/bin/python -m pytest -q --nightly e2e/deploy/other_projects/test_kueue.py
 	@for minor in $(OTHER_MINORS); do \
 	echo "== the same programs with Kubernetes $$minor"; \
 	export E2E_KUBERNETES=$$minor CI=true; \
@@ -159,7 +159,7 @@ docs-site: setup .venv/.docs
 	@.venv/bin/python -m tests.support.documents_site
 
 manifests: setup
-	@.venv/bin/python -m e2e.deploy.rendered
+	@.venv/bin/python -m e2e.deploy.chart.rendered
 
 protos: setup
 	@.venv/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. deviceplugin/kubelet/v1beta1/*.proto

@@ -11,8 +11,9 @@ import pytest
 
 from e2e.control_plane.admin import Admin
 from e2e.control_plane.cluster import ControlPlane
-from e2e.deploy import chart, custom_resources
-from e2e.deploy.chart import Helm
+from e2e.deploy.chart import helm as chart
+from e2e.deploy.chart.helm import Helm
+from e2e.deploy.other_projects import custom_resources
 
 
 @pytest.fixture(scope="session")

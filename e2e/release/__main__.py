@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from e2e.control_plane import binaries
-from e2e.deploy import chart
-from e2e.deploy.base_image import ImageUnavailable
-from e2e.deploy.chart import HelmRefused
-from e2e.deploy.image_builder import BuildFailed
+from e2e.deploy.chart import helm as chart
+from e2e.deploy.image.base_image import ImageUnavailable
+from e2e.deploy.chart.helm import HelmRefused
+from e2e.deploy.image.image_builder import BuildFailed
 from e2e.release import krew_archive, steps, version
 from e2e.release.steps import Commit, StepFailed
 from tests.support.krew import PLACE, Archive, archive_name, krew_manifest

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from e2e.control_plane import cache
-from e2e.deploy.chart import CHART, Helm
-from e2e.deploy.image_builder import image_builder
+from e2e.deploy.chart.helm import CHART, Helm
+from e2e.deploy.image.image_builder import image_builder
 from e2e.release import version
 from tests.support.repository import ROOT
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from e2e.deploy.chart import Helm
-from e2e.deploy.test_values import one, pod_of
-from e2e.deploy.variants import VARIANTS, parameters
+from e2e.deploy.chart.helm import Helm
+from e2e.deploy.chart.test_values import one, pod_of
+from e2e.deploy.chart.variants import VARIANTS, parameters
 
 
 def labels_of(each: dict[str, Any]) -> dict[str, str]:

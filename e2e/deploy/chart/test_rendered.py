@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from e2e.control_plane import binaries
-from e2e.deploy import rendered
-from e2e.deploy.chart import CHART, Helm, HelmRefused
-from e2e.deploy.variants import VARIANTS, parameters
+from e2e.deploy.chart import rendered
+from e2e.deploy.chart.helm import CHART, Helm, HelmRefused
+from e2e.deploy.chart.variants import VARIANTS, parameters
 from scheduler.kube.versions import Minor
 from tests.support.api_versions import NEWEST, OLDEST, Kind, unserved
 

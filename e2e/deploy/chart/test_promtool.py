@@ -54,7 +54,7 @@ def test_each_alert_fires_when_it_should_and_at_no_other_time(promtool: Path) ->
 
 
 def test_an_alert_that_does_not_fire_is_found(promtool: Path, tmp_path: Path) -> None:
-    text = SCENARIOS.read_text(encoding="utf-8").replace("../../deploy", str(ROOT / "deploy"))
+    text = SCENARIOS.read_text(encoding="utf-8").replace("../../../deploy", str(ROOT / "deploy"))
     wrong = text.replace('alertname="GpushareOverbooked"', 'alertname="GpushareNoLeader"')
     (tmp_path / "wrong.yaml").write_text(wrong, encoding="utf-8")
     assert wrong != text

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, ConsoleMessage, Page, Request, ViewportSize, expect
 
-from e2e.deploy import browser as browsers
-from e2e.deploy.browser import shot, violations
-from e2e.deploy.page_cluster import HOSTILE, TOKEN, Reviewer, filled, place, serving
+from e2e.deploy.page import browser as browsers
+from e2e.deploy.page.browser import shot, violations
+from e2e.deploy.page.page_cluster import HOSTILE, TOKEN, Reviewer, filled, place, serving
 from scheduler.engine import Engine
 from scheduler.kube.rest.reviews import User
 from scheduler.page.access import Access, Everybody

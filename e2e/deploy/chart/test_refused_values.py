@@ -6,8 +6,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from e2e.deploy.chart import CHART, Helm, HelmRefused
-from e2e.deploy.variants import VARIANTS
+from e2e.deploy.chart.helm import CHART, Helm, HelmRefused
+from e2e.deploy.chart.variants import VARIANTS
 
 DEFAULTS: Final[Mapping[str, Any]] = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 

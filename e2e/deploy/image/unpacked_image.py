@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from e2e.deploy.image_builder import BuiltImage
+from e2e.deploy.image.image_builder import BuiltImage
 
 _RUN_WITHIN_S: Final = 120.0
 # Of what `runc spec` proposes; what it leaves out is a network, which none of these programs needs.

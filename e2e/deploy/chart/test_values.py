@@ -12,8 +12,8 @@ from config.settings.deviceplugin import ENV_PREFIX, DevicePluginConfiguration
 from config.settings.isolation import IsolationMechanism
 from config.settings.load import load
 from config.settings.scheduler import SchedulerConfiguration, configuration_model, resolve
-from e2e.deploy.chart import Helm
-from e2e.deploy.variants import VARIANTS, parameters
+from e2e.deploy.chart.helm import Helm
+from e2e.deploy.chart.variants import VARIANTS, parameters
 from scheduler.app import rights_needed
 from scheduler.plugins.registry import describe
 

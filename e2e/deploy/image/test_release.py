@@ -20,7 +20,7 @@ import pytest
 import yaml
 from packaging.version import Version
 
-from e2e.deploy.chart import CHART, SET_IMAGE, Helm
+from e2e.deploy.chart.helm import CHART, SET_IMAGE, Helm
 from e2e.release import krew_archive, steps, version
 from e2e.release.steps import Commit
 from tests.support.krew import Archive, archive_name, krew_manifest

@@ -18,11 +18,11 @@ from config.settings import isolation
 from e2e.control_plane import binaries
 from e2e.control_plane.admin import Admin, Json, done
 from e2e.control_plane.cluster import ControlPlane
-from e2e.deploy import installed_node
-from e2e.deploy.base_image import ImageUnavailable
-from e2e.deploy.chart import Helm
-from e2e.deploy.image_builder import BuiltImage, ImageBuilder, image_builder
-from e2e.deploy.unpacked_image import UnpackedImage
+from e2e.deploy.chart.helm import Helm
+from e2e.deploy.image import installed_node
+from e2e.deploy.image.base_image import ImageUnavailable
+from e2e.deploy.image.image_builder import BuiltImage, ImageBuilder, image_builder
+from e2e.deploy.image.unpacked_image import UnpackedImage
 from e2e.node.local_node import LocalNode
 from e2e.programs import manifests
 from e2e.suites.shared_node import GIB, all_settled, expected_inside, pods, shared_pod, sharing, what_is_inside

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from e2e.deploy.chart import CHART, IMAGE, RELEASE, Helm
-from e2e.deploy.variants import VARIANTS
+from e2e.deploy.chart.helm import CHART, IMAGE, RELEASE, Helm
+from e2e.deploy.chart.variants import VARIANTS
 
 ASKS = "new pods that request aliyun.com/gpu-mem"
 

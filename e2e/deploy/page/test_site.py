@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from e2e.deploy import browser
+from e2e.deploy.page import browser
 from tests.support import documents_site
 from tests.support.documents_site import CONFIGURATION, SiteFailed
 from tests.support.repository import ROOT

@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from e2e.deploy.chart import CHART
+from e2e.deploy.chart.helm import CHART
 from tests.support.repository import ROOT
 
 _CONFIG: Final = {

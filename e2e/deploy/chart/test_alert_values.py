@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 
 from e2e.control_plane import binaries
-from e2e.deploy.chart import Helm
-from e2e.deploy.variants import CHANGED_ALERTS, VARIANTS
+from e2e.deploy.chart.helm import Helm
+from e2e.deploy.chart.variants import CHANGED_ALERTS, VARIANTS
 from tests.support.alerting import alerts, groups
 
 

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from e2e.control_plane import cache
 from e2e.control_plane.cache import Say, to_stderr
-from e2e.deploy import base_image
-from e2e.deploy.base_image import ImageUnavailable
+from e2e.deploy.image import base_image
+from e2e.deploy.image.base_image import ImageUnavailable
 from tests.support.repository import ROOT
 
 DOCKERFILE: Final = "deploy/images/Dockerfile"

@@ -7,9 +7,9 @@ from typing import Any, Final
 import pytest
 
 from e2e.control_plane.admin import Admin, ApiResponse, Json
-from e2e.deploy.chart import CHART, IMAGE, NAMESPACE, RELEASE, SET_IMAGE, Helm, HelmRefused
-from e2e.deploy.cluster_state import everything, key, until
-from e2e.deploy.variants import VARIANTS, parameters
+from e2e.deploy.chart.cluster_state import everything, key, until
+from e2e.deploy.chart.helm import CHART, IMAGE, NAMESPACE, RELEASE, SET_IMAGE, Helm, HelmRefused
+from e2e.deploy.chart.variants import VARIANTS, parameters
 from e2e.programs import manifests
 
 IN: Final = ("--namespace", NAMESPACE)

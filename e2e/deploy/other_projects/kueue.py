@@ -16,8 +16,8 @@ from e2e.control_plane import binaries, commands
 from e2e.control_plane.admin import Admin, Json, done, seen
 from e2e.control_plane.cluster import ControlPlane
 from e2e.control_plane.processes import Child, free_ports, start
-from e2e.deploy import custom_resources
-from e2e.deploy.chart import Helm
+from e2e.deploy.chart.helm import Helm
+from e2e.deploy.other_projects import custom_resources
 from e2e.programs.server_process import ServerProcess
 
 _NAMESPACE: Final = "kueue-system"

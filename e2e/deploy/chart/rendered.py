@@ -1,6 +1,6 @@
 """The files of `deploy/manifests` and `deploy/optional` that the chart is the source of.
 
-python -m e2e.deploy.rendered      write them (`make manifests`)
+python -m e2e.deploy.chart.rendered      write them (`make manifests`)
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from e2e.deploy.chart import Helm, built
+from e2e.deploy.chart.helm import Helm, built
 from tests.support.repository import ROOT
 
 MANIFESTS: Final = ROOT / "deploy" / "manifests"

@@ -15,7 +15,7 @@ import yaml
 
 from e2e.control_plane.admin import Admin, Json, done
 from e2e.control_plane.cluster import ControlPlane
-from e2e.deploy.terminal import Terminal, blocks
+from e2e.deploy.operations.terminal import Terminal, blocks
 from e2e.programs import manifests
 from e2e.suites.gpu_site import NODES, gpu_node
 from tests.support.repository import ROOT

@@ -13,10 +13,10 @@ import pytest
 from config.protocol import names
 from e2e.control_plane.admin import Admin, Json, done, seen
 from e2e.control_plane.cluster import ControlPlane
-from e2e.deploy import example_pods
-from e2e.deploy.chart import Helm
-from e2e.deploy.kueue import KueueProcess
-from e2e.deploy.test_working_with import examples, written
+from e2e.deploy.other_projects import example_pods
+from e2e.deploy.chart.helm import Helm
+from e2e.deploy.other_projects.kueue import KueueProcess
+from e2e.deploy.other_projects.test_working_with import examples, written
 from e2e.programs.scheduler_process import SchedulerProcess
 from e2e.suites.gpu_site import GpuSite, card, cards_of, gpu_node, gpu_site, is_bound
 

@@ -17,8 +17,8 @@ import pytest
 from config.protocol import names
 from e2e.control_plane.admin import Access, Admin, Json, done, seen
 from e2e.control_plane.cluster import ControlPlane
-from e2e.deploy.cluster_state import until
-from e2e.deploy.migrating_cluster import (
+from e2e.deploy.chart.cluster_state import until
+from e2e.deploy.operations.migrating_cluster import (
     EXTENDER,
     OLD_DAEMON_SET,
     asking,
@@ -26,7 +26,7 @@ from e2e.deploy.migrating_cluster import (
     legacy_objects,
     moved_node,
 )
-from e2e.deploy.terminal import Terminal, blocks
+from e2e.deploy.operations.terminal import Terminal, blocks
 from e2e.programs import manifests
 from e2e.programs.legacy_extender import LegacyExtender
 from e2e.programs.scheduler_process import NO_PREDECESSOR, SchedulerProcess

@@ -13,11 +13,11 @@ import yaml
 from e2e.control_plane import binaries
 from e2e.control_plane.admin import Admin, Json, done, seen
 from e2e.control_plane.cluster import ControlPlane
-from e2e.deploy.chart import CHART, NAMESPACE, RELEASE, SET_IMAGE, Helm, HelmRefused
-from e2e.deploy.cluster_state import everything, until
-from e2e.deploy.migrating_cluster import desired
-from e2e.deploy.terminal import Terminal, blocks
-from e2e.deploy.variants import VARIANTS
+from e2e.deploy.chart.cluster_state import everything, until
+from e2e.deploy.chart.helm import CHART, NAMESPACE, RELEASE, SET_IMAGE, Helm, HelmRefused
+from e2e.deploy.chart.variants import VARIANTS
+from e2e.deploy.operations.migrating_cluster import desired
+from e2e.deploy.operations.terminal import Terminal, blocks
 from e2e.programs import manifests
 from e2e.suites.gpu_site import NODES, gpu_node
 from tests.support.repository import ROOT
