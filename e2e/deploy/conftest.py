@@ -6,6 +6,7 @@ prometheus_operator  the kinds of the Prometheus Operator are served there, by n
 """
 
 import asyncio
+from typing import Final
 
 import pytest
 
@@ -14,6 +15,9 @@ from e2e.control_plane.cluster import ControlPlane
 from e2e.deploy.chart import helm as chart
 from e2e.deploy.chart.helm import Helm
 from e2e.deploy.other_projects import custom_resources
+
+# The files that take longest, the longest first.
+_LONGEST: Final = ("test_images", "test_page", "test_mishaps", "test_way_back", "test_site", "test_release")
 
 
 @pytest.fixture(scope="session")
@@ -33,3 +37,9 @@ def prometheus_operator(controlled: ControlPlane) -> None:
             await custom_resources.install(admin, custom_resources.PROMETHEUS_OPERATOR)
 
     asyncio.run(install())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with the files that take longest: several processes end at about the same time (--dist=loadfile)."""
+    order = {name: number for number, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))

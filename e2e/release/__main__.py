@@ -15,8 +15,8 @@ from typing import Final
 
 from e2e.control_plane import binaries
 from e2e.deploy.chart import helm as chart
-from e2e.deploy.image.base_image import ImageUnavailable
 from e2e.deploy.chart.helm import HelmRefused
+from e2e.deploy.image.base_image import ImageUnavailable
 from e2e.deploy.image.image_builder import BuildFailed
 from e2e.release import krew_archive, steps, version
 from e2e.release.steps import Commit, StepFailed

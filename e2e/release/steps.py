@@ -43,7 +43,7 @@ def run(*command: str | Path, folder: Path = ROOT, **environment: str) -> str:
 def uv(*arguments: str | Path, **environment: str) -> str:
     """Run uv as pinned for development. Raises StepFailed."""
     program = Path(sys.executable).with_name("uv")
-    return run(program, "--quiet", "--system-certs", *arguments, **environment)
+    return run(program, "--quiet", "--system-certs", *arguments, folder=ROOT, **environment)
 
 
 def last_commit() -> Commit:

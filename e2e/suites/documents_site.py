@@ -1,8 +1,8 @@
 """A cluster on which the documents' commands are typed: both programs run there as pods of the installed manifests.
 
-What differs from an installation is in `e2e/deploy/image/installed_node.py`, and the image, which takes minutes to build: the
-pods have busybox, into which this machine's Python and this checkout are mounted. The web page is on, with its rights,
-as docs/page.md has that done first.
+What differs from an installation is in `e2e/deploy/image/installed_node.py`, and the image, which takes minutes to
+build: the pods have busybox, into which this machine's Python and this checkout are mounted. The web page is on, with
+its rights, as docs/page.md has that done first.
 """
 
 import asyncio

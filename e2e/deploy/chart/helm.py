@@ -6,6 +6,7 @@ import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -65,20 +66,23 @@ class Helm:
         values: with the image of IMAGE, unless they name another. kubernetes: the version that the chart is told.
         Comments of the templates are in it.
         """
-        text = self(
-            *("template", RELEASE, str(CHART), "--namespace", namespace, "--kube-version", kubernetes),
-            values={**IMAGE, **values},
-        )
-        parts = _SOURCE.split(text)[1:]
-        found: dict[str, list[str]] = {}
-        for name, document in zip(parts[::2], parts[1::2], strict=True):
-            found.setdefault(name, []).append(f"{document.strip()}\n")
-        return {name: "---\n".join(documents) for name, documents in found.items()}
+        return dict(_rendered(self, json.dumps({**IMAGE, **values}), kubernetes, namespace))
 
     def objects(self, values: Mapping[str, Any], *, kubernetes: str = NEWEST_RUN) -> list[dict[str, Any]]:
         """Everything that is rendered. Raises HelmRefused."""
         files = self.rendered(values, kubernetes=kubernetes)
-        return [document for text in files.values() for document in yaml.safe_load_all(text) if document]
+        return [one for text in files.values() for one in yaml.load_all(text, yaml.CSafeLoader) if one]
+
+
+@cache
+def _rendered(helm: Helm, values: str, kubernetes: str, namespace: str) -> dict[str, str]:
+    """The templates as `Helm.rendered` returns them; many tests render the same values."""
+    where = ("--namespace", namespace, "--kube-version", kubernetes)
+    parts = _SOURCE.split(helm("template", RELEASE, str(CHART), *where, values=json.loads(values)))[1:]
+    found: dict[str, list[str]] = {}
+    for name, document in zip(parts[::2], parts[1::2], strict=True):
+        found.setdefault(name, []).append(f"{document.strip()}\n")
+    return {name: "---\n".join(documents) for name, documents in found.items()}
 
 
 def built(home: Path, kubeconfig: Path | None = None) -> Helm:

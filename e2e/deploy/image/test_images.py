@@ -88,6 +88,7 @@ def unpacked(
     return UnpackedImage(image, archive, tmp_path_factory.mktemp("unpacked") / "image", runc)
 
 
+@pytest.mark.nightly
 def test_a_second_build_makes_the_same_bytes(builder: ImageBuilder, image: BuiltImage) -> None:
     again = builder.build("localhost/gpushare-scheduler:second", COMMIT)
     assert again.layers == image.layers
@@ -144,6 +145,7 @@ def test_every_module_is_compiled(unpacked: UnpackedImage) -> None:
     assert sources <= compiled
 
 
+@pytest.mark.nightly
 def test_a_rule_of_ones_own_is_copied_in(
     builder: ImageBuilder, unpacked: UnpackedImage, runc: Path, tmp_path: Path
 ) -> None:
@@ -171,6 +173,7 @@ def with_mps(helm: Helm, node: LocalNode) -> list[Json]:
     return rendered
 
 
+@pytest.mark.nightly
 async def test_the_daemons_of_mps_run_in_the_pod_of_the_chart(
     node_ready: None,  # noqa: ARG001 - asked for its skip
     helm: Helm,

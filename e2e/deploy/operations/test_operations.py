@@ -31,6 +31,7 @@ INSTALL: Final = (
     "helm install gpushare-scheduler deploy/chart/gpushare-scheduler --namespace kube-system"
     " --set image.repository=gpushare-scheduler"
 )
+UNINSTALL: Final = "helm uninstall gpushare-scheduler --namespace kube-system --wait"
 NEWER: Final = "7.8.9"
 APPS: Final = f"/apis/apps/v1/namespaces/{manifests.NAMESPACE}"
 DEPLOYMENT: Final = f"{APPS}/deployments/{manifests.SCHEDULER}"
@@ -74,13 +75,15 @@ class Site:
 
 
 @pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    with ControlPlane(controller_manager=True) as cluster:
-        terminal = Terminal(cluster, tmp_path)
-        async with Admin(cluster.access()) as admin:
-            await admin.create(NODES, gpu_node("n", [16]))
-            terminal.types(INSTALL)
-            yield Site(admin, terminal)
+async def site(controlled: ControlPlane, operator: Admin, tmp_path: Path) -> AsyncIterator[Site]:
+    """Installed, and removed afterwards."""
+    made = Site(operator, Terminal(controlled, tmp_path))
+    await operator.create(NODES, gpu_node("n", [16]))
+    made.terminal.types(INSTALL)
+    yield made
+    made.terminal.types(UNINSTALL)
+    await operator.delete(f"{NODES}/n")
+    await made.has_revisions(0)
 
 
 def typed(site: Site, heading: str, begins: str, **words: str) -> None:

@@ -13,8 +13,8 @@ import pytest
 from config.protocol import names
 from e2e.control_plane.admin import Admin, Json, done, seen
 from e2e.control_plane.cluster import ControlPlane
-from e2e.deploy.other_projects import example_pods
 from e2e.deploy.chart.helm import Helm
+from e2e.deploy.other_projects import example_pods
 from e2e.deploy.other_projects.kueue import KueueProcess
 from e2e.deploy.other_projects.test_working_with import examples, written
 from e2e.programs.scheduler_process import SchedulerProcess

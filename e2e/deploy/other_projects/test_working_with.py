@@ -16,8 +16,7 @@ import yaml
 from config.protocol import names
 from e2e.control_plane.admin import Admin, ApiResponse, Json, done
 from e2e.control_plane.cluster import ControlPlane
-from e2e.deploy.other_projects import custom_resources
-from e2e.deploy.other_projects import example_pods
+from e2e.deploy.other_projects import custom_resources, example_pods
 from e2e.deploy.other_projects.custom_resources import Definitions
 from e2e.programs.scheduler_process import SchedulerProcess
 from e2e.suites.gpu_site import GpuSite, cards_of, gpu_site
