@@ -31,8 +31,10 @@ class Commit:
 
 def run(*command: str | Path, folder: Path = ROOT, **environment: str) -> str:
     """Run a command and return what it prints. Raises StepFailed."""
+    environment = os.environ | environment
+    # A fixed umask: modes of what is made do not depend on the user's.
     done = subprocess.run(
-        command, cwd=folder, env=os.environ | environment, capture_output=True, text=True, check=False
+        command, cwd=folder, env=environment, umask=0o022, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         message = f"{' '.join(map(str, command[:4]))} …: {done.stdout[-1000:]}{done.stderr[-1000:]}"
