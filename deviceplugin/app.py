@@ -23,7 +23,7 @@ from deviceplugin.report.status_page import status_page
 from scheduler.kube import versions
 from scheduler.kube.rest import version
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
-from scheduler.kube.rest.connect import ConnectError, connect
+from scheduler.kube.rest.client_config.connect import ConnectError, connect
 from scheduler.process import build_info
 from scheduler.process.probes import serve
 from scheduler.process.scrape import exposition
@@ -125,7 +125,7 @@ async def _until_told_to_stop(cluster: KubeCluster, plugin: NodePlugin, stop: as
         raise
 
 
-def _log_line(line: versions.Line) -> None:
+def _log_line(line: versions.VersionNotice) -> None:
     getattr(log, line.level)(line.event, **line.fields)
 
 

@@ -18,19 +18,21 @@ import structlog
 from config.settings.leader_election import LeaderElectionSection
 from config.settings.plugins import choose
 from config.settings.scheduler import SchedulerConfiguration, resolve
-from scheduler.build import build_engine, installed_plugins
+from scheduler.core.build import build_engine, installed_plugins
 from scheduler.kube import versions
 from scheduler.kube.port import ApiError, ApiSilent, Cluster
 from scheduler.kube.rest import version
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
-from scheduler.kube.rest.connect import ConnectError, Connection, connect
+from scheduler.kube.rest.client_config.connect import ConnectError, Connection, connect
 from scheduler.kube.rest.rights import NEEDED, PREEMPTION, Right, of_lease
 from scheduler.kube.rest.watching import WatchOptions
-from scheduler.leader_election import LeaderElection, Timing
-from scheduler.leadership import Leadership, LeaseLost
-from scheduler.page.access import Access
-from scheduler.page.serving import page_served
-from scheduler.page.site import Scheduler, leader_name, replica_name
+from scheduler.leader.leader_election import LeaderElection, Timing
+from scheduler.leader.leadership import Leadership, LeaseLost
+from scheduler.legacy.inspect_api import PATH as INSPECT_PATH
+from scheduler.legacy.inspect_api import InspectApi
+from scheduler.metrics import series
+from scheduler.metrics.metrics import Metrics
+from scheduler.metrics.observer import ServiceObserver
 from scheduler.pods.pod import PodReader
 from scheduler.process import build_info
 from scheduler.process.collector import keep_pauses_short
@@ -41,12 +43,10 @@ from scheduler.process.loopback import on_this_machine
 from scheduler.process.probes import Handler, serve
 from scheduler.process.startup import StartupError
 from scheduler.process.stop import stop_requested
-from scheduler.service import Service, ServiceOptions
-from scheduler.telemetry import series
-from scheduler.telemetry.inspect_api import PATH as INSPECT_PATH
-from scheduler.telemetry.inspect_api import InspectApi
-from scheduler.telemetry.metrics import Metrics
-from scheduler.telemetry.observer import ServiceObserver
+from scheduler.service import SchedulerService, ServiceOptions
+from scheduler.tools.page.access import Access
+from scheduler.tools.page.serving import page_served
+from scheduler.tools.page.site import Scheduler, leader_name, replica_name
 
 log = structlog.get_logger()
 # Beside the binds: the watches, reads, requests about volumes, the recorder's senders, and
@@ -140,7 +140,7 @@ async def _serve(
 ) -> None:
     engine, reader = build_engine(configuration, installed_plugins())
     metrics = Metrics(engine.tables, engine.queue.lengths, per_card=configuration.per_card_metrics)
-    service = Service(
+    service = SchedulerService(
         cluster,
         service_options(configuration, instance=f"{socket.gethostname()}-{os.getpid()}"),
         ServiceObserver(metrics),
@@ -192,11 +192,11 @@ def inspect_pages(inspect_api: str, inspected: InspectApi) -> dict[str, Handler]
     return {INSPECT_PATH: page, f"{INSPECT_PATH}/": page}
 
 
-def _show(service: Service, metrics: Metrics) -> None:
+def _show(service: SchedulerService, metrics: Metrics) -> None:
     """Have the metrics read of the service what it does not tell them."""
     build_info.show(metrics.registry)
     metrics.replica.ready = lambda: not service.not_ready()
-    metrics.waiting = service.recorder.waiting
+    metrics.waiting = lambda: service.recorder.waiting().text()
     metrics.binds_in_flight.set_function(lambda: service.binds_in_flight)
     metrics.pods_being_bound.set_function(lambda: service.pods_being_bound)
     metrics.registry.register(ContactCollector(series.PREFIX, service.contact))
@@ -207,7 +207,7 @@ def _show(service: Service, metrics: Metrics) -> None:
 def _page(
     configuration: SchedulerConfiguration,
     cluster: KubeCluster,
-    service: Service,
+    service: SchedulerService,
     reader: PodReader,
     leadership: Leadership | None,
     *,
@@ -238,7 +238,7 @@ def _reason(losses: BaseExceptionGroup[LeaseLost]) -> str:
     return _reason(first) if isinstance(first, BaseExceptionGroup) else str(first)
 
 
-async def _until_stopped(service: Service, cluster: KubeCluster, needed: Sequence[Right]) -> None:
+async def _until_stopped(service: SchedulerService, cluster: KubeCluster, needed: Sequence[Right]) -> None:
     stop = stop_requested()
     async with asyncio.TaskGroup() as tasks:
         service_run = tasks.create_task(service.run())
@@ -259,7 +259,7 @@ async def _until_stopped(service: Service, cluster: KubeCluster, needed: Sequenc
     await service.recorder.flush(_STOP_TIMEOUT_S)
 
 
-def _log_line(line: versions.Line) -> None:
+def _log_line(line: versions.VersionNotice) -> None:
     getattr(log, line.level)(line.event, **line.fields)
 
 

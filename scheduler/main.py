@@ -14,7 +14,7 @@ def main() -> None:
     """Run the command of the command line."""
     end_on_sigterm()
     gc.set_threshold(_OBJECTS_OF_MODULES)
-    from scheduler.cli.main import main as commands  # noqa: PLC0415 - slow to import
+    from scheduler.program import main as commands  # noqa: PLC0415 - slow to import
 
     commands()
 

@@ -20,28 +20,28 @@ from typing import Final
 import structlog
 from tenacity.wait import wait_exponential
 
-from scheduler.bind_slots import BindSlots
-from scheduler.binding_cycle import Binder, WaitingPods
-from scheduler.binding_tasks import BindingTasks
-from scheduler.engine import Decision, Engine
-from scheduler.event_handlers import EventHandlers, before_start
+from scheduler.core.engine import Decision, Engine
+from scheduler.core.preemption_searches import PostFiltered
+from scheduler.core.scheduling_cycle import Placement
+from scheduler.dispatch.bind_slots import BindSlots
+from scheduler.dispatch.binding_cycle import Binder, WaitingPods
+from scheduler.dispatch.binding_tasks import BindingTasks
+from scheduler.dispatch.ledger_audit import LedgerAudit
+from scheduler.dispatch.preemption_tasks import PreemptionTasks
+from scheduler.dispatch.problems import Problems
+from scheduler.dispatch.reason_refresh import ReasonRefresh
+from scheduler.dispatch.recorder import Recorder
+from scheduler.dispatch.volume_binder import VolumeBinder
+from scheduler.intake.event_handlers import EventHandlers, before_start
+from scheduler.intake.volume_handlers import VolumeHandlers
+from scheduler.intake.watches import Predecessor, Watches
 from scheduler.kube.port import Binding, Changed, Cluster
 from scheduler.kube.reflector import Backoff
-from scheduler.leadership import Leadership
-from scheduler.ledger_audit import LedgerAudit
+from scheduler.leader.leadership import Leadership
+from scheduler.metrics.observer import ServiceObserver
 from scheduler.pods.pod import PodReader
-from scheduler.preemption_searches import PostFiltered
-from scheduler.preemption_tasks import PreemptionTasks
 from scheduler.process.contact import Contact
-from scheduler.queue.entry import State
-from scheduler.reason_refresh import ReasonRefresh
-from scheduler.scheduling_cycle import Placement
-from scheduler.telemetry.observer import ServiceObserver
-from scheduler.telemetry.problems import Problems
-from scheduler.telemetry.recorder import Recorder
-from scheduler.volume_binder import VolumeBinder
-from scheduler.volume_handlers import VolumeHandlers
-from scheduler.watches import Predecessor, Watches
+from scheduler.queue.entry import PodState
 
 _SLICE_S: Final = 0.005
 # Questions about pods that wait may take long: whoever comes meanwhile passes the loop several times.
@@ -84,7 +84,7 @@ class ServiceOptions:
     audit_period_s: float
 
 
-class Service:
+class SchedulerService:
     """Runs until stopped. observer: told of what happens; the tables and the queue are read through `engine`."""
 
     def __init__(
@@ -140,7 +140,7 @@ class Service:
             now_s=self._clock.monotonic_s,
             unix_ns=self._clock.wall_ns,
             busy=self._has_backlog,
-            waits=lambda uid: self.engine.queue.state(uid) not in {None, State.IN_FLIGHT},
+            waits=lambda uid: self.engine.queue.state(uid) not in {None, PodState.IN_FLIGHT},
             known=self.engine.queue.__contains__,
             on_lost=self._observer.record_lost,
         )

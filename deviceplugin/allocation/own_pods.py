@@ -8,10 +8,10 @@ from scheduler.kube import objects
 from scheduler.kube.port import Changed, Deleted, Kind, ListEnds, WatchEvent
 
 
-def kind_of(node: str) -> Kind[objects.Pod]:
+def kind_of(node: str) -> Kind[objects.PodObject]:
     """What is watched: pods bound to `node` that have not finished."""
     selector = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
-    return Kind("pods", objects.Pod, "/api/v1/pods", selector)
+    return Kind("pods", objects.PodObject, "/api/v1/pods", selector)
 
 
 @dataclass(slots=True)
@@ -19,10 +19,10 @@ class OwnPods:
     """By uid. `changed` wakes everybody who waits when anything is different. complete: a whole list has been seen."""
 
     complete: bool = False
-    _by_uid: dict[str, objects.Pod] = field(default_factory=dict)
+    _by_uid: dict[str, objects.PodObject] = field(default_factory=dict)
     _waiting: list["asyncio.Future[None]"] = field(default_factory=list)
 
-    def apply(self, batch: Sequence[WatchEvent[objects.Pod]]) -> None:
+    def apply(self, batch: Sequence[WatchEvent[objects.PodObject]]) -> None:
         """Take a batch of the watch."""
         for event in batch:
             match event:
@@ -39,13 +39,13 @@ class OwnPods:
             if not one.done():
                 one.set_result(None)
 
-    def __iter__(self) -> Iterator[objects.Pod]:
+    def __iter__(self) -> Iterator[objects.PodObject]:
         return iter(tuple(self._by_uid.values()))
 
     def __len__(self) -> int:
         return len(self._by_uid)
 
-    def get(self, uid: str) -> objects.Pod | None:
+    def get(self, uid: str) -> objects.PodObject | None:
         """The pod with this uid."""
         return self._by_uid.get(uid)
 

@@ -91,7 +91,7 @@ class NodePod:
 
 
 def read_pod(
-    wire: objects.Pod,
+    wire: objects.PodObject,
     *,
     gpu_mem: str = names.GPU_MEM,
     gpu_count: str = names.GPU_COUNT,

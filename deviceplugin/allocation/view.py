@@ -72,7 +72,7 @@ class NodeRecords:
         self._save()
         return [seen.pod for seen in self._read.values() if seen.pod is not None]
 
-    def _pod(self, wire: objects.Pod, cards: Sequence[Card]) -> "_Read":
+    def _pod(self, wire: objects.PodObject, cards: Sequence[Card]) -> "_Read":
         """Without a pod for one that asks for none, or cannot be read."""
         try:
             resources = self.resources
@@ -145,7 +145,7 @@ class NodeRecords:
 class _Read:
     """pod: as it was read with these cards; None for one of no interest."""
 
-    wire: objects.Pod
+    wire: objects.PodObject
     cards: Sequence[Card]
     pod: NodePod | None
 

@@ -9,8 +9,8 @@ from deviceplugin.cdi.mode import NoWayIn, WaysIn, mode_of
 from deviceplugin.cdi.nvidia_spec import GENERATE
 from deviceplugin.doctor.facts import Facts
 from deviceplugin.doctor.findings import Examination, Finding, Verdict
-from scheduler.inspect.terminal import typed
 from scheduler.kube import versions
+from scheduler.process.terminal import typed
 
 OK, WARNING, FAILED, UNKNOWN = Verdict.OK, Verdict.WARNING, Verdict.FAILED, Verdict.UNKNOWN
 

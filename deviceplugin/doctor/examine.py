@@ -26,7 +26,7 @@ from deviceplugin.report.status import PluginStatus
 from deviceplugin.report.status_page import StatusUnknown, ask_status
 from scheduler.kube import objects
 from scheduler.kube.port import ApiError
-from scheduler.kube.rest.connect import ConnectError, connect
+from scheduler.kube.rest.client_config.connect import ConnectError, connect
 from scheduler.kube.rest.transport import Transport
 
 _ANSWERS_WITHIN_S: Final = 10.0
@@ -38,7 +38,7 @@ _DECIDING: Final = (names.ALLOCATION, names.MEM_IDX)
 
 
 class _PodList(msgspec.Struct):
-    items: tuple[objects.Pod, ...] = ()
+    items: tuple[objects.PodObject, ...] = ()
 
 
 async def examine(
@@ -173,7 +173,7 @@ def _amount(amounts: objects.Quantities | None, resource: str) -> int:
         return 0
 
 
-def _pod(wire: objects.Pod, c: DevicePluginConfiguration) -> PodFacts | None:
+def _pod(wire: objects.PodObject, c: DevicePluginConfiguration) -> PodFacts | None:
     """None for one that requests no gpu-mem, or cannot be read."""
     try:
         pod = read_pod(wire, gpu_mem=c.resources.gpu_mem, gpu_count=c.resources.gpu_count)

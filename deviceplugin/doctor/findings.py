@@ -5,7 +5,7 @@ from enum import StrEnum
 
 import msgspec
 
-from scheduler.inspect.terminal import columns, one_line
+from scheduler.process.terminal import columns, one_line
 
 
 class Verdict(StrEnum):

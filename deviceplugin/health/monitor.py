@@ -19,7 +19,7 @@ import structlog
 from deviceplugin.driver.cards import CardFailed, Driver, NoAnswer, NotOpened, Reading, SourceFailed, Xid
 from deviceplugin.health.states import CardStates
 from deviceplugin.health.xid_log import XidLog
-from scheduler.inspect.terminal import typed
+from scheduler.process.terminal import typed
 
 log = structlog.get_logger()
 

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from scheduler.kube.port import PodKey
-from scheduler.kube.rest.connect import Connection
+from scheduler.kube.rest.client_config.connect import Connection
 from scheduler.kube.rest.transport import STRATEGIC_MERGE_PATCH, Transport
 
 _CONNECTIONS: Final = 4

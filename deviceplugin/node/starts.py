@@ -3,7 +3,7 @@
     absent ──start──▶ killed 0 ──told to stop──▶ absent
                          └──killed, start──▶ killed 1 ──killed soon, start──▶ killed 2 ──▶ …
 
-One that is killed asks the scheduler for no wait (docs/decisions/0027).
+One that is killed asks the scheduler for no wait (docs/decisions/0020).
 """
 
 from pathlib import Path

@@ -36,7 +36,7 @@ def seen(pods: Iterable[NodePod], cards: Sequence[inventory.Card], unit_mib: int
     return [_seen(pod, cards, unit_mib) for pod in pods if not pod.finished]
 
 
-def uids_by_cgroup(pods: Iterable[objects.Pod]) -> dict[str, str]:
+def uids_by_cgroup(pods: Iterable[objects.PodObject]) -> dict[str, str]:
     """The UID in a pod's cgroups -> the UID that the API server has for it; they differ for static pods.
 
     Anybody may write the annotation, so it never takes the place of a pod that is there.
@@ -61,7 +61,7 @@ def uses(
     return tuple(found)
 
 
-def containers_by_id(pods: Iterable[objects.Pod]) -> dict[str, str]:
+def containers_by_id(pods: Iterable[objects.PodObject]) -> dict[str, str]:
     """Container id, without the runtime's name -> the container's name, of those that live now."""
     return {
         status.container_id.partition("://")[2]: status.name

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from scheduler.inspect.terminal import columns, one_line
+from scheduler.process.terminal import columns, one_line
 
 _NOTHING: Final = "-"
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from config.settings.scheduler import Resources
-from scheduler.inspect.terminal import some
+from scheduler.process.terminal import some
 
 _MOST_TOLD: Final = 3
 

@@ -51,7 +51,7 @@ OURS: Final = frozenset({*_FILES, *_DIRECTORIES, *(beside(Path(name)).name for n
 
 
 class _PodList(msgspec.Struct):
-    items: tuple[objects.Pod, ...] = ()
+    items: tuple[objects.PodObject, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def _whole(amount: str | float) -> int:
         return 0
 
 
-def _pod(wire: objects.Pod, c: DevicePluginConfiguration) -> NodePod | None:
+def _pod(wire: objects.PodObject, c: DevicePluginConfiguration) -> NodePod | None:
     """None for one that cannot be read, which no API server lets in."""
     try:
         return read_pod(wire, gpu_mem=c.resources.gpu_mem, gpu_count=c.resources.gpu_count)

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from config.protocol import names
 from deviceplugin.uninstall.facts import Installed, NodeObject, StateDirectory
-from scheduler.inspect.terminal import typed
+from scheduler.process.terminal import typed
 
 # The first two are the plugin's; the others are orders to it, which it takes away when it has obeyed.
 _ANNOTATIONS: Final = (names.INVENTORY, names.HELD_UNTIL, names.CLEAR_HEALTH, names.RELEASE)

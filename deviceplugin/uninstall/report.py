@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from deviceplugin.uninstall.facts import Installed
 from deviceplugin.uninstall.plan import Plan, Removal, Until
-from scheduler.inspect.terminal import one_line, printable
+from scheduler.process.terminal import one_line, printable
 
 
 @dataclass(frozen=True, slots=True)

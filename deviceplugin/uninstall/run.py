@@ -25,7 +25,7 @@ from deviceplugin.uninstall.hands import Hands
 from deviceplugin.uninstall.look import look
 from deviceplugin.uninstall.plan import plan
 from deviceplugin.uninstall.report import Remaining
-from scheduler.kube.rest.connect import ConnectError, Connection, connect
+from scheduler.kube.rest.client_config.connect import ConnectError, Connection, connect
 from scheduler.kube.rest.transport import Transport
 from scheduler.process import build_info
 from scheduler.process.probes import serve

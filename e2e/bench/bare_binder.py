@@ -22,7 +22,7 @@ from e2e.bench.observer import PODS
 from e2e.bench.workload import NAMESPACE, Size
 from scheduler.kube import port
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
-from scheduler.kube.rest.connect import connect
+from scheduler.kube.rest.client_config.connect import connect
 from scheduler.kube.rest.transport import Transport
 
 _IN_FLIGHT: Final = 64

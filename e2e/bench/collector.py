@@ -10,7 +10,7 @@ import msgspec
 
 from e2e.bench import workload
 from e2e.bench.workload import Size
-from scheduler.event_handlers import EventHandlers
+from scheduler.intake.event_handlers import EventHandlers
 from scheduler.kube import objects
 from scheduler.kube.port import Changed, Deleted, WatchEvent
 from scheduler.process.collector import EVERY_S, begin, tidy
@@ -44,18 +44,18 @@ def _tidied_s(last_s: float) -> float:
     return time.monotonic()
 
 
-def _batches() -> Iterator[list[WatchEvent[objects.Pod]]]:
+def _batches() -> Iterator[list[WatchEvent[objects.PodObject]]]:
     """All of them come; then some of them go, and as many others come."""
     running = _running()
     for start in range(0, _PODS, _BATCH):
         yield [Changed(next(running)) for _ in range(start, min(start + _BATCH, _PODS))]
     for start in range(0, _REPLACED, _BATCH):
         gone = range(start, min(start + _BATCH, _REPLACED))
-        yield [Deleted(objects.Pod(objects.ObjectMeta("", uid=f"uid-{number}"))) for number in gone]
+        yield [Deleted(objects.PodObject(objects.ObjectMeta("", uid=f"uid-{number}"))) for number in gone]
         yield [Changed(next(running)) for _ in gone]
 
 
-def _running() -> Iterator[objects.Pod]:
+def _running() -> Iterator[objects.PodObject]:
     """Pods of one template that run, each with what its kubelet and the scheduler have written."""
     manifest = next(workload.pods(Size(nodes=0, pods=1, templates=1)))
     nodes = [node["metadata"]["name"] for node in workload.nodes(Size(nodes=_NODES, pods=1, templates=1))]
@@ -64,7 +64,7 @@ def _running() -> Iterator[objects.Pod]:
         manifest["metadata"] |= {"name": f"p-{number}", "namespace": "default", "uid": f"uid-{number}"}
         manifest["spec"]["nodeName"] = nodes[number % _NODES]
         manifest["status"] = {"phase": "Running", "containerStatuses": list(_statuses(manifest, number))}
-        yield msgspec.json.decode(msgspec.json.encode(manifest), type=objects.Pod)
+        yield msgspec.json.decode(msgspec.json.encode(manifest), type=objects.PodObject)
         number += 1
 
 

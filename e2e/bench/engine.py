@@ -25,14 +25,14 @@ from rich.table import Table
 from config.settings.scheduler import SchedulerConfiguration, resolve
 from e2e.bench import collector, document, rule_pods, workload
 from e2e.bench.workload import Size, WorkloadTemplate
-from scheduler.build import build_engine, resource_names
-from scheduler.engine import Engine
-from scheduler.event_handlers import EventHandlers
+from scheduler.core.build import build_engine, resource_names
+from scheduler.core.engine import Engine
+from scheduler.core.scheduling_cycle import Placement
 from scheduler.framework.runtime import Runtime
+from scheduler.intake.event_handlers import EventHandlers
 from scheduler.kube import objects
 from scheduler.kube.port import Changed
 from scheduler.plugins import registry
-from scheduler.scheduling_cycle import Placement
 from scheduler.state.changes import Change
 
 _PODS: Final = 3000
@@ -40,7 +40,7 @@ _LONGEST_PAUSE_MS: Final = 20
 _CONFIRMED_AFTER: Final = 64  # as many binds are in flight
 _MIXED: Final = Size(nodes=1213, pods=6000, templates=35)  # as many requests as cover 95 % of a trace: docs/packing.md
 _SLOWEST_DECISION_MS: Final = 1.0
-Wire = objects.Pod
+Wire = objects.PodObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,7 @@ def bound(pod: Wire, placement: Placement) -> Wire:
 def decoded(manifests: Iterator[dict[str, Any]]) -> Iterator[Wire]:
     """As the watch shows them, with uids `uid-N`."""
     for number, manifest in enumerate(manifests):
-        pod = msgspec.json.decode(msgspec.json.encode(manifest), type=objects.Pod)
+        pod = msgspec.json.decode(msgspec.json.encode(manifest), type=objects.PodObject)
         meta = msgspec.structs.replace(pod.metadata, uid=f"uid-{number}", namespace="default")
         yield msgspec.structs.replace(pod, metadata=meta)
 

@@ -16,15 +16,15 @@ from e2e.bench import workload
 from e2e.bench.engine import decoded
 from e2e.bench.workload import Size
 from scheduler.app import service_options
-from scheduler.build import build_engine
+from scheduler.core.build import build_engine
 from scheduler.kube import objects
 from scheduler.kube.port import Binding
+from scheduler.metrics.metrics import Metrics
+from scheduler.metrics.observer import ServiceObserver
 from scheduler.process.collector import keep_pauses_short
-from scheduler.service import Service
-from scheduler.simulation.cluster import MemoryCluster
-from scheduler.simulation.world import World
-from scheduler.telemetry.metrics import Metrics
-from scheduler.telemetry.observer import ServiceObserver
+from scheduler.service import SchedulerService
+from scheduler.testing.cluster.cluster import MemoryCluster
+from scheduler.testing.cluster.world import World
 
 _AT_MOST_S: Final = 1200.0
 
@@ -58,7 +58,7 @@ async def fifths(size: Size) -> list[float]:
     engine, reader = build_engine(SchedulerConfiguration())
     options = service_options(SchedulerConfiguration.model_validate({"bindTimeout": 0}), instance="bench")
     observer = ServiceObserver(Metrics(engine.tables, engine.queue.lengths, per_card=False))
-    service = Service(cluster, options, observer, engine=engine, reader=reader, rng=random.Random(0))  # noqa: S311
+    service = SchedulerService(cluster, options, observer, engine=engine, reader=reader, rng=random.Random(0))  # noqa: S311
     running = {asyncio.create_task(service.run()), asyncio.create_task(keep_pauses_short())}
     try:
         async with asyncio.timeout(_AT_MOST_S):

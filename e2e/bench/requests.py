@@ -29,7 +29,7 @@ from rich.table import Table
 from e2e.bench import document
 from scheduler.kube import port
 from scheduler.kube.rest import writing
-from scheduler.kube.rest.connect import connect
+from scheduler.kube.rest.client_config.connect import connect
 from scheduler.kube.rest.transport import Transport
 from tests.support.repository import ROOT
 

@@ -18,16 +18,16 @@ from config.settings.scheduler import SchedulerConfiguration
 from e2e.bench import workload
 from e2e.bench.engine import bound, decoded
 from e2e.bench.workload import CARDS_PER_NODE, UNITS_PER_CARD, Size
-from scheduler.build import build_engine
-from scheduler.event_handlers import EventHandlers
+from scheduler.core.build import build_engine
+from scheduler.core.scheduling_cycle import Placement
+from scheduler.intake.event_handlers import EventHandlers
 from scheduler.kube import objects
 from scheduler.kube.port import Changed, Deleted
-from scheduler.scheduling_cycle import Placement
 
 TEMPLATES: Final = 500
 # A new state of the node's Ready condition, and nothing else: what the kubelet reports every five minutes at least.
 _HEARTBEATS: Final = 1000
-Wire = objects.Pod
+Wire = objects.PodObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,15 +20,15 @@ from e2e.bench import waiting_engine, workload
 from e2e.bench.engine import decoded
 from e2e.bench.workload import Size
 from scheduler.app import service_options
-from scheduler.build import build_engine
-from scheduler.engine import Decision
+from scheduler.core.build import build_engine
+from scheduler.core.engine import Decision
 from scheduler.kube import objects
 from scheduler.kube.port import Binding, EventRecord, EventSeries, PodKey
-from scheduler.service import Service
-from scheduler.simulation.cluster import MemoryCluster
-from scheduler.simulation.world import World
-from scheduler.telemetry.metrics import Metrics
-from scheduler.telemetry.observer import ServiceObserver
+from scheduler.metrics.metrics import Metrics
+from scheduler.metrics.observer import ServiceObserver
+from scheduler.service import SchedulerService
+from scheduler.testing.cluster.cluster import MemoryCluster
+from scheduler.testing.cluster.world import World
 
 _PER_SECOND: Final = 100
 _PROBED_EVERY_S: Final = 0.001
@@ -90,7 +90,7 @@ async def measure(nodes: int, backlog: int, ends: int) -> ServiceFigures:
     engine, reader = build_engine(SchedulerConfiguration())
     observer = _Attempts(Metrics(engine.tables, engine.queue.lengths, per_card=False))
     options = service_options(SchedulerConfiguration.model_validate({"bindTimeout": 0}), instance="bench")
-    service = Service(cluster, options, observer, engine=engine, reader=reader, rng=random.Random(0))  # noqa: S311
+    service = SchedulerService(cluster, options, observer, engine=engine, reader=reader, rng=random.Random(0))  # noqa: S311
     running = asyncio.create_task(service.run())
     try:
         async with asyncio.timeout(_MOST_START_S):
@@ -103,7 +103,7 @@ async def measure(nodes: int, backlog: int, ends: int) -> ServiceFigures:
 
 
 async def _while_pods_end(
-    world: World, ending: list[objects.Pod], service: Service, cluster: _Counted, observer: _Attempts
+    world: World, ending: list[objects.PodObject], service: SchedulerService, cluster: _Counted, observer: _Attempts
 ) -> ServiceFigures:
     cluster.writes.clear()
     observer.count = 0
@@ -123,7 +123,7 @@ async def _while_pods_end(
     )
 
 
-async def _end(world: World, ending: list[objects.Pod], service: Service) -> None:
+async def _end(world: World, ending: list[objects.PodObject], service: SchedulerService) -> None:
     for pod in ending:
         world.pods.remove(pod.metadata.namespace, pod.metadata.name)
         await asyncio.sleep(1 / _PER_SECOND)
@@ -142,7 +142,7 @@ async def _probe(holds: list[float]) -> None:
         holds.append(time.thread_time() - before_s)
 
 
-def _world(nodes: int, backlog: int) -> tuple[World, list[objects.Pod]]:
+def _world(nodes: int, backlog: int) -> tuple[World, list[objects.PodObject]]:
     """(the world, the pods that are to end)."""
     world = World(time.time)
     size = Size(nodes=nodes, pods=backlog, templates=waiting_engine.TEMPLATES)

@@ -16,7 +16,7 @@ from typing import Final, Protocol, Self
 from e2e.control_plane import cache
 from e2e.control_plane.admin import Access
 from e2e.control_plane.cluster import ControlPlane
-from scheduler.kube.rest.connect import connect
+from scheduler.kube.rest.client_config.connect import connect
 
 CHOICES: Final = ("local", "existing", "kind")
 # As e2e/kind/up.sh names it.

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from scheduler.build import ENTRY_POINTS
+from scheduler.core.build import ENTRY_POINTS
 
 _RULES: Final = ("PackingBestFit", "PackingFgd")
 

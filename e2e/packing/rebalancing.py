@@ -22,15 +22,15 @@ from config.clusterfile.arrivals import Arrival
 from config.clusterfile.reading import node_manifests, read
 from e2e.packing.convert import cluster_file
 from e2e.packing.openb import UNITS, Pod, asked_by, nodes_of, orders_of, pods_of
-from scheduler.build import build_engine, resource_names
-from scheduler.cli.answering import loaded
-from scheduler.engine import Engine
+from scheduler.core.build import build_engine, resource_names
+from scheduler.core.engine import Engine
+from scheduler.core.scheduling_cycle import Placement
 from scheduler.kube import objects
 from scheduler.pods.pod import Pod as ScheduledPod
-from scheduler.rebalancing.movable import Movable
-from scheduler.rebalancing.search import room_for
-from scheduler.scheduling_cycle import Placement
-from scheduler.simulation.arriving import pods_coming
+from scheduler.tools.cli.answering import loaded
+from scheduler.tools.defragment.movable import Movable
+from scheduler.tools.defragment.search import room_for
+from scheduler.tools.simulate.arriving import pods_coming
 
 _CARDS: Final = 8
 _MOST_MOVES: Final = 10

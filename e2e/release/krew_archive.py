@@ -55,7 +55,7 @@ from pathlib import Path
 here = Path(__file__).resolve().parent
 sys.path[:0] = [str(here / "all"), str(here / sys.implementation.cache_tag)]
 
-from scheduler.cli.kubectl.main import main
+from scheduler.tools.kubectl.main import main
 
 sys.exit(main())
 """

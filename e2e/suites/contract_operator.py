@@ -50,11 +50,11 @@ class ApiOperator:
         """See Operator."""
         done(await self._admin.delete(f"{_CORE}/nodes/{name}"))
 
-    async def create_pod(self, manifest: Manifest) -> objects.Pod:
+    async def create_pod(self, manifest: Manifest) -> objects.PodObject:
         """See Operator."""
         path = f"{_CORE}/namespaces/{manifest['metadata']['namespace']}/pods"
         made = await self._admin.create(path, dict(manifest))
-        return msgspec.json.decode(json.dumps(made), type=objects.Pod)
+        return msgspec.json.decode(json.dumps(made), type=objects.PodObject)
 
     async def annotate_pod(self, namespace: str, name: str, annotations: Mapping[str, str | None]) -> None:
         """See Operator."""

@@ -105,7 +105,9 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
     "docs/runbooks/README.md": {"helm": _HELM},
     "docs/runbooks/GpushareLoopHeld.md": {"kubectl -n kube-system top": _METRICS, "kubectl top": _METRICS},
     "docs/simulate.md": {
-        "gpushare-scheduler simulate nodes.yaml": "files of the reader's; tests/scheduler/cli/test_simulate_runs.py",
+        "gpushare-scheduler simulate nodes.yaml": (
+            "files of the reader's; tests/scheduler/tools/simulate/test_simulate_runs.py"
+        ),
     },
     "docs/tested-on.md": {"": _CARD},
     "docs/write-a-rule.md": {"gpushare-scheduler simulate": _WHEEL},

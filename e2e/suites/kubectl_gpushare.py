@@ -12,6 +12,6 @@ def kubectl_gpushare(
     cluster: provider.Target, folder: Path, *arguments: str, kubeconfig: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """One command, to its end. kubeconfig: None for that of the user who runs the tests."""
-    command = [sys.executable, "-m", "scheduler.cli.kubectl.main", *arguments]
+    command = [sys.executable, "-m", "scheduler.tools.kubectl.main", *arguments]
     line = [*command, "--kubeconfig", str(kubeconfig or cluster.kubeconfig_path())]
     return subprocess.run(line, env=environment(folder), capture_output=True, text=True, timeout=60, check=False)

@@ -28,7 +28,7 @@ from e2e.suites.gpu_site import NODES
 from e2e.suites.planted_secrets import secret
 from e2e.suites.shared_node import GIB
 from e2e.suites.tunnel import Tunnel, tunnel
-from scheduler.telemetry.inspect_api import PATH as INSPECT
+from scheduler.legacy.inspect_api import PATH as INSPECT
 
 CARD_UNITS: Final = 16
 _EVENTS: Final = "/apis/events.k8s.io/v1/events"

@@ -14,7 +14,7 @@ from e2e.control_plane import provider
 from e2e.control_plane.admin import Admin
 from e2e.suites.contract_operator import ApiOperator
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
-from scheduler.kube.rest.connect import connect
+from scheduler.kube.rest.client_config.connect import connect
 from scheduler.kube.rest.watching import Listing, WatchOptions
 from tests.contract.binding_contract import BindingContract
 from tests.contract.event_contract import EventContract

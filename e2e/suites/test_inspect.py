@@ -12,7 +12,7 @@ import yaml
 from e2e.control_plane import provider
 from e2e.control_plane.admin import Admin, Json, done
 from e2e.suites.gpu_site import NODES
-from tests.scheduler.inspect.golden_clusters import CLUSTERS, golden, pod
+from tests.scheduler.tools.inspect.golden_clusters import CLUSTERS, golden, pod
 
 # The namespace that the original's output names.
 PODS = "/api/v1/namespaces/default/pods"
@@ -47,7 +47,7 @@ def inspect(cluster: provider.Target, *arguments: str) -> subprocess.CompletedPr
 
 def inspect_with(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"KUBECONFIG": str(kubeconfig)}
-    command = [sys.executable, "-m", "scheduler.cli.inspect", *arguments]
+    command = [sys.executable, "-m", "scheduler.tools.kubectl.inspect", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
 

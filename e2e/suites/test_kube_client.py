@@ -22,7 +22,7 @@ from e2e.control_plane.cluster import ControlPlane
 from scheduler.kube import objects, port
 from scheduler.kube.reflector import WatchBackoff, reflect
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
-from scheduler.kube.rest.connect import connect
+from scheduler.kube.rest.client_config.connect import connect
 from scheduler.kube.rest.rights import NEEDED
 from scheduler.kube.rest.watching import Listing, WatchOptions
 from tests.support.certificates import CA
@@ -72,11 +72,11 @@ def pod(name: str, annotations: dict[str, str] | None = None) -> Json:
     return {"metadata": metadata, "spec": {"schedulerName": "nobody", "containers": containers}}
 
 
-def pods_of(namespace: str) -> port.Kind[objects.Pod]:
-    return port.Kind("pods", objects.Pod, f"/api/v1/namespaces/{namespace}/pods", port.PODS.field_selector)
+def pods_of(namespace: str) -> port.Kind[objects.PodObject]:
+    return port.Kind("pods", objects.PodObject, f"/api/v1/namespaces/{namespace}/pods", port.PODS.field_selector)
 
 
-async def listed(client: KubeCluster, kind: port.Kind[objects.Pod]) -> list[Any]:
+async def listed(client: KubeCluster, kind: port.Kind[objects.PodObject]) -> list[Any]:
     """The events up to the end of the list."""
     events: list[Any] = []
     async with aclosing(cast("Any", client.watch(kind, None))) as batches:

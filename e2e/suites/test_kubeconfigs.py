@@ -19,7 +19,7 @@ from e2e.control_plane import binaries
 from e2e.suites.kubeconfig_cases import CASES, Case
 from e2e.suites.recording_site import Recorder, Sent
 from scheduler.kube import port
-from scheduler.kube.rest.connect import ConnectError, connect
+from scheduler.kube.rest.client_config.connect import ConnectError, connect
 from scheduler.kube.rest.transport import Transport
 
 _PATH: Final = "/version"

@@ -93,7 +93,7 @@ def test_who_is_impersonated_decides_what_a_command_may_do(
     file = acting_as(cluster, tmp_path, **{"as": "jane", "as-groups": ["dev"]})
 
     if command == ("inspect",):
-        line = [sys.executable, "-m", "scheduler.cli.inspect", "--kubeconfig", str(file)]
+        line = [sys.executable, "-m", "scheduler.tools.kubectl.inspect", "--kubeconfig", str(file)]
         ran = subprocess.run(line, env=environment(tmp_path), capture_output=True, text=True, timeout=60, check=False)
     else:
         ran = kubectl_gpushare(cluster, tmp_path, *command, kubeconfig=file)
@@ -111,6 +111,6 @@ def test_an_impersonated_group_gives_its_rights(cluster: provider.Target, tmp_pa
 
 
 def test_a_server_that_is_not_there_ends_with_3(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "scheduler.cli.kubectl.main", "top", "--kubeconfig", str(tmp_path / "none")]
+    command = [sys.executable, "-m", "scheduler.tools.kubectl.main", "top", "--kubeconfig", str(tmp_path / "none")]
     ran = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=60, check=False)
     assert (ran.returncode, ran.stdout) == (3, "")

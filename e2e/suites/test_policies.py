@@ -17,7 +17,7 @@ from e2e.suites import policy_cases, policy_site, request_cases
 from e2e.suites.policy_cases import Case
 from e2e.suites.policy_site import PolicySite
 from scheduler.kube.port import PodKey
-from scheduler.kube.rest.connect import connect
+from scheduler.kube.rest.client_config.connect import connect
 
 SOON_S = 5.0
 DRY_RUN = "/api/v1/namespaces/default/pods?dryRun=All"

@@ -16,7 +16,7 @@ from e2e.programs import manifests
 from e2e.suites import policy_site
 from scheduler.kube.port import NodeForClaim, VolumeForClaim
 from scheduler.kube.rest.client import KubeCluster
-from scheduler.kube.rest.connect import connect
+from scheduler.kube.rest.client_config.connect import connect
 from tests.support.volumes import SELECTED_NODE, claim, volume
 
 POLICY: Final = "gpushare-scheduler-volumes"

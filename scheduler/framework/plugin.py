@@ -12,7 +12,7 @@ Source of the vocabulary: kube-scheduler, pkg/scheduler/framework/interface.go.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
@@ -22,17 +22,15 @@ import numpy as np
 
 from config.settings.scheduler import PluginSection
 from scheduler.framework.cycle_state import CycleState
-from scheduler.framework.preemption import PostFilterResult
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
 from scheduler.state.amounts import Amount
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.changes import ANY_DOMAIN, Change
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
-from scheduler.state.volumes.plan import Plan
+from scheduler.state.volumes.plan import VolumePlan
 
 if TYPE_CHECKING:
-    from scheduler.framework.what_if import WhatIf
     from scheduler.state.facts.fact import Fact
     from scheduler.state.tables import Tables
 
@@ -168,7 +166,7 @@ class Reservation(msgspec.Struct, frozen=True):
 
     cards: tuple[CardShare, ...] = ()
     annotations: Mapping[str, str] | None = None
-    volumes: Plan | None = None
+    volumes: VolumePlan | None = None
 
 
 class Allow(Enum):
@@ -281,14 +279,6 @@ class FilterPlugin(Plugin):
         Only makes the waiting of many pods cheaper: nodes that have less are not asked about.
         """
         return {}
-
-
-class PostFilterPlugin(Plugin):
-    """Does something for a pod that fits nowhere."""
-
-    @abstractmethod
-    def post_filter(self, pod: Pod, what_if: "WhatIf") -> Generator[None, None, PostFilterResult]:
-        """What to do. At each `yield` others have their turn, and the cluster may change; a step takes milliseconds."""
 
 
 class ScorePlugin(Plugin):

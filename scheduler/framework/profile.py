@@ -19,7 +19,6 @@ from scheduler.framework.plugin import (
     Normalization,
     PermitPlugin,
     Plugin,
-    PostFilterPlugin,
     PreBindPlugin,
     PreEnqueuePlugin,
     PreFilterPlugin,
@@ -45,7 +44,7 @@ class Profile:
     pre_enqueue: tuple[PreEnqueuePlugin, ...] = ()
     pre_filter: tuple[PreFilterPlugin, ...] = ()
     filter: tuple[FilterPlugin, ...] = ()
-    post_filter: tuple[PostFilterPlugin, ...] = ()
+    post_filter: tuple[Plugin, ...] = ()
     score: tuple[Weighted, ...] = ()
     card_filter: tuple[CardFilterPlugin, ...] = ()
     card_score: tuple[CardScorePlugin, ...] = ()

@@ -8,7 +8,7 @@ than one: the reader of an object pays for the bytes that it decodes, and for no
 A pod that waits and is over a budget stays pending, and nothing of what it asks is read. One that has a node goes on
 counting: no budget ever frees what is in use. Its containers are all counted, each with cpu, memory, storage and GPUs
 alone where the names are too many.
-Why: docs/decisions/0010-objects-have-budgets.md.
+Why: docs/decisions/0010-limit-how-much-of-an-object-is-read.md.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +19,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from scheduler.kube import pod_parts
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Node, PodObject
 
 # Of what a pod asks, as the reader encodes it: the largest pods of real clusters have a tenth of it.
 MOST_BYTES: Final = 65_536
@@ -48,8 +48,8 @@ class Budget:
 
     what: str
     most: int
-    count: Callable[[Pod], int]
-    without: Callable[[Pod], Pod]
+    count: Callable[[PodObject], int]
+    without: Callable[[PodObject], PodObject]
 
 
 POD_BUDGETS: Final = (
@@ -96,10 +96,10 @@ class Excess:
     """A part of a pod that is over a budget. told: for people. without: the pod less that part."""
 
     told: str
-    without: Callable[[Pod], Pod]
+    without: Callable[[PodObject], PodObject]
 
 
-def excesses(pod: Pod, size: int, kept: frozenset[str]) -> tuple[Excess, ...]:
+def excesses(pod: PodObject, size: int, kept: frozenset[str]) -> tuple[Excess, ...]:
     """What of the pod is over a budget. Counts only: no amount, term or value is read.
 
     size: of what it asks, in bytes. kept: as `kept_resources`, for a pod with too many names.
@@ -118,18 +118,18 @@ def excesses(pod: Pod, size: int, kept: frozenset[str]) -> tuple[Excess, ...]:
     return tuple(found)
 
 
-def fitted(pod: Pod, found: Iterable[Excess]) -> Pod:
+def fitted(pod: PodObject, found: Iterable[Excess]) -> PodObject:
     """The pod less what is over a budget. Containers are all kept: each may hold memory."""
     for one in found:
         pod = one.without(pod)
     return pod
 
 
-def _with_resources(kept: frozenset[str], pod: Pod) -> Pod:
+def _with_resources(kept: frozenset[str], pod: PodObject) -> PodObject:
     return pod_parts.with_resources(pod, kept)
 
 
-def _with_resources_alone(kept: frozenset[str], pod: Pod) -> Pod:
+def _with_resources_alone(kept: frozenset[str], pod: PodObject) -> PodObject:
     for without in {budget.without: None for budget in POD_BUDGETS}:
         pod = without(pod)
     return pod_parts.with_resources(pod, kept)
@@ -150,7 +150,7 @@ def node_excess(node: Node) -> tuple[str, ...]:
     return tuple(excess(what, count, most) for what, count, most in counted if count > most)
 
 
-def is_slim(pod: Pod) -> bool:
+def is_slim(pod: PodObject) -> bool:
     """Whether nothing of the pod's labels, annotations and gates has to be left out. For nearly every pod it is so."""
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
     return (
@@ -164,8 +164,8 @@ def is_slim(pod: Pod) -> bool:
 
 
 def slimmed(
-    pod: Pod, *, labels: frozenset[str], annotations: frozenset[str], selectors: frozenset[str]
-) -> tuple[Pod, tuple[str, ...]]:
+    pod: PodObject, *, labels: frozenset[str], annotations: frozenset[str], selectors: frozenset[str]
+) -> tuple[PodObject, tuple[str, ...]]:
     """The pod with no more labels, annotations and gates than are kept, and what of them was over a budget.
 
     labels, annotations: those that are kept whatever else there is. selectors: annotations that are label selectors.

@@ -5,8 +5,8 @@ from typing import Final, TypeAlias
 
 from cachetools import TTLCache
 
-from scheduler.inspect.terminal import one_line
 from scheduler.kube.port import EventRecord, EventSeries
+from scheduler.process.terminal import one_line
 
 LONGEST_NOTE: Final = 1024
 # What repeats itself is written again at most this often: as often as a pod that nothing helps is tried.

@@ -122,7 +122,7 @@ class PreferredTerm(_Wire, frozen=True):
     preference: NodeSelectorTerm
 
 
-class NodeAffinity(_Wire, frozen=True):
+class NodeAffinityTerms(_Wire, frozen=True):
     """Node affinity of a pod."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
@@ -148,7 +148,7 @@ class WeightedPodAffinityTerm(_Wire, frozen=True):
 
 
 class PodAffinity(_Wire, frozen=True):
-    """Pod affinity, or anti-affinity: the shape is the same."""
+    """PodObject affinity, or anti-affinity: the shape is the same."""
 
     required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] = ()
     preferred_during_scheduling_ignored_during_execution: tuple[WeightedPodAffinityTerm, ...] = ()
@@ -157,7 +157,7 @@ class PodAffinity(_Wire, frozen=True):
 class Affinity(_Wire, frozen=True):
     """All affinities of a pod."""
 
-    node_affinity: NodeAffinity | None = None
+    node_affinity: NodeAffinityTerms | None = None
     pod_affinity: PodAffinity | None = None
     pod_anti_affinity: PodAffinity | None = None
 
@@ -291,7 +291,7 @@ class PodStatus(_Wire, frozen=True):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
 
 
-class Pod(ApiObject, frozen=True):
+class PodObject(ApiObject, frozen=True):
     """v1.Pod."""
 
     spec: PodSpec = PodSpec()

@@ -10,11 +10,11 @@ from scheduler.kube.objects import (
     Container,
     ContainerStatus,
     LabelSelector,
-    NodeAffinity,
+    NodeAffinityTerms,
     NodeSelectorTerm,
-    Pod,
     PodAffinity,
     PodAffinityTerm,
+    PodObject,
     PodSpec,
     Quantities,
     Requirement,
@@ -26,12 +26,12 @@ def _all_containers(spec: PodSpec) -> Iterator[Container]:
     return chain(spec.init_containers, spec.containers)
 
 
-def containers(pod: Pod) -> int:
+def containers(pod: PodObject) -> int:
     """Of all kinds."""
     return len(pod.spec.containers) + len(pod.spec.init_containers)
 
 
-def resource_names(pod: Pod) -> int:
+def resource_names(pod: PodObject) -> int:
     """Different ones, over all containers and the pod as a whole."""
     spec = pod.spec
     named: set[str] = {*(spec.overhead or ())}
@@ -42,38 +42,38 @@ def resource_names(pod: Pod) -> int:
     return len(named)
 
 
-def _written_node_terms(pod: Pod) -> Iterator[NodeSelectorTerm]:
-    affinity = (pod.spec.affinity or Affinity()).node_affinity or NodeAffinity()
+def _written_node_terms(pod: PodObject) -> Iterator[NodeSelectorTerm]:
+    affinity = (pod.spec.affinity or Affinity()).node_affinity or NodeAffinityTerms()
     required = affinity.required_during_scheduling_ignored_during_execution
     if required is not None:
         yield from required.node_selector_terms
     yield from (term.preference for term in affinity.preferred_during_scheduling_ignored_during_execution)
 
 
-def node_terms(pod: Pod) -> int:
+def node_terms(pod: PodObject) -> int:
     """Required and preferred."""
     return sum(1 for _ in _written_node_terms(pod))
 
 
-def node_requirements(pod: Pod) -> int:
+def node_requirements(pod: PodObject) -> int:
     """Of the node selector and of all terms."""
     written = sum(len(term.match_expressions) + len(term.match_fields) for term in _written_node_terms(pod))
     return written + len(pod.spec.node_selector or ())
 
 
-def node_keys(pod: Pod) -> int:
+def node_keys(pod: PodObject) -> int:
     """Different labels in the node selector and in all terms."""
     terms = _written_node_terms(pod)
     return len({*(pod.spec.node_selector or ()), *(one.key for term in terms for one in term.match_expressions)})
 
 
-def node_values(pod: Pod) -> int:
+def node_values(pod: PodObject) -> int:
     """Over all terms."""
     terms = _written_node_terms(pod)
     return sum(len(one.values) for term in terms for one in chain(term.match_expressions, term.match_fields))
 
 
-def _written_pod_terms(pod: Pod) -> Iterator[PodAffinityTerm]:
+def _written_pod_terms(pod: PodObject) -> Iterator[PodAffinityTerm]:
     affinity = pod.spec.affinity or Affinity()
     for side in (affinity.pod_affinity, affinity.pod_anti_affinity):
         if side is not None:
@@ -81,44 +81,44 @@ def _written_pod_terms(pod: Pod) -> Iterator[PodAffinityTerm]:
             yield from (term.pod_affinity_term for term in side.preferred_during_scheduling_ignored_during_execution)
 
 
-def _selectors(pod: Pod) -> Iterator[LabelSelector]:
+def _selectors(pod: PodObject) -> Iterator[LabelSelector]:
     for term in _written_pod_terms(pod):
         yield from (selector for selector in (term.label_selector, term.namespace_selector) if selector is not None)
 
 
-def _spread_selectors(pod: Pod) -> Iterator[LabelSelector]:
+def _spread_selectors(pod: PodObject) -> Iterator[LabelSelector]:
     written = (constraint.label_selector for constraint in pod.spec.topology_spread_constraints)
     return (selector for selector in written if selector is not None)
 
 
-def pod_terms(pod: Pod) -> int:
+def pod_terms(pod: PodObject) -> int:
     """Of affinity and anti-affinity, required and preferred."""
     return sum(1 for _ in _written_pod_terms(pod))
 
 
-def pod_requirements(pod: Pod) -> int:
+def pod_requirements(pod: PodObject) -> int:
     """Of all selectors in those terms."""
     return sum(map(_requirements, _selectors(pod)))
 
 
-def pod_values(pod: Pod) -> int:
+def pod_values(pod: PodObject) -> int:
     """Of all selectors in those terms, and the namespaces that they name."""
     requirements: Iterator[Requirement] = chain.from_iterable(one.match_expressions for one in _selectors(pod))
     return sum(len(one.values) for one in requirements) + sum(len(term.namespaces) for term in _written_pod_terms(pod))
 
 
-def spread_constraints(pod: Pod) -> int:
+def spread_constraints(pod: PodObject) -> int:
     """Hard and soft."""
     return len(pod.spec.topology_spread_constraints)
 
 
-def spread_requirements(pod: Pod) -> int:
+def spread_requirements(pod: PodObject) -> int:
     """Of all selectors of the constraints, with the keys of labels that they add."""
     keys = sum(len(constraint.match_label_keys) for constraint in pod.spec.topology_spread_constraints)
     return keys + sum(map(_requirements, _spread_selectors(pod)))
 
 
-def spread_values(pod: Pod) -> int:
+def spread_values(pod: PodObject) -> int:
     """Of all selectors of the constraints."""
     return sum(len(one.values) for selector in _spread_selectors(pod) for one in selector.match_expressions)
 
@@ -127,29 +127,29 @@ def _requirements(selector: LabelSelector) -> int:
     return len(selector.match_labels or ()) + len(selector.match_expressions)
 
 
-def image_volumes(pod: Pod) -> int:
+def image_volumes(pod: PodObject) -> int:
     """Volumes that are images."""
     return sum("image" in volume for volume in pod.spec.volumes)
 
 
-def host_ports(pod: Pod) -> int:
+def host_ports(pod: PodObject) -> int:
     """Over all containers."""
     return sum(port.host_port > 0 for container in _all_containers(pod.spec) for port in container.ports)
 
 
-def without_node_affinity(pod: Pod) -> Pod:
+def without_node_affinity(pod: PodObject) -> PodObject:
     """Nor node selector."""
-    affinity = replace(pod.spec.affinity or Affinity(), node_affinity=NodeAffinity())
+    affinity = replace(pod.spec.affinity or Affinity(), node_affinity=NodeAffinityTerms())
     return replace(pod, spec=replace(pod.spec, affinity=affinity, node_selector=None))
 
 
-def without_pod_affinity(pod: Pod) -> Pod:
+def without_pod_affinity(pod: PodObject) -> PodObject:
     """Nor anti-affinity."""
     affinity = replace(pod.spec.affinity or Affinity(), pod_affinity=PodAffinity(), pod_anti_affinity=PodAffinity())
     return replace(pod, spec=replace(pod.spec, affinity=affinity))
 
 
-def without_ports(pod: Pod) -> Pod:
+def without_ports(pod: PodObject) -> PodObject:
     """Of any container."""
     spec = replace(
         pod.spec,
@@ -159,28 +159,28 @@ def without_ports(pod: Pod) -> Pod:
     return replace(pod, spec=spec)
 
 
-def without_tolerations(pod: Pod) -> Pod:
+def without_tolerations(pod: PodObject) -> PodObject:
     """None at all."""
     return replace(pod, spec=replace(pod.spec, tolerations=()))
 
 
-def without_volumes(pod: Pod) -> Pod:
+def without_volumes(pod: PodObject) -> PodObject:
     """None at all."""
     return replace(pod, spec=replace(pod.spec, volumes=()))
 
 
-def without_image_volumes(pod: Pod) -> Pod:
+def without_image_volumes(pod: PodObject) -> PodObject:
     """Its other volumes stay."""
     volumes = tuple(volume for volume in pod.spec.volumes if "image" not in volume)
     return replace(pod, spec=replace(pod.spec, volumes=volumes))
 
 
-def without_spread(pod: Pod) -> Pod:
+def without_spread(pod: PodObject) -> PodObject:
     """No topology spread constraint."""
     return replace(pod, spec=replace(pod.spec, topology_spread_constraints=()))
 
 
-def with_resources(pod: Pod, kept: frozenset[str]) -> Pod:
+def with_resources(pod: PodObject, kept: frozenset[str]) -> PodObject:
     """With these resources alone."""
 
     def amounts(of: Quantities | None) -> Quantities | None:

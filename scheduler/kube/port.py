@@ -1,6 +1,6 @@
 """What the programs need of a cluster: the `Cluster` protocol, the values that cross it, the errors it raises.
 
-`rest/` satisfies `Cluster` with a real API server, `scheduler.simulation` with a cluster in memory;
+`rest/` satisfies `Cluster` with a real API server, `scheduler.testing.cluster` with a cluster in memory;
 one contract suite runs against both.
 """
 
@@ -36,10 +36,10 @@ class Kind(Generic[T]):
 
 
 # Finished pods hold nothing: the server leaves them out, and a pod that finishes arrives as Deleted.
-PODS: Final = Kind("pods", objects.Pod, "/api/v1/pods", "status.phase!=Succeeded,status.phase!=Failed")
+PODS: Final = Kind("pods", objects.PodObject, "/api/v1/pods", "status.phase!=Succeeded,status.phase!=Failed")
 # The others say of a pod that it failed, and not why. kube-scheduler's are not ours, whatever our profiles are called.
 FAILED_PODS: Final = Kind(
-    "failed pods", objects.Pod, "/api/v1/pods", "status.phase=Failed,spec.schedulerName!=default-scheduler"
+    "failed pods", objects.PodObject, "/api/v1/pods", "status.phase=Failed,spec.schedulerName!=default-scheduler"
 )
 NODES: Final = Kind("nodes", objects.Node, "/api/v1/nodes")
 NAMESPACES: Final = Kind("namespaces", objects.Namespace, "/api/v1/namespaces")
@@ -340,7 +340,7 @@ class Cluster(Protocol):
         """
         ...
 
-    async def pod(self, namespace: str, name: str) -> objects.Pod | None:
+    async def pod(self, namespace: str, name: str) -> objects.PodObject | None:
         """The pod as the API server has it now (a consistent read), None when there is none."""
         ...
 

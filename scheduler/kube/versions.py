@@ -84,7 +84,7 @@ class ServerVersion:
     emulated: str = ""
 
 
-class Line(NamedTuple):
+class VersionNotice(NamedTuple):
     """level: `info` or `warning`."""
 
     level: str
@@ -92,12 +92,12 @@ class Line(NamedTuple):
     fields: Mapping[str, str]
 
 
-def of_server(announced: ServerVersion, features: Sequence[Feature]) -> list[Line]:
+def of_server(announced: ServerVersion, features: Sequence[Feature]) -> list[VersionNotice]:
     """What an API server's version means for a program that uses these features."""
     return _lines("kube-apiserver", announced.version, announced.emulated or announced.version, features)
 
 
-def of_kubelet(version: str) -> list[Line]:
+def of_kubelet(version: str) -> list[VersionNotice]:
     """What the version of a node's kubelet, `nodeInfo.kubeletVersion`, means for the device plugin."""
     return _lines("kubelet", version[:_LONGEST], version[:_LONGEST], OF_THE_KUBELET)
 
@@ -108,9 +108,9 @@ def off(version: str, features: Sequence[Feature]) -> list[Feature]:
     return [] if minor is None else [feature for feature in features if not feature.on(minor)]
 
 
-def unknown(program: str, reason: str) -> Line:
+def unknown(program: str, reason: str) -> VersionNotice:
     """Of a version that cannot be read."""
-    return Line("warning", "kubernetes.version_unknown", {"program": program, "reason": reason})
+    return VersionNotice("warning", "kubernetes.version_unknown", {"program": program, "reason": reason})
 
 
 def minor_of(version: str) -> Minor | None:
@@ -119,20 +119,20 @@ def minor_of(version: str) -> Minor | None:
     return Minor(int(found.group(1)), int(found.group(2))) if found else None
 
 
-def _lines(program: str, version: str, behaves_as: str, features: Sequence[Feature]) -> list[Line]:
+def _lines(program: str, version: str, behaves_as: str, features: Sequence[Feature]) -> list[VersionNotice]:
     minor = minor_of(behaves_as)
     if minor is None:
         return [unknown(program, f"{behaves_as!r} is no version")]
     said = {"program": program, "version": version}
     if behaves_as != version:
         said["emulated"] = behaves_as
-    lines = [Line("info", "kubernetes.version", said)]
+    lines = [VersionNotice("info", "kubernetes.version", said)]
     if not OLDEST_RUN <= minor <= NEWEST_RUN:
         than = "older" if minor < OLDEST_RUN else "newer"
         hint = f"{than} than what this release was run with, {OLDEST_RUN} to {NEWEST_RUN}: see docs/compatibility.md"
-        lines.append(Line("warning", "kubernetes.version_not_run", said | {"hint": hint}))
+        lines.append(VersionNotice("warning", "kubernetes.version_not_run", said | {"hint": hint}))
     without = off(behaves_as, features)
-    lines += [Line("warning", "kubernetes.feature_off", said | _described(feature)) for feature in without]
+    lines += [VersionNotice("warning", "kubernetes.feature_off", said | _described(feature)) for feature in without]
     return lines
 
 

@@ -15,37 +15,37 @@ from scheduler.framework.plugin import (
     PermitPlugin,
     Plugin,
     PluginArgs,
-    PostFilterPlugin,
     PreBindPlugin,
     PreEnqueuePlugin,
     PreFilterPlugin,
     ReservePlugin,
     ScorePlugin,
 )
+from scheduler.framework.post_filter import PostFilterPlugin
 from scheduler.framework.profile import Profile
-from scheduler.plugins.card_affinity import CardAffinity
-from scheduler.plugins.default_preemption import DefaultPreemption
-from scheduler.plugins.gpu_core import GpuCore
-from scheduler.plugins.gpu_share import GpuShare
-from scheduler.plugins.gpu_sharers_per_card import GpuSharersPerCard
-from scheduler.plugins.image_locality import ImageLocality
-from scheduler.plugins.inter_pod_affinity import InterPodAffinity
-from scheduler.plugins.kubelet_rejections import KubeletRejections
-from scheduler.plugins.node_affinity import NodeAffinity
-from scheduler.plugins.node_declared_features import NodeDeclaredFeatures
-from scheduler.plugins.node_name import NodeName
-from scheduler.plugins.node_ports import NodePorts
-from scheduler.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
-from scheduler.plugins.node_resources_fit import NodeResourcesFit
-from scheduler.plugins.node_unschedulable import NodeUnschedulable
-from scheduler.plugins.node_volume_limits import NodeVolumeLimits
-from scheduler.plugins.pod_topology_spread import PodTopologySpread
-from scheduler.plugins.scheduling_gates import SchedulingGates
-from scheduler.plugins.taint_toleration import TaintToleration
-from scheduler.plugins.unsupported_rules import UnsupportedRules
-from scheduler.plugins.volume_binding import VolumeBinding
-from scheduler.plugins.volume_restrictions import VolumeRestrictions
-from scheduler.plugins.volume_zone import VolumeZone
+from scheduler.plugins.card.card_affinity import CardAffinity
+from scheduler.plugins.card.gpu_core import GpuCore
+from scheduler.plugins.card.gpu_share import GpuShare
+from scheduler.plugins.card.gpu_sharers_per_card import GpuSharersPerCard
+from scheduler.plugins.node.image_locality import ImageLocality
+from scheduler.plugins.node.kubelet_rejections import KubeletRejections
+from scheduler.plugins.node.node_affinity import NodeAffinity
+from scheduler.plugins.node.node_declared_features import NodeDeclaredFeatures
+from scheduler.plugins.node.node_name import NodeName
+from scheduler.plugins.node.node_ports import NodePorts
+from scheduler.plugins.node.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
+from scheduler.plugins.node.node_resources_fit import NodeResourcesFit
+from scheduler.plugins.node.node_unschedulable import NodeUnschedulable
+from scheduler.plugins.node.taint_toleration import TaintToleration
+from scheduler.plugins.pod.inter_pod_affinity import InterPodAffinity
+from scheduler.plugins.pod.pod_topology_spread import PodTopologySpread
+from scheduler.plugins.pod.scheduling_gates import SchedulingGates
+from scheduler.plugins.pod.unsupported_rules import UnsupportedRules
+from scheduler.plugins.preemption.default_preemption import DefaultPreemption
+from scheduler.plugins.volume.node_volume_limits import NodeVolumeLimits
+from scheduler.plugins.volume.volume_binding import VolumeBinding
+from scheduler.plugins.volume.volume_restrictions import VolumeRestrictions
+from scheduler.plugins.volume.volume_zone import VolumeZone
 from scheduler.pods.gpu_request import ResourceNames
 
 PLUGINS: Final[tuple[type[Plugin], ...]] = (

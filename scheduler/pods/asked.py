@@ -51,11 +51,11 @@ class Asked(msgspec.Struct, frozen=True, array_like=True):
         """Equal for equal ones only."""
         return _ENCODE(self)
 
-    def as_pod(self) -> objects.Pod:
+    def as_pod(self) -> objects.PodObject:
         """A pod that asks this, and of which there is nothing else to read."""
         volumes: list[dict[str, str | objects.VolumeSource | None]] = [{kind: _SOURCE} for kind in self.volume_kinds]
         volumes += [{_IMAGE: objects.VolumeSource(reference=reference)} for reference in self.volume_images]
-        return objects.Pod(
+        return objects.PodObject(
             metadata=objects.ObjectMeta("", labels=self.labels, annotations=self.annotations),
             spec=objects.PodSpec(
                 containers=self.containers,
@@ -92,7 +92,7 @@ class AskedReader:
         # In a fixed order, so that equal ones have equal fingerprints.
         self._labels, self._annotations = tuple(sorted(self.labels)), tuple(sorted(self.annotations))
 
-    def read(self, wire: objects.Pod, over_budget: tuple[str, ...] = ()) -> Asked:
+    def read(self, wire: objects.PodObject, over_budget: tuple[str, ...] = ()) -> Asked:
         """over_budget: as in Asked."""
         meta, spec = wire.metadata, wire.spec
         labels, annotations = meta.labels or _EMPTY, meta.annotations or _EMPTY

@@ -14,8 +14,8 @@ from config.protocol.container_formula import ContainerKind, init_kind, peak_amo
 from scheduler.kube.objects import (
     Container,
     ContainerStatus,
-    Pod,
     PodCondition,
+    PodObject,
     PodSpec,
     PodStatus,
     Quantities,
@@ -54,7 +54,7 @@ class Resized(NamedTuple):
     infeasible: bool
 
 
-def resized(pod: Pod) -> Resized | None:
+def resized(pod: PodObject) -> Resized | None:
     """None when every size is the one asked, as of nearly every pod that runs: then the spec alone counts."""
     spec, status = pod.spec, pod.status
     if not (status.container_statuses or status.init_container_statuses or status.resources):
@@ -117,7 +117,7 @@ class Requests(NamedTuple):
     scoring_memory_bytes: int
 
 
-def effective_requests(pod: Pod) -> Requests:
+def effective_requests(pod: PodObject) -> Requests:
     """Raises QuantityError. Each container is read once, however many there are."""
     containers = list(_in_order(pod.spec, _by_container(pod)))
     total = peak_amounts(containers)
@@ -143,7 +143,7 @@ def _in_order(spec: PodSpec, of_container: Callable[[Container], Amounts]) -> It
     return chain(init, apps) if spec.init_containers else apps
 
 
-def _by_container(pod: Pod) -> Callable[[Container], Amounts]:
+def _by_container(pod: PodObject) -> Callable[[Container], Amounts]:
     """What each container occupies, with its resize in place taken into account."""
     spec, status = pod.spec, pod.status
     if not (status.container_statuses or status.init_container_statuses):
@@ -186,7 +186,7 @@ def _differs(
     return not ((actuated.requests or _NOTHING).items() <= wanted and (admitted or _NOTHING).items() <= wanted)
 
 
-def _resize_infeasible(pod: Pod) -> bool:
+def _resize_infeasible(pod: PodObject) -> bool:
     return any(c.type == "PodResizePending" and c.reason == "Infeasible" for c in pod.status.conditions)
 
 
@@ -218,7 +218,7 @@ def _requests(resources: ResourceRequirements | None) -> Quantities | None:
     return {**resources.limits, **(resources.requests or {})}
 
 
-def _pod_level(pod: Pod, of_containers: Amounts) -> Amounts:
+def _pod_level(pod: PodObject, of_containers: Amounts) -> Amounts:
     """What the pod asks as a whole, of the resources for which it can, with its resize in place taken into account.
 
     of_containers: their sum, which counts where the pod has a limit only.

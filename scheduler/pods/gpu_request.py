@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from config.protocol import names, quantity
-from scheduler.kube.objects import Container, Pod
+from scheduler.kube.objects import Container, PodObject
 from scheduler.pods.effective_requests import MOST, combined, is_sidecar
 
 _MOST_CARDS: Final = 256
@@ -105,7 +105,7 @@ def annotations_read(resources: ResourceNames) -> tuple[str, ...]:
     )
 
 
-def gpu_units(pod: Pod, resource: str) -> int:
+def gpu_units(pod: PodObject, resource: str) -> int:
     """The pod's effective ask of `resource` over all cards, whatever its annotations say; at most MOST."""
     return min(MOST, combined(pod.spec, lambda container: {resource: _limit(container, resource)}).get(resource, 0))
 
@@ -115,7 +115,7 @@ def unit_name(unit_mib: int) -> str:
     return {_GIB: "GiB", 1: "MiB"}.get(unit_mib, f"units of {unit_mib} MiB")
 
 
-def gpu_request_of(pod: Pod, resources: ResourceNames, unit_mib: int = 1024) -> GpuRequest | None:
+def gpu_request_of(pod: PodObject, resources: ResourceNames, unit_mib: int = 1024) -> GpuRequest | None:
     """What the pod asks; None when it asks no GPU memory. Raises GpuRequestError for a wrong ask.
 
     unit_mib: MiB in one unit, for the words.
@@ -143,7 +143,7 @@ def gpu_request_of(pod: Pod, resources: ResourceNames, unit_mib: int = 1024) -> 
     )
 
 
-def sidecars(pod: Pod) -> tuple[bool, ...]:
+def sidecars(pod: PodObject) -> tuple[bool, ...]:
     """For each init container, whether it is a sidecar."""
     return tuple(is_sidecar(container) for container in pod.spec.init_containers)
 

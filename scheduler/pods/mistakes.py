@@ -27,7 +27,7 @@ _OF_A_SERIES: Final = re.compile(r"\d|(?<![a-z])[a-z](?![a-z])")
 _POD_KEYS: Final = names.POD_ANNOTATIONS | names.POD_LABELS
 
 
-def mistakes(wire: objects.Pod, resources: ResourceNames) -> tuple[str, ...]:
+def mistakes(wire: objects.PodObject, resources: ResourceNames) -> tuple[str, ...]:
     """What to tell the owner of a pod that waits, at most MOST sentences."""
     return tuple(islice(_found(wire, resources), MOST))
 
@@ -73,7 +73,7 @@ def misspelt_as(scheduler_name: str, meant: str) -> str:
     )
 
 
-def _found(wire: objects.Pod, resources: ResourceNames) -> Iterator[str]:
+def _found(wire: objects.PodObject, resources: ResourceNames) -> Iterator[str]:
     meta = wire.metadata
     for kind, written, read in (
         ("annotation", meta.annotations, names.POD_ANNOTATIONS),

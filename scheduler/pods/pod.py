@@ -36,7 +36,7 @@ _MIRROR: Final = "kubernetes.io/config.mirror"
 _PROTOCOL: Final = _SELECTORS.union(names.ALLOCATION_KEYS, {_MIRROR})
 _EMPTY: Final[Mapping[str, str]] = {}
 NO_TERMS: Final = objects.PodAffinity()
-_NOTHING_ASKED: Final = objects.Pod(objects.ObjectMeta(""))
+_NOTHING_ASKED: Final = objects.PodObject(objects.ObjectMeta(""))
 RUNNING: Final = "Running"
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _NEVER: Final = "Never"
@@ -75,7 +75,7 @@ class Template(msgspec.Struct, frozen=True, eq=False, kw_only=True, weakref=True
     unsupported: tuple[str, ...]
     sidecars: tuple[bool, ...]
     node_selector: Mapping[str, str]
-    node_affinity: objects.NodeAffinity | None
+    node_affinity: objects.NodeAffinityTerms | None
     tolerations: tuple[objects.Toleration, ...]
     host_ports: frozenset[HostPort]
     affinity: objects.PodAffinity
@@ -154,7 +154,7 @@ class PodReader:
         # By digest. However many there are, as long as a pod that is known has them; those above are the latest.
         self._in_use: WeakValueDictionary[bytes, Template] = WeakValueDictionary()
 
-    def read(self, wire: objects.Pod) -> Pod:
+    def read(self, wire: objects.PodObject) -> Pod:
         """The pod, sharing its Template with every pod read before that asks the same.
 
         What is over a budget (`scheduler.kube.budgets`) is left out, and named in the Template.
@@ -172,7 +172,9 @@ class PodReader:
         }
         return self._read(wire, kept, over_budget)
 
-    def _read(self, wire: objects.Pod, annotations: Mapping[str, str] | None, over_budget: tuple[str, ...]) -> Pod:
+    def _read(
+        self, wire: objects.PodObject, annotations: Mapping[str, str] | None, over_budget: tuple[str, ...]
+    ) -> Pod:
         """annotations: those that are kept. over_budget: as in Asked."""
         meta, spec, status = wire.metadata, wire.spec, wire.status
         return Pod(
@@ -225,7 +227,7 @@ class PodReader:
         template = self._worked_out(fitted(pod, found), over_budget)
         return _Kept(template, max(size, _LONGEST_KEY), counted=True)
 
-    def _worked_out(self, pod: objects.Pod, over_budget: tuple[str, ...]) -> Template:
+    def _worked_out(self, pod: objects.PodObject, over_budget: tuple[str, ...]) -> Template:
         """pod: what is read of one."""
         spec = pod.spec
         gpu_request, gpu_request_error = None, ""

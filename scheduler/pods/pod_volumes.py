@@ -62,7 +62,7 @@ class PodVolumes(msgspec.Struct, frozen=True):
 NO_VOLUMES: Final = PodVolumes()
 
 
-def volumes_of(pod: objects.Pod) -> PodVolumes:
+def volumes_of(pod: objects.PodObject) -> PodVolumes:
     """Nothing of a pod that has more volumes than are read."""
     volumes = pod.spec.volumes
     if not any(kind in JUDGED for volume in volumes for kind in volume) or len(volumes) > MOST_VOLUMES:

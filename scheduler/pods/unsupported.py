@@ -19,7 +19,7 @@ _FREE_VOLUMES: Final = frozenset(
 )
 
 
-def unsupported_rules(pod: objects.Pod) -> tuple[str, ...]:
+def unsupported_rules(pod: objects.PodObject) -> tuple[str, ...]:
     """What the pod asks that is not built: why it waits, for people."""
     return (*_volumes(pod.spec), *_groups(pod.spec))
 

@@ -18,7 +18,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from scheduler.process.handshake import Handshake
-from scheduler.process.places import Place, State, to_cut_off
+from scheduler.process.places import ConnectionState, OpenConnection, to_cut_off
 
 Answer: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -69,7 +69,7 @@ class BoundedServer(web.Server):
         # By the protocol of its requests.
         self._handshakes: dict[Hashable, Handshake] = {}
         self._loop = asyncio.get_running_loop()
-        self._places: dict[Hashable, Place] = {}
+        self._places: dict[Hashable, OpenConnection] = {}
 
     def __call__(self) -> Any:  # noqa: ANN401 - a private type of aiohttp
         """As web.Server, for a connection that was accepted."""
@@ -106,7 +106,7 @@ class BoundedServer(web.Server):
 
     async def _answered(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = request.protocol
-        self._moves(connection, State.ANSWERING, self._limits.answer_s, request)
+        self._moves(connection, ConnectionState.ANSWERING, self._limits.answer_s, request)
         try:
             return await self._answer(request)
         except ConnectionResetError:
@@ -115,7 +115,7 @@ class BoundedServer(web.Server):
             # Whoever asked has left, or was cut off: nobody reads what is returned.
             return web.Response()
         finally:
-            self._moves(connection, State.IDLE, self._limits.idle_s)
+            self._moves(connection, ConnectionState.IDLE, self._limits.idle_s)
 
     def _take_place(self, connection: Hashable, transport: asyncio.BaseTransport, seconds: float) -> None:
         if len(self._places) >= self._limits.connections:
@@ -124,10 +124,10 @@ class BoundedServer(web.Server):
             _cut_off(leaves)
         peer = transport.get_extra_info("peername")
         deadline = self._loop.call_later(seconds, _cut_off, connection)
-        self._places[connection] = Place(str(peer[0] if peer else ""), self._loop.time(), deadline)
+        self._places[connection] = OpenConnection(str(peer[0] if peer else ""), self._loop.time(), deadline)
 
     def _moves(
-        self, connection: Hashable, state: State, seconds: float, answers: web.BaseRequest | None = None
+        self, connection: Hashable, state: ConnectionState, seconds: float, answers: web.BaseRequest | None = None
     ) -> None:
         """Into this state, for so long; not where it has been cut off."""
         place = self._places.get(connection)

@@ -8,7 +8,7 @@ start, and then looks at all the new ones at once. Here the new objects themselv
 and what is left is frozen, which takes it out of every later collection. Reference counting frees frozen objects as it
 frees all others; only a cycle that is frozen while it is in use is never collected. What makes cycles is the start of
 the process and of its connections; pods, decisions and bindings make none (`tests/system/test_collector.py`).
-Why: docs/decisions/0011-what-lives-long-is-frozen.md.
+Why: docs/decisions/0011-freeze-long-lived-objects.md.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ def begin() -> None:
     """Freeze what there is, and leave the old generation to `tidy`.
 
     Not collected: of 100,000 objects that importing has made, 2,400 are garbage, and to find them takes 0.08 s of CPU.
-    Why: docs/decisions/0064-a-start-is-not-searched-for-garbage.md.
+    Why: docs/decisions/0064-skip-garbage-collection-at-the-start.md.
     """
     gc.set_threshold(_YOUNG, _MIDDLE, _NEVER)
     gc.freeze()

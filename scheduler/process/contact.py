@@ -14,6 +14,8 @@ from prometheus_client.registry import Collector
 
 from scheduler.process.series import Label, Series
 
+# The requests that bind, which a `Contact` shows alongside the watches.
+BINDINGS: Final = "bindings"
 _MOST_REASONS: Final = 16
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from aiohttp import web
 
 
-class Document(NamedTuple):
+class HttpBody(NamedTuple):
     """pieces: of the body; whoever reads slowly holds references, and no copy of its own."""
 
     pieces: Sequence[bytes]
@@ -17,7 +17,7 @@ class Document(NamedTuple):
 
 
 def document_page(
-    path: str, answer: Callable[[str], Awaitable[Document]]
+    path: str, answer: Callable[[str], Awaitable[HttpBody]]
 ) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
     """path: of the page, with or without a slash at its end. answer: to what follows it, "" for nothing."""
 

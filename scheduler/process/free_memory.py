@@ -2,7 +2,7 @@
 
 What is kept for long lies among what was freed, so the library's heap shrinks from its end alone: with 20 pods coming
 in a second 5 MB of 112 were free in it after twelve minutes. To give it back took 0.8 ms with 50,000 pods that wait.
-Why: docs/decisions/0072-free-memory-is-given-back.md.
+Why: docs/decisions/0072-return-free-memory-to-the-system.md.
 """
 
 import asyncio

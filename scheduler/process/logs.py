@@ -8,7 +8,7 @@ import msgspec
 import structlog
 from structlog.typing import EventDict
 
-from scheduler.inspect.terminal import escaped_json, one_line
+from scheduler.process.terminal import escaped_json, one_line
 
 _FIRST: Final = ("timestamp", "level", "event", "pod")
 _TRACEBACK: Final = "exception"

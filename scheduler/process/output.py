@@ -1,14 +1,14 @@
 """The door to standard output and standard error: what the commands of both programs print goes through it.
 
 Whatever a terminal would obey instead of showing it is replaced here, whoever has written the text. Only tables of rich
-(`scheduler.cli.console`), coloured lines (`scheduler.cli.colours`) and log lines (`scheduler.process.logs`) go another
-way, and lose the same; tests/repository/test_output.py holds that.
+(`scheduler.tools.cli.console`), colored lines (`scheduler.tools.cli.colours`) and log lines
+(`scheduler.process.logs`) go another way, and lose the same; tests/repository/test_output.py holds that.
 """
 
 import sys
 from collections.abc import Iterable
 
-from scheduler.inspect.terminal import escaped_json, one_line, printable
+from scheduler.process.terminal import escaped_json, one_line, printable
 
 
 def show(lines: Iterable[str]) -> None:

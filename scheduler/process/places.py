@@ -18,7 +18,7 @@ from aiohttp import web
 _WROTE_S: Final = web.RequestKey("wrote_s", float)
 
 
-class State(IntEnum):
+class ConnectionState(IntEnum):
     """In the order in which they are cut off."""
 
     CONNECTED = 0
@@ -27,7 +27,7 @@ class State(IntEnum):
 
 
 @dataclass(slots=True)
-class Place:
+class OpenConnection:
     """peer: its address. since_s: when it came into its state. deadline: until then it may stay.
 
     answers: the request, in ANSWERING.
@@ -36,7 +36,7 @@ class Place:
     peer: str
     since_s: float
     deadline: TimerHandle
-    state: State = State.CONNECTED
+    state: ConnectionState = ConnectionState.CONNECTED
     answers: web.BaseRequest | None = None
 
     @property
@@ -50,7 +50,7 @@ def wrote(request: web.BaseRequest, now_s: float) -> None:
     request[_WROTE_S] = now_s
 
 
-def to_cut_off(places: dict[Hashable, Place]) -> Hashable:
+def to_cut_off(places: dict[Hashable, OpenConnection]) -> Hashable:
     """Return whose connection, of at least one; see the module."""
     of = Counter(place.peer for place in places.values())
     most = max(of.values())

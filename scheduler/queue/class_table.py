@@ -27,7 +27,7 @@ _NODE: Final = int(Change.NODE)
 _ALLOW_AGAIN: Final = int(Change.VOLUMES | Change.REJECTIONS)
 
 
-class Left(Protocol):
+class Available(Protocol):
     """What rows have left now, see `scheduler.state.amounts`."""
 
     def amounts(self, rows: RowArray, /) -> Int64Array:
@@ -104,7 +104,7 @@ class ClassTable:
         self.since[slots & ~self.due] = since
         self.due |= slots
 
-    def rule_out(self, slots: BoolArray, rows: RowArray, left: Left) -> BoolArray:
+    def rule_out(self, slots: BoolArray, rows: RowArray, left: Available) -> BoolArray:
         """bool[slots]: those of `slots` to which some of `rows` may have enough left.
 
         The others wake on what rows have left from now on, which they may have looked at in vain for the first time.
@@ -121,7 +121,7 @@ class ClassTable:
             self.wakes_on[slots & ~enough] |= self._measured_by
         return enough
 
-    def _served(self, slots: RowArray, rows: RowArray, amounts: Int64Array, left: Left) -> RowArray:
+    def _served(self, slots: RowArray, rows: RowArray, amounts: Int64Array, left: Available) -> RowArray:
         """Those of `slots` that one of `rows` may serve with cards, too. amounts: int64[amounts, rows], left there."""
         served = np.zeros(len(slots), dtype=np.bool_)
         for place, row in enumerate(rows.tolist()):

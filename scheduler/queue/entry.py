@@ -30,7 +30,7 @@ class Referrers(Generic[ObjectT]):
     pods: "dict[int, dict[Entry, None]]" = field(default_factory=dict)
 
 
-class State(Enum):
+class PodState(Enum):
     """Where a pod is; drawn in scheduling_queue.py."""
 
     GATED = auto()
@@ -72,7 +72,7 @@ class Entry(msgspec.Struct, eq=False, kw_only=True):
     """
 
     pod: Pod
-    state: State = State.GATED
+    state: PodState = PodState.GATED
     sequence: int = 0
     sort_key: SortKey = (0, 0)
     attempts: int = 0

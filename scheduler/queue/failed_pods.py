@@ -6,7 +6,7 @@ Owned by the scheduling queue. now_s: monotonic seconds.
 from collections.abc import Collection, Iterator
 
 from scheduler.queue.backoff import backoff_s
-from scheduler.queue.entry import Entry, State
+from scheduler.queue.entry import Entry, PodState
 from scheduler.queue.heap import Heap
 
 
@@ -53,8 +53,8 @@ class FailedPods(Collection[Entry]):
 
         In flight: the one that may come of it.
         """
-        entry.edited = entry.state is State.IN_FLIGHT
-        if entry.state is State.BACKING_OFF and entry.errors and entry.ready_s > now_s + self._max_s:
+        entry.edited = entry.state is PodState.IN_FLIGHT
+        if entry.state is PodState.BACKING_OFF and entry.errors and entry.ready_s > now_s + self._max_s:
             self._by_end.discard(entry)
             entry.errors = 1
             self._back_off(entry, now_s + self._initial_s)
@@ -73,6 +73,6 @@ class FailedPods(Collection[Entry]):
         return None if first is None else first[0]
 
     def _back_off(self, entry: Entry, ready_s: float) -> None:
-        entry.state = State.BACKING_OFF
+        entry.state = PodState.BACKING_OFF
         entry.ready_s = ready_s
         self._by_end.push(entry, ready_s)

@@ -3,18 +3,18 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from scheduler.pods.transitions import expect
-from scheduler.queue.entry import Entry, State
+from scheduler.queue.entry import Entry, PodState
 
 
-def homes_are_right(entries: Mapping[str, Entry], homes: Sequence[tuple[State, Collection[Entry]]]) -> None:
+def homes_are_right(entries: Mapping[str, Entry], homes: Sequence[tuple[PodState, Collection[Entry]]]) -> None:
     """TransitionError names the first pod that is elsewhere. entries: by uid. homes: the collections of each state."""
     for uid, entry in entries.items():
         name = f"pod {entry.pod.key}"
         found = [state for state, pods in homes if entry in pods]
         expect(entry.pod.key.uid == uid, f"{name} is kept as {uid}")
         # In flight is where a pod is in no other collection.
-        expect((found or [State.IN_FLIGHT]) == [entry.state], f"{name} is {entry.state.name}, kept as {found}")
-        expect(bool(entry.gate) == (entry.state is State.GATED), f"{name} is gated by {entry.gate!r}")
+        expect((found or [PodState.IN_FLIGHT]) == [entry.state], f"{name} is {entry.state.name}, kept as {found}")
+        expect(bool(entry.gate) == (entry.state is PodState.GATED), f"{name} is gated by {entry.gate!r}")
     kept = sum(len(pods) for _, pods in homes)
-    expected = sum(entry.state is not State.IN_FLIGHT for entry in entries.values())
+    expected = sum(entry.state is not PodState.IN_FLIGHT for entry in entries.values())
     expect(kept == expected, f"{kept} pods are kept outside of flight; expected {expected}")

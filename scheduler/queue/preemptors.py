@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from scheduler.pods.pod import Pod
-from scheduler.queue.class_table import ClassTable, Left
+from scheduler.queue.class_table import Available, ClassTable
 from scheduler.state.changes import Change, Openings
 from scheduler.state.columns.arrays import BoolArray, RowArray
 from scheduler.state.needs import Needs
@@ -32,7 +32,7 @@ _NODE: Final = int(Change.NODE)
 _SomeRows: TypeAlias = frozenset[int] | None
 _NOTHING: Final[frozenset[int]] = frozenset()
 # The tables as a pod sees them, and what rows have left then once all pods of lower priority are gone.
-LeftFor: TypeAlias = Callable[[Pod], AbstractContextManager[Left]]
+LeftFor: TypeAlias = Callable[[Pod], AbstractContextManager[Available]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

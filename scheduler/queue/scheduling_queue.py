@@ -34,8 +34,8 @@ from typing import Final
 
 from scheduler.pods.pod import Pod
 from scheduler.pods.transitions import TransitionError
-from scheduler.queue.class_table import Left
-from scheduler.queue.entry import Entry, QueuedPod, SortKey, State, by_priority, by_template
+from scheduler.queue.class_table import Available
+from scheduler.queue.entry import Entry, PodState, QueuedPod, SortKey, by_priority, by_template
 from scheduler.queue.failed_pods import FailedPods
 from scheduler.queue.gates import NO_GATES, Gate, gate_message
 from scheduler.queue.heap import Heap
@@ -95,17 +95,17 @@ class SchedulingQueue:
         if entry is None:
             entry = self._entries[pod.key.uid] = Entry(pod=pod)
             self._admit(entry, now_s)
-            if entry.state is State.ACTIVE:
+            if entry.state is PodState.ACTIVE:
                 entry.waits_since_s = min(entry.waits_since_s, since_s)
             return
         matters = self._matters(entry.pod, pod, signature_of)
         if matters or (entry.pod.labels, entry.pod.annotations) != (pod.labels, pod.annotations):
             self._failed.shorten(entry, now_s)
         self._no_fit.update(entry, pod)
-        if entry.state is State.IN_FLIGHT:
+        if entry.state is PodState.IN_FLIGHT:
             entry.gone = False
             entry.changed |= matters
-        elif matters or entry.state is State.GATED:
+        elif matters or entry.state is PodState.GATED:
             self._reconsider(entry, now_s)
 
     def delete(self, uid: str) -> None:
@@ -113,7 +113,7 @@ class SchedulingQueue:
         entry = self._entries.get(uid)
         if entry is None:
             return
-        if entry.state is State.IN_FLIGHT:
+        if entry.state is PodState.IN_FLIGHT:
             entry.gone = True
         else:
             self._leave(entry)
@@ -128,7 +128,7 @@ class SchedulingQueue:
         if entry is None:
             return None
         self._no_fit.popped()
-        entry.state = State.IN_FLIGHT
+        entry.state = PodState.IN_FLIGHT
         entry.attempts += 1
         entry.changed = entry.edited = False
         return QueuedPod(entry.pod, entry.attempts, entry.first_queued_s)
@@ -156,7 +156,7 @@ class SchedulingQueue:
         entry = self._held_back.take(serves, untold=untold) if self._held_back else None
         if entry is None:
             return False
-        entry.state = State.ACTIVE
+        entry.state = PodState.ACTIVE
         self._active.push(entry, entry.sort_key)
         return True
 
@@ -196,14 +196,14 @@ class SchedulingQueue:
     def in_vain(self, uid: str, now_s: float) -> None:
         """A place was to be made for an UNSCHEDULABLE pod, and could not be: it backs off. Else nothing."""
         entry = self._entries.get(uid)
-        if entry is not None and entry.state is State.UNSCHEDULABLE:
+        if entry is not None and entry.state is PodState.UNSCHEDULABLE:
             self._no_fit.remove(entry)
             self._no_fit.back_off(entry, now_s)
 
     def try_again(self, uid: str, now_s: float) -> None:
         """An UNSCHEDULABLE pod is ACTIVE, whatever it waits for; else nothing."""
         entry = self._entries.get(uid)
-        if entry is not None and entry.state is State.UNSCHEDULABLE:
+        if entry is not None and entry.state is PodState.UNSCHEDULABLE:
             self._no_fit.remove(entry)
             self._activate(entry, now_s)
 
@@ -250,7 +250,7 @@ class SchedulingQueue:
         """Whether anything is noted or due that may help a waiting pod."""
         return self._no_fit.has_questions
 
-    def next_check(self, left: Left) -> Check | None:
+    def next_check(self, left: Available) -> Check | None:
         """The next question; None when the next pod may be popped.
 
         The answer: `fits`, `fits_not` or `reclassify`; where it is `of_signature`, `confirm` or `reclassify`.
@@ -303,7 +303,7 @@ class SchedulingQueue:
             "gated": len(self._gated),
         }
 
-    def state(self, uid: str) -> State | None:
+    def state(self, uid: str) -> PodState | None:
         """Where the pod is; None when absent."""
         return entry.state if (entry := self._entries.get(uid)) is not None else None
 
@@ -318,13 +318,13 @@ class SchedulingQueue:
     def validate(self) -> None:
         """Recompute every cross-reference; TransitionError names the first that is wrong."""
         self._no_fit.validate()
-        homes: tuple[tuple[State, Collection[Entry]], ...] = (
-            (State.GATED, self._gated),
-            (State.ACTIVE, self._active),
-            (State.HELD_BACK, self._held_back),
-            (State.BACKING_OFF, self._failed),
-            (State.BACKING_OFF, self._no_fit.backing_off),
-            (State.UNSCHEDULABLE, self._no_fit.unschedulable),
+        homes: tuple[tuple[PodState, Collection[Entry]], ...] = (
+            (PodState.GATED, self._gated),
+            (PodState.ACTIVE, self._active),
+            (PodState.HELD_BACK, self._held_back),
+            (PodState.BACKING_OFF, self._failed),
+            (PodState.BACKING_OFF, self._no_fit.backing_off),
+            (PodState.UNSCHEDULABLE, self._no_fit.unschedulable),
         )
         homes_are_right(self._entries, homes)
 
@@ -332,7 +332,7 @@ class SchedulingQueue:
 
     def _in_flight(self, uid: str) -> Entry:
         entry = self._entries.get(uid)
-        if entry is None or entry.state is not State.IN_FLIGHT:
+        if entry is None or entry.state is not PodState.IN_FLIGHT:
             message = f"pod {uid} is {'absent' if entry is None else entry.state.name}; expected IN_FLIGHT"
             raise TransitionError(message)
         return entry
@@ -348,7 +348,7 @@ class SchedulingQueue:
         return True
 
     def _hold(self, entry: Entry) -> None:
-        entry.state = State.HELD_BACK
+        entry.state = PodState.HELD_BACK
         self._held_back.add(entry)
 
     def _admit(self, entry: Entry, now_s: float) -> None:
@@ -356,7 +356,7 @@ class SchedulingQueue:
         message = self._gate_message(entry.pod)
         entry.gate = message
         if message:
-            entry.state = State.GATED
+            entry.state = PodState.GATED
             # Its place in the order of arrival is that of the gate's opening.
             entry.sequence = 0
             self._gated[entry] = None
@@ -368,7 +368,7 @@ class SchedulingQueue:
             self._arrivals += 1
             entry.sequence = self._arrivals - (_TRIED_ALREADY if entry.pod.nominated_node else 0)
         entry.sort_key = (self._queue_sort(entry.pod), entry.sequence)
-        entry.state, entry.told = State.ACTIVE, ""
+        entry.state, entry.told = PodState.ACTIVE, ""
         entry.queued_s = now_s
         entry.first_queued_s = min(entry.first_queued_s, now_s)
         entry.waits_since_s = min(entry.waits_since_s, now_s)
@@ -378,7 +378,7 @@ class SchedulingQueue:
         """After an update outside of flight."""
         if entry in self._failed and not self._gate_message(entry.pod):
             return
-        was_tried = entry.state in {State.UNSCHEDULABLE, State.BACKING_OFF}
+        was_tried = entry.state in {PodState.UNSCHEDULABLE, PodState.BACKING_OFF}
         self._leave(entry)
         if was_tried and self._failed.changes_too_often(entry, now_s) and not self._gate_message(entry.pod):
             self._failed.add_changed(entry)

@@ -10,7 +10,7 @@ themselves, and as many pods are woken as there are places.
 
 One pod can answer for its class only while all pods of the class have the same signature. When something changes that
 pods refer to individually (a claim, the labels of their namespace, a Service in it), the signatures of the pods that
-refer to it are checked first: a pod with a new signature moves to another class (docs/decisions/0098).
+refer to it are checked first: a pod with a new signature moves to another class (docs/decisions/0031).
 
 Openings are offered in rounds: what opens during a round waits until every class that sorts before the pod to be
 decided next has been asked, so a steady stream of openings keeps no class from being asked.
@@ -29,8 +29,8 @@ from scheduler.pods.pod import Pod
 from scheduler.pods.transitions import expect
 from scheduler.queue.backoff import backoff_s
 from scheduler.queue.claim_users import ClaimUsers, NamespaceUsers, selected_by
-from scheduler.queue.class_table import ClassTable, Left
-from scheduler.queue.entry import Entry, SortKey, State
+from scheduler.queue.class_table import Available, ClassTable
+from scheduler.queue.entry import Entry, PodState, SortKey
 from scheduler.queue.heap import Heap
 from scheduler.queue.judged_longest_ago import JudgedLongestAgo
 from scheduler.queue.longest_waiting import LongestWaiting
@@ -87,7 +87,7 @@ class UnschedulablePods:
         wait_s = backoff_s(entry.no_fits, initial_s=self._initial_s, max_s=self._max_s)
         # A back-off longer than that is served first; kube-scheduler moves such a pod to its back-off queue.
         entry.leftover_s = now_s + max(_LEFTOVER_S, wait_s)
-        entry.state = State.UNSCHEDULABLE
+        entry.state = PodState.UNSCHEDULABLE
         self.unschedulable.push(entry, entry.leftover_s)
         self.judged.add(entry, now_s)
         if signature is not None:
@@ -98,7 +98,7 @@ class UnschedulablePods:
         """A place was shown to the pod in vain."""
         entry.signature = None
         entry.ready_s = now_s + backoff_s(entry.no_fits, initial_s=self._initial_s, max_s=self._max_s)
-        entry.state = State.BACKING_OFF
+        entry.state = PodState.BACKING_OFF
         self.backing_off.push(entry, entry.ready_s)
 
     def remove(self, entry: Entry) -> None:
@@ -148,7 +148,7 @@ class UnschedulablePods:
         """False when `next_check` has nothing to ask, whatever comes next in the queue."""
         return self._any_due or bool(self._noted) or bool(self._rechecks)
 
-    def next_check(self, head: SortKey | None, left: Left) -> Check | None:
+    def next_check(self, head: SortKey | None, left: Available) -> Check | None:
         """The next question; None when neither a class nor a signature that sorts before `head` is to be checked.
 
         One of a better priority is always asked; of the same priority, no more than a pod has to wait for. After a
@@ -245,7 +245,7 @@ class UnschedulablePods:
                 expect(entry.signature == key, f"pod {entry.pod.key} is in class {key!r}, not {entry.signature!r}")
         for entry in self.unschedulable:
             waits = entry.signature is None or entry in self._classes[entry.signature].pods()
-            expect(waits and entry.state is State.UNSCHEDULABLE, f"pod {entry.pod.key} is {entry.state.name}")
+            expect(waits and entry.state is PodState.UNSCHEDULABLE, f"pod {entry.pod.key} is {entry.state.name}")
         waiting = sum(len(pod_class.pods()) for pod_class in self._classes.values())
         hopeless = sum(entry.signature is None for entry in self.unschedulable)
         expect(waiting == len(self.longest), f"{len(self.longest)} pods wait in groups, {waiting} in classes")
@@ -273,7 +273,7 @@ class UnschedulablePods:
 
     # The parts of the verbs
 
-    def _first_check(self, head: SortKey | None, left: Left) -> Check | None:
+    def _first_check(self, head: SortKey | None, left: Available) -> Check | None:
         """Signatures first: a pod that has left its class must not answer for it."""
         first = self._rechecks.first() if self._rechecks else None
         if first is not None and (head is None or first[0] < head):
@@ -292,7 +292,7 @@ class UnschedulablePods:
         sort_key = self._classes[check.signature].best.sort_key if first is None else first[0]
         return sort_key[0] == head[0]
 
-    def _first_due(self, head: SortKey | None, left: Left) -> int | None:
+    def _first_due(self, head: SortKey | None, left: Available) -> int | None:
         """The due class with the best pod, if that sorts before `head`."""
         if not self._any_due:
             return None
@@ -305,7 +305,7 @@ class UnschedulablePods:
             return None
         return None if head is not None and self._table.sort_key(slot) > head else slot
 
-    def _begin_round(self, left: Left) -> None:
+    def _begin_round(self, left: Available) -> None:
         noted, self._noted = self._noted, Openings()
         table = self._table
         position = self._open.add(noted.rows)
@@ -325,7 +325,7 @@ class UnschedulablePods:
             table.allow_everywhere(noted.everywhere)
         self._any_due = True
 
-    def _rule_out_again(self, left: Left) -> None:
+    def _rule_out_again(self, left: Available) -> None:
         """Drop the classes for which too little is left of what had opened."""
         self._places_spent = False
         table = self._table

@@ -18,6 +18,16 @@ _MOST_NAMED: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRound:
+    """What one round has found: nodes whose columns were wrong, cards with more booked than they have, shared UUIDs."""
+
+    nodes: int = 0
+    differences: int = 0
+    overcommitted: int = 0
+    shared: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OvercommittedCard:
     """More is booked on a card than it has. pods: the largest of those on it, as `namespace/name (units)`."""
 

@@ -38,7 +38,7 @@ def likeness(pod: Pod) -> Likeness:
     return pod.key.namespace, pod.owner_uid, "" if pod.owner_uid else pod.key.name, pod.template
 
 
-class KubeletRejections:
+class RejectionLog:
     """Owned by the event loop. Times are monotonic seconds. counted: rejections ever, by reason; read only."""
 
     def __init__(self, changed: Callable[[str], None], opened: Callable[[str], None]) -> None:

@@ -8,10 +8,10 @@ A pod that has made others go, or that another scheduler says will come, counts 
 priority; one of a higher priority, and the pod itself, see the node without it. The tables show one such view at a
 time. Pods are decided by priority, so from one to the next the view moves by few nominations. Where many would have to
 move for a pod of higher priority, only those do that are in its way; what is shown of the others is no more than what
-it lacks in any case (docs/decisions/0041), and preemption takes them out row by row.
+it lacks in any case (docs/decisions/0034), and preemption takes them out row by row.
 kube-scheduler filters twice, with and without the nominated pods of a node, since a rule may let a pod in for the sake
 of one that is not there yet (`RunFilterPluginsWithNominatedPods`); here they count as pods that are on their way, and
-such rules leave them out (docs/decisions/0038).
+such rules leave them out (docs/decisions/0034).
 Owned by the event loop. No method awaits, so each one is atomic.
 """
 
@@ -69,7 +69,7 @@ class Nomination(msgspec.Struct, eq=False, kw_only=True):
 
     @property
     def reserved(self) -> bool:
-        """Whether it waits there until pods leave by themselves, see `scheduler.reservations`."""
+        """Whether it waits there until pods leave by themselves, see `scheduler.core.reservations`."""
         return self.waited_s is not None
 
     @property

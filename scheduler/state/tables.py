@@ -34,11 +34,11 @@ from scheduler.state.columns.arrays import ALL_ROWS, FIRST_CAPACITY, BoolArray, 
 from scheduler.state.columns.images import Images
 from scheduler.state.columns.taints import Taints
 from scheduler.state.disruption_budgets import DisruptionBudgets
-from scheduler.state.kubelet_rejections import KubeletRejections
+from scheduler.state.kubelet_rejections import RejectionLog
 from scheduler.state.packing.requests_seen import HALF_LIFE_S
 from scheduler.state.pod_record import NOTHING_SENT, PodRecord, problem_of
 from scheduler.state.terminating import Terminating
-from scheduler.state.volumes.plan import Plan
+from scheduler.state.volumes.plan import VolumePlan
 from scheduler.state.volumes.volumes import Volumes
 
 _NODE: Final = int(Change.NODE)
@@ -75,7 +75,7 @@ class Tables(Bookings):
         self.terminating = Terminating()
         self._marked_unhealthy: dict[str, frozenset[int]] = {}
         self.budgets = DisruptionBudgets()
-        self.rejections = KubeletRejections(self._left_out, self._used_again)
+        self.rejections = RejectionLog(self._left_out, self._used_again)
 
     # Nodes
 
@@ -186,7 +186,7 @@ class Tables(Bookings):
         row: int,
         shares: tuple[CardShare, ...],
         sent: Mapping[str, str] = NOTHING_SENT,
-        plan: Plan | None = None,
+        plan: VolumePlan | None = None,
     ) -> None:
         """We place `pod` on `row` and these cards. TransitionError when it is somewhere already.
 

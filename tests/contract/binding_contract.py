@@ -10,13 +10,13 @@ from tests.contract.under_test import ClusterUnderTest, key_of, pod_manifest
 CARDS = {"gpushare/cards": '{"0":"GPU-a"}', "scheduler.framework.gpushare.allocation": '{"0":{"0":3}}'}
 
 
-async def bind(under_test: ClusterUnderTest, pod: objects.Pod, node: str = "n", uid: str | None = None) -> None:
+async def bind(under_test: ClusterUnderTest, pod: objects.PodObject, node: str = "n", uid: str | None = None) -> None:
     key = key_of(pod)
     key = key if uid is None else PodKey(key.namespace, key.name, uid)
     await under_test.cluster.bind(Binding(key, f"{under_test.namespace}-{node}", CARDS), 10.0)
 
 
-def scheduled(pod: objects.Pod) -> list[tuple[str, str, str]]:
+def scheduled(pod: objects.PodObject) -> list[tuple[str, str, str]]:
     return [(c.status, c.reason, c.message) for c in pod.status.conditions if c.type == "PodScheduled"]
 
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from scheduler.kube import objects
+from scheduler.kube.defaults import merge_patched
 from scheduler.kube.port import CLAIMS, VOLUMES
 from scheduler.kube.storage import PersistentVolume, PersistentVolumeClaim
-from scheduler.simulation.defaults import merge_patched
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.world import World
 from tests.contract.under_test import Manifest, SeenEvent
 
 
@@ -27,11 +27,11 @@ class MemoryOperator:
     async def delete_node(self, name: str) -> None:
         self._world.nodes.delete(name)
 
-    async def create_pod(self, manifest: Manifest) -> objects.Pod:
+    async def create_pod(self, manifest: Manifest) -> objects.PodObject:
         return self._world.pods.create(manifest)
 
     async def annotate_pod(self, namespace: str, name: str, annotations: Mapping[str, str | None]) -> None:
-        def annotated(pod: objects.Pod) -> objects.Pod:
+        def annotated(pod: objects.PodObject) -> objects.PodObject:
             merged = merge_patched(pod.metadata.annotations or {}, annotations)
             return replace(pod, metadata=replace(pod.metadata, annotations=merged))
 

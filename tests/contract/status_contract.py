@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.kube.objects import Pod, PodCondition
+from scheduler.kube.objects import PodCondition, PodObject
 from scheduler.kube.port import ApiConflict, ApiNotFound, PodKey
 from tests.contract.under_test import ClusterUnderTest, key_of
 
@@ -10,7 +10,7 @@ WAITS = PodCondition("PodScheduled", "False", "Unschedulable", "0/3 nodes are av
 READY = PodCondition("Ready", "False", "ContainersNotReady", "")
 
 
-def conditions(pod: Pod) -> dict[str, PodCondition]:
+def conditions(pod: PodObject) -> dict[str, PodCondition]:
     return {condition.type: condition for condition in pod.status.conditions}
 
 

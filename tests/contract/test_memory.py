@@ -2,8 +2,8 @@
 
 import pytest
 
-from scheduler.simulation.cluster import MemoryCluster
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.cluster import MemoryCluster
+from scheduler.testing.cluster.world import World
 from tests.contract.binding_contract import BindingContract
 from tests.contract.event_contract import EventContract
 from tests.contract.lease_contract import LeaseContract

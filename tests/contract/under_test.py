@@ -35,7 +35,7 @@ class Operator(Protocol):
         """Remove a node."""
         ...
 
-    async def create_pod(self, manifest: Manifest) -> objects.Pod:
+    async def create_pod(self, manifest: Manifest) -> objects.PodObject:
         """Make a pod; what the server made of it."""
         ...
 
@@ -80,11 +80,11 @@ class ClusterUnderTest:
     operator: Operator
     namespace: str
 
-    async def pod(self, name: str = "p", **spec: object) -> objects.Pod:
+    async def pod(self, name: str = "p", **spec: object) -> objects.PodObject:
         """Make a pod that no scheduler takes."""
         return await self.operator.create_pod(pod_manifest(self.namespace, name, **spec))
 
-    async def read(self, name: str = "p") -> objects.Pod:
+    async def read(self, name: str = "p") -> objects.PodObject:
         """The pod as the client under test reads it."""
         found = await self.cluster.pod(self.namespace, name)
         assert found is not None, f"pod {name} is not there"
@@ -139,5 +139,5 @@ def volume_manifest(name: str) -> dict[str, Any]:
     }
 
 
-def key_of(pod: objects.Pod) -> PodKey:
+def key_of(pod: objects.PodObject) -> PodKey:
     return PodKey(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)

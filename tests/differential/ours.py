@@ -9,28 +9,29 @@ import msgspec
 import numpy as np
 
 from config.settings.scheduler import SchedulerConfiguration, resolve
-from scheduler.build import build_engine, resource_names
-from scheduler.event_handlers import EventHandlers
+from scheduler.core.build import build_engine, resource_names
+from scheduler.core.scheduling_cycle import NoFit, SchedulingCycle
 from scheduler.framework.diagnosis import Resolvable
 from scheduler.framework.evaluation_cache import Evaluation
 from scheduler.framework.plugin import Plugin, ScorePlugin
+from scheduler.framework.post_filter import post_filters
 from scheduler.framework.preemption import NoPreemption, PostFilterResult
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runtime
 from scheduler.framework.what_if import RowMemo, WhatIf
+from scheduler.intake.event_handlers import EventHandlers
+from scheduler.intake.volume_handlers import VolumeHandlers
 from scheduler.kube import objects, port
 from scheduler.kube.port import Changed, ListEnds
 from scheduler.plugins import registry
 from scheduler.pods.pod import Pod
-from scheduler.scheduling_cycle import NoFit, SchedulingCycle
 from scheduler.state.left_above import LeftAboves
-from scheduler.volume_handlers import VolumeHandlers
 from tests.differential.wire import Recorded
 
 # Each kind that our scheduler watches, and where its events go. The other kinds of a scenario are left out.
 _WATCHED: Final[Mapping[str, tuple[type[Any], Callable[[EventHandlers], Callable[[Any], None]]]]] = {
     "Node": (objects.Node, lambda handlers: handlers.nodes),
-    "Pod": (objects.Pod, lambda handlers: handlers.pods),
+    "Pod": (objects.PodObject, lambda handlers: handlers.pods),
     "Namespace": (objects.Namespace, lambda handlers: handlers.namespaces),
     "PodDisruptionBudget": (objects.PodDisruptionBudget, lambda handlers: handlers.disruption_budgets),
 }
@@ -138,14 +139,14 @@ class Ours:
                     left=LeftAboves(self._tables).of(pod.priority),
                     memo=RowMemo(self._tables),
                 )
-                for plugin in self._runtime.profile.post_filter:
+                for plugin in post_filters(self._runtime.profile):
                     found[name] = _told(_result(plugin.post_filter(pod, what_if)))
         return found
 
     @contextmanager
     def _seen_by(self, raw: bytes) -> Iterator[Pod]:
         """The tables as they are for a probe, for which a place may be kept."""
-        pod, nominations = self._reader.read(msgspec.json.decode(raw, type=objects.Pod)), self._engine.nominations
+        pod, nominations = self._reader.read(msgspec.json.decode(raw, type=objects.PodObject)), self._engine.nominations
         if pod.nominated_node:
             nominations.nominate(pod, pod.nominated_node, None)
         with nominations.seen_by(pod):

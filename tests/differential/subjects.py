@@ -27,94 +27,110 @@ class Subject:
 
 _AFFINITY: Final = ("existing_anti_affinity", "required_affinity", "required_anti_affinity", "preferred_affinity")
 _PREEMPTION: Final = ("preemption_again", "preemption_rules", "preemption", "preemption_lowest", "preemption_wide")
-_FEATURES: Final = "scheduler/plugins/test_node_declared_features.py"
-_CLASSES: Final = "scheduler/plugins/test_classes_of_pods.py"
+_FEATURES: Final = "scheduler/plugins/node/test_node_declared_features.py"
+_CLASSES: Final = "scheduler/plugins/pod/test_classes_of_pods.py"
 _OF_SPREAD: Final = (
-    "scheduler/plugins/test_pod_topology_spread.py",
-    "scheduler/plugins/test_default_spread.py",
-    "scheduler/plugins/test_spread_openings.py",
-    "scheduler/plugins/test_spread_histories.py",
+    "scheduler/plugins/pod/test_pod_topology_spread.py",
+    "scheduler/plugins/pod/test_default_spread.py",
+    "scheduler/plugins/pod/test_spread_openings.py",
+    "scheduler/plugins/pod/test_spread_histories.py",
 )
 _OF_PREEMPTION: Final = (
-    "scheduler/plugins/test_who_may_go.py",
-    "scheduler/plugins/test_compared_nodes.py",
-    "scheduler/plugins/test_dearer_by_rules.py",
-    "scheduler/plugins/test_victims_by_amounts.py",
-    "scheduler/plugins/test_victims.py",
-    "scheduler/plugins/test_every_choice_of_victims.py",
-    "scheduler/test_preemption_searches.py",
+    "scheduler/plugins/preemption/test_who_may_go.py",
+    "scheduler/plugins/node/test_compared_nodes.py",
+    "scheduler/plugins/pod/test_dearer_by_rules.py",
+    "scheduler/plugins/preemption/test_victims_by_amounts.py",
+    "scheduler/plugins/preemption/test_victims.py",
+    "scheduler/plugins/preemption/test_every_choice_of_victims.py",
+    "scheduler/core/test_preemption_searches.py",
     "system/test_preemption.py",
     "system/test_kept_places.py",
     "system/test_removal_of_victims.py",
     "system/test_preemption_openings.py",
 )
 SUBJECTS: Final = (
-    Subject("scheduler.plugins.node_unschedulable", ("unschedulable",)),
-    Subject("scheduler.plugins.node_name", ("node_name",), tests=(_CLASSES,)),
+    Subject("scheduler.plugins.node.node_unschedulable", ("unschedulable",)),
+    Subject("scheduler.plugins.node.node_name", ("node_name",), tests=(_CLASSES,)),
     Subject(
-        "scheduler.plugins.taint_toleration",
+        "scheduler.plugins.node.taint_toleration",
         ("taints", "unschedulable"),
-        tests=("scheduler/plugins/test_taint_toleration.py",),
+        tests=("scheduler/plugins/node/test_taint_toleration.py",),
     ),
     Subject(
-        "scheduler.plugins.node_affinity",
+        "scheduler.plugins.node.node_affinity",
         ("node_affinity", "node_fields"),
-        tests=("scheduler/plugins/test_node_affinity.py",),
+        tests=("scheduler/plugins/node/test_node_affinity.py",),
     ),
-    Subject("scheduler.plugins.node_ports", ("node_ports",), tests=("scheduler/plugins/test_node_ports.py",)),
+    Subject("scheduler.plugins.node.node_ports", ("node_ports",), tests=("scheduler/plugins/node/test_node_ports.py",)),
     Subject(
-        "scheduler.plugins.node_resources_fit",
+        "scheduler.plugins.node.node_resources_fit",
         ("resources", "several_resources", "balance"),
-        tests=("scheduler/plugins/test_node_resources_fit.py", "scheduler/plugins/test_resource_allocation.py"),
+        tests=(
+            "scheduler/plugins/node/test_node_resources_fit.py",
+            "scheduler/plugins/node/test_resource_allocation.py",
+        ),
     ),
-    Subject("scheduler.plugins.inter_pod_affinity", _AFFINITY, tests=("scheduler/plugins/test_inter_pod_affinity.py",)),
     Subject(
-        "scheduler.plugins.pod_topology_spread",
+        "scheduler.plugins.pod.inter_pod_affinity",
+        _AFFINITY,
+        tests=("scheduler/plugins/pod/test_inter_pod_affinity.py",),
+    ),
+    Subject(
+        "scheduler.plugins.pod.pod_topology_spread",
         ("spread_hard", "spread_soft", "spread_label_keys", "spread_policies"),
         tests=_OF_SPREAD,
     ),
     Subject(
-        "scheduler.plugins.spread_constraints",
+        "scheduler.plugins.pod.spread_constraints",
         ("spread_hard", "spread_soft", "spread_domains", "spread_policies", "spread_label_keys"),
-        tests=("scheduler/explain/test_causes.py", *_OF_SPREAD),
+        tests=("scheduler/tools/explain/test_causes.py", *_OF_SPREAD),
     ),
     Subject(
-        "scheduler.plugins.volume_restrictions",
+        "scheduler.plugins.volume.volume_restrictions",
         ("volume_restrictions",),
-        tests=("scheduler/plugins/test_volume_restrictions.py", _CLASSES),
+        tests=("scheduler/plugins/volume/test_volume_restrictions.py", _CLASSES),
     ),
     Subject(
-        "scheduler.plugins.node_volume_limits",
+        "scheduler.plugins.volume.node_volume_limits",
         ("volume_limits",),
-        tests=("scheduler/plugins/test_node_volume_limits.py", _CLASSES),
+        tests=("scheduler/plugins/volume/test_node_volume_limits.py", _CLASSES),
     ),
     Subject(
-        "scheduler.plugins.volume_binding",
+        "scheduler.plugins.volume.volume_binding",
         ("volume_bound", "volume_static", "volume_dynamic"),
-        tests=("scheduler/plugins/test_volume_binding.py", "scheduler/plugins/test_volume_provision.py", _CLASSES),
+        tests=(
+            "scheduler/plugins/volume/test_volume_binding.py",
+            "scheduler/plugins/volume/test_volume_provision.py",
+            _CLASSES,
+        ),
     ),
     Subject(
-        "scheduler.plugins.volume_zone",
+        "scheduler.plugins.volume.volume_zone",
         ("volume_zone",),
-        tests=("scheduler/plugins/test_volume_zone.py", _CLASSES),
+        tests=("scheduler/plugins/volume/test_volume_zone.py", _CLASSES),
     ),
     Subject(
         "scheduler.state.volumes.matching",
         ("volume_static", "volume_dynamic"),
-        tests=("scheduler/plugins/test_volume_provision.py", "scheduler/plugins/test_volume_binding.py"),
+        tests=("scheduler/plugins/volume/test_volume_provision.py", "scheduler/plugins/volume/test_volume_binding.py"),
     ),
     Subject(
-        "scheduler.plugins.resource_allocation",
+        "scheduler.plugins.node.resource_allocation",
         ("resources", "several_resources", "balance"),
-        tests=("scheduler/plugins/test_resource_allocation.py", "scheduler/plugins/test_node_resources_fit.py"),
+        tests=(
+            "scheduler/plugins/node/test_resource_allocation.py",
+            "scheduler/plugins/node/test_node_resources_fit.py",
+        ),
     ),
     Subject(
-        "scheduler.plugins.node_resources_balanced_allocation",
+        "scheduler.plugins.node.node_resources_balanced_allocation",
         ("balance", "resources"),
-        tests=("scheduler/plugins/test_node_resources_balanced_allocation.py",),
+        tests=("scheduler/plugins/node/test_node_resources_balanced_allocation.py",),
     ),
-    Subject("scheduler.plugins.image_locality", ("images",), tests=("scheduler/plugins/test_image_locality.py",)),
-    Subject("scheduler.plugins.node_declared_features", ("declared_features",), tests=(_FEATURES,)),
+    Subject(
+        "scheduler.plugins.node.image_locality", ("images",), tests=("scheduler/plugins/node/test_image_locality.py",)
+    ),
+    Subject("scheduler.plugins.node.node_declared_features", ("declared_features",), tests=(_FEATURES,)),
     Subject("scheduler.pods.declared_features", ("declared_features",), tests=(_FEATURES,)),
     Subject(
         "scheduler.pods.effective_requests",
@@ -124,12 +140,12 @@ SUBJECTS: Final = (
     Subject(
         f"{_COLUMNS}.node_terms",
         ("node_affinity", "node_fields", "volume_bound"),
-        tests=("scheduler/plugins/test_node_affinity.py", "scheduler/state/columns/test_node_terms.py"),
+        tests=("scheduler/plugins/node/test_node_affinity.py", "scheduler/state/columns/test_node_terms.py"),
     ),
     Subject(
         f"{_COLUMNS}.selectors",
         ("node_affinity", "existing_anti_affinity"),
-        tests=("scheduler/state/columns/test_selectors.py", "scheduler/plugins/test_card_affinity.py"),
+        tests=("scheduler/state/columns/test_selectors.py", "scheduler/plugins/card/test_card_affinity.py"),
     ),
     Subject(
         "scheduler.state.facts.existing_terms",
@@ -137,15 +153,15 @@ SUBJECTS: Final = (
         tests=("scheduler/state/facts/test_existing_terms.py",),
     ),
     Subject(f"{_COLUMNS}.images", ("images",), tests=("scheduler/state/columns/test_images.py",)),
-    Subject("scheduler.plugins.victims", _PREEMPTION, orders=True, tests=_OF_PREEMPTION),
-    Subject("scheduler.plugins.victims_by_amounts", _PREEMPTION, orders=True, tests=_OF_PREEMPTION),
+    Subject("scheduler.plugins.preemption.victims", _PREEMPTION, orders=True, tests=_OF_PREEMPTION),
+    Subject("scheduler.plugins.preemption.victims_by_amounts", _PREEMPTION, orders=True, tests=_OF_PREEMPTION),
     Subject(
         "scheduler.state.disruption_budgets",
         _PREEMPTION,
         orders=True,
         tests=("scheduler/state/test_disruption_budgets.py", *_OF_PREEMPTION),
     ),
-    Subject("scheduler.plugins.default_preemption", _PREEMPTION, orders=True, tests=_OF_PREEMPTION),
+    Subject("scheduler.plugins.preemption.default_preemption", _PREEMPTION, orders=True, tests=_OF_PREEMPTION),
     Subject(
         "scheduler.framework.what_if",
         _PREEMPTION,
@@ -158,13 +174,15 @@ SUBJECTS: Final = (
         orders=True,
         tests=(
             "scheduler/state/test_nominations.py",
-            "scheduler/test_places_in_the_way.py",
-            "scheduler/test_reservations.py",
+            "scheduler/core/test_places_in_the_way.py",
+            "scheduler/core/test_reservations.py",
             *_OF_PREEMPTION,
         ),
     ),
 )
-_KEPT: Final = "when something is worked out again, and what keeping it costs: scheduler.testkit and its histories"
+_KEPT: Final = (
+    "when something is worked out again, and what keeping it costs: scheduler.testing.rules and its histories"
+)
 _CONFIGURED: Final = "the default profile does not configure it"
 _ADMITTED: Final = "the API server admits no pod for which it matters"
 _FASTER: Final = "another way to the same answer"

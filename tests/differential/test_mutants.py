@@ -5,8 +5,10 @@ from types import ModuleType
 import pytest
 
 from scheduler.framework.plugin import Plugin
-from scheduler.plugins import node_affinity, node_name, registry, victims, victims_by_amounts
-from scheduler.plugins.victims import moment
+from scheduler.plugins import registry
+from scheduler.plugins.node import node_affinity, node_name
+from scheduler.plugins.preemption import victims, victims_by_amounts
+from scheduler.plugins.preemption.victims import moment
 from scheduler.state import disruption_budgets
 from tests.differential import executed, unit_tests
 from tests.differential.mutants import mutants_of, put_in

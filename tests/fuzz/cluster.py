@@ -18,21 +18,22 @@ from prometheus_client import generate_latest
 
 from config.protocol.quantity import QuantityError
 from scheduler.app import service_options
-from scheduler.build import build_engine
+from scheduler.core.build import build_engine
+from scheduler.dispatch.ledger_audit import LedgerAudit
 from scheduler.kube import objects, port
 from scheduler.kube.port import Kind, WatchEvent
 from scheduler.kube.rest.decoding import Decoder
-from scheduler.ledger_audit import AuditRound, LedgerAudit
-from scheduler.service import Clock, Service
-from scheduler.simulation.world import World
-from scheduler.telemetry.metrics import Metrics
-from scheduler.telemetry.observer import ServiceObserver
+from scheduler.metrics.metrics import Metrics
+from scheduler.metrics.observer import ServiceObserver
+from scheduler.service import Clock, SchedulerService
+from scheduler.state.audit import AuditRound
+from scheduler.testing.cluster.world import World
 from tests.support.builders import manifest, wire_node
 from tests.system.process import A_MOMENT_S, AT_ONCE, EPOCH_S, world
 from tests.system.wire import Posts, Wire
 
 if TYPE_CHECKING:
-    from scheduler.event_handlers import Problem
+    from scheduler.kube.problem import Problem
 
 # Nobody but the good pods may be here, so nothing that a case does can be a reason for one of them to wait.
 GOOD: Final = "good"
@@ -77,7 +78,7 @@ class Cluster:
         self.world.nodes.add(wire_node(GOOD, [16, 16], taints=(_RESERVED,)))
         self.engine, reader = build_engine(AT_ONCE)
         self.metrics = Metrics(self.engine.tables, self.engine.queue.lengths, per_card=False)
-        self.service = Service(
+        self.service = SchedulerService(
             self.wire,
             service_options(AT_ONCE, instance="test"),
             ServiceObserver(self.metrics, loop.time),
@@ -177,7 +178,7 @@ class Cluster:
         if before is None:
             collection.create(wanted)
             return
-        if isinstance(before, objects.Pod) and before.spec.node_name:
+        if isinstance(before, objects.PodObject) and before.spec.node_name:
             wanted = replace(wanted, spec=replace(wanted.spec, node_name=before.spec.node_name))
         collection.replace(wanted)
 
@@ -202,7 +203,7 @@ def _as_bytes(_logger: object, _method: str, line: MutableMapping[str, Any]) -> 
 def _with(found: Any, meta: objects.ObjectMeta) -> Any:  # noqa: ANN401 - of whatever kind
     """As the API server would have it; and no pod tolerates everything, for it could come to the good node."""
     found = replace(found, metadata=replace(found.metadata, name=meta.name, namespace=meta.namespace, uid=meta.uid))
-    if isinstance(found, objects.Pod):
+    if isinstance(found, objects.PodObject):
         some = tuple(one for one in found.spec.tolerations if one.key)
         found = replace(found, spec=replace(found.spec, tolerations=some))
     return found

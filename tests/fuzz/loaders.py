@@ -41,15 +41,15 @@ from deviceplugin.kubelet.checkpoint import CheckpointError
 from deviceplugin.kubelet.session_file import SessionFile
 from deviceplugin.node.starts import StartsFile
 from deviceplugin.reconcile.usage import accounts, seen, shown_containers
-from scheduler.cli.answering import ENV_PREFIX
 from scheduler.kube import objects, port
 from scheduler.kube.port import Changed
 from scheduler.kube.rest import decoding
 from scheduler.kube.rest.client import KubeCluster
-from scheduler.kube.rest.connect import ConnectError, connect
+from scheduler.kube.rest.client_config.connect import ConnectError, connect
 from scheduler.kube.rest.decoding import Decoder
 from scheduler.kube.rest.failures import error_from_answer
 from scheduler.plugins.registry import describe
+from scheduler.tools.cli.answering import ENV_PREFIX
 from tests.fuzz import corpus, planted
 from tests.fuzz.mutations import Mutator
 from tests.support.certificates import CA
@@ -313,11 +313,11 @@ def _answers(file: Path) -> bool:
 
 _STATUSES: Final = (302, 400, 403, 404, 409, 429, 500, 504)
 _PODS: Final = Decoder(port.PODS)
-_PODS_OF_CORPUS: Final = [Changed(msgspec.convert(pod, objects.Pod)) for pod in corpus.objects()["pods"]]
+_PODS_OF_CORPUS: Final = [Changed(msgspec.convert(pod, objects.PodObject)) for pod in corpus.objects()["pods"]]
 _GOOD: Final = msgspec.convert(
     next(pod for pod in corpus.objects()["pods"] if pod["metadata"]["name"] == "mixed")
     | {"metadata": {"name": "good", "namespace": "good", "uid": "good"}},
-    objects.Pod,
+    objects.PodObject,
 )
 
 

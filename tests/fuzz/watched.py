@@ -18,12 +18,12 @@ import msgspec
 from prometheus_client import generate_latest
 
 from config.protocol import names
-from scheduler.cli.asking import site
-from scheduler.cli.manifests import Unanswerable
 from scheduler.kube import objects, port
 from scheduler.kube.port import Kind
 from scheduler.kube.rest.decoding import Decoder
-from scheduler.simulation.cluster import MemoryCluster
+from scheduler.testing.cluster.cluster import MemoryCluster
+from scheduler.tools.cli.asking import site
+from scheduler.tools.cli.manifests import Unanswerable
 from tests.fuzz import corpus, planted
 from tests.fuzz.cluster import GOOD, Cluster
 from tests.fuzz.mutations import Mutator

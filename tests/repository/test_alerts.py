@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from config.protocol.inventory import Card, Health, Inventory, encode
-from scheduler.inspect.tables import details
-from tests.scheduler.inspect.golden_clusters import node
-from tests.scheduler.inspect.reading import viewed
+from scheduler.tools.inspect.tables import details
+from tests.scheduler.tools.inspect.golden_clusters import node
+from tests.scheduler.tools.inspect.reading import viewed
 from tests.support.alerting import (
     RUNBOOKS,
     alerts,

@@ -96,12 +96,16 @@ def drawn() -> dict[str, list[str]]:
 @pytest.mark.parametrize(
     ("text", "lacks"),
     [
-        pytest.param("`scheduler/engine.py`", [], id="a file that is there"),
-        pytest.param("`scheduler/engine.py: Engine.decide, Decision.queued`", [], id="a method and a field"),
+        pytest.param("`scheduler/core/engine.py`", [], id="a file that is there"),
+        pytest.param("`scheduler/core/engine.py: Engine.decide, Decision.queued`", [], id="a method and a field"),
         pytest.param("`scheduler/motor.py`", ["scheduler/motor.py: "], id="a file that is not there"),
-        pytest.param("`scheduler/engine.py: Motor`", ["scheduler/engine.py: Motor"], id="a name that is not there"),
         pytest.param(
-            "`scheduler/engine.py: Engine, Engine.start`", ["scheduler/engine.py: Engine.start"], id="one name of two"
+            "`scheduler/core/engine.py: Motor`", ["scheduler/core/engine.py: Motor"], id="a name that is not there"
+        ),
+        pytest.param(
+            "`scheduler/core/engine.py: Engine, Engine.start`",
+            ["scheduler/core/engine.py: Engine.start"],
+            id="one name of two",
         ),
     ],
 )

@@ -17,9 +17,9 @@ import typer
 import yaml
 
 from deviceplugin import cli as device_plugin
-from scheduler.cli import inspect
-from scheduler.cli import main as scheduler
-from scheduler.cli.kubectl import main as kubectl_gpushare
+from scheduler import program as scheduler
+from scheduler.tools.kubectl import inspect
+from scheduler.tools.kubectl import main as kubectl_gpushare
 from tests.support import document_commands
 from tests.support.document_commands import DOCUMENTS, blocks, commands, uncommented
 from tests.support.repository import ROOT

@@ -12,9 +12,9 @@ import yaml
 from config.settings.load import load
 from config.settings.scheduler import SchedulerConfiguration, configuration_model
 from scheduler.kube.rest.rights import NEEDED, of_lease
+from scheduler.metrics.metrics import Metrics
 from scheduler.plugins.registry import describe
 from scheduler.process.probes import serve
-from scheduler.telemetry.metrics import Metrics
 from tests.support.builders import cluster
 from tests.support.repository import ROOT
 

@@ -13,13 +13,13 @@ from deviceplugin.isolation.mps_cards import MpsMetrics
 from deviceplugin.report import series as of_the_plugin
 from deviceplugin.report.metrics import NodeMetrics
 from deviceplugin.report.shown import ShownCard, ShownContainer
+from scheduler.dispatch.told import Told, Word
+from scheduler.dispatch.waiting_series import WaitingCopy
+from scheduler.metrics import series as of_the_scheduler
+from scheduler.metrics.metrics import Metrics
 from scheduler.process import build_info
 from scheduler.process.contact import Contact, ContactCollector
 from scheduler.process.series import Series
-from scheduler.telemetry import series as of_the_scheduler
-from scheduler.telemetry.metrics import Metrics
-from scheduler.telemetry.told import Told, Word
-from scheduler.telemetry.waiting_series import WaitingCopy
 from tests.support.builders import bound, cluster, pod
 from tests.support.metrics_document import DEVICE_PLUGIN, SCHEDULER
 from tests.support.placing import on_card
@@ -35,7 +35,7 @@ def scheduler_text() -> str:
     metrics.registry.register(ContactCollector(of_the_scheduler.PREFIX, Contact(["pods"], lambda: 0.0)))
     word = Word("R", "m", ("m",), 0.0, 0.0, ("GpuShare",))
     told = Told(pod=pod("w", 4).key, created="2026-01-01T00:00:00Z", word=word, shown=None)
-    metrics.waiting = lambda: WaitingCopy([told], lambda _: True, 1767225660.0)
+    metrics.waiting = WaitingCopy([told], lambda _: True, 1767225660.0).text
     metrics.attempts.labels("scheduled", "x").inc()
     metrics.sli_s.labels("1").observe(1.0)
     metrics.problems.labels("Pod").inc()

@@ -12,7 +12,12 @@ from tests.support.repository import ROOT
 
 # The door: lines and JSON, lines with colours, what rich draws, and log lines.
 DOOR: Final = frozenset(
-    {"scheduler/process/output.py", "scheduler/cli/colours.py", "scheduler/cli/console.py", "scheduler/process/logs.py"}
+    {
+        "scheduler/process/output.py",
+        "scheduler/tools/cli/colours.py",
+        "scheduler/tools/cli/console.py",
+        "scheduler/process/logs.py",
+    }
 )
 STREAMS: Final = frozenset({"stdout", "stderr", "__stdout__", "__stderr__"})
 WRITES: Final = frozenset({"write", "writelines", "buffer"})
@@ -60,7 +65,7 @@ def beside_the_door(tree: ast.AST) -> Iterator[str]:
 
 
 def unquoted(tree: ast.AST) -> Iterator[str]:
-    """Commands in f-strings with a value in them: `scheduler.inspect.terminal.typed` quotes it. Constants need none."""
+    """Commands in f-strings with a value in them: `scheduler.process.terminal.typed` quotes it. Constants need none."""
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             said = ""

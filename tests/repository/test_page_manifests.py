@@ -2,7 +2,7 @@
 
 import yaml
 
-from scheduler.page.access import PATH
+from scheduler.tools.page.access import PATH
 from tests.support.repository import ROOT
 
 FILE = ROOT / "deploy" / "optional" / "page.yaml"

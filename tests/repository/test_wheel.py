@@ -90,7 +90,7 @@ def test_the_programs_are_those_of_the_wheel(newcomer: Newcomer) -> None:
 
 def test_the_wheel_says_that_it_is_typed_and_has_the_plugin_reference(newcomer: Newcomer) -> None:
     names = set(zipfile.ZipFile(newcomer.wheel).namelist())
-    assert {*TYPED, "scheduler/plugins/README.md", "scheduler/testkit/check.py"} <= names
+    assert {*TYPED, "scheduler/plugins/README.md", "scheduler/testing/rules/check.py"} <= names
     assert not [name for name in names if name.startswith(("tests/", "e2e/"))]
 
 
@@ -135,6 +135,9 @@ def test_the_rule_passes_its_own_test(newcomer: Newcomer) -> None:
 
 
 def test_without_hypothesis_the_kit_says_what_to_install(newcomer: Newcomer) -> None:
-    hidden = "import sys; sys.modules['hypothesis'] = None; import scheduler.testkit.check"
+    hidden = "import sys; sys.modules['hypothesis'] = None; import scheduler.testing.rules.check"
     done = newcomer.run("python", "-c", hidden)
-    assert "ImportError: scheduler.testkit needs hypothesis: pip install 'gpushare-scheduler[testkit]'" in done.stderr
+    assert (
+        "ImportError: scheduler.testing.rules needs hypothesis: pip install 'gpushare-scheduler[testing]'"
+        in done.stderr
+    )

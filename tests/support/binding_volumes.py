@@ -1,7 +1,7 @@
 """A few nodes in two zones, and what VolumeBinding says of them and does on one: what its tests start with."""
 
 from scheduler.framework.cycle_state import CycleState
-from scheduler.plugins.volume_binding import VolumeBinding
+from scheduler.plugins.volume.volume_binding import VolumeBinding
 from scheduler.state.tables import Tables
 from tests.support.builders import pod, wire_node
 from tests.support.judging import reasons, tables_of

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from config.protocol import names
 from config.protocol.inventory import Card, Health, Inventory, encode
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.build import build_engine
-from scheduler.engine import Engine
+from scheduler.core.build import build_engine
+from scheduler.core.engine import Engine
 from scheduler.kube import objects
 from scheduler.kube.port import EventRecord
 from scheduler.pods.gpu_request import ResourceNames
@@ -107,9 +107,9 @@ def manifest(
     }
 
 
-def wire_pod(name: str = "p", gpu_mem: int | list[int] = 0, **options: object) -> objects.Pod:
+def wire_pod(name: str = "p", gpu_mem: int | list[int] = 0, **options: object) -> objects.PodObject:
     """As `manifest`, decoded as the API server's bytes are."""
-    return msgspec.json.decode(msgspec.json.encode(manifest(name, gpu_mem, **options)), type=objects.Pod)  # type: ignore[arg-type]
+    return msgspec.json.decode(msgspec.json.encode(manifest(name, gpu_mem, **options)), type=objects.PodObject)  # type: ignore[arg-type]
 
 
 def pod(name: str = "p", gpu_mem: int | list[int] = 0, **options: object) -> Pod:

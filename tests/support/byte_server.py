@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 import yaml
 
-from scheduler.kube.rest.connect import Connection, connect
+from scheduler.kube.rest.client_config.connect import Connection, connect
 from tests.support.api_server import Json
 
 BODY: Final = b'{"kind":"Status","status":"Success"}'

@@ -6,7 +6,7 @@ Not collected by itself: test_isolation.py runs it, with and without the guard, 
 import os
 
 from scheduler.kube.rest import version
-from scheduler.kube.rest.connect import connect
+from scheduler.kube.rest.client_config.connect import connect
 from scheduler.kube.rest.transport import Transport
 
 

@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator
 
 from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.cli.asking import Site, site
-from scheduler.cli.explain import text
-from scheduler.explain.answers import Explanation, WhatIf
 from scheduler.kube.objects import PodCondition
 from scheduler.kube.port import ApiForbidden, Kind, PodKey, T, WatchEvent
 from scheduler.pods.pod import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER
-from scheduler.simulation.cluster import MemoryCluster
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.cluster import MemoryCluster
+from scheduler.testing.cluster.world import World
+from scheduler.tools.cli.asking import ClusterView, site
+from scheduler.tools.cli.explain import text
+from scheduler.tools.explain.answers import Explanation, WhatIfAnswer
 from tests.support.builders import manifest, wire_node
 
 NOW_S = 1_800_000_000.0  # 2027-01-15T08:00:00Z
@@ -62,7 +62,7 @@ class Limited(MemoryCluster):
             yield batch
 
 
-def asked(of: World, *refused: str) -> Site:
+def asked(of: World, *refused: str) -> ClusterView:
     """refused: names of kinds that nobody is allowed to read."""
     return asyncio.run(site(Limited(of, *refused), SchedulerConfiguration()))
 
@@ -71,10 +71,10 @@ def explained(of: World, name: str, node: str = "", refused: tuple[str, ...] = (
     return asyncio.run(asked(of, *refused).explained("default", name, node))
 
 
-def lines(answer: Explanation | WhatIf, width: int = 80) -> list[str]:
+def lines(answer: Explanation | WhatIfAnswer, width: int = 80) -> list[str]:
     return text(answer, width).splitlines()
 
 
-def prose(answer: Explanation | WhatIf) -> str:
+def prose(answer: Explanation | WhatIfAnswer) -> str:
     """The text as one line."""
     return " ".join(text(answer, 80).split())

@@ -11,31 +11,31 @@ from typer.main import get_command
 from config.protocol import names
 from config.protocol.inventory import Health
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.cli.asking import Site, site
-from scheduler.cli.defragment import played
-from scheduler.cli.evicting import Planner
-from scheduler.cli.kubectl.diagnosing import read_facts
-from scheduler.cli.kubectl.main import cli
-from scheduler.cli.manifests import manifest
-from scheduler.explain.adoption import adoption
-from scheduler.explain.adoption_text import lines as adoption_lines
-from scheduler.explain.audit import audited
-from scheduler.explain.cordons import cordoned, uncordoned
-from scheduler.explain.doctor.cluster_checks import diagnosed
-from scheduler.explain.doctor.facts import ClusterFacts
-from scheduler.explain.findings import lines as findings_lines
-from scheduler.explain.text import explanation_text, what_if_text
-from scheduler.explain.tones import Line, as_text
-from scheduler.explain.top import top
-from scheduler.explain.top_text import lines as top_lines
-from scheduler.inspect.terminal import printable
 from scheduler.kube.leases import LeaseSpec
 from scheduler.kube.port import WantedLease
 from scheduler.kube.versions import ServerVersion
-from scheduler.rebalancing.answers import Defragmentation
-from scheduler.rebalancing.text import lines as plan_lines
-from scheduler.simulation.cluster import MemoryCluster
-from scheduler.simulation.world import World
+from scheduler.process.terminal import printable
+from scheduler.testing.cluster.cluster import MemoryCluster
+from scheduler.testing.cluster.world import World
+from scheduler.tools.adoption.adoption import adoption
+from scheduler.tools.adoption.adoption_text import lines as adoption_lines
+from scheduler.tools.cli.asking import ClusterView, site
+from scheduler.tools.cli.manifests import manifest
+from scheduler.tools.defragment.answers import Defragmentation
+from scheduler.tools.defragment.defragment import played
+from scheduler.tools.defragment.evicting import Planner
+from scheduler.tools.defragment.text import lines as plan_lines
+from scheduler.tools.doctor.cluster_checks import diagnosed
+from scheduler.tools.doctor.facts import ClusterFacts
+from scheduler.tools.explain.audit import audited
+from scheduler.tools.explain.cordons import cordoned, uncordoned
+from scheduler.tools.explain.findings import lines as findings_lines
+from scheduler.tools.explain.text import explanation_text, what_if_text
+from scheduler.tools.explain.tones import Line, as_text
+from scheduler.tools.explain.top import top
+from scheduler.tools.explain.top_text import lines as top_lines
+from scheduler.tools.kubectl.diagnosing import read_facts
+from scheduler.tools.kubectl.main import cli
 from tests.support.builders import card, wire_node, wire_pod
 from tests.support.explaining import NOW_S, there, waits
 from tests.support.legacy import DEFAULT, chosen, legacy_node, runs
@@ -138,7 +138,7 @@ async def _plan_of_example() -> Defragmentation:
     return (await planner.plan(await planner.read(MemoryCluster(world)))).answer
 
 
-def _read(of: World) -> Site:
+def _read(of: World) -> ClusterView:
     return asyncio.run(site(MemoryCluster(of), SchedulerConfiguration()))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from config.protocol import names
 from scheduler.kube import objects
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.world import World
 from tests.support.builders import manifest, wire_node
 
 DEFAULT = "default-scheduler"

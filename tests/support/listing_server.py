@@ -28,7 +28,9 @@ class ListingServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, nodes: Sequence[objects.Node], pods: Sequence[objects.Pod | Mapping[str, object]] = ()) -> None:
+    def __init__(
+        self, nodes: Sequence[objects.Node], pods: Sequence[objects.PodObject | Mapping[str, object]] = ()
+    ) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.lists: dict[str, list[Json]] = {
             NODES: [msgspec.to_builtins(node) for node in nodes],
@@ -134,7 +136,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def listing(
-    nodes: Sequence[objects.Node], pods: Sequence[objects.Pod | Mapping[str, object]] = ()
+    nodes: Sequence[objects.Node], pods: Sequence[objects.PodObject | Mapping[str, object]] = ()
 ) -> Iterator[ListingServer]:
     with ListingServer(nodes, pods) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

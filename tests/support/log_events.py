@@ -6,7 +6,7 @@ An event is a constant, so it stands in the code as a text:
     log.info("a" if won else "b"), event = …          a choice of constants, or a name that has been given one
     say = log.warning if … else log.info              a name for a logger's methods
     Line("warning", "kubernetes.version", …)          a level and an event as texts, logged elsewhere
-    Problem(…, happened=_CARD_HAS_FAILED)             told as a warning by scheduler/telemetry/problems.py
+    Problem(…, happened=_CARD_HAS_FAILED)             told as a warning by scheduler/dispatch/problems.py
 
 What a logger is given that is none of these is `UNKNOWN`.
 """

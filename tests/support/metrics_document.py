@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from deviceplugin.report import series as of_the_plugin
+from scheduler.metrics import series as of_the_scheduler
 from scheduler.process.series import Series, declared
-from scheduler.telemetry import series as of_the_scheduler
 
 SCHEDULER: Final = declared(of_the_scheduler)
 DEVICE_PLUGIN: Final = declared(of_the_plugin)

@@ -39,7 +39,7 @@ def wire_pod(
     terminating: bool = False,
     scheduler: str = "",
     **status: object,
-) -> objects.Pod:
+) -> objects.PodObject:
     """app, init: units of each container. sidecars: which of `init` go on running."""
     meta = {"name": name, "namespace": "ns", "uid": uid or f"uid-{name}", "annotations": annotations, "labels": labels}
     whole = {
@@ -51,7 +51,7 @@ def wire_pod(
         },
         "status": status,
     }
-    return msgspec.json.decode(msgspec.json.encode(whole), type=objects.Pod)
+    return msgspec.json.decode(msgspec.json.encode(whole), type=objects.PodObject)
 
 
 def node_pod(name: str, app: Sequence[int], **options: object) -> NodePod:

@@ -11,13 +11,13 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from scheduler.engine import Engine
+from scheduler.core.engine import Engine
 from scheduler.kube.rest.reviews import User
-from scheduler.page.access import Access
-from scheduler.page.leader import FORWARDED, LeaderPage
-from scheduler.page.server import PageServer, serve_page
-from scheduler.page.site import Scheduler, page_site
-from scheduler.page.tls import ServerCertificate
+from scheduler.tools.page.access import Access
+from scheduler.tools.page.leader import FORWARDED, LeaderPage
+from scheduler.tools.page.server import PageServer, serve_page
+from scheduler.tools.page.site import Scheduler, page_site
+from scheduler.tools.page.tls import ServerCertificate
 from tests.support.builders import READER, UNIT_MIB, engine
 
 TOKEN = "t-ann"  # noqa: S105 - accepted by nobody but the reviewer below

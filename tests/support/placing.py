@@ -3,8 +3,8 @@
 import json
 
 from config.protocol import names
-from scheduler.engine import Engine
-from scheduler.scheduling_cycle import NoFit, Placement
+from scheduler.core.engine import Engine
+from scheduler.core.scheduling_cycle import NoFit, Placement
 from tests.support.builders import bound, pod
 
 NOW_NS = 1_700_000_000_000_000_000

@@ -286,7 +286,7 @@ STRUCTS: Final[Mapping[str, type[msgspec.Struct]]] = {
     "ContainerPort": objects.ContainerPort,
     "ResourceRequirements": objects.ResourceRequirements,
     "Affinity": objects.Affinity,
-    "NodeAffinity": objects.NodeAffinity,
+    "NodeAffinity": objects.NodeAffinityTerms,
     "NodeSelectorTerm": objects.NodeSelectorTerm,
     "PodAffinity": objects.PodAffinity,
     "PodAntiAffinity": objects.PodAffinity,

@@ -5,11 +5,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from scheduler.engine import Engine
+from scheduler.core.engine import Engine
+from scheduler.core.preemption_searches import PostFiltered
+from scheduler.core.scheduling_cycle import NoFit
 from scheduler.kube import objects
 from scheduler.pods.pod import Pod
-from scheduler.preemption_searches import PostFiltered
-from scheduler.scheduling_cycle import NoFit
 from tests.support.builders import bound, pod
 from tests.support.placing import NOW_NS, on_card
 

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from scheduler.framework.cycle_state import CycleState
-from scheduler.plugins.pod_topology_spread import PodTopologySpread
+from scheduler.plugins.pod.pod_topology_spread import PodTopologySpread
 from scheduler.pods.pod import Pod
 from scheduler.state.tables import Tables
 from tests.support.builders import bound, pod, wire_node

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from scheduler.event_handlers import Problem
+from scheduler.intake.volume_handlers import VolumeHandlers
+from scheduler.kube.defaults import decoded
 from scheduler.kube.objects import ObjectMeta
 from scheduler.kube.port import CLAIMS, VOLUMES, Changed, Deleted, Kind
-from scheduler.simulation.defaults import decoded
+from scheduler.kube.problem import Problem
 from scheduler.state.tables import Tables
-from scheduler.volume_handlers import VolumeHandlers
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"

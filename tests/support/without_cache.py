@@ -2,18 +2,18 @@
 
 from typing import TYPE_CHECKING
 
+from scheduler.core.scheduling_cycle import NoFit, Outcome, Placement
 from scheduler.framework.diagnosis import Diagnosis, count_reasons
 from scheduler.framework.evaluation_cache import Evaluation
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import NOWHERE, Runtime
 from scheduler.pods.pod import Pod
-from scheduler.scheduling_cycle import NoFit, Outcome, Placement
 from scheduler.state.changes import Change
 from scheduler.state.tables import Tables
 
 if TYPE_CHECKING:
     from scheduler.state.cards.booking import CardShare
-    from scheduler.state.volumes.plan import Plan
+    from scheduler.state.volumes.plan import VolumePlan
 
 
 def evaluation(profile: Profile, tables: Tables, pod: Pod) -> tuple[Runtime, Evaluation]:
@@ -36,7 +36,7 @@ def decision(profile: Profile, tables: Tables, pod: Pod, now_ns: int, nominated:
         return NoFit(pod, Diagnosis(nodes, reasons), judged.wakes_on | int(Change.EXISTENCE))
     cards: tuple[CardShare, ...] = ()
     annotations: dict[str, str] = {}
-    plan: Plan | None = None
+    plan: VolumePlan | None = None
     for plugin in profile.reserve:
         reservation = plugin.reserve(pod, tables, judged.state, row, now_ns)
         cards += reservation.cards

@@ -7,13 +7,13 @@ from typing import Final
 import numpy as np
 
 from config.protocol.inventory import Health
+from scheduler.core.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycle, Sought
 from scheduler.framework.evaluation_cache import Evaluation
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runtime
 from scheduler.kube import objects
 from scheduler.pods.pod import Pod
 from scheduler.queue.class_table import ClassTable
-from scheduler.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycle, Sought
 from scheduler.state.amounts import RowsLeft
 from scheduler.state.columns.arrays import ALL_ROWS, RowArray
 from scheduler.state.ledger import NodeLedger
@@ -38,7 +38,7 @@ class CheckedCycle(SchedulingCycle):
         self,
         profile: Profile,
         tables: Tables,
-        seen: Callable[[str], objects.Pod],
+        seen: Callable[[str], objects.PodObject],
         ledger: Callable[[], Mapping[str, NodeLedger]],
         nominations: Callable[[], Nominations],
     ) -> None:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from config.protocol import names
 from scheduler.kube import objects
-from scheduler.queue.entry import State
+from scheduler.queue.entry import PodState
 from tests.system.happening import PICK, happens, nth
 from tests.system.history import READER, History
 from tests.system.node_plans import CHANGES, PLANS
@@ -210,30 +210,30 @@ class ClusterRules(History):
         free = next(f"p{n}" for n in range(self.made) if f"p{n}" not in taken)
         return free, f"uid-{self.made}"
 
-    def bind_by_hand(self, pod: objects.Pod, pick: int, written: str, index: int) -> None:
+    def bind_by_hand(self, pod: objects.PodObject, pick: int, written: str, index: int) -> None:
         plan = nth(list(self.plans.values()), pick)
         units = READER.read(pod).template.gpu_units
         meta = pod.metadata
         self.world.pods.bind(meta.namespace, meta.name, plan.name, annotations(written, units, plan, index))
 
-    def update(self, pod: objects.Pod, change: object) -> None:
+    def update(self, pod: objects.PodObject, change: object) -> None:
         self.world.pods.update(pod.metadata.namespace, pod.metadata.name, change)  # type: ignore[arg-type]
 
-    def annotate(self, pod: objects.Pod, more: dict[str, str]) -> None:
+    def annotate(self, pod: objects.PodObject, more: dict[str, str]) -> None:
         written = {**(pod.metadata.annotations or {}), **more}
         self.update(pod, lambda old: replace(old, metadata=replace(old.metadata, annotations=written)))
 
-    def being_bound(self) -> list[objects.Pod]:
+    def being_bound(self) -> list[objects.PodObject]:
         state = self.process.engine.queue.state
         waiting = [pod for pod in self.pods(assigned=False, ours=True) if not pod.metadata.deletion_timestamp]
-        return [pod for pod in waiting if state(pod.metadata.uid) is State.IN_FLIGHT]
+        return [pod for pod in waiting if state(pod.metadata.uid) is PodState.IN_FLIGHT]
 
-    def gated(self) -> list[objects.Pod]:
+    def gated(self) -> list[objects.PodObject]:
         return [pod for pod in self.pods(assigned=False, ours=True) if pod.spec.scheduling_gates]
 
-    def terminating(self) -> list[objects.Pod]:
+    def terminating(self) -> list[objects.PodObject]:
         return [pod for pod in self.world.pods if pod.metadata.deletion_timestamp]
 
 
-def _may_be_bound(pod: objects.Pod) -> bool:
+def _may_be_bound(pod: objects.PodObject) -> bool:
     return not (pod.spec.scheduling_gates or pod.metadata.deletion_timestamp)

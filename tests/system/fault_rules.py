@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from config.protocol import names
 from scheduler.kube.port import CONFIG_MAPS, NAMESPACES, NODES, PODS
-from scheduler.simulation.faults import (
+from scheduler.testing.cluster.faults import (
     Break,
     Effect,
     Fail,
@@ -22,7 +22,7 @@ from scheduler.simulation.faults import (
     Verb,
     WatchBreaks,
 )
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.world import World
 from tests.system.happening import happens
 from tests.system.history import BIND_TIMEOUT_S, LATEST_S, History
 from tests.system.process import EPOCH_S

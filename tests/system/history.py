@@ -12,21 +12,21 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.build import build_engine
+from scheduler.core.build import build_engine
+from scheduler.core.scheduling_cycle import NoFit
 from scheduler.kube import objects
 from scheduler.kube.leases import Lease
-from scheduler.leader_election import LeaderElection, Timing
-from scheduler.leadership import Leadership, LeaseLost
+from scheduler.leader.leader_election import LeaderElection, Timing
+from scheduler.leader.leadership import Leadership, LeaseLost
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import PodReader
-from scheduler.queue.entry import State
-from scheduler.scheduling_cycle import NoFit
-from scheduler.simulation.pods import FINISHED
-from scheduler.simulation.world import World
+from scheduler.queue.entry import PodState
 from scheduler.state.cards.booking import is_exclusive, shares_of, written_of
 from scheduler.state.cards.node_inventory import GpuState
 from scheduler.state.facts.namespace_memory import NamespaceMemory
 from scheduler.state.ledger import of_tables
+from scheduler.testing.cluster.pods import FINISHED
+from scheduler.testing.cluster.world import World
 from tests.support.virtual_time import VirtualLoop
 from tests.support.without_cache import decision
 from tests.system.happening import happenings
@@ -119,7 +119,7 @@ class History(RuleBasedStateMachine):
         else:
             nodes.update(plan.name, lambda old: objects.Node(_head(old, node), node.spec, node.status))
 
-    def pods(self, *, assigned: bool, ours: bool = False) -> list[objects.Pod]:
+    def pods(self, *, assigned: bool, ours: bool = False) -> list[objects.PodObject]:
         """Live pods, with a node or without."""
         live = [pod for pod in self.world.pods if pod.status.phase not in FINISHED]
         live = [pod for pod in live if bool(pod.spec.node_name) == assigned]
@@ -247,7 +247,7 @@ class History(RuleBasedStateMachine):
                 assert uid in engine.queue or engine.tables.record(uid) is not None, f"{pod.metadata.name} is lost"
         for record in engine.tables.records():
             uid = record.pod.key.uid
-            if record.assumed and uid in alive and engine.queue.state(uid) is not State.IN_FLIGHT:
+            if record.assumed and uid in alive and engine.queue.state(uid) is not PodState.IN_FLIGHT:
                 assert alive[uid].spec.node_name, f"{record.pod.key} is assumed, and nothing binds it"
 
     def check_no_pod_sleeps_that_fits(self, process: Process) -> None:
@@ -258,7 +258,7 @@ class History(RuleBasedStateMachine):
         if not process.service.leads() or engine.queue.has_questions or engine.tables.openings:
             return
         for entry in engine.queue:
-            if entry.state is State.UNSCHEDULABLE:
+            if entry.state is PodState.UNSCHEDULABLE:
                 with engine.nominations.seen_by(entry.pod):
                     assert not process.cycle.fits_on(entry.pod, None)[0], f"{entry.pod.key} sleeps, and fits"
 
@@ -307,7 +307,7 @@ class History(RuleBasedStateMachine):
         knows_nothing_yet = fresh(self.world, build_engine(self.configuration))
         profile = self.process.cycle.profile
         assert views(profile, engine.tables) == views(profile, knows_nothing_yet.tables)
-        waits_for_time = {str(e.pod.key) for e in engine.queue if e.state is State.BACKING_OFF}
+        waits_for_time = {str(e.pod.key) for e in engine.queue if e.state is PodState.BACKING_OFF}
         asleep = [place for place in places_left(knows_nothing_yet) if place.split()[0] not in waits_for_time]
         assert not asleep, f"after {SETTLED_AFTER_S:g} s {asleep} would be possible"
         # After refusals by a policy a pod is tried again within five minutes. What could not be written is written at
@@ -322,13 +322,13 @@ class History(RuleBasedStateMachine):
         self.check_that_reasons_are_true()
 
     def check_that_reasons_are_true(self) -> None:
-        """Half a minute after the last change, whoever fits nowhere says what holds. See docs/decisions/0062."""
+        """Half a minute after the last change, whoever fits nowhere says what holds. See docs/decisions/0014."""
         for plan in list(self.plans.values())[:1]:
             self.world.nodes.patch(plan.name, unschedulable=True)
         self.pass_time(CORRECTED_S)
         process = self.process
         for wire in self.pods(assigned=False, ours=True):
-            if process.engine.queue.state(wire.metadata.uid) is State.UNSCHEDULABLE:
+            if process.engine.queue.state(wire.metadata.uid) is PodState.UNSCHEDULABLE:
                 pod = READER.read(wire)
                 with process.engine.nominations.seen_by(pod):
                     found = decision(process.cycle.profile, process.engine.tables, pod, 0)
@@ -349,7 +349,7 @@ class History(RuleBasedStateMachine):
         for plan in list(self.plans.values()):
             self.show(with_uuids(plan, lambda card, name=plan.name: f"GPU-{name}-{card.index}"))  # type: ignore[misc]
 
-    def pods_shown(self) -> list[objects.Pod]:
+    def pods_shown(self) -> list[objects.PodObject]:
         return [pod for pod in self.world.pods if pod.status.phase not in FINISHED]
 
     def count(self) -> None:

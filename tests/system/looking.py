@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from config.protocol import names
 from scheduler.kube import objects
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.world import World
 from tests.support.builders import manifest, wire_node
 from tests.system.process import world
 
@@ -63,7 +63,7 @@ def touch(of: World, name: str, number: int) -> None:
 def plugin_marks(of: World, name: str) -> None:
     """As the legacy plugin does at Allocate."""
 
-    def marked(pod: objects.Pod) -> objects.Pod:
+    def marked(pod: objects.PodObject) -> objects.PodObject:
         written = {**(pod.metadata.annotations or {}), names.MEM_ASSIGNED: "true", names.MEM_ASSUME_TIME: "5"}
         return replace(pod, metadata=replace(pod.metadata, annotations=written))
 

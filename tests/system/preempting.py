@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.world import World
 from tests.system.looking import comes, node_of
 from tests.system.process import A_MOMENT_S
 

@@ -10,15 +10,15 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from config.settings.scheduler import SchedulerConfiguration, resolve
 from scheduler.app import service_options
-from scheduler.build import build_engine, resource_names
-from scheduler.engine import Engine
-from scheduler.leadership import Leadership
+from scheduler.core.build import build_engine, resource_names
+from scheduler.core.engine import Engine
+from scheduler.leader.leadership import Leadership
+from scheduler.metrics.metrics import Metrics
+from scheduler.metrics.observer import ServiceObserver
 from scheduler.plugins import registry
-from scheduler.service import Clock, Service
-from scheduler.simulation.world import World
+from scheduler.service import Clock, SchedulerService
 from scheduler.state.ledger import NodeLedger, of_tables
-from scheduler.telemetry.metrics import Metrics
-from scheduler.telemetry.observer import ServiceObserver
+from scheduler.testing.cluster.world import World
 from tests.support.virtual_time import run
 from tests.system.checked_cycle import CheckedCycle
 from tests.system.recount import Recount
@@ -58,7 +58,7 @@ class Process:
     """Started; ends by `kill`, or by `stop`."""
 
     wire: Wire
-    service: Service
+    service: SchedulerService
     engine: Engine
     cycle: CheckedCycle
     metrics: Metrics
@@ -104,7 +104,7 @@ def start(
     cycles = dict.fromkeys(built.scheduler_names, cycle)
     engine = Engine(built.tables, built.queue, cycles, reserve_after_s=configuration.reserve_after_s)
     metrics = Metrics(engine.tables, engine.queue.lengths, per_card=False)
-    service = Service(
+    service = SchedulerService(
         wire,
         service_options(configuration, instance="test"),
         ServiceObserver(metrics, loop.time),
@@ -114,7 +114,7 @@ def start(
         clock=Clock(loop.time, lambda: int((EPOCH_S + loop.time()) * 1e9), loop.time()),
         leadership=leadership,
     )
-    metrics.waiting = service.recorder.waiting
+    metrics.waiting = lambda: service.recorder.waiting().text()
     process = Process(wire, service, engine, cycle, metrics, loop.create_task(service.run()))
     return process
 

@@ -4,8 +4,8 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from scheduler.queue.entry import State
-from scheduler.scheduling_cycle import Placement
+from scheduler.core.scheduling_cycle import Placement
+from scheduler.queue.entry import PodState
 from tests.support.without_cache import decision
 from tests.system.happening import PICK, happens, nth
 from tests.system.history import READER, History
@@ -55,7 +55,7 @@ class PromptRules(History):
         for wire in self.process.wire.told["pods"]:
             state = engine.queue.state(wire.metadata.uid)
             # Who is held back is awake: its namespace may send no more for now. Who backs off has been refused.
-            if state not in {None, State.GATED, State.HELD_BACK, State.IN_FLIGHT, State.BACKING_OFF}:
+            if state not in {None, PodState.GATED, PodState.HELD_BACK, PodState.IN_FLIGHT, PodState.BACKING_OFF}:
                 pod = READER.read(wire)
                 with engine.nominations.seen_by(pod):
                     place = decision(profile, engine.tables, pod, 0)

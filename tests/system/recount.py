@@ -30,7 +30,7 @@ class _Reading(msgspec.Struct):
     written: what `first`, the annotations that decided, say of its cards.
     """
 
-    of: objects.Pod
+    of: objects.PodObject
     pod: Pod | None
     first: Mapping[str, str] | None = None
     written: Written | None = None
@@ -52,7 +52,7 @@ class Recount:
 
     def ledger(
         self,
-        pods: Iterable[objects.Pod],
+        pods: Iterable[objects.PodObject],
         nodes: Iterable[objects.Node],
         first: Mapping[str, Mapping[str, str]],
         tables: Tables,
@@ -76,7 +76,7 @@ class Recount:
         return of_announced(announced, [*bound, *assumed.values()], kept.values())
 
 
-def _read(wire: objects.Pod) -> _Reading:
+def _read(wire: objects.PodObject) -> _Reading:
     """What cannot be read is left out (docs/protocol.md, "Events")."""
     try:
         return _Reading(wire, PodReader(_RESOURCES).read(wire))

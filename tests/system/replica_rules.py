@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from scheduler.kube.leases import LeaseSpec
 from scheduler.kube.port import WantedLease, lease_kind
-from scheduler.simulation.faults import Break, Effect, Fail, Refuse, Silence, Slow, Verb
+from scheduler.testing.cluster.faults import Break, Effect, Fail, Refuse, Silence, Slow, Verb
 from tests.system.fault_rules import ANYWHERE, LATE_S
 from tests.system.happening import happens
 from tests.system.history import LEASE, History

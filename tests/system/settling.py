@@ -2,15 +2,15 @@
 
 from typing import Final, TypeAlias
 
-from scheduler.engine import Engine
-from scheduler.event_handlers import EventHandlers
+from scheduler.core.engine import Engine
+from scheduler.core.scheduling_cycle import Placement
 from scheduler.framework.profile import Profile
+from scheduler.intake.event_handlers import EventHandlers
 from scheduler.kube.port import CONFIG_MAPS, NODES, PODS, Changed, Kind, T
 from scheduler.pods.pod import PodReader
-from scheduler.scheduling_cycle import Placement
-from scheduler.simulation.selection import shown_by
-from scheduler.simulation.world import World
 from scheduler.state.tables import Tables
+from scheduler.testing.cluster.selection import shown_by
+from scheduler.testing.cluster.world import World
 from tests.support.builders import READER, wire_pod
 from tests.support.without_cache import evaluation
 from tests.system.pod_templates import OURS

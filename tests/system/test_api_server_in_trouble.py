@@ -9,7 +9,7 @@ import pytest
 from scheduler.kube import objects
 from scheduler.kube.events import QUIET_S
 from scheduler.kube.port import KINDS, PodKey
-from scheduler.simulation.faults import Break, Effect, Fail, Refuse, RequestFault, Silence, Slow, Throttle, Verb
+from scheduler.testing.cluster.faults import Break, Effect, Fail, Refuse, RequestFault, Silence, Slow, Throttle, Verb
 from tests.system.looking import cluster, comes, condition, events, node_of, plugin_marks, touch
 from tests.system.process import A_MOMENT_S, Process, in_virtual_time, scheduling
 

@@ -4,10 +4,10 @@ import asyncio
 from typing import Any
 
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.cli.asking import site
-from scheduler.explain.answers import Explanation
-from scheduler.simulation.cluster import MemoryCluster
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.cluster import MemoryCluster
+from scheduler.testing.cluster.world import World
+from scheduler.tools.cli.asking import site
+from scheduler.tools.explain.answers import Explanation
 from tests.support.explaining import prose
 from tests.system.looking import A_SECOND_S, cluster, comes, condition, node_of, touch
 from tests.system.process import in_virtual_time, scheduling

@@ -7,8 +7,8 @@ import pytest
 
 from scheduler.kube.objects import PodCondition
 from scheduler.kube.port import PodKey
-from scheduler.simulation.faults import Refuse, Verb
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.faults import Refuse, Verb
+from scheduler.testing.cluster.world import World
 from tests.system.looking import cluster, comes
 from tests.system.process import in_virtual_time
 from tests.system.test_two_replicas import SHIPPED, TIMING, replica, until_bound

@@ -13,8 +13,8 @@ from config.protocol.inventory import Card
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.kube import objects
 from scheduler.kube.port import PODS
-from scheduler.simulation.faults import Break, Effect, Silence, Slow, Verb
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.faults import Break, Effect, Silence, Slow, Verb
+from scheduler.testing.cluster.world import World
 from tests.support.builders import card, wire_node
 from tests.system.looking import A_SECOND_S, cluster, comes, condition, node_of, warnings
 from tests.system.process import in_virtual_time, scheduling, start
@@ -27,7 +27,7 @@ def edits(of: World, name: str, **written: str) -> None:
     """Somebody with the right to do so edits the annotations of a bound pod."""
     keys = {"allocation": names.ALLOCATION, "cards": names.CARDS}
 
-    def edited(pod: objects.Pod) -> objects.Pod:
+    def edited(pod: objects.PodObject) -> objects.PodObject:
         annotations = {**(pod.metadata.annotations or {}), **{keys[key]: text for key, text in written.items()}}
         return replace(pod, metadata=replace(pod.metadata, annotations=annotations))
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from config.protocol import names
 from scheduler.kube import objects
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.world import World
 from tests.support.builders import READER, manifest
 from tests.system.looking import cluster, comes, node_of
 from tests.system.process import A_MOMENT_S, Process, in_virtual_time, scheduling

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.world import World
 from tests.support.builders import manifest
 from tests.system.looking import cluster
 from tests.system.process import A_MOMENT_S, Process, in_virtual_time, scheduling

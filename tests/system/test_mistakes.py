@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from config.protocol import names
 from config.protocol.inventory import Card, Health, Inventory, encode
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.world import World
 from tests.support.builders import UNIT_MIB, card, wire_node
 from tests.system.looking import A_SECOND_S, cluster, comes, events, node_of, objections, warnings
 from tests.system.process import in_virtual_time, scheduling, world

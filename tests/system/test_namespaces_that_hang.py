@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from scheduler.simulation.faults import Request, RequestFault, Rule, Silence, Slow, Verb
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.faults import Request, RequestFault, Rule, Silence, Slow, Verb
+from scheduler.testing.cluster.world import World
 from tests.support.virtual_time import run
 from tests.system.looking import cluster, comes
 from tests.system.process import Process, in_virtual_time, now_s, scheduling

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from scheduler.simulation.faults import Request, RequestFault, Silence, Throttle, Verb
+from scheduler.testing.cluster.faults import Request, RequestFault, Silence, Throttle, Verb
 from tests.support.virtual_time import run
 from tests.system.looking import cluster, comes
 from tests.system.process import now_s, scheduling

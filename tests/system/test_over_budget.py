@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from config.protocol import names
 from scheduler.kube import objects
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.world import World
 from tests.support.builders import UNIT_MIB, wire_node
 from tests.system.looking import cluster, comes, condition, node_of, warnings
 from tests.system.process import Process, in_virtual_time, scheduling
@@ -35,7 +35,7 @@ def theirs(of: World, annotations: dict[str, str], **options: Any) -> None:  # n
     of.pods.bind("default", "theirs", "a", annotations)
 
 
-def running(pod: objects.Pod) -> objects.Pod:
+def running(pod: objects.PodObject) -> objects.PodObject:
     """As its kubelet shows it: every life of a container has an id of its own."""
     statuses = tuple(
         objects.ContainerStatus(

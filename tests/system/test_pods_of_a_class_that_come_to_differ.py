@@ -11,7 +11,7 @@ import pytest
 
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.kube.port import ATTACHMENTS, CSI_NODES, SERVICES
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.world import World
 from tests.support.builders import manifest, wire_node
 from tests.support.volumes import claim, storage_class, volume, with_claims
 from tests.system.looking import cluster, comes, node_of

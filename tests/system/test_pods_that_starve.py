@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from config.protocol import names
 from config.protocol.inventory import Health, Inventory, encode
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.world import World
 from tests.support.builders import UNIT_MIB, card, wire_node
 from tests.system.looking import A_SECOND_S, cluster, comes, condition, node_of
 from tests.system.preempting import is_going, nominated, runs

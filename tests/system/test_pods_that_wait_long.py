@@ -3,7 +3,7 @@
 import asyncio
 import gc
 
-from scheduler.simulation.store import StoredChange
+from scheduler.testing.cluster.store import StoredChange
 from tests.system.looking import cluster, comes, touch
 from tests.system.process import in_virtual_time, scheduling
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from scheduler.kube.objects import PodCondition
-from scheduler.simulation.faults import Slow, Verb
+from scheduler.testing.cluster.faults import Slow, Verb
 from tests.system.looking import card_of, cluster, comes, condition, events, node_of
 from tests.system.preempting import is_going, nominated, runs
 from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling

@@ -7,7 +7,7 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from config.protocol import names
-from scheduler.simulation.faults import Refuse, Verb
+from scheduler.testing.cluster.faults import Refuse, Verb
 from tests.support.placing import on_card
 from tests.system.looking import A_SECOND_S, cluster, comes, condition
 from tests.system.preempting import is_going, runs

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from scheduler.core.scheduling_cycle import Placement
+from scheduler.dispatch.volume_binder import VolumeBinder
 from scheduler.kube.port import STORAGE_CLASSES
-from scheduler.scheduling_cycle import Placement
-from scheduler.simulation.faults import Silence, Verb
-from scheduler.simulation.world import World
-from scheduler.volume_binder import VolumeBinder
+from scheduler.testing.cluster.faults import Silence, Verb
+from scheduler.testing.cluster.world import World
 from tests.support.volumes import claim, storage_class, with_claims
 from tests.system.looking import A_SECOND_S, card_of, cluster, comes, events, node_of
 from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling

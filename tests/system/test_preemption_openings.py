@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from config.protocol import names
 from config.protocol.inventory import Health, Inventory, encode
-from scheduler.simulation.world import World
 from scheduler.state.nominations import MOST_NOMINATIONS
+from scheduler.testing.cluster.world import World
 from tests.support.builders import UNIT_MIB, card, pod, wire_node
 from tests.support.placing import on_card
 from tests.support.volumes import ZONE, claim, storage_class, volume, with_claims

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from scheduler.kube import port
-from scheduler.simulation.faults import Break, Refuse, RequestFault, Silence, Verb
+from scheduler.testing.cluster.faults import Break, Refuse, RequestFault, Silence, Verb
 from tests.system.looking import cluster, comes, node_of
 from tests.system.process import Process, in_virtual_time, scheduling, start
 from tests.system.wire import Posts, Wire

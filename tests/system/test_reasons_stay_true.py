@@ -10,7 +10,7 @@ from tests.support.builders import wire_node
 from tests.system.looking import NO_VICTIMS, cluster, comes, condition, events, node_of, objections
 from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling, world
 
-# docs/decisions/0062
+# docs/decisions/0014
 CORRECTED_S = 30.0
 STARTING = "whose kubelet or device plugin is starting"
 

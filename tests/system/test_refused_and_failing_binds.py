@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from scheduler.kube.port import PODS
-from scheduler.simulation.faults import (
+from scheduler.testing.cluster.faults import (
     Break,
     Effect,
     Fail,
@@ -20,7 +20,7 @@ from scheduler.simulation.faults import (
     Throttle,
     Verb,
 )
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.world import World
 from tests.support.builders import wire_node
 from tests.system.looking import A_SECOND_S, cluster, comes, condition, events, node_of, touch
 from tests.system.process import A_MOMENT_S, Process, in_virtual_time, now_s, scheduling

@@ -7,8 +7,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from scheduler.kube.port import FAILED_PODS
-from scheduler.simulation.faults import Break, Refuse, Verb
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.faults import Break, Refuse, Verb
+from scheduler.testing.cluster.world import World
 from tests.support.builders import manifest
 from tests.system.looking import cluster, comes, condition, node_of, touch, warnings
 from tests.system.preempting import is_going

@@ -3,7 +3,7 @@
 import asyncio
 
 from scheduler.kube.objects import Taint
-from scheduler.simulation.faults import Fail, Refuse, Request, Silence, Slow, Throttle, Verb
+from scheduler.testing.cluster.faults import Fail, Refuse, Request, Silence, Slow, Throttle, Verb
 from tests.support.builders import wire_node
 from tests.support.placing import on_card
 from tests.system.looking import A_SECOND_S, cluster, comes, condition, events, node_of

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.cli.simulate_runs import Run, simulated
-from scheduler.simulation.report import Report
+from scheduler.tools.simulate.report import Report
+from scheduler.tools.simulate.simulate_runs import Run, simulated
 
 SCENARIOS: Final = sorted((Path(__file__).parent / "scenarios").glob("*.yaml"))
 

@@ -8,8 +8,8 @@ import pytest
 from config.protocol import names
 from config.protocol.inventory import Health, Inventory, encode
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.simulation.faults import Break, Refuse, Verb
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.faults import Break, Refuse, Verb
+from scheduler.testing.cluster.world import World
 from tests.support.builders import UNIT_MIB, card, wire_node
 from tests.system.looking import A_SECOND_S, card_of, cluster, comes, condition, events, node_of
 from tests.system.pod_templates import others

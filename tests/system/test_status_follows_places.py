@@ -1,8 +1,8 @@
-"""The status of a pod that waits follows the place that is kept for it, see docs/decisions/0097."""
+"""The status of a pod that waits follows the place that is kept for it, see docs/decisions/0034."""
 
 import asyncio
 
-from scheduler.simulation.faults import Refuse, Slow, Verb
+from scheduler.testing.cluster.faults import Refuse, Slow, Verb
 from tests.system.looking import A_SECOND_S, cluster, comes, node_of
 from tests.system.preempting import is_going, nominated, runs
 from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling

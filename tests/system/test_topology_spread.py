@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from scheduler.kube.objects import Taint
 from scheduler.kube.port import REPLICA_SETS, SERVICES
-from scheduler.simulation.world import World
 from scheduler.state.columns.selectors import equalities
+from scheduler.testing.cluster.world import World
 from tests.support.builders import manifest, wire_node
 from tests.system.looking import comes, node_of, objections
 from tests.system.process import in_virtual_time, scheduling, world

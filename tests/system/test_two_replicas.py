@@ -13,10 +13,10 @@ from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.kube.leases import LeaseSpec
 from scheduler.kube.port import PODS, WantedLease, lease_kind
-from scheduler.leader_election import LeaderElection, Timing
-from scheduler.leadership import Leadership, LeaseLost
-from scheduler.simulation.faults import Break, Effect, Fail, Refuse, Silence, Slow, Verb, WatchBreaks
-from scheduler.simulation.world import World
+from scheduler.leader.leader_election import LeaderElection, Timing
+from scheduler.leader.leadership import Leadership, LeaseLost
+from scheduler.testing.cluster.faults import Break, Effect, Fail, Refuse, Silence, Slow, Verb, WatchBreaks
+from scheduler.testing.cluster.world import World
 from tests.support.builders import wire_node
 from tests.system.looking import card_of, cluster, comes, events, node_of, warnings
 from tests.system.process import A_MOMENT_S, AT_ONCE, Process, in_virtual_time, now_s, start

@@ -10,7 +10,7 @@ import yaml
 
 from config.protocol import names
 from scheduler.kube.port import CLAIMS, STORAGE_CLASSES, VOLUMES
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.world import World
 from tests.support.builders import wire_node
 from tests.support.repository import ROOT
 from tests.support.volumes import ZONE, volume

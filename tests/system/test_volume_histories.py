@@ -15,9 +15,9 @@ from scheduler.kube import objects
 from scheduler.kube.port import CLAIMS, STORAGE_CLASSES, VOLUMES, ApiError, ApiNotFound
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import PodReader
-from scheduler.queue.entry import State
-from scheduler.simulation.faults import Effect, Fail, Refuse, Silence, Verb
+from scheduler.queue.entry import PodState
 from scheduler.state.volumes.reach import of_node_selector
+from scheduler.testing.cluster.faults import Effect, Fail, Refuse, Silence, Verb
 from tests.support.builders import wire_node
 from tests.support.volumes import HOSTNAME, ZONE, affinity, claim, storage_class, volume, with_claims
 from tests.support.without_cache import evaluation
@@ -98,7 +98,7 @@ class History:
         assert metrics.get_sample_value("gpushare_scheduler_lost_wakeups_total") == 0
         if self.process.service.leads() and not engine.queue.has_questions and not engine.tables.openings:
             for entry in engine.queue:
-                if entry.state is State.UNSCHEDULABLE:
+                if entry.state is PodState.UNSCHEDULABLE:
                     fits = self.process.cycle.fits_on(entry.pod, None)[0]
                     assert not fits, f"{entry.pod.key} sleeps, and fits"
 
@@ -121,7 +121,7 @@ class History:
                 usable = required is None or of_node_selector(required).accepts(labels)
                 assert usable, f"{pod.metadata.name} on {pod.spec.node_name} cannot use {name}"
 
-    def _check_waits(self, wire: objects.Pod) -> None:
+    def _check_waits(self, wire: objects.PodObject) -> None:
         cycle, engine = self.process.cycle, self.process.engine
         pod = PodReader(ResourceNames()).read(wire)
         if engine.tables.record(pod.key.uid) is not None:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from scheduler.kube.port import VOLUMES
 from scheduler.kube.storage import PersistentVolume
-from scheduler.simulation.faults import Refuse, Verb
+from scheduler.testing.cluster.faults import Refuse, Verb
 from tests.support.volumes import ZONE, claim, storage_class, volume, with_claims
 from tests.system.looking import A_SECOND_S, comes, node_of, objections
 from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.kube import storage
 from scheduler.kube.port import CSI_NODES
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.world import World
 from tests.support.volumes import ZONE, claim, storage_class, volume, with_claims
 from tests.system.looking import A_SECOND_S, comes, node_of, objections
 from tests.system.preempting import is_going, nominated, runs

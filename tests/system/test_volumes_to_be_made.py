@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from scheduler.kube.port import CAPACITIES, CLAIMS, CSI_DRIVERS, STORAGE_CLASSES
-from scheduler.simulation.faults import Break, Fail, Refuse, RequestFault, Silence, Slow, Verb
+from scheduler.testing.cluster.faults import Break, Fail, Refuse, RequestFault, Silence, Slow, Verb
 from tests.support.volumes import ZONE, claim, storage_class, with_claims
 from tests.system.looking import A_SECOND_S, comes, node_of, objections
 from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling, start

@@ -12,8 +12,8 @@ import msgspec
 from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.kube.port import STORAGE_CLASSES
-from scheduler.simulation.faults import Refuse, Verb
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.faults import Refuse, Verb
+from scheduler.testing.cluster.world import World
 from tests.support.volumes import claim, storage_class, with_claims
 from tests.system.looking import A_SECOND_S, cluster, comes
 from tests.system.process import in_virtual_time, scheduling

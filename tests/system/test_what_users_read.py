@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.simulation.faults import Overtaken, Refuse, Throttle, Verb
+from scheduler.testing.cluster.faults import Overtaken, Refuse, Throttle, Verb
 from tests.system.looking import A_SECOND_S, NO_VICTIMS, NOT_HELPFUL, cluster, comes, condition, events, node_of, touch
 from tests.system.process import in_virtual_time, scheduling
 

@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-from scheduler.simulation.faults import Fail, Faults, Refuse, Request, RequestFault, Verb
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.faults import Fail, Faults, Refuse, Request, RequestFault, Verb
+from scheduler.testing.cluster.world import World
 from tests.support.builders import wire_node
 from tests.support.placing import on_card
 from tests.support.volumes import HOSTNAME, claim, storage_class, volume, with_claims

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scheduler.kube.port import CLAIMS, STORAGE_CLASSES, VOLUMES
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.world import World
 from tests.support.builders import wire_node
 from tests.support.volumes import HOSTNAME, SELECTED_NODE, ZONE, volume
 from tests.system.looking import cluster

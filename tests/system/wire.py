@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from config.protocol.booked_cards import Ask, read
-from scheduler.binding_cycle import SERVER_REQUEST_TIMEOUT_S, is_bound_as
+from scheduler.dispatch.binding_cycle import SERVER_REQUEST_TIMEOUT_S, is_bound_as
 from scheduler.kube import objects, port
 from scheduler.kube.port import (
     ApiError,
@@ -28,10 +28,10 @@ from scheduler.kube.port import (
 )
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import PodReader
-from scheduler.simulation.cluster import MemoryCluster
-from scheduler.simulation.faults import Faults
-from scheduler.simulation.pods import FINISHED
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.cluster import MemoryCluster
+from scheduler.testing.cluster.faults import Faults
+from scheduler.testing.cluster.pods import FINISHED
+from scheduler.testing.cluster.world import World
 
 _INTERNAL_ERROR: Final = 500
 _KINDS: Final = (port.PODS, port.NODES, port.NAMESPACES, port.CONFIG_MAPS, port.DISRUPTION_BUDGETS)
@@ -124,7 +124,7 @@ class Posts:
         found = self.world.pods.find(pod.namespace, pod.name)
         return found is not None and found.metadata.uid == pod.uid and not found.spec.node_name
 
-    def are_ours(self, pod: objects.Pod) -> bool:
+    def are_ours(self, pod: objects.PodObject) -> bool:
         """Whether the pod is where one of our bindings has put it."""
         written = pod.metadata.annotations or {}
         return any(
@@ -148,9 +148,9 @@ class Wire(MemoryCluster):
         self.conditions: list[tuple[float, str, str]] = []
         self.bindings: list[tuple[float, Binding]] = []
 
-    def pod_told(self, uid: str) -> objects.Pod:
+    def pod_told(self, uid: str) -> objects.PodObject:
         """The pod as it was last told of; StopIteration when it was not."""
-        found: objects.Pod = next(pod for pod in self.told["pods"] if pod.metadata.uid == uid)
+        found: objects.PodObject = next(pod for pod in self.told["pods"] if pod.metadata.uid == uid)
         return found
 
     async def watch(self, kind: Kind[T], since: str | None) -> AsyncIterator[list[WatchEvent[T]]]:
@@ -176,7 +176,7 @@ class Wire(MemoryCluster):
             self.conditions.append((asyncio.get_running_loop().time(), pod.name, condition.message))
         await super().set_pod_condition(pod, condition, changed=changed)
 
-    async def pod(self, namespace: str, name: str) -> objects.Pod | None:
+    async def pod(self, namespace: str, name: str) -> objects.PodObject | None:
         """What is read is known from now on, however late the watch is; unless the watch was faster."""
         found = await super().pod(namespace, name)
         if found is not None and found.spec.node_name:
@@ -216,7 +216,7 @@ class Wire(MemoryCluster):
             self.posts.answered(binding, id(self))
 
     def _learn(self, event: WatchEvent[Any]) -> None:
-        if isinstance(event, Changed) and isinstance(event.object, objects.Pod) and event.object.spec.node_name:
+        if isinstance(event, Changed) and isinstance(event.object, objects.PodObject) and event.object.spec.node_name:
             uid, shown = event.object.metadata.uid, event.object.metadata.annotations or {}
             known = self.first.get(uid)
             if known is None or not read(known, _asks(event.object)).decided:
@@ -228,7 +228,7 @@ class Wire(MemoryCluster):
         return event
 
 
-def _asks(pod: objects.Pod) -> Ask:
+def _asks(pod: objects.PodObject) -> Ask:
     template = PodReader(ResourceNames()).read(pod).template
     cards = 0 if template.gpu_request is None else template.gpu_request.cards
     return Ask(template.gpu_units, cards, template.sidecars)

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from scheduler.kube import objects
 from scheduler.kube.port import CLAIMS
-from scheduler.simulation.faults import RequestFault, Rule, Verb
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.faults import RequestFault, Rule, Verb
+from scheduler.testing.cluster.world import World
 from tests.support.builders import manifest
 from tests.support.volumes import claim
 from tests.tenants.cluster import SLOW, Connection
@@ -41,7 +41,7 @@ class Tenant:
         """So many, scaled."""
         return max(1, round(number * self._scale))
 
-    def pods(self) -> list[objects.Pod]:
+    def pods(self) -> list[objects.PodObject]:
         """Those that are there."""
         return [pod for pod in self.world.pods if pod.metadata.namespace == NAMESPACE]
 
@@ -63,7 +63,7 @@ class Tenant:
         for made in manifests:
             await self._paced(self.world.pods.create(made))
 
-    async def updates(self, name: str, change: Callable[[objects.Pod], objects.Pod]) -> None:
+    async def updates(self, name: str, change: Callable[[objects.PodObject], objects.PodObject]) -> None:
         """One write."""
         await self._paced(self.world.pods.update(NAMESPACE, name, change))
 
@@ -113,7 +113,7 @@ class Tenant:
             self._connection.faults.remove(rule)
         self._rules.clear()
 
-    async def _paced(self, written: objects.Pod | None = None) -> None:
+    async def _paced(self, written: objects.PodObject | None = None) -> None:
         self._behind_s += 1 / WRITES_PER_S
         if written is not None:
             self._behind_s += len(msgspec.json.encode(written)) / BYTES_PER_S
@@ -140,6 +140,6 @@ def pod(name: str, units: int | list[int] = 1, **options: Any) -> Manifest:  # n
     return manifest(name, units, namespace=NAMESPACE, **options)
 
 
-def with_metadata(found: objects.Pod, **fields: Any) -> objects.Pod:  # noqa: ANN401 - of ObjectMeta
+def with_metadata(found: objects.PodObject, **fields: Any) -> objects.PodObject:  # noqa: ANN401 - of ObjectMeta
     """The pod with other labels or annotations."""
     return replace(found, metadata=replace(found.metadata, **fields))

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from config.protocol import names
 from scheduler.kube import objects
-from scheduler.simulation.faults import Effect, Fail, Refuse, Slow, Throttle
+from scheduler.testing.cluster.faults import Effect, Fail, Refuse, Slow, Throttle
 from tests.tenants.attack import Attack, Tenant, pod, with_metadata
 from tests.tenants.huge_objects import text
 
@@ -94,7 +94,7 @@ async def restarts(tenant: Tenant) -> None:
             await tenant.updates(found.metadata.name, lambda pod, t=turn: _restarted(pod, t))  # type: ignore[misc]
 
 
-def _restarted(found: objects.Pod, turn: int) -> objects.Pod:
+def _restarted(found: objects.PodObject, turn: int) -> objects.PodObject:
     now = (objects.ContainerStatus(name="c0", container_id=f"containerd://{found.metadata.name}-{turn}"),)
     return replace(found, status=replace(found.status, phase="Running", container_statuses=now))
 

@@ -29,9 +29,9 @@ from scheduler.kube.port import (
     WatchEvent,
 )
 from scheduler.kube.rest.decoding import Decoder
-from scheduler.simulation.cluster import MemoryCluster
-from scheduler.simulation.faults import RequestFault
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.cluster import MemoryCluster
+from scheduler.testing.cluster.faults import RequestFault
+from scheduler.testing.cluster.world import World
 from tests.support.volumes import storage_class
 from tests.support.working_time import working_loop
 from tests.system.process import EPOCH_S

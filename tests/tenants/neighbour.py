@@ -11,8 +11,8 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from scheduler.kube.objects import ContainerStatus
-from scheduler.simulation.store import Cursor
-from scheduler.simulation.world import World
+from scheduler.testing.cluster.store import Cursor
+from scheduler.testing.cluster.world import World
 from tests.support.builders import manifest
 from tests.support.machine_speed import slowness
 from tests.support.working_time import working_loop

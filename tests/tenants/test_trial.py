@@ -2,9 +2,9 @@
 
 import pytest
 
+from scheduler.core.scheduling_cycle import Outcome, SchedulingCycle
 from scheduler.kube import objects
 from scheduler.pods.pod import Pod, PodReader
-from scheduler.scheduling_cycle import Outcome, SchedulingCycle
 from tests.support.working_time import working_loop
 from tests.tenants.attack import NAMESPACE, Attack, Tenant, pod
 from tests.tenants.trial import run_trial
@@ -55,7 +55,7 @@ def test_a_scheduler_that_takes_ten_milliseconds_for_each_pod_of_the_attacker_is
 def test_one_hold_of_the_loop_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     read = PodReader.read
 
-    def holds(self: PodReader, wire: objects.Pod) -> Pod:
+    def holds(self: PodReader, wire: objects.PodObject) -> Pod:
         if wire.metadata.name == "p-50" and not wire.spec.node_name:
             works_for(0.2)
         return read(self, wire)
@@ -67,7 +67,7 @@ def test_one_hold_of_the_loop_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_scheduler_that_ends_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     read = PodReader.read
 
-    def fails(self: PodReader, wire: objects.Pod) -> Pod:
+    def fails(self: PodReader, wire: objects.PodObject) -> Pod:
         if wire.metadata.name == "p-50":
             raise KeyError(wire.metadata.name)
         return read(self, wire)
@@ -81,7 +81,7 @@ def test_a_scheduler_that_ends_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_scheduler_keeps_of_pods_that_are_gone_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     read = PodReader.read
 
-    def keeps(self: PodReader, wire: objects.Pod) -> Pod:
+    def keeps(self: PodReader, wire: objects.PodObject) -> Pod:
         if wire.metadata.namespace == NAMESPACE:
             self.__dict__.setdefault("kept", []).append(bytes(10_000))
         return read(self, wire)

@@ -17,16 +17,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.app import service_options
-from scheduler.build import build_engine
+from scheduler.core.build import build_engine
 from scheduler.kube import objects
 from scheduler.kube.port import Binding
+from scheduler.metrics.metrics import Metrics
+from scheduler.metrics.observer import ServiceObserver
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import PodReader
-from scheduler.service import Clock, Service
-from scheduler.simulation.world import World
+from scheduler.service import Clock, SchedulerService
 from scheduler.state.ledger import recompute
-from scheduler.telemetry.metrics import Metrics
-from scheduler.telemetry.observer import ServiceObserver
+from scheduler.testing.cluster.world import World
 from tests.support.working_time import WorkingTimeLoop, aside, working_loop
 from tests.system.process import AT_ONCE, EPOCH_S
 from tests.tenants import attack as attacks
@@ -87,7 +87,7 @@ class Trial:
         self.neighbour = Neighbour(self.world)
         self.engine, reader = build_engine(SchedulerConfiguration())
         self.metrics = Metrics(self.engine.tables, self.engine.queue.lengths, per_card=False)
-        self.service = Service(
+        self.service = SchedulerService(
             self.connection,
             service_options(AT_ONCE, instance="test"),
             ServiceObserver(self.metrics),
@@ -207,7 +207,7 @@ def _over_committed(world: World, bound: Mapping[str, Binding]) -> list[str]:
     return [uuid for entry in ledger.values() for uuid, units in entry.free.items() if units < 0]
 
 
-def _as_bound(pod: objects.Pod, binding: Binding) -> objects.Pod:
+def _as_bound(pod: objects.PodObject, binding: Binding) -> objects.PodObject:
     written = {**(pod.metadata.annotations or {}), **binding.annotations}
     return replace(pod, metadata=replace(pod.metadata, annotations=written))
 

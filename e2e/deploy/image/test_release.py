@@ -107,7 +107,7 @@ def test_the_wheel_holds_every_file_of_the_programs(made: Made) -> None:
     programs = ("config", "scheduler", "deviceplugin")
     paths = [path for name in programs for path in (made.sources / name).rglob("*.py")]
     assert {path.relative_to(made.sources).as_posix() for path in paths} <= packed
-    assert {"scheduler/page/static/index.html", "LICENSE"} <= {
+    assert {"scheduler/tools/page/static/index.html", "LICENSE"} <= {
         name.removeprefix(f"gpushare_scheduler-{NORMAL}.dist-info/licenses/") for name in packed
     }
 
@@ -187,7 +187,7 @@ def test_the_plugin_says_which_pythons_it_needs(plugin: Path, tmp_path: Path) ->
 def test_the_plugin_has_every_package_that_it_may_import() -> None:
     """Without those that only the device plugin imports, and without markers that would leave out another one."""
     graph = grimp.build_graph("scheduler", "config", include_external_packages=True, cache_dir=None)
-    imported = graph.find_upstream_modules("scheduler.cli.kubectl.main")
+    imported = graph.find_upstream_modules("scheduler.tools.kubectl.main")
     of_the_plugin = {"asyncinotify", "grpc", "pynvml", "google"}
     assert not {module.partition(".")[0] for module in imported} & of_the_plugin
     pins = (ROOT / "requirements/runtime.txt").read_text(encoding="utf-8")

@@ -40,7 +40,7 @@ class Terminal:
         for name, path in binaries.ensure(["kubectl", "helm"]).items():
             (programs / name).symlink_to(path)
         ours = programs / "kubectl-gpushare"
-        ours.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m scheduler.cli.kubectl.main "$@"\n', encoding="utf-8")
+        ours.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m scheduler.tools.kubectl.main "$@"\n', encoding="utf-8")
         ours.chmod(0o755)
         (folder / "deploy").symlink_to(ROOT / "deploy")
         self._folder = folder

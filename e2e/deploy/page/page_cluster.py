@@ -5,11 +5,11 @@ from contextlib import asynccontextmanager
 
 from config.protocol import names
 from config.protocol.inventory import Card, Health
-from scheduler.engine import Engine
+from scheduler.core.engine import Engine
 from scheduler.kube.rest.reviews import User
-from scheduler.page.access import Guard
-from scheduler.page.server import PageServer, serve_page
-from scheduler.page.site import Scheduler, page_site
+from scheduler.tools.page.access import Guard
+from scheduler.tools.page.server import PageServer, serve_page
+from scheduler.tools.page.site import Scheduler, page_site
 from tests.support.builders import READER, UNIT_MIB, bound, card, engine, pod, wire_node
 
 TOKEN = "token-of-ann"  # noqa: S105 - accepted by nobody but the reviewer below

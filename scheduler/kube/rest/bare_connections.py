@@ -3,7 +3,7 @@
 For the two requests that every pod costs, its Binding and its Event, and for all others that only the leader may send:
 whether it still leads is asked just before the bytes are sent. A client for everything, such as aiohttp, makes headers,
 a URL, a body's stream and their timers for each request; here the head of all of them is made once. Why:
-docs/decisions/0045-two-requests-of-every-pod-go-over-bare-connections.md.
+docs/decisions/0045-send-frequent-requests-over-bare-connections.md.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ from urllib.parse import urlsplit
 
 from aiohappyeyeballs import start_connection
 
-from scheduler.kube.rest.connect import Connection
+from scheduler.kube.rest.client_config.connect import Connection
+from scheduler.kube.rest.client_config.impersonation import Headers, sendable
 from scheduler.kube.rest.http1 import Http1Connection, HttpAnswer
-from scheduler.kube.rest.impersonation import Headers, sendable
 
 # Of a request: with its query, percent-encoded. A function is called just before the bytes are sent; where it raises,
 # none are.

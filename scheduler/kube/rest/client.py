@@ -12,7 +12,7 @@ from scheduler.kube import objects, port
 from scheduler.kube.port import Kind, PodKey, T, WatchEvent
 from scheduler.kube.rest import rights, version, writing
 from scheduler.kube.rest.bare_connections import JSON
-from scheduler.kube.rest.connect import Connection
+from scheduler.kube.rest.client_config.connect import Connection
 from scheduler.kube.rest.decoding import Decoder
 from scheduler.kube.rest.last_scheduled import last_scheduled
 from scheduler.kube.rest.reviews import Reviews
@@ -72,7 +72,7 @@ class KubeCluster:
         body = writing.binding_body(binding)
         await self._as_leader(HTTPMethod.POST, path, body, "Status", timeout_s=timeout_s)
 
-    async def pod(self, namespace: str, name: str) -> objects.Pod | None:
+    async def pod(self, namespace: str, name: str) -> objects.PodObject | None:
         """As the port."""
         path = writing.pod_path(namespace, name)
         try:

@@ -5,7 +5,7 @@
 
 asyncio.timeout starts a timer for each and stops it again, a tenth of what a request over a bare connection costs, and
 almost none ever fires. Here one timer stands for the earliest limit; only when it fires is the next one looked for.
-Why: docs/decisions/0046-one-timer-for-the-time-limits-of-requests.md. Owned by the event loop.
+Why: docs/decisions/0046-use-one-timer-for-request-time-limits.md. Owned by the event loop.
 """
 
 import asyncio

@@ -16,10 +16,10 @@ from scheduler.kube import versions
 from scheduler.kube.port import ApiError, ApiRefused
 from scheduler.kube.rest.failures import MALFORMED, not_an_answer, one_line
 from scheduler.kube.rest.transport import Transport
-from scheduler.kube.versions import Feature, Line, ServerVersion
+from scheduler.kube.versions import Feature, ServerVersion, VersionNotice
 
 Read: TypeAlias = Callable[[], Awaitable[ServerVersion]]
-Say: TypeAlias = Callable[[Line], None]
+Say: TypeAlias = Callable[[VersionNotice], None]
 
 _PATH: Final = "/version"
 _LONGEST: Final = 64

@@ -11,7 +11,7 @@ from config.protocol.allocation import Allocation
 from config.protocol.booked_cards import Ask, Written, read
 from scheduler.pods.gpu_request import GpuRequest
 from scheduler.pods.pod import Pod
-from scheduler.state.cards.card_columns import Slot
+from scheduler.state.cards.card_columns import CardOnNode
 
 
 class CardShare(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ def chosen(pod: Pod, shares: Iterable[CardShare], unit_mib: int) -> Written:
     )
 
 
-def share_of(slot: Slot, request: GpuRequest, *, has_uuids: bool) -> CardShare:
+def share_of(slot: CardOnNode, request: GpuRequest, *, has_uuids: bool) -> CardShare:
     """What a pod that asks `request` gets of the card in `slot`. has_uuids: whether its node announces them."""
     return CardShare(slot.card.index, slot.card.uuid if has_uuids else "", request.units_per_card)
 

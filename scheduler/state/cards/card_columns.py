@@ -27,7 +27,7 @@ _RIGHT_UNIT: Final = frozenset({GpuState.READY, GpuState.NOT_ALLOCATABLE, GpuSta
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class CardOnNode:
     """One card of one node. open: its node lets new pods onto it."""
 
     card: Card
@@ -112,7 +112,7 @@ class CardColumns(CardArrays):
         self.held: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)
         self.lost: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)
         self.unit_mib: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)
-        self.slots: list[list[Slot]] = [[] for _ in range(FIRST_CAPACITY)]
+        self.slots: list[list[CardOnNode]] = [[] for _ in range(FIRST_CAPACITY)]
         self.model_code: dict[str, int] = {}
         self.announced = AnnouncedUuids()
         self._nodes = [_Node() for _ in range(FIRST_CAPACITY)]
@@ -131,7 +131,7 @@ class CardColumns(CardArrays):
         for slot, card in enumerate(announced.cards):
             out = announced.out(card, marked_unhealthy)
             is_open = right_unit and out is Out.IN_USE
-            self.slots[row].append(Slot(card, is_open))
+            self.slots[row].append(CardOnNode(card, is_open))
             stored.units[slot, row] = stored.free[slot, row] = card.units
             stored.unhealthy[slot, row] = card.health is Health.UNHEALTHY
             stored.out[slot, row] = out
@@ -145,7 +145,7 @@ class CardColumns(CardArrays):
         """Book a pod, by what was written for it.
 
         nominated: its place is only kept. So it is on its cards, and not in the node's total: the kubelet does not
-        count it yet, and mostly those who have to go for it still are in there (docs/decisions/0043).
+        count it yet, and mostly those who have to go for it still are in there (docs/decisions/0034).
         """
         node = self._nodes[row]
         booked = node.cards.booked(written)

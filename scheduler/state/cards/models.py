@@ -1,7 +1,8 @@
 """Which models of cards a pod may have, by their codes (`CardColumns.model_code`). Pure.
 
-Codes are never taken back: whoever keeps something by code need not hear of it (docs/decisions/0093). So there may be
-as many as a faulty node agent likes, and only the models that a pod names are looked up.
+A code is never reused, even if no node announces its name any more: waiting pods, weights, rows of the page and columns
+of rules are kept by code, and one that missed a reuse would leave a pod waiting. A limit on names would reject other
+nodes' models. So a faulty node agent can add names without limit, and only the models that a pod names are looked up.
 """
 
 from collections.abc import Mapping

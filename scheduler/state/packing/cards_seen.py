@@ -8,7 +8,7 @@ import numpy as np
 from scheduler.state.cards.card_columns import CardColumns
 from scheduler.state.columns.arrays import ALL_ROWS, Int32Array, RowArray, Rows
 from scheduler.state.columns.resources import CPU_INDEX, ResourceColumns
-from scheduler.state.packing.workload import FloatArray, Workload
+from scheduler.state.packing.workload import FloatArray, PodMix
 
 # So many rows at a time are still in the processor's cache.
 ROWS_AT_A_TIME: Final = 2_048
@@ -47,7 +47,7 @@ class FreeCards(NamedTuple):
         """Of some of them."""
         return FreeCards(self.free[:, places], self.model[:, places], self.cpu[places])
 
-    def rooms(self, workload: Workload) -> FloatArray:
+    def rooms(self, workload: PodMix) -> FloatArray:
         """float64[rows, 3 x asks]: what Room has of each of them."""
         free, model, like = workload.kinds_of_cards(self.free, self.model)
         of_kinds = workload.on_cards(free, model)

@@ -16,7 +16,7 @@ from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, Rows
 from scheduler.state.packing import cards_seen
 from scheduler.state.packing.cards_seen import FreeCards, seen_in_chunks
 from scheduler.state.packing.row_kinds import alike, kinds_of
-from scheduler.state.packing.workload import PARTS, FloatArray, Room, Workload
+from scheduler.state.packing.workload import PARTS, FloatArray, PodMix, Room
 
 
 class Fragmentation(NamedTuple):
@@ -46,7 +46,7 @@ class Measured(NamedTuple):
         return Fragmentation(float(self.free.sum()), float(self.unusable.sum()))
 
 
-def of_cards(cards: FreeCards, workload: Workload) -> Measured:
+def of_cards(cards: FreeCards, workload: PodMix) -> Measured:
     """Of rows with these cards, whether they are so or only supposed to be.
 
     workload: with shares as weights, see `TargetWorkload.usual`.
@@ -61,7 +61,7 @@ def of_cards(cards: FreeCards, workload: Workload) -> Measured:
     return Measured(free, np.maximum(free - usable, 0.0))
 
 
-def measured(tables: MeasuredTables, workload: Workload, rows: Rows = ALL_ROWS) -> Measured:
+def measured(tables: MeasuredTables, workload: PodMix, rows: Rows = ALL_ROWS) -> Measured:
     """Of `rows` as they are now, in their order. 20 ms for 5,000 nodes of 8 cards: not on the event loop for all."""
     return Copied.of(tables, workload, rows).measured()
 
@@ -72,12 +72,12 @@ class Copied(NamedTuple):
     workload: see of_cards. rows: how many. chunks: (where among the rows, their cards), a few milliseconds each.
     """
 
-    workload: Workload
+    workload: PodMix
     rows: int
     chunks: list[tuple[Rows, FreeCards]]
 
     @classmethod
-    def of(cls, tables: MeasuredTables, workload: Workload, rows: Rows = ALL_ROWS) -> "Copied":
+    def of(cls, tables: MeasuredTables, workload: PodMix, rows: Rows = ALL_ROWS) -> "Copied":
         """As the tables are now. On a node that takes no new pods nothing is free."""
         count = len(range(*rows.indices(tables.capacity))) if isinstance(rows, slice) else len(rows)
         takes_pods = (tables.cards.state[rows] == GpuState.READY) & ~tables.unschedulable[rows]

@@ -9,17 +9,17 @@ import numpy as np
 from scheduler.state.columns.arrays import BoolArray, RowArray, Rows
 from scheduler.state.packing.cards_seen import FreeCards, FreeCardsOf, SeenTables, free_cpu, rows_at
 from scheduler.state.packing.row_kinds import KindArray, RowKinds, alike
-from scheduler.state.packing.workload import FloatArray, Room, Workload
+from scheduler.state.packing.workload import FloatArray, PodMix, Room
 
 
 class RoomColumns:
     """What every row holds for one workload, as of when it was last worked out.
 
     workload: of the rows before `reached`, before: of the others; the same requests with other weights. worth:
-    float64[nodes], see Workload.worth. The room of a row lies together: it is written and read a row at a time.
+    float64[nodes], see PodMix.worth. The room of a row lies together: it is written and read a row at a time.
     """
 
-    def __init__(self, workload: Workload, tables: SeenTables, kinds: RowKinds) -> None:
+    def __init__(self, workload: PodMix, tables: SeenTables, kinds: RowKinds) -> None:
         """Of no row, for the same workload on all of them. kinds: always true of the rows that are worked out."""
         self.workload, self.before, self._tables, self._kinds = workload, workload, tables, kinds
         self.reached = 0
@@ -31,15 +31,15 @@ class RoomColumns:
         """Numbers of the room of one row: 3 x asks."""
         return self._rooms.shape[1]
 
-    def begin(self, workload: Workload) -> None:
+    def begin(self, workload: PodMix) -> None:
         """No row has the new workload yet. workload: of the same requests as that of now, which all rows have."""
         self.before, self.workload, self.reached = self.workload, workload, 0
 
-    def workload_of(self, row: int) -> Workload:
+    def workload_of(self, row: int) -> PodMix:
         """Of one row."""
         return self.workload if row < self.reached else self.before
 
-    def workload_on(self, rows: RowArray) -> Workload:
+    def workload_on(self, rows: RowArray) -> PodMix:
         """Of `rows`; its weights are of each of them where some have the one and some the other."""
         sides = self.sides(rows)
         if sides is not None:

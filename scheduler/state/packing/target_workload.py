@@ -32,7 +32,7 @@ from scheduler.state.packing.never_seen import never_seen
 from scheduler.state.packing.requests_seen import MOST_SHAPES, RequestsSeen, Shape, is_learned
 from scheduler.state.packing.room_columns import RoomColumns
 from scheduler.state.packing.row_kinds import RowKinds
-from scheduler.state.packing.workload import FloatArray, Room, Workload
+from scheduler.state.packing.workload import FloatArray, PodMix, Room
 
 # With half as many, a fifth of requests that name models are too many for them.
 _MOST_REQUESTS: Final = 64
@@ -158,13 +158,13 @@ class TargetWorkload:
         new, old = self._current()
         return new if old is None or row < new.reached else old
 
-    def usual(self) -> Workload:
+    def usual(self) -> PodMix:
         """What is usually asked, weighed by its shares alone, which add up to 1; empty before anybody asked.
 
         Without what was never seen: what is shown is of pods that come. Nor of what no node could hold, were it empty.
         """
         self._look_at_nodes()
-        return Workload.of(self._shares(), self._tables.cards.model_code, 0.0)
+        return PodMix.of(self._shares(), self._tables.cards.model_code, 0.0)
 
     def layouts(self) -> CardLayouts:
         """Of the nodes as they are."""
@@ -238,7 +238,7 @@ class TargetWorkload:
             self._version = self._tables.changes.version
         return self._new
 
-    def _by_shares(self, now: RoomColumns | None) -> Workload:
+    def _by_shares(self, now: RoomColumns | None) -> PodMix:
         """What usually comes, and what was never seen. Weights are shares, and add up to 1.
 
         now: columns of a workload that is taken as it is, with other weights, where these are its requests.
@@ -251,7 +251,7 @@ class TargetWorkload:
         shares = {shape: weight / total for shape, weight in weights.items()}
         if now is not None and now.workload.models == len(models) and shares.keys() == set(now.workload.shapes):
             return now.workload.weighing(shares, self._step_units)
-        return Workload.of(list(shares.items()), models, self._step_units)
+        return PodMix.of(list(shares.items()), models, self._step_units)
 
     def _look_at_nodes(self) -> None:
         """What hangs on nodes and cards alone is kept while they stay as they are: it takes as long as a decision."""
@@ -273,7 +273,7 @@ class TargetWorkload:
                 for _, some in in_chunks(group.rows, self._tables.capacity):
                     work_out(some)
 
-    def _usable(self, workload: Workload, columns: RoomColumns | None) -> tuple[float, FloatArray]:
+    def _usable(self, workload: PodMix, columns: RoomColumns | None) -> tuple[float, FloatArray]:
         """(units that are free in the cluster, float64[requests]: what each request can use of them).
 
         columns: of these requests, true of the tables; None where there are none.

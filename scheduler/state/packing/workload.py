@@ -54,7 +54,7 @@ class Room(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Workload:
+class PodMix:
     """Requests with their weights, by what they ask of cards (an ask: units on each of so many cards, of these models).
 
     shapes: the requests. models: how many had a code when this was made. units, cards: float64[asks, 1]. accepted:
@@ -78,7 +78,7 @@ class Workload:
     _on_card: dict[tuple[int, int], FloatArray] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, weighted: Sequence[tuple[Shape, float]], models: Mapping[str, int], step_units: float) -> "Workload":
+    def of(cls, weighted: Sequence[tuple[Shape, float]], models: Mapping[str, int], step_units: float) -> "PodMix":
         """weighted: requests with weights >= 0; those that ask no cards, or count nothing, are left out.
 
         models: code of each model. step_units: the least difference of worth that counts, in units.
@@ -104,19 +104,19 @@ class Workload:
             step=step_units * PARTS,
         )
 
-    def weighing(self, shares: Mapping[Shape, float], step_units: float) -> "Workload":
+    def weighing(self, shares: Mapping[Shape, float], step_units: float) -> "PodMix":
         """The same requests with other weights. shares: of each of `shapes`. step_units: as `of`."""
         weights = np.array([[shares[shape] * PARTS] for shape in self.shapes], dtype=np.float64).reshape(-1, 1)
         return self._with(weights, step_units * PARTS)
 
-    def reweighted(self, factors: FloatArray) -> "Workload":
+    def reweighted(self, factors: FloatArray) -> "PodMix":
         """The same requests with other weights. factors: float64[requests], by which each is multiplied."""
         return self._with(self.weights * factors[:, np.newaxis], self.step)
 
-    def _with(self, weights: FloatArray, step: float | FloatArray) -> "Workload":
+    def _with(self, weights: FloatArray, step: float | FloatArray) -> "PodMix":
         return replace(self, weights=weights, total=float(np.rint(weights.sum())), step=step)
 
-    def beside(self, other: "Workload", mine: BoolArray) -> "Workload":
+    def beside(self, other: "PodMix", mine: BoolArray) -> "PodMix":
         """Of places some of which have other weights. other: the same requests. mine: bool[places], who has these."""
         return replace(
             self,

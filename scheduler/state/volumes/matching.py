@@ -29,7 +29,7 @@ _FEW_CLAIMS: Final = 4
 
 
 @dataclass(slots=True)
-class Found:
+class MatchResult:
     """satisfied: bool[rows], every claim gets a volume there, as far as that is not for lack of room.
 
     enough: bool[rows], there is room for what is to be made. volumes: for each claim, smallest first, its volume's name
@@ -41,7 +41,7 @@ class Found:
     volumes: tuple[tuple[ClaimKey, str], ...]
 
 
-def find(volumes: Volumes, claims: Sequence[Delayed], nodes: LabelledRows, rows: Rows) -> Found:
+def find(volumes: Volumes, claims: Sequence[Delayed], nodes: LabelledRows, rows: Rows) -> MatchResult:
     """claims: of one pod."""
     count = count_of(rows, nodes.capacity)
     begun = [one for one in claims if one.selected]
@@ -71,7 +71,7 @@ def find(volumes: Volumes, claims: Sequence[Delayed], nodes: LabelledRows, rows:
         names.append((claim.key, name))
         if not matched.all():
             provision.need(claim, ~matched)
-    return Found(provision.satisfied & ~elsewhere, provision.enough, tuple(names))
+    return MatchResult(provision.satisfied & ~elsewhere, provision.enough, tuple(names))
 
 
 def _kept(volumes: Volumes, claim: Delayed, nodes: LabelledRows, rows: Rows, count: int) -> BoolArray:

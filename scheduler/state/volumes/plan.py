@@ -7,7 +7,7 @@ import msgspec
 from scheduler.pods.pod_volumes import ClaimKey
 
 
-class Plan(msgspec.Struct, frozen=True):
+class VolumePlan(msgspec.Struct, frozen=True):
     """taken: volumes that are there, each with its claim. made: claims for which a volume is to be made.
 
     timeout_s: how long the pod waits for them at most, > 0.

@@ -3,19 +3,28 @@
 Source: kube-scheduler, plugins/volumebinding: volume_binding.go (podHasPVCs), binder.go (GetPodVolumeClaims).
 """
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
 from scheduler.pods.pod import Pod
 from scheduler.pods.pod_volumes import Attachable, ClaimKey, PodClaim
 from scheduler.state.volumes.claim import Claim
+from scheduler.state.volumes.reach import Reach
 from scheduler.state.volumes.standing import Bound, Delayed, Immediate, Missing, Standing
 from scheduler.state.volumes.storage_class import OfClass
 from scheduler.state.volumes.volume import Volume
 
-if TYPE_CHECKING:
-    from scheduler.state.volumes.volumes import Volumes
+
+class KnownVolumes(Protocol):
+    """The questions about storage that a pod's claims raise, as `Volumes` answers them."""
+
+    def claim(self, key: ClaimKey) -> Claim | None: ...  # noqa: D102
+    def volume(self, name: str) -> Volume | None: ...  # noqa: D102
+    def reach(self, volume: Volume) -> Reach | None: ...  # noqa: D102
+    def of_class(self, name: str) -> OfClass | None: ...  # noqa: D102
+    def selected(self, key: ClaimKey) -> str: ...  # noqa: D102
+    def attached(self, key: ClaimKey) -> Attachable | None: ...  # noqa: D102
 
 
 class Alike:
@@ -57,7 +66,7 @@ class PodClaims(msgspec.Struct, frozen=True, kw_only=True):
     attached: tuple[Attachable | None, ...]
 
 
-def pod_claims(pod: Pod, volumes: "Volumes") -> PodClaims:
+def pod_claims(pod: Pod, volumes: KnownVolumes) -> PodClaims:
     """As the claims are now."""
     standings: list[Standing] = []
     bound: list[Bound] = []
@@ -87,7 +96,7 @@ def pod_claims(pod: Pod, volumes: "Volumes") -> PodClaims:
     )
 
 
-def _standing(pod: Pod, used: PodClaim, claim: Claim | None, volumes: "Volumes") -> Standing:
+def _standing(pod: Pod, used: PodClaim, claim: Claim | None, volumes: KnownVolumes) -> Standing:
     if claim is None or claim.lost or claim.deleting or claim.excess or used.ephemeral:
         problem = _problem(pod, used, claim)
         if problem or claim is None:
@@ -110,14 +119,14 @@ def _standing(pod: Pod, used: PodClaim, claim: Claim | None, volumes: "Volumes")
     )
 
 
-def _bound(claim: Claim, volumes: "Volumes") -> Bound:
+def _bound(claim: Claim, volumes: KnownVolumes) -> Bound:
     volume = volumes.volume(claim.volume)
     if volume is None:
         return Bound(claim.volume, there=False, reach=None, zones=(), excess="")
     return Bound(claim.volume, there=True, reach=volumes.reach(volume), zones=volume.zones, excess=volume.excess)
 
 
-def _kept(key: ClaimKey, claim: Claim, of_class: OfClass, volumes: "Volumes") -> str:
+def _kept(key: ClaimKey, claim: Claim, of_class: OfClass, volumes: KnownVolumes) -> str:
     """The volume that is kept for the claim, or that we have taken for it."""
     kept = (volumes.volume(name) for name in of_class.kept_for.get(key, ()))
     return min((volume.name for volume in kept if volume is not None and _is_kept(volume, claim)), default="")

@@ -20,7 +20,7 @@ from scheduler.pods.pod import Pod
 from scheduler.pods.pod_volumes import DRIVERS, Attachable, ClaimKey, PodClaim
 from scheduler.state.volumes.attachments import Attachment, Attachments, drop
 from scheduler.state.volumes.claim import Claim
-from scheduler.state.volumes.plan import Plan
+from scheduler.state.volumes.plan import VolumePlan
 from scheduler.state.volumes.pod_claims import PodClaims, pod_claims
 from scheduler.state.volumes.reach import Reach, Reaches
 from scheduler.state.volumes.storage_class import Capacity, OfClass, VolumeClass
@@ -70,7 +70,7 @@ class Volumes:
         # By what a node attaches: volumes of different names may stand for the same.
         self._names_of: dict[Attachable, set[str]] = {}
         self._reaches = Reaches()
-        self._plans: dict[str, Plan] = {}
+        self._plans: dict[str, VolumePlan] = {}
         # Volume -> the claim that it is taken for; claim -> the node that it is to be made on; and for how many pods.
         self._taken: dict[str, ClaimKey] = {}
         self._selected: dict[ClaimKey, str] = {}
@@ -174,7 +174,7 @@ class Volumes:
 
     # What we give
 
-    def take(self, uid: str, plan: Plan) -> None:
+    def take(self, uid: str, plan: VolumePlan) -> None:
         """A pod gets these volumes on its node."""
         self._plans[uid] = plan
         self._pods_with.update((*(volume for volume, _ in plan.taken), *plan.made))
@@ -187,7 +187,7 @@ class Volumes:
                 self._selected[key] = plan.node
                 self._touch(key)
 
-    def plan(self, uid: str) -> Plan | None:
+    def plan(self, uid: str) -> VolumePlan | None:
         """What the pod has taken; None when that is nothing, or all settled."""
         return self._plans.get(uid)
 

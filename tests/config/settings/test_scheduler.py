@@ -6,8 +6,8 @@ from pydantic import ValidationError
 from config.protocol import names
 from config.settings.plugins import choose
 from config.settings.scheduler import ClientConnection, SchedulerConfiguration, configuration_model, resolve
-from scheduler.plugins.gpu_share import GpuShareArgs
-from scheduler.plugins.node_resources_fit import NodeResourcesFitArgs
+from scheduler.plugins.card.gpu_share import GpuShareArgs
+from scheduler.plugins.node.node_resources_fit import NodeResourcesFitArgs
 from scheduler.plugins.registry import describe
 
 MODEL = configuration_model(describe())

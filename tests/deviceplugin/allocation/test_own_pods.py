@@ -7,8 +7,8 @@ from scheduler.kube import objects
 from scheduler.kube.port import Changed, Deleted, ListBegins, ListEnds
 
 
-def pod(uid: str) -> objects.Pod:
-    return objects.Pod(objects.ObjectMeta(f"name-{uid}", uid=uid))
+def pod(uid: str) -> objects.PodObject:
+    return objects.PodObject(objects.ObjectMeta(f"name-{uid}", uid=uid))
 
 
 def test_pods_come_change_and_go() -> None:

@@ -49,7 +49,7 @@ def test_what_it_asks_as_a_whole(count: str, cards: int) -> None:
 def test_what_isolation_looks_at_is_read() -> None:
     limits = {names.GPU_MEM: "2", names.GPU_CORE: "30"}
     spec = {"containers": [{"name": "c", "resources": {"limits": limits}}, {"name": "plain"}], "hostIPC": True}
-    wire = msgspec.convert({"metadata": {"name": "p"}, "spec": spec}, type=objects.Pod)
+    wire = msgspec.convert({"metadata": {"name": "p"}, "spec": spec}, type=objects.PodObject)
     pod = read_pod(wire)
     assert ([one.percent for one in pod.containers], pod.host_ipc) == ([30, 0], True)
     other = read_pod(wire, gpu_core="example.com/core")

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from config.settings.scheduler import SchedulerConfiguration, resolve
-from scheduler.build import resource_names
+from scheduler.core.build import resource_names
+from scheduler.core.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycle
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.evaluation_cache import ClassRules, Evaluation, EvaluationCache
 from scheduler.framework.profile import Profile
@@ -19,7 +20,6 @@ from scheduler.framework.runtime import FORGOTTEN_AFTER_CHANGES, Runtime
 from scheduler.plugins import registry
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
-from scheduler.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycle
 from scheduler.state.changes import Change
 from scheduler.state.tables import Tables
 from tests.support.builders import READER, bound, wire_node, wire_pod

@@ -14,8 +14,8 @@ from scheduler.kube.reflector import WatchBackoff, reflect
 from tests.support.virtual_time import run
 
 
-def pod(name: str, uid: str = "", version: str = "") -> objects.Pod:
-    return objects.Pod(objects.ObjectMeta(name, "default", uid or f"uid-{name}", version))
+def pod(name: str, uid: str = "", version: str = "") -> objects.PodObject:
+    return objects.PodObject(objects.ObjectMeta(name, "default", uid or f"uid-{name}", version))
 
 
 def rng(seed: int) -> random.Random:
@@ -26,7 +26,7 @@ def watch_backoff(seed: int = 1) -> WatchBackoff:
     return WatchBackoff(rng(seed), reconnect_max_s=1.0)
 
 
-def listed(version: str, *pods: objects.Pod) -> list[Any]:
+def listed(version: str, *pods: objects.PodObject) -> list[Any]:
     return [ListBegins(), *map(Changed, pods), ListEnds(version)]
 
 
@@ -38,7 +38,7 @@ class Script:
     asked: list[tuple[float, str | None]] = field(default_factory=list)
     closed: int = 0
 
-    async def watch(self, kind: port.Kind[objects.Pod], since: str | None) -> AsyncIterator[list[Any]]:
+    async def watch(self, kind: port.Kind[objects.PodObject], since: str | None) -> AsyncIterator[list[Any]]:
         assert kind is PODS
         self.asked.append((asyncio.get_running_loop().time(), since))
         try:
@@ -76,7 +76,7 @@ def listen(script: Script, hours: float = 1.0) -> Heard:
     heard = Heard([], [], [])
 
     async def main() -> None:
-        def on_trouble(_: port.Kind[objects.Pod], error: port.ApiError | None) -> None:
+        def on_trouble(_: port.Kind[objects.PodObject], error: port.ApiError | None) -> None:
             heard.troubles.append(error)
 
         with suppress(TimeoutError):

@@ -4,7 +4,7 @@ import pytest
 
 from e2e.control_plane import pinned
 from scheduler.kube import versions
-from scheduler.kube.versions import Feature, Line, Minor, ServerVersion
+from scheduler.kube.versions import Feature, Minor, ServerVersion, VersionNotice
 
 STREAMED = Feature("WatchList", Minor(1, 34), "pages", also=frozenset({Minor(1, 32)}))
 
@@ -34,7 +34,7 @@ def test_a_feature_can_be_on_off_and_on_again(minor: tuple[int, int], *, on: boo
     assert STREAMED.on(Minor(*minor)) is on
 
 
-def events(lines: list[Line]) -> list[str]:
+def events(lines: list[VersionNotice]) -> list[str]:
     return [line.event for line in lines]
 
 
@@ -42,7 +42,7 @@ def test_each_feature_that_is_off_is_said_with_what_is_without_it() -> None:
     lines = versions.of_server(ServerVersion("v1.33.13"), (STREAMED, Feature("Old", Minor(1, 30), "nothing")))
 
     assert events(lines) == ["kubernetes.version", "kubernetes.version_not_run", "kubernetes.feature_off"]
-    assert lines[-1] == Line(
+    assert lines[-1] == VersionNotice(
         "warning",
         "kubernetes.feature_off",
         {

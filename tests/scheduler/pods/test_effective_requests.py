@@ -32,14 +32,16 @@ def resized(name: str, actuated: dict[str, str] | None, allocated: dict[str, str
     return {"name": name, "resources": resources, "allocatedResources": allocated}
 
 
-def wire(containers: list[dict[str, Any]], init: list[dict[str, Any]] | None = None, **rest: object) -> objects.Pod:
+def wire(
+    containers: list[dict[str, Any]], init: list[dict[str, Any]] | None = None, **rest: object
+) -> objects.PodObject:
     """A pod. rest: fields of the spec, and `status`."""
     status = rest.pop("status", {})
     spec = {"containers": containers, "initContainers": init or [], **rest}
-    return msgspec.convert({"metadata": {"name": "p"}, "spec": spec, "status": status}, objects.Pod)
+    return msgspec.convert({"metadata": {"name": "p"}, "spec": spec, "status": status}, objects.PodObject)
 
 
-def as_kept(pod: objects.Pod) -> objects.Pod:
+def as_kept(pod: objects.PodObject) -> objects.PodObject:
     """With no more of its status than is kept of it."""
     return replace(pod, status=status_of(said_of(pod)))
 
@@ -83,7 +85,7 @@ DEFERRED = [{"type": "PodResizePending", "status": "True", "reason": "Deferred"}
         pytest.param(wire([c("0", limit="2")]), 0, id="even if it is zero"),
     ],
 )
-def test_the_container_formula(pod: objects.Pod, cpu_millis: int) -> None:
+def test_the_container_formula(pod: objects.PodObject, cpu_millis: int) -> None:
     assert effective_requests(pod).amounts.get("cpu", 0) == cpu_millis
 
 
@@ -147,7 +149,7 @@ def test_the_container_formula(pod: objects.Pod, cpu_millis: int) -> None:
         ),
     ],
 )
-def test_a_resize_in_place(pod: objects.Pod, cpu_millis: int) -> None:
+def test_a_resize_in_place(pod: objects.PodObject, cpu_millis: int) -> None:
     assert effective_requests(pod).amounts.get("cpu", 0) == cpu_millis
     assert effective_requests(as_kept(pod)) == effective_requests(pod)
 
@@ -248,7 +250,7 @@ def test_amounts_are_exact_integers(quantities: objects.Quantities | None, expec
         ),
     ],
 )
-def test_scoring_counts_what_is_asked_or_a_little(pod: objects.Pod, expected: tuple[int, int]) -> None:
+def test_scoring_counts_what_is_asked_or_a_little(pod: objects.PodObject, expected: tuple[int, int]) -> None:
     assert effective_requests(pod)[1:] == expected
 
 

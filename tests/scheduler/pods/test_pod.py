@@ -28,9 +28,9 @@ AS_ASKED = {
 NODE_AFFINITY: dict[str, object] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
 
 
-def wire(document: dict[str, object]) -> objects.Pod:
+def wire(document: dict[str, object]) -> objects.PodObject:
     """As decoded from a watch."""
-    return msgspec.json.decode(msgspec.json.encode(document), type=objects.Pod)
+    return msgspec.json.decode(msgspec.json.encode(document), type=objects.PodObject)
 
 
 def read(reader: PodReader, name: str = "p", gpu_mem: int = 2, **options: object) -> Pod:

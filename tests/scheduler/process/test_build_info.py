@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry
 from typer.testing import CliRunner
 
 from deviceplugin import cli as of_the_device_plugin
-from scheduler.cli import inspect
-from scheduler.cli import main as of_the_scheduler
+from scheduler import program as of_the_scheduler
 from scheduler.process import build_info
 from scheduler.process.build_info import BuildInfo
+from scheduler.tools.kubectl import inspect
 from tests.support.repository import ROOT
 
 VERSION: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]

@@ -89,7 +89,7 @@ def test_the_level_says_the_least_that_is_written() -> None:
     assert len(written("info")) == 1
 
 
-@pytest.mark.parametrize("module", ["scheduler.main", "scheduler.cli.kubectl.main", "deviceplugin.main"])
+@pytest.mark.parametrize("module", ["scheduler.main", "scheduler.tools.kubectl.main", "deviceplugin.main"])
 def test_what_a_command_logs_is_no_part_of_its_answer(module: str) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", COMMAND.format(module=module)],

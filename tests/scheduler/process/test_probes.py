@@ -10,10 +10,10 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from scheduler.metrics.metrics import Metrics
 from scheduler.process.probes import serve
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.nominations import Nominations
-from scheduler.telemetry.metrics import Metrics
 from tests.support.builders import bound, cluster, pod, wire_node
 from tests.support.placing import on_card
 

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from scheduler.pods.pod import Pod
-from scheduler.queue.entry import State
+from scheduler.queue.entry import PodState
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.support.builders import pod
 
@@ -38,7 +38,7 @@ def hold_back(queue: SchedulingQueue, namespace: str) -> int:
 def test_others_pass() -> None:
     queue = queue_of(of("a", "a0"), of("a", "a1"), of("b", "b0"), of("a", "a2"))
     assert hold_back(queue, "a") == 2
-    assert (queue.state("a0"), queue.state("a2")) == (State.HELD_BACK, State.ACTIVE)
+    assert (queue.state("a0"), queue.state("a2")) == (PodState.HELD_BACK, PodState.ACTIVE)
     assert queue.lengths()["active"] == 4
     assert popped(queue) == ["b0", "a2"]
 
@@ -76,7 +76,7 @@ def test_one_that_changes_is_looked_at_again() -> None:
     hold_back(queue, "a")
     queue.add_or_update(replace(of("a", "a0"), priority=9), 0.0)
     queue.validate()
-    assert queue.state("a0") is State.ACTIVE
+    assert queue.state("a0") is PodState.ACTIVE
     assert not queue.serve(lambda _: True)
 
 
@@ -102,7 +102,7 @@ def test_one_that_was_not_sent_waits_for_its_namespace_and_is_told_once() -> Non
     queue.pop(0.0)
     queue.set_aside("a0", 0.0, "failures")
     queue.validate()
-    assert (queue.state("a0"), queue.next_ready_s()) == (State.HELD_BACK, None)
+    assert (queue.state("a0"), queue.next_ready_s()) == (PodState.HELD_BACK, None)
     assert queue.lengths() == {"active": 1, "backoff": 1, "unschedulable": 0, "gated": 0}
 
     hold_back(queue, "a")

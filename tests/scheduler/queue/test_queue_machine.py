@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 
 from scheduler.pods.pod import Pod
-from scheduler.queue.entry import State
+from scheduler.queue.entry import PodState
 from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, key_of, opened, pod
 
 UNITS: Final = st.integers(1, 3)
@@ -49,7 +49,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     # The model
 
-    def in_state(self, state: State) -> list[str]:
+    def in_state(self, state: PodState) -> list[str]:
         return [uid for uid in self.pods if self.queue.state(uid) is state]
 
     def sort_key(self, uid: str) -> tuple[int, int]:
@@ -64,7 +64,7 @@ class QueueMachine(RuleBasedStateMachine):
     def see(self, seen: Pod) -> None:
         """The pod as a watch shows it."""
         uid = seen.key.uid
-        if seen.gates and self.queue.state(uid) is not State.IN_FLIGHT:
+        if seen.gates and self.queue.state(uid) is not PodState.IN_FLIGHT:
             self.place.pop(uid, None)
         elif not seen.gates and uid not in self.place:
             self.arrivals += 1
@@ -84,7 +84,7 @@ class QueueMachine(RuleBasedStateMachine):
     def decided(self, *uids: str) -> None:
         for uid in uids:
             self.hopeless.discard(uid)
-            if self.queue.state(uid) is not State.IN_FLIGHT:
+            if self.queue.state(uid) is not PodState.IN_FLIGHT:
                 self.errors[uid] = 0
                 self.no_fits[uid] += 1
 
@@ -126,9 +126,9 @@ class QueueMachine(RuleBasedStateMachine):
         self.see(pod(uid, units, priority=old.priority, namespace=old.key.namespace, gates=old.gates))
         self.hopeless.discard(uid)
         self.vain_until_s.pop(uid, None)
-        stays = before in {State.GATED, State.IN_FLIGHT} or uid in self.back_at_s
-        waits = not stays and before not in {State.ACTIVE, State.HELD_BACK} and self.changes_too_often(uid)
-        assert self.queue.state(uid) is (before if stays else State.BACKING_OFF if waits else State.ACTIVE)
+        stays = before in {PodState.GATED, PodState.IN_FLIGHT} or uid in self.back_at_s
+        waits = not stays and before not in {PodState.ACTIVE, PodState.HELD_BACK} and self.changes_too_often(uid)
+        assert self.queue.state(uid) is (before if stays else PodState.BACKING_OFF if waits else PodState.ACTIVE)
 
     def changes_too_often(self, uid: str) -> bool:
         """The first change is tried at once, the next ones after 1, 2, 4, 8, 10, 10, … seconds without one."""
@@ -142,18 +142,18 @@ class QueueMachine(RuleBasedStateMachine):
             self.back_at_s[uid] = ready_s
         return ready_s > now_s
 
-    @precondition(lambda self: self.in_state(State.GATED))
+    @precondition(lambda self: self.in_state(PodState.GATED))
     @rule(pick=PICK)
     def gates_open(self, pick: int) -> None:
-        uid = self.nth(self.in_state(State.GATED), pick)
+        uid = self.nth(self.in_state(PodState.GATED), pick)
         self.see(replace(self.pods[uid], gates=()))
-        assert self.queue.state(uid) is State.ACTIVE
+        assert self.queue.state(uid) is PodState.ACTIVE
 
     @precondition(lambda self: self.pods)
     @rule(pick=PICK)
     def delete(self, pick: int) -> None:
         uid = self.nth(self.pods, pick)
-        flying = self.queue.state(uid) is State.IN_FLIGHT
+        flying = self.queue.state(uid) is PodState.IN_FLIGHT
         self.queue.delete(uid)
         if flying:
             self.gone.add(uid)
@@ -166,22 +166,22 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(namespaces=st.sets(st.sampled_from(NAMESPACES)), most=st.integers(1, 6))
     def hold_back(self, namespaces: set[str], most: int) -> None:
         for _ in range(most):
-            ready = self.in_state(State.ACTIVE)
+            ready = self.in_state(PodState.ACTIVE)
             head = min(ready, key=self.sort_key, default=None)
             holds = head is not None and self.pods[head].key.namespace in namespaces
             assert self.queue.hold_back(namespaces.__contains__, self.cluster.now_s) == holds
             if not holds or head is None:
                 return
-            assert self.queue.state(head) is State.HELD_BACK
+            assert self.queue.state(head) is PodState.HELD_BACK
 
     @rule(namespaces=st.sets(st.sampled_from(NAMESPACES)))
     def serve(self, namespaces: set[str]) -> None:
-        waiting = [uid for uid in self.in_state(State.HELD_BACK) if self.pods[uid].key.namespace in namespaces]
+        waiting = [uid for uid in self.in_state(PodState.HELD_BACK) if self.pods[uid].key.namespace in namespaces]
         best = min(waiting, key=self.sort_key, default=None)
         states = {uid: self.queue.state(uid) for uid in self.pods}
         assert self.queue.serve(namespaces.__contains__) == (best is not None)
         if best is not None:
-            states[best] = State.ACTIVE
+            states[best] = PodState.ACTIVE
         assert {uid: self.queue.state(uid) for uid in states} == states
 
     # Attempts
@@ -189,7 +189,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(vain=SELDOM, hopeless=SELDOM)
     def decide(self, vain: bool, hopeless: bool) -> None:  # noqa: FBT001 - hypothesis draws them
         self.answer_all()
-        ready = self.in_state(State.ACTIVE)
+        ready = self.in_state(PodState.ACTIVE)
         if not ready:
             assert self.cluster.decide() is None
             return
@@ -216,16 +216,16 @@ class QueueMachine(RuleBasedStateMachine):
             self.vain_until_s[uid] = now_s + min(10.0, 2.0 ** (self.no_fits[uid] - 1))
 
     def sleepers(self) -> list[str]:
-        return [uid for uid in self.in_state(State.UNSCHEDULABLE) if uid not in self.hopeless]
+        return [uid for uid in self.in_state(PodState.UNSCHEDULABLE) if uid not in self.hopeless]
 
     def answer_all(self) -> None:
         while self.cluster.check() is not None:
             self.queue.validate()
 
-    @precondition(lambda self: self.in_state(State.IN_FLIGHT))
+    @precondition(lambda self: self.in_state(PodState.IN_FLIGHT))
     @rule(pick=PICK, outcome=st.sampled_from(["bound", "refused", "refused", "set aside", "gone"]))
     def bind_ends(self, pick: int, outcome: str) -> None:
-        uid = self.nth(self.in_state(State.IN_FLIGHT), pick)
+        uid = self.nth(self.in_state(PodState.IN_FLIGHT), pick)
         if outcome == "refused":
             self.cluster.refused(uid)
             self.errors[uid] += 1
@@ -267,18 +267,18 @@ class QueueMachine(RuleBasedStateMachine):
         ready_s = self.queue.next_ready_s()
         assert ready_s is None or ready_s > self.cluster.now_s
         if seconds >= 300.0:
-            assert not self.in_state(State.UNSCHEDULABLE)
-            assert not self.in_state(State.BACKING_OFF)
+            assert not self.in_state(PodState.UNSCHEDULABLE)
+            assert not self.in_state(PodState.BACKING_OFF)
         for uid in [uid for uid, at_s in self.back_at_s.items() if at_s <= self.cluster.now_s]:
             del self.back_at_s[uid]
-            assert self.queue.state(uid) is State.ACTIVE
+            assert self.queue.state(uid) is PodState.ACTIVE
         for uid in [uid for uid, at_s in self.vain_until_s.items() if at_s <= self.cluster.now_s]:
             del self.vain_until_s[uid]
-            assert self.queue.state(uid) is State.ACTIVE
+            assert self.queue.state(uid) is PodState.ACTIVE
 
     # Questions
 
-    @precondition(lambda self: self.in_state(State.UNSCHEDULABLE))
+    @precondition(lambda self: self.in_state(PodState.UNSCHEDULABLE))
     @rule()
     def check(self) -> None:
         check = self.cluster.next_check()
@@ -290,7 +290,7 @@ class QueueMachine(RuleBasedStateMachine):
         states = {uid: self.queue.state(uid) for uid in self.pods if uid != best}
         fits = self.cluster.answer(check)
         assert fits == bool(self.cluster.capacity(units, check.rows))
-        assert self.queue.state(best) is (State.ACTIVE if fits else State.UNSCHEDULABLE)
+        assert self.queue.state(best) is (PodState.ACTIVE if fits else PodState.UNSCHEDULABLE)
         assert {uid: self.queue.state(uid) for uid in states} == states
 
     @rule()
@@ -300,7 +300,7 @@ class QueueMachine(RuleBasedStateMachine):
             pass
         self.decided(*self.cluster.settle())
         assert self.cluster.next_check() is None
-        assert not self.in_state(State.ACTIVE)
+        assert not self.in_state(PodState.ACTIVE)
         for uid in self.sleepers():
             assert not self.room_for(self.units(uid))
 
@@ -310,13 +310,13 @@ class QueueMachine(RuleBasedStateMachine):
     def everything_adds_up(self) -> None:
         self.queue.validate()
         lengths = self.queue.lengths()
-        assert sum(lengths.values()) + len(self.in_state(State.IN_FLIGHT)) == len(self.pods)
+        assert sum(lengths.values()) + len(self.in_state(PodState.IN_FLIGHT)) == len(self.pods)
         assert all(uid in self.queue for uid in self.pods)
 
     @invariant()
     def back_off_is_served(self) -> None:
         for uid in (*self.back_at_s, *self.vain_until_s):
-            assert self.queue.state(uid) in {State.BACKING_OFF, State.GATED}
+            assert self.queue.state(uid) in {PodState.BACKING_OFF, PodState.GATED}
 
 
 QueueMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=80)

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from scheduler.pods.pod import Pod
 from scheduler.pods.transitions import TransitionError
-from scheduler.queue.entry import State
+from scheduler.queue.entry import PodState
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.scheduler.queue.toy_cluster import (
     ANY,
@@ -82,9 +82,9 @@ def test_error_back_off_is_served_although_a_place_is_free() -> None:
     cluster.free(0, 1)
     assert cluster.settle() == []
     cluster.after(0.999)
-    assert cluster.queue.state("p") is State.BACKING_OFF
+    assert cluster.queue.state("p") is PodState.BACKING_OFF
     cluster.after(0.001)
-    assert cluster.queue.state("p") is State.ACTIVE
+    assert cluster.queue.state("p") is PodState.ACTIVE
 
 
 def test_error_back_off_is_served_although_the_pod_changes() -> None:
@@ -93,7 +93,7 @@ def test_error_back_off_is_served_although_the_pod_changes() -> None:
     cluster.decide()
     cluster.refused("p")
     cluster.add(pod("p", 2))
-    assert cluster.queue.state("p") is State.BACKING_OFF
+    assert cluster.queue.state("p") is PodState.BACKING_OFF
     cluster.after(1)
     queued = cluster.queue.pop(cluster.now_s)
     assert queued is not None
@@ -134,9 +134,9 @@ def test_a_pod_left_unschedulable_for_five_minutes_is_tried_again() -> None:
     cluster = full(pod("p"))
     assert cluster.queue.next_ready_s() == 300.0
     cluster.after(299)
-    assert cluster.queue.state("p") is State.UNSCHEDULABLE
+    assert cluster.queue.state("p") is PodState.UNSCHEDULABLE
     cluster.after(1)
-    assert cluster.queue.state("p") is State.ACTIVE
+    assert cluster.queue.state("p") is PodState.ACTIVE
 
 
 def test_a_leftover_pod_serves_a_back_off_that_is_longer_than_that() -> None:
@@ -160,16 +160,16 @@ def test_a_gated_pod_is_never_popped_and_says_why() -> None:
     cluster.queue.opened(opened(everywhere=ANY))
     cluster.after(1000)
     assert cluster.settle() == []
-    assert (cluster.queue.state("p"), cluster.queue.gate("p")) == (State.GATED, GATED)
+    assert (cluster.queue.state("p"), cluster.queue.gate("p")) == (PodState.GATED, GATED)
 
 
 def test_a_pod_is_active_when_its_last_gate_is_removed() -> None:
     cluster = ToyCluster(1)
     cluster.add(pod("p", gates=("a", "b")))
     cluster.add(pod("p", gates=("b",)))
-    assert cluster.queue.state("p") is State.GATED
+    assert cluster.queue.state("p") is PodState.GATED
     cluster.add(pod("p"))
-    assert (cluster.queue.state("p"), cluster.queue.gate("p")) == (State.ACTIVE, "")
+    assert (cluster.queue.state("p"), cluster.queue.gate("p")) == (PodState.ACTIVE, "")
 
 
 def test_the_place_in_the_line_is_taken_when_the_gate_opens() -> None:
@@ -210,7 +210,7 @@ def test_a_pod_that_becomes_gated_leaves_every_other_state() -> None:
 def test_a_pod_that_changes_is_tried_again_at_once(changed: Pod) -> None:
     cluster = full(pod("p"))
     cluster.add(changed)
-    assert cluster.queue.state("p") is State.ACTIVE
+    assert cluster.queue.state("p") is PodState.ACTIVE
 
 
 def test_a_pod_whose_owner_changes_it_again_and_again_is_tried_less_and_less_often() -> None:
@@ -230,7 +230,7 @@ def test_a_pod_whose_owner_changes_it_again_and_again_is_tried_less_and_less_oft
 def test_a_mere_status_change_moves_no_pod_but_its_newest_version_is_tried() -> None:
     cluster = full(pod("p"))
     cluster.add(replace(pod("p"), reason="newest"))
-    assert cluster.queue.state("p") is State.UNSCHEDULABLE
+    assert cluster.queue.state("p") is PodState.UNSCHEDULABLE
     cluster.free(0, 1)
     cluster.check()
     queued = cluster.queue.pop(cluster.now_s)
@@ -264,7 +264,7 @@ def test_a_change_in_flight_counts_for_one_attempt_only() -> None:
     cluster.refused("p")
     cluster.after(1)
     assert cluster.settle() == ["p"]
-    assert cluster.queue.state("p") is State.UNSCHEDULABLE
+    assert cluster.queue.state("p") is PodState.UNSCHEDULABLE
 
 
 def test_a_pod_whose_status_changes_while_it_is_decided_waits_like_any_other() -> None:
@@ -273,7 +273,7 @@ def test_a_pod_whose_status_changes_while_it_is_decided_waits_like_any_other() -
     cluster.queue.pop(0.0)
     cluster.add(pod("p"))
     cluster.queue.unschedulable("p", key_of(pod("p")), 0.0, wakes_on=ANY)
-    assert cluster.queue.state("p") is State.UNSCHEDULABLE
+    assert cluster.queue.state("p") is PodState.UNSCHEDULABLE
 
 
 @pytest.mark.parametrize("verb", ["unschedulable", "failed"])
@@ -286,7 +286,7 @@ def test_a_pod_that_becomes_gated_in_flight_is_gated_after_it(verb: str) -> None
         cluster.queue.failed("p", 0.0)
     else:
         cluster.queue.unschedulable("p", "class", 0.0, wakes_on=ANY)
-    assert cluster.queue.state("p") is State.GATED
+    assert cluster.queue.state("p") is PodState.GATED
 
 
 def test_a_pod_that_only_its_own_change_can_help_is_woken_by_nothing_else() -> None:
@@ -340,7 +340,7 @@ def test_a_pod_seen_again_after_its_deletion_in_flight_is_not_lost() -> None:
     cluster.add(pod("p"))
     cluster.refused("p")
     cluster.after(1)
-    assert cluster.queue.state("p") is State.ACTIVE
+    assert cluster.queue.state("p") is PodState.ACTIVE
 
 
 # What is said

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from scheduler.queue.entry import State
+from scheduler.queue.entry import PodState
 from scheduler.state.needs import NOTHING_NEEDED
 from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, full, key_of, opened, plenty, pod, pods, with_labels
 
@@ -20,9 +20,9 @@ def test_a_place_shown_in_vain_goes_to_the_next_one_and_the_first_backs_off() ->
     cluster = full(*pods(2))
     cluster.free(0, 1)
     assert _in_vain(cluster) == "p0"
-    assert cluster.queue.state("p0") is State.BACKING_OFF
+    assert cluster.queue.state("p0") is PodState.BACKING_OFF
     assert cluster.settle() == ["p1"]
-    assert cluster.queue.state("p0") is State.BACKING_OFF
+    assert cluster.queue.state("p0") is PodState.BACKING_OFF
 
 
 def test_a_pod_that_was_shown_a_place_in_vain_tries_again_after_its_no_fit_back_off() -> None:
@@ -50,7 +50,7 @@ def test_a_pod_that_was_shown_a_place_in_vain_is_tried_at_once_when_it_changes()
     cluster.free(0, 1)
     _in_vain(cluster)
     cluster.add(with_labels(pod("p"), app="x"))
-    assert cluster.queue.state("p") is State.ACTIVE
+    assert cluster.queue.state("p") is PodState.ACTIVE
 
 
 def test_a_pod_whose_place_is_gone_when_it_is_tried_waits_for_the_next() -> None:
@@ -101,7 +101,7 @@ def test_a_status_change_of_a_woken_pod_keeps_it_woken() -> None:
     cluster.free(0, 1)
     cluster.check()
     cluster.add(replace(pod("p0"), reason="seen"))
-    assert cluster.queue.state("p0") is State.ACTIVE
+    assert cluster.queue.state("p0") is PodState.ACTIVE
     assert cluster.settle() == ["p0"]
 
 

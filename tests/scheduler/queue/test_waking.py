@@ -4,7 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.queue.entry import State
+from scheduler.queue.entry import PodState
 from scheduler.state.amounts import Amount
 from scheduler.state.changes import Change
 from scheduler.state.needs import Needs
@@ -148,7 +148,7 @@ def test_the_next_one_follows_when_the_bind_of_the_woken_one_fails() -> None:
     assert cluster.settle() == ["p0"]
     cluster.refused("p0")
     assert cluster.settle() == ["p1"]
-    assert cluster.queue.state("p0") is State.BACKING_OFF
+    assert cluster.queue.state("p0") is PodState.BACKING_OFF
 
 
 def test_rows_are_not_asked_about_again_until_they_open() -> None:

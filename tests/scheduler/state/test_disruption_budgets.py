@@ -7,8 +7,8 @@ import pytest
 
 from config.protocol.booked_cards import Written
 from scheduler.kube import objects
+from scheduler.kube.defaults import decoded
 from scheduler.pods.pod import Pod
-from scheduler.simulation.defaults import decoded
 from scheduler.state import disruption_budgets
 from scheduler.state.columns.selectors import Expressions, match
 from scheduler.state.disruption_budgets import MOST_BUDGETS, MOST_REQUIREMENTS, MOST_VALUES, DisruptionBudgets

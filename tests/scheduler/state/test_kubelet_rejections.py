@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from scheduler.pods.pod import Pod
-from scheduler.state.kubelet_rejections import FIRST_S, LONGEST_S, MOST, KubeletRejections
+from scheduler.state.kubelet_rejections import FIRST_S, LONGEST_S, MOST, RejectionLog
 from tests.support.builders import pod
 
 WEB = pod("web", 3)
@@ -23,10 +23,10 @@ def on(node: str, of: Pod = WEB) -> Pod:
 class Told:
     changed: list[str] = field(default_factory=list)
     opened: list[str] = field(default_factory=list)
-    rejections: KubeletRejections = field(init=False)
+    rejections: RejectionLog = field(init=False)
 
     def __post_init__(self) -> None:
-        self.rejections = KubeletRejections(self.changed.append, self.opened.append)
+        self.rejections = RejectionLog(self.changed.append, self.opened.append)
 
 
 def test_each_time_it_lasts_twice_as_long_up_to_five_minutes() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.engine import Engine
+from scheduler.core.engine import Engine
 from scheduler.pods.gpu_request import GpuRequest, Selection
 from scheduler.state.amounts import NOTHING, left
 from scheduler.state.facts.priorities import Priorities

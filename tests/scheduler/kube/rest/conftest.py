@@ -11,7 +11,7 @@ import yaml
 
 from scheduler.kube.rest.bare_connections import Connections
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
-from scheduler.kube.rest.connect import connect
+from scheduler.kube.rest.client_config.connect import connect
 from scheduler.kube.rest.http1 import HttpAnswer
 from scheduler.kube.rest.watching import WatchOptions
 from tests.support.api_server import ApiServer, Json

@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from scheduler.bind_slots import BindSlots
-from scheduler.binding_cycle import Binder
+from scheduler.dispatch.bind_slots import BindSlots
+from scheduler.dispatch.binding_cycle import Binder
 from scheduler.kube import objects, port
 from scheduler.kube.rest.client import KubeCluster
 from scheduler.kube.rest.rights import NEEDED

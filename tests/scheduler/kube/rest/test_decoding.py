@@ -139,7 +139,7 @@ def test_volumes_stay_readable() -> None:
 def test_a_pod_without_volumes_is_decoded_as_it_is() -> None:
     pod = PODS.object(b'{"metadata": {"name": "a"}, "spec": {"containers": [{"name": "main"}]}}')
 
-    assert pod == objects.Pod(objects.ObjectMeta("a"), objects.PodSpec((objects.Container("main"),)))
+    assert pod == objects.PodObject(objects.ObjectMeta("a"), objects.PodSpec((objects.Container("main"),)))
 
 
 def test_a_node_without_csi_drivers_is_decoded_as_the_kubelet_writes_it() -> None:

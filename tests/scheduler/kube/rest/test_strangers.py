@@ -9,7 +9,7 @@ import pytest
 from deviceplugin.node.api import NodeApi
 from scheduler.kube import port
 from scheduler.kube.rest.client import KubeCluster
-from scheduler.kube.rest.connect import connect
+from scheduler.kube.rest.client_config.connect import connect
 from scheduler.kube.rest.watching import Listing, WatchOptions
 from tests.scheduler.kube.rest.conftest import ClusterOf
 from tests.scheduler.kube.rest.test_client import BINDING, EVENT, POD, UNSCHEDULABLE

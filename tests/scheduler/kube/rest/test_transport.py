@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from scheduler.kube import port
-from scheduler.kube.rest.connect import connect
+from scheduler.kube.rest.client_config.connect import connect
 from scheduler.kube.rest.transport import Transport
 from tests.support.api_server import ApiServer, ok, status
 from tests.support.byte_server import ByteServer, connected

@@ -8,7 +8,7 @@ import pytest
 from scheduler.kube import port, versions
 from scheduler.kube.rest import version
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
-from scheduler.kube.versions import Line, ServerVersion
+from scheduler.kube.versions import ServerVersion, VersionNotice
 from tests.scheduler.kube.rest.conftest import ClusterOf
 from tests.support.api_server import ApiServer, ok, status
 from tests.system.process import in_virtual_time, now_s
@@ -65,7 +65,7 @@ async def test_a_server_that_does_not_answer_is_given_up(api: ApiServer, cluster
 
 async def test_a_right_that_is_missing_is_said_and_not_asked_for_again(api: ApiServer, cluster: KubeCluster) -> None:
     api.script = [status(403, "nonresourceURL /version is forbidden")]
-    said: list[Line] = []
+    said: list[VersionNotice] = []
 
     await version.tell(cluster.server_version, versions.OF_THE_SCHEDULER, said.append)
 
@@ -87,7 +87,7 @@ def answers(*each: ServerVersion | port.ApiError) -> Callable[[], Awaitable[Serv
 
 @in_virtual_time
 async def test_a_server_that_is_away_at_first_is_complained_about_by_the_watches_alone() -> None:
-    said: list[Line] = []
+    said: list[VersionNotice] = []
     ask = answers(port.ApiForbidden("Unauthorized", 401), ServerVersion("v1.36.3"))
 
     await version.tell(ask, versions.OF_THE_SCHEDULER, said.append)
@@ -98,7 +98,7 @@ async def test_a_server_that_is_away_at_first_is_complained_about_by_the_watches
 
 @in_virtual_time
 async def test_a_version_that_does_not_come_is_complained_about_once_and_said_when_it_comes() -> None:
-    said: list[Line] = []
+    said: list[VersionNotice] = []
     ask = answers(*(port.ApiSilent("no answer within 30 s") for _ in range(4)), ServerVersion("v1.36.3"))
 
     await version.tell(ask, versions.OF_THE_SCHEDULER, said.append)

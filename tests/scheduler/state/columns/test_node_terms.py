@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.plugins.node_affinity import required
+from scheduler.plugins.node.node_affinity import required
 from tests.support.builders import pod
 
 

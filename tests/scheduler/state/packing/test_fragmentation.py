@@ -13,7 +13,7 @@ from scheduler.state.columns.arrays import ALL_ROWS
 from scheduler.state.packing.cards_seen import FreeCards
 from scheduler.state.packing.fragmentation import Copied, Fragmentation, measured, of_cards
 from scheduler.state.packing.requests_seen import Shape
-from scheduler.state.packing.workload import Workload
+from scheduler.state.packing.workload import PodMix
 from scheduler.state.tables import Tables
 from tests.support.builders import UNIT_MIB, bound, card, pod, wire_node
 from tests.support.usable import usable
@@ -65,8 +65,8 @@ def by_hand(weighted: list[tuple[Shape, float]], node: Asked) -> tuple[float, fl
     return sum(free), sum(free) - can_use if weighted else 0.0
 
 
-def workload_of(tables: Tables, weighted: list[tuple[Shape, float]]) -> Workload:
-    return Workload.of(weighted, tables.cards.model_code, 1.0)
+def workload_of(tables: Tables, weighted: list[tuple[Shape, float]]) -> PodMix:
+    return PodMix.of(weighted, tables.cards.model_code, 1.0)
 
 
 @settings(deadline=None)

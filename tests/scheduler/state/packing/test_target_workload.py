@@ -16,7 +16,7 @@ from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import ALL_ROWS
 from scheduler.state.packing.requests_seen import Shape
 from scheduler.state.packing.target_workload import TargetWorkload
-from scheduler.state.packing.workload import PARTS, Room, Workload
+from scheduler.state.packing.workload import PARTS, PodMix, Room
 from scheduler.state.tables import Tables
 from tests.support.builders import UNIT_MIB, bound, card, pod, wire_node
 from tests.support.usable import usable
@@ -41,7 +41,7 @@ SHAPES = st.builds(
 def test_worth_is_what_the_requests_can_use(
     weighted: list[tuple[Shape, float]], cards: list[tuple[int, str]], cpu: int
 ) -> None:
-    workload = Workload.of(weighted, MODELS, 1.0)
+    workload = PodMix.of(weighted, MODELS, 1.0)
     free, model = np.array([[u] for u, _ in cards], dtype=float), np.array([[MODELS[m]] for _, m in cards])
     copies = workload.copies(free, model.astype(np.int32))
     room = Room((free * (copies > 0)).sum(axis=1), copies.sum(axis=1), (copies > 0).sum(axis=1))
@@ -54,7 +54,7 @@ def test_worth_is_what_the_requests_can_use(
 
 def test_a_model_that_comes_later_is_taken_by_who_names_none() -> None:
     named = Shape(0, 1, 1, Selection(frozenset("A")))
-    workload = Workload.of([(named, 0.5), (Shape(0, 1, 2), 0.5)], {"A": 1}, 1.0)
+    workload = PodMix.of([(named, 0.5), (Shape(0, 1, 2), 0.5)], {"A": 1}, 1.0)
 
     assert workload.copies(np.array([4.0]), np.array([7], dtype=np.int32)).tolist() == [[0.0], [2.0]]
 
@@ -77,7 +77,7 @@ class OfManyModels(Mapping[str, int]):
 
 def test_models_that_no_request_names_are_not_looked_at() -> None:
     only, but = Selection(frozenset({"m3", "gone"})), Selection(excluded=frozenset({"m3"}))
-    workload = Workload.of([(Shape(0, 1, 1, only), 0.5), (Shape(0, 1, 1, but), 0.5)], OfManyModels(), 1.0)
+    workload = PodMix.of([(Shape(0, 1, 1, only), 0.5), (Shape(0, 1, 1, but), 0.5)], OfManyModels(), 1.0)
 
     found = workload.copies(np.ones(4), np.array([3, 4, 5, 99], dtype=np.int32))
     assert found.tolist() == [[0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 1.0, 1.0]]

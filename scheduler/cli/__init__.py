@@ -1,1 +1,0 @@
-"""The commands: `gpushare-scheduler run | demo | simulate` and `kubectl inspect gpushare`."""

@@ -1,0 +1,105 @@
+"""What decides, put together as configured: installed plugins, tables, queue and cycles behind one engine."""
+
+import inspect
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Final
+
+from config.settings.plugins import MAX_WEIGHT
+from config.settings.scheduler import SchedulerConfiguration, resolve
+from scheduler.core.engine import Engine
+from scheduler.core.scheduling_cycle import SchedulingCycle
+from scheduler.framework.plugin import Plugin, PluginArgs
+from scheduler.framework.runtime import Runtime
+from scheduler.plugins import registry
+from scheduler.plugins.pod import priority_sort
+from scheduler.pods.gpu_request import ResourceNames
+from scheduler.pods.pod import PodReader
+from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.state.tables import Tables
+
+if TYPE_CHECKING:
+    from scheduler.framework.plugin import PreEnqueuePlugin
+
+
+ENTRY_POINTS: Final = "gpushare_scheduler.plugins"
+
+
+class BrokenPlugin(Exception):
+    """A package says that it has a plugin, and it is none; the message names the package and what is wrong."""
+
+
+def installed_plugins() -> tuple[type[Plugin], ...]:
+    """Ours, and those that installed packages offer as entry points. Raises BrokenPlugin."""
+    plugins = list(registry.PLUGINS)
+    names = {plugin.name for plugin in registry.describe(plugins)}
+    for entry in sorted(entry_points(group=ENTRY_POINTS)):
+        found = plugin_of(entry)
+        if found.name in names:
+            raise BrokenPlugin(_about(entry, f"its name {found.name} is taken by another plugin"))
+        names.add(found.name)
+        plugins.append(found)
+    return tuple(plugins)
+
+
+def build_engine(
+    configuration: SchedulerConfiguration, plugins: Sequence[type[Plugin]] = registry.PLUGINS
+) -> tuple[Engine, PodReader]:
+    """Tables, queue and cycles as configured, empty; and the reader of pods that suits them. plugins: there are."""
+    names = resource_names(configuration)
+    tables = Tables(names, configuration.memory_unit_mib, configuration.requests_half_life_s)
+    cycles: dict[str, SchedulingCycle] = {}
+    gates: dict[str, tuple[PreEnqueuePlugin, ...]] = {}
+    for profile in resolve(configuration):
+        built = registry.build(profile, names, plugins)
+        cycle = SchedulingCycle(Runtime(built, tables))
+        cycles.update(dict.fromkeys(profile.scheduler_names, cycle))
+        gates.update(dict.fromkeys(profile.scheduler_names, built.pre_enqueue))
+    queue = SchedulingQueue(
+        initial_backoff_s=configuration.pod_initial_backoff_seconds,
+        max_backoff_s=configuration.pod_max_backoff_seconds,
+        pre_enqueue=gates,
+        queue_sort=priority_sort.sort_key,
+    )
+    engine = Engine(tables, queue, cycles, reserve_after_s=configuration.reserve_after_s)
+    return engine, PodReader(names, configuration.memory_unit_mib)
+
+
+def resource_names(configuration: SchedulerConfiguration) -> ResourceNames:
+    """The configured names of what pods ask."""
+    resources = configuration.resources
+    return ResourceNames(resources.gpu_mem, resources.gpu_count, resources.gpu_core)
+
+
+def plugin_of(entry: EntryPoint) -> type[Plugin]:
+    """The plugin that a package offers. Raises BrokenPlugin."""
+    try:
+        found = entry.load()
+    except Exception as error:  # whatever code of others raises when it is imported
+        raise BrokenPlugin(_about(entry, f"cannot be imported: {type(error).__name__}: {error}")) from error
+    if not (isinstance(found, type) and issubclass(found, Plugin)):
+        expected = "a class that inherits scheduler.framework.plugin.Plugin"
+        raise BrokenPlugin(_about(entry, f"expected {expected}, found {found!r}"))
+    if problem := _problem(found):
+        raise BrokenPlugin(_about(entry, problem))
+    return found
+
+
+def _problem(plugin: type[Plugin]) -> str:
+    """What a class lacks to be a plugin; "" when nothing."""
+    if inspect.isabstract(plugin):
+        return f"the plugin lacks {', '.join(sorted(plugin.__abstractmethods__))}"
+    name = getattr(plugin, "name", None)
+    if not isinstance(name, str) or not name.isidentifier():
+        return f"its name is {name!r}; expected letters, digits and _, such as MaxPodsPerOwner"
+    if not (isinstance(plugin.Args, type) and issubclass(plugin.Args, PluginArgs)) or any(
+        field.is_required() for field in plugin.Args.model_fields.values()
+    ):
+        return "its Args are no PluginArgs with a default for every field"
+    weight = getattr(plugin, "default_weight", 1)
+    return "" if 1 <= weight <= MAX_WEIGHT else f"its default_weight is {weight}; expected 1 to {MAX_WEIGHT}"
+
+
+def _about(entry: EntryPoint, problem: str) -> str:
+    package = entry.dist.name if entry.dist else "?"
+    return f"package {package}, entry point {entry.name} = {entry.value}: {problem}"

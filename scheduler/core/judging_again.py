@@ -1,0 +1,120 @@
+"""Pods that fit nowhere are judged again, so that they say what holds now: what cannot help them wakes them not.
+
+Not an attempt: the pod stays where it is, and nothing is counted or booked. Pods that every rule answers alike share
+answers. Pure. Owned by the event loop; no method awaits. now_s: monotonic seconds.
+"""
+
+from collections.abc import Callable, Hashable, Iterator
+from typing import Final, TypeAlias
+
+import msgspec
+from cachetools import LRUCache
+
+from scheduler.core.preemption_searches import Help, Searches
+from scheduler.framework.diagnosis import Diagnosis
+from scheduler.pods.pod import Pod
+from scheduler.queue.entry import Entry, PodState
+from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.state.nominations import Nominations
+from scheduler.state.tables import Tables
+
+# Whatever has changed: an answer is shared that is younger than what the pod was told, by so much.
+_YOUNGER: Final = 2.0
+_MOST_KNOWN: Final = 4096
+
+_Version: TypeAlias = tuple[int, int, int, int]
+
+
+class JudgedAgain(msgspec.Struct, frozen=True):
+    """diagnosis: what an attempt would tell the pod; None where that is not known, or as before.
+
+    help: how an attempt would help the pod, which sleeps; None if it would not.
+    """
+
+    pod: Pod
+    diagnosis: Diagnosis | None
+    help: Help | None = None
+
+
+class _Known(msgspec.Struct, frozen=True):
+    version: _Version
+    judged_s: float
+    diagnosis: Diagnosis | None
+
+
+class _Question(msgspec.Struct, frozen=True):
+    entry: Entry
+    key: Hashable
+    version: _Version
+    steps: Iterator[Diagnosis | Help | None]
+
+
+class JudgingAgain:
+    """See the module."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        queue: SchedulingQueue,
+        nominations: Nominations,
+        searches: Searches,
+        class_of: Callable[[Pod], Hashable],
+    ) -> None:
+        """class_of: equal for pods that every rule answers alike."""
+        self._tables = tables
+        self._queue = queue
+        self._nominations = nominations
+        self._searches = searches
+        self._class_of = class_of
+        self._known: LRUCache[Hashable, _Known] = LRUCache(_MOST_KNOWN)
+        self._question: _Question | None = None
+
+    def step(self, now_s: float) -> JudgedAgain | None:
+        """The next pod, or a part of the question about it; None when nobody is due."""
+        if self._question is not None:
+            return self._ask(self._question, now_s)
+        due = self._queue.judged.take(now_s)
+        if due is None:
+            return None
+        entry, ago_s = due
+        version = self._version
+        if entry.judged_at == version:
+            return JudgedAgain(entry.pod, None)
+        entry.judged_at = version
+        key = self._key(entry.pod)
+        known = self._known.get(key)
+        if known is not None and (known.version == version or _YOUNGER * (now_s - known.judged_s) <= ago_s):
+            entry.judged_at = known.version
+            return JudgedAgain(entry.pod, known.diagnosis)
+        return self._ask(_Question(entry, key, version, self._searches.judge(entry.pod)), now_s)
+
+    @property
+    def _version(self) -> _Version:
+        """Equal while every answer is: each pod is asked about as it sees the tables, whoever was looked at last."""
+        tables, nominations = self._tables, self._nominations
+        version = tables.changes.version - nominations.views
+        return version, nominations.version, tables.budgets.version, tables.references
+
+    def _key(self, pod: Pod) -> Hashable:
+        """Equal for pods that are told alike."""
+        its_own = pod.key.uid if self._nominations.of(pod.key.uid) is not None else ""
+        shares = pod.key.namespace if self._nominations.full else ""
+        return self._class_of(pod), pod.priority, pod.preempts, shares, its_own
+
+    def _ask(self, question: _Question, now_s: float) -> JudgedAgain:
+        pod, self._question = question.entry.pod, None
+        if self._queue.state(pod.key.uid) is not PodState.UNSCHEDULABLE:
+            return JudgedAgain(pod, None)
+        found: Diagnosis | Help | None = None
+        with self._nominations.seen_by(pod):
+            for found in question.steps:
+                if found is None:
+                    self._question = question
+                break
+        if isinstance(found, Help):
+            # Not kept: the attempt that follows changes the tables.
+            question.entry.judged_at = None
+            return JudgedAgain(pod, None, found)
+        if self._question is None:
+            self._known[question.key] = _Known(question.version, now_s, found)
+        return JudgedAgain(pod, found)

@@ -1,0 +1,358 @@
+"""One pod against the tables: a place, or why there is none. Pure.
+
+PreFilter → Filter → Score → pick → assume → Reserve → Permit. Nothing here awaits, so nothing can change under it.
+"""
+
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import msgspec
+import numpy as np
+from cachetools import LRUCache
+from msgspec.structs import replace
+
+from scheduler.framework.diagnosis import NOT_RESOLVABLE, Diagnosis, Resolvable, count_reasons
+from scheduler.framework.evaluation_cache import Evaluation
+from scheduler.framework.plugin import CardVerdict, Objection, PermitPlugin, PreBindPlugin, Rejected, Wait
+from scheduler.framework.post_filter import post_filters
+from scheduler.framework.preemption import NoPreemption, PostFilterResult, Preemption
+from scheduler.framework.runtime import NOWHERE, Runtime, Signature
+from scheduler.framework.what_if import RowMemo, WhatIf
+from scheduler.pods.pod import Pod
+from scheduler.state.cards.booking import CardShare
+from scheduler.state.changes import ANYTHING, Change
+from scheduler.state.columns.arrays import Int64Array, RowArray
+from scheduler.state.facts.priorities import Priorities
+from scheduler.state.left_above import LeftAboves
+from scheduler.state.needs import Needs
+from scheduler.state.nominations import Nominations
+from scheduler.state.pod_record import PodRecord
+from scheduler.state.volumes.plan import VolumePlan
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A Permit plugin holds the pod, at most `timeout_s` seconds."""
+
+    plugin: str
+    timeout_s: float
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a pod goes: assumed in the tables, not yet bound.
+
+    annotations: of the Binding. holds: Permit plugins that have to allow it first. volumes: what its claims are to
+    get first. pre_bind: to be called in order.
+    """
+
+    pod: Pod
+    node: str
+    cards: tuple[CardShare, ...]
+    annotations: dict[str, str]
+    holds: tuple[Hold, ...] = ()
+    volumes: VolumePlan | None = None
+    pre_bind: tuple[PreBindPlugin, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NoFit:
+    """No node takes the pod. wakes_on: bits of Change that can help; 0 when only a change of the pod itself can.
+
+    by_permit: a node would take it, and a Permit plugin rejected that.
+    """
+
+    pod: Pod
+    diagnosis: Diagnosis
+    wakes_on: int
+    by_permit: bool = False
+
+
+Outcome: TypeAlias = Placement | NoFit
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """What PostFilter has found. wakes_on: bits of Change that can alter it, as far as rules were asked."""
+
+    result: PostFilterResult
+    wakes_on: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What every rule says of every node about one pod, for `explain`. Valid while the tables stay as they are.
+
+    diagnosis: None when a node takes the pod. never: a reason that holds for every node, or "". rules: the name of each
+    rule with its objections over all rows. hopeful: intp[…], rows where pods that leave may make room.
+    verdicts: of a row, what each of its cards is to the pod.
+    """
+
+    diagnosis: Diagnosis | None
+    never: str
+    rules: tuple[tuple[str, list[Objection]], ...]
+    hopeful: RowArray
+    verdicts: Callable[[int], list[CardVerdict]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Diagnosed:
+    """At a version of the tables and a moment."""
+
+    version: int
+    moment: Signature
+    diagnosis: Diagnosis
+    resolvable: Resolvable
+
+
+class SchedulingCycle:
+    """Decides, for one profile."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        """runtime: the profile over the tables that this cycle also changes."""
+        self._runtime = runtime
+        self._post_filters = post_filters(runtime.profile)
+        self._diagnoses: LRUCache[Signature, _Diagnosed] = LRUCache(_DIAGNOSES_BYTES, getsizeof=_size)
+        self._memo = RowMemo(runtime.tables)
+        # At which version of the tables, and at which moment.
+        self._without: LRUCache[Hashable, tuple[tuple[int, Hashable], bool]] = LRUCache(maxsize=_MOST_IN_VAIN)
+        # At which version of the tables and of the budgets, and at which moment.
+        self._in_vain: LRUCache[Hashable, tuple[tuple[int, int, Hashable], Sought]] = LRUCache(maxsize=_MOST_IN_VAIN)
+        if self._post_filters:
+            # Made while nothing is there yet, which takes no time.
+            runtime.tables.fact(Priorities)
+
+    def post_filter(
+        self, pod: Pod, nominations: Nominations, lefts: LeftAboves, rows: RowArray | None = None
+    ) -> Iterator[Sought | None]:
+        """What can be done for a pod that fits nowhere, in steps: None, and at last the result; nothing without a rule.
+
+        rows: the only ones where something can; None: anywhere. Other things may happen between two steps. The caller
+        sees to it that the tables are as the pod sees them.
+        """
+        runtime, tables = self._runtime, self._runtime.tables
+        if not self._post_filters:
+            return
+        key = runtime.signature(pod)
+        asked = (key, pod.priority, pod.preempts)
+        version = (tables.changes.version, tables.budgets.version, runtime.moment(pod))
+        kept = self._in_vain.get(asked)
+        if rows is None and kept is not None and kept[0] == version and nominations.of(pod.key.uid) is None:
+            yield kept[1]
+            return
+        if rows is None:
+            evaluation = runtime.evaluate(pod, key)
+            found, wakes_on = self._diagnosed(pod, key, evaluation).resolvable, evaluation.wakes_on
+        else:
+            found, wakes_on = runtime.resolvable_on(pod, rows)
+        left = lefts.of(pod.priority)
+        what_if = WhatIf(runtime, pod, found, nominations=nominations, left=left, memo=self._memo)
+        result = yield from self._post_filtered(pod, what_if)
+        sought = Sought(result, wakes_on | what_if.wakes_on)
+        if rows is None and isinstance(result, NoPreemption) and not result.keeps and not result.again:
+            self._in_vain[asked] = (version, sought)
+        yield sought
+
+    def without_equals(self, pod: Pod, nominations: Nominations, lefts: LeftAboves) -> WhatIf:
+        """Questions for a pod that fits nowhere: what if pods of its own priority left, or of a lower one?
+
+        The caller sees to it that the tables are as the pod sees them, now and at each question.
+        """
+        runtime, key = self._runtime, self._runtime.signature(pod)
+        found = self._diagnosed(pod, key, runtime.evaluate(pod, key)).resolvable
+        above = replace(pod, priority=pod.priority + 1)
+        left = lefts.of(above.priority)
+        return WhatIf(runtime, above, found, nominations=nominations, left=left, memo=self._memo)
+
+    def fits_without(self, pod: Pod, other: PodRecord) -> bool:
+        """Whether the node of `other` would take the pod if that were not there. other: booked, of another pod."""
+        tables, key = self._runtime.tables, (self._runtime.signature(pod), other.pod.key.uid)
+        version = (tables.changes.version, self._runtime.moment(pod))
+        known = self._without.get(key)
+        if known is not None and known[0] == version:
+            return known[1]
+        fits, row = False, tables.row_of.get(other.node)
+        if row is not None:
+            tables.lift(other)
+            try:
+                fits = self._runtime.judged_on(pod, np.array([row], dtype=np.intp))[0]
+            finally:
+                tables.put_back(other)
+        self._without[key] = (version, fits)
+        return fits
+
+    def no_fit(self, pod: Pod) -> NoFit:
+        """Of a pod that fits nowhere as the tables are."""
+        key = self._runtime.signature(pod)
+        evaluation = self._runtime.evaluate(pod, key)
+        return NoFit(pod, self._diagnosed(pod, key, evaluation).diagnosis, _wakes_on(evaluation))
+
+    def schedule(self, pod: Pod, now_ns: int, nominated: str = "", *, permits: bool = True) -> Outcome:
+        """Place the pod (it is then assumed) or say why not. now_ns: Unix nanoseconds.
+
+        nominated: the node that is taken if it fits, whatever others score; "" for none. permits: Permit is asked.
+        """
+        key = self._runtime.signature(pod)
+        evaluation = self._runtime.evaluate(pod, key)
+        row = NOWHERE if evaluation.never else self._row(pod, evaluation, nominated)
+        if row == NOWHERE:
+            return NoFit(pod, self._diagnosed(pod, key, evaluation).diagnosis, _wakes_on(evaluation))
+        return self._take(pod, evaluation, row, now_ns, self._runtime.profile.permit if permits else ())
+
+    def judge(self, pod: Pod) -> Judgement:
+        """What stands between the pod and each node; changes nothing."""
+        runtime, key = self._runtime, self._runtime.signature(pod)
+        evaluation = runtime.evaluate(pod, key)
+        nowhere = evaluation.never or runtime.best_row(pod, evaluation) == NOWHERE
+        found = self._diagnosed(pod, key, evaluation) if nowhere else None
+        resolvable = NOT_RESOLVABLE if found is None else found.resolvable
+        return Judgement(
+            diagnosis=None if found is None else found.diagnosis,
+            never=evaluation.never,
+            rules=tuple(runtime.objections_by_rule(pod, evaluation)),
+            hopeful=np.setdiff1d(resolvable.rows, resolvable.ruled_out),
+            verdicts=lambda row: runtime.verdicts(pod, evaluation, row),
+        )
+
+    def signature(self, pod: Pod) -> Signature:
+        """Equal for pods that every rule answers alike while the tables stay as they are."""
+        return self._runtime.signature(pod)
+
+    def needs(self, pod: Pod, signature: Signature) -> Needs:
+        """Of a row: one that lacks some of it is surely rejected as the tables are."""
+        return self._runtime.needs(pod, signature)
+
+    def fits_on(self, pod: Pod, rows: RowArray | None) -> tuple[bool, int]:
+        """(whether some of `rows` take the pod now, bits of Change that can help if none does). rows: None for all."""
+        fits, evaluation = self._runtime.fits_on(pod, rows)
+        return fits, _wakes_on(evaluation)
+
+    def judged_on(self, pod: Pod, rows: RowArray) -> bool:
+        """As `fits_on`, from the tables alone, also while pods are lifted from them."""
+        return self._runtime.judged_on(pod, rows)[0]
+
+    def least_of_row(self, pod: Pod) -> Int64Array | None:
+        """int64[amounts]: what the pod needs of a row at least; None when its rules may look at other rows, too."""
+        template, profile = pod.template, self._runtime.profile
+        terms = (template.affinity, template.anti_affinity)
+        required = any(one.required_during_scheduling_ignored_during_execution for one in terms)
+        if required or template.spread or pod.volumes.claims or profile.has_rules_of_others:
+            return None
+        return profile.least(pod)
+
+    def least(self, pod: Pod) -> Int64Array:
+        """The same, whatever else its rules look at."""
+        return self._runtime.profile.least(pod)
+
+    def may_be_helped_on(self, pod: Pod, row: int) -> bool:
+        """Whether pods that leave the row may make room for the pod, which does not fit there as it is."""
+        return bool(len(self._runtime.resolvable_on(pod, np.array([row], dtype=np.intp))[0].rows))
+
+    def fits_nowhere(self, pod: Pod, signature: Signature) -> bool:
+        """Whether no node will ever do, as the pod and its claims are."""
+        return bool(self._runtime.evaluate(pod, signature).never)
+
+    def unreserve(self, pod: Pod) -> None:
+        """Undo a placement: the plugins in reverse order, then the tables."""
+        for plugin in reversed(self._runtime.profile.reserve):
+            plugin.unreserve(pod)
+        if self._runtime.tables.is_assumed(pod.key.uid):
+            self._runtime.tables.forget(pod.key.uid)
+
+    def _post_filtered(self, pod: Pod, what_if: WhatIf) -> Generator[None, None, PostFilterResult]:
+        in_vain = []
+        for plugin in self._post_filters:
+            result = yield from plugin.post_filter(pod, what_if)
+            if isinstance(result, Preemption):
+                return result
+            in_vain.append(result)
+        return NoPreemption(
+            ", ".join(result.message for result in in_vain),
+            tuple(reason for result in in_vain for reason in result.reasons),
+            again=any(result.again for result in in_vain),
+            keeps=any(result.keeps for result in in_vain),
+        )
+
+    def _row(self, pod: Pod, evaluation: Evaluation, nominated: str) -> int:
+        # Source: kube-scheduler, schedule_one.go, evaluateNominatedNode.
+        row = self._runtime.tables.row_of.get(nominated, NOWHERE) if nominated else NOWHERE
+        if row != NOWHERE and self._runtime.feasible(pod, evaluation)[row]:
+            return row
+        return self._runtime.best_row(pod, evaluation)
+
+    def _take(self, pod: Pod, evaluation: Evaluation, row: int, now_ns: int, permit: Sequence[PermitPlugin]) -> Outcome:
+        try:
+            outcome = self._place(pod, evaluation, row, now_ns, permit)
+        except BaseException:
+            self.unreserve(pod)
+            raise
+        if isinstance(outcome, NoFit):
+            self.unreserve(pod)
+        return outcome
+
+    def _place(
+        self, pod: Pod, evaluation: Evaluation, row: int, now_ns: int, permit: Sequence[PermitPlugin]
+    ) -> Outcome:
+        """The place, reserved and assumed; or what Permit has against it."""
+        tables, profile = self._runtime.tables, self._runtime.profile
+        cards: tuple[CardShare, ...] = ()
+        annotations: dict[str, str] = {}
+        plan: VolumePlan | None = None
+        for reserver in profile.reserve:
+            reservation = reserver.reserve(pod, tables, evaluation.state, row, now_ns)
+            cards += reservation.cards
+            annotations.update(reservation.annotations or {})
+            plan = plan or reservation.volumes
+        tables.assume(pod, row, cards, annotations, plan)
+        holds = []
+        for permitter in permit:
+            answer = permitter.permit(pod, tables.names[row])
+            if isinstance(answer, Rejected):
+                return NoFit(pod, Diagnosis(len(tables.row_of), rejected=answer.reason), ANYTHING, by_permit=True)
+            if isinstance(answer, Wait):
+                holds.append(Hold(permitter.name, answer.timeout_s))
+        return Placement(
+            pod=pod,
+            node=tables.names[row],
+            cards=cards,
+            annotations=annotations,
+            holds=tuple(holds),
+            volumes=plan,
+            pre_bind=profile.pre_bind,
+        )
+
+    def _diagnosed(self, pod: Pod, key: Signature, evaluation: Evaluation) -> _Diagnosed:
+        """Of a pod that fits nowhere, worked out once per class while the tables stay as they are."""
+        tables = self._runtime.tables
+        version, nodes = tables.changes.version, len(tables.row_of)
+        kept = self._diagnoses.get(key)
+        if kept is not None and (kept.version, kept.moment) == (version, evaluation.moment):
+            return kept
+        if evaluation.never:
+            found = _Diagnosed(version, evaluation.moment, Diagnosis(nodes, rejected=evaluation.never), NOT_RESOLVABLE)
+        else:
+            objections = list(self._runtime.objections_by_rule(pod, evaluation))
+            rules, groups = [rule for rule, _ in objections], [group for _, group in objections]
+            rows = self._runtime.resolvable(evaluation, groups)
+            diagnosis = Diagnosis(nodes, count_reasons(tables.valid, groups, tables.names, rules))
+            found = _Diagnosed(version, evaluation.moment, diagnosis, rows)
+        self._diagnoses[key] = found
+        return found
+
+
+# Of 500 classes with 5,000 nodes.
+_DIAGNOSES_BYTES: Final = 32 * 1024 * 1024
+_DIAGNOSIS_BYTES: Final = 1024
+_MOST_IN_VAIN: Final = 1024
+
+
+def _size(kept: _Diagnosed) -> int:
+    return _DIAGNOSIS_BYTES + kept.resolvable.rows.nbytes + kept.resolvable.ruled_out.nbytes
+
+
+_EXISTENCE: Final = int(Change.EXISTENCE)
+
+
+def _wakes_on(evaluation: Evaluation) -> int:
+    """A node that comes can help every pod that some node could take."""
+    return evaluation.wakes_on if evaluation.never else evaluation.wakes_on | _EXISTENCE

@@ -1,0 +1,242 @@
+"""Bind a placed pod: wait for Permit, PreBind, then the same POST until its outcome is known.
+
+    POST ── 201 ───────────────────────────────▶ bound
+      │ ├─ 409 ─▶ GET: our node and annotations? ─▶ bound; another node, another pod ─▶ refused; else as a refusal
+      │ ├─ 404, 403, other 4xx: a refusal ─────▶ refused, if no POST before it is in doubt
+      │ ├─ 429 ─▶ not executed: wait, again
+      │ └─ 5xx, no answer of the API server's ─▶ in doubt: wait, the identical POST again
+      └─ in doubt, and for 60 s no POST that may still take effect ─▶ GET decides: as above; a pod without a node
+                                                     ─▶ refused; 404 ─▶ no answer: wait, again
+    the watch shows that the pod is gone ──────▶ refused, between any two of these
+
+In doubt: a POST may have taken effect, and except after a 500 may still do so. A refusal of a later POST says nothing
+of it; nor does a 404, which one misled load balancer or API server can give: only the watch says that a pod is gone.
+
+While the outcome is in doubt the pod stays assumed: nothing else prevents two pods on one card. It waits without a slot
+(bind_slots.py). Source of the API server's answers: pkg/registry/core/pod/storage/storage.go.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+
+from config.protocol import names
+from scheduler.core.scheduling_cycle import Hold
+from scheduler.dispatch.bind_slots import BindSlots, HeldBack, Stopped
+from scheduler.dispatch.slot_shares import how
+from scheduler.kube import objects
+from scheduler.kube.bind_outcome import BindRefused, BindUnknown
+from scheduler.kube.port import ApiConflict, ApiError, ApiFailed, ApiRefused, ApiThrottled, Binding, Cluster, NotSent
+
+# kube-apiserver's --request-timeout: a request older than this can no longer take effect.
+SERVER_REQUEST_TIMEOUT_S: Final = 60.0
+# By the legacy plugin, at Allocate (docs/protocol.md, "Compatibility with the legacy plugin").
+_OVERWRITTEN: Final = frozenset({names.MEM_ASSIGNED, names.MEM_ASSUME_TIME})
+
+
+@dataclass(slots=True)
+class _Doubt:
+    """What the POSTs of one pod so far leave open. Monotonic seconds.
+
+    first_s, sent_s: when the first one and the last one were sent. open_s: when the last one was that may take effect
+    as long as the server works on it. any: one of them may have taken effect.
+    """
+
+    first_s: float
+    sent_s: float
+    open_s: float | None = None
+    any: bool = False
+
+    def ends_in_time(self, now_s: float) -> bool:
+        """Whether one of them may still take effect."""
+        return self.open_s is not None and now_s - self.open_s < SERVER_REQUEST_TIMEOUT_S
+
+    def lasted(self, now_s: float) -> bool:
+        """Whether for a whole minute none has been sent that may still take effect."""
+        return now_s - (self.first_s if self.open_s is None else self.open_s) >= SERVER_REQUEST_TIMEOUT_S
+
+
+@dataclass(slots=True, kw_only=True)
+class Binder:
+    """Sends Bindings. timeout_s: of one POST. now_s: monotonic seconds.
+
+    backoff_s: how long to wait after so many attempts in a row without a definite answer. on_retry: told of each of
+    them, with its HTTP status (0: none). gone: by uid, whether the watch has shown that the pod is gone.
+    """
+
+    cluster: Cluster
+    slots: BindSlots
+    now_s: Callable[[], float]
+    timeout_s: float
+    backoff_s: Callable[[int], float]
+    on_retry: Callable[[Binding, int, str], None]
+    gone: Callable[[str], bool]
+
+    async def bind(self, binding: Binding) -> None:
+        """Return when the pod is bound as `binding` says; raise BindRefused when it is not and will not be.
+
+        Raises Stopped when the process ends before the outcome is known.
+        """
+        namespace = binding.pod.namespace
+        if why := self.slots.held_back(namespace):
+            raise held_back(namespace, why)
+        doubt = _Doubt(self.now_s(), self.now_s())
+        try:
+            with self.slots.binding(namespace):
+                await self._until_definite(binding, doubt)
+        except Stopped as stopped:
+            stopped.in_doubt = doubt.any
+            raise
+
+    async def _until_definite(self, binding: Binding, doubt: _Doubt) -> None:
+        attempt = 0
+        while True:
+            try:
+                await self._attempt(binding, doubt, first=attempt == 0)
+            except BindUnknown as unknown:
+                attempt += 1
+                self.on_retry(binding, unknown.status, unknown.reason)
+                await self.slots.pause(max(self.backoff_s(attempt), unknown.retry_after_s))
+            else:
+                return
+            if self.gone(binding.pod.uid):
+                message = f"the watch shows that pod {binding.pod} is gone"
+                raise BindRefused(message, settled=True)
+
+    async def _attempt(self, binding: Binding, doubt: _Doubt, *, first: bool) -> None:
+        """One POST, and a GET where that decides: bound, or BindRefused, or BindUnknown."""
+        try:
+            async with self.slots.slot(binding.pod.namespace, first=first):
+                doubt.sent_s = self.now_s()
+                await self.cluster.bind(binding, self.timeout_s)
+        except HeldBack as why:
+            raise held_back(binding.pod.namespace, str(why)) from why
+        except NotSent as error:
+            raise BindUnknown(error.message, error.status) from error
+        except ApiConflict as conflict:
+            told = BindRefused(conflict.message, status=conflict.status, lasting=True)
+            await self._read(binding, doubt, told)
+        except ApiThrottled as throttled:
+            raise BindUnknown(throttled.message, throttled.status, throttled.retry_after_s) from throttled
+        except ApiRefused as refused:
+            if doubt.ends_in_time(self.now_s()):
+                raise BindUnknown(refused.message, refused.status) from refused
+            told = BindRefused(refused.message, status=refused.status, lasting=True)
+            if not doubt.any:
+                raise told from refused
+            await self._read(binding, doubt, told)
+        except ApiError as error:
+            await self._doubted(binding, doubt, error)
+
+    async def _doubted(self, binding: Binding, doubt: _Doubt, error: ApiError) -> None:
+        """The POST may have taken effect; after a 500 it has ended, and cannot do so later."""
+        doubt.any = True
+        if not (isinstance(error, ApiFailed) and error.status == HTTPStatus.INTERNAL_SERVER_ERROR):
+            doubt.open_s = doubt.sent_s
+        if not doubt.lasted(self.now_s()):
+            raise BindUnknown(error.message, error.status) from error
+        await self._read(binding, doubt, BindRefused(f"the API server failed to bind it: {error.message}"))
+
+    async def _read(self, binding: Binding, doubt: _Doubt, refused: BindRefused) -> None:
+        """GET the pod: bound as `binding` says, or BindRefused; BindUnknown where that would be too early to say."""
+        try:
+            async with self.slots.slot(binding.pod.namespace):
+                pod = await self.cluster.pod(binding.pod.namespace, binding.pod.name)
+        except ApiError as error:
+            message = f"reading the pod: {error.message}"
+            raise BindUnknown(message, error.status) from error
+        if pod is None:
+            if doubt.any:
+                message = f"{refused.reason}; reading the pod: not found"
+                raise BindUnknown(message, HTTPStatus.NOT_FOUND)
+            raise refused
+        if pod.metadata.uid != binding.pod.uid:
+            message = f"pod {binding.pod} no longer exists"
+            raise BindRefused(message, settled=True)
+        if is_bound_as(pod, binding.node, binding.annotations):
+            return
+        if pod.spec.node_name:
+            raise BindRefused(refused.reason, status=refused.status, settled=True, found=pod)
+        if doubt.ends_in_time(self.now_s()):
+            raise BindUnknown(refused.reason, refused.status)
+        raise refused
+
+
+def held_back(namespace: str, why: str) -> BindRefused:
+    """Not sent: why other bindings of the namespace fail."""
+    return BindRefused(f"bindings in namespace {namespace} fail at present: {why}", held_back=how(why))
+
+
+@dataclass(slots=True)
+class _WaitingPod:
+    """left: plugins that have not allowed it yet. decided: done when none is left, or with the refusal."""
+
+    left: set[str]
+    decided: asyncio.Future[None]
+
+
+class WaitingPods:
+    """Pods that have a place and that a Permit plugin holds back, by uid. kube-scheduler's waitingPodsMap.
+
+        placed ──Permit says Wait──▶ WAITING ──every plugin allows──▶ binds
+                                       │
+                                       └── one rejects, or time is up ──▶ undone
+
+    Owned by the event loop.
+    """
+
+    def __init__(self) -> None:
+        """No pod waits."""
+        self._pods: dict[str, _WaitingPod] = {}
+
+    async def wait(self, uid: str, holds: Sequence[Hold]) -> None:
+        """Return when every plugin of `holds` has allowed the pod. BindRefused when one rejects, or time is up.
+
+        Raises Stopped when the process ends first.
+        """
+        if not holds:
+            return
+        waiting = _WaitingPod({hold.plugin for hold in holds}, asyncio.get_running_loop().create_future())
+        self._pods[uid] = waiting
+        first = min(holds, key=lambda hold: hold.timeout_s)
+        try:
+            async with asyncio.timeout(first.timeout_s):
+                await waiting.decided
+        except TimeoutError as error:
+            message = f"{first.plugin} did not allow it within {first.timeout_s:g} s"
+            raise BindRefused(message) from error
+        finally:
+            del self._pods[uid]
+
+    def allow(self, uid: str, plugin: str) -> None:
+        """One plugin allows the pod; no effect when it does not wait."""
+        waiting = self._pods.get(uid)
+        if waiting is None:
+            return
+        waiting.left.discard(plugin)
+        if not waiting.left and not waiting.decided.done():
+            waiting.decided.set_result(None)
+
+    def reject(self, uid: str, plugin: str, reason: str) -> None:
+        """One plugin rejects the pod; no effect when it does not wait."""
+        waiting = self._pods.get(uid)
+        if waiting is not None and not waiting.decided.done():
+            waiting.decided.set_exception(BindRefused(f"{plugin}: {reason}"))
+
+    def stop(self) -> None:
+        """The process ends: whoever waits gets Stopped."""
+        for waiting in self._pods.values():
+            if not waiting.decided.done():
+                waiting.decided.set_exception(Stopped())
+
+
+def is_bound_as(pod: objects.PodObject, node: str, annotations: Mapping[str, str]) -> bool:
+    """Whether the pod is on `node` with all of `annotations`: only our Binding can have done that.
+
+    What a legacy plugin may have overwritten since does not count.
+    """
+    written = pod.metadata.annotations or {}
+    ours = {key: value for key, value in annotations.items() if key not in _OVERWRITTEN}
+    return pod.spec.node_name == node and ours.items() <= written.items()

@@ -1,0 +1,77 @@
+"""The ledger audit on its timer: every node in turn, a few milliseconds at a time.
+
+    wait ── period ──▶ look at node after node, in slices ──▶ wait
+
+What it finds is told at every round for as long as it lasts.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from scheduler.core.engine import Engine
+from scheduler.kube.problem import Problem
+from scheduler.state.audit import AuditRound, NodeAudit
+
+_SLICE_S: Final = 0.003
+DIFFERS: Final = "LedgerDiffered"
+OVERBOOKED: Final = "GPUOverbooked"
+SHARED: Final = "GPUAnnouncedTwice"
+
+
+class LedgerAudit:
+    """Runs until cancelled."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        period_s: float,
+        now_s: Callable[[], float],
+        report: Callable[[Problem], None],
+        done: Callable[[AuditRound], None],
+    ) -> None:
+        """period_s: between two rounds. report: told of each finding; done: of each round."""
+        self._engine = engine
+        self._period_s = period_s
+        self._now_s = now_s
+        self._report = report
+        self._done = done
+
+    async def run(self) -> None:
+        """A round after each period."""
+        while True:
+            await asyncio.sleep(self._period_s)
+            self._done(await self.round())
+
+    async def round(self) -> AuditRound:
+        """Every node that is there, once."""
+        nodes = differences = overcommitted = 0
+        shared: set[str] = set()
+        until_s = self._now_s() + _SLICE_S
+        for name in list(self._engine.tables.row_of):
+            found = self._engine.audit_node(name)
+            if found is not None:
+                nodes += 1
+                differences += bool(found.difference)
+                overcommitted += len(found.overcommitted)
+                shared.update(found.shared)
+                self._tell(found)
+            if self._now_s() >= until_s:
+                await asyncio.sleep(0)
+                until_s = self._now_s() + _SLICE_S
+        return AuditRound(nodes=nodes, differences=differences, overcommitted=overcommitted, shared=len(shared))
+
+    def _tell(self, found: NodeAudit) -> None:
+        if found.difference:
+            self._tell_of(found, f"the ledger of the node was wrong and is repaired: {found.difference}", DIFFERS)
+        for card in found.overcommitted:
+            # An Event about a node is in namespace default: its readers may not see the pods.
+            message = f"{card.without_pods}; kubectl gpushare audit names the largest pods on it"
+            self._tell_of(found, message, OVERBOOKED)
+        for uuid, other in found.shared.items():
+            message = f"card {uuid} is announced by node {other} too; at most one of them gets new pods on it"
+            self._tell_of(found, message, SHARED)
+
+    def _tell_of(self, found: NodeAudit, message: str, reason: str) -> None:
+        self._report(Problem("Node", found.node, message, found.uid, reason=reason))

@@ -1,0 +1,229 @@
+"""A task per preemption: says in the status for which node the pod waits, and removes its victims.
+
+    PostFiltered ──▶ nominatedNodeName of those who lose their place, and of the pod
+          └──▶ for each victim: DELETE with its uid ── accepted ──▶ Event Preempted, condition DisruptionTarget
+                                └─ of whose Binding nothing has been sent: that is cancelled, and it waits again
+
+The decisions go on meanwhile; the place is kept in the tables. A victim whose DELETE fails ends it: the place is kept
+no longer, and victims are deleted for the pod again after a back-off. So does a pod that is gone, or has another place:
+victims that are left stay. Only the watch says that a victim is gone, not a 404 or 409 while it is still shown.
+A victim whose DELETE has failed before is the first to be deleted, and nothing else is written until that is accepted:
+a deletion that is rejected again and again costs one request for each back-off.
+Source: kube-scheduler, framework/preemption/executor.go, which writes the condition first. Why not here:
+docs/decisions/0035-choose-victims-per-card.md.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+from weakref import WeakValueDictionary
+
+import structlog
+
+from scheduler.core.engine import Engine
+from scheduler.core.preemption_searches import PostFiltered
+from scheduler.dispatch.bind_slots import BindSlots, Stopped
+from scheduler.dispatch.recorder import Recorder
+from scheduler.framework.preemption import Preemption
+from scheduler.kube.objects import PodCondition
+from scheduler.kube.port import (
+    ApiConflict,
+    ApiError,
+    ApiFailed,
+    ApiNotFound,
+    ApiRefused,
+    ApiThrottled,
+    Cluster,
+    NotSent,
+)
+from scheduler.pods.pod import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER, Pod
+
+_TRIES: Final = 4
+# In one line of the log.
+_MOST_NAMED: Final = 8
+
+log = structlog.get_logger()
+
+
+class PreemptionTasks:
+    """slots: of these requests. cancel: as `BindingTasks.cancel`. now_s: monotonic seconds.
+
+    backoff_s: before each repetition of a request. wake: after each failure.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        cluster: Cluster,
+        recorder: Recorder,
+        slots: BindSlots,
+        *,
+        cancel: Callable[[str, str], bool],
+        now_s: Callable[[], float],
+        backoff_s: Callable[[int], float],
+        wake: Callable[[], None],
+    ) -> None:
+        self._engine = engine
+        self._cluster = cluster
+        self._recorder = recorder
+        self._now_s = now_s
+        self._backoff_s = backoff_s
+        self._wake = wake
+        self._slots = slots
+        self._cancel = cancel
+        # By uid of the pod: of two nominations, the later one has to be in its status in the end.
+        self._nominating: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def start(self, post_filtered: PostFiltered, tasks: asyncio.TaskGroup) -> None:
+        """Do what was decided."""
+        for other in post_filtered.displaced:
+            tasks.create_task(self.follow(other))
+        if post_filtered.preemption is not None:
+            tasks.create_task(self._until_stop(self._preempt(post_filtered.preemption, tasks)))
+
+    async def follow(self, pod: Pod) -> None:
+        """Write into the pod's status which place is kept for it now, if any."""
+        await self._until_stop(self._nominate(pod))
+
+    def stop(self) -> None:
+        """Send no other request; those on the wire are answered. The next process decides again."""
+        self._slots.stop()
+
+    async def _until_stop(self, work: Awaitable[None]) -> None:
+        with suppress(Stopped):
+            await work
+
+    async def _preempt(self, preemption: Preemption, tasks: asyncio.TaskGroup) -> None:
+        pod = preemption.pod
+        log.info(
+            "pod.preempts",
+            pod=str(pod.key),
+            node=preemption.node,
+            cards={share.index: share.units for share in preemption.cards},
+            victims=[str(victim.key) for victim in preemption.removed[:_MOST_NAMED]],
+            number=len(preemption.removed),
+            violations=preemption.protected,
+        )
+        left = [*reversed(preemption.victims)]
+        # If one stays again that has stayed before, no other is to be deleted for nothing.
+        left.sort(key=self._engine.is_refused)
+        try:
+            await self._remove_all(left, preemption, tasks)
+        except ApiError as error:
+            if not isinstance(error, NotSent):
+                self._engine.victim_refused(left[-1])
+            if self._is_kept(preemption):
+                self._engine.preemption_failed(pod, self._now_s())
+            log.warning("preemption.failed", pod=str(pod.key), node=preemption.node, reason=error.message)
+            note = (
+                f"pods of lower priority on node {preemption.node} could not be removed: {_why(error, left[-1], pod)}"
+            )
+            self._recorder.about("Pod", str(pod.key), pod.key.uid, "FailedPreemption", note)
+            self._wake()
+        finally:
+            self._engine.victims_spared(left)
+
+    async def _remove_all(self, left: list[Pod], preemption: Preemption, tasks: asyncio.TaskGroup) -> None:
+        """Take out of `left`, from its end, each that is being removed. Raises ApiError: the last one is not."""
+        nominated = not (left and self._engine.is_refused(left[-1]))
+        if nominated:
+            await self._nominate(preemption.pod)
+        while left and self._is_kept(preemption):
+            if left[-1].terminating or await self._remove(left[-1], preemption, tasks):
+                left.pop()
+                if not nominated:
+                    nominated = True
+                    await self._nominate(preemption.pod)
+        if not left:
+            self._engine.victims_deleted(preemption.pod)
+
+    def _is_kept(self, preemption: Preemption) -> bool:
+        kept, victims = self._engine.nominations.of(preemption.pod.key.uid), preemption.victims
+        return kept is not None and kept.node == preemption.node and kept.victims == {one.key.uid for one in victims}
+
+    async def _nominate(self, pod: Pod) -> None:
+        """What the status says is for others to see; the place is kept by ourselves, whether it is written or not."""
+        async with self._nominating.setdefault(pod.key.uid, asyncio.Lock()):
+            kept = self._engine.nominations.of(pod.key.uid)
+            node = "" if kept is None else kept.node
+            try:
+                await self._patiently(pod, lambda: self._cluster.set_nominated_node(pod.key, node))
+            except (ApiNotFound, ApiConflict):
+                return
+            except ApiError as error:
+                log.warning("nomination.lost", pod=str(pod.key), node=node, reason=error.message)
+
+    async def _remove(self, victim: Pod, preemption: Preemption, tasks: asyncio.TaskGroup) -> bool:
+        """Delete it; False where the place is kept no longer."""
+        pod = preemption.pod
+        if self._cancel(victim.key.uid, f"preempted by {pod.key.told_in(victim.key.namespace)}"):
+            self._recorder.preempted(victim, note_of(preemption, victim))
+            return True
+        try:
+            await self._patiently(victim, lambda: self._delete(victim))
+        except (ApiNotFound, ApiConflict):
+            return True  # gone, and perhaps another of its name is there
+        self._recorder.preempted(victim, note_of(preemption, victim))
+        tasks.create_task(self._until_stop(self._mark(victim, pod.scheduler_name)))
+        return True
+
+    async def _mark(self, victim: Pod, scheduler_name: str) -> None:
+        """Say in the status of a victim why it ends. Its end does not wait for that."""
+        why = f"{scheduler_name}: preempting to accommodate a higher priority pod"
+        condition = PodCondition(DISRUPTION_TARGET, "True", PREEMPTION_BY_SCHEDULER, why)
+        try:
+            await self._patiently(victim, lambda: self._cluster.set_pod_condition(victim.key, condition))
+        except (ApiNotFound, ApiConflict):
+            return
+        except ApiError as error:
+            log.warning("victim.not_marked", pod=str(victim.key), reason=error.message)
+
+    async def _delete(self, victim: Pod) -> None:
+        try:
+            await self._cluster.delete_pod(victim.key)
+        except (ApiNotFound, ApiConflict) as error:
+            if self._engine.tables.record(victim.key.uid) is None:
+                raise
+            raise ApiFailed(error.message, error.status) from error
+
+    async def _patiently(self, about: Pod, request: Callable[[], Awaitable[None]]) -> None:
+        """Send it; again, a few times, while the answer leaves open what became of it: each can be repeated.
+
+        A namespace that gives no answers, such as while a webhook hangs, leaves the slots to others.
+        """
+        namespace = about.key.namespace
+        for attempt in range(1, _TRIES):
+            try:
+                await self._send(namespace, request)
+            except ApiThrottled as throttled:
+                await self._slots.pause(max(throttled.retry_after_s, self._backoff_s(attempt)))
+            except ApiRefused:
+                raise
+            except ApiError:
+                await self._slots.pause(self._backoff_s(attempt))
+            else:
+                return
+        await self._send(namespace, request)
+
+    async def _send(self, namespace: str, request: Callable[[], Awaitable[None]]) -> None:
+        with self._slots.binding(namespace):
+            async with self._slots.slot(namespace):
+                await request()
+
+
+def _why(error: ApiError, victim: Pod, preemptor: Pod) -> str:
+    """The answer about a victim, for readers of the preemptor: the API server names the pod that was asked about."""
+    if victim.key.namespace == preemptor.key.namespace:
+        return error.message
+    answer = f"HTTP status {error.status}" if error.status else "no answer"
+    return f"{victim.key.told_in(preemptor.key.namespace)}: {answer} from the API server"
+
+
+def note_of(preemption: Preemption, victim: Pod) -> str:
+    """The Event on a victim: for which pod, where, and for how much of which card."""
+    text = f"Preempted by {preemption.pod.key.told_in(victim.key.namespace)} on node {preemption.node}"
+    if not preemption.cards:
+        return text
+    of = ", ".join(f"{share.units} units of card {share.index}" for share in preemption.cards)
+    return f"{text}, which needs {of}"

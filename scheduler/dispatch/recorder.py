@@ -1,0 +1,400 @@
+"""Events and the PodScheduled condition: sent after the bindings, repeated ones aggregated.
+
+    a pod that waits ──▶ its latest word (told.py) ──┐
+    bound, bad objects ──▶ Events, bounded ──────────┴─▶ outbox.py: namespaces in turn ──▶ senders
+
+Nothing waits for these. Of a pod that waits only the latest word is kept, so there are never more of them than pods,
+and none is dropped; where there are too many Events, the oldest is dropped and counted. While a backlog is being bound,
+all trickle, so that the API server binds first; afterwards, or when many wait, several go out at a time.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from math import inf
+from typing import Final
+
+from scheduler.dispatch.outbox import Outbox, Unwritten
+from scheduler.dispatch.told import Reasons, Told, ToldPods, Word
+from scheduler.dispatch.waiting_series import WaitingCopy
+from scheduler.framework.diagnosis import Diagnosis
+from scheduler.kube.events import QUIET_S, Regarding, RepeatedEvents, Reporter, SeriesUpdate
+from scheduler.kube.port import (
+    ApiConflict,
+    ApiError,
+    ApiNotFound,
+    ApiThrottled,
+    Cluster,
+    EventRecord,
+    PodKey,
+)
+from scheduler.pods.pod import Pod
+from scheduler.process.terminal import one_line
+from scheduler.queue.backoff import backoff_s
+from scheduler.state.cards.booking import CardShare
+
+_OUTBOX: Final = 20_000
+_SENDERS: Final = 16
+# While busy: one entry at a time, so long apart, unless more wait than this.
+_TRICKLE_S: Final = 0.05
+_CROWDED: Final = _OUTBOX // 2
+# Every quarter of a second: 50,000 entries in a minute, some tens of microseconds each time.
+_SWEPT: Final = 256
+# One that is throttled; so long after the first, doubling, while the process ends.
+_TRIES: Final = 4
+_TRY_S: Final = 0.2
+
+
+class Recorder:
+    """Writes what users read.
+
+    busy: whether a backlog is being bound at this moment. By uid: waits: whether the pod still waits for a place: what
+    was said of it must not land on a pod that has one. known: whether it is in the queue at all.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        controller: str,
+        instance: str,
+        now_s: Callable[[], float],
+        unix_ns: Callable[[], int],
+        busy: Callable[[], bool],
+        waits: Callable[[str], bool],
+        known: Callable[[str], bool],
+        on_lost: Callable[[str, str], None],
+    ) -> None:
+        """now_s: monotonic seconds, when something is due. unix_ns: nanoseconds, what users read.
+
+        on_lost: told (what, why) of each entry that could not be written.
+        """
+        self._cluster = cluster
+        self._reporter = Reporter(controller, instance)
+        self._now_s = now_s
+        self._unix_ns = unix_ns
+        self._busy = busy
+        self._waits = waits
+        self._on_lost = on_lost
+        self._outbox = Outbox(_OUTBOX, _SENDERS, _loop_s)
+        # Senders that wait for an entry, and when one is looked for next: nothing can be sent before.
+        self._idle: deque[asyncio.Future[Unwritten]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._looks_at_s = inf
+        self._trickles_at_s = 0.0
+        self._known = known
+        self._told = ToldPods(known)
+        self._repeated = RepeatedEvents()
+        self._latest_ns = 0
+
+    @property
+    def pending(self) -> int:
+        """Entries not yet written."""
+        return len(self._outbox) + self._outbox.writing
+
+    @property
+    def pending_soon(self) -> int:
+        """Those of them that do not wait until their namespace gets answers again."""
+        return self._outbox.soon + self._outbox.writing
+
+    def scheduled(self, pod: Pod, node: str, cards: Sequence[CardShare] = ()) -> None:
+        """The pod is bound, to these cards. The Binding itself has set the condition."""
+        self._told.forget(pod.key.uid)
+        self._outbox.drop_word(pod.key.namespace, pod.key.uid)
+        note = f"Successfully assigned {pod.key} to {node}{_on(cards)}"
+        self._put(self._event(_regarding(pod.key), "Scheduled", "Binding", note, warning=False))
+
+    def failed_scheduling(self, pod: Pod, diagnosis: Diagnosis) -> None:
+        """The pod fits nowhere."""
+        self._hear(pod, "Unschedulable", diagnosis.message, diagnosis.constant_text, diagnosis.rules)
+
+    def corrected(self, pod: Pod, diagnosis: Diagnosis) -> bool:
+        """Tell why the pod fits nowhere, if that is other than it was told; whether it is. Not for numbers alone."""
+        told = self._told.find(pod.key.uid)
+        if told is None or told.word.reasons == diagnosis.constant_text:
+            return False
+        self.failed_scheduling(pod, diagnosis)
+        return True
+
+    def seen(self, pod: Pod) -> None:
+        """The pod waits, and looks like this now: a write that took effect late may have replaced a newer condition."""
+        told = self._told.find(pod.key.uid)
+        if told is not None and told.see(pod.condition, self._now_s()):
+            self._later(told)
+
+    def scheduler_error(self, pod: Pod, message: str, reasons: Reasons) -> None:
+        """The pod had a place, and could not be bound to it. reasons: equal for errors that mean the same."""
+        self._hear(pod, "SchedulerError", message, reasons, ("SchedulerError",))
+
+    def preempted(self, victim: Pod, note: str) -> None:
+        """The pod is removed for another one."""
+        self._put(self._event(_regarding(victim.key), "Preempted", "Preempting", note, warning=False))
+
+    def about(self, kind: str, name: str, uid: str, reason: str, note: str) -> None:
+        """A warning on a Pod (`namespace/name`) or a Node.
+
+        Events about nodes live in namespace `default`, with the node's name as uid, as the kubelet writes them.
+        """
+        namespace, _, short = name.rpartition("/")
+        about = Regarding(kind, namespace or "default", short, uid or short)
+        entry = self._repeated.next_write(self._event(about, reason, "Scheduling", note), (note,), self._now_s())
+        if entry is not None:
+            self._put(entry)
+
+    def waiting(self) -> WaitingCopy:
+        """What pods that wait were told, of this moment."""
+        return WaitingCopy(self._told.all(), self._known, self._unix_ns() / 1e9)
+
+    def sweep(self) -> None:
+        """Forget, by and by, what was told about pods that wait no more. A small step, for a timer."""
+        self._told.sweep(_SWEPT)
+
+    async def run(self) -> None:
+        """Write entries until cancelled."""
+        async with asyncio.TaskGroup() as senders:
+            for _ in range(_SENDERS):
+                senders.create_task(self._send_all())
+
+    async def flush(self, within_s: float) -> None:
+        """Write what is left, as far as that goes in so many seconds; for a clean exit."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s), asyncio.TaskGroup() as senders:
+                for _ in range(_SENDERS):
+                    senders.create_task(self._send_rest())
+
+    def forget_waiting(self) -> None:
+        """Say no more of pods that wait: another replica schedules them, and knows better."""
+        self._outbox.drop_words()
+
+    async def _send_rest(self) -> None:
+        while isinstance(entry := self._outbox.take(at_once=True), Unwritten):
+            await self._send(entry, patient=False)
+
+    def _hear(self, pod: Pod, reason: str, message: str, reasons: Reasons, rules: tuple[str, ...]) -> None:
+        heard = Word(reason, one_line(message), reasons, self._now_s(), self._unix_ns() / 1e9, rules)
+        told = self._told.hear(pod, heard)
+        if told.event_is_due or told.condition_is_due:
+            self._tell(told)
+
+    def _tell(self, told: Told) -> None:
+        self._outbox.put_word(told.pod.namespace, told.pod.uid)
+        self._hand_out()
+
+    def _event(
+        self, about: Regarding, reason: str, action: str, note: str, *, warning: bool = True, now_ns: int | None = None
+    ) -> EventRecord:
+        return self._reporter.event(
+            about,
+            warning=warning,
+            reason=reason,
+            action=action,
+            note=note,
+            now_ns=self._unix_ns() if now_ns is None else now_ns,
+            unique_ns=self._unique_ns(),
+        )
+
+    def _unique_ns(self) -> int:
+        """About the Unix time, and no two alike, also when the clock is set back."""
+        self._latest_ns = max(self._latest_ns + 1, self._unix_ns())
+        return self._latest_ns
+
+    def _put(self, entry: EventRecord | SeriesUpdate) -> None:
+        event = entry.event if isinstance(entry, SeriesUpdate) else entry
+        dropped = self._outbox.put_event(event.namespace, entry)
+        if dropped is not None:
+            self._on_lost(_name_of(dropped), f"more than {_OUTBOX} entries wait")
+        self._hand_out()
+
+    async def _send_all(self) -> None:
+        while True:
+            entry = self._next()
+            self._hand_out()
+            await self._send(entry or await self._given(), patient=True)
+
+    async def _given(self) -> Unwritten:
+        """Wait for an entry."""
+        waiting: asyncio.Future[Unwritten] = asyncio.get_running_loop().create_future()
+        self._idle.append(waiting)
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            if waiting in self._idle:
+                self._idle.remove(waiting)
+            elif not waiting.cancelled():
+                self._outbox.put_back(waiting.result())
+            raise
+
+    def _hand_out(self) -> None:
+        """Give entries to senders that wait, as far as entries may be sent now."""
+        while self._idle and (entry := self._next()) is not None:
+            waiting = self._idle.popleft()
+            if waiting.cancelled():
+                self._outbox.put_back(entry)
+            else:
+                waiting.set_result(entry)
+
+    def _next(self) -> Unwritten | None:
+        """The next entry; None: none may be sent now."""
+        now_s = _loop_s()
+        if not len(self._outbox):
+            return None
+        if self._busy() and len(self._outbox) < _CROWDED:
+            if now_s < self._trickles_at_s:
+                self._look_again(self._trickles_at_s)
+                return None
+            self._trickles_at_s = now_s + _TRICKLE_S
+        entry = self._outbox.take()
+        if isinstance(entry, Unwritten):
+            return entry
+        self._look_again(entry)
+        return None
+
+    def _look_again(self, at_s: float) -> None:
+        if at_s >= self._looks_at_s:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._looks_at_s = at_s
+        self._timer = asyncio.get_running_loop().call_at(at_s, self._looks_again)
+
+    def _looks_again(self) -> None:
+        self._timer, self._looks_at_s = None, inf
+        self._hand_out()
+
+    async def _send(self, entry: Unwritten, *, patient: bool) -> None:
+        """patient: what is throttled comes again when the API server has said; otherwise it is tried until then."""
+        try:
+            await self._write(entry)
+        except _Again as again:
+            entry.tries += 1
+            self._outbox.put_back(entry)
+            if not patient:
+                await asyncio.sleep(max(again.after_s, backoff_s(entry.tries, initial_s=_TRY_S, max_s=QUIET_S)))
+        except asyncio.CancelledError:
+            self._outbox.put_back(entry)  # for `flush`
+            raise
+        else:
+            self._outbox.done(entry)
+
+    async def _write(self, entry: Unwritten) -> None:
+        """Raises _Again."""
+        what = entry.what
+        if isinstance(what, EventRecord):
+            await self._create(entry, what)
+        elif isinstance(what, SeriesUpdate):
+            await self._update(entry, what)
+        elif (told := self._told.find(what)) is not None:
+            if told.event_is_due:
+                await self._tell_event(entry, told)
+            if told.condition_is_due:
+                await self._tell_condition(entry, told)
+
+    async def _tell_event(self, entry: Unwritten, told: Told) -> None:
+        """Write the latest word as an Event, or into the series of the one that said the same."""
+        word, event = told.word, told.event
+        about, now_ns = _regarding(told.pod), int(word.unix_s * 1e9)
+        record = self._event(about, "FailedScheduling", "Scheduling", word.message, now_ns=now_ns)
+        if event.name:
+            update = SeriesUpdate(replace(record, name=event.name), event.series(word))
+            written = await self._update(entry, update)
+        else:
+            written = await self._create(entry, record)
+        event.sent(word, None if written is None else written.name)
+
+    async def _tell_condition(self, entry: Unwritten, told: Told) -> None:
+        if not self._waits(told.pod.uid):
+            return
+        word = told.word
+        told.sent = word.message
+        condition, changed = told.condition(), not told.shown_false
+        try:
+            await self._ask(entry, self._cluster.set_pod_condition(told.pod, condition, changed=changed))
+        except ApiNotFound:
+            return  # the pod is gone
+        except ApiError as error:
+            # One that is refused, too: an API server that has just started knows no rights for seconds.
+            self._on_lost(f"condition PodScheduled of {told.pod}", error.message)
+            told.failures += 1
+            self._later(told)
+        else:
+            told.condition_written(word)
+
+    def _later(self, told: Told) -> None:
+        """Write the latest word again after a while: the next attempt may be minutes away, or bring no news."""
+        if told.again:
+            return
+        told.again = True
+        asyncio.get_running_loop().call_later(told.again_after_s, self._again, told.pod.uid)
+
+    def _again(self, uid: str) -> None:
+        if (told := self._told.find(uid)) is None:
+            return
+        told.again = False
+        if told.condition_is_due:
+            self._tell(told)
+
+    async def _create(self, entry: Unwritten, record: EventRecord) -> EventRecord | None:
+        """Write an Event; return it, or None when it could not be written."""
+        try:
+            await self._ask(entry, self._cluster.create_event(record))
+        except ApiConflict:
+            return record  # one of this name was sent before its sender was cancelled
+        except ApiNotFound:
+            return None  # its namespace is gone
+        except ApiError as error:
+            self._on_lost(_name_of(record), error.message)
+            return None
+        return record
+
+    async def _update(self, entry: Unwritten, update: SeriesUpdate) -> EventRecord | None:
+        """Write a series; return the Event that has it, or None when it could not be written."""
+        event = update.event
+        try:
+            await self._ask(entry, self._cluster.update_event(event, update.series))
+        except ApiNotFound:
+            # The first event has expired meanwhile: this one is written as the first.
+            return await self._create(entry, replace(event, time_s=update.series.last_time_s))
+        except ApiError as error:
+            self._on_lost(_name_of(update), error.message)
+            return None
+        return event
+
+    async def _ask(self, entry: Unwritten, request: Awaitable[None]) -> None:
+        """Raises what the request raises; _Again where it is throttled, a few times."""
+        try:
+            await request
+        except ApiError as error:
+            self._outbox.answered(entry, error)
+            if isinstance(error, ApiThrottled) and entry.tries < _TRIES - 1:
+                raise _Again(error.retry_after_s) from error
+            raise
+        self._outbox.answered(entry, None)
+
+
+class _Again(Exception):
+    """Throttled, and worth another try; after_s: seconds."""
+
+    def __init__(self, after_s: float) -> None:
+        super().__init__(after_s)
+        self.after_s = after_s
+
+
+def _loop_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _regarding(pod: PodKey) -> Regarding:
+    return Regarding("Pod", pod.namespace, pod.name, pod.uid)
+
+
+def _on(cards: Sequence[CardShare]) -> str:
+    """`, card 0 (4) and 1 (4)`: index and units of each; "" without any."""
+    named = " and ".join(f"{share.index} ({share.units})" for share in cards)
+    return f", card {named}" if named else ""
+
+
+def _name_of(entry: EventRecord | SeriesUpdate) -> str:
+    event, what = (entry.event, "event series") if isinstance(entry, SeriesUpdate) else (entry, "event")
+    return f"{what} {event.reason} on {event.namespace}/{event.object_name}"

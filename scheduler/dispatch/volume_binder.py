@@ -1,0 +1,165 @@
+"""Gives a placed pod its volumes before it is bound: writes what was decided, then waits until its claims are bound.
+
+    to_write ── PATCH each ──▶ WAITING ── every claim is bound ─▶ returns
+                                 │  └── a watch event of one of them: looks again
+                                 └── time is up, or it cannot come true any more ─▶ VolumesFailed
+
+While writes for a namespace fail, few of its pods wait for their turn; the others fail at once.
+What is written stays written: the next attempt, or the next process, finds the volume kept for its claim, and the node
+in it. An event of a claim has that claim alone looked at, by each pod that waits for it.
+Source: kube-scheduler, plugins/volumebinding/binder.go, BindPodVolumes; it looks once a second.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from scheduler.core.scheduling_cycle import Placement
+from scheduler.dispatch.bind_slots import BindSlots, Stopped
+from scheduler.dispatch.volume_writes import VolumeWrites, WriteRefused, Written
+from scheduler.kube.port import Cluster
+from scheduler.pods.pod_volumes import ClaimKey
+from scheduler.state.tables import Tables
+from scheduler.state.volumes.plan import VolumePlan
+from scheduler.state.volumes.progress import Failed, is_done
+
+# No event says to a waiting pod that it has gone itself.
+_LOOK_EVERY_S: Final = 5.0
+
+
+class VolumesFailed(Exception):
+    """The pod does not get its volumes on this node; the message says why."""
+
+    def __init__(self, reason: str, *, status: int = 0, lasting: bool = False, gone: bool = False) -> None:
+        """status: HTTP status of the answer that says so, or 0. lasting: as of BindRefused. gone: the pod is."""
+        super().__init__(reason)
+        self.reason = reason
+        self.status = status
+        self.lasting = lasting
+        self.gone = gone
+
+
+class VolumeBinder:
+    """Owns the pods that wait for volumes."""
+
+    def __init__(self, cluster: Cluster, tables: Tables, slots: BindSlots, *, gone: Callable[[str], bool]) -> None:
+        """slots: of these requests. gone: by uid, whether the watch has shown that the pod is gone."""
+        self._tables = tables
+        self._slots = slots
+        self._writes = VolumeWrites(cluster, tables.volumes, slots)
+        self._gone = gone
+        self._waiting: dict[Written, set[_Waiting]] = {}
+        self._stopped = False
+
+    async def bind(self, placement: Placement) -> None:
+        """Return when every claim of the pod is bound. Raises VolumesFailed; Stopped when the process ends first."""
+        plan = placement.volumes
+        if plan is None:
+            return
+        namespace = placement.pod.key.namespace
+        if how := self._slots.failing(namespace):
+            # Each pod that waits for its turn would hold a place that others lack.
+            message = f"writes of volumes and claims for namespace {namespace} fail at present ({how})"
+            raise VolumesFailed(message, lasting=True)
+        try:
+            async with asyncio.timeout(plan.timeout_s):
+                with self._slots.binding(namespace):
+                    for claim, volume in plan:
+                        await self._writes.write(namespace, claim, volume, plan.node)
+                await self._until_bound(placement.pod.key.uid, plan)
+        except WriteRefused as refused:
+            raise VolumesFailed(str(refused), status=refused.status, lasting=True) from refused
+        except Failed as failed:
+            raise VolumesFailed(str(failed)) from failed
+        except TimeoutError as error:
+            message = f"its volumes were not bound within {plan.timeout_s:g} s"
+            raise VolumesFailed(message) from error
+
+    def seen(self, key: Written) -> None:
+        """A claim, or a volume by name, has come, changed or gone."""
+        self._writes.seen(key)
+        if not self._waiting:
+            return
+        names = self._tables.volumes.claims_of(key) if isinstance(key, str) else ()
+        for one in (key, *names):
+            for waiting in self._waiting.get(one, ()):
+                waiting.seen(one, self._is_done)
+
+    def stop(self) -> None:
+        """Who waits gets Stopped. Requests on the wire are answered."""
+        self._stopped = True
+        self._slots.stop()
+        for all_waiting in self._waiting.values():
+            for waiting in all_waiting:
+                waiting.woken.set()
+
+    async def _until_bound(self, uid: str, plan: VolumePlan) -> None:
+        waiting = _Waiting(plan)
+        keys: set[Written] = {key for claim, volume in plan for key in (claim, volume) if key}
+        for key in keys:
+            self._waiting.setdefault(key, set()).add(waiting)
+        try:
+            while not waiting.look(self._is_done):
+                if self._gone(uid):
+                    message = "the watch shows that the pod is gone"
+                    raise VolumesFailed(message, gone=True)
+                if self._stopped:
+                    raise Stopped
+                await _wait(waiting.woken)
+        finally:
+            for key in keys:
+                self._waiting[key].discard(waiting)
+                if not self._waiting[key]:
+                    del self._waiting[key]
+
+    def _is_done(self, claim: ClaimKey, volume: str, node: str) -> bool:
+        if self._writes.is_unseen(volume or claim):
+            return False
+        return is_done(claim, volume, node, self._tables.volumes, self._labels(node))
+
+    def _labels(self, node: str) -> dict[str, str] | None:
+        if node not in self._tables.row_of:
+            return None
+        return self._tables.node(node).metadata.labels or {}
+
+
+class _Waiting:
+    """A pod that waits for its volumes. woken: set when it may have them all, or will not."""
+
+    def __init__(self, plan: VolumePlan) -> None:
+        """Nothing is known."""
+        self.woken = asyncio.Event()
+        self._plan = plan
+        self._claims = dict(plan.taken)
+        self._volumes = {claim: volume for volume, claim in plan.taken}
+        self._left: set[ClaimKey] = set()
+
+    def look(self, is_done: Callable[[ClaimKey, str, str], bool]) -> bool:
+        """Whether all are bound. Raises Failed: each is looked at, so that it is told although another still waits."""
+        self._left = {claim for claim, volume in self._plan if not is_done(claim, volume, self._plan.node)}
+        return not self._left
+
+    def seen(self, key: Written, is_done: Callable[[ClaimKey, str, str], bool]) -> None:
+        """One of its claims, or of their volumes by name."""
+        claim = self._claims[key] if isinstance(key, str) else key
+        try:
+            done = is_done(claim, self._volumes.get(claim, ""), self._plan.node)
+        except Failed:
+            self.woken.set()
+            return
+        if not done:
+            self._left.add(claim)
+            return
+        self._left.discard(claim)
+        if not self._left:
+            self.woken.set()
+
+
+async def _wait(woken: asyncio.Event) -> None:
+    """Until it is set, but not for long. It is not set then."""
+    try:
+        async with asyncio.timeout(_LOOK_EVERY_S):
+            await woken.wait()
+    except TimeoutError:
+        return
+    woken.clear()

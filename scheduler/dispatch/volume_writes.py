@@ -1,0 +1,114 @@
+"""Writes what was decided about volumes: each once, however many of the pods that have a place need it.
+
+    needed ── nobody sends it ──▶ SENDING ── answered ──▶ WRITTEN ── the watch shows it ──▶ (forgotten)
+                                     └── refused: so is every pod that waits for it
+
+Each PATCH says which version it is about, so that what somebody else has changed meanwhile is not overwritten.
+Owned by the event loop.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from scheduler.dispatch.bind_slots import BindSlots
+from scheduler.kube.port import ApiError, Cluster, NodeForClaim, VolumeForClaim
+from scheduler.pods.pod_volumes import ClaimKey
+from scheduler.state.volumes.progress import is_older, to_write
+from scheduler.state.volumes.volumes import Volumes
+
+# What is written into: a claim, or a volume by name.
+Written: TypeAlias = ClaimKey | str
+
+
+class WriteRefused(Exception):
+    """The API server did not take it; the message says what and why."""
+
+    def __init__(self, about: str, status: int) -> None:
+        """status: HTTP status of the answer, or 0."""
+        super().__init__(about)
+        self.status = status
+
+
+@dataclass(slots=True)
+class _Sending:
+    """ended: set when it is answered, or given up. refused: what came of it."""
+
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    refused: WriteRefused | None = None
+
+
+class VolumeWrites:
+    """See the module."""
+
+    def __init__(self, cluster: Cluster, volumes: Volumes, slots: BindSlots) -> None:
+        """slots: of these requests."""
+        self._cluster = cluster
+        self._volumes = volumes
+        self._slots = slots
+        self._sending: dict[Written, _Sending] = {}
+        # What for, and the version that it has since.
+        self._written: dict[Written, tuple[ClaimKey | str, str]] = {}
+
+    async def write(self, namespace: str, key: ClaimKey, name: str, node: str) -> None:
+        """Return once it is written what a claim of a plan gets. Inside `BindSlots.binding` of the pod's namespace.
+
+        key, name, node: as `to_write`. Raises WriteRefused, Failed, Stopped.
+        """
+        target: Written = name or key
+        while (needed := self._needed(key, name, node)) is not None:
+            sending = self._sending.get(target)
+            if sending is None:
+                await self._send(namespace, target, needed)
+                continue
+            await sending.ended.wait()
+            if sending.refused is not None:
+                raise WriteRefused(str(sending.refused), sending.refused.status)
+
+    def is_unseen(self, target: Written) -> bool:
+        """Whether we have written into it what the watch has not shown yet."""
+        written = self._written.get(target)
+        return written is not None and is_older(self._version(target), written[1])
+
+    def seen(self, target: Written) -> None:
+        """The watch has shown it, or that it is gone."""
+        if target in self._written and not self.is_unseen(target):
+            del self._written[target]
+
+    def _needed(self, key: ClaimKey, name: str, node: str) -> VolumeForClaim | NodeForClaim | None:
+        written = self._written.get(name or key)
+        if written is not None and written[0] == (key if name else node) and self.is_unseen(name or key):
+            return None
+        return to_write(key, name, node, self._volumes)
+
+    async def _send(self, namespace: str, target: Written, needed: VolumeForClaim | NodeForClaim) -> None:
+        sending = self._sending[target] = _Sending()
+        try:
+            async with self._slots.slot(namespace):
+                if isinstance(needed, VolumeForClaim):
+                    version = await self._cluster.give_volume(needed)
+                else:
+                    version = await self._cluster.select_node(needed)
+        except ApiError as error:
+            sending.refused = WriteRefused(f"{_about(needed)}: {error.message}", error.status)
+            raise sending.refused from error
+        finally:
+            del self._sending[target]
+            sending.ended.set()
+        self._written[target] = _purpose(needed), version
+        self.seen(target)
+
+    def _version(self, target: Written) -> str:
+        """As the watch has shown it; "", which no write is newer than, for what is gone."""
+        found = self._volumes.volume(target) if isinstance(target, str) else self._volumes.claim(target)
+        return "" if found is None else found.version
+
+
+def _purpose(one: VolumeForClaim | NodeForClaim) -> ClaimKey | str:
+    return (one.claim_namespace, one.claim) if isinstance(one, VolumeForClaim) else one.node
+
+
+def _about(one: VolumeForClaim | NodeForClaim) -> str:
+    if isinstance(one, VolumeForClaim):
+        return f"giving persistentvolume {one.volume} to persistentvolumeclaim {one.claim_namespace}/{one.claim}"
+    return f"selecting node {one.node} for persistentvolumeclaim {one.namespace}/{one.claim}"

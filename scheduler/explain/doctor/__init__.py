@@ -1,1 +1,0 @@
-"""What `kubectl gpushare doctor` looks at, and how it judges. Pure."""

@@ -1,0 +1,23 @@
+"""The extension point for a pod that fits nowhere. Apart from the others, as it alone is handed a `WhatIf`."""
+
+from abc import abstractmethod
+from collections.abc import Generator
+
+from scheduler.framework.plugin import Plugin
+from scheduler.framework.preemption import PostFilterResult
+from scheduler.framework.profile import Profile
+from scheduler.framework.what_if import WhatIf
+from scheduler.pods.pod import Pod
+
+
+class PostFilterPlugin(Plugin):
+    """Does something for a pod that fits nowhere."""
+
+    @abstractmethod
+    def post_filter(self, pod: Pod, what_if: WhatIf) -> Generator[None, None, PostFilterResult]:
+        """What to do. At each `yield` others have their turn, and the cluster may change; a step takes milliseconds."""
+
+
+def post_filters(profile: Profile) -> tuple[PostFilterPlugin, ...]:
+    """The profile's PostFilter plugins, in the configured order."""
+    return tuple(plugin for plugin in profile.post_filter if isinstance(plugin, PostFilterPlugin))

@@ -1,1 +1,0 @@
-"""What `kubectl inspect gpushare` shows, computed from nodes and pods, and its exact text. Pure."""

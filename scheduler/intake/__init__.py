@@ -1,0 +1,1 @@
+"""Turns what the watches of the API server bring into calls of the core."""

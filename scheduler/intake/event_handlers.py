@@ -1,0 +1,308 @@
+"""Watch events -> the tables and the queue. kube-scheduler's eventhandlers.go.
+
+Nothing here awaits. What is wrong with an object is reported and costs that object only.
+"""
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from math import inf
+from typing import Any, Final
+
+from cachetools import LRUCache
+
+from config.protocol import names
+from config.protocol.quantity import QuantityError
+from scheduler.core.engine import Engine
+from scheduler.kube import objects
+from scheduler.kube.budgets import node_excess
+from scheduler.kube.port import SERVICES, Changed, Deleted, Kind, ListBegins, ListEnds, Undecodable, WatchEvent
+from scheduler.kube.problem import Problem
+from scheduler.pods.mistakes import forgotten, misspelt, misspelt_as, mistakes, node_mistakes
+from scheduler.pods.pod import Pod, PodReader
+from scheduler.state.columns.selectors import Expressions, equalities, of_label_selector
+from scheduler.state.default_selectors import MOST_TERMS, size_of
+
+_LARGEST_INDEX: Final = 65_535
+_OVER_BUDGET: Final = "OverBudget"
+_MISTAKE: Final = "Mistake"
+_CARD_FAILED: Final = "GPUUnhealthy"
+_CARD_HAS_FAILED: Final = "card.failed"
+_REJECTED_BY_KUBELET: Final = "RejectedByKubelet"
+_IS_REJECTED: Final = "pod.rejected_by_kubelet"
+# How the message of such a pod begins. Source: pkg/kubelet/kubelet.go, rejectPod.
+_REJECTED: Final = "Pod was rejected: "
+_LONGEST_REASON: Final = 64
+_LONGEST_SAID: Final = 512
+_MOST_REMEMBERED: Final = 4096
+# What the API server writes into a pod that names no scheduler.
+_FORGOTTEN: Final = "default-scheduler"
+
+
+def rfc3339(unix_s: float) -> str:
+    """In UTC and whole seconds, as Kubernetes writes a time."""
+    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def before_start(now_s: float, unix_s: float) -> Callable[[str], float]:
+    """When a pod was created, RFC 3339, in monotonic seconds; inf where that was after the start.
+
+    A pod that was there before this process has waited under the one before. now_s, unix_s: the start.
+    """
+    start = rfc3339(unix_s)
+
+    def created_s(created: str) -> float:
+        if not created or created >= start:
+            return inf
+        with suppress(ValueError):
+            return now_s - (unix_s - datetime.fromisoformat(created).timestamp())
+        return inf
+
+    return created_s
+
+
+class EventHandlers:
+    """One method per kind; each takes a batch of events in order."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        reader: PodReader,
+        *,
+        now_s: Callable[[], float],
+        report: Callable[[Problem], None],
+        waits_since_s: Callable[[str], float] = lambda _: inf,
+        waiting_seen: Callable[[Pod], None] = lambda _: None,
+    ) -> None:
+        """now_s: monotonic seconds. report: told of each Problem. waits_since_s: as `before_start`.
+
+        waiting_seen: told of each pod that waits for us, whenever it comes or changes.
+        """
+        self._waiting_seen = waiting_seen
+        self._waits_since_s = waits_since_s
+        self._engine = engine
+        self._reader = reader
+        self._now_s = now_s
+        self._report = report
+        self._lists_failed = True
+        self._rejected: LRUCache[str, None] = LRUCache(_MOST_REMEMBERED)
+
+    def pods(self, events: Iterable[WatchEvent[objects.PodObject]]) -> None:
+        """Pods that have a node go to the tables, those that wait for us to the queue."""
+        for event in events:
+            if isinstance(event, Changed):
+                self._pod_changed(event.object)
+            elif isinstance(event, Deleted):
+                self._engine.pod_gone(event.object.metadata.uid)
+            elif isinstance(event, Undecodable):
+                self._report(Problem("Pod", event.name, event.error, on_object=False))
+
+    def failed_pods(self, events: Iterable[WatchEvent[objects.PodObject]]) -> None:
+        """Our own that a kubelet has rejected at admission; not those that are listed: that may be long ago."""
+        for event in events:
+            if isinstance(event, ListBegins | ListEnds):
+                self._lists_failed = isinstance(event, ListBegins)
+            elif isinstance(event, Changed) and self._lists_failed:
+                self._rejected[event.object.metadata.uid] = None
+            elif isinstance(event, Changed):
+                self._failed(event.object)
+
+    def nodes(self, events: Iterable[WatchEvent[objects.Node]]) -> None:
+        """Nodes and their inventories."""
+        for event in events:
+            if isinstance(event, Changed):
+                self._node_changed(event.object)
+            elif isinstance(event, Deleted):
+                self._engine.node_gone(event.object.metadata.name)
+            elif isinstance(event, Undecodable):
+                # The node may have changed in any way: nothing new may be placed there.
+                self._engine.node_gone(event.name.rpartition("/")[2])
+                self._report(Problem("Node", event.name, event.error, on_object=False))
+
+    def namespaces(self, events: Iterable[WatchEvent[objects.Namespace]]) -> None:
+        """Labels of namespaces, which anti-affinity terms may select."""
+        for event in events:
+            if isinstance(event, Changed):
+                meta = event.object.metadata
+                self._engine.namespace_changed(meta.name, meta.labels or {})
+            elif isinstance(event, Deleted):
+                self._engine.namespace_changed(event.object.metadata.name, None)
+
+    def selecting(self, kind: Kind[Any], events: Iterable[WatchEvent[Any]]) -> None:
+        """Selectors of Services and controllers. kind: of `port.SELECTING`."""
+        for event in events:
+            if isinstance(event, Changed | Deleted):
+                meta = event.object.metadata
+                selector = () if isinstance(event, Deleted) else _selector_of(event.object.spec.selector)
+                if size_of(selector) > MOST_TERMS:
+                    selector = ()
+                    self._long_selector(kind.type.__name__, f"{meta.namespace}/{meta.name}")
+                self._engine.selector_changed(meta.namespace, meta.uid, selector, of_service=kind is SERVICES)
+            elif isinstance(event, Undecodable):
+                self._report(Problem(kind.type.__name__, event.name, event.error, on_object=False))
+
+    def config_maps(self, events: Iterable[WatchEvent[objects.ConfigMap]]) -> None:
+        """The legacy lists of unhealthy cards; every other ConfigMap is ignored."""
+        for event in events:
+            if not isinstance(event, Changed | Deleted):
+                continue
+            meta = event.object.metadata
+            if not meta.name.startswith(names.UNHEALTHY_PREFIX):
+                continue
+            text = "" if isinstance(event, Deleted) else (event.object.data or {}).get(names.UNHEALTHY_KEY, "")
+            indexes, wrong = _indexes(text)
+            self._engine.cards_marked_unhealthy(meta.name.removeprefix(names.UNHEALTHY_PREFIX), indexes)
+            if wrong:
+                message = f"key {names.UNHEALTHY_KEY}: {wrong[:64]!r} is not a card index; expected a list such as 0,2"
+                self._report(Problem("ConfigMap", f"{meta.namespace}/{meta.name}", message, on_object=False))
+
+    def disruption_budgets(self, events: Iterable[WatchEvent[objects.PodDisruptionBudget]]) -> None:
+        """Whom a preemption should rather spare."""
+        for event in events:
+            if isinstance(event, Changed):
+                meta = event.object.metadata
+                problem = self._engine.budget_changed(event.object)
+                if problem:
+                    name = f"{meta.namespace}/{meta.name}"
+                    message = f"{problem}; it does not keep pods from being preempted"
+                    self._report(Problem("PodDisruptionBudget", name, message, on_object=False))
+            elif isinstance(event, Deleted):
+                self._engine.budget_gone(event.object.metadata.namespace, event.object.metadata.name)
+            elif isinstance(event, ListEnds):
+                self._engine.budgets_listed()
+            elif isinstance(event, Undecodable):
+                # What is known of it stays: it still spares somebody.
+                self._report(Problem("PodDisruptionBudget", event.name, event.error, on_object=False))
+
+    def _pod_changed(self, wire: objects.PodObject) -> None:
+        try:
+            pod = self._reader.read(wire)
+        except QuantityError as error:
+            meta = wire.metadata
+            self._report(Problem("Pod", f"{meta.namespace}/{meta.name}", str(error), meta.uid))
+            if wire.spec.node_name and self._engine.tables.record(meta.uid) is None:
+                # Somebody else has placed it: it waits for us no more.
+                self._engine.pod_gone(meta.uid)
+            return
+        if pod.finished:
+            self._engine.pod_gone(pod.key.uid)
+        elif pod.node_name:
+            self._learn_from(pod)
+            self._assigned(pod)
+        elif pod.scheduler_name in self._engine.scheduler_names:
+            self._learn_from(pod)
+            self._waiting(pod)
+            if not pod.template.over_budget:
+                self._tell_mistakes(pod, wire)
+        elif pod.terminating:
+            self._engine.pod_terminating(pod.key.uid)
+        else:
+            self._engine.pod_of_others(pod)
+            if pod.template.gpu_units and not pod.terminating:
+                self._tell_scheduler_name(pod)
+
+    def _learn_from(self, pod: Pod) -> None:
+        self._engine.pod_seen(pod, min(self._waits_since_s(pod.created), self._now_s()))
+
+    def _failed(self, wire: objects.PodObject) -> None:
+        if not wire.status.message.startswith(_REJECTED) or wire.metadata.uid in self._rejected:
+            return
+        self._rejected[wire.metadata.uid] = None
+        try:
+            pod = self._reader.read(wire)
+        except QuantityError:
+            return
+        if not pod.node_name or pod.scheduler_name not in self._engine.scheduler_names:
+            return
+        reason = pod.reason[:_LONGEST_REASON] or "no reason"
+        for_s = self._engine.pod_rejected(pod, reason, self._now_s())
+        said = wire.status.message.removeprefix(_REJECTED)[:_LONGEST_SAID].rstrip(". ")
+        message = f"node {pod.node_name} rejected it ({reason}): {said}; pods like it go elsewhere for {for_s:.0f} s"
+        name, uid = str(pod.key), pod.key.uid
+        self._report(Problem("Pod", name, message, uid, reason=_REJECTED_BY_KUBELET, happened=_IS_REJECTED))
+
+    def _tell_mistakes(self, pod: Pod, wire: objects.PodObject) -> None:
+        found = mistakes(wire, self._reader.resources)
+        if found:
+            self._report(Problem("Pod", str(pod.key), "; ".join(found), pod.key.uid, reason=_MISTAKE))
+
+    def _tell_scheduler_name(self, pod: Pod) -> None:
+        """Pods are watched, and read, whoever schedules them. While there are legacy nodes, others may choose cards."""
+        own_names, message = self._engine.scheduler_names, ""
+        if pod.scheduler_name != _FORGOTTEN:
+            if meant := misspelt(pod.scheduler_name, own_names):
+                message = misspelt_as(pod.scheduler_name, meant)
+        elif not self._engine.tables.news.legacy_nodes:
+            ours = names.SCHEDULER_NAME if names.SCHEDULER_NAME in own_names else min(own_names)
+            message = forgotten(pod.scheduler_name, ours)
+        if message:
+            self._report(Problem("Pod", str(pod.key), message, pod.key.uid, reason=_MISTAKE))
+
+    def _over_budget(self, pod: Pod, consequence: str, *, on_object: bool) -> None:
+        message = f"has more than this scheduler reads: {', '.join(pod.template.over_budget)}; {consequence}"
+        self._report(Problem("Pod", str(pod.key), message, pod.key.uid, on_object, _OVER_BUDGET))
+
+    def _long_selector(self, kind: str, name: str) -> None:
+        message = (
+            f"has more than this scheduler reads: a selector of over {MOST_TERMS} keys and values; it spreads no pods"
+        )
+        self._report(Problem(kind, name, message, on_object=False, reason=_OVER_BUDGET))
+
+    def _assigned(self, pod: Pod) -> None:
+        if pod.template.over_budget:
+            self._over_budget(pod, "what it holds of cpu, memory, storage and GPUs counts", on_object=True)
+        problem = self._engine.pod_assigned(pod)
+        if problem:
+            self._report(Problem("Pod", str(pod.key), problem, pod.key.uid))
+
+    def _waiting(self, pod: Pod) -> None:
+        if pod.terminating:
+            self._engine.pod_terminating(pod.key.uid)
+            return
+        if pod.template.over_budget:
+            # Its owner reads the same in the message of the attempt.
+            self._over_budget(pod, "it stays pending", on_object=False)
+        self._engine.pod_waiting(pod, self._now_s(), self._waits_since_s(pod.created))
+        self._waiting_seen(pod)
+
+    def _node_changed(self, node: objects.Node) -> None:
+        over_budget = node_excess(node)
+        if over_budget:
+            self._engine.node_gone(node.metadata.name)
+            message = f"has more than this scheduler reads: {', '.join(over_budget)}; no pod is placed on it"
+            self._report(Problem("Node", node.metadata.name, message, node.metadata.uid, reason=_OVER_BUDGET))
+            return
+        try:
+            problem = self._engine.node_changed(node)
+        except QuantityError as error:
+            self._engine.node_gone(node.metadata.name)
+            problem = str(error)
+        if problem:
+            self._report(Problem("Node", node.metadata.name, problem, node.metadata.uid))
+        if found := node_mistakes(node):
+            self._report(Problem("Node", node.metadata.name, "; ".join(found), node.metadata.uid, reason=_MISTAKE))
+        for pod, what in self._engine.tables.news.take_failures():
+            message = f"{what}; the pod is on it: node {node.metadata.name}"
+            self._report(
+                Problem("Pod", str(pod.key), message, pod.key.uid, reason=_CARD_FAILED, happened=_CARD_HAS_FAILED)
+            )
+        # Its pods may read differently on the cards, or in the unit, that it has now.
+        for pod, problem in self._engine.tables.take_pod_problems():
+            self._report(Problem("Pod", str(pod.key), problem, pod.key.uid))
+
+
+def _selector_of(selector: objects.LabelSelector | dict[str, str] | None) -> Expressions:
+    if isinstance(selector, objects.LabelSelector):
+        return of_label_selector(selector) or ()
+    return equalities(selector or {})
+
+
+def _indexes(text: str) -> tuple[frozenset[int], str]:
+    """The indexes in a comma list, and the first entry that is not one ("" if each is)."""
+    good, wrong = set(), ""
+    for entry in (part.strip() for part in text.split(",")):
+        if entry.isascii() and entry.isdigit() and len(entry) <= len(str(_LARGEST_INDEX)):
+            good.add(int(entry))
+        elif entry:
+            wrong = wrong or entry
+    return frozenset(good), wrong

@@ -1,0 +1,230 @@
+"""The watches of the scheduler: what they bring goes to the event handlers, what fails to `contact`.
+
+Pods are listed last, once no bind request of the process before this one can still take effect.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Generic
+
+import structlog
+from tenacity.wait import wait_exponential
+
+from scheduler.intake.event_handlers import EventHandlers, rfc3339
+from scheduler.intake.volume_handlers import VolumeHandlers
+from scheduler.kube import objects, port
+from scheduler.kube.port import Cluster, Kind, ListBegins, ListEnds, T, WatchEvent
+from scheduler.kube.reflector import Backoff, WatchBackoff, reflect
+from scheduler.leader.pods_seen import PodsSeen
+from scheduler.metrics.observer import ServiceObserver
+from scheduler.process.contact import BINDINGS, Contact
+
+_CATCHING_UP: Final = "the pods as they are now"
+_BATCH_WAIT_S: Final = 0.005
+_SLICE_S: Final = 0.005
+_SMALL_BATCH: Final = 64
+# One scheduler for a whole cluster: a server that comes back is found within a second.
+_RECONNECT_MAX_S: Final = 1.0
+# Several times as long as a scheduler that has lost its Lease may go on, as its clock may differ.
+_AT_WORK_WITHIN_S: Final = 60.0
+# What the leader before has seen, our watch shows as well, unless it is broken.
+_HANDED_OVER_WITHIN_S: Final = 1.0
+
+log = structlog.get_logger()
+
+
+async def in_slices(
+    batch: Sequence[WatchEvent[T]], handle: Callable[[Sequence[WatchEvent[T]]], None], now_s: Callable[[], float]
+) -> None:
+    """Hand a batch over; after each slice of a few milliseconds other tasks run. now_s: monotonic seconds."""
+    until_s = now_s() + _SLICE_S
+    for event in batch:
+        # One large object costs milliseconds.
+        if now_s() > until_s:
+            await asyncio.sleep(0)
+            until_s = now_s() + _SLICE_S
+        handle((event,))
+
+
+@dataclass(frozen=True, slots=True)
+class Watched(Generic[T]):
+    """A kind of objects that the scheduler reads, and who handles them. needed: nothing can be said without them."""
+
+    kind: Kind[T]
+    handle: Callable[[Sequence[WatchEvent[T]]], None]
+    needed: bool = True
+
+
+def watched(handlers: EventHandlers, volume_handlers: VolumeHandlers) -> tuple[Watched[Any], ...]:
+    """All of them, pods last: they are listed once no bind request of the process before can still take effect."""
+    return (
+        Watched(port.NODES, handlers.nodes),
+        Watched(port.NAMESPACES, handlers.namespaces, needed=False),
+        Watched(port.CONFIG_MAPS, handlers.config_maps, needed=False),
+        Watched(port.DISRUPTION_BUDGETS, handlers.disruption_budgets, needed=False),
+        *(Watched(kind, partial(handlers.selecting, kind), needed=False) for kind in port.SELECTING),
+        *(Watched(kind, partial(volume_handlers.handle, kind), needed=False) for kind in port.OF_STORAGE),
+        Watched(port.PODS, handlers.pods),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Predecessor:
+    """The process before this one. quiet_s: after so many seconds of monotonic time none of its POSTs takes effect."""
+
+    quiet_s: float
+    now_s: Callable[[], float]
+
+    async def outwait(self) -> None:
+        """Until then."""
+        left_s = self.quiet_s - self.now_s()
+        if left_s > 0:
+            log.info(
+                "start.waiting",
+                seconds=round(left_s, 1),
+                reason="a bind request of the previous process may still take effect",
+            )
+            await asyncio.sleep(left_s)
+
+
+class Watches:
+    """One task per kind. listed: set when every kind has been listed once. wake: set at each batch."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        handlers: EventHandlers,
+        volume_handlers: VolumeHandlers,
+        observer: ServiceObserver,
+        *,
+        predecessor: Predecessor,
+        rng: random.Random,
+        wake: asyncio.Event,
+    ) -> None:
+        """rng: spreads retries."""
+        self._cluster = cluster
+        self._handlers = handlers
+        self._observer = observer
+        self._predecessor = predecessor
+        self._rng = rng
+        self._wake = wake
+        self._watched = watched(handlers, volume_handlers)
+        # Without the budgets nobody is preempted, and everything else goes on.
+        self._unlisted = {one.kind.name for one in self._watched if one.kind is not port.DISRUPTION_BUDGETS}
+        self.contact = Contact({one.kind.name for one in self._watched}, predecessor.now_s)
+        self.listed = asyncio.Event()
+        self.pods_seen = PodsSeen()
+
+    def start(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+        """Begin to watch."""
+        others = [one for one in self._watched if one.kind is not port.PODS]
+        return [
+            tasks.create_task(self._reflect_pods()),
+            tasks.create_task(self._reflect(port.FAILED_PODS, self._handlers.failed_pods)),
+            *(tasks.create_task(self._reflect(one.kind, one.handle)) for one in others),
+        ]
+
+    async def are_first(self, scheduler_names: Collection[str], unix_s: float) -> bool:
+        """Whether no scheduler of these names ran in the last minute; the tables then have all that was ever bound.
+
+        Only to be asked where there was no Lease. unix_s: now.
+        """
+        since = rfc3339(unix_s - _AT_WORK_WITHIN_S)
+        try:
+            found = [await self._cluster.last_scheduled(name) for name in sorted(scheduler_names)]
+        except port.ApiError as error:
+            log.warning("leader.predecessor_unknown", reason=error.message)
+            return False
+        if any(last.moment >= since for last in found):
+            return False
+        await self.listed.wait()
+        for last in found:
+            await self.pods_seen.reach(last.version)
+        return True
+
+    async def catch_up(self, pods_seen: str | None) -> None:
+        """Return when the tables have every change of a pod that was made before the call.
+
+        pods_seen: the last one, where it is known; None: ask the API server.
+        """
+        await self.listed.wait()
+        if pods_seen is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_HANDED_OVER_WITHIN_S):
+                    return await self.pods_seen.reach(pods_seen)
+        backoff, failures = Backoff(self._rng, wait_exponential(multiplier=0.1, max=_RECONNECT_MAX_S)), 0
+        while True:
+            try:
+                last = await self._cluster.last_change(port.PODS, self.pods_seen.version)
+            except port.ApiError as error:
+                failures += 1
+                if self.contact.failed(_CATCHING_UP, error.message):
+                    log.warning("leader.catches_up", reason=error.message)
+                await asyncio.sleep(backoff.delay_s(failures))
+            else:
+                self.contact.recovered(_CATCHING_UP)
+                return await self.pods_seen.reach(last)
+
+    def not_ready(self, after_s: float) -> str:
+        """What has kept pods from being scheduled, watches for longer than after_s; "" when nothing does."""
+        problem = self.contact.problem(after_s)
+        if not self._unlisted:
+            return problem
+        waiting = f"waiting for the first list of {', '.join(sorted(self._unlisted))}"
+        return f"{waiting}; {problem}" if problem else waiting
+
+    async def _reflect_pods(self) -> None:
+        # Listed after the wait, so that what the predecessor bound meanwhile is in the list, however slow the watch is.
+        await self._predecessor.outwait()
+        await self._reflect(port.PODS, self._pods)
+
+    def _pods(self, batch: Sequence[WatchEvent[objects.PodObject]]) -> None:
+        self._handlers.pods(batch)
+        self.pods_seen.handled(batch)
+
+    async def _reflect(self, kind: Kind[T], handle: Callable[[Sequence[WatchEvent[T]]], None]) -> None:
+        batches = reflect(
+            self._cluster,
+            kind,
+            backoff=WatchBackoff(self._rng, reconnect_max_s=_RECONNECT_MAX_S),
+            on_trouble=self._trouble,
+            on_answer=self._answered,
+            bookmarks=kind is port.PODS,
+        )
+        async for batch in batches:
+            await in_slices(batch, handle, self._predecessor.now_s)
+            for event in batch:
+                if isinstance(event, ListBegins):
+                    self._observer.list_began(kind.name)
+                elif isinstance(event, ListEnds):
+                    self._first_list(kind.name)
+            self._wake.set()
+            # The API server sends each change separately; a short pause lets them arrive in batches, which cost less.
+            if len(batch) < _SMALL_BATCH:
+                await asyncio.sleep(_BATCH_WAIT_S)
+
+    def _first_list(self, kind: str) -> None:
+        if kind in self._unlisted:
+            self._unlisted.discard(kind)
+            log.info("cluster.listed", kind=kind, missing=sorted(self._unlisted))
+        if not self._unlisted:
+            self.listed.set()
+
+    def _trouble(self, kind: Kind[T], error: port.ApiError | None) -> None:
+        # Without the failed pods it schedules as well as any other.
+        if kind is not port.FAILED_PODS and error is None:
+            self.contact.recovered(kind.name)
+        elif kind is not port.FAILED_PODS and error is not None:
+            self.contact.failed(kind.name, error.message)
+        self._observer.watch_trouble(kind, error)
+
+    def _answered(self, kind: Kind[T], opened: bool) -> None:  # noqa: FBT001 - as OnAnswer
+        if kind is not port.FAILED_PODS:
+            self.contact.answered(kind.name)
+        if opened:
+            # With the same credentials; whether it may bind, the next bind request tells.
+            self.contact.recovered(BINDINGS)

@@ -1,0 +1,124 @@
+"""What an API server makes of a manifest before it stores it for the first time: identity, defaults, status.
+
+Only the fields that `objects` decodes. Source: pkg/apis/core/v1/defaults.go, pkg/registry/core/pod/strategy.go
+(PrepareForCreate) and the admission plugin DefaultTolerationSeconds, Kubernetes 1.36. Not here, since the clusters
+tested against run without them: TaintNodesByCondition and ServiceAccount.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from scheduler.kube.objects import (
+    Container,
+    Node,
+    ObjectMeta,
+    PodCondition,
+    PodObject,
+    PodSpec,
+    PodStatus,
+    Quantities,
+    ResourceRequirements,
+    Toleration,
+)
+
+Decoded = TypeVar("Decoded", bound=msgspec.Struct)
+Value = TypeVar("Value")
+
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+_GATED: Final = PodCondition(
+    type="PodScheduled",
+    status="False",
+    reason="SchedulingGated",
+    message="Scheduling is blocked due to non-empty scheduling gates",
+)
+_TOLERATED_FOR_A_WHILE: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+
+
+def timestamp(time_s: float) -> str:
+    """RFC 3339 in whole seconds, as Kubernetes writes it. time_s: Unix seconds."""
+    return datetime.fromtimestamp(int(time_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Identity:
+    """Hands out uids: the same ones in every run. now_s: Unix seconds."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self.now_s = now_s
+        self._made = 0
+
+    def given_to(self, metadata: ObjectMeta) -> ObjectMeta:
+        """The head of a new object; a given uid and creation time are kept, so that traces replay."""
+        self._made += 1
+        return replace(
+            metadata,
+            uid=metadata.uid or f"{self._made:08x}-0000-4000-8000-000000000000",
+            creation_timestamp=metadata.creation_timestamp or timestamp(self.now_s()),
+        )
+
+
+def decoded(source: Decoded | Mapping[str, Any], kind: type[Decoded]) -> Decoded:
+    """The object itself, or what a Kubernetes manifest says; raises msgspec.ValidationError."""
+    if isinstance(source, kind):
+        return source
+    # Through the wire form: msgspec builds raw parts from bytes only.
+    return msgspec.json.decode(msgspec.json.encode(source), type=kind)
+
+
+def merge_patched(old: Mapping[str, Value], patch: Mapping[str, Value | None]) -> dict[str, Value]:
+    """A JSON merge patch of a flat object: None takes a key away."""
+    new = {key: value for key, value in old.items() if key not in patch}
+    return new | {key: value for key, value in patch.items() if value is not None}
+
+
+def new_pod(wanted: PodObject) -> PodObject:
+    """The pod with every default and a fresh status; a given status is dropped."""
+    metadata = replace(wanted.metadata, namespace=wanted.metadata.namespace or "default", deletion_timestamp="")
+    gated = (_GATED,) if wanted.spec.scheduling_gates else ()
+    return PodObject(metadata, _spec(wanted.spec), PodStatus(phase="Pending", conditions=gated))
+
+
+def new_node(wanted: Node) -> Node:
+    """The node; allocatable is the capacity unless given."""
+    capacity, allocatable = _as_text(wanted.status.capacity), _as_text(wanted.status.allocatable)
+    allocatable = capacity if allocatable is None else allocatable
+    return replace(wanted, status=replace(wanted.status, allocatable=allocatable, capacity=capacity))
+
+
+def _as_text(quantities: Quantities | None) -> Quantities | None:
+    """A server answers with strings, also where the manifest has numbers."""
+    return None if quantities is None else {name: str(quantity) for name, quantity in quantities.items()}
+
+
+def _spec(spec: PodSpec) -> PodSpec:
+    return replace(
+        spec,
+        scheduler_name=spec.scheduler_name or DEFAULT_SCHEDULER,
+        containers=tuple(map(_container, spec.containers)),
+        init_containers=tuple(map(_container, spec.init_containers)),
+        tolerations=_tolerations(spec.tolerations),
+    )
+
+
+def _container(container: Container) -> Container:
+    """Requests that are not named equal their limits."""
+    resources = container.resources
+    if resources is None:
+        return container
+    limits, requests = _as_text(resources.limits), _as_text(resources.requests)
+    if limits:
+        requests = {**limits, **(requests or {})}
+    return replace(container, resources=ResourceRequirements(requests, limits))
+
+
+def _tolerations(named: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
+    """With those of 300 s that every pod gets unless it has some of its own for the same taint."""
+    missing = [key for key in _TOLERATED_FOR_A_WHILE if not any(_covers(toleration, key) for toleration in named)]
+    return (*named, *(Toleration(key=key, operator="Exists", effect="NoExecute") for key in missing))
+
+
+def _covers(toleration: Toleration, key: str) -> bool:
+    return toleration.key in {key, ""} and toleration.effect in {"NoExecute", ""}

@@ -1,0 +1,128 @@
+"""The TLS context of new connections, and how it follows the certificates that it is made of.
+
+    (none) ──follow──▶ IN USE ──follow, other certificates that are whole──▶ another one IN USE
+                         └─────follow, one is not whole, or the key not that of the certificate──▶ IN USE, as before
+
+A context is never changed: one that has half of a new pair is worse than an old one, and a CA cannot be taken out of
+it. Why, and what happens to the connections: docs/decisions/0052-reread-certificates-and-let-requests-finish.md.
+"""
+
+import hashlib
+import re
+import ssl
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+_NONE: Final = "there is no certificate in it"
+_ENCRYPTED: Final = "the private key is encrypted; write it without a password"
+
+
+class NotUsable(Exception):
+    """No TLS context can be made of the certificates; the message says where they come from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pem:
+    """Text of a certificate or key, and where it comes from, for messages."""
+
+    text: bytes
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsMaterial:
+    """ca: None for the system's. certificate, key: of the client, both or none. verify: whether the server's counts."""
+
+    ca: Pem | None = None
+    certificate: Pem | None = None
+    key: Pem | None = None
+    verify: bool = True
+
+    def context(self) -> ssl.SSLContext:
+        """A new context. Raises ssl.SSLError, OSError, ValueError."""
+        tls = ssl.create_default_context(cadata=_usable(self.ca.text) if self.ca else None)
+        # As Go: CAs without an authority key identifier are accepted, an intermediate CA may be the one to trust, and
+        # a host is looked up in the alternative names alone.
+        tls.hostname_checks_common_name = False
+        tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        tls.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        if self.certificate and self.key:
+            _load_pair(tls, self.certificate.text, self.key.text)
+        if not self.verify:
+            tls.check_hostname = False
+            tls.verify_mode = ssl.CERT_NONE
+        return tls
+
+    def digest(self) -> tuple[object, ...]:
+        """Tells a secret that has changed without keeping it."""
+        texts = (one.text if one else None for one in (self.ca, self.certificate, self.key))
+        return (self.verify, *(None if text is None else hashlib.sha256(text).digest() for text in texts))
+
+
+class Certificates:
+    """The TLS context made of the latest usable material."""
+
+    def __init__(self) -> None:
+        """There is none yet."""
+        self._made_of: tuple[object, ...] | None = None
+        self._tls: ssl.SSLContext
+
+    @property
+    def tls(self) -> ssl.SSLContext:
+        """For the next connection; after the first `follow`."""
+        return self._tls
+
+    def follow(self, material: TlsMaterial) -> bool:
+        """Whether `tls` was replaced by another one. Raises NotUsable: it stays as it was."""
+        now = material.digest()
+        if now == self._made_of:
+            return False
+        try:
+            tls = material.context()
+        except (ssl.SSLError, OSError, ValueError) as error:
+            sources = ", ".join(one.source for one in (material.ca, material.certificate, material.key) if one)
+            message = f"not usable as PEM ({sources}): {error}; correct certificate-authority or client-certificate"
+            raise NotUsable(message) from error
+        again = self._made_of is not None
+        self._tls, self._made_of = tls, now
+        return again
+
+
+def digests(files: Iterable[Path]) -> tuple[bytes, ...]:
+    """SHA-256 of each file's content. Raises OSError."""
+    return tuple(hashlib.sha256(file.read_bytes()).digest() for file in files)
+
+
+def _usable(bundle: bytes) -> str:
+    """The certificates of a bundle that can be read: as Go, one that cannot is left out. Raises if that leaves none."""
+    found = list[str]()
+    problem: ssl.SSLError | ValueError = ValueError(_NONE)
+    for one in _CERTIFICATE.findall(bundle):
+        text = one.decode("ascii", "replace")
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
+        except (ssl.SSLError, ValueError) as error:
+            problem = error
+        else:
+            found.append(text)
+    if not found:  # for which ssl would take the system's
+        raise problem
+    return "\n".join(found)
+
+
+def _load_pair(tls: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Load them from files that only this user can read and that are gone afterwards: OpenSSL takes nothing else."""
+    with tempfile.TemporaryDirectory(prefix="gpushare-") as folder:
+        files = Path(folder, "certificate"), Path(folder, "key")
+        for file, text in zip(files, (certificate, key), strict=True):
+            file.write_bytes(text)
+        # Without a function, OpenSSL asks the terminal.
+        tls.load_cert_chain(*files, password=_refuse_password)
+
+
+def _refuse_password() -> str:
+    raise ValueError(_ENCRYPTED)

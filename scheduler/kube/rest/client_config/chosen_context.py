@@ -1,0 +1,167 @@
+"""One context of a kubeconfig, with its cluster and user, checked as kubectl checks them. Pure but for the check.
+
+Source: client-go, tools/clientcmd/validation.go and client_config.go; transport/transport.go; rest/transport.go.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from scheduler.kube.rest.client_config.address import Address, BadAddress, check_proxy, server_url
+from scheduler.kube.rest.client_config.kubeconfig_file import (
+    Exec,
+    KubeconfigCluster,
+    KubeconfigError,
+    KubeconfigUser,
+    Merged,
+)
+
+DEFAULT_NAMESPACE: Final = "default"
+PLUGIN_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+_MODES: Final = ("Never", "IfAvailable", "Always")
+_OIDC: Final = "oidc"
+_REMOVED_PROVIDERS: Final = {
+    "azure": "install kubelogin and name it under exec",
+    "gcp": "install gke-gcloud-auth-plugin and name it under exec",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenContext:
+    """name: of the context. cluster_name, user_name: as the context has them, for messages."""
+
+    name: str
+    namespace: str
+    cluster_name: str
+    cluster: KubeconfigCluster
+    user_name: str
+    user: KubeconfigUser
+    address: Address
+
+
+def chosen(merged: Merged, name: str | None) -> ChosenContext:
+    """The context of this name; None: the current one. Raises KubeconfigError with every mistake in it."""
+    name = name or merged.current_context
+    if not name:
+        raise _unusable(merged, "no current-context is set")
+    if (context := merged.contexts.get(name)) is None:
+        raise _unusable(merged, f"there is no context {name}")
+    if not context.cluster:
+        raise _unusable(merged, f"context {name} names no cluster")
+    if (cluster := merged.clusters.get(context.cluster)) is None:
+        raise _unusable(merged, f"context {name} names the cluster {context.cluster}, which does not exist")
+    # kubectl goes on as nobody: that is never meant.
+    if (user := merged.users.get(context.user) if context.user else KubeconfigUser()) is None:
+        raise _unusable(merged, f"context {name} names the user {context.user}, which does not exist")
+    try:
+        address = _address(cluster)
+    except BadAddress as error:
+        raise _unusable(merged, f"cluster {context.cluster}: {error}") from None
+    found = [f"cluster {context.cluster}: {mistake}" for mistake in _mistakes_of_cluster(cluster, address)]
+    who = f"user {context.user}" if context.user else f"context {name}, which names no user,"
+    found += [f"{who}{':' if context.user else ''} {mistake}" for mistake in _mistakes_of_user(user, address)]
+    if found:
+        raise _unusable(merged, "; ".join(found))
+    namespace = context.namespace or DEFAULT_NAMESPACE
+    return ChosenContext(name, namespace, context.cluster, cluster, context.user, user, address)
+
+
+def runs_plugin(user: KubeconfigUser) -> bool:
+    """Whether the credential plugin is asked: as with kubectl, any other credential of the user comes first."""
+    certificate = (user.client_certificate or user.client_certificate_data) and (
+        user.client_key or user.client_key_data
+    )
+    return user.exec is not None and not (user.token or user.token_file or user.username or certificate)
+
+
+def _unusable(merged: Merged, mistake: str) -> KubeconfigError:
+    names = ", ".join(merged.contexts) or "(none)"
+    return KubeconfigError(f"{mistake}; correct it, or choose with --context one of: {names}")
+
+
+def _address(cluster: KubeconfigCluster) -> Address:
+    if not cluster.server:
+        message = "it has no server"
+        raise BadAddress(message)
+    try:
+        url = server_url(cluster.server)
+    except BadAddress as error:
+        message = f"the address of the server {error}"
+        raise BadAddress(message) from None
+    if cluster.proxy_url:
+        try:
+            check_proxy(cluster.proxy_url)
+        except BadAddress as error:
+            message = f"the address of the proxy (proxy-url) {error}"
+            raise BadAddress(message) from None
+    return Address(url=url, server_name=cluster.tls_server_name or None, proxy=cluster.proxy_url or None)
+
+
+def _mistakes_of_cluster(cluster: KubeconfigCluster, address: Address) -> Iterator[str]:
+    has_ca = cluster.certificate_authority or cluster.certificate_authority_data
+    if cluster.certificate_authority and cluster.certificate_authority_data:
+        yield _both("certificate-authority")
+    if has_ca and cluster.insecure_skip_tls_verify and address.encrypted:
+        yield "a CA and insecure-skip-tls-verify contradict each other; remove one"
+
+
+def _mistakes_of_user(user: KubeconfigUser, address: Address) -> Iterator[str]:
+    token = "token" if user.token else "tokenFile" if user.token_file else ""
+    if token and (user.username or (user.password and user.token)):
+        yield f"{token} and username are two ways to authenticate; remove one"
+    if user.client_certificate or user.client_certificate_data:
+        yield from _mistakes_of_pair(user)
+    if user.exec is not None:
+        yield from _mistakes_of_plugin(user.exec)
+    if user.exec is not None and user.auth_provider is not None:
+        yield "exec and auth-provider are two ways to authenticate; remove one"
+    if user.auth_provider is not None and address.encrypted:
+        yield from _mistakes_of_provider(user.auth_provider.name, user.auth_provider.config)
+    if address.encrypted and not _says_who(user):
+        yield "has no credentials: token, tokenFile, username, client-certificate, exec or auth-provider; add one"
+    if not user.impersonate and (user.impersonate_uid or user.impersonate_groups or user.impersonate_extra):
+        yield "as-uid, as-groups and as-user-extra take a user to impersonate; add as"
+
+
+def _says_who(user: KubeconfigUser) -> bool:
+    """Whether there are credentials; without, kubectl asks its user for a name and a password."""
+    certificate = user.client_certificate or user.client_certificate_data
+    return bool(certificate or user.token or user.token_file or user.username or user.exec or user.auth_provider)
+
+
+def _mistakes_of_pair(user: KubeconfigUser) -> Iterator[str]:
+    if user.client_certificate and user.client_certificate_data:
+        yield _both("client-certificate")
+    if user.client_key and user.client_key_data:
+        yield _both("client-key")
+    if not user.client_key and not user.client_key_data:
+        yield "client-certificate takes a key; add client-key or client-key-data"
+
+
+def _mistakes_of_plugin(plugin: Exec) -> Iterator[str]:
+    if not plugin.command:
+        yield "exec has no command; add the plugin's program"
+    if plugin.api_version not in PLUGIN_VERSIONS:
+        yield f"the apiVersion of exec is {plugin.api_version or 'missing'}; expected {' or '.join(PLUGIN_VERSIONS)}"
+    if any(not one.name for one in plugin.env):
+        yield "a variable in env of exec has no name; add it"
+    # Only v1beta1 has a default.
+    if plugin.interactive_mode not in _MODES and (plugin.interactive_mode or plugin.api_version == PLUGIN_VERSIONS[0]):
+        yield f"the interactiveMode of exec is {plugin.interactive_mode or 'missing'}; expected {', '.join(_MODES)}"
+
+
+def _mistakes_of_provider(name: str, config: dict[str, str]) -> Iterator[str]:
+    if name in _REMOVED_PROVIDERS:
+        yield f"the auth-provider {name} was removed from Kubernetes; {_REMOVED_PROVIDERS[name]}"
+    elif name != _OIDC:
+        yield f"the auth-provider {name or '(unnamed)'} does not exist; use a credential plugin (exec)"
+    else:
+        yield from (
+            f"auth-provider {_OIDC} has no {key}; add it"
+            for key in ("idp-issuer-url", "client-id")
+            if not config.get(key)
+        )
+
+
+def _both(key: str) -> str:
+    return f"{key} and {key}-data are both set; remove one"

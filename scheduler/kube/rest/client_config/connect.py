@@ -1,0 +1,136 @@
+"""Which API server, as whom: `--kubeconfig`, else KUBECONFIG, else the pod's service account, else `~/.kube/config`.
+
+The scheduler usually runs in a pod, hence this order: kubectl looks at `~/.kube/config` first.
+"""
+
+import os
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from scheduler.kube.rest.client_config.address import Address, BadAddress, check_proxy, proxy_for
+from scheduler.kube.rest.client_config.chosen_context import DEFAULT_NAMESPACE
+from scheduler.kube.rest.client_config.credentials import Credentials, NotRenewed, Source
+from scheduler.kube.rest.client_config.kubeconfig import Kubeconfig
+from scheduler.kube.rest.client_config.kubeconfig_file import KubeconfigError
+from scheduler.kube.rest.client_config.service_account import ServiceAccount
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class ConnectError(Exception):
+    """No connection can be made as configured; the message says what, which, and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """An API server and credentials for it. Nothing has been sent to it yet.
+
+    url: without a slash at the end, may have a path. source: where this was read from, for the log.
+    server_name: to expect in the server's certificate instead of the host of `url`. namespace: of what a user names
+    without one, as kubectl takes it from the context.
+    """
+
+    url: str
+    credentials: Credentials
+    source: str
+    server_name: str | None = None
+    proxy: str | None = None
+    namespace: str = DEFAULT_NAMESPACE
+
+    @property
+    def tls(self) -> ssl.SSLContext:
+        """For a connection that is made now."""
+        return self.credentials.tls
+
+
+async def connect(
+    environment: Mapping[str, str],
+    *,
+    kubeconfig: Path | None = None,
+    context: str | None = None,
+    service_account: Path | None = SERVICE_ACCOUNT,
+) -> Connection:
+    """Read the configuration, run a credential plugin where it names one, load certificates.
+
+    context: of the kubeconfig, by default its current one; a context rules the service account out, which has none.
+    service_account: directory of the token and the CA in a pod; None: never used.
+    Raises ConnectError, also for a plugin that fails.
+    """
+    if paths := _explicit(environment, kubeconfig):
+        return await _from_kubeconfig(environment, paths, context)
+    if service_account and context is None and ServiceAccount.is_here(environment, service_account):
+        account = ServiceAccount(environment, service_account)
+        return await _opened(account, account.address, f"service account in {service_account}")
+    if (default := _default(environment)).exists():
+        return await _from_kubeconfig(environment, [default], context)
+    searched = ["--kubeconfig", "KUBECONFIG", *([f"service account in {service_account}"] if service_account else [])]
+    message = (
+        f"no cluster is configured: there is no {', no '.join(searched)} and no {default}; "
+        "name a file with --kubeconfig"
+    )
+    raise ConnectError(message)
+
+
+def _explicit(environment: Mapping[str, str], kubeconfig: Path | None) -> list[Path]:
+    """Return the files that were named; of several in KUBECONFIG, as kubectl does, those that exist, each once."""
+    if kubeconfig is not None:
+        _must_exist(kubeconfig, "--kubeconfig")
+        return [kubeconfig]
+    named = [Path(name) for name in dict.fromkeys(environment.get("KUBECONFIG", "").split(os.pathsep)) if name]
+    existing = [path for path in named if path.exists()]
+    if named and not existing:
+        _must_exist(named[0], "KUBECONFIG")
+    return existing
+
+
+def _default(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("HOME", "~")).expanduser() / ".kube" / "config"
+
+
+def _must_exist(path: Path, named_by: str) -> None:
+    if not path.exists():
+        message = f"kubeconfig {path}, named by {named_by}, does not exist; name an existing file, or leave it out"
+        raise ConnectError(message)
+
+
+async def _from_kubeconfig(environment: Mapping[str, str], paths: list[Path], context: str | None) -> Connection:
+    name = f"kubeconfig {os.pathsep.join(map(str, paths))}"
+    try:
+        source = Kubeconfig(paths, context)
+    except KubeconfigError as error:
+        message = str(error) if str(error).startswith("kubeconfig ") else f"{name}: {error}"
+        # Not from the error: what it was raised from may quote a token.
+        raise ConnectError(message) from None
+    except OSError as error:
+        message = f"{name} cannot be read: {error}; make it readable for this user"
+        raise ConnectError(message) from error
+    address = source.address
+    if address.proxy is None and (proxy := proxy_for(environment, address.url)):
+        try:
+            check_proxy(proxy)
+        except BadAddress as error:
+            message = f"{name}: the address of the proxy {error}; correct HTTPS_PROXY"
+            raise ConnectError(message) from None
+        address = Address(url=address.url, server_name=address.server_name, proxy=proxy)
+    return await _opened(source, address, f"{name}, context {source.context}", source.namespace)
+
+
+async def _opened(source: Source, address: Address, name: str, namespace: str = DEFAULT_NAMESPACE) -> Connection:
+    credentials = Credentials(source)
+    try:
+        await credentials.load()
+    except NotRenewed as error:
+        advice = "" if ";" in str(error) else "; correct what it names"
+        message = f"{name}: {error}{advice}"
+        raise ConnectError(message) from error
+    return Connection(
+        url=address.url,
+        credentials=credentials,
+        source=name,
+        server_name=address.server_name,
+        proxy=address.proxy,
+        namespace=namespace,
+    )

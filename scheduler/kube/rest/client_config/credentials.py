@@ -1,0 +1,160 @@
+"""What every request shows of us: its identity headers, its connection's certificate; and how it stays valid.
+
+    FRESH --refresh_after_s--> DUE --valid_for_s--> EXPIRED
+      ^                         |                      |
+      +---- loaded, beside the requests --+            |
+      +---- loaded, while the requests wait -----------+
+      +---- loaded, after a 401 (renew)
+
+DUE:     a file may have been rotated, or most of an exec credential's life is over: a reload starts and the requests
+         go on with what there is.
+EXPIRED: the requests wait for the reload; when it fails they are sent all the same, and the server decides.
+Owned by the event loop. One reload at a time, in a task of its own, so that a request's time-out does not end it.
+"""
+
+import asyncio
+import contextlib
+import math
+import ssl
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import structlog
+
+from scheduler.kube.rest.client_config.certificates import Certificates, NotUsable, TlsMaterial
+from scheduler.kube.rest.client_config.impersonation import Headers, sendable
+
+log = structlog.get_logger()
+RETRY_AFTER_FAILURE_S: Final = 10.0
+
+
+class NotRenewed(Exception):
+    """Credentials could not be renewed; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """How long loaded credentials serve, in seconds from now; infinity where nothing says when they end."""
+
+    refresh_after_s: float = math.inf
+    valid_for_s: float = math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """Credentials as they are now.
+
+    authorization: the header's value; "" where the TLS client certificate says who we are, or nothing does.
+    impersonation: headers that ask to act as another user.
+    """
+
+    authorization: str = ""
+    impersonation: Headers = ()
+    tls: TlsMaterial = field(default_factory=TlsMaterial)
+    lifetime: Lifetime = field(default_factory=Lifetime)
+
+
+class Source(Protocol):
+    """Where credentials come from: a kubeconfig, or the pod's service account."""
+
+    async def load(self) -> Loaded:
+        """Return current credentials. Raises NotRenewed."""
+        ...
+
+
+class Credentials:
+    """Keeps the credentials of one source current.
+
+    Every request asks here. What it is answered is worked out at a load, not each time, since two requests of every
+    pod ask.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._certificates = Certificates()
+        # Why the last load failed, "" if it did not; None before the first one has succeeded.
+        self._failure: str | None = None
+        self._due_s = self._expired_s = -math.inf
+        self._loading: asyncio.Task[None] | None = None
+        self._identity: Headers = ()
+
+    async def load(self) -> None:
+        """Load now. Raises NotRenewed."""
+        await asyncio.shield(self._loading_task())
+
+    async def identity(self) -> Headers:
+        """The headers of every request that say who sends it, and as whom it acts; the same tuple until they change."""
+        if (now_s := asyncio.get_running_loop().time()) >= self._due_s:
+            await self._refresh(now_s)
+        return self._identity
+
+    @property
+    def tls(self) -> ssl.SSLContext:
+        """For new connections; another one when the certificates have changed. After the first load."""
+        return self._certificates.tls
+
+    async def renew(self, refused: Headers, over: ssl.SSLContext) -> None:
+        """Load again after a 401 to a request that carried `refused` when `tls` was `over`. Raises NotRenewed.
+
+        Requests refused together renew once: a request that finds other credentials in place already only repeats.
+        """
+        if self._identity == refused and self.tls is over:
+            await self.load()
+
+    async def close(self) -> None:
+        """End a reload that is under way."""
+        if self._loading is not None:
+            self._loading.cancel()
+            await asyncio.wait([self._loading])
+
+    async def _refresh(self, now_s: float) -> None:
+        task = self._loading_task()
+        if now_s >= self._expired_s:
+            with contextlib.suppress(NotRenewed):
+                await asyncio.shield(task)
+
+    def _loading_task(self) -> asyncio.Task[None]:
+        if self._loading is None:
+            self._loading = asyncio.create_task(self._load())
+            self._loading.add_done_callback(self._loaded)
+        return self._loading
+
+    async def _load(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._due_s = loop.time() + RETRY_AFTER_FAILURE_S
+        loaded = await self._source.load()
+        identity = _headers(loaded)
+        try:
+            changed = self._certificates.follow(loaded.tls)
+        except NotUsable as error:
+            raise NotRenewed(str(error)) from error
+        if identity != self._identity:
+            self._identity = identity
+        if changed:
+            certificate = loaded.tls.certificate.source if loaded.tls.certificate else ""
+            log.info("credentials.certificates_changed", certificate=certificate)
+        self._due_s = loop.time() + loaded.lifetime.refresh_after_s
+        self._expired_s = loop.time() + loaded.lifetime.valid_for_s
+
+    def _loaded(self, task: asyncio.Task[None]) -> None:
+        self._loading = None
+        if task.cancelled():
+            return
+        # Looked at here, also where no request waited for it.
+        if (error := task.exception()) is None:
+            self._failure = ""
+        elif self._failure is not None and self._failure != str(error):
+            self._failure = str(error)
+            log.warning("credentials.not_renewed", reason=self._failure, retry_in_s=RETRY_AFTER_FAILURE_S)
+
+
+def _headers(loaded: Loaded) -> Headers:
+    authorization = loaded.authorization.rstrip(" ")
+    if not (authorization.isascii() and authorization.isprintable()):
+        message = "the token has characters that no header may have; it must be one line of ASCII text"
+        raise NotRenewed(message)
+    for name, value in loaded.impersonation:
+        if not sendable(value):
+            message = f"a value of {name} (as, as-uid, as-groups, as-user-extra) has control characters; correct it"
+            raise NotRenewed(message)
+    return ((("Authorization", authorization),) if authorization else ()) + loaded.impersonation

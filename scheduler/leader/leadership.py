@@ -1,0 +1,222 @@
+"""This replica's part in the leader election: it follows the Lease, and writes it when that is due."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from scheduler.kube.leases import Lease
+from scheduler.kube.port import (
+    ApiConflict,
+    ApiError,
+    ApiNotFound,
+    Changed,
+    Cluster,
+    Deleted,
+    ListBegins,
+    ListEnds,
+    WatchEvent,
+    lease_kind,
+)
+from scheduler.kube.reflector import WatchBackoff, reflect
+from scheduler.leader.leader_election import LeaderElection, TakeOver
+from scheduler.process.contact import Contact
+
+# The requests, beside the watches in `Contact`.
+_WATCH: Final = "leases"
+_WRITES: Final = "renewals of the lease"
+# At the end of a process that leads.
+_END_WITHIN_S: Final = 2.0
+# Standbys do not all write at the same moment: of the retry period, at most so much later.
+_JITTER: Final = 0.2
+# Then the watch of the Lease is opened again.
+_REFUSED_IN_A_ROW: Final = 2
+# A server that comes back is found before the deadline is over.
+_RECONNECT_MAX_S: Final = 1.0
+
+log = structlog.get_logger()
+
+
+class LeaseLost(Exception):
+    """This replica has led and does not any more: the process has to end."""
+
+
+class Leadership:
+    """See the module. Make it inside the event loop that uses it."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        election: LeaderElection,
+        *,
+        now_s: Callable[[], float],
+        wall: Callable[[], str],
+        rng: random.Random,
+    ) -> None:
+        """now_s: seconds of a clock that is never set, and that goes on while the machine sleeps. wall: RFC 3339."""
+        self._cluster = cluster
+        self._election = election
+        self._now_s = now_s
+        self._wall = wall
+        self._rng = rng
+        self._listed = asyncio.Event()
+        self._news = asyncio.Event()
+        self._won: asyncio.Future[TakeOver] = asyncio.get_running_loop().create_future()
+        self._told = ""
+        self._shown = False  # whether the list that is under way has it
+        # Writes in a row that were refused because the Lease is not as the watch shows it.
+        self._behind = 0
+        self._ending = False
+
+    @property
+    def identity(self) -> str:
+        """Of this replica."""
+        return self._election.identity
+
+    @property
+    def leader(self) -> str:
+        """Who holds the Lease, as far as known; "" for nobody."""
+        return self._election.holder
+
+    @property
+    def leader_page(self) -> str | None:
+        """Where the Lease says that the leader's web page is; None without, or where this replica holds it."""
+        return self._election.leader_page
+
+    def show_page(self, url: str) -> None:
+        """Write this into the Lease, with each acquisition and renewal: where other replicas reach our web page."""
+        self._election.own_page = url
+
+    def leads(self) -> bool:
+        """Whether this replica may send a request now that only the leader may send."""
+        return self._election.leads(self._now_s())
+
+    async def won(self) -> TakeOver:
+        """Return once this replica leads."""
+        return await asyncio.shield(self._won)
+
+    async def run(self, contact: Contact) -> None:
+        """Follow the Lease, take it when it is free, renew it, until `end`. Raises LeaseLost.
+
+        contact: is told what fails, so that a replica that cannot lead is not ready.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            following = tasks.create_task(self._follow(contact))
+            await self._listed.wait()
+            while not self._ending:
+                await self._write_if_due(contact)
+                if why := self._election.lost(self._now_s()):
+                    raise LeaseLost(why)
+                if self._behind >= _REFUSED_IN_A_ROW:
+                    # A connection that is dead on one side brings nothing: a new one begins with what there is.
+                    self._behind = 0
+                    following.cancel()
+                    following = tasks.create_task(self._follow(contact))
+                await self._until_due()
+            following.cancel()
+
+    async def end(self, running: asyncio.Task[None], pods_seen: str | None) -> None:
+        """Let `run` end, and give the Lease up: the next replica need not wait.
+
+        pods_seen: as `LeaderElection.given_up`; None where a request of ours is in doubt, so that the Lease runs out.
+        """
+        self._ending = True
+        self._news.set()
+        # A renewal on its way is waited for: over it the Lease could not be given up.
+        await asyncio.wait({running}, timeout=_END_WITHIN_S)
+        running.cancel()
+        wanted = None if pods_seen is None else self._election.given_up(self._wall(), pods_seen)
+        if wanted is None:
+            return
+        try:
+            await self._cluster.write_lease(wanted, _END_WITHIN_S)
+        except ApiError as error:
+            log.warning("leader.not_given_up", reason=error.message)
+        else:
+            log.info("leader.given_up", identity=self.identity)
+
+    async def _follow(self, contact: Contact) -> None:
+        kind = lease_kind(self._election.namespace, self._election.name)
+        backoff = WatchBackoff(self._rng, reconnect_max_s=_RECONNECT_MAX_S)
+
+        def trouble(_: object, error: ApiError | None) -> None:
+            if error is None:
+                contact.recovered(_WATCH)
+            elif contact.failed(_WATCH, error.message):
+                log.warning("leader.lease_not_read", reason=error.message)
+
+        async for batch in reflect(self._cluster, kind, backoff=backoff, on_trouble=trouble):
+            for event in batch:
+                self._observe(event)
+            self._behind = 0
+            if self.leader not in {"", self.identity}:
+                # It is renewed by another one: nothing of ours fails any more.
+                contact.recovered(_WRITES)
+            self._tell()
+            self._news.set()
+
+    def _observe(self, event: WatchEvent[Lease]) -> None:
+        match event:
+            case ListBegins():
+                self._shown = False
+            case Changed():
+                self._shown = True
+                self._election.observe(event.object, self._now_s())
+            case Deleted():
+                self._election.gone(self._now_s())
+            case ListEnds():
+                if not self._shown:
+                    self._election.gone(self._now_s())
+                self._listed.set()
+
+    async def _write_if_due(self, contact: Contact) -> None:
+        sent_s = self._now_s()
+        led, wanted = self._election.leads(sent_s), self._election.wanted(sent_s, self._wall())
+        if wanted is None:
+            return
+        try:
+            version = await self._cluster.write_lease(wanted, self._election.request_timeout_s)
+        except (ApiConflict, ApiNotFound) as refused:
+            # Another one was faster: the watch will show it.
+            self._behind += 1
+            contact.recovered(_WRITES)
+            log.info("leader.lease_not_written", reason=refused.message)
+        except ApiError as error:
+            if contact.failed(_WRITES, error.message):
+                log.warning("leader.lease_not_written", reason=error.message)
+        else:
+            contact.recovered(_WRITES)
+            self._election.written(wanted, version, sent_s)
+            self._leads_now(led=led)
+
+    def _leads_now(self, *, led: bool) -> None:
+        """The Lease is ours. led: before, too."""
+        if self._election.taken_over is None or led:
+            return
+        log.info("leader.elected" if not self._won.done() else "leader.again", identity=self.identity)
+        if not self._won.done():
+            self._won.set_result(self._election.taken_over)
+
+    async def _until_due(self) -> None:
+        """Until there is something to write, or something new of the Lease."""
+        if self._ending:
+            return
+        election, now_s = self._election, self._now_s()
+        due_s = election.due_s()
+        if not self._won.done() and due_s > now_s:
+            due_s += self._rng.uniform(0.0, _JITTER) * election.timing.retry_period_s
+        self._news.clear()
+        try:
+            async with asyncio.timeout(max(0.0, due_s - now_s)):
+                await self._news.wait()
+        except TimeoutError:
+            return
+
+    def _tell(self) -> None:
+        """Who leads, when that is another one, and new."""
+        leader = self.leader
+        if leader not in {"", self._told, self.identity} and not self._won.done():
+            self._told = leader
+            log.info("leader.standby", leader=leader, hint="this replica schedules nothing until the leader ends")

@@ -1,0 +1,184 @@
+"""The series of nodes and cards, as text straight from a copy of the columns.
+
+    event loop: copied() ──▶ ClusterCopy ──▶ another thread: text()
+
+At 5,000 nodes of 8 cards these are 90,000 lines. As objects of prometheus-client they cost seconds and hundreds of
+megabytes, so the text is written here. Each piece of it is small, so that whoever renders can pause between two.
+Source of the form: prometheus.io/docs/instrumenting/exposition_formats, "Text-based format".
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from heapq import nlargest
+from itertools import islice
+from typing import Final
+
+import numpy as np
+
+from scheduler.metrics import series
+from scheduler.process.series import Series
+from scheduler.state.cards.card_columns import CardOnNode
+from scheduler.state.columns.arrays import BoolArray, Int32Array, Int64Array
+from scheduler.state.facts.namespace_memory import NamespaceMemory
+from scheduler.state.packing.fragmentation import Copied
+from scheduler.state.packing.workload import FloatArray
+from scheduler.state.tables import Tables
+
+_FREE_RATIOS: Final = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+# Of each of two families, lines in one piece: about a millisecond.
+_PIECE: Final = 500
+_MIB: Final = 2**20
+# No namespace can be called that.
+_OTHER_NAMESPACES: Final = "_other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterCopy:
+    """What the tables held. nodes, rows: of every node. units, lost: as CardColumns; free: units less taken.
+
+    Of free and lost, places that are kept for preemptors are no part: their victims are, as long as they are there.
+    slots: of each row, None where cards have no series of their own. The tables replace a row's list or append to it.
+    unit_mib: int64[nodes]. cards_seen: as packing sees them. rejections: by reason. requested: bytes, by namespace.
+    """
+
+    queues: Mapping[str, int]
+    nodes: list[str]
+    rows: list[int]
+    units: Int32Array
+    free: Int64Array
+    lost: Int64Array
+    unit_mib: Int64Array
+    slots: list[list[CardOnNode]] | None
+    cards_seen: Copied
+    rejections: Mapping[str, int]
+    requested: Mapping[str, int]
+
+    def text(self) -> Iterator[bytes]:
+        """All series, in pieces of a few hundred lines."""
+        yield family(series.PENDING, ((f'queue="{queue}"', length) for queue, length in self.queues.items()))
+        rejections = ((f'reason="{escaped(reason)}"', count) for reason, count in self.rejections.items())
+        yield family(series.REJECTIONS, rejections)
+        yield self._free_ratios()
+        yield from _two_gauges(series.NODE_MEMORY, series.NODE_BOOKED, self._node_sums())
+        if self.slots is not None:
+            yield from _two_gauges(series.CARD_MEMORY, series.CARD_BOOKED, self._cards(self.slots))
+        yield from self._fragmentation()
+        requested = ((f'namespace="{escaped(name)}"', amount) for name, amount in _largest(self.requested))
+        yield family(series.NAMESPACE_REQUESTED, requested)
+
+    def _node_sums(self) -> Iterator[tuple[str, int, int]]:
+        totals, left = self.units.sum(axis=0), self.free.sum(axis=0) - self.lost
+        # As Python's numbers: a product of large ones is no overflow.
+        units, booked, unit_mib = totals.tolist(), (totals - left).tolist(), self.unit_mib.tolist()
+        for name, row in zip(self.nodes, self.rows, strict=True):
+            if units[row] or booked[row]:
+                unit_bytes = unit_mib[row] * _MIB
+                yield f'node="{escaped(name)}"', units[row] * unit_bytes, booked[row] * unit_bytes
+
+    def _cards(self, slots: list[list[CardOnNode]]) -> Iterator[tuple[str, int, int]]:
+        for name, row in zip(self.nodes, self.rows, strict=True):
+            node, unit_bytes = escaped(name), int(self.unit_mib[row]) * _MIB
+            units, free = self.units[:, row].tolist(), self.free[:, row].tolist()
+            # A slot that has come since the copy has no numbers in it.
+            for slot, total, left in zip(slots[row], units, free, strict=False):
+                labels = f'card="{slot.card.index}",node="{node}",uuid="{escaped(slot.card.uuid)}"'
+                yield labels, total * unit_bytes, (total - left) * unit_bytes
+
+    def _fragmentation(self) -> Iterator[bytes]:
+        measured = self.cards_seen.nothing()
+        # Whoever renders pauses after each step.
+        yield from (b"" for _ in self.cards_seen.each_measured(measured))
+        unit_bytes = self.unit_mib * float(_MIB)
+        free, fragmented = measured.free * unit_bytes, measured.unusable * unit_bytes
+        for one, amount in ((series.MEMORY_FREE, free.sum()), (series.MEMORY_FRAGMENTED, fragmented.sum())):
+            yield one.head() + _lines([f"{one.name} {round(amount)}"])
+        if self.slots is not None:
+            nodes = self._by_node(self.units.sum(axis=0) > 0, np.rint(free), np.rint(fragmented))
+            yield from _two_gauges(series.NODE_FREE, series.NODE_FRAGMENTED, nodes)
+
+    def _by_node(self, shown: BoolArray, first: FloatArray, second: FloatArray) -> Iterator[tuple[str, int, int]]:
+        for name, row in zip(self.nodes, self.rows, strict=True):
+            if shown[row]:
+                yield f'node="{escaped(name)}"', int(first[row]), int(second[row])
+
+    def _free_ratios(self) -> bytes:
+        name = series.FREE_RATIO.name
+        exists = self.units > 0
+        ratios = np.clip(self.free[exists] / self.units[exists], 0.0, 1.0)
+        buckets = [(str(bound), np.count_nonzero(ratios <= bound)) for bound in _FREE_RATIOS]
+        lines = [f'{name}_bucket{{le="{bound}"}} {count}' for bound, count in (*buckets, ("+Inf", len(ratios)))]
+        lines += [f"{name}_count {len(ratios)}", f"{name}_sum {float(ratios.sum())}"]
+        return series.FREE_RATIO.head() + _lines(lines)
+
+
+def copied(tables: Tables, queues: Mapping[str, int], *, per_card: bool) -> ClusterCopy:
+    """A copy of what a scrape shows, on the event loop. per_card: with every card.
+
+    Nothing in it is an object per node: at 5,000 nodes these would cost milliseconds, and the collector's attention.
+    """
+    cards = tables.cards
+    free, lost = cards.stored.units - cards.stored.taken, cards.lost.copy()
+    # Of these the columns show now one and now another, and often their victims are still there.
+    for row, held in tables.kept_on_cards():
+        for slot, units in held.places:
+            free[slot, row] += units
+        lost[row] -= sum(units for _, units in held.lost)
+    return ClusterCopy(
+        queues=queues,
+        nodes=list(tables.row_of),
+        rows=list(tables.row_of.values()),
+        units=cards.stored.units.copy(),
+        free=free,
+        lost=lost,
+        unit_mib=cards.unit_mib.copy(),
+        slots=cards.slots.copy() if per_card else None,
+        cards_seen=Copied.of(tables, tables.target.usual()),
+        rejections=dict(tables.rejections.counted),
+        requested=_requested(tables),
+    )
+
+
+def _requested(tables: Tables) -> dict[str, int]:
+    """By namespace, without the places that are kept for preemptors."""
+    fact = tables.fact(NamespaceMemory)
+    found = fact.requested.copy()
+    for row, pod in tables.nominated():
+        if (read := fact.read(pod)) is not None:
+            namespace, units = read
+            found[namespace] = found.get(namespace, 0) - units * int(tables.cards.unit_mib[row]) * _MIB
+    return found
+
+
+def _largest(requested: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """The namespaces with most, and how much the others have in all."""
+    positive = {name: amount for name, amount in requested.items() if amount > 0}
+    if len(positive) > series.MOST_NAMESPACES:
+        most = dict(nlargest(series.MOST_NAMESPACES, positive.items(), key=lambda item: (item[1], item[0])))
+        others = sum(positive.values()) - sum(most.values())
+        positive = most | {_OTHER_NAMESPACES: others}
+    yield from positive.items()
+
+
+def _two_gauges(first: Series, second: Series, values: Iterable[tuple[str, int, int]]) -> Iterator[bytes]:
+    """Two families over the same series; a family's lines are together, so the second one waits for the first."""
+    waiting = [second.head()]
+    yield first.head()
+    rest = iter(values)
+    while piece := list(islice(rest, _PIECE)):
+        waiting.append(_lines(f"{second.name}{{{labels}}} {value}" for labels, _, value in piece))
+        yield _lines(f"{first.name}{{{labels}}} {value}" for labels, value, _ in piece)
+    yield from waiting
+
+
+def family(one: Series, values: Iterable[tuple[str, float]]) -> bytes:
+    """Its text. values: by labels as they are written."""
+    return one.head() + _lines(f"{one.name}{{{labels}}} {value}" for labels, value in values)
+
+
+def _lines(lines: Iterable[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def escaped(value: str) -> str:
+    """As a label's value: a node's annotation may hold anything."""
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -1,0 +1,208 @@
+"""What the service reports of its work: log lines and metrics."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+if TYPE_CHECKING:
+    from prometheus_client import Counter, Histogram
+
+from scheduler.core.engine import Decision
+from scheduler.core.preemption_searches import PostFiltered
+from scheduler.core.scheduling_cycle import NoFit, Placement
+from scheduler.framework.diagnosis import Diagnosis
+from scheduler.kube import port
+from scheduler.kube.bind_outcome import BindRefused
+from scheduler.kube.port import Binding, Kind, T
+from scheduler.metrics.metrics import Metrics
+from scheduler.metrics.tally import Tally
+from scheduler.pods.pod import Pod
+from scheduler.process.contact import BINDINGS
+from scheduler.queue.entry import QueuedPod
+from scheduler.state.audit import AuditRound
+
+_MOST_ATTEMPTS: Final = 16
+# Of one outage: a reason may name a port or a time, and then each is a new one.
+_MOST_REASONS: Final = 16
+log = structlog.get_logger()
+
+
+class ServiceObserver:
+    """Told by the service what happens. Logs each failed attempt and each bind, counts everything."""
+
+    def __init__(self, metrics: Metrics, clock_s: Callable[[], float] = time.monotonic) -> None:
+        """metrics: where to count. clock_s: monotonic seconds, for lines that stand for many."""
+        self._metrics = metrics
+        self._tally = Tally(clock_s)
+        self._searches = 0
+        self._scheduled: dict[str, Counter] = {}
+        self._sli_s: dict[int, Histogram] = {}
+        # When the server as a whole is unreachable, every watch fails: one line is enough for all of them.
+        self._cut_off: set[str] = set()
+        self._cut_off_reasons: set[str] = set()
+
+    def decided(self, decision: Decision, took_s: float) -> None:
+        """One attempt was made."""
+        self._metrics.algorithm_s.observe(took_s)
+        if isinstance(decision.outcome, NoFit):
+            self._metrics.attempts.labels("unschedulable", decision.queued.pod.scheduler_name).inc()
+
+    def unschedulable(self, pod: Pod, diagnosis: Diagnosis, attempt: int | None = None) -> None:
+        """The pod fits nowhere. attempt: None where a search that took longer has found out what the tail says."""
+        log.info(
+            "pod.unschedulable",
+            pod=str(pod.key),
+            reason=diagnosis.message,
+            **({} if attempt is None else {"attempt": attempt}),
+        )
+        if attempt is not None and log.is_enabled_for(logging.DEBUG):
+            log.debug("pod.rejected", pod=str(pod.key), attempt=attempt, nodes=diagnosis.by_node)
+
+    def lost_wakeup(self, pod: Pod) -> None:
+        """A waiting pod was found to fit, or preemption to help it, although nothing had woken it."""
+        log.warning("pod.lost_wakeup", pod=str(pod.key))
+        self._metrics.lost_wakeups.inc()
+
+    def post_filtered(self, begun: int, post_filtered: PostFiltered | None) -> None:
+        """PostFilter was asked for pods that fit nowhere. begun: searches so far, ever."""
+        self._metrics.preemption.attempts.inc(begun - self._searches)
+        self._searches = begun
+        if post_filtered is not None and post_filtered.reserved is not None:
+            self._metrics.preemption.reservations.labels("kept" if post_filtered.reserved else "given_up").inc()
+            event = "pod.place_reserved" if post_filtered.reserved else "pod.place_given_up"
+            log.info(event, pod=str(post_filtered.pod.key), reason=post_filtered.diagnosis.message)
+        preemption = None if post_filtered is None else post_filtered.preemption
+        if preemption is not None and preemption.removed:
+            self._metrics.preemption.victims.observe(len(preemption.removed))
+
+    def bound(self, queued: QueuedPod, placement: Placement, now_s: float) -> None:
+        """The API server has bound the pod."""
+        pod = placement.pod
+        self._log_connected(BINDINGS)
+        # Looking up a labelled child costs more than counting, and this runs for every pod.
+        name, attempts = pod.scheduler_name, min(queued.attempts, _MOST_ATTEMPTS)
+        if name not in self._scheduled:
+            self._scheduled[name] = self._metrics.attempts.labels("scheduled", name)
+        if attempts not in self._sli_s:
+            self._sli_s[attempts] = self._metrics.sli_s.labels(str(attempts))
+        self._scheduled[name].inc()
+        self._sli_s[attempts].observe(now_s - queued.first_queued_s)
+        self._metrics.pod_attempts.observe(queued.attempts)
+        cards = {share.index: share.units for share in placement.cards}
+        log.info("pod.bound", pod=str(pod.key), node=placement.node, cards=cards, attempt=queued.attempts)
+
+    def refused(self, placement: Placement, refused: BindRefused) -> None:
+        """The binding was refused. One line for many: by namespace and status."""
+        pod = placement.pod
+        if refused.settled:
+            log.info("bind.dropped", pod=str(pod.key), node=placement.node, reason=refused.reason)
+            return
+        self._metrics.attempts.labels("error", pod.scheduler_name).inc()
+        if refused.status == HTTPStatus.UNAUTHORIZED:
+            # Not of this pod, but of every request.
+            self._log_cut_off(BINDINGS, refused.reason, refused.status)
+            return
+        namespace, status = pod.key.namespace, refused.status
+        reason = refused.reason.replace(pod.key.name, "*")
+        number = self._tally.count(("refused", namespace, status, refused.held_back), reason)
+        if not number:
+            return
+        fields = {"namespace": namespace, "pod": str(pod.key), "node": placement.node, "reason": refused.reason}
+        if refused.held_back:
+            log.warning("bind.held_back", number=number, **fields)
+        elif status == HTTPStatus.FORBIDDEN:
+            hint = "grant create on pods/binding (deploy/manifests/rbac.yaml), or check the admission policies"
+            log.error("bind.forbidden", hint=hint, status=status, number=number, **fields)
+        else:
+            log.warning("bind.refused", status=status, number=number, **fields)
+
+    def bind_retried(self, binding: Binding, status: int, reason: str) -> None:
+        """A bind request had no definite answer and is sent again. One line for many: by namespace and status."""
+        self._metrics.bind_retries.inc()
+        pod = binding.pod
+        number = self._tally.count(("retry", pod.namespace, status), reason.replace(pod.name, "*"))
+        if number:
+            log.warning(
+                "bind.retry",
+                namespace=pod.namespace,
+                pod=str(pod),
+                node=binding.node,
+                status=status,
+                reason=reason,
+                number=number,
+            )
+
+    def left_open(self, placement: Placement) -> None:
+        """The process ends before the outcome of a binding is known."""
+        log.info("bind.unfinished", pod=str(placement.pod.key), node=placement.node)
+
+    def record_lost(self, what: str, why: str) -> None:
+        """An event or condition could not be written. One line for many: by what it was."""
+        self._metrics.lost_records.inc()
+        kind, _, _ = what.partition(" on ")
+        number = self._tally.count(("lost", kind.partition(" of ")[0]), "")
+        if number:
+            log.warning("record.lost", what=what, why=why, number=number)
+
+    def list_began(self, kind: str) -> None:
+        """A complete list has begun."""
+        self._metrics.relists.labels(kind).inc()
+
+    def watch_trouble(self, kind: Kind[T], error: port.ApiError | None) -> None:
+        """A watch fails for a new reason, or works again (None)."""
+        if isinstance(error, port.ApiSilent) or (error is not None and error.status == HTTPStatus.UNAUTHORIZED):
+            self._log_cut_off(kind.name, error.message, error.status)
+            return
+        was_cut_off = kind.name in self._cut_off
+        self._log_connected(kind.name)
+        if error is None:
+            if not was_cut_off:
+                log.info("watch.recovered", kind=kind.name)
+        elif isinstance(error, port.ApiForbidden):
+            hint = f"grant get, list and watch on {kind.name} (deploy/manifests/rbac.yaml)"
+            log.error("watch.forbidden", kind=kind.name, reason=error.message, hint=hint)
+        else:
+            log.warning("watch.failed", kind=kind.name, reason=error.message, status=error.status)
+
+    def _log_cut_off(self, kind: str, reason: str, status: int) -> None:
+        self._cut_off.add(kind)
+        if reason in self._cut_off_reasons or len(self._cut_off_reasons) >= _MOST_REASONS:
+            return
+        self._cut_off_reasons.add(reason)
+        if status == HTTPStatus.UNAUTHORIZED:
+            hint = "renew the token, certificate or credential plugin of the kubeconfig; retrying until it is accepted"
+            log.error("api.unauthorized", reason=reason, hint=hint)
+        else:
+            hint = "check the server's address and the network; retrying until it answers"
+            log.warning("api.unreachable", reason=reason, hint=hint)
+
+    def _log_connected(self, kind: str) -> None:
+        if kind not in self._cut_off:
+            return
+        # Credentials that one request is served with serve the others too; if not, that is logged again.
+        self._cut_off -= {kind, BINDINGS}
+        if not self._cut_off:
+            self._cut_off_reasons.clear()
+            log.info("api.reachable")
+
+    def bad_object(self, kind: str) -> None:
+        """An object cannot be read as it is."""
+        self._metrics.problems.labels(kind).inc()
+
+    def audited(self, found: AuditRound) -> None:
+        """The ledger was counted again."""
+        metrics = self._metrics.audit
+        metrics.audits.inc()
+        metrics.differences.inc(found.differences)
+        metrics.overcommitted_cards.set(found.overcommitted)
+        metrics.shared_cards.set(found.shared)
+        log.info("ledger.audited", **asdict(found))
+
+    def loop_lagged(self, late_s: float) -> None:
+        """The event loop ran `late_s` seconds late."""
+        self._metrics.loop.lag_s.observe(late_s)

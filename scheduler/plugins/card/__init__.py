@@ -1,0 +1,1 @@
+"""Rules about GPU cards: memory, compute, sharers, models, placement policies."""

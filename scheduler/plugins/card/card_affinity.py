@@ -1,0 +1,107 @@
+"""CardAffinity: only cards that hold, or do not hold, certain pods of the same namespace."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from config.protocol import names
+from scheduler.framework.cycle_state import CycleState, StateKey
+from scheduler.framework.plugin import (
+    CardFilterPlugin,
+    CardObjection,
+    PreFilterPlugin,
+    PreFilterResult,
+    Rejected,
+    Relevance,
+)
+from scheduler.plugins.card.card_holders import CardHolders
+from scheduler.pods.pod import Pod
+from scheduler.pods.selector_text import SelectorError
+from scheduler.state.changes import Change
+from scheduler.state.columns.arrays import Rows
+from scheduler.state.columns.selectors import Expressions, match, of_text
+
+if TYPE_CHECKING:
+    from scheduler.state.tables import Tables
+
+APART: Final = f"node(s) had too few cards without a pod that {names.CARD_ANTI_AFFINITY} matches"
+TOGETHER: Final = f"node(s) had too few cards with a pod that {names.CARD_AFFINITY} matches"
+
+
+@dataclass(frozen=True, slots=True)
+class CardTerms:
+    """What a pod asks. together: its cards hold a matching pod; apart: they hold none. None: no such annotation."""
+
+    together: Expressions | None
+    apart: Expressions | None
+
+
+_TERMS: Final = StateKey[CardTerms]("card_affinity.terms")
+
+
+class CardAffinity(PreFilterPlugin, CardFilterPlugin):
+    """Rejects cards that do not hold a pod that `gpushare/card-affinity` selects, or hold one to keep away from.
+
+    The annotations `gpushare/card-affinity` and `gpushare/card-anti-affinity` hold a label selector as `kubectl -l`
+    takes it: `app=web,tier in (a, b),!canary`. Pods of the same namespace count that hold GPU memory on the card; one
+    whose card is unknown counts on every card of its node. The first pod of a group that shall share a card leaves
+    card-affinity out: nobody is there yet whom it could join. A pod that is there already keeps nobody away.
+
+    - `node(s) had too few cards with a pod that gpushare/card-affinity matches`
+    - `node(s) had too few cards without a pod that gpushare/card-anti-affinity matches`
+    - `gpushare/card-affinity: "app in web": expected …`, for a selector that cannot be read
+    """
+
+    name: ClassVar[str] = "CardAffinity"
+    on_by_default: ClassVar[bool] = True
+    depends: ClassVar[Change] = Change.CARDS | Change.COMPANY
+
+    def signature(self, pod: Pod, tables: "Tables") -> Hashable:  # noqa: ARG002 - the pod says all
+        """The selectors, and the namespace and labels that they are about."""
+        texts = (pod.annotations.get(names.CARD_AFFINITY), pod.annotations.get(names.CARD_ANTI_AFFINITY))
+        if texts == (None, None):
+            return None
+        return (*texts, pod.key.namespace, _matches_itself(pod, texts[1]))
+
+    def pre_filter(self, pod: Pod, tables: "Tables", state: CycleState) -> PreFilterResult:  # noqa: ARG002 - as above
+        """Read the selectors; leave pods alone that have none."""
+        try:
+            terms = CardTerms(
+                _expressions(pod.annotations, names.CARD_AFFINITY),
+                _expressions(pod.annotations, names.CARD_ANTI_AFFINITY),
+            )
+        except SelectorError as error:
+            return Rejected(str(error))
+        if terms == CardTerms(None, None):
+            return Relevance.SKIP
+        state.write(_TERMS, terms)
+        return Relevance.JUDGE
+
+    def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardObjection]:
+        """Cards without company that is wanted, and those with company that is not."""
+        terms, holders = state.read(_TERMS), tables.fact(CardHolders)
+        objections = []
+        if terms.together is not None:
+            objections.append(CardObjection(~holders.matching(pod.key.namespace, terms.together, rows), TOGETHER))
+        if terms.apart is not None:
+            objections.append(CardObjection(holders.matching(pod.key.namespace, terms.apart, rows), APART))
+        return objections
+
+
+def _expressions(annotations: Mapping[str, str], key: str) -> Expressions | None:
+    text = annotations.get(key)
+    if text is None:
+        return None
+    try:
+        return of_text(text)
+    except SelectorError as error:
+        message = f"{key}: {error}"
+        raise SelectorError(message) from error
+
+
+def _matches_itself(pod: Pod, text: str | None) -> bool:
+    """Whether copies of the pod keep each other away; a selector that cannot be read keeps nobody away."""
+    try:
+        return text is not None and match(of_text(text), pod.labels)
+    except SelectorError:
+        return False

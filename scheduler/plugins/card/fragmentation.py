@@ -1,0 +1,246 @@
+"""The arithmetic of the policy `fragmentation`: what a pod's place leaves of the room that pods usually need.
+
+A place is scored by how much worth (`scheduler.state.packing.workload`) goes for the memory that is taken: memory that
+nobody could use goes first. Differences of less than a share of a card are none; ties fall to the order of the nodes,
+which so are filled one after the other.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from scheduler.framework.plugin import MAX_SCORE
+from scheduler.pods.effective_requests import CPU
+from scheduler.pods.pod import Pod
+from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, Int32Array, Int64Array, RowArray, Rows
+from scheduler.state.columns.row_masks import only_row
+from scheduler.state.packing.cards_seen import FreeCards, FreeCardsOf, rows_at
+from scheduler.state.packing.room_columns import RoomColumns
+from scheduler.state.packing.row_kinds import alike
+from scheduler.state.packing.target_workload import Part
+from scheduler.state.packing.workload import FloatArray, PodMix, Room
+from scheduler.state.tables import Tables
+
+_MIDDLE: Final = MAX_SCORE // 2
+# So many steps from the middle a score is halfway to its end: small differences count most, and all of them count.
+_HALFWAY: Final = 25
+# In one number: what is free on a card, its model, its slot.
+_SLOT_BITS, _MODEL_BITS = 8, 28
+_NO_CARD: Final = np.int64(1) << 62
+# So many rows cost less one by one.
+_FEW: Final = 6
+# What is worked out about so many is still in the processor's cache from one step to the next.
+_PLACES_AT_A_TIME: Final = 512
+
+
+class PlacementEffect(NamedTuple):
+    """What becomes of a pod on each row. scores: int64[rows], 0..MAX_SCORE. slots: intp[cards of the pod, rows]."""
+
+    scores: Int64Array
+    slots: RowArray
+
+    def of(self, known: Rows, rows: Rows) -> "PlacementEffect | None":
+        """Of `rows`, where they are those of which this is known, or one of them. known, rows: each judged together."""
+        if isinstance(known, slice):
+            return self if isinstance(rows, slice) and known == rows else None
+        if (row := only_row(rows)) is None:
+            return self if known is rows else None
+        (places,) = (known == row).nonzero()
+        return PlacementEffect(self.scores[places], self.slots[:, places]) if len(places) else None
+
+
+class _Place(NamedTuple):
+    """One that the pod may get. cards: (free units, code of the model) of each card there. cpu: free millis."""
+
+    row: int
+    cards: Sequence[tuple[int, int]]
+    cpu: int
+
+
+def on_best_card(pod: Pod, tables: Tables, rows: Rows, fits: BoolArray) -> PlacementEffect:
+    """A pod of one card, on the card of each row that suits best, the tightest of equals.
+
+    rows: judged together. fits: bool[cards, rows]; a row without any gets any score and slot.
+    """
+    if (row := only_row(rows)) is not None:
+        scores, slots = _best_cards_of_few(pod, tables, tables.target.columns_of(row), np.array([row]), fits)
+        return PlacementEffect(scores, slots[np.newaxis])
+    count = fits.shape[1]
+    placed = PlacementEffect(np.zeros(count, dtype=np.int64), np.zeros((1, count), dtype=np.intp))
+    # Nothing more is asked about full rows, of which there are many on a full cluster.
+    (roomy,) = np.logical_or.reduce(fits).nonzero()
+    fits = fits[:, roomy]
+    for part in tables.target.parts(rows_at(rows, roomy)):
+        scores, slots = _best_cards(pod, tables, part, fits[:, part.places])
+        places = roomy[part.places]
+        placed.scores[places], placed.slots[0, places] = scores, slots
+    return placed
+
+
+def on_cards(pod: Pod, tables: Tables, rows: Rows, slots: RowArray) -> Int64Array:
+    """int64[rows], 0..MAX_SCORE: of a pod that gets these cards, or none. slots: intp[cards of the pod, rows].
+
+    rows: judged together.
+    """
+    if (row := only_row(rows)) is not None:
+        return _on_slots_of(pod, tables, row, slots[:, 0].tolist())
+    scores = np.zeros(slots.shape[1], dtype=np.int64)
+    for part in tables.target.parts(rows):
+        scores[part.places] = _on_slots(pod, tables, part, slots[:, part.places])
+    return scores
+
+
+def _on_slots_of(pod: Pod, tables: Tables, row: int, slots: Sequence[int]) -> Int64Array:
+    """`on_cards` of one row, in a third of the time."""
+    seen = FreeCardsOf.row(tables, row)
+    place = _Place(row, [(seen.free[slot], seen.model[slot]) for slot in slots], seen.cpu)
+    return _score(_steps_on(pod, tables.target.columns_of(row), [place]))
+
+
+def _steps_on(pod: Pod, columns: RoomColumns, places: Sequence[_Place]) -> Int64Array:
+    """int64[places]: of a few places, each by itself until all that they leave is weighed at once."""
+    left = np.empty((len(places), columns.width))
+    for number, place in enumerate(places):
+        workload, after = columns.workload_of(place.row), columns.room_of(place.row)
+        for free, model in place.cards:
+            after = after + (workload.on_card(_left_of(pod, free), model) - workload.on_card(free, model))
+        left[number] = after
+    rows = np.array([place.row for place in places], dtype=np.intp)
+    cpu = np.array([float(max(place.cpu - _cpu(pod), 0)) for place in places])
+    return _steps_of(pod, columns, rows, left, cpu)
+
+
+def _best_cards(pod: Pod, tables: Tables, part: Part, fits: BoolArray) -> tuple[Int64Array, RowArray]:
+    """(int64[rows]: scores, intp[rows]: slots) of the rows of one part, each of which has cards that fit."""
+    first, like = alike(part.columns.kinds(part.rows), fits)
+    rows = rows_at(part.rows, first)
+    best = _best_cards_of_few if len(rows) <= _FEW else _best_cards_of
+    scores, slots = best(pod, tables, part.columns, rows, fits[:, first])
+    return scores[like], slots[like]
+
+
+def _best_cards_of_few(
+    pod: Pod, tables: Tables, columns: RoomColumns, rows: RowArray, fits: BoolArray
+) -> tuple[Int64Array, RowArray]:
+    """`_best_cards_of` in a third of the time. A row without a card that fits gets any score and slot."""
+    places: list[_Place] = []
+    slots: list[int] = []
+    begins: list[int] = []
+    for row, fitting in zip(rows.tolist(), fits.T.tolist(), strict=True):
+        begins.append(len(places))
+        cards = FreeCardsOf.row(tables, row)
+        kinds: dict[tuple[int, int], int] = {}
+        for slot, fit in enumerate(fitting):
+            if fit:
+                kinds.setdefault((cards.free[slot], cards.model[slot]), slot)
+        for card in sorted(kinds) or ((0, 0),):
+            places.append(_Place(row, (card,), cards.cpu))
+            slots.append(kinds.get(card, 0))
+    steps = _steps_on(pod, columns, places)
+    best = [begin + int(some.argmax()) for begin, some in zip(begins, np.split(steps, begins[1:]), strict=True)]
+    return _score(steps[best]), np.array([slots[place] for place in best], dtype=np.intp)
+
+
+def _best_cards_of(
+    pod: Pod, tables: Tables, columns: RoomColumns, rows: RowArray, fits: BoolArray
+) -> tuple[Int64Array, RowArray]:
+    """(int64[rows]: scores, intp[rows]: slots) of some rows."""
+    seen = FreeCards.of(tables, rows)
+    row, slot = _different_cards(seen, fits)
+    steps = _steps_with(pod, columns, rows[row], seen.cpu[row], [(seen.free[slot, row], seen.model[slot, row])])
+    begins = np.ones(len(row), dtype=np.bool_)
+    np.not_equal(row[1:], row[:-1], out=begins[1:])
+    best = np.maximum.reduceat(steps, begins.nonzero()[0]) if len(row) else steps
+    slots = np.zeros(len(rows), dtype=np.intp)
+    # Of several that are as good the first is written last.
+    (good,) = (steps == best[begins.cumsum() - 1]).nonzero()
+    slots[row[good[::-1]]] = slot[good[::-1]]
+    return _score(best), slots
+
+
+def _on_slots(pod: Pod, tables: Tables, part: Part, slots: RowArray) -> Int64Array:
+    """int64[rows]: scores of the rows of one part."""
+    # Which cards it gets may differ where all else is the same.
+    first, like = (ALL_ROWS, ALL_ROWS) if len(slots) else alike(part.columns.kinds(part.rows))
+    rows, places = rows_at(part.rows, first), np.arange(slots.shape[1])
+    seen = FreeCards.of(tables, rows)
+    cards = [(seen.free[slot, places], seen.model[slot, places]) for slot in slots]
+    return _score(_steps_with(pod, part.columns, rows, seen.cpu, cards))[like]
+
+
+def _steps_with(
+    pod: Pod, columns: RoomColumns, rows: RowArray, cpu: FloatArray, cards: Sequence[tuple[FloatArray, Int32Array]]
+) -> Int64Array:
+    """int64[places]: of a place on each of `rows`. cpu: its free millis.
+
+    cards: those that the pod gets there, each as (free units, model).
+    """
+    steps = np.zeros(len(rows), dtype=np.int64)
+    for start in range(0, len(rows), _PLACES_AT_A_TIME):
+        some = slice(start, start + _PLACES_AT_A_TIME)
+        here = rows[some]
+        rooms = columns.rooms_on(here)
+        for free, model in cards:
+            rooms += _change(pod, columns.workload, free[some], model[some])
+        steps[some] = _steps_of(pod, columns, here, rooms, np.maximum(cpu[some] - _cpu(pod), 0.0))
+    return steps
+
+
+def _steps_of(pod: Pod, columns: RoomColumns, rows: RowArray, left: FloatArray, cpu: FloatArray) -> Int64Array:
+    """int64[places]: how little is lost by what each place leaves on its row, in the least steps that count.
+
+    left: float64[places, 3 x asks], the room; cpu: float64[places], free millis, >= 0.
+    """
+    workload = columns.workload_on(rows)
+    gain = workload.total * _units(pod) - (columns.worth[rows] - workload.worth(Room.of(left), cpu))
+    return np.floor(gain / workload.step).astype(np.int64)
+
+
+def _change(pod: Pod, workload: PodMix, free: FloatArray, model: Int32Array) -> FloatArray:
+    """float64[cards, 3 x asks]: by which the room of a place is another once the pod has the card."""
+    kinds, models, like = workload.kinds_of_cards(free, model)
+    changes = workload.on_cards(_left(pod, kinds), models) - workload.on_cards(kinds, models)
+    return changes.take(like, axis=0)
+
+
+def _different_cards(seen: FreeCards, fits: BoolArray) -> tuple[RowArray, RowArray]:
+    """(intp[cells]: rows, ascending; intp[cells]: slots): one card of each kind that fits, the tightest first.
+
+    Two cards of a node are of one kind when they are of one model and have as much free.
+    """
+    kinds = seen.free.astype(np.int64) << _MODEL_BITS | seen.model
+    slots = np.arange(len(kinds))[:, np.newaxis]
+    cards = np.sort(np.where(fits, kinds << _SLOT_BITS | slots, _NO_CARD), axis=0)
+    chosen = cards != _NO_CARD
+    chosen[1:] &= cards[1:] >> _SLOT_BITS != cards[:-1] >> _SLOT_BITS
+    row, place = chosen.T.nonzero()
+    return row, (cards[place, row] & ((1 << _SLOT_BITS) - 1)).astype(np.intp)
+
+
+def _left(pod: Pod, free: FloatArray) -> FloatArray:
+    """Units that others can have of a card that the pod gets."""
+    request = pod.template.gpu_request
+    if request is None or request.exclusive:
+        return np.zeros_like(free)
+    return np.maximum(free - request.units_per_card, 0.0)
+
+
+def _left_of(pod: Pod, free: int) -> int:
+    request = pod.template.gpu_request
+    return 0 if request is None or request.exclusive else max(free - request.units_per_card, 0)
+
+
+def _units(pod: Pod) -> int:
+    """That the pod asks: what else it takes of a card that it has alone is of use to nobody."""
+    request = pod.template.gpu_request
+    return 0 if request is None else request.units
+
+
+def _cpu(pod: Pod) -> float:
+    return float(pod.template.requests.get(CPU, 0))
+
+
+def _score(steps: Int64Array) -> Int64Array:
+    score: Int64Array = _MIDDLE + _MIDDLE * steps // (_HALFWAY + np.abs(steps))
+    return score

@@ -1,0 +1,395 @@
+"""GpuShare: which cards fit, which node is preferred, and which cards are taken.
+
+What a card or node has free is in `scheduler.state.cards.card_columns`; what a pod may ask for in docs/protocol.md,
+"Requests".
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from typing import ClassVar, Final, Literal, TypeAlias
+
+import numpy as np
+from pydantic import Field
+
+from config.protocol.allocation import LegacyFields, encode
+from scheduler.framework.card_rules import CARD_RULES, NO_CARD_RULES, CardRules
+from scheduler.framework.cycle_state import CycleState, StateKey
+from scheduler.framework.plugin import (
+    MAX_SCORE,
+    CardVerdict,
+    Detail,
+    FilterPlugin,
+    Numbers,
+    Objection,
+    PluginArgs,
+    PreFilterPlugin,
+    PreFilterResult,
+    Rejected,
+    Relevance,
+    Reservation,
+    ReservePlugin,
+    ScorePlugin,
+)
+from scheduler.plugins.card.card_choice import (
+    binpack_score,
+    binpack_score_on,
+    by_width,
+    chosen_slots,
+    could_hold,
+    eligible,
+    fitting,
+    idle_score,
+    selected,
+    slots_on,
+    together,
+)
+from scheduler.plugins.card.card_reasons import (
+    STATE_DETAILS,
+    STATE_REASONS,
+    all_unhealthy,
+    card_numbers,
+    memory_reason,
+    models_there,
+    out_of_use,
+    verdicts,
+)
+from scheduler.plugins.card.fragmentation import PlacementEffect, on_best_card, on_cards
+from scheduler.pods.gpu_request import GpuRequest, Policy, ResourceNames
+from scheduler.pods.pod import Pod
+from scheduler.state.amounts import Amount
+from scheduler.state.cards.booking import allocation_of, share_of
+from scheduler.state.cards.card_arrays import RowGroup
+from scheduler.state.cards.card_columns import CardColumns
+from scheduler.state.cards.node_inventory import GpuState
+from scheduler.state.changes import Change
+from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
+from scheduler.state.columns.row_masks import count_of, only_row
+from scheduler.state.tables import Tables
+
+PolicyName: TypeAlias = Literal["binpack", "spread", "fragmentation"]
+# As plain numbers: comparing an array with an IntEnum's member takes ten times as long.
+_READY: Final = int(GpuState.READY)
+_Fits: TypeAlias = tuple[Rows, int, BoolArray]
+_Chosen: TypeAlias = tuple[Rows, int, RowArray]
+_SLOTS: Final[StateKey[tuple[int, int, list[int]]]] = StateKey("gpu_share.slots")
+
+
+class GpuShareArgs(PluginArgs):
+    """A pod's `gpushare/card-policy` and `gpushare/node-policy` win over them."""
+
+    card_policy: PolicyName = Field(
+        default="binpack",
+        description="Among the cards of a node: the tightest that fits, the emptiest, or by what others need.",
+    )
+    node_policy: PolicyName = Field(
+        default="binpack",
+        description="Among the nodes: the fullest in GPU memory that fits, the emptiest, or by what others need.",
+    )
+
+
+class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
+    """Judges `gpu-mem`, per card and per node, and nobody else does: fits, prefers and takes cards by their memory.
+
+    A card may be given when it is healthy, not cordoned, not lost, held by no exclusive pod, of the models and UUIDs
+    that the pod asks for, and when no card rule of the profile objects; an exclusive pod needs one that no pod holds.
+    The node's total counts too: allocatable gpu-mem less the requests of live pods that are not on unhealthy cards.
+
+    | reason | when | numbers |
+    |---|---|---|
+    | `node(s) had no GPU memory to share` | nothing is announced | |
+    | `node(s) announced cards that cannot be read` | the inventory breaks a rule | |
+    | `node(s) announced GPU memory in another unit` | `unitMiB` is not the scheduler's | |
+    | `node(s) had no allocatable gpu-mem (device plugin not there yet, or away)` | the kubelet has none | since when |
+    | `node(s) whose kubelet or device plugin is starting` | `gpushare/held-until` is later than its last report | |
+    | `node(s) that cannot bring cards into containers` | the inventory has `withheld` | which |
+    | `node(s) had fewer cards than the pod asks for` | `gpu-count` is more than the node's cards | |
+    | `node(s) had too few cards of those the pod asks for` | models or UUIDs leave too few | the other models |
+    | `node(s) had 2 unhealthy cards (xid-79)`, `suspect`, `cordoned`, … | too few cards are in use | how many |
+    | `Insufficient GPU memory on one card`, `… on N cards`, `… without other pods` | too few cards have it | yes |
+    | the reason of a card rule | that rule leaves too few of the cards with enough memory | |
+    | `Insufficient aliyun.com/gpu-mem` | the node's total is used up | yes |
+
+    Binpack scores half for landing on cards in use, a fifth for a node in use, the rest by how full the node's usable
+    cards are with the pod on them, and of nodes as full the one with less CPU; `spread` is the reverse. Fragmentation
+    scores the place by what pods as they usually come could have used of it ([packing](../../docs/packing.md)). Pods
+    without gpu-mem are kept off idle cards, which need the CPU: binpack scores how much of the usable cards is booked,
+    fragmentation as for others, spread nothing.
+    Within the node: what the card scores prefer, then the tightest card that fits, the emptiest, or the one that such
+    pods can use least, then the lower slot. A profile's card set chooser chooses instead. A pod's annotations
+    `gpushare/card-policy` and `gpushare/node-policy` win over the arguments.
+
+    Writes every allocation annotation of the Binding
+    ([protocol](../../docs/protocol.md#what-the-scheduler-writes)).
+    """
+
+    name: ClassVar[str] = "GpuShare"
+    on_by_default: ClassVar[bool] = True
+    indispensable: ClassVar[bool] = True
+    depends: ClassVar[Change] = Change.INVENTORY | Change.ALLOCATABLE | Change.CARDS
+    Args = GpuShareArgs
+    args: GpuShareArgs
+    default_weight: ClassVar[int] = 10
+
+    def __init__(self, args: GpuShareArgs | None = None, resources: ResourceNames = ResourceNames()) -> None:  # noqa: B008 - immutable
+        """As Plugin."""
+        super().__init__(args, resources)
+        self._card_policy = Policy(self.args.card_policy)
+        self._node_policy = Policy(self.args.node_policy)
+
+    def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
+        """Reject a wrong ask; leave pods without gpu-mem alone."""
+        if pod.template.gpu_request_error:
+            return Rejected(pod.template.gpu_request_error)
+        return Relevance.JUDGE if pod.template.gpu_request else Relevance.SKIP
+
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
+        """Too little memory on enough cards, or on the node in all; cards that cannot be given out."""
+        cards, units, row = tables.cards, _request(pod).units, only_row(rows)
+        if row is not None and cards.node_free.item(row) >= units and self._slots_on(pod, tables, state, row):
+            return ()
+        enough = by_width(cards, rows, lambda group: self._enough(pod, tables, state, group))
+        good = np.logical_and(enough, cards.node_free[rows] >= units)
+        return () if np.count_nonzero(good) == len(good) else (Objection(~good, "Insufficient GPU memory"),)
+
+    def diagnose(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
+        """What is wrong with the node's cards as a whole, then with each card, then the node's total."""
+        cards = tables.cards
+        enough = by_width(cards, rows, lambda group: self._enough(pod, tables, state, group))
+        # A node that is not READY has no room.
+        roomy, ready = cards.node_free[rows] >= _request(pod).units, cards.state[rows] == _READY
+        states = STATE_REASONS.items() if np.count_nonzero(ready) < len(ready) else ()
+        # Whose cards are all unhealthy has nothing allocatable for that reason.
+        unhealthy = by_width(cards, rows, partial(all_unhealthy, cards)) if states else np.zeros_like(ready)
+        details = {s: partial(detail, tables, rows) for s, detail in STATE_DETAILS.items()}
+        found = (
+            *(Objection((cards.state[rows] == s) & ~unhealthy, reason, details.get(s)) for s, reason in states),
+            *self._card_objections(pod, tables, state, rows, (ready & ~enough) | unhealthy),
+            self._node_objection(cards, _request(pod), rows, ready & enough & ~roomy),
+        )
+        large_enough = by_width(cards, rows, lambda group: could_hold(cards, _request(pod), group))
+        stays = ~(ready & large_enough & (cards.allocatable[rows] >= _request(pod).units))
+        return [replace(objection, unresolvable=stays) for objection in found]
+
+    def verdicts(self, pod: Pod, tables: Tables, state: CycleState, row: int) -> Sequence[CardVerdict]:
+        """Each card by itself; the node's state and total are in `diagnose`."""
+        cards, rows = tables.cards, slice(row, row + 1)
+        with cards.viewing(cards.width_of(row)):
+            shape = cards.units[:, rows].shape
+            objections = _card_rules(state).objections(pod, tables, state, rows, shape)
+            return verdicts(cards, _request(pod), row, objections)
+
+    def least(self, pod: Pod) -> Mapping[Amount, int]:
+        """Its share on the best card, and all of it on the node."""
+        request = pod.template.gpu_request
+        if request is None:
+            return {}
+        return {Amount.CARD_UNITS: request.units_per_card, Amount.NODE_UNITS: request.units}
+
+    def scores(self, pod: Pod) -> bool:
+        """Pods without gpu-mem are kept off idle cards, which need the CPU; where pods are spread there is enough."""
+        return pod.template.gpu_request is not None or self._node_policy is not Policy.SPREAD
+
+    def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
+        """How well the node's best cards suit the node policy, 0..MAX_SCORE."""
+        cards, request, row = tables.cards, pod.template.gpu_request, only_row(rows)
+        policy = self._node_policy if request is None else request.node_policy or self._node_policy
+        if policy is Policy.FRAGMENTATION:
+            return by_width(cards, rows, lambda group: self._unfragmented(pod, tables, state, group))
+        if request is None:
+            return idle_score(cards, rows)
+        if row is not None and (slots := self._slots_on(pod, tables, state, row)):
+            score = binpack_score_on(cards, tables.resources, _request(pod), row, slots)
+            packed = np.array([score], dtype=np.int64)
+        else:
+            packed = by_width(cards, rows, lambda group: self._packed(pod, tables, state, group))
+        return MAX_SCORE - packed if policy is Policy.SPREAD else packed
+
+    def reserve(self, pod: Pod, tables: Tables, state: CycleState, row: int, now_ns: int) -> Reservation:
+        """The cards by the card policy, and the annotations that say so."""
+        request, cards = pod.template.gpu_request, tables.cards
+        if request is None:
+            return Reservation()
+        chosen = self._slots_on(pod, tables, state, row)
+        if not chosen:
+            with cards.viewing(cards.width_of(row)):
+                chosen = self._chosen(pod, tables, state, slice(row, row + 1))[:, 0].tolist()
+        chosen = sorted(chosen)
+        announced = tables.inventory(tables.names[row])
+        shares = tuple(share_of(cards.slots[row][slot], request, has_uuids=announced.has_uuids) for slot in chosen)
+        legacy = LegacyFields(pod.template.gpu_units, int(cards.stored.units[chosen[0], row]), now_ns)
+        return Reservation(shares, encode(allocation_of(request, shares, announced.unit_mib), legacy))
+
+    def _slots_on(self, pod: Pod, tables: Tables, state: CycleState, row: int) -> list[int]:
+        """The slots that the pod would take on one row; empty where too few cards fit, or a card rule ranks them.
+
+        Kept for the next questions about the row: mostly, the pod goes there.
+        """
+        rules, policy = _card_rules(state), self._policy_of(_request(pod))
+        if rules.scorers or rules.chooser is not None or policy is Policy.FRAGMENTATION:
+            return []
+        last, version = state.find(_SLOTS), tables.changes.version
+        if last is not None and last[:2] == (row, version):
+            return last[2]
+        cards, request, here = tables.cards, _request(pod), slice(row, row + 1)
+        with cards.viewing(cards.width_of(row)):
+            may = eligible(cards, request, here)
+            for objection in rules.objections(pod, tables, state, here, may.shape):
+                may = may & ~objection.rejected
+            slots = slots_on(cards, request, policy, row, may)
+        state.write_passing(_SLOTS, (row, version, slots))
+        return slots
+
+    def _enough(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> BoolArray:
+        """bool[rows]: as many cards fit as the pod asks."""
+        request, fits = _request(pod), _fits(pod, tables, state, rows)
+        return np.asarray(np.logical_or.reduce(fits) if request.cards == 1 else fits.sum(axis=0) >= request.cards)
+
+    def _packed(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
+        slots = self._chosen(pod, tables, state, rows)
+        return binpack_score(tables.cards, tables.resources, _request(pod), rows, slots)
+
+    def _unfragmented(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
+        request, rules = pod.template.gpu_request, _card_rules(state)
+        if request is None:
+            return on_cards(pod, tables, rows, np.zeros((0, count_of(rows, tables.capacity)), dtype=np.intp))
+        if rules.scorers or rules.chooser is not None or self._policy_of(request) is not Policy.FRAGMENTATION:
+            return on_cards(pod, tables, rows, self._chosen(pod, tables, state, rows))
+        return self._on_best_card(pod, tables, state, rows).scores
+
+    def _on_best_card(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> PlacementEffect:
+        """Kept for the next questions about the same rows or one of them: mostly, the pod goes there."""
+        key, version = _placed_key(tables.cards.width), tables.changes.version
+        last = state.find(key)
+        if last is not None and last[1] == version and (found := last[2].of(last[0], rows)) is not None:
+            return found
+        placed = on_best_card(pod, tables, rows, _fits(pod, tables, state, rows))
+        state.write_passing(key, (rows, version, placed))
+        return placed
+
+    def _policy_of(self, request: GpuRequest) -> Policy:
+        """Who asks several cards gets the tightest ones: every choice among many would have to be tried."""
+        policy = request.card_policy or self._card_policy
+        return Policy.BINPACK if policy is Policy.FRAGMENTATION and request.cards > 1 else policy
+
+    def _chosen(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> RowArray:
+        """intp[request.cards, rows]: the slots that the pod would take; rows without enough fitting cards: any.
+
+        Of a row that was scored alone last, as after a booking, the choice is kept: mostly, the pod goes there.
+        """
+        if only_row(rows) is None:
+            return self._choose(pod, tables, state, rows)
+        key, version = _chosen_key(tables.cards.width), tables.changes.version
+        last = state.find(key)
+        if last is not None and last[:2] == (rows, version):
+            return last[2]
+        slots = self._choose(pod, tables, state, rows)
+        state.write_passing(key, (rows, version, slots))
+        return slots
+
+    def _choose(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> RowArray:
+        request, rules = _request(pod), _card_rules(state)
+        policy = self._policy_of(request)
+        if policy is Policy.FRAGMENTATION and not rules.scorers and rules.chooser is None:
+            return self._on_best_card(pod, tables, state, rows).slots
+        fits = _fits(pod, tables, state, rows)
+        slots = rules.chosen(pod, tables, state, rows, fits)
+        if slots is not None:
+            return slots
+        scores = rules.scores(pod, tables, state, rows, fits.shape) if rules.scorers else ()
+        return chosen_slots(tables.cards, request, policy, rows, fits, scores)
+
+    def _card_objections(
+        self, pod: Pod, tables: Tables, state: CycleState, rows: Rows, short: BoolArray
+    ) -> list[Objection]:
+        """Why there are too few cards on the `short` rows: what thins them out below what the pod asks, in order."""
+        cards, merged = tables.cards, dict[str, list[tuple[RowGroup, Objection]]]()
+        for group in cards.groups(rows):
+            with cards.viewing(group.width):
+                own = short if group.places is None else short[group.places]
+                for objection in self._card_objections_of(pod, tables, state, group.rows, own):
+                    merged.setdefault(objection.reason, []).append((group, objection))
+        return [together(cards, found, len(short)) for found in merged.values()]
+
+    def _card_objections_of(
+        self, pod: Pod, tables: Tables, state: CycleState, rows: Rows, short: BoolArray
+    ) -> list[Objection]:
+        """The same, of rows that are judged together."""
+        request, cards = _request(pod), tables.cards
+        found: list[Objection] = []
+
+        def too_few(left: BoolArray, reason: str, numbers: Callable[[BoolArray], Detail] | None = None) -> None:
+            nonlocal short
+            few = short & (left.sum(axis=0) < request.cards)
+            found.append(Objection(few, reason, numbers))
+            short = short & ~few
+
+        there = cards.units[:, rows] > 0
+        too_few(there, "node(s) had fewer cards than the pod asks for")
+        if request.models or request.uuids:
+            there = there & selected(cards, request, rows)
+            models = partial(models_there, cards, request, rows) if request.models else None
+            too_few(there, "node(s) had too few cards of those the pod asks for", models)
+        found += out_of_use(cards, request, rows, there, short)
+        short = short & ~np.logical_or.reduce([objection.rejected for objection in found])
+        left = fitting(cards, request, rows)
+        too_few(left, memory_reason(request), partial(card_numbers, tables, request, rows))
+        for objection in _card_rules(state).objections(pod, tables, state, rows, left.shape):
+            left = left & ~objection.rejected
+            too_few(left, objection.reason)
+        return found
+
+    def _node_objection(self, cards: CardColumns, request: GpuRequest, rows: Rows, scarce: BoolArray) -> Objection:
+        def numbers(counted: BoolArray) -> Numbers:
+            free = (cards.allocatable[rows] - cards.counted[rows])[counted]
+            best = int(free.argmax())
+            return Numbers(request.units, max(0, int(free[best])), int(cards.allocatable[rows][counted][best]))
+
+        return Objection(scarce, f"Insufficient {self.resource_names.gpu_mem}", numbers)
+
+
+def _fits(pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> BoolArray:
+    """`fitting` less what the card rules reject; not worked out again for the rows that were asked about last."""
+    key = _fits_key(tables.cards.width)
+    last = state.find(key)
+    version = tables.changes.version
+    if last is not None and last[1] == version and (last[0] is rows or _same_slice(last[0], rows)):
+        return last[2]
+    fits = fitting(tables.cards, _request(pod), rows)
+    rules = _card_rules(state)
+    if rules.filters:
+        for objection in rules.objections(pod, tables, state, rows, fits.shape):
+            fits = fits & ~objection.rejected
+    state.write_passing(key, (rows, version, fits))
+    return fits
+
+
+@cache
+def _fits_key(width: int) -> StateKey[_Fits]:
+    return StateKey(f"gpu_share.fits.{width}")
+
+
+@cache
+def _placed_key(width: int) -> StateKey[tuple[Rows, int, PlacementEffect]]:
+    return StateKey(f"gpu_share.placed.{width}")
+
+
+@cache
+def _chosen_key(width: int) -> StateKey[_Chosen]:
+    return StateKey(f"gpu_share.chosen.{width}")
+
+
+def _same_slice(one: Rows, other: Rows) -> bool:
+    return isinstance(one, slice) and isinstance(other, slice) and one == other
+
+
+def _card_rules(state: CycleState) -> CardRules:
+    return state.find(CARD_RULES) or NO_CARD_RULES
+
+
+def _request(pod: Pod) -> GpuRequest:
+    request = pod.template.gpu_request
+    if request is None:
+        message = f"pod {pod.key} asks no GPU memory; expected a pod that PreFilter did not skip"
+        raise TypeError(message)
+    return request

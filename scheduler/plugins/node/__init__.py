@@ -1,0 +1,1 @@
+"""Rules about nodes: their labels, taints, resources, ports and images."""

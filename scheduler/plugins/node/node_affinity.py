@@ -1,0 +1,156 @@
+"""NodeAffinity: nodeSelector and node affinity, required and preferred, as algebra on label columns.
+
+Source: kube-scheduler, plugins/nodeaffinity/node_affinity.go;
+k8s.io/component-helpers/scheduling/corev1/nodeaffinity/nodeaffinity.go.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar, Final, TypeAlias
+
+import numpy as np
+
+from scheduler.framework.cycle_state import CycleState, StateKey
+from scheduler.framework.plugin import (
+    FilterPlugin,
+    Normalization,
+    Objection,
+    PreFilterPlugin,
+    PreFilterResult,
+    Rejected,
+    Relevance,
+    ScorePlugin,
+)
+from scheduler.plugins.node.added_affinity import NodeAffinityArgs
+from scheduler.pods.gpu_request import ResourceNames
+from scheduler.pods.pod import Pod, Template
+from scheduler.state.changes import Change
+from scheduler.state.columns.arrays import Int64Array, Rows
+from scheduler.state.columns.node_terms import NAME_FIELD, NodeTerm, Required, parsed_term
+from scheduler.state.columns.selectors import Matcher, equalities
+from scheduler.state.tables import Tables
+
+REASON: Final = "node(s) didn't match Pod's node affinity/selector"
+CONFLICT: Final = "pod affinity terms conflict"
+ENFORCED: Final = "node(s) didn't match scheduler-enforced node affinity"
+
+Preferred: TypeAlias = tuple[tuple[int, NodeTerm], ...]
+_REQUIRED: Final[StateKey[Required]] = StateKey("node_affinity.required")
+_PREFERRED: Final[StateKey[Preferred]] = StateKey("node_affinity.preferred")
+
+
+class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
+    """Rejects nodes that do not match the pod's node selector and node affinity; prefers those it prefers.
+
+    A node matches when it has all of `nodeSelector` and matches one of the terms of
+    `requiredDuringSchedulingIgnoredDuringExecution`; the weights of the preferred terms that match are its score.
+
+    - `node(s) didn't match Pod's node affinity/selector`
+    - `pod affinity terms conflict`, for every node: every term asks for several values of `metadata.name` at once
+
+    In a term all `matchExpressions` (`In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt`, `Lt`) and all `matchFields`
+    (`metadata.name` `In` or `NotIn` one value) have to hold. `NotIn` and `DoesNotExist` also take nodes that lack
+    the key; `Gt` and `Lt` take no value that is not an integer. A term that is empty or not valid (`Gt` with a
+    text) matches no node; no terms at all match no node. A preferred term that is not valid is left out, where
+    kube-scheduler ends the attempt with an error. Nodes that a term excludes by name are counted under this rule's
+    reason, where kube-scheduler writes `node(s) didn't satisfy plugin(s) [NodeAffinity]`.
+    The argument `addedAffinity` counts as if every pod of the profile had it beside its own; nodes that its required
+    terms leave out are counted under `node(s) didn't match scheduler-enforced node affinity`.
+    Source: kube-scheduler, plugins/nodeaffinity/node_affinity.go.
+    """
+
+    name: ClassVar[str] = "NodeAffinity"
+    on_by_default: ClassVar[bool] = True
+    depends: ClassVar[Change] = Change.LABELS
+    normalization: ClassVar[Normalization] = Normalization.BY_MAX
+    default_weight: ClassVar[int] = 2
+
+    Args = NodeAffinityArgs
+    args: NodeAffinityArgs
+
+    def __init__(self, args: NodeAffinityArgs | None = None, resources: ResourceNames = ResourceNames()) -> None:  # noqa: B008 - immutable
+        """As Plugin."""
+        super().__init__(args, resources)
+        terms = self.args.required_terms()
+        self._added = None if terms is None else Required(None, terms)
+        self._added_preferred = self.args.preferred_terms()
+
+    def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
+        """Work the required part out; reject terms that no node can meet."""
+        wanted = required(pod.template)
+        if wanted is None:
+            return Relevance.SKIP if self._added is None else Relevance.JUDGE
+        if names_conflict(pod.template):
+            return Rejected(CONFLICT)
+        state.write(_REQUIRED, wanted)
+        return Relevance.JUDGE
+
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
+        """Nodes that do not match what the profile adds, then those that do not match the pod's selector and terms."""
+        wanted = state.find(_REQUIRED)
+        if self._added is None:
+            return () if wanted is None else (Objection(~wanted.over(tables, rows), REASON),)
+        left_out = ~self._added.over(tables, rows)
+        if wanted is None:
+            return (Objection(left_out, ENFORCED),)
+        return Objection(left_out, ENFORCED), Objection(~wanted.over(tables, rows) & ~left_out, REASON)
+
+    def scores(self, pod: Pod) -> bool:
+        """Pods that prefer something, or all of them where the profile does."""
+        affinity = pod.template.node_affinity
+        own = affinity is not None and bool(affinity.preferred_during_scheduling_ignored_during_execution)
+        return own or bool(self._added_preferred)
+
+    def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
+        """int64[rows]: the weights of the preferred terms that match, added up."""
+        total = np.zeros(len(tables.valid[rows]), dtype=np.int64)
+        for weight, term in (*self._added_preferred, *_preferred(pod, state)):
+            total += weight * term.over(tables, rows)
+        return total
+
+
+def required(template: Template) -> Required | None:
+    """What the pod requires; None when it requires nothing. A term that is not valid matches no node."""
+    affinity = template.node_affinity
+    wanted = None if affinity is None else affinity.required_during_scheduling_ignored_during_execution
+    if wanted is None and not template.node_selector:
+        return None
+    selector = tuple(Matcher(expression) for expression in equalities(template.node_selector))
+    terms = None
+    if wanted is not None:
+        written_terms = dict.fromkeys(wanted.node_selector_terms)
+        terms = tuple(term for written in written_terms if (term := parsed_term(written)) is not None)
+    return Required(NodeTerm(selector) if selector else None, terms)
+
+
+def preferred(template: Template) -> Preferred:
+    """(weight, term) of what the pod prefers.
+
+    A term that is not valid is left out: a preference cannot object. kube-scheduler ends the attempt with an error.
+    """
+    affinity = template.node_affinity
+    written = () if affinity is None else affinity.preferred_during_scheduling_ignored_during_execution
+    terms = [(preference.weight, parsed_term(preference.preference)) for preference in written]
+    return tuple((weight, term) for weight, term in terms if term is not None)
+
+
+def names_conflict(template: Template) -> bool:
+    """Whether every required term asks for node names that exclude each other."""
+    affinity = template.node_affinity
+    wanted = None if affinity is None else affinity.required_during_scheduling_ignored_during_execution
+    if wanted is None or not wanted.node_selector_terms:
+        return False
+    for term in wanted.node_selector_terms:
+        asked = [frozenset(r.values) for r in term.match_fields if r.key == NAME_FIELD and r.operator == "In"]
+        if not asked or frozenset.intersection(*asked):
+            return False
+    return True
+
+
+def _preferred(pod: Pod, state: CycleState) -> Preferred:
+    """Worked out at the first Score: a profile may leave the Filter, and with it PreFilter, out."""
+    try:
+        return state.read(_PREFERRED)
+    except KeyError:
+        terms = preferred(pod.template)
+        state.write(_PREFERRED, terms)
+        return terms

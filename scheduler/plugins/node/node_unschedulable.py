@@ -1,0 +1,43 @@
+"""NodeUnschedulable: no new pods on a node that `kubectl cordon` took out of use.
+
+Source: kube-scheduler, plugins/nodeunschedulable/node_unschedulable.go.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from scheduler.framework.cycle_state import CycleState
+from scheduler.framework.plugin import FilterPlugin, Objection, PreFilterPlugin, PreFilterResult, Relevance
+from scheduler.kube.objects import Taint
+from scheduler.plugins.node.taint_toleration import tolerated
+from scheduler.pods.pod import Pod
+from scheduler.state.changes import Change
+from scheduler.state.columns.arrays import Rows
+from scheduler.state.tables import Tables
+
+REASON: Final = "node(s) were unschedulable"
+# The taint that the node controller sets beside `spec.unschedulable`: who tolerates one, tolerates the other.
+_TAINT: Final = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
+
+
+class NodeUnschedulable(PreFilterPlugin, FilterPlugin):
+    """Rejects nodes that `kubectl cordon` took out of use.
+
+    A pod that tolerates the taint `node.kubernetes.io/unschedulable:NoSchedule` is let through.
+
+    - `node(s) were unschedulable`
+
+    Source: kube-scheduler, plugins/nodeunschedulable/node_unschedulable.go.
+    """
+
+    name: ClassVar[str] = "NodeUnschedulable"
+    on_by_default: ClassVar[bool] = True
+    depends: ClassVar[Change] = Change.UNSCHEDULABLE
+
+    def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
+        """Leave pods alone that tolerate it."""
+        return Relevance.SKIP if tolerated(_TAINT, pod.template.tolerations) else Relevance.JUDGE
+
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
+        """Nodes out of use."""
+        return (Objection(tables.unschedulable[rows], REASON),)

@@ -1,0 +1,1 @@
+"""Rules about other pods, and about the pod itself: affinity, spread, gates, queue order."""

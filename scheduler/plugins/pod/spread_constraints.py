@@ -1,0 +1,281 @@
+"""Topology spread constraints of a class of pods as they are compared with nodes, and the sums over their domains.
+
+Source: kube-scheduler, plugins/podtopologyspread/common.go, filtering.go and scoring.go.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from scheduler.framework.plugin import MAX_SCORE, POINT
+from scheduler.kube import objects
+from scheduler.plugins.node.node_affinity import required
+from scheduler.plugins.node.taint_toleration import has_untolerated
+from scheduler.pods.pod import Template
+from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
+from scheduler.state.columns.labels import ABSENT, LabelColumn
+from scheduler.state.columns.node_terms import Required
+from scheduler.state.columns.selectors import Expressions, equalities, match, of_label_selector
+from scheduler.state.columns.taints import Verdicts
+from scheduler.state.facts.matching_pods import MatchingPods, Query
+from scheduler.state.facts.node_domains import SELECTORS_BIT, TAINTS_BIT, label_bit
+from scheduler.state.facts.pod_terms import TermKey
+from scheduler.state.tables import Tables
+
+_HOSTNAME: Final = "kubernetes.io/hostname"
+_SOFT: Final = "ScheduleAnyway"
+_POINTS: Final = MAX_SCORE // POINT
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenConstraint:
+    """A constraint as it is written, its selector read. selector: None matches no pod; of () see `Constraint.query`.
+
+    honors_…: whether only nodes that the pod may go to by this rule count.
+    """
+
+    topology_key: str
+    soft: bool
+    max_skew: int
+    min_domains: int
+    selector: Expressions | None
+    match_label_keys: tuple[str, ...]
+    honors_affinity: bool
+    honors_taints: bool
+
+    def takes(self, labels: Mapping[str, str]) -> bool:
+        """Whether a pod with these labels is one of those that are spread."""
+        return self.selector is not None and match(self.selector, labels)
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A constraint of a class of pods. query: the pods that are spread, None when it counts none.
+
+    None matches a selector that matches nothing, and also one that matches everything: kube-scheduler counts no pods
+    then (countPodsMatchSelector). takes_self: whether the pod itself will be one of them.
+    """
+
+    written: WrittenConstraint
+    query: Query | None
+    takes_self: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """All constraints of a class of pods, hard and soft, each in their order.
+
+    required, untolerated: where the pod may go, for the constraints that honor it; required is None for everywhere.
+    by_default: they are not the pod's own. partial: a node that lacks a key still counts for the others, as with
+    kube-scheduler's own defaults.
+    """
+
+    hard: tuple[Constraint, ...]
+    soft: tuple[Constraint, ...]
+    required: Required | None
+    untolerated: Verdicts
+    by_default: bool = False
+    partial: bool = False
+
+
+NOT_SPREAD: Final = Spread((), (), None, Verdicts(lambda _: False, np.bool_))
+
+
+@lru_cache(maxsize=1024)
+def written(template: Template) -> tuple[WrittenConstraint, ...]:
+    """What the pods of a template write."""
+    return tuple(map(read, template.spread))
+
+
+def read(constraint: objects.TopologySpreadConstraint) -> WrittenConstraint:
+    """A constraint, its selector read."""
+    return WrittenConstraint(
+        topology_key=constraint.topology_key,
+        soft=constraint.when_unsatisfiable == _SOFT,
+        max_skew=constraint.max_skew,
+        min_domains=1 if constraint.min_domains is None else constraint.min_domains,
+        selector=of_label_selector(constraint.label_selector),
+        match_label_keys=constraint.match_label_keys,
+        honors_affinity=constraint.node_affinity_policy != "Ignore",
+        honors_taints=constraint.node_taints_policy == "Honor",
+    )
+
+
+def constraint_of(each: WrittenConstraint, namespace: str, labels: Mapping[str, str]) -> Constraint:
+    """Of a pod with these labels there. The values of `match_label_keys` are the pod's own."""
+    selector = each.selector
+    if selector is not None and each.match_label_keys:
+        # The API server has merged them into the selector already, unless its gate is off; saying it twice is harmless.
+        selector += equalities({key: labels[key] for key in each.match_label_keys if key in labels})
+    query = Query((TermKey("", frozenset({namespace}), None, selector),), living=True) if selector else None
+    return Constraint(each, query, each.takes(labels))
+
+
+def spread_of(
+    constraints: Sequence[Constraint], template: Template, *, by_default: bool = False, partial: bool = False
+) -> Spread:
+    """All constraints of a pod of this template. by_default, partial: as in Spread."""
+    return Spread(
+        hard=tuple(each for each in constraints if not each.written.soft),
+        soft=tuple(each for each in constraints if each.written.soft),
+        required=required(template),
+        untolerated=Verdicts(lambda taints: has_untolerated(taints, template.tolerations), np.bool_),
+        by_default=by_default,
+        partial=partial,
+    )
+
+
+def objecting(spread: Spread, tables: Tables, rows: Rows) -> tuple[BoolArray, BoolArray]:
+    """(bool[rows], bool[rows]): nodes that lack a label of a hard constraint, nodes where one would be too skewed.
+
+    The first constraint that objects to a node decides which.
+    """
+    lacking = np.zeros_like(tables.valid[rows])
+    skewed = lacking.copy()
+    places = [_places(tables.labels.column(each.written.topology_key)) for each in spread.hard]
+    having_all = _having_all(places, tables)
+    for each, of_row in zip(spread.hard, places, strict=True):
+        counted = _counted(having_all, each.written, spread, tables)
+        there = of_row[rows]
+        allowed = each.written.max_skew - each.takes_self
+        too_many = _above_least(each, of_row, counted, _pods(each, tables)) > allowed
+        if tables.any_nominated and each.query is not None:
+            # Nominated pods fill their own domain, and open no other: they may never come.
+            placed = tables.fact(MatchingPods).placed(each.query)
+            too_many |= _above_least(each, of_row, counted, placed) > allowed
+        undecided = ~(lacking | skewed)
+        lacks = there == 0
+        lacking |= undecided & lacks
+        skewed |= undecided & ~lacks & too_many[there]
+    return lacking, skewed
+
+
+def domains(
+    template: Template, namespace: str, labels: Mapping[str, str], tables: Tables
+) -> Iterator[tuple[Constraint, dict[str, int]]]:
+    """For people: each hard constraint that a pod writes itself, and how many pods each domain that counts has.
+
+    One without any such domain is left out.
+    """
+    constraints = [constraint_of(each, namespace, labels) for each in written(template)]
+    spread = spread_of(constraints, template)
+    columns = [tables.labels.column(each.written.topology_key) for each in spread.hard]
+    having_all = _having_all([_places(column) for column in columns], tables)
+    for each, column in zip(spread.hard, columns, strict=True):
+        counted, pods = _counted(having_all, each.written, spread, tables), _pods(each, tables)
+        held: dict[str, int] = {}
+        for row in np.flatnonzero(counted).tolist():
+            domain = column.values.value(int(column.codes[row]))
+            held[domain] = held.get(domain, 0) + int(pods[row])
+        if held:
+            yield each, held
+
+
+def opened_by(spread: Spread, pods: MatchingPods) -> int:
+    """Bits of what can open a node for the pod: pods that are spread, and nodes that count or count no more."""
+    bits = SELECTORS_BIT if spread.by_default else 0
+    for each in spread.hard:
+        bits |= label_bit(each.written.topology_key)
+        if each.query is not None:
+            # One more in the emptiest domain opens others, one less in a full one opens that.
+            bits |= pods.bit(each.query, came=True) | pods.bit(each.query, came=False)
+        if each.written.honors_taints:
+            bits |= TAINTS_BIT
+        if each.written.honors_affinity and spread.required is not None:
+            for key in spread.required.keys:
+                bits |= label_bit(key)
+    return bits
+
+
+def points(spread: Spread, tables: Tables, feasible: BoolArray) -> Int64Array | None:
+    """int64[nodes]: 0..MAX_SCORE, more where fewer pods are; None when no feasible node is better than another."""
+    places = [_places(tables.labels.column(each.written.topology_key)) for each in spread.soft]
+    having_all = tables.valid if spread.partial else _having_all(places, tables)
+    scored = feasible & having_all
+    count = int(np.count_nonzero(scored))
+    if not count:
+        return None
+    raw = np.zeros(tables.capacity, dtype=np.float64)
+    for each, of_row in zip(spread.soft, places, strict=True):
+        raw += _score(each, of_row, scored, _counted(having_all, each.written, spread, tables), tables)
+    # As Go's math.Round: NumPy's takes halves to the even number.
+    rounded = np.floor(raw + 0.5).astype(np.int64)
+    lowest, highest = int(rounded[scored].min()), int(rounded[scored].max())
+    if lowest == highest and count == np.count_nonzero(feasible):
+        return None
+    best = _POINTS * (highest + lowest - rounded) // highest if highest else np.full_like(rounded, _POINTS)
+    return np.where(scored, best * POINT, 0)
+
+
+def _score(each: Constraint, places: RowArray, scored: BoolArray, counted: BoolArray, tables: Tables) -> Int64Array:
+    """float64[nodes]: what one constraint adds to the raw score; nothing where the label is missing.
+
+    A domain weighs more the more of them there are, since each then holds fewer pods.
+    """
+    pods = _pods(each, tables)
+    if each.written.topology_key == _HOSTNAME:
+        domains = int(np.count_nonzero(scored))
+        here = pods
+    else:
+        # Without the label a node lies in the domain "", which weighs, and scores nothing.
+        places_or_empty = np.where(places == 0, _place_of_empty(each, tables), places)
+        domains = int(np.count_nonzero(np.bincount(places_or_empty[scored])))
+        here = np.bincount(places_or_empty, weights=pods * counted)[places_or_empty]
+    return np.where(places == 0, 0.0, here * np.log(domains + 2) + (each.written.max_skew - 1))
+
+
+def _place_of_empty(each: Constraint, tables: Tables) -> int:
+    code = tables.labels.column(each.written.topology_key).values.code("")
+    return 0 if code is None else code - ABSENT
+
+
+def _above_least(each: Constraint, places: RowArray, counted: BoolArray, pods: Int64Array) -> Int64Array:
+    """int64[places]: by how many pods each domain has more than the one with the fewest.
+
+    counted: bool[nodes], those that count. pods: int64[nodes], those that are spread. Fewer domains than `min_domains`:
+    more than none.
+    """
+    size = int(places.max(initial=0)) + 1
+    there = np.bincount(places[counted], minlength=size) > 0
+    held = np.bincount(places, weights=pods * counted, minlength=size).astype(np.int64)
+    enough = np.count_nonzero(there) >= max(1, each.written.min_domains)
+    return held - held[there].min() if enough else held
+
+
+def _pods(each: Constraint, tables: Tables) -> Int64Array:
+    """int64[nodes]: how many of those that are spread are on each."""
+    if each.query is None:
+        return np.zeros(tables.capacity, dtype=np.int64)
+    return tables.fact(MatchingPods).counts(each.query)
+
+
+def _places(column: LabelColumn) -> RowArray:
+    """intp[nodes]: of the domain of each node in a table of them; 0 for those that lack the label."""
+    return column.codes.astype(np.intp) - ABSENT
+
+
+def _having_all(places: Sequence[RowArray], tables: Tables) -> BoolArray:
+    """bool[nodes]: those with all the labels."""
+    having = tables.valid
+    for of_row in places:
+        having = having & (of_row != 0)
+    return having
+
+
+def _counted(having_all: BoolArray, each: WrittenConstraint, spread: Spread, tables: Tables) -> BoolArray:
+    """bool[nodes]: those of `having_all` that the policies of a constraint let count."""
+    counted = having_all
+    for allowed in _allowed(each, spread, tables):
+        counted = counted & allowed
+    return counted
+
+
+def _allowed(each: WrittenConstraint, spread: Spread, tables: Tables) -> Iterator[BoolArray]:
+    everything = slice(None)
+    if each.honors_affinity and spread.required is not None:
+        yield spread.required.over(tables, everything)
+    if each.honors_taints:
+        yield ~spread.untolerated.over(tables.taints, everything)

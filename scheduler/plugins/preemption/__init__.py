@@ -1,0 +1,1 @@
+"""Preemption: which pods to evict, on which node."""

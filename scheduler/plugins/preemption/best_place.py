@@ -1,0 +1,115 @@
+"""The place that is reserved for a pod that waits for pods to leave: where the least has to be freed for it.
+
+When pods leave is known to nobody. So it is the node, and its cards, where the smallest share of what the pod asks is
+missing; equals by the node's name. Where the pod has waited in vain comes last: whoever is there may never leave. Only
+pods of the same or a lower priority are waited for.
+"""
+
+from collections.abc import Collection, Generator, Iterator
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+
+from scheduler.plugins.preemption.victims import PODS_PER_STEP, Candidate, lower
+from scheduler.plugins.preemption.victims_by_amounts import by_amounts, promising
+from scheduler.pods.gpu_request import GpuRequest
+from scheduler.state.amounts import NOTHING, Amount, left
+from scheduler.state.columns.arrays import Int64Array, RowArray
+
+if TYPE_CHECKING:
+    from scheduler.framework.what_if import WhatIf
+
+# Rules are asked about so many nodes at most, one in a step.
+_MOST_TRIED: Final = 16
+# Both are more than any card has.
+_LAST: Final = 2**32
+_NEVER: Final = 2**40
+# (row, slot of a card) where a pod has waited in vain; the slot is NO_CARD of a pod that asks for none.
+Places: TypeAlias = Collection[tuple[int, int]]
+NO_CARD: Final = -1
+
+
+def best_place(
+    what_if: "WhatIf", priority: int, gpu_mem: str, in_vain: Places = ()
+) -> Generator[None, None, Candidate | None]:
+    """In steps. None where no node would take the pod, or none of the first ones.
+
+    what_if: as if the pod's priority were one more. priority: its own. gpu_mem: the resource's name. in_vain: where it
+    has waited before.
+    """
+    while not what_if.count(PODS_PER_STEP):
+        yield
+    rows = _without_kept(what_if, priority, np.setdiff1d(what_if.rows, what_if.ruled_out, assume_unique=True))
+    enough, _ = promising(what_if.pod, what_if.least, what_if.left, rows, gpu_mem)
+    for row in _least_missing_first(what_if, rows[enough], in_vain)[:_MOST_TRIED]:
+        yield
+        if what_if.is_there(row) and (found := _on(what_if, row, gpu_mem, in_vain)) is not None:
+            return found
+    return None
+
+
+def missing_on_cards(what_if: "WhatIf", request: GpuRequest, rows: RowArray, in_vain: Places) -> Int64Array:
+    """int64[cards, rows]: units that have to be freed on each card; very many where the card will not do.
+
+    Many more than there are on those of `in_vain`.
+    """
+    stored, counted = what_if.tables.cards.stored, what_if.left.free
+    free = stored.units[:, rows] - stored.taken[:, rows]
+    missing: Int64Array = np.maximum(request.units_per_card - free, 0).astype(np.int64)
+    if request.exclusive:
+        missing = np.maximum(missing, np.where(stored.holders[:, rows] > 0, stored.taken[:, rows], 0))
+    shown = min(len(counted), len(missing))
+    missing[:shown][counted[:shown, rows] < request.units_per_card] = _NEVER
+    missing[~stored.usable[:, rows]] = _NEVER
+    for row, slot in in_vain:
+        if slot != NO_CARD:
+            missing[slot, rows == row] += _LAST
+    return missing
+
+
+def _without_kept(what_if: "WhatIf", priority: int, rows: RowArray) -> RowArray:
+    """Those where no place is kept for a pod of the same priority, which would be in each other's way."""
+    nominations, row_of = what_if.nominations, what_if.tables.row_of
+    nodes = (node for node, _ in nominations.by_node(without=""))
+    kept = [row_of[n] for n in nodes if n in row_of and any(k.pod.priority == priority for k in nominations.on(n))]
+    return rows[~np.isin(rows, kept)] if kept else rows
+
+
+def _least_missing_first(what_if: "WhatIf", rows: RowArray, in_vain: Places) -> list[int]:
+    if not len(rows):
+        return []
+    asked = [amount for amount in Amount if amount is not Amount.CARD_UNITS and what_if.least[amount] > 0]
+    least = what_if.least[asked][:, np.newaxis]
+    shares = np.maximum(least - left(what_if.tables, rows)[asked], 0) / least
+    request = what_if.pod.template.gpu_request
+    if request is not None and what_if.least[Amount.CARD_UNITS] != NOTHING:
+        missing = np.sort(missing_on_cards(what_if, request, rows, in_vain), axis=0)[: request.cards].sum(axis=0)
+        shares = np.vstack((shares, missing[np.newaxis] / max(1, request.units)))
+    last = np.isin(rows, [row for row, slot in in_vain if slot == NO_CARD])
+    most, total = shares.max(axis=0, initial=0), shares.sum(axis=0)
+    found: list[int] = rows[np.lexsort((what_if.tables.rank[rows], total, most, last))].tolist()
+    return found
+
+
+def _on(what_if: "WhatIf", row: int, gpu_mem: str, in_vain: Places) -> Candidate | None:
+    """The cards of a node, or the node, that the rules agree to once pods have left; None without any."""
+    pod, tables = what_if.pod, what_if.tables
+    leaving = lower(pod, tables, row)
+    for candidate in _cheapest_first(what_if, row, gpu_mem, in_vain):
+        with what_if.trial(row, candidate.slots) as trial:
+            trial.lift_all(leaving)
+            if trial.fits():
+                return candidate
+    return None
+
+
+def _cheapest_first(what_if: "WhatIf", row: int, gpu_mem: str, in_vain: Places) -> Iterator[Candidate]:
+    pod = what_if.pod
+    with what_if.without_nominated(row):
+        found, _ = by_amounts(pod, what_if.least, what_if.tables, row, gpu_mem=gpu_mem)
+    request = pod.template.gpu_request
+    if request is None:
+        yield from found
+        return
+    missing = missing_on_cards(what_if, request, np.array([row], dtype=np.intp), in_vain)[:, 0]
+    yield from sorted(found, key=lambda one: (int(missing[list(one.slots or ())].sum()), one.slots or ()))

@@ -1,0 +1,317 @@
+"""The victims on one node as far as plain amounts decide: cpu, memory, places for pods, and the memory of cards.
+
+As kube-scheduler does it (`scheduler.plugins.preemption.victims`): all pods of lower priority are taken away, and come
+back one at a time as long as the pod still fits, those first that a disruption budget protects. With cards, once for
+each set of as many cards as the pod asks: memory that is freed on other cards is no help. On cards, a few large pods
+and many small ones often free as much: there, every choice of a few pods is compared.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from itertools import combinations
+from math import comb
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from scheduler.plugins.card.card_reasons import memory_reason
+from scheduler.plugins.node.node_resources_fit import TOO_MANY_PODS
+from scheduler.plugins.preemption.victims import ABOVE_ALL, Candidate, Key, candidate, key_of, lower, moment
+from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY
+from scheduler.pods.gpu_request import GpuRequest
+from scheduler.pods.pod import Pod
+from scheduler.state.amounts import NOTHING, Amount
+from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray
+from scheduler.state.left_above import LeftAbove
+from scheduler.state.pod_record import PodRecord
+from scheduler.state.tables import Tables
+
+if TYPE_CHECKING:
+    from scheduler.framework.what_if import WhatIf
+
+# Sets of cards of one node that are worked out, of so many that are compared by their cards alone.
+_MOST_SETS: Final = 16
+_MOST_COMPARED: Final = 256
+_FEWEST_OPEN: Final = 2
+_MOST_OPEN: Final = 10
+_NAMES: Final = {
+    Amount.CPU_MILLIS: CPU,
+    Amount.MEMORY_BYTES: MEMORY,
+    Amount.EPHEMERAL_STORAGE_BYTES: EPHEMERAL_STORAGE,
+}
+_NATIVE: Final = frozenset(_NAMES.values())
+_COLUMN: Final = {
+    Amount.CPU_MILLIS: 0,
+    Amount.MEMORY_BYTES: 1,
+    Amount.EPHEMERAL_STORAGE_BYTES: 2,
+    Amount.PODS: 3,
+}
+
+
+class _Holder(NamedTuple):
+    """A pod that may go. amounts: of what the node is asked; on: units by slot."""
+
+    record: PodRecord
+    amounts: tuple[int, ...]
+    on: dict[int, int]
+    protected: bool
+
+
+def kept_place(pod: Pod, what_if: "WhatIf", going: Sequence[PodRecord], gpu_mem: str) -> Candidate | None:
+    """The cards for a pod whose node is known, and the cards are not, as after a restart: where pods go already.
+
+    None when they are known, or it asks for none, or what goes is not enough.
+    """
+    kept = what_if.nominations.of(pod.key.uid)
+    if kept is None or not kept.lacks_cards or not what_if.may_help_on(kept.node):
+        return None
+    row = what_if.tables.row_of[kept.node]
+    with what_if.without_nominated(row):
+        found, _ = by_amounts(pod, what_if.least, what_if.tables, row, gpu_mem=gpu_mem, potential=going)
+    for place in found:
+        with what_if.trial(row, place.slots) as trial:
+            for record in going:
+                trial.lift(record)
+            if trial.fits():
+                return candidate(row, place.slots, going, 0)
+    return None
+
+
+def by_amounts(
+    pod: Pod,
+    least: Int64Array,
+    tables: Tables,
+    row: int,
+    *,
+    gpu_mem: str,
+    potential: Sequence[PodRecord] | None = None,
+) -> tuple[list[Candidate], tuple[str, ...]]:
+    """The victims for each set of cards, the cheapest first; or none, and what there is too little of.
+
+    least: int64[amounts], what the pod needs of the row. gpu_mem: the resource's name. potential: who may go, None:
+    whoever has a lower priority. The rules may want more victims.
+    """
+    potential = lower(pod, tables, row) if potential is None else potential
+    asked = [amount for amount in Amount if amount is not Amount.CARD_UNITS and least[amount] != NOTHING]
+    violating, others = tables.budgets.split(potential)
+    holders = [
+        _Holder(record, tuple(_held(record, amount) for amount in asked), _on(record), protected)
+        for protected, records in ((True, violating), (False, others))
+        for record in records
+    ]
+    rooms = [
+        _left(tables, row, amount) - int(least[amount]) + sum(holder.amounts[place] for holder in holders)
+        for place, amount in enumerate(asked)
+    ]
+    request = pod.template.gpu_request if least[Amount.CARD_UNITS] != NOTHING else None
+    short = tuple(_reason(amount, gpu_mem) for amount, room in zip(asked, rooms, strict=True) if room < 0)
+    if request is None:
+        return ([], short) if short else ([_candidate(row, None, _victims(holders, rooms, {}))], ())
+    on_cards = _rooms_on_cards(tables, row, request, holders)
+    if short or len(on_cards) < request.cards:
+        return [], short or (memory_reason(request),)
+    found = []
+    for slots in _sets(request, holders, on_cards):
+        own = {slot: on_cards[slot] for slot in slots}
+        found.append(_candidate(row, slots, _fewest(holders, rooms, own, exclusive=request.exclusive)))
+    return sorted(found, key=attrgetter("key", "slots")), ()
+
+
+def promising(
+    pod: Pod, least: Int64Array, left: LeftAbove, rows: RowArray, gpu_mem: str
+) -> tuple[BoolArray, Counter[str]]:
+    """bool[rows]: enough would be left without all pods of lower priority; and of what others have too little.
+
+    The arguments as `by_amounts`, and rows that `left` has counted.
+    """
+    reasons: Counter[str] = Counter()
+    enough = np.ones(len(rows), dtype=np.bool_)
+    for amount in Amount:
+        if amount is not Amount.CARD_UNITS and least[amount] != NOTHING:
+            lacks = left.left[amount, rows] < least[amount]
+            reasons[_reason(amount, gpu_mem)] += int(np.count_nonzero(lacks))
+            enough &= ~lacks
+    request = pod.template.gpu_request
+    if request is not None and least[Amount.CARD_UNITS] != NOTHING:
+        served = left.serves(rows, request)
+        reasons[memory_reason(request)] += int(np.count_nonzero(enough & ~served))
+        enough &= served
+    return enough, +reasons
+
+
+def say_all(pod: Pod) -> bool:
+    """Whether no rule has more to say of a node where there is too little even without the pods that may go."""
+    return not pod.template.host_ports and pod.template.requests.keys() <= _NATIVE
+
+
+def _left(tables: Tables, row: int, amount: Amount) -> int:
+    if amount is Amount.NODE_UNITS:
+        return int(tables.cards.node_free[row])
+    column = _COLUMN[amount]
+    return int(tables.resources.allocatable[column, row] - tables.resources.requested[column, row])
+
+
+def _held(record: PodRecord, amount: Amount) -> int:
+    if amount is Amount.PODS:
+        return 1
+    if amount is Amount.NODE_UNITS:
+        return 0 if record.held is None else record.held.counted
+    return record.pod.template.requests.get(_NAMES[amount], 0)
+
+
+def _on(record: PodRecord) -> dict[int, int]:
+    return {} if record.held is None else dict(record.held.places)
+
+
+def _reason(amount: Amount, gpu_mem: str) -> str:
+    if amount is Amount.PODS:
+        return TOO_MANY_PODS
+    return f"Insufficient {gpu_mem if amount is Amount.NODE_UNITS else _NAMES[amount]}"
+
+
+def _rooms_on_cards(tables: Tables, row: int, request: GpuRequest, holders: Sequence[_Holder]) -> dict[int, int]:
+    """By slot: the units that are over with the pod on the card and its holders gone; of those that will do then."""
+    stored, rooms = tables.cards.stored, dict[int, int]()
+    for slot in range(len(tables.cards.slots[row])):
+        if _may_be_given(tables, row, slot, request, holders):
+            free = int(stored.units[slot, row]) - int(stored.taken[slot, row])
+            room = free + sum(holder.on.get(slot, 0) for holder in holders) - request.units_per_card
+            if room >= 0:
+                rooms[slot] = room
+    return rooms
+
+
+def _may_be_given(tables: Tables, row: int, slot: int, request: GpuRequest, holders: Sequence[_Holder]) -> bool:
+    """Whether the card is one that the pod asks for, and can be given to it once the holders are gone."""
+    stored, card = tables.cards.stored, tables.cards.slots[row][slot].card
+    going = [holder.record for holder in holders if slot in holder.on]
+    if request.exclusive:
+        alone = int(stored.holders[slot, row]) == len(going)
+    else:
+        alone = int(stored.exclusive[slot, row]) == sum(record.exclusive for record in going)
+    return (
+        alone
+        and bool(stored.usable[slot, row])
+        and request.models.accepts(card.model)
+        and request.uuids.accepts(card.uuid)
+    )
+
+
+def _candidate(row: int, slots: tuple[int, ...] | None, victims: Sequence[_Holder]) -> Candidate:
+    return candidate(row, slots, (holder.record for holder in victims), sum(holder.protected for holder in victims))
+
+
+def _victims(
+    holders: Sequence[_Holder], rooms: Sequence[int], on_cards: dict[int, int], *, exclusive: bool = False
+) -> list[_Holder]:
+    """Those that cannot come back."""
+    rooms, on_cards = list(rooms), dict(on_cards)
+    # Mostly everybody could come back as far as the node goes; then only those on the cards are to be asked.
+    plenty = all(room >= sum(holder.amounts[place] for holder in holders) for place, room in enumerate(rooms))
+    victims = []
+    for holder in holders:
+        mine = [(slot, units) for slot, units in holder.on.items() if slot in on_cards]
+        stays_out = any(exclusive or holder.record.exclusive or units > on_cards[slot] for slot, units in mine)
+        if stays_out or not (plenty or all(a <= room for a, room in zip(holder.amounts, rooms, strict=True))):
+            victims.append(holder)
+            continue
+        for slot, units in mine:
+            on_cards[slot] -= units
+        if not plenty:
+            rooms = [room - amount for room, amount in zip(rooms, holder.amounts, strict=True)]
+    return victims
+
+
+def _fewest(
+    holders: Sequence[_Holder], rooms: Sequence[int], on_cards: dict[int, int], *, exclusive: bool
+) -> list[_Holder]:
+    """The victims with the least key, where that is one of a few choices; else those that cannot come back."""
+    short = [place for place, room in enumerate(rooms) if room < sum(holder.amounts[place] for holder in holders)]
+    forced, open_to = [], []
+    for holder in holders:
+        here = any(slot in on_cards for slot in holder.on)
+        if here and (exclusive or holder.record.exclusive):
+            forced.append(holder)
+        elif here or any(holder.amounts[place] for place in short):
+            open_to.append(holder)
+    # Of two, the less important one is always the better choice, if it is one.
+    if not _FEWEST_OPEN < len(open_to) <= _MOST_OPEN:
+        return _victims(holders, rooms, on_cards, exclusive=exclusive)
+    held = np.array(
+        [[*(h.on.get(slot, 0) for slot in on_cards), *(h.amounts[place] for place in short)] for h in open_to],
+        dtype=np.int64,
+    )
+    room = np.array([*on_cards.values(), *(rooms[place] for place in short)], dtype=np.int64)
+    if not forced and (one := _only_one(open_to, (held >= held.sum(axis=0) - room).all(axis=1).tolist())) is not None:
+        return [one]
+    goes = _choices(len(open_to))
+    goes = goes[((~goes).astype(np.int64) @ held <= room).all(axis=1)]
+    best = goes[_least_key([*open_to, *forced], np.hstack((goes, np.ones((len(goes), len(forced)), dtype=np.bool_))))]
+    return [*forced, *(holder for holder, gone in zip(open_to, best.tolist(), strict=True) if gone)]
+
+
+def _only_one(holders: Sequence[_Holder], enough: Sequence[bool]) -> _Holder | None:
+    """Whose going alone is enough, where no choice of others can be less dear: nobody ranks below that pod."""
+    if any(holder.record.going for holder in holders):
+        return None
+    ranks = [(holder.protected, holder.record.pod.priority) for holder in holders]
+    lowest = min(ranks)
+    alone = [holder for holder, rank, does in zip(holders, ranks, enough, strict=True) if does and rank == lowest]
+    # The latest start; of equal ones the least important, which comes last.
+    return max(reversed(alone), key=lambda holder: moment(holder.record.pod.started), default=None)
+
+
+@cache
+def _choices(count: int) -> BoolArray:
+    """bool[2 ** count, count]: each choice of so many pods; of two as dear, that of the less important comes first."""
+    numbers = np.arange(2**count)[::-1, np.newaxis]
+    return np.asarray(numbers >> np.arange(count) & 1, dtype=np.bool_)
+
+
+def _least_key(holders: Sequence[_Holder], goes: BoolArray) -> int:
+    """Which row of `goes` has the least `key_of`, and then the fewest. goes: bool[choices, holders], one at least."""
+    everybody = np.count_nonzero(goes, axis=1)
+    goes = goes & [not holder.record.going for holder in holders]
+    priorities = np.array([holder.record.pod.priority for holder in holders], dtype=np.int64)
+    moments = np.array([moment(holder.record.pod.started) for holder in holders], dtype=np.int64)
+    violations = np.count_nonzero(goes & [holder.protected for holder in holders], axis=1)
+    highest = np.where(goes, priorities, NOTHING).max(axis=1)
+    of_highest = goes & (priorities == highest[:, np.newaxis])
+    earliest = np.where(of_highest, moments, np.iinfo(np.int64).max).min(axis=1)
+    count = np.count_nonzero(goes, axis=1)
+    total = goes @ priorities + count * ABOVE_ALL
+    return int(np.lexsort((everybody, -earliest, count, total, highest, violations))[0])
+
+
+def _sets(request: GpuRequest, holders: Sequence[_Holder], on_cards: dict[int, int]) -> list[tuple[int, ...]]:
+    """The sets of cards that are cheapest as far as their own memory goes."""
+    if request.cards == 1:
+        return [(slot,) for slot in on_cards]
+    on_any = [holder for holder in holders if holder.on]
+    alone = {
+        slot: _victims(
+            [holder for holder in on_any if slot in holder.on], [], {slot: room}, exclusive=request.exclusive
+        )
+        for slot, room in on_cards.items()
+    }
+
+    def cost(slots: Iterable[int]) -> Key:
+        victims = {id(holder): holder for slot in slots for holder in alone[slot]}.values()
+        costly = [holder for holder in victims if not holder.record.going]
+        return key_of([holder.record for holder in costly], sum(holder.protected for holder in costly))
+
+    if comb(len(alone), request.cards) <= _MOST_COMPARED:
+        return sorted(combinations(alone, request.cards), key=lambda slots: (cost(slots), slots))[:_MOST_SETS]
+    return [_one_by_one(alone, request.cards, cost)]
+
+
+def _one_by_one(slots: Iterable[int], cards: int, cost: Callable[[Iterable[int]], Key]) -> tuple[int, ...]:
+    """So many cards: always the one that makes the set least dear."""
+    left, chosen = set(slots), list[int]()
+    for _ in range(cards):
+        cheapest = min(left, key=lambda slot: (cost((*chosen, slot)), slot))
+        left.discard(cheapest)
+        chosen.append(cheapest)
+    return tuple(sorted(chosen))

@@ -1,0 +1,1 @@
+"""Parts for tests: a cluster in memory, and histories that try rules. No scheduling code imports it."""

@@ -1,0 +1,282 @@
+"""One client of a cluster in memory: `port.Cluster`, with what may go wrong between the two.
+
+    request -> [fault?] -> executed by `World` -> [fault?] -> answer
+
+A request that is to take effect after its client has given up waits in `_late`, for its time or for `deliver_late`;
+the server then judges it by what is true at that moment.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final, TypeVar
+
+from scheduler.kube.objects import PodCondition, PodObject
+from scheduler.kube.port import (
+    FAILED_PODS,
+    KINDS,
+    ApiError,
+    ApiFailed,
+    ApiNotFound,
+    ApiSilent,
+    ApiThrottled,
+    Binding,
+    EventRecord,
+    EventSeries,
+    Kind,
+    LastScheduled,
+    NodeForClaim,
+    PodKey,
+    T,
+    VolumeForClaim,
+    WantedLease,
+    WatchEvent,
+)
+from scheduler.testing.cluster.faults import (
+    Break,
+    Effect,
+    Fail,
+    Faults,
+    Overtaken,
+    Refuse,
+    Request,
+    RequestFault,
+    Silence,
+    Slow,
+    Stranger,
+    Throttle,
+    Verb,
+    WatchBreaks,
+    refusal,
+)
+from scheduler.testing.cluster.watching import Sleep, WatchConnection, WatchTiming, last_change
+from scheduler.testing.cluster.world import World
+
+R = TypeVar("R")
+_THROTTLED: Final = "Too many requests, please try again later."
+_FAILED: Final = "an error on the server has prevented the request from succeeding"
+_TIMING: Final = WatchTiming()
+_EVERY_KIND: Final = frozenset(kind.name for kind in (*KINDS, FAILED_PODS))
+
+
+class MemoryCluster:
+    """Satisfies `port.Cluster`.
+
+    faults: default none. sleep: seconds; every wait here goes through it. latency_s: from request to answer,
+    of requests that no fault hits. request_timeout_s: of requests that name no time-out.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        faults: Faults | None = None,
+        sleep: Sleep = asyncio.sleep,
+        latency_s: float = 0.0,
+        timing: WatchTiming = _TIMING,
+        request_timeout_s: float = 10.0,
+    ) -> None:
+        self.world = world
+        self.faults = faults or Faults()
+        self._sleep = sleep
+        self._latency_s = latency_s
+        self._timing = timing
+        self._request_timeout_s = request_timeout_s
+        self._open: dict[WatchConnection[Any], None] = {}  # in the order of opening, so that every run is the same
+        self._stalled: set[str] = set()
+        self._late: dict[int, Callable[[], object]] = {}
+        self._late_made = 0
+        self._timers: set[asyncio.Task[None]] = set()
+
+    async def watch(self, kind: Kind[T], since: str | None) -> AsyncIterator[list[WatchEvent[T]]]:
+        """See `port.Cluster.watch`."""
+        fault = self.faults.hitting(Request(Verb.WATCH, kind.name))
+        breaks = fault if isinstance(fault, WatchBreaks) else None
+        collection = await self._answer(
+            fault if breaks is None else None, lambda: self.world.collection(kind), self._timing.silence_s
+        )
+        connection = WatchConnection(kind, collection, since, timing=self._timing, sleep=self._sleep, breaks=breaks)
+        if kind.name in self._stalled:
+            connection.break_off(Break.STALLED)
+        self._open[connection] = None
+        try:
+            if since is not None and kind.name not in self._stalled:
+                yield []
+            while (batch := await connection.next_batch()) is not None:
+                yield batch
+        finally:
+            self._open.pop(connection, None)
+            connection.close()
+
+    async def bind(self, binding: Binding, timeout_s: float) -> None:
+        """See `port.Cluster.bind`."""
+        fault = self.faults.hitting(Request(Verb.BIND, str(binding.pod), binding))
+        await self._answer(fault, lambda: self.world.pods.assign(binding), timeout_s, binding)
+
+    async def pod(self, namespace: str, name: str) -> PodObject | None:
+        """See `port.Cluster.pod`."""
+        request = Request(Verb.READ_POD, f"{namespace}/{name}")
+        try:
+            return await self._ask(request, lambda: self.world.pods.find(namespace, name))
+        except ApiNotFound:
+            return None
+
+    async def give_volume(self, wanted: VolumeForClaim) -> str:
+        """See `port.Cluster.give_volume`."""
+        return await self._ask(Request(Verb.GIVE_VOLUME, wanted.volume), lambda: self.world.storage.give_volume(wanted))
+
+    async def select_node(self, wanted: NodeForClaim) -> str:
+        """See `port.Cluster.select_node`."""
+        request = Request(Verb.SELECT_NODE, f"{wanted.namespace}/{wanted.claim}")
+        return await self._ask(request, lambda: self.world.storage.select_node(wanted))
+
+    async def last_change(self, kind: Kind[T], since: str) -> str:
+        """See `port.Cluster.last_change`."""
+        request = Request(Verb.LAST_CHANGE, kind.name)
+        return await self._ask(request, lambda: last_change(kind, self.world.collection(kind), since))
+
+    async def last_scheduled(self, scheduler_name: str) -> LastScheduled:
+        """See `port.Cluster.last_scheduled`."""
+        request = Request(Verb.LAST_SCHEDULED, scheduler_name)
+        return await self._ask(request, lambda: self.world.pods.last_scheduled(scheduler_name))
+
+    async def write_lease(self, wanted: WantedLease, timeout_s: float) -> str:
+        """See `port.Cluster.write_lease`."""
+        fault = self.faults.hitting(Request(Verb.WRITE_LEASE, f"{wanted.namespace}/{wanted.name}"))
+        return await self._answer(fault, lambda: self.world.leases.write(wanted), timeout_s)
+
+    async def set_pod_condition(
+        self,
+        pod: PodKey,
+        condition: PodCondition,
+        *,
+        changed: bool = True,  # noqa: ARG002 - conditions have no times here
+    ) -> None:
+        """See `port.Cluster.set_pod_condition`."""
+        await self._ask(Request(Verb.SET_CONDITION, str(pod)), lambda: self.world.pods.set_condition(pod, condition))
+
+    async def set_nominated_node(self, pod: PodKey, node: str) -> None:
+        """See `port.Cluster.set_nominated_node`."""
+        await self._ask(Request(Verb.NOMINATE, str(pod)), lambda: self.world.pods.nominate(pod, node))
+
+    async def delete_pod(self, pod: PodKey) -> None:
+        """See `port.Cluster.delete_pod`."""
+        await self._ask(Request(Verb.DELETE_POD, str(pod)), lambda: self.world.pods.delete_of(pod))
+
+    async def create_event(self, event: EventRecord) -> None:
+        """See `port.Cluster.create_event`."""
+        request = Request(Verb.CREATE_EVENT, f"{event.namespace}/{event.object_name}")
+        await self._ask(request, lambda: self.world.events.create(event))
+
+    async def update_event(self, event: EventRecord, series: EventSeries) -> None:
+        """See `port.Cluster.update_event`."""
+        request = Request(Verb.UPDATE_EVENT, f"{event.namespace}/{event.object_name}")
+        await self._ask(request, lambda: self.world.events.update(event, series))
+
+    async def close(self) -> None:
+        """End every watch; the world lives on, with what was sent to it, for the next client."""
+        self.break_watches(Break.ENDED)
+
+    def break_watches(self, how: Break, kind: Kind[T] | None = None) -> None:
+        """Break the open watches of a kind, None for all; a stall also holds those opened before `resume_watches`."""
+        for connection in self._open:
+            if kind is None or connection.kind.name == kind.name:
+                connection.break_off(how)
+        if how is Break.STALLED:
+            self._stalled |= _EVERY_KIND if kind is None else {kind.name}
+
+    def resume_watches(self) -> None:
+        """End every stall."""
+        self._stalled.clear()
+        for connection in self._open:
+            connection.resume()
+
+    @property
+    def late_requests(self) -> int:
+        """Requests that were given up by their client and have not been executed yet."""
+        return len(self._late)
+
+    def deliver_late(self) -> int:
+        """Execute now what was to take effect later, in the order in which it was sent; how many had an effect."""
+        return sum(self._deliver(ticket) for ticket in list(self._late))
+
+    async def _ask(self, request: Request, act: Callable[[], R]) -> R:
+        return await self._answer(self.faults.hitting(request), act, self._request_timeout_s)
+
+    async def _answer(
+        self, fault: RequestFault | None, act: Callable[[], R], timeout_s: float, binding: Binding | None = None
+    ) -> R:
+        """What the client gets for a request that `act` executes."""
+        await asyncio.sleep(0)  # no request is answered before its sender has yielded
+        match fault:
+            case None if self._latency_s > 0.0:
+                return await self._slowly(Slow(self._latency_s / 2, self._latency_s / 2), act, timeout_s)
+            case Throttle(retry_after_s):
+                raise ApiThrottled(_THROTTLED, retry_after_s)
+            case Refuse():
+                raise refusal(fault)
+            case Fail(status, effect, late_s):
+                self._take_effect(effect, act, late_s)
+                raise ApiFailed(_FAILED, status)
+            case Stranger(status, effect, late_s):
+                self._take_effect(effect, act, late_s)
+                message = f"not the API server's answer: {status}"
+                raise ApiSilent(message, status)
+            case Silence():
+                return await self._silently(fault, act, timeout_s)
+            case Slow():
+                return await self._slowly(fault, act, timeout_s)
+            case Overtaken(node, annotations) if binding is not None:
+                self._overtake(binding, node, annotations)
+        return act()
+
+    async def _silently(self, fault: Silence, act: Callable[[], R], timeout_s: float) -> R:
+        waits_s = timeout_s if fault.after_s is None else fault.after_s
+        self._take_effect(fault.effect, act, None if fault.late_s is None else waits_s + fault.late_s)
+        if waits_s > 0.0:
+            await self._sleep(waits_s)
+        raise ApiSilent("the connection was lost" if waits_s < timeout_s else f"no answer within {timeout_s:g} s")
+
+    async def _slowly(self, fault: Slow, act: Callable[[], R], timeout_s: float) -> R:
+        if fault.before_s >= timeout_s:
+            late_s = fault.before_s - timeout_s
+            return await self._silently(Silence(Effect.LATER, late_s=late_s), act, timeout_s)
+        await self._sleep(fault.before_s)
+        if fault.before_s + fault.after_s >= timeout_s:
+            return await self._silently(Silence(Effect.AT_ONCE, after_s=timeout_s - fault.before_s), act, timeout_s)
+        answer = act()
+        await self._sleep(fault.after_s)
+        return answer
+
+    def _overtake(self, binding: Binding, node: str | None, annotations: dict[str, str]) -> None:
+        try:
+            self.world.pods.bind(binding.pod.namespace, binding.pod.name, node or binding.node, annotations)
+        except ApiError:
+            return  # the other one is refused just as this one will be
+
+    def _take_effect(self, effect: Effect, act: Callable[[], object], late_s: float | None) -> None:
+        if effect is Effect.NONE:
+            return
+        self._late_made += 1
+        ticket = self._late_made
+        self._late[ticket] = act
+        if effect is Effect.AT_ONCE:
+            self._deliver(ticket)
+        elif late_s is not None:
+            timer = asyncio.create_task(self._deliver_after(late_s, ticket))
+            self._timers.add(timer)
+            timer.add_done_callback(self._timers.discard)
+
+    async def _deliver_after(self, late_s: float, ticket: int) -> None:
+        await self._sleep(late_s)
+        self._deliver(ticket)
+
+    def _deliver(self, ticket: int) -> bool:
+        """Whether it had an effect: it may have been delivered before, and the server may refuse it."""
+        act = self._late.pop(ticket, None)
+        if act is None:
+            return False
+        try:
+            act()
+        except ApiError:
+            return False  # the answer goes to a client that has gone
+        return True

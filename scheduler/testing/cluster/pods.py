@@ -1,0 +1,184 @@
+"""Pods, as their users, other schedulers and kubelets change them.
+
+    absent --create--> Pending --bind--> Pending, on a node --set_phase--> Running --finish--> Succeeded, Failed
+       ^                  |                        |                           |                     |
+       +------ delete: without a node, when finished, or with no grace ------------------------------+
+       +------ remove ------ being deleted <------ delete, with grace ---------+
+
+A finalizer, too, keeps a deleted pod until it is released.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from dataclasses import replace as replace_fields
+from typing import Any, Final, Self
+
+from msgspec.structs import replace
+
+from scheduler.kube.defaults import Identity, decoded, new_pod, timestamp
+from scheduler.kube.objects import PodCondition, PodObject
+from scheduler.kube.port import Binding, LastScheduled, PodKey
+from scheduler.testing.cluster.assignment import assigned, check_uid, merged
+from scheduler.testing.cluster.namespaces import Namespaces
+from scheduler.testing.cluster.nodes import Nodes
+from scheduler.testing.cluster.store import Collection
+
+FINISHED: Final = ("Succeeded", "Failed")
+_SCHEDULED: Final = "PodScheduled"
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """A requested deletion. at_s: what the deletionTimestamp says, in Unix seconds as the others."""
+
+    requested_s: float
+    grace_s: float
+    at_s: float
+
+    def shortened(self, grace_s: float, now_s: float) -> Self:
+        """With this grace, if it is shorter; counted from when the deletion was first requested."""
+        if grace_s >= self.grace_s:
+            return self
+        return replace_fields(self, grace_s=grace_s, at_s=max(now_s, self.requested_s + grace_s))
+
+
+class Pods:
+    """Verbs on one collection of pods; each is one write, unless it changes nothing."""
+
+    def __init__(
+        self, collection: Collection[PodObject], identity: Identity, namespaces: Namespaces, nodes: Nodes
+    ) -> None:
+        self.collection = collection
+        self._identity = identity
+        self._namespaces = namespaces
+        self._nodes = nodes
+        self._with_finalizer: set[str] = set()  # uids of pods with a finalizer
+        self._ends: dict[str, _End] = {}  # by uid, of pods that are being deleted
+        self._scheduled: dict[str, str] = {}  # by uid: when its condition PodScheduled got the status that it has
+
+    def __len__(self) -> int:
+        return len(self.collection)
+
+    def __iter__(self) -> Iterator[PodObject]:
+        """In order of creation, finished ones too."""
+        return iter(self.collection)
+
+    def find(self, namespace: str, name: str) -> PodObject | None:
+        """The pod, None when there is none."""
+        return self.collection.find(namespace, name)
+
+    def create(self, pod: PodObject | Mapping[str, Any]) -> PodObject:
+        """Make a pod of an object or a manifest, and its namespace if that is missing; raises ApiConflict."""
+        wanted = new_pod(decoded(pod, PodObject))
+        self._namespaces.ensure(wanted.metadata.namespace)
+        made = self.collection.create(replace(wanted, metadata=self._identity.given_to(wanted.metadata)))
+        if isinstance(pod, Mapping) and pod["metadata"].get("finalizers"):
+            self._with_finalizer.add(made.metadata.uid)
+        return made
+
+    def update(self, namespace: str, name: str, change: Callable[[PodObject], PodObject]) -> PodObject:
+        """Put what `change` makes of the pod in its place; raises ApiNotFound."""
+        return self.collection.replace(change(self.collection.existing(namespace, name)))
+
+    def assign(self, binding: Binding) -> PodObject:
+        """Do what a POST of this binding does; raises ApiNotFound, ApiConflict."""
+        pod = self.collection.existing(binding.pod.namespace, binding.pod.name)
+        bound = self.collection.replace(assigned(pod, binding, self._nodes.find(binding.node)))
+        self._scheduled[bound.metadata.uid] = timestamp(self._identity.now_s())
+        return bound
+
+    def bind(self, namespace: str, name: str, node: str, annotations: Mapping[str, str] | None = None) -> PodObject:
+        """Bind as another scheduler or a user does; raises ApiNotFound, ApiConflict."""
+        return self.assign(Binding(PodKey(namespace, name, ""), node, dict(annotations or {})))
+
+    def set_condition(self, key: PodKey, condition: PodCondition) -> PodObject:
+        """Merge one condition into the status; raises ApiNotFound, ApiConflict when the uid is another."""
+        pod = self.collection.existing(key.namespace, key.name)
+        check_uid(pod, key.uid)
+        conditions = merged(pod.status.conditions, condition)
+        if condition.type == _SCHEDULED and condition.status != _status_of(pod.status.conditions):
+            self._scheduled[pod.metadata.uid] = timestamp(self._identity.now_s())
+        return self.collection.replace(replace(pod, status=replace(pod.status, conditions=conditions)))
+
+    def last_scheduled(self, scheduler_name: str) -> LastScheduled:
+        """As `port.Cluster.last_scheduled`."""
+        pods = [pod for pod in self.collection if pod.spec.scheduler_name == scheduler_name]
+        return LastScheduled(
+            max((self._scheduled.get(pod.metadata.uid, "") for pod in pods), default=""),
+            str(max((int(pod.metadata.resource_version) for pod in pods), default=0)),
+        )
+
+    def nominate(self, key: PodKey, node: str) -> PodObject:
+        """Write status.nominatedNodeName; raises ApiNotFound, ApiConflict when the uid is another."""
+        pod = self.collection.existing(key.namespace, key.name)
+        check_uid(pod, key.uid)
+        return self.collection.replace(replace(pod, status=replace(pod.status, nominated_node_name=node)))
+
+    def delete_of(self, key: PodKey) -> None:
+        """As `delete`, of the pod with this uid; raises ApiNotFound, ApiConflict when it is another."""
+        check_uid(self.collection.existing(key.namespace, key.name), key.uid)
+        self.delete(key.namespace, key.name)
+
+    def set_phase(self, namespace: str, name: str, phase: str, *, reason: str = "", message: str = "") -> PodObject:
+        """Report as the kubelet does: `Running`, or `Failed` with `reason` "OutOfcpu"; raises ApiNotFound."""
+        pod = self.collection.existing(namespace, name)
+        return self.collection.replace(
+            replace(pod, status=replace(pod.status, phase=phase, reason=reason, message=message))
+        )
+
+    def finish(
+        self, namespace: str, name: str, phase: str = "Succeeded", *, reason: str = "", message: str = ""
+    ) -> PodObject:
+        """End the pod's containers; the object stays. Raises ValueError unless `phase` is final, ApiNotFound."""
+        if phase not in FINISHED:
+            text = f"a pod finishes as one of {', '.join(FINISHED)}, not as {phase!r}"
+            raise ValueError(text)
+        return self.set_phase(namespace, name, phase, reason=reason, message=message)
+
+    def delete(self, namespace: str, name: str, *, grace_s: float = 30.0) -> None:
+        """Delete as a user does; a second time may only shorten the grace. Raises ApiNotFound.
+
+        Where nothing runs there is no grace. Without grace, and with no finalizer, the pod goes at once: a watch is
+        told first that it is being deleted and then that it is.
+        Source: apiserver/pkg/registry/rest/delete.go (BeforeDelete), pkg/registry/core/pod/strategy.go
+        (CheckGracefulDelete).
+        """
+        pod = self.collection.existing(namespace, name)
+        uid = pod.metadata.uid
+        before = self._ends.get(uid)
+        end = self._end(pod, grace_s) if before is None else before.shortened(grace_s, self._identity.now_s())
+        if end == before:
+            return
+        self._ends[uid] = end
+        metadata = replace(
+            pod.metadata, deletion_timestamp=timestamp(end.at_s), deletion_grace_period_seconds=int(end.grace_s)
+        )
+        self.collection.replace(replace(pod, metadata=metadata))
+        self._remove_when_due(namespace, name, uid)
+
+    def release(self, namespace: str, name: str) -> None:
+        """Take the finalizers away, and with them a pod that has no grace left; raises ApiNotFound."""
+        uid = self.collection.existing(namespace, name).metadata.uid
+        self._with_finalizer.discard(uid)
+        self._remove_when_due(namespace, name, uid)
+
+    def remove(self, namespace: str, name: str) -> None:
+        """Remove the pod whatever holds it: finalizers, then the grace period. Raises ApiNotFound."""
+        self.release(namespace, name)
+        if self.find(namespace, name) is not None:
+            self.delete(namespace, name, grace_s=0.0)
+
+    def _end(self, pod: PodObject, grace_s: float) -> _End:
+        runs = pod.spec.node_name and pod.status.phase not in FINISHED
+        now_s = self._identity.now_s()
+        return _End(now_s, grace_s, now_s + grace_s) if runs else _End(now_s, 0.0, now_s)
+
+    def _remove_when_due(self, namespace: str, name: str, uid: str) -> None:
+        end = self._ends.get(uid)
+        if end is not None and end.grace_s == 0 and uid not in self._with_finalizer:
+            del self._ends[uid]
+            self.collection.remove(namespace, name)
+
+
+def _status_of(conditions: tuple[PodCondition, ...]) -> str:
+    return next((one.status for one in conditions if one.type == _SCHEDULED), "")

@@ -1,0 +1,122 @@
+"""Claims, volumes and what else there is of storage, as their users, operators and provisioners change them."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from scheduler.kube import storage
+from scheduler.kube.defaults import Identity, decoded, merge_patched
+from scheduler.kube.port import (
+    CLAIMS,
+    OF_STORAGE,
+    VOLUMES,
+    ApiConflict,
+    Kind,
+    NodeForClaim,
+    T,
+    VolumeForClaim,
+)
+from scheduler.kube.storage import ClaimReference, PersistentVolume, PersistentVolumeClaim
+from scheduler.testing.cluster.namespaces import Namespaces
+from scheduler.testing.cluster.store import Collection, Versions
+
+_BOUND_BY_CONTROLLER: Final = {"pv.kubernetes.io/bound-by-controller": "yes"}
+_BIND_COMPLETED: Final = {"pv.kubernetes.io/bind-completed": "yes"}
+_SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+_NAMESPACED: Final = frozenset({"persistentvolumeclaims", "csistoragecapacities"})
+
+
+class Storage:
+    """Verbs on the collections of `port.OF_STORAGE`; each is one write, unless it changes nothing."""
+
+    def __init__(self, versions: Versions, history_limit: int, identity: Identity, namespaces: Namespaces) -> None:
+        self.collections: dict[str, Collection[Any]] = {
+            kind.name: Collection(kind.name, versions, history_limit) for kind in OF_STORAGE
+        }
+        self._identity = identity
+        self._namespaces = namespaces
+
+    def of(self, kind: Kind[T]) -> Collection[T]:
+        """The objects of a kind."""
+        found: Collection[T] = self.collections[kind.name]
+        return found
+
+    def create(self, kind: Kind[T], wanted: T | Mapping[str, Any]) -> T:
+        """Make one of an object or a manifest, and its namespace if that is missing; raises ApiConflict."""
+        given = _with_phase(decoded(wanted, kind.type))
+        meta = given.metadata
+        if kind.name in _NAMESPACED:
+            meta = replace(meta, namespace=meta.namespace or "default")
+            self._namespaces.ensure(meta.namespace)
+        return self.of(kind).create(replace(given, metadata=self._identity.given_to(meta)))
+
+    def update(self, kind: Kind[T], namespace: str, name: str, change: Callable[[T], T]) -> T:
+        """Put what `change` makes of it in its place; raises ApiNotFound."""
+        collection = self.of(kind)
+        return collection.replace(change(collection.existing(namespace, name)))
+
+    def delete(self, kind: Kind[T], namespace: str, name: str) -> None:
+        """Take it away; raises ApiNotFound."""
+        self.of(kind).remove(namespace, name)
+
+    def delete_all(self, namespace: str) -> None:
+        """Take away what is in a namespace."""
+        for kind in OF_STORAGE:
+            for found in [one for one in self.of(kind) if one.metadata.namespace == namespace]:
+                self.delete(kind, namespace, found.metadata.name)
+
+    def give_volume(self, wanted: VolumeForClaim) -> str:
+        """Do what the request does; raises ApiNotFound, ApiConflict."""
+        volume = self.of(VOLUMES).existing("", wanted.volume)
+        _check(volume, wanted.version, VOLUMES)
+        reference = ClaimReference(wanted.claim_namespace, wanted.claim, wanted.claim_uid)
+        spec = replace(volume.spec, claim_ref=reference)
+        written = replace(_annotated(volume, {} if wanted.kept else _BOUND_BY_CONTROLLER), spec=spec)
+        return self.of(VOLUMES).replace(written).metadata.resource_version
+
+    def select_node(self, wanted: NodeForClaim) -> str:
+        """Do what the request does; raises ApiNotFound, ApiConflict."""
+        claim = self.of(CLAIMS).existing(wanted.namespace, wanted.claim)
+        _check(claim, wanted.version, CLAIMS)
+        return self.of(CLAIMS).replace(_annotated(claim, {_SELECTED_NODE: wanted.node})).metadata.resource_version
+
+    def bind(self, namespace: str, claim: str, volume: str) -> None:
+        """Complete the binding of the two, as the controller of volumes does."""
+
+        def of_volume(found: PersistentVolume) -> PersistentVolume:
+            uid = self.of(CLAIMS).existing(namespace, claim).metadata.uid
+            spec = replace(found.spec, claim_ref=ClaimReference(namespace, claim, uid))
+            return replace(found, spec=spec, status=replace(found.status, phase="Bound"))
+
+        def of_claim(found: PersistentVolumeClaim) -> PersistentVolumeClaim:
+            spec = replace(found.spec, volume_name=volume)
+            return replace(_annotated(found, _BIND_COMPLETED), spec=spec, status=replace(found.status, phase="Bound"))
+
+        self.update(VOLUMES, "", volume, of_volume)
+        self.update(CLAIMS, namespace, claim, of_claim)
+
+    def annotate_claim(self, namespace: str, name: str, annotations: Mapping[str, str | None]) -> None:
+        """Merge annotations; None takes one away."""
+        self.update(CLAIMS, namespace, name, lambda found: _annotated(found, annotations))
+
+
+def _with_phase(given: T) -> T:
+    """As it is at first, where it does not say."""
+    if isinstance(given, PersistentVolume) and not given.status.phase:
+        return replace(given, status=storage.PersistentVolumeStatus("Available"))
+    if isinstance(given, PersistentVolumeClaim) and not given.status.phase:
+        return replace(given, status=storage.PersistentVolumeClaimStatus("Pending"))
+    return given
+
+
+def _annotated(found: T, annotations: Mapping[str, str | None]) -> T:
+    merged = merge_patched(found.metadata.annotations or {}, annotations)
+    return replace(found, metadata=replace(found.metadata, annotations=merged))
+
+
+def _check(found: T, version: str, kind: Kind[T]) -> None:
+    if found.metadata.resource_version != version:
+        about = f'Operation cannot be fulfilled on {kind.name} "{found.metadata.name}"'
+        message = f"{about}: the object has been modified; please apply your changes to the latest version"
+        raise ApiConflict(message, 409)

@@ -1,0 +1,148 @@
+"""A history, run: after every step the living cluster is held against one made from scratch of the same objects."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+
+from scheduler.framework.profile import Profile
+from scheduler.framework.runtime import Runtime
+from scheduler.pods.pod import Pod
+from scheduler.state.ledger import of_tables
+from scheduler.testing.rules.answers import ScheduleResult, answer
+from scheduler.testing.rules.plans import PodPlan, Setting, with_settings
+from scheduler.testing.rules.steps import PodIs, PodIsBound, SetNode, Step
+from scheduler.testing.rules.world import Restless, TrialWorld
+
+_PROBE_UID = "uid-probe"
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """steps: one after the other. probes: settings of pods that are asked about after every step, never placed."""
+
+    steps: tuple[Step, ...]
+    probes: tuple[tuple[Setting, ...], ...] = ()
+
+
+def reduced(history: History, fails: Callable[[History], bool]) -> History:
+    """The history without the steps, then the settings and probes, that it takes to fail no longer; a local minimum."""
+    size = len(history.steps)
+    while size := size // 2:
+        number = 0
+        while number < len(history.steps):
+            fewer = replace(history, steps=(*history.steps[:number], *history.steps[number + size :]))
+            if fails(fewer):
+                history = fewer
+            else:
+                number += size
+    while (smaller := next(filter(fails, _without_one(history)), None)) is not None:
+        history = smaller
+    return history
+
+
+def _without_one(history: History) -> Iterator[History]:
+    steps, probes = history.steps, history.probes
+    for number in range(len(probes)):
+        yield History(steps, (*probes[:number], *probes[number + 1 :]))
+    for number, step in enumerate(steps):
+        before, after = steps[:number], steps[number + 1 :]
+        yield History((*before, *after), probes)
+        if isinstance(step, SetNode | PodIs | PodIsBound):
+            for left_out in range(len(step.settings)):
+                settings = (*step.settings[:left_out], *step.settings[left_out + 1 :])
+                yield History((*before, replace(step, settings=settings), *after), probes)
+
+
+class FailureKind(Enum):
+    """What went wrong."""
+
+    ANSWER = auto()  # the rules answer otherwise than they do from scratch
+    WAITING = auto()  # a pod waits that some node takes
+    TABLES = auto()  # what is booked is not what the pods hold
+    RESTLESS = auto()  # pods are woken again and again
+    RAISED = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """The first thing that went wrong. step: how many had happened. story: these, as sentences.
+
+    pod: about which, None when it is about none. kept, fresh: the two answers. world: as it was then.
+    """
+
+    kind: FailureKind
+    step: int
+    story: tuple[str, ...]
+    world: TrialWorld
+    pod: Pod | None = None
+    kept: ScheduleResult = field(default_factory=ScheduleResult)
+    fresh: ScheduleResult = field(default_factory=ScheduleResult)
+    error: Exception | None = None
+
+
+def run(history: History, profile: Profile) -> Failure | None:
+    """The first failure; None when everything holds."""
+    world, story = TrialWorld(profile), list[str]()
+    for number, step in enumerate(history.steps, start=1):
+        try:
+            found = _step(world, step, story) and _check(world, history, number, story)
+        except Restless:
+            found = Failure(kind=FailureKind.RESTLESS, step=number, story=tuple(story), world=world)
+        except Exception as error:  # noqa: BLE001 - whatever the rule raises is part of the history
+            found = Failure(kind=FailureKind.RAISED, step=number, story=tuple(story), world=world, error=error)
+        if found:
+            return found
+    return None
+
+
+def probes(history: History, world: TrialWorld) -> list[Pod]:
+    """The pods that are asked about: the plain one, those of the history, and those that wait."""
+    plans = [PodPlan(), *(with_settings(PodPlan(), settings) for settings in history.probes)]
+    asked = [world.reader.read(plan.wire("probe", _PROBE_UID)) for plan in plans]
+    return [*asked, *(world.pod(live) for live in world.waiting_pods())]
+
+
+def _step(world: TrialWorld, step: Step, story: list[str]) -> bool:
+    """Whether it did anything."""
+    world.pass_time()
+    world.happened.clear()
+    what = step.happen(world)
+    if what:
+        story.append(what)
+        try:
+            world.settle()
+        finally:
+            story[-1] = "; ".join((what, *world.happened))
+    return bool(what)
+
+
+def _check(world: TrialWorld, history: History, number: int, story: list[str]) -> Failure | None:
+    fresh = world.fresh()
+    # Asked in the order of the history first, so that what one pod leaves behind is seen by the next.
+    for pod in probes(history, world):
+        kept, expected = answer(world.runtime, pod), answer(fresh_runtime(fresh), pod)
+        if kept != expected:
+            return Failure(
+                kind=FailureKind.ANSWER,
+                step=number,
+                story=tuple(story),
+                world=world,
+                pod=pod,
+                kept=kept,
+                fresh=expected,
+            )
+    for live in world.waiting_pods():
+        pod = world.pod(live)
+        expected = answer(fresh_runtime(fresh), pod)
+        if expected.node:
+            return Failure(
+                kind=FailureKind.WAITING, step=number, story=tuple(story), world=world, pod=pod, fresh=expected
+            )
+    if of_tables(world.tables) != of_tables(fresh.tables):
+        return Failure(kind=FailureKind.TABLES, step=number, story=tuple(story), world=world)
+    return None
+
+
+def fresh_runtime(of: Runtime) -> Runtime:
+    """Another runtime over the same tables, with nothing kept."""
+    return Runtime(of.profile, of.tables)

@@ -1,0 +1,179 @@
+"""What nodes and pods of a history are like, as small values that one setting at a time changes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from config.protocol import names
+from config.protocol.inventory import Card, Health, Inventory, encode
+from scheduler.kube import objects
+
+UNIT_MIB: Final = 1024
+ZONE: Final = "zone"
+HOSTNAME: Final = "kubernetes.io/hostname"
+TAINT: Final = objects.Taint("dedicated", "NoSchedule", "gpu")
+_IMAGE_BYTES: Final = 2**29
+
+Texts = Mapping[str, str]
+PlanT = TypeVar("PlanT", "NodePlan", "PodPlan")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One thing that is set on a node or a pod. key: of a label or annotation, else "". value: None for none."""
+
+    field: str
+    key: str
+    value: Any
+
+    def __str__(self) -> str:
+        what = f"{self.field.removesuffix('s')} {self.key}" if self.key else self.field.replace("_", "-")
+        if self.value is None:
+            return f"without {what}"
+        return f"{what}={self.value!r}" if isinstance(self.value, str) else f"{what}={self.value}"
+
+    def on(self, plan: PlanT) -> PlanT:
+        """The plan with this setting."""
+        if not self.key:
+            value = getattr(type(plan)(), self.field) if self.value is None else self.value
+        else:
+            value = {key: text for key, text in getattr(plan, self.field).items() if key != self.key}
+            if self.value is not None:
+                value[self.key] = self.value
+        changed: dict[str, Any] = {self.field: value}
+        return replace(plan, **changed)
+
+
+def with_settings(plan: PlanT, settings: tuple[Setting, ...]) -> PlanT:
+    """The plan with all of them, the last of a field counts."""
+    for setting in settings:
+        plan = setting.on(plan)
+    return plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePlan:
+    """A node. cards: units of each. unhealthy, lost: indexes of cards. plugin_away: nothing of them is allocatable.
+
+    images: their names. features: that its kubelet declares.
+    like: the user's own manifest that the rest is laid over.
+    """
+
+    labels: Texts = field(default_factory=dict)
+    annotations: Texts = field(default_factory=dict)
+    tainted: bool = False
+    unschedulable: bool = False
+    cpu: str = "8"
+    pods: str = "110"
+    cards: tuple[int, ...] = (4, 4)
+    unhealthy: tuple[int, ...] = ()
+    lost: tuple[int, ...] = ()
+    cordoned: str = ""
+    plugin_away: bool = False
+    images: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    like: objects.Node | None = None
+
+    def wire(self, name: str) -> objects.Node:
+        """The Node object."""
+        of = self.like or objects.Node(objects.ObjectMeta(name))
+        cards = tuple(self._card(name, index, units) for index, units in enumerate(self.cards))
+        announced = tuple(card for card in cards if card.index not in self.lost)
+        annotations = {**(of.metadata.annotations or {}), **self.annotations}
+        amounts: objects.Quantities = {"cpu": self.cpu, "memory": "64Gi", "pods": self.pods}
+        if announced:
+            annotations[names.INVENTORY] = encode(Inventory(UNIT_MIB, "", announced))
+            total = sum(card.units for card in announced if card.health is not Health.UNHEALTHY)
+            amounts |= {names.GPU_MEM: "0" if self.plugin_away else str(total), names.GPU_COUNT: str(len(announced))}
+        if self.cordoned:
+            annotations[names.CORDON] = self.cordoned
+        amounts |= of.status.allocatable or {}
+        labels = {HOSTNAME: name, **(of.metadata.labels or {}), **self.labels}
+        taints = (*of.spec.taints, TAINT) if self.tainted else of.spec.taints
+        return objects.Node(
+            metadata=objects.ObjectMeta(name, uid=f"uid-{name}", labels=labels, annotations=annotations),
+            spec=objects.NodeSpec(self.unschedulable or of.spec.unschedulable, taints),
+            status=objects.NodeStatus(
+                allocatable=amounts,
+                capacity=amounts,
+                node_info=of.status.node_info,
+                images=(*of.status.images, *(objects.ContainerImage((image,), _IMAGE_BYTES) for image in self.images)),
+                declared_features=(*of.status.declared_features, *self.features),
+            ),
+        )
+
+    def _card(self, node: str, index: int, units: int) -> Card:
+        health = Health.UNHEALTHY if index in self.unhealthy else Health.HEALTHY
+        uuid = f"GPU-{node}-{index}"
+        return Card(index=index, uuid=uuid, model="M", memory_mib=units * UNIT_MIB, units=units, health=health)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodPlan:
+    """A pod. gpu_mem: units in all. cpu: requested, "" for none. selects, keeps_away: a zone; a topology key, or "".
+
+    like: the user's own manifest that the rest is laid over.
+    """
+
+    labels: Texts = field(default_factory=dict)
+    annotations: Texts = field(default_factory=dict)
+    owner: str = ""
+    namespace: str = ""
+    priority: int = 0
+    gpu_mem: int = 1
+    gpu_count: int = 1
+    exclusive: bool = False
+    cpu: str = ""
+    selects: str = ""
+    tolerates: bool = False
+    host_port: int = 0
+    keeps_away: str = ""
+    gated: bool = False
+    image: str = ""
+    restarts_all: bool = False
+    like: objects.PodObject | None = None
+
+    def wire(self, name: str, uid: str, node: str = "", written: Texts | None = None) -> objects.PodObject:
+        """The Pod object. written: annotations of its binding."""
+        like = self.like
+        of = objects.ObjectMeta(name) if like is None else like.metadata
+        annotations = {**(of.annotations or {}), **self._asked(), **self.annotations, **(written or {})}
+        owner = (objects.OwnerReference(self.owner, "ReplicaSet", self.owner, controller=True),)
+        meta = objects.ObjectMeta(
+            name,
+            namespace=self.namespace or of.namespace or "default",
+            uid=uid,
+            labels={**(of.labels or {}), **self.labels},
+            annotations=annotations,
+            owner_references=owner if self.owner else of.owner_references,
+        )
+        spec = self._spec() if like is None else like.spec
+        spec = msgspec.structs.replace(spec, node_name=node, scheduler_name=names.SCHEDULER_NAME)
+        return objects.PodObject(meta, spec, objects.PodStatus(phase="Running" if node else "Pending"))
+
+    def _asked(self) -> dict[str, str]:
+        asked = {names.GPU_COUNT: str(self.gpu_count)} if self.gpu_count > 1 else {}
+        return asked | {names.EXCLUSIVE: "true"} if self.exclusive else asked
+
+    def _spec(self) -> objects.PodSpec:
+        limits: objects.Quantities = {names.GPU_MEM: str(self.gpu_mem)} if self.gpu_mem else {}
+        requests = {**limits, "cpu": self.cpu} if self.cpu else limits
+        ports = (objects.ContainerPort(self.host_port),) if self.host_port else ()
+        rules = (objects.RestartRule("RestartAllContainers"),) if self.restarts_all else ()
+        resources = objects.ResourceRequirements(requests, limits)
+        return objects.PodSpec(
+            containers=(objects.Container("main", resources, ports, restart_policy_rules=rules, image=self.image),),
+            priority=self.priority,
+            node_selector={ZONE: self.selects} if self.selects else None,
+            affinity=_away(self.keeps_away) if self.keeps_away else None,
+            tolerations=(objects.Toleration(TAINT.key, "Exists"),) if self.tolerates else (),
+            scheduling_gates=(objects.SchedulingGate("kit"),) if self.gated else (),
+        )
+
+
+def _away(topology: str) -> objects.Affinity:
+    """From pods with the label app=web."""
+    term = objects.PodAffinityTerm(topology, objects.LabelSelector({"app": "web"}))
+    return objects.Affinity(pod_anti_affinity=objects.PodAffinity((term,)))

@@ -1,0 +1,149 @@
+"""What may happen in a history, one step at a time. A step that has nothing to act on does nothing."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Final
+
+from config.protocol.allocation import Allocation, LegacyFields, encode
+from scheduler.testing.rules.plans import UNIT_MIB, NodePlan, PodPlan, Setting, Texts, with_settings
+from scheduler.testing.rules.world import TrialWorld
+
+# The rest of a pod's specification never changes at the API server.
+CHANGEABLE: Final = frozenset({"labels", "annotations", "owner"})
+
+
+class Step(ABC):
+    """One thing that happens."""
+
+    @abstractmethod
+    def happen(self, world: TrialWorld) -> str:
+        """Do it. Returns what has happened, "" for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetNode(Step):
+    """A node comes, or changes."""
+
+    name: str
+    settings: tuple[Setting, ...]
+
+    def happen(self, world: TrialWorld) -> str:
+        """As Step."""
+        old = world.nodes.get(self.name)
+        new = with_settings(old or NodePlan(), self.settings)
+        if new == old:
+            return ""
+        world.set_node(self.name, new)
+        verb = "comes" if old is None else "changes"
+        return f"node {self.name} {verb}{_listed(self.settings)}"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveNode(Step):
+    """A node goes."""
+
+    name: str
+
+    def happen(self, world: TrialWorld) -> str:
+        """As Step."""
+        if self.name not in world.nodes:
+            return ""
+        world.remove_node(self.name)
+        return f"node {self.name} goes"
+
+
+@dataclass(frozen=True, slots=True)
+class PodIs(Step):
+    """A pod comes and waits, or changes."""
+
+    name: str
+    settings: tuple[Setting, ...]
+
+    def happen(self, world: TrialWorld) -> str:
+        """As Step."""
+        live = world.pods.get(self.name)
+        if live is None:
+            world.set_pod(self.name, with_settings(PodPlan(), self.settings))
+            return f"pod {self.name} is created{_listed(self.settings)}"
+        settings = tuple(setting for setting in self.settings if setting.field in CHANGEABLE)
+        new = with_settings(live.plan, settings)
+        if new == live.plan:
+            return ""
+        world.set_pod(self.name, new)
+        return f"pod {self.name} changes{_listed(settings)}"
+
+
+@dataclass(frozen=True, slots=True)
+class PodIsBound(Step):
+    """Another scheduler binds a pod, to a card of its node; None: it does not say to which."""
+
+    name: str
+    node: str
+    card: int | None
+    settings: tuple[Setting, ...]
+
+    def happen(self, world: TrialWorld) -> str:
+        """As Step."""
+        live = world.pods.get(self.name)
+        if live is not None and live.node:
+            return ""
+        if live is None:
+            world.set_pod(self.name, with_settings(PodPlan(), self.settings))
+        world.bind(self.name, self.node, self._written(world))
+        asked = _listed(self.settings) if live is None else ""
+        card = "" if self.card is None else f", card {self.card}"
+        return f"pod {self.name} is bound to {self.node}{card} by somebody else{asked}"
+
+    def _written(self, world: TrialWorld) -> Texts:
+        plan = world.pods[self.name].plan
+        units = 0 if plan.like is not None else plan.gpu_mem
+        if self.card is None or not units:
+            return {}
+        uuid = {self.card: f"GPU-{self.node}-{self.card}"}
+        return encode(Allocation({0: {self.card: units}}, {}, uuid, UNIT_MIB), LegacyFields(units, units, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class PodGoes(Step):
+    """A pod goes."""
+
+    name: str
+
+    def happen(self, world: TrialWorld) -> str:
+        """As Step."""
+        if self.name not in world.pods:
+            return ""
+        world.remove_pod(self.name)
+        return f"pod {self.name} goes"
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceIs(Step):
+    """A namespace comes, or has other labels."""
+
+    name: str
+    label: str
+
+    def happen(self, world: TrialWorld) -> str:
+        """As Step."""
+        labels = {"team": self.label}
+        if world.namespaces.get(self.name) == labels:
+            return ""
+        world.set_namespace(self.name, labels)
+        return f"namespace {self.name} has the labels {labels}"
+
+
+@dataclass(frozen=True, slots=True)
+class NextBindIsRefused(Step):
+    """The API server refuses the next bind of ours."""
+
+    def happen(self, world: TrialWorld) -> str:
+        """As Step."""
+        if world.refuse_next:
+            return ""
+        world.refuse_next = True
+        return "the next bind will be refused"
+
+
+def _listed(settings: tuple[Setting, ...]) -> str:
+    return f": {', '.join(map(str, settings))}" if settings else ""

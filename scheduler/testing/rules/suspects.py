@@ -1,0 +1,212 @@
+"""Which declaration of a rule is to blame: the history is told again with each of them mended."""
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final
+
+from scheduler.framework.cycle_state import CycleState
+from scheduler.framework.plugin import CardFilterPlugin, CardScorePlugin, CardSetPlugin, Plugin, PluginArgs
+from scheduler.pods.pod import Pod
+from scheduler.state.changes import Change
+from scheduler.state.facts.fact import Fact
+from scheduler.state.tables import Tables
+from scheduler.testing.rules.answers import answer
+from scheduler.testing.rules.history import Failure, FailureKind, History, fresh_runtime, probes, run
+from scheduler.testing.rules.plans import PodPlan, Setting, with_settings
+from scheduler.testing.rules.profiles import Company, profile_with
+from scheduler.testing.rules.steps import PodIs, PodIsBound
+from scheduler.testing.rules.world import RESOURCES
+
+# Least wanted first: what a broader declaration explains, a narrower one may explain too.
+_CHANGES: Final[Mapping[Change, str]] = {
+    Change.DOMAINS: "other nodes, or the pods there",
+    Change.COMPANY: "the pods that come to it",
+    Change.CARDS: "the GPU memory in use on it",
+    Change.PORTS: "the host ports in use on it",
+    Change.PODS: "the pods on it",
+    Change.INVENTORY: "its cards",
+    Change.ALLOCATABLE: "what it has allocatable",
+    Change.IMAGES: "its images",
+    Change.FEATURES: "the features that it declares",
+    Change.ANNOTATIONS: "its annotations",
+    Change.UNSCHEDULABLE: "its cordon",
+    Change.TAINTS: "its taints",
+    Change.LABELS: "its labels",
+}
+_OF_CARDS: Final = (CardFilterPlugin, CardScorePlugin, CardSetPlugin)
+_UNSIGNED: Final = "`signature` lacks something: two pods share one, and the rule tells them apart"
+Retold = Callable[[type[Plugin]], bool]
+
+
+def suspect(rule: type[Plugin], args: PluginArgs, history: History, failure: Failure, company: Company) -> str:
+    """One sentence for the author of the rule."""
+
+    def heals(mended: type[Plugin]) -> bool:
+        again = run(history, profile_with(mended, args, company))
+        return again is None or again.step > failure.step
+
+    match failure.kind:
+        case FailureKind.RAISED:
+            return f"it raises {type(failure.error).__name__}: {failure.error}"
+        case FailureKind.RESTLESS:
+            return "the engine does not come to rest: it is woken for places that it then refuses"
+        case FailureKind.TABLES:
+            return "the tables are wrong"
+        case FailureKind.ANSWER if not _stale(failure):
+            return _of_the_past(failure)
+    # A finer signature also hides an answer that is out of date: only pods that collide put the blame on it.
+    if failure.kind is FailureKind.ANSWER and _collides(history, failure):
+        return _signature(rule, history, heals) or _UNSIGNED
+    found = _depends(rule, failure, heals)
+    if not found and failure.kind is FailureKind.WAITING:
+        found = _signature(rule, history, heals)
+    return found or _pre_filter(rule, failure)
+
+
+def _stale(failure: Failure) -> bool:
+    """Whether the rules, asked again over the living tables, answer otherwise than what was kept."""
+    return failure.pod is not None and answer(fresh_runtime(failure.world.runtime), failure.pod) != failure.kept
+
+
+# signature
+
+
+def _collides(history: History, failure: Failure) -> bool:
+    """Whether another pod of the history has the same signature and, asked from scratch, another answer."""
+    world, pod = failure.world, failure.pod
+    if pod is None:
+        return False
+    fresh, signature = world.fresh(), world.runtime.signature(pod)
+    others = [*probes(history, world), *(world.pod(live, waiting=True) for live in world.pods.values())]
+    for step in history.steps:
+        if isinstance(step, PodIs | PodIsBound):
+            plan = with_settings(PodPlan(), step.settings)
+            others.append(world.reader.read(plan.wire(step.name, f"uid-{step.name}")))
+    return any(
+        world.runtime.signature(other) == signature and answer(fresh_runtime(fresh), other) != failure.fresh
+        for other in others
+    )
+
+
+def _signature(rule: type[Plugin], history: History, heals: Retold) -> str:
+    fields = dict(_fields(history))
+    for name, of_pod in fields.items():
+        if heals(_signing(rule, (of_pod,))):
+            return (
+                f"`signature` lacks {name}: two pods that differ in it share a signature, and the rule tells them apart"
+            )
+    if heals(_signing(rule, tuple(fields.values()))):
+        return "`signature` lacks several fields: two pods share one, and the rule tells them apart"
+    return ""
+
+
+def _fields(history: History) -> Iterator[tuple[str, Callable[[Pod], Hashable]]]:
+    """(name, how to read it) of what a rule may read of a pod beyond its Template."""
+    for setting in dict.fromkeys(_pod_settings(history)):
+        if setting.field == "annotations":
+            yield f"annotation {setting.key}", partial(_annotation, setting.key)
+        elif setting.field == "labels":
+            yield f"label {setting.key}", partial(_label, setting.key)
+    yield "owner_uid", lambda pod: pod.owner_uid
+    yield "namespace", lambda pod: pod.key.namespace
+    yield "priority", lambda pod: pod.priority
+    yield "name", lambda pod: pod.key
+
+
+def _pod_settings(history: History) -> Iterator[Setting]:
+    for step in history.steps:
+        if isinstance(step, PodIs | PodIsBound):
+            yield from step.settings
+    for probe in history.probes:
+        yield from probe
+
+
+def _annotation(key: str, pod: Pod) -> str | None:
+    return pod.annotations.get(key)
+
+
+def _label(key: str, pod: Pod) -> str | None:
+    return pod.labels.get(key)
+
+
+def _signing(rule: type[Plugin], fields: tuple[Callable[[Pod], Hashable], ...]) -> type[Plugin]:
+    """The rule, with more in its signature."""
+
+    def signature(self: Plugin, pod: Pod, tables: Tables) -> Hashable:
+        return (rule.signature(self, pod, tables), *(of_pod(pod) for of_pod in fields))
+
+    return _mended(rule, signature=signature)
+
+
+# depends
+
+
+def _depends(rule: type[Plugin], failure: Failure, heals: Retold) -> str:
+    lacks = [change for change in _CHANGES if not rule.depends & change]
+    if issubclass(rule, _OF_CARDS):
+        # A rule about cards may not look at other nodes.
+        lacks = sorted(
+            set(lacks) - {Change.DOMAINS}, key=lambda change: (change is not Change.PODS, lacks.index(change))
+        )
+    if not lacks or not heals(_depending(rule, lacks)):
+        return ""
+    for change in tuple(lacks):
+        fewer = [other for other in lacks if other is not change]
+        if fewer and heals(_depending(rule, fewer)):
+            lacks = fewer
+    flags = ", ".join(str(change.name) for change in lacks)
+    about = " and ".join(_CHANGES[change] for change in lacks)
+    if failure.kind is FailureKind.WAITING:
+        return f"`depends` lacks {flags}: a waiting pod is not woken when a node changes in {about}"
+    node = failure.kept.node_that_differs(failure.fresh)
+    return f"`depends` lacks {flags}: the answer for {f'node {node}' if node else 'a node'} changed with {about}"
+
+
+def _depending(rule: type[Plugin], more: list[Change]) -> type[Plugin]:
+    depends = rule.depends
+    for change in more:
+        depends |= change
+    return _mended(rule, depends=depends)
+
+
+def _mended(rule: type[Plugin], **attributes: Any) -> type[Plugin]:  # noqa: ANN401 - as the class has them
+    return type(rule.__name__, (rule,), {"__doc__": rule.__doc__, "__module__": rule.__module__, **attributes})
+
+
+# The rest
+
+
+def _pre_filter(rule: type[Plugin], failure: Failure) -> str:
+    world, pod = failure.world, failure.pod
+    plugin = next((plugin for plugin in world.profile.pre_filter if isinstance(plugin, rule)), None)
+    if plugin is None or pod is None:
+        return "it keeps something of pods or nodes itself, or `scores` reads more of a pod than its Template"
+    from_nothing = plugin.pre_filter(pod, Tables(RESOURCES), CycleState())
+    if from_nothing != plugin.pre_filter(pod, world.tables, CycleState()):
+        return "`pre_filter` looks at nodes; its answer may depend on the pod's Template and `signature` only"
+    return "what `pre_filter` writes into the CycleState depends on nodes; it may depend on the pod only"
+
+
+def _of_the_past(failure: Failure) -> str:
+    """The rules, asked again, answer otherwise over the living tables than over fresh ones."""
+    fact = _wrong_fact(failure)
+    if fact is not None:
+        return (
+            f"the Fact {fact.__name__} counts wrongly: made again from the same objects, it says something else; "
+            "`book` with sign -1 has to undo what sign 1 did, from what `read` returned alone"
+        )
+    return "it keeps something of pods or nodes itself, outside of its Facts"
+
+
+def _wrong_fact(failure: Failure) -> type[Fact[Any]] | None:
+    """The kind of fact that, made again, gives the right answer. The world is of no use afterwards."""
+    if failure.pod is None:
+        return None
+    tables = failure.world.tables
+    known = tables._facts.made  # noqa: SLF001 - facts are forgotten nowhere else
+    for kind, arguments in tuple(known):
+        del known[kind, arguments]
+        tables.fact(kind, *arguments)
+        if answer(fresh_runtime(failure.world.runtime), failure.pod) == failure.fresh:
+            return kind
+    return None

@@ -1,0 +1,217 @@
+"""What stands in the way of adopting the pods of the legacy extender: `kubectl gpushare adopt --check`. Pure.
+
+Each check is a word of docs/migrate.md. The pods that one objects to are told together.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from config.protocol import names
+from config.protocol.allocation import legacy_index
+from scheduler.pods.gpu_request import unit_name
+from scheduler.pods.pod import RUNNING, Pod
+from scheduler.state.cards.card_columns import Held
+from scheduler.state.cards.node_inventory import NodeInventory
+from scheduler.state.pod_record import PodRecord
+from scheduler.state.tables import Tables
+from scheduler.tools.explain.audit import NO_NODE, UNKNOWN_CARD, WITHOUT_CARD
+from scheduler.tools.explain.findings import ClusterFinding, Severity
+from scheduler.tools.explain.reading import ClusterSnapshot
+from scheduler.tools.explain.standing import own_name
+
+NO_INVENTORY: Final = "no-inventory"
+NO_SUCH_CARD: Final = "no-such-card"
+DOES_NOT_FIT: Final = "does-not-fit"
+DISAGREES: Final = "disagrees"
+UNIT: Final = "unit"
+TERMINATING: Final = "terminating"
+PENDING: Final = "pending"
+NOT_ASSIGNED: Final = "not-assigned"
+_ASSIGNED: Final = "true"
+_LONGEST: Final = 64
+# No card has so much: where its units make more, they are smaller than was configured.
+_LARGEST_CARD_MIB: Final = 2**20
+
+
+class BoundBy(StrEnum):
+    """Who has chosen a pod's cards. EXTENDER: the legacy one, or another that writes as it does."""
+
+    SCHEDULER = "scheduler"
+    EXTENDER = "extender"
+    NOBODY = "nobody"
+
+
+class AdoptionObjection(NamedTuple):
+    """A check that objects to a pod. pod: with its node, where it has one. detail: of this pod, or ""."""
+
+    check: str
+    pod: str
+    detail: str = ""
+
+
+class _Check(NamedTuple):
+    """words: after "2 pods: ". remedy: `{ours}` in it is what a pod writes as its schedulerName."""
+
+    severity: Severity
+    words: str
+    remedy: str
+
+
+_AGAIN: Final = "create them again with schedulerName: {ours}"
+_EVERYWHERE: Final = "so each counts on every card of its node"
+_FAILED: Final = Severity.FAILED
+# In the order in which they are told.
+_CHECKS: Final = {
+    WITHOUT_CARD: _Check(_FAILED, f"no annotation names a card, {_EVERYWHERE}", _AGAIN),
+    NO_SUCH_CARD: _Check(_FAILED, f"the annotation names no card that the node has, {_EVERYWHERE}", _AGAIN),
+    DOES_NOT_FIT: _Check(
+        _FAILED, f"the card that the annotation names has less than the pod requests, {_EVERYWHERE}", _AGAIN
+    ),
+    UNKNOWN_CARD: _Check(
+        _FAILED, "the annotations name a card by its UUID that the node does not announce", "kubectl gpushare audit"
+    ),
+    UNIT: _Check(
+        _FAILED, "the numbers are in another memory unit than the node's", f"{_AGAIN}, in the unit of the node"
+    ),
+    DISAGREES: _Check(_FAILED, "annotations and requests differ; the requests are counted", _AGAIN),
+    NO_NODE: _Check(_FAILED, "the node is not there", "delete them"),
+    TERMINATING: _Check(
+        _FAILED,
+        "being deleted, and counted until gone; the extender may give their memory away now",
+        "wait until they are gone",
+    ),
+    PENDING: _Check(
+        _FAILED,
+        "waiting for another scheduler, which has a card for them only while the extender is there",
+        _AGAIN,
+    ),
+    NOT_ASSIGNED: _Check(
+        Severity.WARNING,
+        f"{names.MEM_ASSIGNED} is not true: the containers may have another card than is counted, or none",
+        f"kubectl exec POD -- printenv {names.MEM_IDX}",
+    ),
+}
+
+
+def bound_by(pod: Pod) -> BoundBy:
+    """By what only we write, or by what the extender writes as well."""
+    written = pod.annotations
+    if names.CARDS in written or names.UNIT_MIB in written:
+        return BoundBy.SCHEDULER
+    return BoundBy.EXTENDER if names.MEM_IDX in written or names.ALLOCATION in written else BoundBy.NOBODY
+
+
+def objections(reading: ClusterSnapshot, record: PodRecord) -> Iterator[AdoptionObjection]:
+    """Of a pod with a node that holds units."""
+    pod, held, tables = record.pod, record.held, reading.engine.tables
+    told = f"pod/{pod.key} on node {record.node}"
+    if held is None:
+        yield AdoptionObjection(NO_NODE, told)
+        return
+    announced = tables.inventory(record.node)
+    for check, detail in _of_cards(record, held, announced):
+        yield AdoptionObjection(check, told, detail)
+    for uuid, units in held.lost:
+        yield AdoptionObjection(UNKNOWN_CARD, told, f"{units} units of {uuid[:_LONGEST]}")
+    if bound_by(pod) is BoundBy.SCHEDULER:
+        return
+    if pod.terminating:
+        since = reading.terminating_since.get(pod.key.uid, "")
+        yield AdoptionObjection(TERMINATING, told, f"since {since}" if since else "")
+    if bound_by(pod) is BoundBy.EXTENDER:
+        yield from (AdoptionObjection(DISAGREES, told, detail) for detail in _of_request(record))
+        # Of a node with one card the legacy plugin gives that one, and says nothing.
+        may_differ = len(announced.cards) > 1 and not announced.has_uuids and pod.phase == RUNNING
+        if may_differ and not held.unknown and pod.annotations.get(names.MEM_ASSIGNED) != _ASSIGNED:
+            yield AdoptionObjection(NOT_ASSIGNED, told)
+
+
+def waiting(reading: ClusterSnapshot) -> Iterator[AdoptionObjection]:
+    """Pods without a node that another scheduler is to place."""
+    for pod in sorted(reading.of_others, key=lambda one: str(one.key)):
+        index = legacy_index(pod.annotations)
+        # The extender writes the card first and binds then; where the second fails, the first stays.
+        left = "" if index is None else f"; annotated for card {index}, and not bound"
+        yield AdoptionObjection(PENDING, f"pod/{pod.key}", f"schedulerName {pod.scheduler_name[:_LONGEST]}{left}")
+
+
+def of_pods(reading: ClusterSnapshot, objected: Iterable[AdoptionObjection]) -> Iterator[ClusterFinding]:
+    """One finding for each check."""
+    pods: dict[str, list[str]] = {check: [] for check in _CHECKS}
+    for one in objected:
+        pods[one.check].append(f"{one.pod}: {one.detail}" if one.detail else one.pod)
+    for check, about in pods.items():
+        if about:
+            severity, words, remedy = _CHECKS[check]
+            message = f"{_count(about, 'pod')}: {words}"
+            remedy = remedy.format(ours=own_name(reading.engine))
+            yield ClusterFinding(check=check, severity=severity, message=message, about=tuple(about), remedy=remedy)
+
+
+def of_nodes(reading: ClusterSnapshot, nodes: Sequence[str]) -> Iterator[ClusterFinding]:
+    """nodes: with cards, or with pods that hold some."""
+    tables, unit = reading.engine.tables, unit_name(reading.unit_mib)
+    without = [f"node/{name}" for name in nodes if not has_inventory(tables, name)]
+    if without:
+        message = f"{_count(without, 'node')} without {names.INVENTORY}: our device plugin is not there yet"
+        remedy = "docs/migrate.md: the device plugin, node by node"
+        yield ClusterFinding(check=NO_INVENTORY, severity=_FAILED, message=message, about=tuple(without), remedy=remedy)
+    absurd = [f"node/{name}: {units} on one card" for name in nodes if (units := _absurd(tables.inventory(name)))]
+    if absurd:
+        message = (
+            f"{_count(absurd, 'node')} with more units on a card than any card has {unit}: they are smaller than that"
+        )
+        remedy = "memoryUnitMiB: 1 in the configuration, as --memory-unit=MiB of the legacy device plugin"
+        yield ClusterFinding(check=UNIT, severity=_FAILED, message=message, about=tuple(absurd), remedy=remedy)
+
+
+def has_inventory(tables: Tables, node: str) -> bool:
+    """Whether our device plugin has announced the node's cards."""
+    return names.INVENTORY in (tables.node(node).metadata.annotations or {})
+
+
+def _absurd(announced: NodeInventory) -> int:
+    """The units of a card that is larger than any; 0 where none is."""
+    largest = max((card.units for card in announced.cards), default=0)
+    return largest if largest * announced.unit_mib > _LARGEST_CARD_MIB else 0
+
+
+def _of_cards(record: PodRecord, held: Held, announced: NodeInventory) -> Iterator[tuple[str, str]]:
+    """(check, detail), of what is wrong with where the pod counts."""
+    booked, written = held.booked, record.written
+    if booked.blocks:
+        yield UNIT, booked.problem
+    elif held.unknown:
+        yield _of_unknown(record, announced)
+    elif booked.problem:
+        yield DISAGREES, booked.problem
+    elif held.places and booked.unit_mib != announced.unit_mib:
+        yield UNIT, f"{written.units} {unit_name(booked.unit_mib)} count as {held.places[0][1]}"
+
+
+def _of_unknown(record: PodRecord, announced: NodeInventory) -> tuple[str, str]:
+    written, said = record.written, record.pod.annotations.get(names.MEM_IDX)
+    if written.problem:
+        return DISAGREES, written.problem
+    if written.decided:
+        missing = [index for index in written.per_card if index not in {card.index for card in announced.cards}]
+        if missing:
+            return NO_SUCH_CARD, f"card {missing[0]}; the node has {_count(announced.cards, 'card')}"
+        return DOES_NOT_FIT, record.written.summary()
+    if said is None:
+        return WITHOUT_CARD, ""
+    if legacy_index(record.pod.annotations) is None:
+        return NO_SUCH_CARD, f"{names.MEM_IDX} is {said[:_LONGEST]!r}"
+    return DISAGREES, f"{names.MEM_IDX} names one card, and it requests several"
+
+
+def _of_request(record: PodRecord) -> Iterator[str]:
+    said = record.pod.annotations.get(names.MEM_POD, "none")
+    written = record.written
+    if written.decided and written.index_only and said != str(written.units):
+        yield f"{names.MEM_POD} is {said[:_LONGEST]}, its containers request {written.units}"
+
+
+def _count(found: Sequence[object], what: str) -> str:
+    return f"{len(found)} {what}{'' if len(found) == 1 else 's'}"

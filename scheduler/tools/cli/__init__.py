@@ -1,0 +1,1 @@
+"""Parts that the commands share: flags, clusters, manifests, exit statuses, colors."""

@@ -1,0 +1,88 @@
+"""How every command ends: one scheme of exit codes, and one line on standard error where there is no answer."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from pathlib import Path
+from typing import Final, NoReturn
+
+import typer
+
+from config.settings.load import load
+from config.settings.mistakes import ConfigurationError
+from config.settings.scheduler import SchedulerConfiguration, configuration_model
+from scheduler.process.output import warn
+from scheduler.tools.cli.manifests import Unanswerable, Unreadable
+from scheduler.tools.inspect.wire import is_name
+
+ENV_PREFIX: Final = "GPUSHARE_SCHEDULER_"
+# As kubectl spells the kind.
+_POD_KINDS: Final = frozenset({"pod", "pods", "po"})
+
+
+class Exit(IntEnum):
+    """FOUND: something is wrong with what was asked about, or it is not there. UNREACHABLE: the cluster is silent."""
+
+    FINE = 0
+    FOUND = 1
+    USAGE = 2
+    UNREACHABLE = 3
+
+
+def give_up(program: str, message: str, code: Exit = Exit.USAGE) -> NoReturn:
+    """End with what is wrong on standard error. A list of mistakes names its file itself."""
+    lines = message.split("\n")
+    warn(lines if len(lines) > 1 else [f"{program}: {message}"])
+    raise typer.Exit(code)
+
+
+@contextlib.contextmanager
+def answering(program: str) -> Iterator[None]:
+    """What cannot be answered ends the program."""
+    try:
+        yield
+    except Unanswerable as error:
+        give_up(program, str(error), Exit.UNREACHABLE if isinstance(error, Unreadable) else Exit.FOUND)
+
+
+def configured(program: str, config: Path | None, flags: Mapping[str, object]) -> SchedulerConfiguration:
+    """The scheduler's configuration; ends the program, with every mistake, where it has some."""
+    from scheduler.core.build import BrokenPlugin  # noqa: PLC0415 - slow to import
+
+    try:
+        return loaded(config, flags)
+    except (ConfigurationError, BrokenPlugin) as error:
+        give_up(program, str(error))
+
+
+def loaded(config: Path | None, flags: Mapping[str, object]) -> SchedulerConfiguration:
+    """The same; raises ConfigurationError with every mistake, and BrokenPlugin."""
+    from scheduler.core.build import installed_plugins  # noqa: PLC0415 - slow to import
+    from scheduler.plugins.registry import describe  # noqa: PLC0415
+
+    model = configuration_model(describe(installed_plugins()))
+    return load(model, file=config, environ=os.environ, flags=flags, env_prefix=ENV_PREFIX)
+
+
+def connection_flags(kubeconfig: Path | None, context: str | None) -> dict[str, object]:
+    """As the configuration names them."""
+    return {
+        "clientConnection.kubeconfig": str(kubeconfig) if kubeconfig else None,
+        "clientConnection.context": context,
+    }
+
+
+def named_pod(program: str, pod: str, namespace: str) -> tuple[str, str]:
+    """(namespace, name) of `NAME`, `pod/NAME` or `NAMESPACE/NAME`. namespace: as the flag says, "" without it.
+
+    "" where nothing says it: that of the kubeconfig's context.
+    """
+    before, slash, name = pod.rpartition("/")
+    named = not slash or before in _POD_KINDS
+    found = namespace if named else before
+    contradicts = not named and namespace not in {"", before}
+    if contradicts or not is_name(name) or not (is_name(found) or (named and not namespace)):
+        of = f" of namespace {namespace}" if namespace else ""
+        give_up(program, f"{pod or repr(pod)} is no pod{of}: expected NAME or NAMESPACE/NAME")
+    return found, name

@@ -1,0 +1,267 @@
+"""An engine filled from a cluster that is only read: for `explain` and `what-if`. No running scheduler is needed.
+
+Each kind of objects is listed once, and nothing is ever written. Whoever asks needs the right to list and watch nodes
+and pods; without the others the answer says what it could not look at. docs/explain.md lists them.
+"""
+
+import contextlib
+import difflib
+import time
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final, cast
+
+from msgspec.structs import replace
+
+from config.protocol.quantity import QuantityError
+from config.settings.scheduler import SchedulerConfiguration
+from scheduler.core.build import build_engine, installed_plugins
+from scheduler.intake.event_handlers import EventHandlers, before_start
+from scheduler.intake.volume_handlers import VolumeHandlers
+from scheduler.intake.watches import watched
+from scheduler.kube import objects
+from scheduler.kube.defaults import new_pod
+from scheduler.kube.port import (
+    DISRUPTION_BUDGETS,
+    KINDS,
+    NAMESPACES,
+    OF_STORAGE,
+    PODS,
+    PRIORITY_CLASSES,
+    ApiError,
+    ApiForbidden,
+    Changed,
+    Cluster,
+    Kind,
+    ListEnds,
+    T,
+    WatchEvent,
+)
+from scheduler.kube.problem import BAD_ANNOTATION, Problem
+from scheduler.pods.mistakes import forgotten, mistakes
+from scheduler.pods.pod import Pod, PodReader
+from scheduler.pods.pod_volumes import NO_VOLUMES
+from scheduler.tools.cli.manifests import Manifest, Unanswerable, Unreadable
+from scheduler.tools.cli.priorities import NOT_THERE, OF_FILES, UNREADABLE, given
+from scheduler.tools.explain.answers import Explanation, WhatIfAnswer, listed
+from scheduler.tools.explain.reading import ClusterSnapshot, answer_of
+from scheduler.tools.explain.standing import explain, own_name, sentence
+from scheduler.tools.explain.what_if import what_if
+
+_MOST_NAMES: Final = 3
+_OF_STORAGE: Final = tuple(kind.name for kind in OF_STORAGE)
+
+
+@dataclass(slots=True)
+class ClusterView:
+    """unread: what was left out, a line each. namespace: of a pod that is named, or written, without one.
+
+    of_files: the cluster is that of cluster files, which hold no PriorityClasses.
+    """
+
+    cluster: Cluster
+    reading: ClusterSnapshot
+    reader: PodReader
+    unread: list[str] = field(default_factory=list)
+    namespace: str = "default"
+    of_files: bool = False
+
+    async def explained(self, namespace: str, name: str, node: str = "") -> Explanation:
+        """namespace: "" for the site's own. Raises Unanswerable for what is not there, or cannot be read."""
+        namespace = namespace or self.namespace
+        found = await _asked(self.cluster.pod(namespace, name))
+        if found is None:
+            raise Unanswerable(self._unknown(namespace, name))
+        rows = self.reading.engine.tables.row_of
+        if node and node not in rows:
+            near = difflib.get_close_matches(node, rows, _MOST_NAMES)
+            message = f"there is no node {node}{_or(near)}"
+            raise Unanswerable(message)
+        pod, left_out = self._read(found)
+        return answer_of(explain(self.reading, pod, node, (*mistakes(found, self.reader.resources), *left_out)))
+
+    def what_if(self, wire: objects.PodObject, replicas: int, words: tuple[str, ...] = ()) -> WhatIfAnswer:
+        """Of a pod that does not exist. words: what there is to say of it already, in sentences."""
+        pod, told = self.asking(wire)
+        return answer_of(what_if(self.reading, pod, replicas, (*words, *told), measures=True))
+
+    def asking(self, wire: objects.PodObject) -> tuple[Pod, tuple[str, ...]]:
+        """(a pod that does not exist, as this scheduler would see it; what there is to say of it, in sentences)."""
+        meta = replace(wire.metadata, namespace=wire.metadata.namespace or self.namespace)
+        pod, left_out = self._read(new_pod(replace(wire, metadata=meta)))
+        words = tuple(map(sentence, (*mistakes(wire, self.reader.resources), *left_out)))
+        engine = self.reading.engine
+        if pod.scheduler_name not in engine.scheduler_names:
+            ours = own_name(engine)
+            if pod.template.gpu_units:
+                words += (sentence(forgotten(pod.scheduler_name, ours)),)
+            pod = replace(pod, scheduler_name=ours)
+        return pod, words
+
+    async def prioritized(self, asked: Manifest) -> tuple[objects.PodObject, tuple[str, ...]]:
+        """(the pod with the priority that the API server would give it, what there is to say of that)."""
+        if asked.pod.spec.priority and not asked.priority_class:
+            return asked.pod, ()
+        if self.of_files:
+            return given(asked, (), OF_FILES)
+        classes: list[objects.PriorityClass] = []
+        try:
+            await read_all(self.cluster, PRIORITY_CLASSES, lambda events: classes.extend(_present(events)))
+        except ApiForbidden:
+            return given(asked, (), UNREADABLE)
+        except ApiError as error:
+            raise Unreadable(error.message) from error
+        return given(asked, classes, NOT_THERE)
+
+    def _read(self, wire: objects.PodObject) -> tuple[Pod, tuple[str, ...]]:
+        """(the pod, without its volumes where nothing is known of those; what was left out, in clauses)."""
+        try:
+            pod = self.reader.read(wire)
+        except QuantityError as error:
+            message = f"pod {wire.metadata.name} cannot be read: {error}"
+            raise Unanswerable(message) from error
+        if pod.node_name:
+            return pod, ()
+        left_out: list[str] = []
+        unread = [name for name in _OF_STORAGE if name in self.reading.unread]
+        if unread and pod.volumes != NO_VOLUMES:
+            pod = replace(pod, volumes=NO_VOLUMES)
+            left_out.append(f"its volumes are left out, since {listed(unread, _MOST_NAMES)} cannot be read")
+        if NAMESPACES.name in self.reading.unread and _selects_namespaces(pod):
+            left_out.append(
+                "the namespaceSelector of its pod affinity matches none here, since namespaces cannot be read"
+            )
+        return pod, tuple(left_out)
+
+    def _unknown(self, namespace: str, name: str) -> str:
+        records = list(self.reading.engine.tables.records())
+        elsewhere = sorted({one.pod.key.namespace for one in records if one.pod.key.name == name})
+        there = [one.pod.key.name for one in records if one.pod.key.namespace == namespace]
+        near = [f"-n {found}" for found in elsewhere[:_MOST_NAMES]] or difflib.get_close_matches(
+            name, there, _MOST_NAMES
+        )
+        return f"there is no pod {name} in namespace {namespace}{_or(near)}"
+
+
+def _selects_namespaces(pod: Pod) -> bool:
+    both = (pod.template.affinity, pod.template.anti_affinity)
+    terms = (term for each in both for term in each.required_during_scheduling_ignored_during_execution)
+    return any(term.namespace_selector is not None for term in terms)
+
+
+def _or(near: list[str]) -> str:
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+async def site(
+    cluster: Cluster, configuration: SchedulerConfiguration, kinds: Collection[Kind[Any]] = KINDS
+) -> ClusterView:
+    """Read the cluster. kinds: of objects, no others are read. Raises Unreadable when nodes or pods cannot be read."""
+    engine, reader = build_engine(configuration, installed_plugins())
+    problems: list[str] = []
+
+    def report(problem: Problem) -> None:
+        if not _is_of_its_owner(problem):
+            problems.append(f"{problem.kind} {problem.name}: {problem.message}")
+
+    # As for a scheduler that starts now: of what usually comes, a pod of long ago counts less.
+    since_s = before_start(0.0, time.time())
+    handlers = EventHandlers(engine, reader, now_s=lambda: 0.0, report=report, waits_since_s=since_s)
+    volume_handlers = VolumeHandlers(engine.change_volumes, report=report, seen=lambda _: None)
+    beside = _BesideTheEngine(reader, engine.scheduler_names)
+    unread = []
+    for one in (found for found in watched(handlers, volume_handlers) if found.kind in kinds):
+        handle = beside.noting(one.handle) if one.kind is PODS else one.handle
+        try:
+            await read_all(cluster, one.kind, handle)
+        except ApiError as error:
+            if isinstance(error, ApiForbidden) and not one.needed:
+                unread.append(one.kind.name)
+                continue
+            needs = "; this needs the right to list and watch them" if isinstance(error, ApiForbidden) else ""
+            message = f"{one.kind.name} cannot be read: {error.message}{needs}"
+            raise Unreadable(message) from error
+    if DISRUPTION_BUDGETS.name in unread:
+        # A scheduler knows them; the answer says that they are not known here.
+        engine.budgets_listed()
+    if unread:
+        problems.insert(0, f"not allowed to read, and left out: {listed(unread, _MOST_NAMES)}; see docs/explain.md")
+    reading = ClusterSnapshot(
+        engine,
+        configuration.memory_unit_mib,
+        beside.since,
+        frozenset(unread),
+        beside.of_others,
+        controllers=beside.controllers,
+    )
+    return ClusterView(cluster, reading, reader, problems)
+
+
+def _is_of_its_owner(problem: Problem) -> bool:
+    """Whether it is a pod's, and its owner sees it: it has no bearing on another pod. A pod that is not read does."""
+    return problem.kind == "Pod" and (problem.on_object or problem.reason != BAD_ANNOTATION)
+
+
+class _BesideTheEngine:
+    """What a ClusterSnapshot has of pods that the engine keeps nothing of."""
+
+    def __init__(self, reader: PodReader, scheduler_names: Collection[str]) -> None:
+        self.since: dict[str, str] = {}
+        self.of_others: list[Pod] = []
+        self.controllers: dict[str, objects.OwnerReference] = {}
+        self._reader, self._scheduler_names = reader, scheduler_names
+
+    def noting(
+        self, handle: Callable[[Sequence[WatchEvent[objects.PodObject]]], None]
+    ) -> Callable[[Sequence[WatchEvent[objects.PodObject]]], None]:
+        """As `handle`; each pod is noted first."""
+
+        def noting(events: Sequence[WatchEvent[objects.PodObject]]) -> None:
+            for wire in _present(events):
+                self._note(wire)
+            handle(events)
+
+        return noting
+
+    def _note(self, wire: objects.PodObject) -> None:
+        owners = wire.metadata.owner_references
+        self.controllers.update((wire.metadata.uid, owner) for owner in owners if owner.controller)
+        if wire.metadata.deletion_timestamp:
+            self.since[wire.metadata.uid] = _requested(wire.metadata)
+        elif not wire.spec.node_name and wire.spec.scheduler_name not in self._scheduler_names:
+            # What cannot be read is told by whoever handles it.
+            with contextlib.suppress(QuantityError):
+                pod = self._reader.read(wire)
+                if not pod.finished and (pod.template.gpu_units or pod.template.gpu_request_error):
+                    self.of_others.append(pod)
+
+
+def _requested(meta: objects.ObjectMeta) -> str:
+    """RFC 3339; "" where the time cannot be read."""
+    try:
+        due = datetime.fromisoformat(meta.deletion_timestamp)
+        return (due - timedelta(seconds=meta.deletion_grace_period_seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError):
+        return ""
+
+
+def _present(events: Sequence[WatchEvent[T]]) -> list[T]:
+    return [event.object for event in events if isinstance(event, Changed)]
+
+
+async def read_all(cluster: Cluster, kind: Kind[T], handle: Callable[[Sequence[WatchEvent[T]]], None]) -> None:
+    """Every object of a kind, once. Raises ApiError."""
+    batches = cast("AsyncGenerator[list[WatchEvent[T]], None]", cluster.watch(kind, None))
+    async with contextlib.aclosing(batches):
+        async for batch in batches:
+            handle(batch)
+            if any(isinstance(event, ListEnds) for event in batch):
+                return
+
+
+async def _asked(answer: Any) -> Any:  # noqa: ANN401 - whatever is asked of the cluster
+    try:
+        return await answer
+    except ApiError as error:
+        raise Unreadable(error.message) from error

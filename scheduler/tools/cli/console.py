@@ -1,0 +1,65 @@
+"""The door for what rich draws: tables and pictures, in colour and as wide as the terminal, or plain in a pipe.
+
+The escape sequences that it lets through are rich's own. The rest of the door: `scheduler.process.output`.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, TextIO
+
+from rich import console
+from rich.segment import Segment
+from rich.table import Table
+
+from scheduler.process.terminal import one_line
+
+_NO_WRAPPING: Final = 100_000  # columns: programs at the other end of a pipe cut lines themselves
+
+
+class Console(console.Console):
+    """A console that shows text as it is: without markup, links or anything that a terminal would obey."""
+
+    def __init__(self, out: TextIO | None = None, *, width: int | None = None, soft_wrap: bool = False) -> None:
+        """out: None where nothing is printed. width: None for that of the terminal."""
+        super().__init__(file=out, width=width, soft_wrap=soft_wrap, markup=False, emoji=False, highlight=False)
+
+    def render(
+        self, renderable: console.RenderableType, options: console.ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """As rich; what it says to the terminal itself is no text."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else _shown(segment)
+
+    def on_broken_pipe(self) -> None:
+        """As any other error of writing: rich would end the program here, in whatever task that is."""
+        raise  # noqa: PLE0704 - it is called while the error is handled
+
+
+def print_parts(parts: Iterable[Table | str], closing: Iterable[str], out: TextIO) -> None:
+    """The parts with an empty line after each, then the closing lines."""
+    to = Console(out)
+    if not to.is_terminal:
+        to = Console(out, width=_NO_WRAPPING)
+    with to.capture() as captured:
+        for part in parts:
+            to.print(part)
+            to.print()
+        for line in closing:
+            to.print(one_line(line))
+    out.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int]) -> Table:
+    """right: the columns, by number, whose cells are numbers."""
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for number, title in enumerate(head):
+        made.add_column(one_line(title), justify="right" if number in right else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*map(one_line, row))
+    return made
+
+
+def _shown(segment: Segment) -> Segment:
+    text = segment.text
+    if text.isprintable() or text == "\n":
+        return segment
+    return Segment("\n".join(map(one_line, text.split("\n"))), segment.style)

@@ -1,0 +1,85 @@
+"""`kubectl gpushare cordon` and `uncordon`: one annotation of one node, written with the user's own rights.
+
+read nodes, pods ──▶ what it becomes ──▶ PATCH ──node has changed meanwhile──▶ read again, a few times
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from config.protocol import names
+from config.settings.scheduler import SchedulerConfiguration
+from scheduler.kube.port import CONFIG_MAPS, NODES, PODS, ApiConflict, ApiError, ApiRefused, Cluster
+from scheduler.process.output import show
+from scheduler.state.tables import Tables
+from scheduler.tools.cli.asking import site
+from scheduler.tools.cli.clusters import opened
+from scheduler.tools.cli.manifests import Unanswerable, Unreadable
+from scheduler.tools.explain.cordons import Cordon, NoSuchCard
+
+_TRIES: Final = 5
+Change = Callable[[Tables, str, Sequence[str]], Cordon]
+
+
+class NoSuchNode(Unanswerable):
+    """There is none of that name."""
+
+
+class Annotating(Cluster, Protocol):
+    """A cluster whose nodes may be written, which the scheduler itself does not."""
+
+    async def annotate_node(self, name: str, annotations: Mapping[str, str | None], version: str) -> None:
+        """As KubeCluster."""
+        ...
+
+
+def write(
+    configuration: SchedulerConfiguration,
+    environment: Mapping[str, str],
+    change: Change,
+    node: str,
+    cards: Sequence[str],
+) -> None:
+    """Write what `change` makes of the node, and print its words. Raises Unanswerable."""
+
+    async def in_cluster() -> Cordon:
+        async with opened(configuration, environment) as cluster:
+            return await written(cluster, configuration, change, node, cards)
+
+    made = asyncio.run(in_cluster())
+    show(made.words or (f"node {node}: no card was cordoned",))
+
+
+async def written(
+    cluster: Annotating, configuration: SchedulerConfiguration, change: Change, node: str, cards: Sequence[str]
+) -> Cordon:
+    """Write what `change` makes of the node. Raises Unanswerable."""
+    for _ in range(_TRIES):
+        tables = (await site(cluster, configuration, (NODES, PODS, CONFIG_MAPS))).reading.engine.tables
+        made = _change(tables, change, node, cards)
+        if not made.changed:
+            return made
+        version = tables.node(node).metadata.resource_version
+        try:
+            await cluster.annotate_node(node, {names.CORDON: made.value}, version)
+        except ApiConflict:
+            continue
+        except ApiRefused as error:
+            message = f"node {node} is not changed: {error.message}"
+            raise Unanswerable(message) from error
+        except ApiError as error:
+            message = f"whether node {node} is changed is not known: {error.message}"
+            raise Unreadable(message) from error
+        return made
+    message = f"node {node} is not changed: somebody else changes it all the time; try again"
+    raise Unanswerable(message)
+
+
+def _change(tables: Tables, change: Change, node: str, cards: Sequence[str]) -> Cordon:
+    if node not in tables.row_of:
+        message = f"there is no node {node}"
+        raise NoSuchNode(message)
+    try:
+        return change(tables, node, cards)
+    except NoSuchCard as error:
+        raise Unanswerable(str(error)) from error

@@ -1,0 +1,285 @@
+"""`defragment --execute`: the moves of a plan, one at a time, as long as each brings what it was made for.
+
+    plan ─▶ cordon the cards to be kept free ─▶ evict ─▶ wait: the pod gone, its successor bound ─▶ read and plan again
+              ▲                                                                                        │
+              └──────── one move less is needed ◀──────────────────────────────────────────────────────┤
+                        none is: done; as many as before, or no plan: stop  ◀──────────────────────────┘
+
+For pods as they usually come it goes on where the successor is on the cards that were planned and less is fragmented.
+A successor is never evicted in its turn.
+
+A card that is kept free takes no new pods (`gpushare/cordon`), so the successor cannot go back. They are given back at
+the end, however it ends, but for SIGKILL: what to type then is said before the first eviction.
+"""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator
+from typing import Final, Protocol, cast
+
+from config.settings.scheduler import SchedulerConfiguration
+from scheduler.kube import objects
+from scheduler.kube.port import (
+    PODS,
+    ApiError,
+    ApiNotFound,
+    ApiRefused,
+    ApiThrottled,
+    Cluster,
+    PodKey,
+    WatchEvent,
+)
+from scheduler.tools.cli.asking import ClusterView, site
+from scheduler.tools.cli.clusters import tell_unread
+from scheduler.tools.cli.cordoning import Annotating
+from scheduler.tools.cli.manifests import Manifest, Unanswerable, Unreadable
+from scheduler.tools.defragment.keeping_free import KeptFree
+from scheduler.tools.defragment.kept import kept_free
+from scheduler.tools.defragment.leaving import cards_of
+from scheduler.tools.defragment.order import Moved
+from scheduler.tools.defragment.planning import MovePlan, bound_already, plan_for, plan_for_usual
+from scheduler.tools.defragment.successors import Successors
+from scheduler.tools.defragment.text import verdict, where_of
+from scheduler.tools.explain.answers import listed
+
+_NO_PRIORITY: Final = 0
+_MOST_NAMES: Final = 3
+
+
+class Evicting(Annotating, Protocol):
+    """A cluster whose pods may be evicted, which the scheduler itself does not."""
+
+    async def evict_pod(self, pod: PodKey) -> None:
+        """As KubeCluster."""
+        ...
+
+
+class Planner:
+    """Plans of what was asked, of a cluster as it was read."""
+
+    def __init__(
+        self,
+        configuration: SchedulerConfiguration,
+        pod: Manifest | None,
+        *,
+        most_moves: int,
+        max_priority: int | None,
+        namespace: str = "default",
+    ) -> None:
+        """pod: None for pods as they usually come. max_priority: None for that of the pod, or 0 without one.
+
+        namespace: of a pod that names none.
+        """
+        self._configuration = configuration
+        self._most_moves = most_moves
+        self._max_priority = max_priority
+        self._pod = pod
+        self._namespace = namespace
+
+    @property
+    def for_pod(self) -> bool:
+        """Whether room is made for one pod."""
+        return self._pod is not None
+
+    async def read(self, cluster: Cluster) -> ClusterView:
+        """The cluster as it is now. Raises Unreadable."""
+        of = await site(cluster, self._configuration)
+        of.namespace = self._namespace
+        return of
+
+    async def plan(self, of: ClusterView, most_moves: int | None = None, stay: Collection[str] = ()) -> MovePlan:
+        """most_moves: None for as many as was asked. stay: as Movable. Raises Unanswerable."""
+        most = self._most_moves if most_moves is None else most_moves
+        if self._pod is None:
+            return plan_for_usual(of.reading, most, self._max_priority or _NO_PRIORITY, stay=stay)
+        wire, words = await of.prioritized(self._pod)
+        pod, told = of.asking(wire)
+        there = None if self._pod.template else bound_already(of.reading, pod)
+        if there is not None:
+            return there
+        return plan_for(of.reading, pod, most, self._max_priority, (*words, *told), stay=stay)
+
+
+class Rebalancing:
+    """One execution."""
+
+    def __init__(
+        self,
+        cluster: Evicting,
+        configuration: SchedulerConfiguration,
+        planner: Planner,
+        timeout_s: float,
+        say: Callable[[str], None],
+    ) -> None:
+        """timeout_s: for each move. say: what happens, a line each."""
+        self._cluster = cluster
+        self._planner = planner
+        self._timeout_s = timeout_s
+        self._say = say
+        self._kept = KeptFree(cluster, configuration, say)
+        self._successors: set[str] = set()  # uids
+
+    async def run(self, show: Callable[[MovePlan], None]) -> bool:
+        """MovePlan, show the plan, and make its moves. Whether all of it has come. Raises Unanswerable."""
+        of = await self._planner.read(self._cluster)
+        plan = await self._planner.plan(of)
+        tell_unread(of.unread)
+        show(plan)
+        if not plan.moves:
+            return plan.answer.found
+        try:
+            with _stopped_by(signal.SIGTERM, signal.SIGHUP):
+                done = await self._move_all(of, plan)
+        finally:
+            await self._kept.give_back()
+        if done and self._planner.for_pod:
+            self._say("The cards are free for whoever comes first; create the pod now, unless it waits already.")
+        return done
+
+    async def _move_all(self, of: ClusterView, plan: MovePlan) -> bool:
+        count = len(plan.moves)
+        for number in range(1, count + 1):
+            await self._kept.want(kept_free(plan.answer.place, plan.answer.moves))
+            move = plan.answer.moves[0]
+            self._say(f"{number} of {count}: evicting pod {move.pod} from node {move.at.node}")
+            uid, node = await self._evicted(plan.moves[0], of)
+            self._successors.add(uid)
+            self._say(f"{number} of {count}: its successor is bound to node {node}")
+            of = await self._planner.read(self._cluster)
+            self._kept.hide_in(of)
+            after = await self._planner.plan(of, max(1, len(plan.moves) - 1), self._successors)
+            if why := _elsewhere(plan, of, uid) or _in_vain(plan, after):
+                self._say(f"Stopped after {number} of {count} moves: {why}")
+                return False
+            plan = after
+            if not plan.moves:
+                break
+        self._say(f"Done. {_standing(plan)}")
+        return True
+
+    async def _evicted(self, moved: Moved, of: ClusterView) -> tuple[str, str]:
+        """Evict the pod, and wait for its successor; its uid and node. of: as it was planned. Raises Unanswerable."""
+        pod = moved.record.pod
+        # Somebody else may evict it before the watch begins: what was planned with is older than any successor.
+        earlier = {uid for uid, owner in of.reading.controllers.items() if owner.uid == pod.owner_uid}
+        successors = Successors(pod.key.uid, pod.owner_uid, earlier)
+        async with contextlib.aclosing(self._following(successors)) as changes:
+            await self._listed(pod.key, changes)
+            await self._evict(pod.key)
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    while (found := successors.bound()) is None:
+                        await anext(changes)
+                    return found
+            except TimeoutError as error:
+                raise Unanswerable(_without_successor(pod.key, self._timeout_s, successors)) from error
+
+    async def _listed(self, pod: PodKey, changes: AsyncGenerator[None, None]) -> None:
+        """Wait for the first list. Raises Unreadable: the pod is not evicted where its successor would not be known."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await anext(changes)
+        except TimeoutError as error:
+            message = f"pod {pod} is not evicted: pods could not be listed within {self._timeout_s:g} s"
+            raise Unreadable(message) from error
+
+    async def _evict(self, pod: PodKey) -> None:
+        try:
+            await self._cluster.evict_pod(pod)
+        except ApiNotFound:
+            self._say(f"pod {pod} is gone already")
+        except (ApiRefused, ApiThrottled) as error:
+            message = f"pod {pod} is not evicted: {error.message}"
+            raise Unanswerable(message) from error
+        except ApiError as error:
+            message = f"whether pod {pod} is evicted is not known: {error.message}"
+            raise Unreadable(message) from error
+
+    async def _following(self, successors: Successors) -> AsyncGenerator[None, None]:
+        """After each change, once all pods are listed."""
+        while True:
+            try:
+                async with contextlib.aclosing(self._batches()) as batches:
+                    async for batch in batches:
+                        successors.take(batch)
+                        if successors.listed:
+                            yield
+            except ApiError as error:
+                self._say(f"the watch of pods has ended, and begins again: {error.message}")
+                await asyncio.sleep(1.0)
+
+    def _batches(self) -> AsyncGenerator[list[WatchEvent[objects.PodObject]], None]:
+        return cast("AsyncGenerator[list[WatchEvent[objects.PodObject]], None]", self._cluster.watch(PODS, None))
+
+
+@contextlib.contextmanager
+def _stopped_by(*signals: signal.Signals) -> Iterator[None]:
+    """Whoever ends the program thus, or closes its terminal, interrupts it: what it holds is given back before.
+
+    Raises SystemExit then, with the code that a shell counts for the signal.
+    """
+    loop, task, came = asyncio.get_running_loop(), asyncio.current_task(), list[signal.Signals]()
+    # As `nohup` has it, what is ignored stays so.
+    obeyed = [which for which in signals if signal.getsignal(which) is not signal.SIG_IGN]
+
+    def stop(which: signal.Signals) -> None:
+        if task is not None and not came:
+            came.append(which)
+            task.cancel()
+
+    for which in obeyed:
+        loop.add_signal_handler(which, stop, which)
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        if came:
+            raise SystemExit(128 + came[0]) from error
+        raise
+    finally:
+        # A second one is not to stop what is given back.
+        for which in obeyed:
+            loop.add_signal_handler(which, lambda: None)
+
+
+def _without_successor(pod: PodKey, timeout_s: float, successors: Successors) -> str:
+    waiting = successors.waiting()
+    named = f": {listed(waiting, _MOST_NAMES)}" if waiting else ""
+    count = f"{len(waiting)} pod{'' if len(waiting) == 1 else 's'} of its owner wait{'s' if len(waiting) == 1 else ''}"
+    return f"pod {pod} is evicted, and no successor of it is bound after {timeout_s:g} s; {count}{named}"
+
+
+def _elsewhere(plan: MovePlan, of: ClusterView, uid: str) -> str:
+    """Where the successor of the first move is, for pods as they usually come; "" where it is as planned.
+
+    What the plan gains hangs on that, and what is fragmented sinks by what others do as well. For one pod it does not
+    matter, as long as one move less is needed. uid: of the successor.
+    """
+    if plan.answer.fragmentation is None:
+        return ""
+    move, tables = plan.answer.moves[0], of.reading.engine.tables
+    if (record := tables.record(uid)) is None:
+        return f"the successor of pod {move.pod} is gone already."
+    cards = cards_of(tables, record)
+    if record.node == move.to.node and cards.keys() == move.to.cards.keys():
+        return ""
+    planned = where_of(move.to.node, move.to.cards)
+    return f"the successor of pod {move.pod} is on {where_of(record.node, cards)}; planned was {planned}."
+
+
+def _in_vain(before: MovePlan, after: MovePlan) -> str:
+    """What the last move has not brought; "" where it has."""
+    was, now = before.answer.fragmentation, after.answer.fragmentation
+    if was is not None and now is not None:
+        return "" if now.before < was.before else f"{_standing(after)} {was.before:.1f} were before."
+    if after.answer.place is None or len(after.moves) >= len(before.moves):
+        return f"{verdict(after.answer)} Somebody else has taken room, or a pod went elsewhere than planned."
+    return ""
+
+
+def _standing(plan: MovePlan) -> str:
+    """A sentence: how it is now."""
+    now = plan.answer.fragmentation
+    if now is None:
+        return verdict(plan.answer)
+    return f"{now.before:.1f} of {now.free:.1f} free units are of no use to usual pods."

@@ -1,0 +1,188 @@
+"""Who would have to leave a node so that a pod fits there: for each node the fewest, as plain amounts say. Pure.
+
+Nodes are compared by what stands in the columns first, and the pods of the most promising ones are then looked at one
+by one, as preemption does it (`scheduler.plugins.preemption.victims_by_amounts`); but here no pod is more important.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+from itertools import combinations
+from math import comb
+from typing import Final
+
+import numpy as np
+from msgspec.structs import replace
+
+from scheduler.core.engine import Engine
+from scheduler.plugins.preemption.victims import MOST_VICTIMS, Candidate
+from scheduler.plugins.preemption.victims_by_amounts import by_amounts
+from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY
+from scheduler.pods.pod import Pod
+from scheduler.state.amounts import NOTHING, left
+from scheduler.state.columns.arrays import Int64Array, RowArray
+from scheduler.state.columns.resources import NATIVE
+from scheduler.state.pod_record import PodRecord
+from scheduler.state.tables import Tables
+from scheduler.tools.defragment.movable import Movable
+
+# Sets of pods that are looked at: of all nodes together, and of one node where there are many.
+MOST_SETS: Final = 256
+_SETS_OF_NODE: Final = 4
+# Beside the set that is best by itself others are tried, of as many pods or one more, as long as they are so small.
+_MOST_LEAVING: Final = 3
+_MOST_COMPARED: Final = 12
+
+# Sets of cards that are looked at, a third of a millisecond each: of all nodes together, and of one node.
+_MOST_SETS_OF_CARDS: Final = 4_096
+_MOST_OF_NODE: Final = 256
+_FEWEST_NODES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """Pods that leave a node. units: of GPU memory, that they hold together."""
+
+    node: str
+    records: tuple[PodRecord, ...]
+    units: int
+
+
+def leaving(engine: Engine, movable: Movable, pod: Pod, most_nodes: int) -> list[Leaving]:
+    """The fewest pods by node and set of cards, for a pod that fits nowhere; the fewest, then the smallest first.
+
+    most_nodes: that are looked at pod by pod.
+    """
+    tables = engine.tables
+    with engine.nominations.seen_by(pod):
+        rows = engine.questions.judge(pod).hopeful
+        least = engine.questions.least(pod)
+        found = list[Leaving]()
+        most_nodes = min(most_nodes, max(_FEWEST_NODES, _MOST_SETS_OF_CARDS // _sets_of_cards(engine, pod)))
+        promising = _most_promising(engine, movable, pod, least, rows)[:most_nodes].tolist()
+        most = max(_SETS_OF_NODE, MOST_SETS // max(1, len(promising)))
+        for row in promising:
+            found += _on_row(engine, pod, least, row, _largest(movable.on(tables.names[row])))[:most]
+    return sorted(found, key=lambda one: (len(one.records), one.units, one.node))
+
+
+def _sets_of_cards(engine: Engine, pod: Pod) -> int:
+    """How many are compared of a node with as many cards as there are on the widest."""
+    request = pod.template.gpu_request
+    return 1 if request is None else max(1, min(_MOST_OF_NODE, comb(engine.tables.cards.height, request.cards)))
+
+
+def _most_promising(engine: Engine, movable: Movable, pod: Pod, least: Int64Array, rows: RowArray) -> RowArray:
+    """Rows where a pod may be moved, those first where fewer would seem to have to leave."""
+    tables = engine.tables
+    there = np.zeros(tables.capacity, dtype=np.int64)
+    for node, records in movable.nodes.items():
+        there[tables.row_of[node]] = len(records)
+    rows = rows[there[rows] > 0]
+    if not len(rows):
+        return rows
+    lacks = (left(tables, rows) < least[:, np.newaxis]) & (least != NOTHING)[:, np.newaxis]
+    count = np.maximum(lacks.any(axis=0), np.minimum(_on_cards(engine, pod, rows), there[rows]))
+    return rows[np.lexsort((tables.rank[rows], tables.cards.booked[rows], count))]
+
+
+def _on_cards(engine: Engine, pod: Pod, rows: RowArray) -> Int64Array:
+    """int64[rows]: how many pods are on the cards of each that would be emptied; one on several counts often."""
+    request = pod.template.gpu_request
+    if request is None:
+        return np.zeros(len(rows), dtype=np.int64)
+    stored = engine.tables.cards.stored
+    holders = stored.holders[:, rows].astype(np.int64)
+    if not request.exclusive:
+        enough = stored.available[:, rows] & (stored.free[:, rows] >= request.units_per_card)
+        # A card whose holders are small needs all of them to go, at worst.
+        holders = np.where(enough, 0, np.maximum(holders, 1))
+    holders = np.sort(np.where(stored.usable[:, rows], holders, MOST_VICTIMS), axis=0)
+    fewest: Int64Array = holders[: request.cards].sum(axis=0)
+    return fewest
+
+
+def _on_row(engine: Engine, pod: Pod, least: Int64Array, row: int, potential: Sequence[PodRecord]) -> list[Leaving]:
+    """The sets of pods of one node, the fewest and smallest first."""
+    tables = engine.tables
+    by_uid = {record.pod.key.uid: record for record in potential}
+    alike = sorted(map(_as_important_as_others, potential), key=_size)
+    found, _ = by_amounts(pod, least, tables, row, gpu_mem=tables.resource_names.gpu_mem, potential=alike)
+    sets = dict[frozenset[str], None]()
+    for one in found:
+        if one.victims and not one.violations:
+            sets[frozenset(record.pod.key.uid for record in one.victims)] = None
+            sets |= dict.fromkeys(_others(tables, pod, least, one, alike))
+    chosen = [tuple(by_uid[uid] for uid in sorted(uids)) for uids in sets]
+    return [Leaving(tables.names[row], records, _units(records)) for records in sorted(chosen, key=_dear)]
+
+
+def _others(
+    tables: Tables, pod: Pod, least: Int64Array, best: Candidate, potential: Sequence[PodRecord]
+) -> Iterator[frozenset[str]]:
+    """Other sets that would do for the same cards: those that leave may find no place where others do."""
+    request = pod.template.gpu_request
+    if len(best.victims) > _MOST_LEAVING or (request is not None and request.exclusive):
+        return
+    slots, row = best.slots or (), best.row
+    asked = least[:NATIVE] != NOTHING
+    lacks = np.where(asked, np.where(asked, least[:NATIVE], 0) - left(tables, np.array([row]))[:NATIVE, 0], 0)
+    free = tables.cards.stored.free[list(slots), row]
+    need = np.concatenate((lacks, (0 if request is None else request.units_per_card) - free))
+    held = {
+        record.pod.key.uid: np.array([*_held(record), *(_on(record, slot) for slot in slots)]) for record in potential
+    }
+    useful = [record for record in potential if ((held[record.pod.key.uid] > 0) & (need > 0)).any()]
+    for count in (len(best.victims), len(best.victims) + 1):
+        for some in combinations(useful[:_MOST_COMPARED], count):
+            if (sum(held[record.pod.key.uid] for record in some) >= need).all():
+                yield frozenset(record.pod.key.uid for record in some)
+
+
+def _held(record: PodRecord) -> tuple[int, ...]:
+    """As the native columns count it."""
+    requests = record.pod.template.requests
+    return (*(requests.get(name, 0) for name in (CPU, MEMORY, EPHEMERAL_STORAGE)), 1)
+
+
+def _on(record: PodRecord, slot: int) -> int:
+    return 0 if record.held is None else dict(record.held.places).get(slot, 0)
+
+
+def _largest(records: Sequence[PodRecord]) -> Sequence[PodRecord]:
+    return nlargest(MOST_VICTIMS, records, key=_size) if len(records) > MOST_VICTIMS else records
+
+
+def _as_important_as_others(record: PodRecord) -> PodRecord:
+    """The same for who looks at importance: none is more important, so that the fewest are chosen."""
+    pod = replace(record.pod, priority=0, started="")
+    return PodRecord(
+        pod=pod,
+        node=record.node,
+        written=record.written,
+        exclusive=record.exclusive,
+        assumed=False,
+        held=record.held,
+    )
+
+
+def _size(record: PodRecord) -> tuple[int, int]:
+    """The smaller one comes back first, so that few large ones stay out."""
+    template = record.pod.template
+    return template.gpu_units, template.requests.get(CPU, 0)
+
+
+def cards_of(tables: Tables, record: PodRecord) -> dict[int, int]:
+    """Index to units, of the cards that a pod which is booked is on; {} where they are not known."""
+    if record.held is None or record.held.unknown:
+        return {}
+    slots = tables.cards.slots[tables.row_of[record.node]]
+    return {slots[slot].card.index: units for slot, units in record.held.places}
+
+
+def _dear(records: Sequence[PodRecord]) -> tuple[int, int]:
+    return len(records), _units(records)
+
+
+def _units(records: Iterable[PodRecord]) -> int:
+    return sum(record.pod.template.gpu_units for record in records)

@@ -1,0 +1,62 @@
+"""The plan of `defragment` as lines for a terminal. Pure."""
+
+from collections.abc import Iterator, Mapping
+
+from scheduler.process.terminal import columns
+from scheduler.tools.defragment.answers import Defragmentation, Move
+from scheduler.tools.explain.tones import Line, Tone
+
+
+def lines(answer: Defragmentation) -> Iterator[Line]:
+    """The verdict, the moves as a table, and what there is to say."""
+    yield Line(verdict(answer), Tone.PLAIN if answer.found else Tone.WARNING)
+    for words in answer.words:
+        yield Line(words)
+    if answer.moves:
+        yield Line("")
+        head = ("", "POD", "OWNER", "FROM", "TO", "FOR")
+        rows = [_row(number, move) for number, move in enumerate(answer.moves, 1)]
+        for number, text in enumerate(columns(head, rows, right=(0,))):
+            yield Line(text, Tone.PLAIN if number else Tone.HEAD)
+
+
+def verdict(answer: Defragmentation) -> str:
+    """A sentence: what the moves achieve."""
+    count = _moves(len(answer.moves))
+    if answer.fragmentation is not None:
+        of = answer.fragmentation
+        if not answer.moves:
+            none = "No move lowers the fragmentation"
+            return f"{none}: {of.before:.1f} of {of.free:.1f} free units are of no use to usual pods."
+        what = f"{'brings' if len(answer.moves) == 1 else 'bring'} what is of no use to usual pods"
+        return f"{count} {what} from {of.before:.1f} to {of.after:.1f} of {of.free:.1f} free units."
+    if answer.place is None:
+        return f"Pod {answer.pod} does not fit, and no plan of at most {_moves(answer.most_moves)} was found."
+    where = where_of(answer.place.node, answer.place.cards)
+    if not answer.moves:
+        return f"Pod {answer.pod} fits as it is: on {where}."
+    return f"Pod {answer.pod} fits after {count}: on {where}."
+
+
+def where_of(node: str, cards: Mapping[int, int]) -> str:
+    """`node n1, card 0 (8)`, or the node alone."""
+    return f"node {node}, card {_cards(cards)}" if cards else f"node {node}"
+
+
+def _moves(count: int) -> str:
+    return f"{count} move{'' if count == 1 else 's'}"
+
+
+def _row(number: int, move: Move) -> tuple[str, ...]:
+    places = (f"{one.node}, card {_cards(one.cards)}" if one.cards else one.node for one in (move.at, move.to))
+    return (str(number), move.pod, move.owner, *places, move.why)
+
+
+def _cards(cards: Mapping[int, int]) -> str:
+    """`0 (8), 1 (8)`; where each has as much, `0-7 (8 each)`."""
+    indexes = sorted(cards)
+    if len(indexes) > 1 and len(set(cards.values())) == 1:
+        joined = indexes == list(range(indexes[0], indexes[-1] + 1))
+        named = f"{indexes[0]}-{indexes[-1]}" if joined else ",".join(map(str, indexes))
+        return f"{named} ({cards[indexes[0]]} each)"
+    return ", ".join(f"{index} ({units})" for index, units in sorted(cards.items()))

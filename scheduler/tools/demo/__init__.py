@@ -1,0 +1,1 @@
+"""`demo`: a cluster in memory and the scheduler, drawn in the terminal."""

@@ -1,0 +1,285 @@
+"""`gpushare-scheduler demo`: the real scheduler on a cluster in memory, to watch.
+
+    player ───▶ World ─watch─▶ SchedulerService ─bind─▶ World ─▶ witness
+       ▲                                                  │
+       └────────────── started pods ◀─────────────────────┘
+
+The demo's clock stands still while the scheduler has something to do, so that the same happens at every speed.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import structlog
+import uvloop
+
+from config.clusterfile.reading import read
+from config.protocol import names
+from config.settings.scheduler import SchedulerConfiguration
+from scheduler.core.build import build_engine
+from scheduler.kube.objects import PodObject
+from scheduler.metrics.metrics import Metrics
+from scheduler.pods.gpu_request import ResourceNames
+from scheduler.process.startup import StartupError
+from scheduler.queue.entry import PodState
+from scheduler.service import SchedulerService, ServiceOptions
+from scheduler.state.cards.node_inventory import read_inventory
+from scheduler.state.ledger import of_tables
+from scheduler.testing.cluster.cluster import MemoryCluster
+from scheduler.testing.cluster.pods import FINISHED
+from scheduler.testing.cluster.witness import Witness
+from scheduler.testing.cluster.world import World
+from scheduler.tools.demo.claims import Assertion, Evidence, claims
+from scheduler.tools.demo.picture import Scene
+from scheduler.tools.demo.screen import screen
+from scheduler.tools.demo.story import Story, StoryLine
+from scheduler.tools.page.access import Everybody
+from scheduler.tools.page.server import serve_page
+from scheduler.tools.page.site import Scheduler, page_site
+from scheduler.tools.simulate.player import TimelinePlayer
+from scheduler.tools.simulate.timeline import Step, timeline
+
+_UNIT_MIB: Final = 1024
+_LATENCY_S: Final = 0.01  # of the API server
+_TICK_S: Final = 0.01
+_FRAME_S: Final = 1 / 12
+_QUICKEST_TICK_S: Final = 0.001
+_QUIET_TICKS: Final = 2  # after these, the pods that the last event woke are decided too
+_LINES_KEPT: Final = 100
+_AT_REST: Final = frozenset({PodState.UNSCHEDULABLE, PodState.BACKING_OFF, PodState.GATED})
+_PATIENCE_S: Final = 10.0
+_LOOPBACK: Final = "127.0.0.1"
+_INTERRUPTED: Final = 130  # as a shell counts SIGINT
+_OPTIONS: Final = ServiceOptions(
+    controller=names.SCHEDULER_NAME,
+    instance="demo",
+    bind_timeout_s=4.0,
+    predecessor_s=0.0,
+    max_binds_in_flight=64,
+    not_ready_after_s=30.0,
+    audit_period_s=600.0,
+)
+
+
+def demo(out: TextIO, *, speed: float, keep: bool, serve: int | None = None) -> int:
+    """Show it on `out`: a picture where that is a terminal, else a line per event.
+
+    speed: seconds of the demo per real second. keep: start over at the end, until interrupted.
+    serve: port on loopback where a web page shows it too, 0 for any free one; then it stays after the end.
+    Returns the exit code: 1 when a claim of the demo is false.
+    """
+    cluster = read(Path(__file__).with_name("demo.yaml"))
+    resources = ResourceNames()
+    with _no_log_lines(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(
+            _Demo(timeline(cluster, resources, _UNIT_MIB), resources, out, speed).run(keep=keep, serve=serve)
+        )
+
+
+class _Demo:
+    """One cluster and one scheduler; `run` once."""
+
+    def __init__(self, steps: list[Step], resources: ResourceNames, out: TextIO, speed: float) -> None:
+        # A second of the demo may be shorter than what a cluster's back-off has to be.
+        shorter = {"pod_initial_backoff_seconds": 1 / speed}
+        configuration = SchedulerConfiguration(memory_unit_mib=_UNIT_MIB).model_copy(update=shorter)
+        self._steps = steps
+        self._resources = resources
+        self._speed = speed
+        self._now_s = 0.0
+        self._round_began_s = 0.0
+        self._world = World(time.time)
+        self._player = TimelinePlayer(self._world, steps)
+        self._witness = Witness(
+            self._world,
+            resources,
+            _UNIT_MIB,
+            now_s=time.monotonic,
+            on_bound=self._started,
+        )
+        self._engine, self._reader = build_engine(configuration)
+        self._screen = screen(out)
+        self._lines: deque[StoryLine] = deque(maxlen=_LINES_KEPT)
+        metrics = Metrics(self._engine.tables, self._engine.queue.lengths, per_card=False)
+        self._story = Story(metrics, lambda: self._now_s, self._tell)
+        self._service = SchedulerService(
+            MemoryCluster(self._world, latency_s=_LATENCY_S / speed),
+            _OPTIONS,
+            self._story,
+            engine=self._engine,
+            reader=self._reader,
+            rng=random.Random(0),  # noqa: S311 - spreads retries, guards nothing
+        )
+        self._stop = asyncio.Event()
+        self._stuck = False
+        self._address = ""
+
+    async def run(self, *, keep: bool, serve: int | None) -> int:
+        """The exit code."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._stop.set)
+        shown: list[Assertion] = []
+        try:
+            async with self._page(serve), asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._service.run())
+                with self._screen.opened():
+                    drawing = tasks.create_task(self._draw_forever())
+                    shown = await self._play(keep=keep)
+                    if serve is not None:
+                        await self._stop.wait()
+                    drawing.cancel()
+                    self._screen.draw(self._scene())
+                self._service.stop()
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+        self._screen.close(self._scene(), shown)
+        if self._witness.violations or not all(claim.holds for claim in shown):
+            return 1
+        return _INTERRUPTED if self._stop.is_set() and not keep and serve is None else 0
+
+    @contextlib.asynccontextmanager
+    async def _page(self, port: int | None) -> AsyncIterator[None]:
+        """Raises StartupError when the port cannot be listened on."""
+        if port is None:
+            yield
+            return
+        of = Scheduler(
+            engine=self._engine,
+            reader=self._reader,
+            unit_mib=_UNIT_MIB,
+            leads=self._service.leads,
+            problem=self._service.not_ready,
+        )
+        try:
+            page = await serve_page(page_site(of, Everybody()), (_LOOPBACK, port))
+        except OSError as error:
+            # What the event loop says besides repeats the address.
+            why = os.strerror(error.errno).lower() if error.errno else str(error)
+            message = f"cannot serve the page on port {port}: {why}; choose another with --serve, or 0 for any free one"
+            raise StartupError(message) from error
+        self._address = f"http://{_LOOPBACK}:{page.port}/"
+        self._story.happened(f"the web page is at {self._address}")
+        try:
+            yield
+        finally:
+            await page.close()
+
+    async def _play(self, *, keep: bool) -> list[Assertion]:
+        """Round after round; the claims of the last complete one."""
+        shown: list[Assertion] = []
+        while await self._play_round():
+            shown = claims(Evidence(self._witness, of_tables(self._engine.tables), self._story.waiting))
+            if self._stuck:
+                shown.append(Assertion(f"the scheduler settled within {_PATIENCE_S:g} s", holds=False))
+            if not keep or not all(claim.holds for claim in shown):
+                break
+            await self._start_over()
+        return shown
+
+    async def _play_round(self) -> bool:
+        """False when it was interrupted."""
+        while (due_s := self._player.next_s) is not None:
+            await self._pass_time_until(self._round_began_s + due_s)
+            if self._stop.is_set():
+                return False
+            for text in self._player.play_next():
+                self._story.happened(text)
+            if not await self._settle():
+                break
+        return not self._stop.is_set()
+
+    async def _pass_time_until(self, due_s: float) -> None:
+        began_s, from_s = time.monotonic(), self._now_s
+        while self._now_s < due_s and not self._stop.is_set():
+            await asyncio.sleep(min(_TICK_S, (due_s - self._now_s) / self._speed))
+            self._now_s = min(due_s, from_s + (time.monotonic() - began_s) * self._speed)
+
+    async def _settle(self) -> bool:
+        """Wait until the scheduler has seen everything and decided everything; False when that takes too long."""
+        quiet, began_s = 0, time.monotonic()
+        while quiet < _QUIET_TICKS and not self._stop.is_set():
+            await asyncio.sleep(max(_QUICKEST_TICK_S, _TICK_S / self._speed))
+            quiet = quiet + 1 if self._is_settled() else 0
+            self._stuck = time.monotonic() - began_s > _PATIENCE_S
+            if self._stuck:
+                return False
+        return True
+
+    def _is_settled(self) -> bool:
+        tables, queue = self._engine.tables, self._engine.queue
+        if self._service.pods_being_bound or self._service.recorder.pending:
+            return False
+        for node in self._world.nodes:
+            name = node.metadata.name
+            if name not in tables.row_of or tables.inventory(name) != read_inventory(node, self._resources, _UNIT_MIB):
+                return False
+        for pod in self._world.pods:
+            uid, record = pod.metadata.uid, tables.record(pod.metadata.uid)
+            if pod.status.phase in FINISHED:
+                known = record is None
+            elif pod.spec.node_name:
+                known = record is not None and not record.assumed
+            else:
+                known = queue.state(uid) in _AT_REST
+            if not known:
+                return False
+        return True
+
+    def _started(self, pod: PodObject) -> None:
+        self._player.started(pod, self._now_s - self._round_began_s)
+
+    async def _start_over(self) -> None:
+        """Remove every pod and node, and play everything from the start."""
+        self._story.happened("everything is deleted, and the demo starts over")
+        for pod in list(self._world.pods):
+            self._world.pods.remove(pod.metadata.namespace, pod.metadata.name)
+        for node in list(self._world.nodes):
+            self._world.nodes.delete(node.metadata.name)
+        self._story.waiting.clear()
+        self._world.events.expire()
+        await self._settle()
+        self._witness.start_over()
+        self._round_began_s = self._now_s
+        self._player = TimelinePlayer(self._world, self._steps)
+
+    # What is seen
+
+    def _tell(self, line: StoryLine) -> None:
+        self._lines.append(line)
+        self._screen.tell(line)
+
+    def _scene(self) -> Scene:
+        title = (
+            f"gpushare-scheduler demo {self._now_s:5.1f} s  {self._story.bound_pods} bound  "
+            f"{len(self._story.waiting)} waiting  (units: GiB of GPU memory)"
+            + (f"  {self._address}" if self._address else "")
+        )
+        return Scene(title, self._engine.tables, self._story.waiting, list(self._lines))
+
+    async def _draw_forever(self) -> None:
+        while True:
+            self._screen.draw(self._scene())
+            await asyncio.sleep(_FRAME_S)
+
+
+@contextlib.contextmanager
+def _no_log_lines() -> Iterator[None]:
+    """Log lines would tear the picture, and say the same."""
+    before = structlog.get_config()
+    structlog.configure(processors=[_drop], cache_logger_on_first_use=False)
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
+def _drop(_logger: object, _name: str, _event: Any) -> Any:  # noqa: ANN401 - structlog's own types
+    raise structlog.DropEvent

@@ -1,0 +1,70 @@
+"""What happens in a demo, line by line: the scheduler's decisions, and what the cluster does on its own."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from scheduler.core.engine import Decision
+from scheduler.core.scheduling_cycle import NoFit, Placement
+from scheduler.kube.bind_outcome import BindRefused
+from scheduler.metrics.metrics import Metrics
+from scheduler.metrics.observer import ServiceObserver
+from scheduler.queue.entry import QueuedPod
+
+
+class StoryTone(Enum):
+    """What a line is about."""
+
+    BOUND = "bound"
+    WAITS = "waits"
+    CLUSTER = "cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class StoryLine:
+    """at_s: seconds of the demo."""
+
+    at_s: float
+    tone: StoryTone
+    text: str
+
+
+class Story(ServiceObserver):
+    """Observes the service and tells the demo. waiting: pod name -> why, of pods that do not fit so far."""
+
+    def __init__(self, metrics: Metrics, now_s: Callable[[], float], tell: Callable[[StoryLine], None]) -> None:
+        """now_s: seconds of the demo. tell: told of each line."""
+        super().__init__(metrics)
+        self.waiting: dict[str, str] = {}
+        self.bound_pods = 0
+        self._now_s = now_s
+        self._tell = tell
+
+    def happened(self, text: str) -> None:
+        """The cluster did something on its own."""
+        self._say(StoryTone.CLUSTER, text)
+
+    def decided(self, decision: Decision, took_s: float) -> None:
+        """See ServiceObserver. The same message about a pod is told once in a row."""
+        super().decided(decision, took_s)
+        outcome, pod = decision.outcome, decision.queued.pod.key.name
+        if isinstance(outcome, NoFit) and self.waiting.get(pod) != outcome.diagnosis.message:
+            self.waiting[pod] = outcome.diagnosis.message
+            self._say(StoryTone.WAITS, f"{pod}: {outcome.diagnosis.message}")
+
+    def bound(self, queued: QueuedPod, placement: Placement, now_s: float) -> None:
+        """See ServiceObserver."""
+        super().bound(queued, placement, now_s)
+        pod = placement.pod.key.name
+        self.waiting.pop(pod, None)
+        self.bound_pods += 1
+        cards = " and ".join(f"card {share.index} ({share.units})" for share in placement.cards)
+        self._say(StoryTone.BOUND, f"{pod} to {placement.node}, {cards}" if cards else f"{pod} to {placement.node}")
+
+    def refused(self, placement: Placement, refused: BindRefused) -> None:
+        """See ServiceObserver."""
+        super().refused(placement, refused)
+        self._say(StoryTone.WAITS, f"{placement.pod.key.name}: binding was refused: {refused.reason}")
+
+    def _say(self, tone: StoryTone, text: str) -> None:
+        self._tell(StoryLine(self._now_s(), tone, text))

@@ -1,0 +1,151 @@
+"""Judges what nodes announce of their cards, for `kubectl gpushare doctor`. Pure."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeAlias
+
+from config.protocol import inventory, names
+from config.protocol.quantity import QuantityError
+from scheduler.kube import objects
+from scheduler.process.terminal import typed
+from scheduler.state.cards.node_inventory import GpuState, NodeInventory, read_inventory
+from scheduler.tools.doctor.facts import FINISHED, PLUGIN_LABEL, ClusterFacts
+from scheduler.tools.explain.findings import ClusterFinding, Severity, count, of_nodes
+
+OK, WARNING, FAILED = Severity.OK, Severity.WARNING, Severity.FAILED
+
+_MIG: Final = "mig"
+_LONGEST: Final = 64
+_MOST_REASONS: Final = 5
+_OUT: Final = frozenset({inventory.Health.UNHEALTHY, inventory.Health.SUSPECT})
+_Nodes: TypeAlias = list[objects.Node]
+_PLUGIN_PODS: Final = ("kubectl", "-n", "kube-system", "get", "pods", "-l", "=".join(PLUGIN_LABEL))
+_LOG: Final = "then kubectl -n kube-system logs POD (no pod: docs/runbooks/GpusharePluginAway.md)"
+_EXAMINE: Final = "then kubectl -n kube-system exec POD -- /opt/gpushare/bin/gpushare-device-plugin doctor"
+
+
+def inventories(facts: ClusterFacts) -> Iterator[ClusterFinding]:
+    """Nodes with the label and without cards, and nodes with cards that no device plugin looks after."""
+    key, value = names.NODE_LABEL
+    label, remedy = f"the label {key}={value}", typed("kubectl", "label", "node", "NODE", f"{key}={value}")
+    announcing = [node for node in facts.nodes if _announces(node)]
+    without = [node for node in facts.nodes if _labelled(node) and not _announces(node)]
+    if without:
+        message = f"{count(without, 'node')} with {label} and without {names.INVENTORY}"
+        yield of_nodes("inventory", FAILED, message, without, _on_the_pod(without, _LOG))
+    if stray := _stray(facts, announcing):
+        message = f"{count(stray, 'node')} with {names.INVENTORY}, without {label} and without a device plugin"
+        chosen = f"{remedy}, or the label that devicePlugin.selectNodesBy wants"
+        yield of_nodes("inventory", WARNING, message, stray, f"{chosen}; docs/runbooks/GpusharePluginAway.md")
+    if not announcing and not without:
+        yield ClusterFinding(check="inventory", severity=FAILED, message=f"no node has {label}", remedy=remedy)
+    elif not without:
+        words = "announces its cards" if len(announcing) == 1 else "announce their cards"
+        yield ClusterFinding(check="inventory", severity=OK, message=f"{count(announcing, 'node')} {words}")
+
+
+def _on_the_pod(nodes: Sequence[objects.Node], then: str) -> str:
+    """What to type to find the device plugin's pod on the first of these nodes. then: with POD."""
+    likewise = " (likewise on each node)" if len(nodes) > 1 else ""
+    find = typed(*_PLUGIN_PODS, "--field-selector", f"spec.nodeName={nodes[0].metadata.name}")
+    return f"{find}{likewise}; {then}"
+
+
+def _labelled(node: objects.Node) -> bool:
+    key, value = names.NODE_LABEL
+    return (node.metadata.labels or {}).get(key) == value
+
+
+def _announces(node: objects.Node) -> bool:
+    return names.INVENTORY in (node.metadata.annotations or {})
+
+
+def _stray(facts: ClusterFacts, announcing: Sequence[objects.Node]) -> list[objects.Node]:
+    """Nodes that the device plugin has left. Whatever label the chart chooses by, its pods say where it is."""
+    if "pods" in facts.unread:
+        return []
+    key, value = PLUGIN_LABEL
+    has_plugin = {
+        pod.spec.node_name
+        for pod in facts.pods
+        if (pod.metadata.labels or {}).get(key) == value and pod.status.phase not in FINISHED
+    }
+    return [node for node in announcing if not _labelled(node) and node.metadata.name not in has_plugin]
+
+
+def states(facts: ClusterFacts) -> Iterator[ClusterFinding]:
+    """Nodes whose inventory says nothing that the scheduler can use now."""
+    away, held, withheld, broken = _Nodes(), _Nodes(), _Nodes(), dict[str, _Nodes]()
+    for node, announced in _announced(facts):
+        if announced.problem:
+            broken.setdefault(announced.problem, _Nodes()).append(node)
+        elif announced.state is GpuState.NOT_ALLOCATABLE and any(map(_offered, announced.cards)):
+            away.append(node)
+        elif announced.state is GpuState.NOT_REGISTERED:
+            held.append(node)
+        elif announced.state is GpuState.WITHHELD:
+            withheld.append(node)
+    for problem, nodes in broken.items():
+        remedy = _on_the_pod(nodes, _LOG)
+        yield of_nodes("inventory", FAILED, f"{count(nodes, 'node')}: {problem}", nodes, remedy)
+    if away:
+        message = f"the device plugin is away on {count(away, 'node')}: nothing is allocatable there"
+        about = tuple(_since(facts, node.metadata.name) for node in away)
+        yield ClusterFinding(
+            check="plugin", severity=FAILED, message=message, about=about, remedy=_on_the_pod(away, _LOG)
+        )
+    if held:
+        message = f"the device plugin is not registered with the kubelet of {count(held, 'node')} yet"
+        yield of_nodes("plugin", WARNING, message, held, f"wait for a minute; then {_on_the_pod(held, _LOG)}")
+    if withheld:
+        message = f"cards cannot be brought into containers on {count(withheld, 'node')}: no GPU pod is placed there"
+        yield of_nodes("plugin", FAILED, message, withheld, "the Event GPUNotReady of the node says what is missing")
+
+
+def _offered(card: inventory.Card) -> bool:
+    """Whether a device plugin that is there has the kubelet offer units of it."""
+    return card.health not in _OUT and card.units > 0
+
+
+def _since(facts: ClusterFacts, node: str) -> str:
+    return f"node/{node} since {facts.away_since[node]}" if node in facts.away_since else f"node/{node}"
+
+
+def without_units(facts: ClusterFacts) -> Iterator[ClusterFinding]:
+    """Nodes that offer nothing, though all is well there: their cards are split, or others use all of their memory."""
+    found, reasons = list[objects.Node](), dict[str, None]()
+    for node, announced in _announced(facts):
+        empty = [
+            card for card in announced.cards if not card.units and (card.health not in _OUT or card.reason == _MIG)
+        ]
+        if announced.state is GpuState.NOT_ALLOCATABLE and empty and not any(map(_offered, announced.cards)):
+            found.append(node)
+            reasons.update(dict.fromkeys(card.reason[:_LONGEST] for card in empty if card.reason))
+    if found:
+        why = f" ({', '.join(sorted(reasons)[:_MOST_REASONS])})" if reasons else ""
+        message = f"cards of {count(found, 'node')} have no units to share{why}"
+        yield of_nodes("cards", WARNING, message, found, "docs/node.md, Reset a card, or change its MIG mode")
+
+
+def _announced(facts: ClusterFacts) -> Iterator[tuple[objects.Node, NodeInventory]]:
+    """The nodes with an inventory. An amount that is none is the node's own mistake: the scheduler tells it."""
+    for node in facts.nodes:
+        if _announces(node):
+            with contextlib.suppress(QuantityError):
+                yield node, read_inventory(node, facts.resources, facts.unit_mib)
+
+
+def cards(facts: ClusterFacts) -> Iterator[ClusterFinding]:
+    """Cards that are out of use, though nobody has taken them out."""
+    out, nodes = list[str](), list[objects.Node]()
+    for node, announced in _announced(facts):
+        lost = [card for card in announced.cards if card.health in _OUT and card.reason != _MIG]
+        out += [
+            f"node/{node.metadata.name} card {card.index} ({card.uuid}): {card.health} {card.reason}".rstrip()
+            for card in lost
+        ]
+        nodes += [node] if lost else []
+    if out:
+        message = f"{len(out)} {'card is' if len(out) == 1 else 'cards are'} unhealthy or suspect"
+        remedy = _on_the_pod(nodes, _EXAMINE)
+        yield ClusterFinding(check="cards", severity=WARNING, message=message, about=tuple(out), remedy=remedy)

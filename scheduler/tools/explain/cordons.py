@@ -1,0 +1,135 @@
+"""Taking cards of a node out of use, and back: what the annotation becomes, and what to say. Pure.
+
+The annotation: docs/protocol.md, "Cordon".
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from config.protocol import names
+from scheduler.process.terminal import some
+from scheduler.state.cards.card_columns import CardOnNode
+from scheduler.state.cards.node_inventory import Out
+from scheduler.state.tables import Tables
+
+_MOST_PODS: Final = 5
+_ELSEWHERE: Final = {
+    Out.UNHEALTHY: "is unhealthy, and takes none until it has recovered",
+    Out.SUSPECT: "is suspect, and takes none until it is healthy",
+    Out.LISTED: f"ConfigMap {names.UNHEALTHY_NAMESPACE}/{names.UNHEALTHY_PREFIX}NODE still lists it: it takes none",
+    Out.ANNOUNCED_TWICE: "is announced by another node too, and takes none while that one has its pods",
+}
+
+
+class NoSuchCard(Exception):
+    """The node has none; the message says which it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cordon:
+    """value: of the annotation, None to remove it. changed: whether it is another than before. words: what to say.
+
+    added: of each card that was not cordoned before, index to entry.
+    """
+
+    value: str | None
+    changed: bool
+    words: tuple[str, ...]
+    added: Mapping[int, str] = field(default_factory=dict[int, str])
+
+
+def cordoned(tables: Tables, node: str, cards: Sequence[str]) -> Cordon:
+    """With these cards, UUIDs or indexes, out of use; all of the node where there are none. Raises NoSuchCard."""
+    slots, before = _chosen(tables, node, cards), _entries(tables, node)
+    entries, words, added = list(before), list[str](), dict[int, str]()
+    for number, slot in slots:
+        entry = _entry(tables, node, slot)
+        pods = _pods(tables, node, number)
+        stay = f"its pods stay: {some(pods, _MOST_PODS)}" if pods else "no pod is on it"
+        if entry in entries:
+            words.append(f"node {node}: {_name(slot)} was cordoned already; {stay}")
+        else:
+            entries.append(entry)
+            added[slot.card.index] = entry
+            words.append(f"node {node}: {_name(slot)} takes no new pods from now on; {stay}")
+    return Cordon(",".join(entries), entries != before, tuple(words), added)
+
+
+def uncordoned(tables: Tables, node: str, cards: Sequence[str]) -> Cordon:
+    """Without these cards; without any entry where there are none. Raises NoSuchCard."""
+    before = _entries(tables, node)
+    foreign = [entry for entry in cards if entry in before and not _found(tables, node, entry)]
+    own = [card for card in cards if card not in foreign]
+    slots = _chosen(tables, node, own) if own or not cards else []
+    gone = {_entry(tables, node, slot) for _, slot in slots} | set(foreign)
+    entries = [entry for entry in before if entry not in gone] if cards else []
+    words = [_back(tables, node, number, slot, before) for number, slot in slots]
+    words += [f"node {node}: {entry}, which is no card of it, is no longer listed" for entry in foreign]
+    return Cordon(",".join(entries) or None, entries != before, tuple(words))
+
+
+def without(tables: Tables, node: str, entries: Sequence[str]) -> Cordon:
+    """Without these entries, as far as the node has them, whether their cards are still there or not."""
+    before = _entries(tables, node)
+    left = [entry for entry in before if entry not in entries]
+    return Cordon(",".join(left) or None, left != before, ())
+
+
+def _back(tables: Tables, node: str, number: int, slot: CardOnNode, before: Sequence[str]) -> str:
+    if _entry(tables, node, slot) not in before:
+        return f"node {node}: {_name(slot)} was not cordoned"
+    other = _ELSEWHERE.get(Out(int(tables.cards.stored.out[number, tables.row_of[node]])))
+    if other:
+        return f"node {node}: {_name(slot)} is no longer cordoned, but {other.replace('NODE', node)}"
+    return f"node {node}: {_name(slot)} takes new pods again"
+
+
+def _entries(tables: Tables, node: str) -> list[str]:
+    """As they are written, in order, each once; an index that is a card's as that card's UUID."""
+    text = (tables.node(node).metadata.annotations or {}).get(names.CORDON, "")
+    entries = [entry.strip() for entry in text.split(",") if entry.strip()]
+    return list(
+        dict.fromkeys(
+            _entry(tables, node, found[0][1]) if (found := _found(tables, node, entry)) else entry for entry in entries
+        )
+    )
+
+
+def _chosen(tables: Tables, node: str, cards: Sequence[str]) -> list[tuple[int, CardOnNode]]:
+    slots = list(enumerate(tables.cards.slots[tables.row_of[node]]))
+    if not slots:
+        message = f"node {node} announces no cards"
+        raise NoSuchCard(message)
+    chosen = dict[int, CardOnNode]()
+    for card in cards:
+        found = _found(tables, node, card)
+        if not found:
+            message = f"node {node} has no card {card}; it has {', '.join(_name(slot) for _, slot in slots)}"
+            raise NoSuchCard(message)
+        chosen.update(found)
+    return sorted(chosen.items()) if cards else slots
+
+
+def _found(tables: Tables, node: str, card: str) -> list[tuple[int, CardOnNode]]:
+    slots = enumerate(tables.cards.slots[tables.row_of[node]])
+    return [(number, slot) for number, slot in slots if card in {slot.card.uuid, str(slot.card.index)}]
+
+
+def _entry(tables: Tables, node: str, slot: CardOnNode) -> str:
+    """A node that announces totals only has no UUIDs: there an index stays an index."""
+    return slot.card.uuid if tables.inventory(node).has_uuids else str(slot.card.index)
+
+
+def _name(slot: CardOnNode) -> str:
+    return f"card {slot.card.index} ({slot.card.uuid})"
+
+
+def _pods(tables: Tables, node: str, number: int) -> list[str]:
+    return sorted(
+        f"{record.pod.key} ({units})"
+        for record in tables.records_on(node)
+        if record.held is not None and not record.nominated
+        for slot, units in record.held.places
+        if slot == number
+    )

@@ -1,0 +1,84 @@
+"""What was read of a cluster, to ask questions of it."""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from scheduler.core.engine import Engine
+from scheduler.kube.objects import OwnerReference
+from scheduler.kube.port import PodKey
+from scheduler.pods.pod import Pod
+from scheduler.tools.explain.answers import Going, Nominated, listed
+
+R = TypeVar("R")
+HIDDEN = "a pod of another namespace"
+
+
+def answer_of(steps: Generator[None, None, R]) -> R:
+    """What comes of a question that is asked in steps: all of them, one after the other."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as ended:
+            answer: R = ended.value
+            return answer
+
+
+def _everything(_namespace: str) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSnapshot:
+    """engine: filled from the cluster. unit_mib: MiB in a memory unit.
+
+    terminating_since: by uid, when a pod's deletion was requested, RFC 3339; of pods that are being deleted.
+    unread: names of the kinds of objects that could not be read. of_others: pods without a node that request GPU memory
+    and wait for another scheduler. sees: whether pods of a namespace are told by name. most_leaving: where a node has
+    more pods, it is not tried who would have to leave; 0: it always is. controllers: by uid, of pods that have one.
+    """
+
+    engine: Engine
+    unit_mib: int
+    terminating_since: Mapping[str, str] = field(default_factory=dict[str, str])
+    unread: frozenset[str] = frozenset()
+    of_others: Sequence[Pod] = ()
+    sees: Callable[[str], bool] = _everything
+    most_leaving: int = 0
+    controllers: Mapping[str, OwnerReference] = field(default_factory=dict[str, OwnerReference])
+
+    def named(self, key: PodKey) -> str:
+        """`namespace/name`, where that may be told."""
+        return str(key) if self.sees(key.namespace) else HIDDEN
+
+    def going(self, pod: Pod) -> Going:
+        """Of a pod that is being deleted."""
+        return Going(pod=self.named(pod.key), since=self.terminating_since.get(pod.key.uid, ""))
+
+    def nominated(self, pod: Pod) -> Nominated | None:
+        """The place that is kept for the pod, None where there is none."""
+        kept = self.engine.nominations.of(pod.key.uid)
+        if kept is None:
+            return None
+        records = sorted(self.engine.tables.records_on(kept.node), key=lambda record: str(record.pod.key))
+        going = tuple(self.going(record.pod) for record in records if record.pod.terminating)
+        return Nominated(node=kept.node, terminating=going)
+
+
+def told_going(going: tuple[Going, ...], most: int) -> str:
+    """`a, b and 3 more are terminating since 2026-11-22T08:42:09Z`: since the first of them is."""
+    since = min((one.since for one in going if one.since), default="")
+    named, be = listed_pods([one.pod for one in going], most), "is" if len(going) == 1 else "are"
+    return f"{named} {be} terminating{f' since {since}' if since else ''}"
+
+
+def listed_pods(pods: Sequence[str], most: int) -> str:
+    """As `listed`, and those that are not told by name together."""
+    shown = [pod for pod in pods if pod != HIDDEN]
+    hidden = len(pods) - len(shown)
+    if not hidden:
+        return listed(shown, most)
+    others = HIDDEN if hidden == 1 else f"{hidden} pods of other namespaces"
+    more = [f"{len(shown) - most} more"] if len(shown) > most else []
+    told = ", ".join((*shown[:most], *more))
+    return f"{told} and {others}" if told else others

@@ -1,0 +1,147 @@
+"""What would make room on one node. The rules are asked after each step: what is said here was tried.
+
+In steps, each of a few questions: the tables may be those that somebody schedules by, and pods may come and go between
+two steps.
+"""
+
+from collections.abc import Generator, Iterator, Sequence
+from typing import Final, TypeAlias
+
+from msgspec.structs import replace
+
+from config.protocol import names
+from scheduler.core.engine import Engine
+from scheduler.plugins.volume.volume_binding import BIND_CONFLICT
+from scheduler.pods.pod import Pod
+from scheduler.process.terminal import typed
+from scheduler.state.pod_record import PodRecord
+from scheduler.tools.explain.answers import ExplainedCard, ExplainedNode, Objecting
+from scheduler.tools.explain.reading import ClusterSnapshot, listed_pods, told_going
+
+Leaving: TypeAlias = Generator[None, None, list[PodRecord]]
+
+# With more pods than this on a node, no single one is tried.
+_MOST_TRIED: Final = 256
+_MOST_NAMED: Final = 3
+# Of one step.
+_QUESTIONS: Final = 8
+
+
+def with_remedy(reading: ClusterSnapshot, pod: Pod, node: ExplainedNode) -> Generator[None, None, ExplainedNode]:
+    """The node with the pods that would have to go for it to take the pod, and what would make room, in a sentence."""
+    if not node.rules:
+        return node
+    too_many = 0 < reading.most_leaving < len(reading.engine.tables.records_on(node.name))
+    leaving = [] if too_many else (yield from leaving_pods(reading.engine, pod, node.name))
+    if leaving:
+        named = tuple(reading.named(record.pod.key) for record in leaving)
+        return replace(node, leaving=named, remedy=_fits_once(reading, leaving))
+    text = "; ".join(_by_hand(node.name, node.rules, node.cards))
+    if too_many and not text:
+        text = f"not tried: more than {reading.most_leaving} pods are on the node; kubectl gpushare explain tries it"
+    return replace(node, remedy=text or _nobody(reading, pod, node.name))
+
+
+def leaving_pods(engine: Engine, pod: Pod, node: str) -> Leaving:
+    """The pods of the node without which it takes the pod.
+
+    Of those that terminate, if that is enough; the smallest one, else as few as reprieving leaves. Empty where even the
+    node without all of them does not take it.
+    """
+    records = sorted((one for one in engine.tables.records_on(node) if _may_leave(one, pod)), key=_cost)
+    terminating = [record for record in records if record.pod.terminating]
+    for those in (terminating, records):
+        found = yield from _enough_of(engine, pod, node, those)
+        if found:
+            return found
+    return []
+
+
+def _enough_of(engine: Engine, pod: Pod, node: str, records: list[PodRecord]) -> Leaving:
+    """Of `records`, by cost, those that suffice."""
+    if not records:
+        return []
+    yield
+    with engine.questions.without(pod, node, records) as asked:
+        if not asked.fits():
+            return []
+    for part in _parts(records[:_MOST_TRIED]):
+        yield
+        with engine.questions.without(pod, node) as asked:
+            for record in part:
+                asked.lift(record)
+                if asked.fits():
+                    return [record]
+                asked.put_back(record)
+    return (yield from _reprieved(engine, pod, node, records))
+
+
+def _reprieved(engine: Engine, pod: Pod, node: str, records: list[PodRecord]) -> Leaving:
+    """All leave; each comes back that may, the costliest first. kube-scheduler's selectVictimsOnNode."""
+    gone = {record.pod.key.uid: record for record in records}
+    for part in _parts(records[::-1]):
+        yield
+        with engine.questions.without(pod, node, gone.values()) as asked:
+            for record in part:
+                asked.put_back(record)
+                if asked.fits():
+                    del gone[record.pod.key.uid]
+                else:
+                    asked.lift(record)
+    return sorted(gone.values(), key=lambda record: str(record.pod.key))
+
+
+def _parts(records: list[PodRecord]) -> Iterator[list[PodRecord]]:
+    return (records[begin : begin + _QUESTIONS] for begin in range(0, len(records), _QUESTIONS))
+
+
+def _may_leave(record: PodRecord, pod: Pod) -> bool:
+    """Of what `what-if` has assumed, or what has no node yet, nothing can leave; a controller replaces its own pods."""
+    if record.assumed or record.nominated:
+        return False
+    return record.pod.terminating or not pod.owner_uid or record.pod.owner_uid != pod.owner_uid
+
+
+def _cost(record: PodRecord) -> tuple[bool, int, int, str]:
+    """What is going anyway first; then of low priority, then those that hold little."""
+    pod = record.pod
+    return (not pod.terminating, pod.priority, record.written.units, str(pod.key))
+
+
+def _fits_once(reading: ClusterSnapshot, leaving: Sequence[PodRecord]) -> str:
+    one, going = len(leaving) == 1, tuple(reading.going(record.pod) for record in leaving if record.pod.terminating)
+    named = listed_pods([reading.named(record.pod.key) for record in leaving], _MOST_NAMED)
+    text = f"fits once {named} {'is' if one else 'are'} gone"
+    if not going:
+        return text
+    told = told_going(going, _MOST_NAMED)
+    if len(going) < len(leaving):
+        return f"{text}, of which {told}"
+    return f"{text}, which {told[told.index(' is ' if one else ' are ') + 1 :]}"
+
+
+def _nobody(reading: ClusterSnapshot, pod: Pod, node: str) -> str:
+    records = reading.engine.tables.records_on(node)
+    kept = sorted(reading.named(record.pod.key) for record in records if record.nominated)
+    if kept:
+        are = "is" if len(kept) == 1 else "are"
+        return f"room is kept there for {listed_pods(kept, _MOST_NAMED)}, which {are} nominated to it"
+    if any(record.pod.owner_uid == pod.owner_uid != "" for record in records):
+        return "no pod that leaves would make room, but for pods of its own controller, which replaces them"
+    return "no pod that leaves would make room"
+
+
+def _by_hand(node: str, rules: Sequence[Objecting], cards: Sequence[ExplainedCard]) -> Iterator[str]:
+    if any(objecting.rule == "NodeUnschedulable" for objecting in rules):
+        yield typed("kubectl", "uncordon", node)
+    for objecting in rules:
+        if objecting.reason == BIND_CONFLICT:
+            yield f"it needs a PersistentVolume that node {node} can use, for {objecting.cause}"
+    # A card that is too small for the pod is of no use to it in any state.
+    states = {card.health.partition(" (")[0] for card in cards if card.why and card.units >= card.needed}
+    if "cordoned" in states:
+        yield f"lift the cordon of its cards: {typed('kubectl', 'annotate', 'node', node, f'{names.CORDON}-')}"
+    if "listed" in states:
+        yield f"take its cards out of ConfigMap {names.UNHEALTHY_NAMESPACE}/{names.UNHEALTHY_PREFIX}{node}"
+    if "unhealthy" in states or "suspect" in states:
+        yield f"its cards have to be healthy again: docs/node.md, and {typed('kubectl', 'describe', 'node', node)}"

@@ -1,0 +1,227 @@
+"""The answers as text for a terminal: one node of eight cards fits 80 columns by 24 lines. Pure."""
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from scheduler.process.terminal import printable
+from scheduler.tools.explain.answers import (
+    ExplainedCard,
+    ExplainedNode,
+    Explanation,
+    FreeMemory,
+    HeldUnits,
+    WhatIfAnswer,
+    listed,
+)
+from scheduler.tools.explain.reading import listed_pods, told_going
+
+_GAP: Final = "  "
+_MOST_GROUPS: Final = 8
+_MOST_PLACES: Final = 20
+_NARROWEST_LAST: Final = 12
+_LONGEST_MODEL: Final = 24
+_LONGEST_WHY: Final = 40
+_MOST_PODS: Final = 3
+_NOT_HELPED: Final = " preemption: 0/"
+
+
+def explanation_text(answer: Explanation, width: int) -> str:
+    """width: columns of the terminal."""
+    lines = [*_wrapped(f"Pod {answer.pod} {headline(answer)}", width)]
+    for sentence in (*answer.words, *under_way(answer)):
+        lines += _wrapped(sentence, width)
+    lines += _verdict(answer, width)
+    return printable(lines)
+
+
+def what_if_text(answer: WhatIfAnswer, width: int) -> str:
+    """width: columns of the terminal."""
+    lines = _wrapped(fitting(answer), width)
+    for sentence in answer.words:
+        lines += _wrapped(sentence, width)
+    rows = copies(answer)
+    if rows:
+        lines += ["", *_table(("NODE", "CARDS", "COPIES"), rows[:_MOST_PLACES], width, right=(2,))]
+        if len(rows) > _MOST_PLACES:
+            lines.append(f"and {len(rows) - _MOST_PLACES} more places")
+    if answer.before is not None and answer.after is not None:
+        lines += ["", *_wrapped(left_over(answer.before, answer.after), width)]
+    if answer.next is not None:
+        lines += ["", *_wrapped("What stops the next:", width), *_verdict(answer.next, width)]
+    return printable(lines)
+
+
+def fitting(answer: WhatIfAnswer) -> str:
+    """A sentence: how many would fit."""
+    beside = ""
+    if answer.waiting:
+        some = "pod that waits already is" if answer.waiting == 1 else "pods that wait already are"
+        beside = f"; {answer.waiting} {some} left aside"
+    return f"{answer.fit} of {answer.replicas} copies of {answer.pod} would fit now{beside}."
+
+
+def left_over(before: FreeMemory, after: FreeMemory) -> str:
+    """A sentence: what is free and of no use to the usual pod."""
+    return (
+        f"Fragmented, free units that usual pods cannot use: {before.fragmented} of {before.free} now, "
+        f"{after.fragmented} of {after.free} with them."
+    )
+
+
+def copies(answer: WhatIfAnswer) -> list[tuple[str, str, str]]:
+    """(node, its cards with units, how many copies are there); where most are first."""
+    places = Counter((place.node, _cards(place.cards)) for place in answer.places)
+    return [(node, cards, str(number)) for (node, cards), number in places.most_common()]
+
+
+def headline(answer: Explanation) -> str:
+    """The rest of the first sentence."""
+    if answer.state in {"bound", "finished", "terminating"}:
+        return f"is {answer.state}."
+    if answer.place is not None:
+        cards = _cards(answer.place.cards)
+        where = f"on node {answer.place.node}{f', card {cards}' if cards else ''}"
+        without = {"gated": "without its gate ", "foreign": "with this scheduler "}.get(answer.state, "")
+        return f"would {without}be placed now: {where}."
+    if not answer.message:
+        return "is another scheduler's."
+    if not answer.nodes:
+        return "fits nowhere: there are no nodes."
+    return f"fits on none of {answer.nodes} nodes." if answer.nodes > 1 else "does not fit on the only node."
+
+
+def under_way(answer: Explanation) -> Iterator[str]:
+    """Who goes for it already."""
+    kept = answer.nominated
+    if kept is None:
+        return
+    if not kept.terminating:
+        yield f"It is nominated to node {kept.node}; no pod is terminating there."
+    elif answer.place is not None:
+        yield f"It is nominated to node {kept.node}, where {told_going(kept.terminating, _MOST_PODS)}."
+    else:
+        yield (
+            f"Preemption is under way: it is nominated to node {kept.node}, where "
+            f"{told_going(kept.terminating, _MOST_PODS)}. Nothing has to be removed by hand."
+        )
+
+
+def _verdict(answer: Explanation, width: int) -> Iterator[str]:
+    if answer.message and not answer.reasons:
+        # That preemption does not help where no node ever could goes without saying.
+        yield from _wrapped(answer.message.partition(_NOT_HELPED)[0], width)
+    if len(answer.reasons) > 1 or answer.nodes > 1:
+        yield from _groups(answer, width)
+    if len(answer.nearest) > 1:
+        yield ""
+        yield f"The {len(answer.nearest)} nodes nearest to fitting:"
+        rows = [
+            (
+                node.name,
+                str(node.short_units) if node.cards else "-",
+                listed([one.rule for one in node.rules], 2),
+                node.remedy or "-",
+            )
+            for node in answer.nearest
+        ]
+        yield from _table(("NODE", "SHORT", "RULES", "WHAT WOULD HELP"), rows, width, right=(1,))
+    if answer.nearest:
+        yield ""
+        yield from _node(answer, answer.nearest[0], width)
+    yield from _wrapped(preempting(answer), width)
+
+
+def preempting(answer: Explanation) -> str:
+    """Who would be removed for it, in a sentence; "" for nobody."""
+    found = answer.preemption
+    if found is None:
+        return ""
+    cards = _cards(found.cards)
+    onto = f" and give it card {cards}" if cards else ""
+    return f"Preemption would remove {listed_pods(found.victims, _MOST_PODS)} from node {found.node}{onto}."
+
+
+def _groups(answer: Explanation, width: int) -> Iterator[str]:
+    shown = answer.reasons[:_MOST_GROUPS]
+    if not shown:
+        return
+    yield ""
+    indent = " " * (max(len(str(group.nodes)) for group in (*shown,)) + 2)
+    for group in shown:
+        head = f"{group.nodes:>{len(indent) - 2}}{_GAP}"
+        more = ", …" if group.nodes > len(group.examples) else ""
+        example = "" if group.nodes == answer.nodes else f" ({', '.join(group.examples)}{more})"
+        yield from textwrap.wrap(
+            f"{head}{group.rule}: {group.reason}{example}", width, subsequent_indent=indent, break_long_words=False
+        )
+    if len(answer.reasons) > len(shown):
+        yield f"{indent}and {len(answer.reasons) - len(shown)} more reasons"
+
+
+def _node(answer: Explanation, node: ExplainedNode, width: int) -> Iterator[str]:
+    if not node.rules:
+        yield f"Node {node.name} takes it."
+    for objecting in node.rules:
+        cause = f" ({objecting.cause})" if objecting.cause else ""
+        yield from _wrapped(f"Node {node.name}: {objecting.rule}: {objecting.reason}{cause}", width)
+    if node.cards:
+        models = sorted({card.model for card in node.cards})
+        mixed = len(models) > 1
+        if not mixed and models != [""]:
+            yield from _wrapped(f"Its cards are all {models[0]}.", width)
+        head = ("CARD", *(("MODEL",) if mixed else ()), "FREE", "NEEDED", "OF", "WHY NOT", "HELD BY")
+        namespace = answer.pod.partition("/")[0]
+        rows = [_card(card, namespace, mixed=mixed) for card in node.cards]
+        yield from _table(head, rows, width, right=range(1 + mixed, 4 + mixed))
+        for why, indexes in _cut_off(node.cards):
+            yield from _wrapped(f"Card{'s' if len(indexes) > 1 else ''} {', '.join(indexes)}: {why}.", width)
+    if node.remedy:
+        yield from _wrapped(f"What would help: {node.remedy}.", width)
+
+
+def _card(card: ExplainedCard, namespace: str, *, mixed: bool) -> tuple[str, ...]:
+    pods = [_holder(one, namespace) for one in card.pods]
+    numbers = (str(card.free), str(card.needed), str(card.units))
+    model = (card.model[:_LONGEST_MODEL],) if mixed else ()
+    why = card.why if len(card.why) <= _LONGEST_WHY else f"{card.why[: _LONGEST_WHY - 1]}…"
+    return (str(card.index), *model, *numbers, why or "-", listed(pods, _MOST_PODS) or "-")
+
+
+def _cut_off(cards: Sequence[ExplainedCard]) -> list[tuple[str, list[str]]]:
+    """(why, the indexes of its cards), where the table has no room for it."""
+    found: dict[str, list[str]] = {}
+    for card in cards:
+        if len(card.why) > _LONGEST_WHY:
+            found.setdefault(card.why, []).append(str(card.index))
+    return list(found.items())
+
+
+def _holder(held: HeldUnits, namespace: str) -> str:
+    said = ((held.exclusive, " alone"), (held.terminating, " terminating"), (held.nominated, " nominated"))
+    return f"{held.pod.removeprefix(f'{namespace}/')} {held.units}{''.join(text for is_so, text in said if is_so)}"
+
+
+def _cards(cards: Mapping[int, int]) -> str:
+    """By index, units."""
+    return " and ".join(f"{index} ({units})" for index, units in sorted(cards.items()))
+
+
+def _wrapped(sentence: str, width: int) -> list[str]:
+    return textwrap.wrap(sentence, width, break_long_words=False, break_on_hyphens=False)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int, right: Sequence[int] = ()) -> Iterator[str]:
+    """Aligned columns; the last takes what is left of the width, and is cut off there."""
+    lines = [tuple(head), *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head) - 1)]
+    last = max(_NARROWEST_LAST, width - sum(widths) - len(_GAP) * len(widths))
+    for line in lines:
+        cells = [
+            cell.rjust(wide) if number in right else cell.ljust(wide)
+            for number, (cell, wide) in enumerate(zip(line, widths, strict=False))
+        ]
+        end = line[-1].rjust(len(head[-1])) if len(head) - 1 in right else line[-1]
+        cells.append(end if len(end) <= last else f"{end[: last - 1]}…")
+        yield _GAP.join(cells).rstrip()

@@ -1,0 +1,1 @@
+"""Tables of `kubectl inspect gpushare`, computed from nodes and pods, and their exact text. Pure."""

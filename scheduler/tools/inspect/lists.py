@@ -1,0 +1,102 @@
+"""What `kubectl inspect gpushare` prints beside the legacy text. Pure.
+
+`-o wide` has a line per card, `-o compact` a line per node that fits 100 columns.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from scheduler.process.terminal import columns, printable, some
+from scheduler.tools.inspect.node_cards import InspectedCard
+from scheduler.tools.inspect.view import InspectedNode
+
+WIDTH: Final = 100
+_CARDS_OF_A_LINE: Final = 8
+_LONGEST_NAME: Final = 32
+_LARGEST_NUMBER: Final = 999
+_MOST_PODS: Final = 3
+_MARKS: Final[Mapping[str, str]] = {"unhealthy": "!", "suspect": "?", "cordoned": "c"}
+_LEGEND: Final = "! unhealthy  ? suspect  c cordoned  ~ pods are on cards that the node does not have"
+
+
+def used_only(nodes: Sequence[InspectedNode]) -> tuple[InspectedNode, ...]:
+    """The nodes that pods hold units of."""
+    return tuple(node for node in nodes if node.holders)
+
+
+def wide(nodes: Sequence[InspectedNode], *, used: bool = False) -> str:
+    """A line per card; one more for a node's pods whose cards are not known, and one for each node with a problem.
+
+    used: only cards that pods are on.
+    """
+    head = ("NODE", "IPADDRESS", "CARD", "MODEL", "HEALTH", "ALLOCATED", "TOTAL", "FREE", "UUID", "PODS")
+    rows = [row for node in nodes for row in _card_rows(node, used=used)]
+    lines = [*columns(head, rows, right=(2, 5, 6, 7)), *_problems(nodes)]
+    return printable(lines)
+
+
+def compact(nodes: Sequence[InspectedNode]) -> str:
+    """A line per node: what is free on each card, and its health."""
+    in_percent = any(card.total > _LARGEST_NUMBER for node in nodes for card in node.cards)
+    cells = {node.name: [_cell(card, in_percent=in_percent) for card in node.cards] for node in nodes}
+    wide = max((len(cell) for row in cells.values() for cell in row), default=1)
+    rows = [row for node in nodes for row in _node_rows(node, [cell.rjust(wide) for cell in cells[node.name]])]
+    title = f"FREE OF EACH CARD{' IN %' if in_percent else ''}"
+    lines = [*columns(("NODE", "FREE", "TOTAL", "PODS", title), rows, right=(1, 2, 3))]
+    lines += [*_problems(nodes), _LEGEND]
+    return printable(line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…" for line in lines)
+
+
+def _card_rows(node: InspectedNode, *, used: bool) -> Iterator[tuple[str, ...]]:
+    for card in node.cards:
+        pods = [f"{held.namespace}/{held.name} {own}" for held in node.holders if (own := held.units.get(card.index))]
+        if used and not pods:
+            continue
+        numbers = (str(card.allocated), str(card.total), str(card.total - card.allocated))
+        health, shown = _health(card), (card.model or "-", card.uuid or "-")
+        yield (node.name, node.address, str(card.index), shown[0], health, *numbers, shown[1], some(pods, _MOST_PODS))
+    lost = [f"{held.namespace}/{held.name} {held.pending}" for held in node.holders if held.pending]
+    if lost:
+        pods_named = some(lost, _MOST_PODS)
+        yield (node.name, node.address, "?", "-", "-", str(node.pending), "-", "-", "-", pods_named)
+    elif not node.cards and node.total > 0:
+        yield (node.name, node.address, "-", "-", "-", "0", str(node.total), str(node.total), "-", "")
+
+
+def _health(card: InspectedCard) -> str:
+    return card.out or card.health or "-"
+
+
+def _node_rows(node: InspectedNode, cells: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """The node, and its further cards below."""
+    takes = [] if node.problem else [card for card in node.cards if not card.out]
+    free = sum(max(0, card.total - card.allocated) for card in takes)
+    total = sum(card.total for card in node.cards) if node.cards else node.total
+    lost = f"  ~{node.pending}" if node.pending else ""
+    first = _CARDS_OF_A_LINE
+    numbers = (str(free), str(total), str(len(node.holders)))
+    yield (_cut(node.name), *numbers, " ".join(cells[:first]) + lost)
+    for begin in range(first, len(cells), first):
+        yield ("", "", "", "", " ".join(cells[begin : begin + first]))
+
+
+def _cell(card: InspectedCard, *, in_percent: bool) -> str:
+    """What is free, and a mark where the card takes no new pods."""
+    free = card.total - card.allocated
+    number = (100 * free // card.total if card.total else 0) if in_percent else free
+    return f"{number}{_MARKS.get(card.out.partition(' ')[0], '')}"
+
+
+def _cut(name: str) -> str:
+    """The end of a name: what tells the nodes of a pool apart stands there."""
+    return name if len(name) <= _LONGEST_NAME else f"…{name[1 - _LONGEST_NAME :]}"
+
+
+def _problems(nodes: Iterable[InspectedNode]) -> Iterator[str]:
+    """Why none of a node's cards takes new pods; nodes with the same problem together."""
+    at: dict[str, list[str]] = {}
+    for node in nodes:
+        if node.problem:
+            at.setdefault(node.problem, []).append(_cut(node.name))
+    for problem, names in at.items():
+        yield f"{some(names, _MOST_PODS)}: {problem}"

@@ -1,0 +1,190 @@
+"""Nodes and pods -> who holds how much of which card, as the legacy inspect counts it. Pure.
+
+Which nodes and pods count: docs/protocol.md, "The output of kubectl inspect gpushare". A pod that requests no GPU
+memory is not shown. Where the legacy command says nothing:
+- A node with an inventory (`gpushare/inventory`) shows each card with its own total, so that cards of 16 and 80 units
+  are told apart. On equal, healthy cards this is the legacy figure, the node's allocatable units divided by the number
+  of cards; the legacy command spreads what an unhealthy card takes from allocatable over all of them.
+- There, the UUID in `gpushare/cards` says which card an index meant: indexes change when the driver renumbers.
+- Units on a card that the node does not have are pending; the legacy command leaves them out of the node's sum.
+- A node that pods hold units of is there whatever is allocatable, with why its cards cannot be used; so is one with an
+  inventory. The legacy command shows neither while nothing is allocatable.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from config.protocol import allocation, names
+from scheduler.tools.inspect.node_cards import (
+    EmptyCards,
+    InspectedCard,
+    ListedResources,
+    amount,
+    annotations_of,
+    empty_cards,
+)
+from scheduler.tools.inspect.wire import ListedNode, ListedPod
+
+_FINISHED: Final = frozenset({"Succeeded", "Failed"})
+_ADDRESS_TYPE: Final = "InternalIP"
+_UNKNOWN: Final = "unknown"
+_USUAL: Final = ListedResources()
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """One pod on the node. units: card index -> units; pending: units that are on no card of the node."""
+
+    namespace: str
+    name: str
+    units: Mapping[int, int]
+    pending: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InspectedNode:
+    """One node.
+
+    address: its InternalIP, or `unknown`. total: allocatable units. cards: by index, which may leave gaps.
+    holders: pending ones first, then by their first card, namespace and name. unit_mib: MiB in one unit, None where the
+    node does not say. problem: why none of its cards takes new pods, "" where one does.
+    """
+
+    name: str
+    address: str
+    total: int
+    cards: tuple[InspectedCard, ...]
+    holders: tuple[Holder, ...]
+    unit_mib: int | None = None
+    problem: str = ""
+
+    @property
+    def pending(self) -> int:
+        """Units held on unknown cards."""
+        return sum(holder.pending for holder in self.holders)
+
+    @property
+    def allocated(self) -> int:
+        """Units held, pending ones included."""
+        return self.pending + sum(card.allocated for card in self.cards)
+
+
+def view(
+    nodes: Iterable[ListedNode],
+    pods: Iterable[ListedPod],
+    *,
+    with_gpu_memory_only: bool = True,
+    resources: ListedResources = _USUAL,
+) -> tuple[InspectedNode, ...]:
+    """The nodes by name, with what is held on them.
+
+    By default those that have GPU memory to allocate, an inventory, or pods that hold units. A node that pods name and
+    that is not among `nodes` is there as well: somebody has to find those pods.
+    """
+    on_node: dict[str, list[ListedPod]] = {}
+    for pod in {pod.metadata.uid or (pod.metadata.namespace, pod.metadata.name): pod for pod in pods}.values():
+        if pod.status.phase not in _FINISHED and pod.spec.node_name:
+            on_node.setdefault(pod.spec.node_name, []).append(pod)
+    found = {node.metadata.name: (_node(node, on_node.get(node.metadata.name, []), resources), node) for node in nodes}
+    shown = [
+        seen
+        for seen, node in found.values()
+        if not with_gpu_memory_only or seen.total > 0 or seen.holders or names.INVENTORY in annotations_of(node)
+    ]
+    missing = (_missing(name, pods, resources) for name, pods in on_node.items() if name not in found)
+    return tuple(sorted([*shown, *(node for node in missing if node.holders)], key=lambda node: node.name))
+
+
+def _missing(name: str, pods: Iterable[ListedPod], resources: ListedResources) -> InspectedNode:
+    problem = "there is no such node, or it cannot be read"
+    holders = _holders(pods, EmptyCards((), {}), resources.gpu_mem)
+    return InspectedNode(name=name, address=_UNKNOWN, total=0, cards=(), holders=holders, problem=problem)
+
+
+def _node(node: ListedNode, pods: Iterable[ListedPod], resources: ListedResources) -> InspectedNode:
+    empty = empty_cards(node, resources)
+    holders = _holders(pods, empty, resources.gpu_mem)
+    cards = tuple(
+        replace(card, allocated=sum(held.units.get(card.index, 0) for held in holders)) for card in empty.cards
+    )
+    addresses = [entry.address for entry in node.status.addresses or () if entry.type == _ADDRESS_TYPE]
+    address = addresses[0] if addresses else _UNKNOWN
+    return InspectedNode(
+        name=node.metadata.name,
+        address=address,
+        total=empty.total,
+        cards=cards,
+        holders=holders,
+        unit_mib=empty.unit_mib,
+        problem=_problem(node, empty),
+    )
+
+
+def _problem(node: ListedNode, empty: EmptyCards) -> str:
+    """The one to look at first."""
+    if empty.unreadable:
+        return f"its annotation {names.INVENTORY} cannot be read"
+    why = [card.out or card.without_units for card in empty.cards]
+    if why and all(why):
+        return f"no card is in use for new pods: {', '.join(dict.fromkeys(why))}"
+    if empty.total <= 0:
+        away = "nothing is allocatable: its device plugin is away"
+        return away if empty.cards else "it announces no GPU memory: there is no device plugin"
+    return "the node is cordoned" if node.spec is not None and node.spec.unschedulable else ""
+
+
+def _holders(pods: Iterable[ListedPod], empty: EmptyCards, gpu_mem: str) -> tuple[Holder, ...]:
+    holders = [holder for pod in pods if (holder := _holder(pod, empty, gpu_mem)) is not None]
+    holders.sort(key=lambda held: (held.pending == 0, min(held.units, default=-1), held.namespace, held.name))
+    return tuple(holders)
+
+
+def _holder(pod: ListedPod, empty: EmptyCards, gpu_mem: str) -> Holder | None:
+    """None: the pod requests no GPU memory."""
+    containers = pod.spec.containers or ()
+    requested = sum(amount(container.resources.limits, gpu_mem) for container in containers)
+    if requested <= 0:
+        return None
+    annotations = pod.metadata.annotations or {}
+    written = _allocated(annotations)
+    if not written:
+        index = allocation.legacy_index(annotations)
+        written = {} if index is None else {index: requested}
+    known, units = {card.index for card in empty.cards}, dict[int, int]()
+    for index, own in _renumbered(written, annotations, empty).items():
+        if index in known:
+            units[index] = own
+    pending = (sum(written.values()) if written else requested) - sum(units.values())
+    return Holder(pod.metadata.namespace, pod.metadata.name, units, pending)
+
+
+def _allocated(annotations: Mapping[str, str]) -> dict[int, int]:
+    """Card index -> units over all containers; empty when the annotation is absent, empty or cannot be read."""
+    per_card: dict[int, int] = {}
+    for shares in _decoded(annotations, names.ALLOCATION).containers.values():
+        for index, units in shares.items():
+            per_card[index] = per_card.get(index, 0) + units
+    return per_card
+
+
+def _renumbered(written: Mapping[int, int], annotations: Mapping[str, str], empty: EmptyCards) -> Mapping[int, int]:
+    """The units by the indexes that the cards have now; cards that the node no longer has are left out."""
+    uuids = _decoded(annotations, names.ALLOCATION, names.CARDS).cards
+    if not empty.by_uuid or not uuids:
+        return written
+    now: dict[int, int] = {}
+    for index, units in written.items():
+        place = empty.by_uuid.get(uuids[index]) if index in uuids else index
+        if place is not None:
+            now[place] = now.get(place, 0) + units
+    return now
+
+
+def _decoded(annotations: Mapping[str, str], *keys: str) -> allocation.Allocation:
+    """The allocation in these annotations, whatever the others hold; empty when one of them cannot be read."""
+    try:
+        decoded = allocation.decode({key: annotations[key] for key in keys if key in annotations})
+    except allocation.AllocationError:
+        decoded = None
+    return decoded or allocation.Allocation({}, {}, {})

@@ -1,0 +1,211 @@
+"""`kubectl gpushare doctor`: reads what the checks look at. What may not be read is one of the findings."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from config.settings.scheduler import SchedulerConfiguration, resolve
+from scheduler.core.build import resource_names
+from scheduler.kube import objects
+from scheduler.kube.leases import Lease
+from scheduler.kube.port import (
+    NODES,
+    PODS,
+    ApiError,
+    ApiNotFound,
+    ApiSilent,
+    Changed,
+    Cluster,
+    Kind,
+    T,
+    WatchEvent,
+    lease_kind,
+)
+from scheduler.kube.versions import ServerVersion
+from scheduler.tools.cli.asking import read_all
+from scheduler.tools.cli.clusters import opened
+from scheduler.tools.cli.manifests import Unreadable
+from scheduler.tools.doctor.facts import PLUGIN_LABEL, ClusterFacts
+
+# Of how long the Lease lasts, as it says itself: whoever may write it may write any number.
+_LOOKED_AT_AGAIN: Final = 1 / 3
+_AT_MOST_S: Final = 10.0
+
+
+class _Condition(msgspec.Struct, rename="camel", frozen=True):
+    type: str
+    status: str
+    last_transition_time: str | None = None
+
+
+class _Status(msgspec.Struct, rename="camel", frozen=True):
+    conditions: tuple[_Condition, ...] = ()
+
+
+class PodReadiness(objects.ApiObject, frozen=True):
+    """v1.Pod, as far as it says since when it is ready or not."""
+
+    spec: objects.PodSpec = objects.PodSpec()
+    status: _Status = _Status()
+
+
+class ValidatingAdmissionPolicy(objects.ApiObject, frozen=True):
+    """admissionregistration.k8s.io/v1, as far as it says that it is there."""
+
+
+class _BindingSpec(msgspec.Struct, rename="camel", frozen=True):
+    policy_name: str = ""
+    validation_actions: tuple[str, ...] = ()
+    match_resources: dict[str, Any] | None = None
+
+    @property
+    def refuses_everywhere(self) -> bool:
+        narrowing = {key for key, said in (self.match_resources or {}).items() if said and key != "matchPolicy"}
+        return "Deny" in self.validation_actions and not narrowing
+
+
+class ValidatingAdmissionPolicyBinding(objects.ApiObject, frozen=True):
+    """Of the same group: where a policy holds, and what becomes of what it does not allow."""
+
+    spec: _BindingSpec = _BindingSpec()
+
+
+_GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
+_POLICIES: Final = Kind("policies", ValidatingAdmissionPolicy, f"{_GROUP}/validatingadmissionpolicies")
+_BINDINGS: Final = Kind("policies", ValidatingAdmissionPolicyBinding, f"{_GROUP}/validatingadmissionpolicybindings")
+
+
+async def facts(configuration: SchedulerConfiguration, environment: Mapping[str, str]) -> ClusterFacts:
+    """Of the cluster of the kubeconfig. Raises Unreadable when nothing can be read."""
+    async with opened(configuration, environment) as cluster:
+        return await read_facts(cluster, configuration, cluster.server_version, datetime.now(UTC))
+
+
+async def read_facts(
+    cluster: Cluster,
+    configuration: SchedulerConfiguration,
+    server_version: Callable[[], Awaitable[ServerVersion]],
+    now: datetime,
+) -> ClusterFacts:
+    """now: by this machine's clock. Raises Unreadable when nothing can be read."""
+    unread: dict[str, str] = {}
+    version: ServerVersion | None = None
+    with _noting(unread, "version"):
+        version = await server_version()
+    nodes = await _read(cluster, NODES, unread)
+    pods = await _read(cluster, PODS, unread)
+    election = configuration.leader_election
+    lease, is_renewed = None, False
+    if election.leader_elect:
+        kind = lease_kind(election.resource_namespace, election.resource_name)
+        lease, is_renewed = await _lease(cluster, kind, now, unread)
+    return ClusterFacts(
+        nodes=nodes,
+        pods=pods,
+        resources=resource_names(configuration),
+        unit_mib=configuration.memory_unit_mib,
+        scheduler_names=frozenset(name for profile in resolve(configuration) for name in profile.scheduler_names),
+        lease_name=f"{election.resource_namespace}/{election.resource_name}" if election.leader_elect else "",
+        lease=lease,
+        lease_age_s=_age_s(lease, now),
+        lease_is_renewed=is_renewed,
+        policies=await _policies(cluster, unread),
+        version=version,
+        away_since=await _away_since(cluster, pods, unread),
+        waiting_s=_waiting_s(pods, now),
+        unread=unread,
+    )
+
+
+async def _read(cluster: Cluster, kind: Kind[T], unread: dict[str, str]) -> Sequence[T]:
+    with _noting(unread, kind.name):
+        return await _listed(cluster, kind)
+    return ()
+
+
+async def _listed(cluster: Cluster, kind: Kind[T]) -> Sequence[T]:
+    found: list[T] = []
+
+    def note(events: Sequence[WatchEvent[T]]) -> None:
+        found.extend(event.object for event in events if isinstance(event, Changed))
+
+    await read_all(cluster, kind, note)
+    return found
+
+
+@contextlib.contextmanager
+def _noting(unread: dict[str, str], what: str) -> Iterator[None]:
+    """A server that is silent says nothing of the rest either."""
+    try:
+        yield
+    except ApiSilent as error:
+        raise Unreadable(error.message) from error
+    except ApiError as error:
+        unread[what] = error.message
+
+
+async def _lease(
+    cluster: Cluster, kind: Kind[Lease], now: datetime, unread: dict[str, str]
+) -> tuple[Lease | None, bool]:
+    """(the Lease, whether its holder renews it). Its time is by the holder's clock, which may be wrong either way.
+
+    So where that is not within what it lasts, it is read again a little later: a holder renews it often.
+    """
+    first = next(iter(await _read(cluster, kind, unread)), None)
+    if first is None or not first.spec.holder_identity:
+        return first, False
+    age_s, lasts_s = _age_s(first, now), first.spec.lease_duration_seconds
+    if age_s is not None and 0 <= age_s <= lasts_s:
+        return first, True
+    await asyncio.sleep(min(lasts_s * _LOOKED_AT_AGAIN, _AT_MOST_S))
+    again = next(iter(await _read(cluster, kind, unread)), None)
+    return again, again is not None and again.spec != first.spec
+
+
+async def _policies(cluster: Cluster, unread: dict[str, str]) -> dict[str, bool] | None:
+    """By name, whether a binding refuses everywhere what the policy does not allow. None: the server knows none."""
+    with _noting(unread, "policies"):
+        try:
+            there, bindings = await _listed(cluster, _POLICIES), await _listed(cluster, _BINDINGS)
+        except ApiNotFound:
+            return None
+        refusing = {binding.spec.policy_name for binding in bindings if binding.spec.refuses_everywhere}
+        return {policy.metadata.name: policy.metadata.name in refusing for policy in there}
+    return None
+
+
+async def _away_since(cluster: Cluster, pods: Sequence[objects.PodObject], unread: dict[str, str]) -> dict[str, str]:
+    """Node -> since when the device plugin's pod there is not ready."""
+    key, value = PLUGIN_LABEL
+    namespaces = {pod.metadata.namespace for pod in pods if (pod.metadata.labels or {}).get(key) == value}
+    since: dict[str, str] = {}
+    for namespace in sorted(namespaces):
+        kind = Kind("pods of the device plugin", PodReadiness, f"/api/v1/namespaces/{namespace}/pods")
+        for pod in await _read(cluster, kind, unread):
+            ready = next((one for one in pod.status.conditions if one.type == "Ready"), None)
+            is_plugin = (pod.metadata.labels or {}).get(key) == value
+            if is_plugin and pod.spec.node_name and ready is not None and ready.status != "True":
+                since[pod.spec.node_name] = ready.last_transition_time or "an unknown time"
+    return since
+
+
+def _age_s(lease: Lease | None, now: datetime) -> float | None:
+    return None if lease is None else _since_s(lease.spec.renew_time or "", now)
+
+
+def _waiting_s(pods: Sequence[objects.PodObject], now: datetime) -> dict[str, float]:
+    """Uid of each pod without a node -> its age, where its age is known."""
+    ages = {pod.metadata.uid: _since_s(pod.metadata.creation_timestamp, now) for pod in pods if not pod.spec.node_name}
+    return {uid: age_s for uid, age_s in ages.items() if age_s is not None}
+
+
+def _since_s(time: str, now: datetime) -> float | None:
+    """Seconds since an RFC 3339 time; None where it cannot be read."""
+    try:
+        return (now - datetime.fromisoformat(time)).total_seconds()
+    except (ValueError, TypeError, OverflowError):
+        return None

@@ -1,0 +1,273 @@
+"""Who may see the page, and the pods of which namespaces: the API server says so, and that holds for a minute.
+
+    token ──digest──▶ known ──▶ Viewer ──sees(namespace)──▶ known ──▶ yes or no
+                        │ no                                  │ no: not yet, and it is asked for
+                        └─▶ TokenReview, `get` on /gpushare   └─▶ `list pods` there
+
+Whoever asks with the same token waits for the same review. Reviews are few a second, whoever asks: beyond that a token
+that is not known yet is told to come again, and a namespace waits. Tokens that are known have reviews of their own, so
+that others, however many, end no answer to them; where these are too many too, what was known holds for another minute.
+No token is kept, only its digest.
+Owned by the event loop.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from hashlib import blake2b
+from http import HTTPStatus
+from math import inf
+from typing import Final, Protocol
+
+from cachetools import LRUCache
+
+from scheduler.kube.port import ApiError, ApiForbidden
+from scheduler.kube.rest.reviews import User
+
+PATH: Final = "/gpushare"
+KEPT_S: Final = 60.0
+# A right that was just granted is there soon.
+_REFUSAL_KEPT_S: Final = 5.0
+# Before an answer ends it is asked for again, so that names do not come and go.
+_AGAIN_AFTER_S: Final = 45.0
+_MOST_TOKENS: Final = 256
+_MOST_NAMESPACES: Final = 4096
+_LONGEST_TOKEN: Final = 16_384
+_REVIEWS_A_SECOND: Final = 10.0
+_BURST: Final = 20.0
+# On the wire, where the API server is slow: each may hold a connection.
+_MOST_AT_ONCE: Final = 8
+_BEARER: Final = "bearer "
+
+
+class AccessDenied(Exception):
+    """Not shown. status: of the answer; message: a sentence for whoever asks."""
+
+    def __init__(self, status: HTTPStatus, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+class Reviewer(Protocol):
+    """As `scheduler.kube.rest.reviews.Reviews`. Every method raises ApiError."""
+
+    async def user_of(self, token: str) -> User | None:
+        """Whose token it is, None for nobody's."""
+        ...
+
+    async def may_get_url(self, user: User, path: str) -> bool:
+        """Whether the user may `get` a nonResourceURL."""
+        ...
+
+    async def may_list_pods(self, user: User, namespace: str) -> bool:
+        """Whether the user may list the pods of a namespace; "": of all of them."""
+        ...
+
+
+class Allowance:
+    """So many a second, and a few more at once."""
+
+    def __init__(self, per_s: float, burst: float, now_s: Callable[[], float]) -> None:
+        self._per_s, self._burst, self._now_s = per_s, burst, now_s
+        self._left, self._counted_s = burst, now_s()
+
+    def take(self) -> bool:
+        """One of them; False when none is left."""
+        now_s = self._now_s()
+        self._left = min(self._burst, self._left + (now_s - self._counted_s) * self._per_s)
+        self._counted_s = now_s
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+class Viewer:
+    """Somebody who may see the page. until_s: when that has to be asked again. version: moves when more is known."""
+
+    def __init__(self, user: User, until_s: float) -> None:
+        self.user = user
+        self.until_s = until_s
+        self.version = 0
+        # Namespace, "" for all of them -> (whether its pods may be listed, when that was asked).
+        self.rights: LRUCache[str, tuple[bool, float]] = LRUCache(_MOST_NAMESPACES)
+        self.wanted: OrderedDict[str, None] = OrderedDict([("", None)])
+
+    def sees(self, namespace: str, now_s: float) -> bool:
+        """Whether pods of the namespace are shown by name; what is not known yet counts as no, and is asked for."""
+        return self._may("", now_s) or self._may(namespace, now_s)
+
+    def _may(self, namespace: str, now_s: float) -> bool:
+        allowed, asked_s = self.rights.get(namespace, (False, -KEPT_S))
+        if now_s - asked_s >= _AGAIN_AFTER_S and len(self.wanted) < _MOST_NAMESPACES:
+            self.wanted[namespace] = None
+        return allowed and now_s - asked_s < KEPT_S
+
+
+class Guard(Protocol):
+    """Who may see what."""
+
+    async def viewer(self, authorization: str) -> Viewer:
+        """Who sends this header. Raises AccessDenied."""
+        ...
+
+    def learn(self, viewer: Viewer) -> None:
+        """Ask for the namespaces that the viewer has been asked about, in the background."""
+        ...
+
+    async def close(self) -> None:
+        """End what is under way."""
+        ...
+
+
+class Everybody(Guard):
+    """For a cluster that nobody has to be kept from: the demo's."""
+
+    def __init__(self) -> None:
+        self._viewer = Viewer(User("everybody"), inf)
+        self._viewer.rights[""] = (True, inf)
+
+    async def viewer(self, authorization: str) -> Viewer:  # noqa: ARG002 - as Guard
+        """The same for all."""
+        return self._viewer
+
+    def learn(self, viewer: Viewer) -> None:
+        """Nothing is left to ask."""
+
+    async def close(self) -> None:
+        """Nothing is under way."""
+
+
+class _Reviews:
+    """Of one sort of tokens. asking: those under way, by digest."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self.allowance = Allowance(_REVIEWS_A_SECOND, _BURST, now_s)
+        self.asking: dict[bytes, asyncio.Task[Viewer]] = {}
+
+    def ended(self, digest: bytes, done: asyncio.Task[Viewer]) -> None:
+        """It is over."""
+        del self.asking[digest]
+        if not done.cancelled():
+            done.exception()  # retrieved here, in case that everybody has left
+
+
+class Access(Guard):
+    """See the module."""
+
+    def __init__(self, reviewer: Reviewer, now_s: Callable[[], float]) -> None:
+        """now_s: monotonic."""
+        self._reviewer = reviewer
+        self._now_s = now_s
+        # Of tokens that are not known, and of those that are.
+        self._strangers, self._known = _Reviews(now_s), _Reviews(now_s)
+        self._namespaces = Allowance(_REVIEWS_A_SECOND, _BURST, now_s)
+        self._viewers: LRUCache[bytes, Viewer] = LRUCache(_MOST_TOKENS)
+        self._refusals: LRUCache[bytes, tuple[AccessDenied, float]] = LRUCache(_MOST_TOKENS)
+        self._learning: dict[Viewer, asyncio.Task[None]] = {}
+
+    async def viewer(self, authorization: str) -> Viewer:
+        """Who sends this header. Raises AccessDenied."""
+        token = authorization[len(_BEARER) :].strip() if authorization.lower().startswith(_BEARER) else ""
+        if not token or len(token) > _LONGEST_TOKEN or not token.isascii():
+            raise AccessDenied(HTTPStatus.UNAUTHORIZED, "This page needs a token of the cluster.")
+        digest, now_s = blake2b(token.encode(), digest_size=32).digest(), self._now_s()
+        known = self._viewers.get(digest)
+        if known is not None and now_s < known.until_s:
+            return known
+        refused, until_s = self._refusals.get(digest, (None, 0.0))
+        if refused is not None and now_s < until_s:
+            raise AccessDenied(refused.status, refused.message)
+        asking = self._asked(digest, token, known)
+        if asking is None:
+            if known is not None and now_s < known.until_s + KEPT_S:
+                return known
+            raise AccessDenied(
+                HTTPStatus.TOO_MANY_REQUESTS, "Too many tokens are being checked; try again in a moment."
+            )
+        # Whoever leaves does not end it for the others.
+        return await asyncio.shield(asking)
+
+    def learn(self, viewer: Viewer) -> None:
+        """Ask for the namespaces that the viewer has been asked about, in the background."""
+        if viewer.wanted and viewer not in self._learning:
+            learning = self._learning[viewer] = asyncio.create_task(self._learn(viewer))
+            learning.add_done_callback(lambda _: self._learning.pop(viewer))
+
+    async def close(self) -> None:
+        """End what is under way."""
+        tasks = [*self._strangers.asking.values(), *self._known.asking.values(), *self._learning.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _asked(self, digest: bytes, token: str, known: Viewer | None) -> asyncio.Task[Viewer] | None:
+        """The review of a token; None where there are too many."""
+        for reviews in (self._strangers, self._known):
+            if (asking := reviews.asking.get(digest)) is not None:
+                return asking
+        reviews = self._strangers if known is None else self._known
+        if len(reviews.asking) >= _MOST_AT_ONCE or not reviews.allowance.take():
+            return None
+        asking = reviews.asking[digest] = asyncio.create_task(self._reviewed(digest, token, known))
+        asking.add_done_callback(lambda done: reviews.ended(digest, done))
+        return asking
+
+    async def _reviewed(self, digest: bytes, token: str, known: Viewer | None) -> Viewer:
+        began_s = self._now_s()
+        try:
+            user = await self._reviewer.user_of(token)
+            allowed = user is not None and await self._reviewer.may_get_url(user, PATH)
+        except ApiError as error:
+            raise AccessDenied(HTTPStatus.SERVICE_UNAVAILABLE, _unanswered(error)) from error
+        if user is None or not allowed:
+            self._viewers.pop(digest, None)
+            refused = _refusal(user)
+            self._refusals[digest] = (refused, self._now_s() + _REFUSAL_KEPT_S)
+            raise refused
+        if known is not None and known.user == user:
+            known.until_s = began_s + KEPT_S
+            return known
+        viewer = self._viewers[digest] = Viewer(user, began_s + KEPT_S)
+        # Before the first answer, so that most viewers need nothing else.
+        await self._learn_one(viewer, "")
+        return viewer
+
+    async def _learn(self, viewer: Viewer) -> None:
+        while viewer.wanted:
+            namespace = next(iter(viewer.wanted))
+            if not self._namespaces.take():
+                await asyncio.sleep(1 / _REVIEWS_A_SECOND)
+                continue
+            if not await self._learn_one(viewer, namespace):
+                return
+
+    async def _learn_one(self, viewer: Viewer, namespace: str) -> bool:
+        """False when the API server does not say: whoever looks next asks again."""
+        asked_s = self._now_s()
+        try:
+            allowed = await self._reviewer.may_list_pods(viewer.user, namespace)
+        except ApiError:
+            return False
+        finally:
+            viewer.wanted.pop(namespace, None)
+        before = viewer.rights.get(namespace, (False, 0.0))[0]
+        viewer.rights[namespace] = (allowed, asked_s)
+        viewer.version += allowed is not before
+        return True
+
+
+def _refusal(user: User | None) -> AccessDenied:
+    if user is None:
+        return AccessDenied(HTTPStatus.UNAUTHORIZED, "The cluster does not accept this token; it may have expired.")
+    return AccessDenied(
+        HTTPStatus.FORBIDDEN,
+        f"{user.username} may not see this page: the right to get the nonResourceURL {PATH} is missing.",
+    )
+
+
+def _unanswered(error: ApiError) -> str:
+    if isinstance(error, ApiForbidden):
+        return "The scheduler's account may not ask who you are: apply deploy/optional/page.yaml."
+    return "The API server does not say who you are; try again in a moment."

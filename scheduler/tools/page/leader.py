@@ -1,0 +1,208 @@
+"""The leader's page: what a replica that stands by is asked, it asks there, with the token of whoever looks.
+
+    the Lease names a page ──▶ it shows our own certificate ──▶ the question, with the token ──▶ its answer, as it comes
+             │ no                        │ no, or nothing                    │ not by the leader, or nothing
+             └───────────────────────────┴──────────▶ own tables ◀───────────┘
+
+Whoever may write the Lease can name any address. So nothing is sent before the other end has shown, by TLS, that it has
+the key of the certificate that this replica's own page has: the replicas mount the same Secret. Redirects are not
+followed. Nothing is kept of an answer: it is read as fast as the browser takes it.
+"""
+
+import asyncio
+import ipaddress
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+
+import aiohttp
+import structlog
+import yarl
+from aiohttp import web
+
+from scheduler.kube.rest.failures import one_line
+from scheduler.process.places import wrote
+from scheduler.tools.page.access import Allowance
+
+# In a request: it has been passed on, by a page of this form; it is not passed on again.
+FORWARDED: Final = "Gpushare-Forwarded"
+_ADDRESS: Final = re.compile(r"https://(\[[0-9A-Fa-f:.]{2,45}\]|[0-9.]{7,15}):([1-9][0-9]{0,4})")
+_LONGEST_URL: Final = 80
+# As many streams as follow at once, and as many questions.
+_CONNECTIONS: Final = 16
+_CONNECT_S: Final = 2.0
+# A question waits for its turn; a stream has a line a second, unless the leader has much to send to others.
+_SILENT_S: Final = 30.0
+# At the Lease, while a stream is silent.
+_LOOK_EVERY_S: Final = 1.0
+# Longer than a stream lasts, shorter than the own server waits for an answer.
+_ANSWER_S: Final = 70.0
+_MOST_BYTES: Final = 2**26
+_READ_BUFFER: Final = 2**16
+_TOLD_EVERY_S: Final = 60.0
+# What the leader says to whoever asks. Anything else is no answer: a leader that is full, or does not lead any more.
+_ANSWERS: Final = frozenset(
+    {
+        HTTPStatus.OK,
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.UNAUTHORIZED,
+        HTTPStatus.FORBIDDEN,
+        HTTPStatus.NOT_FOUND,
+        HTTPStatus.CONFLICT,
+        HTTPStatus.TOO_MANY_REQUESTS,
+    }
+)
+
+log = structlog.get_logger()
+
+
+def page_url(text: str | None) -> str:
+    """`https://ADDRESS:PORT`, with an IP address; "" for anything else. text: from a Lease, of any size."""
+    found = _ADDRESS.fullmatch(text) if text is not None and len(text) <= _LONGEST_URL else None
+    if found is None:
+        return ""
+    try:
+        ipaddress.ip_address(found[1].strip("[]"))
+    except ValueError:
+        return ""
+    return found[0]
+
+
+def own_url(listen: tuple[str, int], pod_ip: str) -> str:
+    """Where other replicas reach a page that listens so; "" where the pod's address is another one, or not known."""
+    host, port = listen
+    if host not in {"", "0.0.0.0", "::", pod_ip}:  # noqa: S104 - it is compared
+        return ""
+    return page_url(f"https://[{pod_ip}]:{port}" if ":" in pod_ip else f"https://{pod_ip}:{port}")
+
+
+class LeaderPage:
+    """Make it inside the event loop that uses it."""
+
+    def __init__(
+        self, named: Callable[[], str | None], fingerprint: Callable[[], bytes], now_s: Callable[[], float]
+    ) -> None:
+        """named: what the Lease says now. fingerprint: SHA-256 of the certificate that the page there has to show."""
+        self._named = named
+        self._fingerprint = fingerprint
+        # aiohttp uses a connection again for the same object only, not for an equal one.
+        self._pin: aiohttp.Fingerprint | None = None
+        self._tells = Allowance(1 / _TOLD_EVERY_S, 1.0, now_s)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=_CONNECTIONS),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+            auto_decompress=False,
+            skip_auto_headers=("User-Agent", "Accept-Encoding"),
+            read_bufsize=_READ_BUFFER,
+        )
+
+    async def close(self) -> None:
+        """End every connection."""
+        await self._session.close()
+
+    async def answered(self, request: web.BaseRequest, form: str, back: "Back") -> web.StreamResponse | None:
+        """Pass the question on, and the answer back; None where the own tables have to answer.
+
+        request: of somebody who may look. form: of our own page.
+        """
+        named = self._named()
+        url = page_url(named)
+        if not url:
+            return None
+        try:
+            answer = await self._asked(url, request, form)
+        except (aiohttp.ClientError, OSError) as error:
+            self._tell(url, error)
+            return None
+        try:
+            if answer.status not in _ANSWERS:
+                return None
+            return await back.passed(answer, request, lambda: self._named() == named)
+        finally:
+            # What is left of it is not read; its connection is used again if nothing is.
+            answer.close()
+
+    async def _asked(self, url: str, request: web.BaseRequest, form: str) -> aiohttp.ClientResponse:
+        """Its head. Raises aiohttp.ClientError or OSError, which TimeoutError is."""
+        query, digest = request.rel_url.raw_query_string, self._fingerprint()
+        if self._pin is None or self._pin.fingerprint != digest:
+            self._pin = aiohttp.Fingerprint(digest)
+        return await self._session.get(
+            yarl.URL(f"{url}{request.path}?{query}", encoded=True),
+            headers={"Authorization": request.headers.get("Authorization", ""), FORWARDED: form},
+            ssl=self._pin,
+            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(total=None, connect=_CONNECT_S, sock_connect=_CONNECT_S, sock_read=_SILENT_S),
+        )
+
+    def _tell(self, url: str, error: Exception) -> None:
+        """Whoever looks can have this happen as often as they like."""
+        if self._tells.take():
+            log.warning("page.leader_not_reached", leader=url, reason=_why(error))
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, aiohttp.ServerFingerprintMismatch):
+        return "it shows another certificate than our own page"
+    said = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    return one_line(str(said)) or type(error).__name__
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """How an answer is passed back. headers: of our own. write_s: for the browser to take a piece of it."""
+
+    stream: bool
+    headers: Mapping[str, str]
+    write_s: float
+
+    async def passed(
+        self, answer: aiohttp.ClientResponse, request: web.BaseRequest, leads: Callable[[], bool]
+    ) -> web.StreamResponse:
+        """As it comes, to its end. leads: whether the Lease still names this page."""
+        response = web.StreamResponse(status=answer.status, headers=self.headers)
+        try:
+            await response.prepare(request)
+            async with asyncio.timeout(_ANSWER_S):
+                whole = await self._copied(answer, request, response, leads)
+        except (aiohttp.ClientError, OSError):
+            whole = False
+        if not whole and request.transport is not None:
+            # The browser must not take it for all there is.
+            request.transport.abort()
+        return response
+
+    async def _copied(
+        self,
+        answer: aiohttp.ClientResponse,
+        request: web.BaseRequest,
+        response: web.StreamResponse,
+        leads: Callable[[], bool],
+    ) -> bool:
+        """False when it is too long. A stream may end after any line: the page asks again."""
+        left = _MOST_BYTES
+        while not self.stream or leads():
+            piece = await _piece(answer)
+            if piece is None:
+                continue
+            left -= len(piece)
+            if not piece or left < 0:
+                return self.stream or not piece
+            async with asyncio.timeout(self.write_s):
+                await response.write(piece)
+            wrote(request, asyncio.get_running_loop().time())
+        return True
+
+
+async def _piece(answer: aiohttp.ClientResponse) -> bytes | None:
+    """What has come; b"" at the end, None when nothing has come for a while. Raises aiohttp.ClientError."""
+    try:
+        async with asyncio.timeout(_LOOK_EVERY_S):
+            return await answer.content.readany()
+    except aiohttp.ServerTimeoutError:
+        raise
+    except TimeoutError:
+        return None

@@ -1,0 +1,295 @@
+"""The scheduler's engine on a described cluster at full speed: virtual time, no waiting, no randomness.
+
+    play the next time's steps ─▶ tell the engine ─▶ decide until nothing is ready ─▶ the next time ...
+
+A decided pod is bound at once, and the engine is told as by a watch. It ends when nothing more can happen: no step
+is left, no running pod will finish, and nothing has changed since each waiting pod was last tried.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from config.clusterfile.reading import ClusterFile
+from scheduler.core.engine import Decision, Engine
+from scheduler.core.scheduling_cycle import NoFit, Placement
+from scheduler.intake.event_handlers import EventHandlers
+from scheduler.intake.volume_handlers import VolumeHandlers
+from scheduler.kube.objects import Node, PodObject
+from scheduler.kube.port import NODES, OF_STORAGE, PODS, Binding, Changed, Deleted
+from scheduler.kube.problem import Problem
+from scheduler.pods.gpu_request import ResourceNames
+from scheduler.pods.pod import PodReader
+from scheduler.queue.entry import PodState
+from scheduler.state.packing.fragmentation import Fragmentation, measured
+from scheduler.testing.cluster.feed import Feed
+from scheduler.testing.cluster.world import World
+from scheduler.tools.simulate.arriving import refuse_twins
+from scheduler.tools.simulate.course import Course
+from scheduler.tools.simulate.described_storage import create_budgets, create_storage, fulfil
+from scheduler.tools.simulate.player import TimelinePlayer
+from scheduler.tools.simulate.report import FINISHED, LOST, PlacedPod, Report, Waits
+from scheduler.tools.simulate.timeline import PodComes, Step, in_order, timeline
+from scheduler.tools.simulate.usage import CardUsage
+
+EPOCH_S: Final = 1_767_225_600  # 2026-01-01T00:00:00Z: what the world's clock shows at the start
+
+
+def replay(
+    cluster: ClusterFile,
+    built: tuple[Engine, PodReader],
+    *,
+    resources: ResourceNames,
+    unit_mib: int,
+    arrivals: Sequence[PodComes] = (),
+    rejects: bool = False,
+    course: Course | None = None,
+) -> Report:
+    """Where the pods of `cluster` and `arrivals` go; always the same for the same files.
+
+    built: an empty engine, and its reader of pods. resources, unit_mib: as the engine was built with.
+    rejects: a pod that fits nowhere at its first attempt is gone. course: told of each pod.
+    Raises ConfigurationError for objects that an API server would not take.
+    """
+    steps = timeline(cluster, resources, unit_mib)
+    if arrivals:
+        refuse_twins(steps, arrivals)
+    playing = _Replay(in_order((*steps, *arrivals)), *built, rejects=rejects, course=course)
+    playing.begin(cluster)
+    return replace(playing.run(), ignored=tuple(cluster.ignored))
+
+
+def world_after(
+    cluster: ClusterFile, built: tuple[Engine, PodReader], *, resources: ResourceNames, unit_mib: int
+) -> World:
+    """The cluster once nothing more happens in it; the arguments as `replay`. Budgets are as their status says.
+
+    Raises ConfigurationError for objects that an API server would not take.
+    """
+    playing = _Replay(timeline(cluster, resources, unit_mib), *built, rejects=False, course=None)
+    playing.begin(cluster)
+    playing.run()
+    create_budgets(cluster, playing.world)
+    return playing.world
+
+
+@dataclass(slots=True)
+class _Try:
+    """The last attempt for a pod that waits. version: of the tables then."""
+
+    attempts: int
+    reason: str
+    version: int
+
+
+class _Replay:
+    def __init__(
+        self, steps: list[Step], engine: Engine, reader: PodReader, *, rejects: bool, course: Course | None
+    ) -> None:
+        self._now_s = 0.0
+        self._rejects = rejects
+        self._course = course
+        self._engine = engine
+        self.world = self._world = World(lambda: EPOCH_S + self._now_s)
+        self._player = TimelinePlayer(self._world, steps)
+        self._handlers = EventHandlers(engine, reader, now_s=lambda: self._now_s, report=self._note_problem)
+        volume_handlers = VolumeHandlers(engine.change_volumes, report=self._note_problem, seen=lambda _: None)
+        self._feeds = (
+            Feed(self._world.nodes.collection, NODES, self._node_events),
+            *(Feed(self._world.storage.of(kind), kind, partial(volume_handlers.handle, kind)) for kind in OF_STORAGE),
+            Feed(self._world.pods.collection, PODS, self._pod_events),
+        )
+        self._usage = CardUsage()
+        self._created_s: dict[str, float] = {}
+        self._placed: dict[str, PlacedPod] = {}
+        self._tries: dict[str, _Try] = {}
+        self._rejected: list[Waits] = []
+        self._problems: dict[Problem, None] = {}
+        self._by_others: set[str] = set()
+        self._decisions = 0
+        self._fragmentation: Fragmentation | None = None
+
+    def begin(self, cluster: ClusterFile) -> None:
+        """What is there from the start beside nodes and pods. Raises ConfigurationError."""
+        create_storage(cluster, self._world)
+
+    def run(self) -> Report:
+        while (now_s := self._next_s()) is not None:
+            self._now_s = now_s
+            if self._player.next_s != now_s:
+                self._decide_all()
+            while self._player.next_s == now_s:  # a pod that runs for 0 s ends at the time at which it started
+                self._player.play_next()
+                self._deliver()
+                self._decide_all()
+                if self._fragmentation is None and self._player.all_pods_came:
+                    # Later pods finish, and the cluster that is left says nothing of how it was filled.
+                    self._fragmentation = self._measured()
+        return self._report()
+
+    # Time
+
+    def _next_s(self) -> float | None:
+        """When something happens next; None: never."""
+        outside_s, ready_s = self._player.next_s, self._engine.next_ready_s()
+        if outside_s is None and not self._worth_trying():
+            return None
+        times = [at_s for at_s in (outside_s, ready_s) if at_s is not None]
+        return max(self._now_s, min(times)) if times else None
+
+    def _worth_trying(self) -> bool:
+        """Whether a pod waits for nothing but time, and something has changed since it was tried."""
+        queue, version = self._engine.queue, self._engine.tables.changes.version
+        return any(
+            tried.version != version and queue.state(uid) is PodState.BACKING_OFF for uid, tried in self._tries.items()
+        )
+
+    # The watch
+
+    def _deliver(self) -> None:
+        for feed in self._feeds:
+            feed.deliver()
+
+    def _node_events(self, events: list[Changed[Node] | Deleted[Node]]) -> None:
+        self._handlers.nodes(events)
+        for event in events:
+            name = event.object.metadata.name
+            if name in self._engine.tables.row_of:
+                self._usage.node_is(name, self._engine.tables.inventory(name))
+            else:
+                self._usage.node_gone(name)
+
+    def _pod_events(self, events: list[Changed[PodObject] | Deleted[PodObject]]) -> None:
+        self._handlers.pods(events)
+        for event in events:
+            uid = event.object.metadata.uid
+            if isinstance(event, Deleted):
+                self._pod_ended(event.object)
+                continue
+            self._created_s.setdefault(uid, self._now_s)
+            record = self._engine.tables.record(uid)
+            if record is not None:
+                if record.held is not None:
+                    self._usage.begins(uid, record.node, record.held.booked, self._now_s)
+                if uid not in self._placed:
+                    self._by_others.add(uid)
+
+    def _pod_ended(self, pod: PodObject) -> None:
+        uid = pod.metadata.uid
+        self._usage.ends(uid, self._now_s)
+        if uid in self._placed:
+            how = FINISHED if self._world.pods.find(pod.metadata.namespace, pod.metadata.name) else LOST
+            self._placed[uid] = replace(self._placed[uid], ended_s=self._now_s, ended=how)
+
+    def _note_problem(self, problem: Problem) -> None:
+        if problem.happened:
+            return  # the report says what becomes of the cards
+        self._problems[problem] = None
+
+    # Decisions
+
+    def _decide_all(self) -> None:
+        """Until no pod is ready."""
+        while (decision := self._decide()) is not None:
+            self._decisions += 1
+            self._follow_up(decision)
+            if self._course is not None and decision.queued.attempts == 1:
+                self._note_course(self._course, decision)
+
+    def _decide(self) -> Decision | None:
+        engine = self._engine
+        while engine.check(self._now_s) or engine.any_search:
+            # Of places that are reserved: here nobody is ever made to go.
+            if engine.any_search:
+                engine.post_filter_next(self._now_s)
+        return engine.decide(self._now_s, int((EPOCH_S + self._now_s) * 1e9))
+
+    def _follow_up(self, decision: Decision) -> None:
+        outcome, uid = decision.outcome, decision.queued.pod.key.uid
+        if isinstance(outcome, NoFit):
+            if self._rejects:
+                self._reject(outcome)
+                return
+            version = self._engine.tables.changes.version
+            self._tries[uid] = _Try(decision.queued.attempts, outcome.diagnosis.message, version)
+            return
+        self._tries.pop(uid, None)
+        self._bind(decision, outcome)
+
+    def _reject(self, outcome: NoFit) -> None:
+        key = outcome.pod.key
+        self._rejected.append(Waits(str(key), self._created_s[key.uid], 1, outcome.diagnosis.message))
+        self._world.pods.delete(key.namespace, key.name)
+        self._deliver()
+
+    def _note_course(self, course: Course, decision: Decision) -> None:
+        # What is wrong with a request may be its unit: 8Gi are more than any cluster has.
+        request, whole = decision.queued.pod.template.gpu_request, self._usage.whole
+        asked = 0 if request is None else request.units
+        course.note(self._now_s, asked, whole.used, placed=not isinstance(decision.outcome, NoFit))
+        course.units, course.average = self._usage.units, whole.average(self._now_s)
+
+    def _bind(self, decision: Decision, placement: Placement) -> None:
+        key = placement.pod.key
+        self._placed[key.uid] = PlacedPod(
+            pod=str(key),
+            node=placement.node,
+            cards=placement.cards,
+            bound_s=self._now_s,
+            wait_s=round(self._now_s - self._created_s[key.uid], 6),
+            attempts=decision.queued.attempts,
+        )
+        if placement.volumes is not None:
+            fulfil(placement.volumes, self._world)
+        pod = self._world.pods.assign(Binding(key, placement.node, placement.annotations))
+        self._engine.bound(placement)
+        self._player.started(pod, self._now_s)
+        self._deliver()
+
+    # The end
+
+    def _measured(self) -> Fragmentation:
+        tables = self._engine.tables
+        return measured(tables, tables.target.usual()).total()
+
+    def _report(self) -> Report:
+        fragmentation = self._fragmentation or self._measured()
+        return Report(
+            placed=tuple(self._placed.values()),
+            waiting=tuple(self._waits(pod) for pod in self._world.pods if not pod.spec.node_name and _lives(pod)),
+            nodes=tuple(self._usage.nodes(self._now_s)),
+            cards=tuple(self._usage.cards(self._now_s)),
+            end_s=self._now_s,
+            by_others=len(self._by_others),
+            decisions=self._decisions,
+            problems=tuple(f"{problem.kind} {problem.name}: {problem.message}" for problem in self._problems),
+            rejected=tuple(self._rejected),
+            free=round(fragmentation.free),
+            fragmented=round(fragmentation.unusable, 3),
+        )
+
+    def _waits(self, pod: PodObject) -> Waits:
+        meta = pod.metadata
+        tried = self._tries.get(meta.uid)
+        return Waits(
+            pod=f"{meta.namespace}/{meta.name}",
+            since_s=self._created_s[meta.uid],
+            attempts=tried.attempts if tried else 0,
+            reason=tried.reason if tried else self._untried(pod),
+        )
+
+    def _untried(self, pod: PodObject) -> str:
+        """Why there was no attempt for a pod."""
+        name = pod.spec.scheduler_name
+        if name not in self._engine.scheduler_names:
+            return f"schedulerName is {name}: left to that scheduler"
+        if reason := self._engine.queue.gate(pod.metadata.uid):
+            return reason
+        if pod.metadata.deletion_timestamp:
+            return "is being deleted"
+        return "cannot be read: see the problems"
+
+
+def _lives(pod: PodObject) -> bool:
+    return pod.status.phase not in ("Succeeded", "Failed")

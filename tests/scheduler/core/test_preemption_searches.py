@@ -1,0 +1,177 @@
+"""Searches among pods that come, wait and leave: which one is next, and that none goes on for a pod that has left."""
+
+import subprocess
+import sys
+from typing import Final
+
+import pytest
+from msgspec.structs import replace
+
+from scheduler.core.engine import Engine
+from scheduler.core.scheduling_cycle import NoFit
+from scheduler.state.nominations import MOST_NOMINATIONS
+from tests.support.builders import bound, engine, pod, wire_node
+from tests.support.placing import NOW_NS, on_card
+from tests.support.preempting import sought
+
+
+def waits(built: Engine, name: str, priority: int, gpu_mem: int = 16) -> None:
+    """A pod has found no fit, and preemption has not helped."""
+    assert sought(built, pod(name, gpu_mem, priority=priority)).preemption is None
+
+
+def full(*priorities: int) -> Engine:
+    """Nodes n0, n1, ... with a pod each, and closed."""
+    built = engine()
+    for number, priority in enumerate(priorities):
+        built.node_changed(wire_node(f"n{number}", [16], unschedulable=True))
+        built.pod_assigned(bound(pod(f"low-{number}", 16, priority=priority), f"n{number}", on_card(0, 16)))
+    return built
+
+
+def opens(built: Engine, number: int) -> None:
+    built.node_changed(wire_node(f"n{number}", [16]))
+    while built.check(0.0):
+        pass
+
+
+def steps(built: Engine) -> list[str]:
+    """For whom the searches find something, in order; an endless one fails."""
+    found: list[str] = []
+    for _ in range(100):
+        if not built.any_search:
+            return found
+        post_filtered = built.post_filter_next(0.0)
+        if post_filtered is not None and post_filtered.preemption is not None:
+            found.append(f"{post_filtered.pod.key.name} on {post_filtered.preemption.node}")
+    raise AssertionError(found)
+
+
+def test_the_best_pod_has_the_first_place_that_opens() -> None:
+    built = full(0, 0)
+    for name, priority in (("second", 5), ("first", 7), ("third", 5)):
+        waits(built, name, priority)
+
+    opens(built, 0)
+    assert steps(built) == ["first on n0"]
+    opens(built, 1)
+    assert steps(built) == ["second on n1"]
+
+
+def test_a_pod_that_is_about_to_be_decided_is_passed_by_others_of_its_class() -> None:
+    built = full(0)
+    for name in ("held", "next"):
+        waits(built, name, 5)
+    built.queue.try_again("uid-default-held", 0.0)
+    assert built.queue.hold_back(lambda _: True, 0.0)
+
+    opens(built, 0)
+
+    assert steps(built) == ["next on n0"]
+
+
+def test_a_pod_that_is_gone_is_searched_for_no_longer() -> None:
+    built = full(0)
+    waits(built, "urgent", 5)
+    opens(built, 0)
+
+    built.pod_gone("uid-default-urgent")
+
+    assert steps(built) == []
+    assert len(built.nominations) == 0
+
+
+def test_the_place_is_kept_for_the_pod_as_it_was_seen_last() -> None:
+    built = full(0)
+    waits(built, "urgent", 5)
+    built.pod_waiting(replace(pod("urgent", 16, priority=5), labels={"seen": "later"}), 0.0)
+    opens(built, 0)
+    while (decision := built.decide(0.0, NOW_NS)) is not None:
+        assert isinstance(decision.outcome, NoFit)
+        built.post_filter(decision.outcome, 0.0)
+    steps(built)
+
+    kept = built.nominations.of("uid-default-urgent")
+    assert kept is not None
+    assert kept.pod.labels == {"seen": "later"}
+
+
+@pytest.mark.parametrize(
+    ("priority", "first"),
+    [
+        pytest.param(4, [True, True, True], id="lesser"),
+        pytest.param(5, [True, False, True], id="equal"),
+        pytest.param(6, [False, False, False], id="better"),
+    ],
+)
+def test_searches_come_before_decisions_for_lesser_pods_and_in_turn_with_equal_ones(
+    priority: int, first: list[bool]
+) -> None:
+    built = full(0)
+    waits(built, "urgent", 5)
+    built.pod_waiting(pod("other", 99, priority=priority), 0.0)
+    assert not built.search_first()
+
+    opens(built, 0)
+
+    assert [built.search_first() for _ in first] == first
+
+
+def test_nobody_is_searched_for_once_the_last_place_that_would_give_way_serves() -> None:
+    built = full(0)
+    built.node_changed(wire_node("elsewhere"))
+    waits(built, "urgent", 5)
+    for number in range(MOST_NOMINATIONS):
+        built.nominations.nominate(pod(f"kept-{number}", priority=9), "elsewhere" if number else "later", ())
+    opens(built, 0)
+    built.pod_waiting(pod("other", 99, priority=1), 0.0)
+    assert built.search_first()
+
+    built.tables.upsert_node(wire_node("later"))
+
+    assert steps(built) == []
+    assert not built.any_search
+
+
+_A_SEARCH_IN_VAIN: Final = """
+import sys
+from tests.scheduler.core.test_preemption_searches import full, waits
+
+built = full(0)
+loaded = set(sys.modules)
+waits(built, "hopeless", 5, gpu_mem=17)
+print(*sorted(set(sys.modules) - loaded))
+"""
+
+
+def test_a_search_loads_no_module() -> None:
+    """Others would wait for it: `numpy.ma`, which some functions of NumPy load when they are called first, is 40 ms."""
+    ended = subprocess.run([sys.executable, "-c", _A_SEARCH_IN_VAIN], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == []
+
+
+@pytest.mark.parametrize("steps_before", range(1, 5))
+def test_nobody_goes_where_others_have_left_enough_between_two_steps(steps_before: int) -> None:
+    nodes = [f"n{number:02}" for number in range(40)]
+    built = engine(**{node: [16] for node in nodes})
+    for node in nodes:
+        for number in range(10):
+            built.pod_assigned(bound(pod(f"{node}-low-{number}", 1, priority=1), node, on_card(0, 1)))
+        built.pod_assigned(bound(pod(f"{node}-high", 6, priority=20), node, on_card(0, 6)))
+    built.budgets_listed()
+    built.pod_waiting(pod("p", 6, priority=10), 0.0)
+    decision = built.decide(0.0, NOW_NS)
+    assert decision is not None
+    assert isinstance(decision.outcome, NoFit)
+    found = built.post_filter(decision.outcome, 0.0)
+    for _ in range(steps_before - 1):
+        assert found is None, "the search has fewer steps than the test needs"
+        found = built.post_filter_next(0.0)
+    assert found is None, "the search has fewer steps than the test needs"
+
+    for node in nodes:
+        built.pod_gone(f"uid-default-{node}-high")
+    while found is None:
+        found = built.post_filter_next(0.0)
+
+    assert found.preemption is None

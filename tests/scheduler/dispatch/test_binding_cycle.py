@@ -1,0 +1,237 @@
+"""The identical POST again until the outcome is known; what each answer of the API server leads to."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from scheduler.dispatch.bind_slots import BindSlots
+from scheduler.dispatch.binding_cycle import SERVER_REQUEST_TIMEOUT_S, Binder
+from scheduler.kube import objects, port
+from scheduler.kube.bind_outcome import BindRefused
+from scheduler.kube.port import (
+    ApiConflict,
+    ApiError,
+    ApiFailed,
+    ApiForbidden,
+    ApiNotFound,
+    ApiSilent,
+    ApiThrottled,
+    Binding,
+    NotSent,
+    PodKey,
+)
+
+BINDING = Binding(PodKey("default", "p", "uid-1"), "n1", {"a": "1", "b": "2"})
+BOUND = None
+NOT_FOUND = ApiNotFound("no pod", 404)
+
+
+def seen(node: str = "n1", uid: str = "uid-1", **annotations: str) -> objects.PodObject:
+    meta = objects.ObjectMeta("p", "default", uid, annotations={"a": "1", "b": "2", "other": "x"} | annotations)
+    return objects.PodObject(meta, objects.PodSpec(node_name=node))
+
+
+@dataclass
+class Script:
+    """An API server that answers POSTs and GETs as written, and a clock that only sleeping moves."""
+
+    posts: list[ApiError | None]
+    gets: list[objects.PodObject | ApiError | None] = field(default_factory=list)
+    sent: list[Binding] = field(default_factory=list)
+    now_s: float = 1000.0
+    retries: list[str] = field(default_factory=list)
+
+    async def bind(self, binding: Binding, timeout_s: float) -> None:
+        assert timeout_s == 4.0
+        self.sent.append(binding)
+        # The last answer is repeated forever.
+        answer = self.posts.pop(0) if len(self.posts) > 1 else self.posts[0]
+        if answer is not None:
+            raise answer
+
+    async def pod(self, namespace: str, name: str) -> objects.PodObject | None:
+        assert (namespace, name) == ("default", "p")
+        answer = self.gets.pop(0)
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer
+
+    async def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def watch(self, kind: port.Kind[port.T], since: str | None) -> AsyncIterator[list[port.WatchEvent[port.T]]]:
+        raise NotImplementedError
+
+    async def give_volume(self, wanted: port.VolumeForClaim) -> str:
+        raise NotImplementedError
+
+    async def select_node(self, wanted: port.NodeForClaim) -> str:
+        raise NotImplementedError
+
+    async def last_change(self, kind: port.Kind[port.T], since: str) -> str:
+        raise NotImplementedError
+
+    async def last_scheduled(self, scheduler_name: str) -> port.LastScheduled:
+        raise NotImplementedError
+
+    async def write_lease(self, wanted: port.WantedLease, timeout_s: float) -> str:
+        raise NotImplementedError
+
+    async def set_pod_condition(self, pod: PodKey, condition: objects.PodCondition, *, changed: bool = True) -> None:
+        raise NotImplementedError
+
+    async def set_nominated_node(self, pod: PodKey, node: str) -> None:
+        raise NotImplementedError
+
+    async def delete_pod(self, pod: PodKey) -> None:
+        raise NotImplementedError
+
+    async def create_event(self, event: port.EventRecord) -> None:
+        raise NotImplementedError
+
+    async def update_event(self, event: port.EventRecord, series: port.EventSeries) -> None:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+    async def outcome(self, *, gone_after: int = 10**9) -> str:
+        """gone_after: so many POSTs, the watch shows that the pod is gone."""
+        try:
+            await self.bound(gone_after)
+        except BindRefused as refused:
+            return "settled" if refused.settled else "refused"
+        return "bound"
+
+    async def bound(self, gone_after: int = 10**9) -> None:
+        binder = Binder(
+            cluster=self,
+            slots=Slots(self),
+            now_s=lambda: self.now_s,
+            timeout_s=4.0,
+            backoff_s=float,
+            on_retry=lambda _binding, _status, why: self.retries.append(why),
+            gone=lambda _uid: len(self.sent) >= gone_after,
+        )
+        await binder.bind(BINDING)
+
+
+class Slots(BindSlots):
+    """Slots without pauses of their own, on the clock of the script."""
+
+    def __init__(self, script: Script) -> None:
+        super().__init__(4, lambda: script.now_s, lambda _failures: 0.0)
+        self._script = script
+
+    async def pause(self, seconds: float) -> None:
+        await self._script.sleep(seconds)
+
+
+@pytest.mark.parametrize(
+    ("posts", "gets", "expected"),
+    [
+        pytest.param([BOUND], [], "bound", id="created"),
+        pytest.param([ApiConflict("already", 409)], [seen()], "bound", id="already assigned as we said"),
+        pytest.param([ApiConflict("already", 409)], [seen(node="n2")], "settled", id="assigned to another node"),
+        pytest.param([ApiConflict("already", 409)], [seen(a="other")], "settled", id="our node, not our annotations"),
+        pytest.param([ApiConflict("gated", 409)], [seen(node="")], "refused", id="409 and still without a node"),
+        pytest.param([ApiConflict("uid", 409)], [seen(uid="uid-2")], "settled", id="another pod of that name"),
+        pytest.param([ApiConflict("already", 409)], [None], "refused", id="409, then no pod"),
+        pytest.param([ApiConflict("already", 409)], [ApiSilent("cut"), seen()], "bound", id="the GET is repeated too"),
+        pytest.param([ApiNotFound("no pod", 404)], [], "refused", id="404"),
+        pytest.param([ApiForbidden("no right", 403)], [], "refused", id="403"),
+        pytest.param([port.ApiRefused("bad", 400)], [], "refused", id="another 4xx"),
+        pytest.param([ApiThrottled("slow"), BOUND], [], "bound", id="429 is sent again"),
+        pytest.param([ApiSilent("time-out"), BOUND], [], "bound", id="time-out without effect"),
+        pytest.param(
+            [ApiSilent("time-out"), ApiConflict("already", 409)], [seen()], "bound", id="time-out with effect"
+        ),
+        pytest.param([ApiFailed("etcd", 503), ApiFailed("x", 500), BOUND], [], "bound", id="5xx is sent again"),
+        pytest.param([ApiFailed("bug", 500)], [seen()], "bound", id="500 for a minute, and it had taken effect"),
+        pytest.param([ApiFailed("bug", 500)], [seen(node="")], "refused", id="500 for a minute, no effect"),
+        pytest.param([ApiFailed("x", 500), NOT_FOUND], [seen(node="")], "refused", id="404 after a 500, no effect"),
+        pytest.param([ApiFailed("x", 500), ApiForbidden("no", 403)], [seen()], "bound", id="403 after a 500, effect"),
+        pytest.param([ApiSilent("x"), NOT_FOUND], [seen()], "bound", id="404s after a silent POST with effect"),
+        pytest.param([ApiSilent("x"), NOT_FOUND], [None, None, seen("")], "refused", id="and GETs that find nothing"),
+        pytest.param([ApiSilent("x", 404), BOUND], [], "bound", id="404 of a load balancer"),
+        pytest.param([NotSent(), NOT_FOUND], [], "refused", id="404 after one that was not sent"),
+    ],
+)
+async def test_each_answer_leads_to_its_outcome(
+    posts: list[ApiError | None], gets: list[objects.PodObject | ApiError | None], expected: str
+) -> None:
+    assert await Script(posts, gets).outcome() == expected
+
+
+async def test_every_repeated_post_is_identical() -> None:
+    script = Script([ApiSilent("a"), ApiFailed("b", 504), ApiThrottled("c"), BOUND])
+    await script.outcome()
+    assert script.sent == [BINDING] * 4
+    assert len(script.retries) == 3
+
+
+async def test_a_throttled_post_waits_as_long_as_the_server_asks() -> None:
+    script = Script([ApiThrottled("slow", 17.0), BOUND])
+    await script.outcome()
+    assert script.now_s == 1017.0
+
+
+async def test_a_get_decides_only_when_every_post_of_a_whole_minute_ended_with_500() -> None:
+    script = Script([ApiFailed("bug", 500), ApiFailed("bug", 500), ApiSilent("x"), ApiFailed("bug", 500)], [seen("")])
+    silent_until: list[float] = []
+    plain: Callable[[float], Awaitable[None]] = script.sleep
+
+    async def sleep(seconds: float) -> None:
+        if len(script.sent) == 3:
+            silent_until.append(script.now_s)
+        await plain(seconds)
+
+    script.sleep = sleep  # type: ignore[method-assign]
+    assert await script.outcome() == "refused"
+    assert script.now_s - silent_until[0] >= SERVER_REQUEST_TIMEOUT_S
+
+
+async def test_a_pod_is_never_given_up_while_a_post_may_still_take_effect() -> None:
+    script = Script([ApiSilent("x")] * 200 + [BOUND])
+    assert await script.outcome() == "bound"
+    assert len(script.sent) == 201
+
+
+async def test_a_refusal_after_a_silent_post_does_not_prove_that_it_failed() -> None:
+    script = Script([ApiSilent("x"), ApiForbidden("policy", 403), ApiConflict("already", 409)], [seen()])
+    assert await script.outcome() == "bound"
+
+
+async def test_a_pod_that_went_elsewhere_after_a_silent_post_is_refused_at_once() -> None:
+    script = Script([ApiSilent("x"), ApiConflict("already", 409)], [seen(node="n2")])
+    assert await script.outcome() == "settled"
+    assert len(script.sent) == 2
+
+
+async def test_a_404_after_a_silent_post_frees_nothing_for_a_minute() -> None:
+    script = Script([ApiSilent("x"), NOT_FOUND], [seen("")])
+    assert await script.outcome() == "refused"
+    assert script.now_s >= 1000.0 + SERVER_REQUEST_TIMEOUT_S
+
+
+async def test_only_the_watch_ends_the_doubt_about_a_pod_that_nobody_finds() -> None:
+    script = Script([ApiSilent("x"), NOT_FOUND], [None] * 1000)
+    assert await script.outcome(gone_after=100) == "settled"
+    assert len(script.sent) == 100
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(ApiForbidden("denied by policy x", 403), id="a policy"),
+        pytest.param(port.ApiRefused("invalid", 422), id="a policy of another status"),
+        pytest.param(ApiForbidden('u cannot create resource "pods/binding" in', 403), id="the right to bind"),
+        pytest.param(ApiForbidden("Unauthorized", 401), id="credentials"),
+        pytest.param(NOT_FOUND, id="404"),
+    ],
+)
+async def test_a_binding_that_is_rejected_is_most_likely_rejected_again(answer: ApiError) -> None:
+    with pytest.raises(BindRefused) as raised:
+        await Script([answer]).bound()
+    assert raised.value.lasting

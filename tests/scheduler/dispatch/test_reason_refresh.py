@@ -1,0 +1,146 @@
+"""How soon what pods were told is corrected, and what share of the time that takes."""
+
+import asyncio
+from itertools import count
+
+from config.settings.scheduler import SchedulerConfiguration
+from scheduler.core.build import build_engine
+from scheduler.core.engine import Engine
+from scheduler.core.scheduling_cycle import NoFit
+from scheduler.dispatch.reason_refresh import ReasonRefresh
+from scheduler.dispatch.recorder import Recorder
+from scheduler.framework.diagnosis import Diagnosis
+from scheduler.metrics.metrics import Metrics
+from scheduler.metrics.observer import ServiceObserver
+from scheduler.pods.pod import Pod
+from scheduler.queue.judged_longest_ago import EVERY_S
+from tests.support.builders import pod, wire_node
+from tests.support.placing import NOW_NS
+from tests.support.virtual_time import run
+
+# docs/decisions/0014
+CORRECTED_S = 30.0
+
+
+class Told(Recorder):
+    """What each pod was told last, and when; nothing is sent.
+
+    unsent: entries that wait to be written. silent: what was told holds still.
+    """
+
+    def __init__(self) -> None:
+        self.said: dict[str, tuple[float, tuple[str, ...]]] = {}
+        self.unsent = 0
+        self.silent = False
+
+    @property
+    def pending_soon(self) -> int:
+        return self.unsent
+
+    def corrected(self, pod: Pod, diagnosis: Diagnosis) -> bool:
+        name = f"{pod.key.namespace}/{pod.key.name}"
+        if self.silent or (name in self.said and self.said[name][1] == diagnosis.constant_text):
+            return False
+        self.said[name] = asyncio.get_running_loop().time(), diagnosis.constant_text
+        return True
+
+
+def crowd(pods: dict[str, int], nodes: int = 1) -> Engine:
+    """So many pods of each namespace, each of a template of its own; all have been told that they fit nowhere."""
+    built, _ = build_engine(SchedulerConfiguration.model_validate({"reserveAfter": 0}))
+    built.budgets_listed()
+    for number in range(nodes):
+        built.node_changed(wire_node(f"n{number}", [8]))
+    for namespace, many in pods.items():
+        for number in range(many):
+            built.pod_waiting(pod(f"p{number}", 16, namespace=namespace, requests={"cpu": f"{1 + number}m"}), 0.0)
+    while (decision := built.decide(0.0, NOW_NS)) is not None:
+        assert isinstance(decision.outcome, NoFit)
+    return built
+
+
+def refresh(built: Engine, told: Told) -> ReasonRefresh:
+    observer = ServiceObserver(Metrics(built.tables, built.queue.lengths, per_card=False))
+    return ReasonRefresh(built, told, observer, now_s=asyncio.get_running_loop().time, wake=lambda: None)
+
+
+def test_a_thousand_pods_of_as_many_templates_are_corrected_in_time() -> None:
+    async def scenario() -> None:
+        told, built = Told(), crowd({"mine": 1000})
+        task = asyncio.create_task(refresh(built, told).run())
+        await asyncio.sleep(CORRECTED_S)
+        assert len(told.said) == 1000
+        built.node_changed(wire_node("n0", [8], unschedulable=True))
+        changed_s = asyncio.get_running_loop().time()
+        await asyncio.sleep(CORRECTED_S)
+        assert min(when_s for when_s, _ in told.said.values()) > changed_s
+        assert max(when_s for when_s, _ in told.said.values()) <= changed_s + CORRECTED_S
+        task.cancel()
+
+    run(scenario())
+
+
+def test_three_thousand_pods_of_a_namespace_keep_nobody_elses_reason_waiting() -> None:
+    async def scenario() -> None:
+        told, built = Told(), crowd({"theirs": 3000, "mine": 1})
+        task = asyncio.create_task(refresh(built, told).run())
+        await asyncio.sleep(CORRECTED_S)
+        built.node_changed(wire_node("n0", [8], unschedulable=True))
+        changed_s = asyncio.get_running_loop().time()
+        await asyncio.sleep(EVERY_S + 1)
+        assert told.said["mine/p0"][0] > changed_s
+        assert len(told.said) < 80 * (CORRECTED_S + EVERY_S + 1)
+        task.cancel()
+
+    run(scenario())
+
+
+def test_it_takes_a_twentieth_of_the_time() -> None:
+    """Each look at the clock is a tenth of a millisecond later."""
+
+    async def scenario() -> None:
+        told, built, ticks = Told(), crowd({"mine": 200}), count(100_000)
+        observer = ServiceObserver(Metrics(built.tables, built.queue.lengths, per_card=False))
+        judging = ReasonRefresh(built, told, observer, now_s=lambda: next(ticks) / 10_000, wake=lambda: None)
+        told.silent = True
+        for _ in range(10):
+            before = next(ticks)
+            rest_s = judging.slice()
+            took_s = (next(ticks) - before) / 10_000
+            assert 0.001 < took_s < 0.002
+            assert rest_s > 0.9 * 19 * (took_s - 0.0002)
+
+    run(scenario())
+
+
+def test_nothing_is_corrected_while_what_was_said_before_waits_to_be_written() -> None:
+    async def scenario() -> None:
+        told, built = Told(), crowd({"mine": 3})
+        task = asyncio.create_task(refresh(built, told).run())
+        told.unsent = 8
+        await asyncio.sleep(CORRECTED_S)
+        assert told.said == {}
+        told.unsent = 0
+        await asyncio.sleep(1)
+        assert len(told.said) == 3
+        task.cancel()
+
+    run(scenario())
+
+
+def test_a_pod_that_was_forgotten_is_counted_and_the_service_is_woken() -> None:
+    async def scenario() -> None:
+        built, woken = crowd({"mine": 1}), asyncio.Event()
+        metrics = Metrics(built.tables, built.queue.lengths, per_card=False)
+        observer, now_s = ServiceObserver(metrics), asyncio.get_running_loop().time
+        task = asyncio.create_task(ReasonRefresh(built, Told(), observer, now_s=now_s, wake=woken.set).run())
+        await asyncio.sleep(EVERY_S + 1)
+        assert not woken.is_set()
+        built.node_changed(wire_node("large", [16]))
+        assert built.tables.take_openings()
+        await asyncio.sleep(EVERY_S + 1)
+        assert woken.is_set()
+        assert metrics.registry.get_sample_value("gpushare_scheduler_lost_wakeups_total") == 1
+        task.cancel()
+
+    run(scenario())

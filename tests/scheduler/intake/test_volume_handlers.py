@@ -1,0 +1,105 @@
+"""What a watch shows of storage goes to the tables; what cannot be read costs that object only, and is told."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from scheduler.intake.volume_handlers import VolumeHandlers
+from scheduler.kube.defaults import decoded
+from scheduler.kube.port import CAPACITIES, CLAIMS, VOLUMES, Changed, Undecodable
+from scheduler.kube.problem import Problem
+from scheduler.pods.pod_volumes import ClaimKey
+from scheduler.state.tables import Tables
+from tests.support.builders import pod
+from tests.support.judging import tables_of
+from tests.support.volumes import bound, claim, show, volume, with_claims
+
+
+@dataclass
+class Told:
+    """Handlers of empty tables, and what they have told."""
+
+    tables: Tables = field(default_factory=tables_of)
+    problems: list[Problem] = field(default_factory=list)
+    seen: list[ClaimKey | str] = field(default_factory=list)
+
+    @property
+    def handlers(self) -> VolumeHandlers:
+        return VolumeHandlers(self.tables.change_volumes, report=self.problems.append, seen=self.seen.append)
+
+
+def test_a_claim_that_cannot_be_read_is_as_if_it_were_not_there() -> None:
+    told = Told()
+    show(told.tables, CLAIMS, claim("data"))
+    told.handlers.handle(CLAIMS, [Undecodable("default/data", "expected `object`, got `str`")])
+
+    assert told.tables.volumes.claim(("default", "data")) is None
+    assert [(one.kind, one.name) for one in told.problems] == [("PersistentVolumeClaim", "default/data")]
+    assert told.seen == [("default", "data")]
+
+
+@pytest.mark.parametrize("size", ["1 GiB", "much"])
+def test_a_volume_of_no_size_is_as_if_it_were_not_there(size: str) -> None:
+    told = Told()
+    told.handlers.handle(VOLUMES, [Changed(decoded(volume("pv", size=size), VOLUMES.type))])
+
+    assert told.tables.volumes.volume("pv") is None
+    assert [(one.kind, one.name, one.on_object) for one in told.problems] == [("PersistentVolume", "pv", False)]
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [
+        pytest.param({"matchLabels": {f"k{n}": "v" for n in range(5000)}}, id="labels"),
+        pytest.param(
+            {"matchExpressions": [{"key": "zone", "operator": "In", "values": [f"z{n}" for n in range(5000)]}]},
+            id="values",
+        ),
+    ],
+)
+def test_a_capacity_whose_topology_has_thousands_of_parts_is_as_if_it_were_not_there(topology: dict[str, Any]) -> None:
+    told = Told()
+    made = {"metadata": {"name": "c", "namespace": "kube-system"}, "storageClassName": "fast", "capacity": "5Gi"}
+    told.handlers.handle(CAPACITIES, [Changed(decoded({**made, "nodeTopology": topology}, CAPACITIES.type))])
+
+    assert told.tables.volumes.of_class("fast") is None
+    ((kind, name, message),) = [(one.kind, one.name, one.message) for one in told.problems]
+    assert (kind, name) == ("CSIStorageCapacity", "kube-system/c")
+    assert message.startswith("5000 topology ")
+
+
+def test_the_claims_of_a_volume_are_told_when_it_comes() -> None:
+    tables = tables_of()
+    show(tables, CLAIMS, bound(claim("data"), "pv"))
+    tables.take_openings()
+    show(tables, VOLUMES, volume("pv"))
+
+    assert list(tables.take_openings().claims) == [("default", "data")]
+
+
+def test_a_claim_with_a_selector_of_thousands_of_values_is_not_looked_for_and_says_so() -> None:
+    tables = tables_of()
+    values = [f"v{number}" for number in range(5000)]
+    selector = {"matchExpressions": [{"key": "tier", "operator": "In", "values": values}]}
+    show(tables, CLAIMS, claim("data", selector=selector))
+
+    (standing,) = tables.volumes.of_pod(pod("p", **with_claims("data"))).standings
+
+    assert standing.alike[1] == (
+        'persistentvolumeclaim "data" has more than this scheduler reads: 5000 selector values (at most 64)'
+    )
+
+
+def test_a_claim_that_changes_in_nothing_that_is_read_tells_nobody() -> None:
+    tables = tables_of()
+    show(tables, CLAIMS, claim("data"))
+    tables.take_openings()
+    changed = claim("data")
+    changed["metadata"] |= {"resourceVersion": "9", "annotations": {"note": "x"}}
+    show(tables, CLAIMS, changed)
+
+    assert not tables.take_openings()
+    found = tables.volumes.claim(("default", "data"))
+    assert found is not None
+    assert found.version == "9"

@@ -1,0 +1,46 @@
+"""Batches of a watch are handed over in slices, so that one batch of large objects does not keep others waiting."""
+
+import asyncio
+from collections.abc import Sequence
+from itertools import pairwise
+
+from scheduler.intake.watches import in_slices
+from scheduler.kube.objects import ObjectMeta, PodObject
+from scheduler.kube.port import Changed, WatchEvent
+
+BATCH: Sequence[WatchEvent[PodObject]] = [Changed(PodObject(ObjectMeta(f"p{number}"))) for number in range(256)]
+
+
+async def handed_over(seconds_per_event: float) -> tuple[list[WatchEvent[PodObject]], int, float]:
+    """(what was handed over, how often other tasks ran meanwhile, the longest time between them)."""
+    now_s, got, turns_s = 0.0, list[WatchEvent[PodObject]](), [0.0]
+
+    def handle(events: Sequence[WatchEvent[PodObject]]) -> None:
+        nonlocal now_s
+        got.extend(events)
+        now_s += seconds_per_event * len(events)
+
+    async def others() -> None:
+        while True:
+            await asyncio.sleep(0)
+            turns_s.append(now_s)
+
+    other = asyncio.create_task(others())
+    await asyncio.sleep(0)
+    await in_slices(BATCH, handle, lambda: now_s)
+    other.cancel()
+    turns_s.append(now_s)
+    longest_s = max(after - before for before, after in pairwise(turns_s))
+    return got, len(turns_s) - 2, longest_s
+
+
+async def test_a_batch_of_small_objects_is_handed_over_at_once() -> None:
+    got, turns, _ = await handed_over(0.000_01)
+    assert (got, turns) == (list(BATCH), 0)
+
+
+async def test_during_a_batch_of_large_objects_others_run_every_few_events() -> None:
+    got, turns, longest_s = await handed_over(0.002)
+    assert got == list(BATCH)
+    assert turns > 50
+    assert longest_s <= 0.008

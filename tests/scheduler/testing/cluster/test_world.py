@@ -1,0 +1,227 @@
+"""The operator's side, where the contract suite does not reach it."""
+
+import pytest
+from msgspec.structs import replace
+
+from scheduler.kube import objects
+from scheduler.kube.objects import Taint
+from scheduler.kube.port import PODS, ApiConflict, ApiNotFound, Kind
+from scheduler.testing.cluster.world import World
+from tests.scheduler.tools.simulate.builders import HandDrivenTime, node_of, pod, world
+
+ZONE = "topology.kubernetes.io/zone"
+
+
+def test_uids_and_versions_are_the_same_in_every_run() -> None:
+    def made() -> list[objects.ObjectMeta]:
+        return [found.metadata for found in world("a", "b").pods]
+
+    assert made() == made()
+    assert len({metadata.uid for metadata in made()}) == 2
+
+
+def test_a_uid_that_a_trace_brings_along_is_kept() -> None:
+    made = world().pods.create({"metadata": {"name": "p", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}})
+
+    assert (made.metadata.uid, made.metadata.creation_timestamp) == ("u", "2026-01-01T00:00:00Z")
+
+
+def test_time_is_what_the_clock_says() -> None:
+    of = World(lambda: 1_800_000_000.9)
+
+    assert of.pods.create(pod("p")).metadata.creation_timestamp == "2027-01-15T08:00:00Z"
+
+
+def test_a_pod_makes_its_namespace() -> None:
+    of = world()
+
+    of.pods.create(pod("p", "team-a"))
+
+    assert of.namespaces.exists("team-a")
+
+
+def test_a_pod_without_a_node_goes_at_once_and_one_on_a_node_after_its_grace() -> None:
+    of = world("a", "b")
+    of.pods.bind("ns", "b", "node-b")
+
+    for name in "ab":
+        of.pods.delete("ns", name, grace_s=30.0)
+
+    assert of.pods.find("ns", "a") is None
+    assert deletion_of(of, "b") == "2027-01-15T08:00:30Z"
+    of.pods.remove("ns", "b")
+    assert len(of.pods) == 0
+
+
+@pytest.mark.parametrize(
+    ("phase", "grace_s"), [pytest.param("Succeeded", 30.0, id="finished"), pytest.param("Running", 0.0, id="no grace")]
+)
+def test_a_pod_that_needs_no_grace_goes_at_once(phase: str, grace_s: float) -> None:
+    of = world("a")
+    of.pods.bind("ns", "a", "node-a")
+    of.pods.set_phase("ns", "a", phase)
+
+    of.pods.delete("ns", "a", grace_s=grace_s)
+
+    assert of.pods.find("ns", "a") is None
+
+
+def test_a_finalizer_holds_a_deleted_pod_until_it_is_released() -> None:
+    of = world()
+    of.pods.create({"metadata": {"name": "p", "namespace": "ns", "finalizers": ["example.com/stay"]}})
+
+    of.pods.delete("ns", "p")
+    assert of.pods.collection.existing("ns", "p").metadata.deletion_timestamp
+    of.pods.release("ns", "p")
+
+    assert of.pods.find("ns", "p") is None
+
+
+def test_a_finalizer_outlives_the_grace_and_the_grace_outlives_a_finalizer() -> None:
+    of = world()
+    for name in "ab":
+        held = {"name": name, "namespace": "ns", "finalizers": ["example.com/stay"]}
+        of.pods.create({"metadata": held, "spec": {"nodeName": "n"}})
+        of.pods.delete("ns", name)
+
+    of.pods.delete("ns", "a", grace_s=0.0)
+    of.pods.release("ns", "b")
+    assert [found.metadata.name for found in of.pods] == ["a", "b"]
+
+    of.pods.release("ns", "a")
+    of.pods.delete("ns", "b", grace_s=0.0)
+    assert len(of.pods) == 0
+
+
+def test_a_second_deletion_only_shortens_the_grace_which_counts_from_the_first() -> None:
+    time = HandDrivenTime()
+    of = World(time.now_s)
+    of.pods.create(pod("a"))
+    of.pods.bind("ns", "a", "n")
+    of.pods.delete("ns", "a", grace_s=30.0)
+    time.pass_by(2.0)
+
+    told = []
+    for grace_s in (60.0, 10.0, 1.0):
+        of.pods.delete("ns", "a", grace_s=grace_s)
+        told.append(deletion_of(of, "a")[-3:])
+
+    assert told == ["30Z", "10Z", "02Z"]
+
+
+def test_a_removed_pod_goes_whatever_holds_it() -> None:
+    of = world()
+    of.pods.create({"metadata": {"name": "a", "namespace": "ns", "finalizers": ["x"]}, "spec": {"nodeName": "n"}})
+
+    of.pods.remove("ns", "a")
+
+    assert len(of.pods) == 0
+
+
+def deletion_of(of: World, name: str) -> str:
+    return of.pods.collection.existing("ns", name).metadata.deletion_timestamp
+
+
+def test_a_pod_finishes_only_in_a_final_phase() -> None:
+    of = world("a")
+
+    with pytest.raises(ValueError, match="'Running'"):
+        of.pods.finish("ns", "a", "Running")
+    finished = of.pods.finish("ns", "a", "Failed", reason="OutOfcpu", message="no")
+
+    assert (finished.status.phase, finished.status.reason, finished.status.message) == ("Failed", "OutOfcpu", "no")
+
+
+def test_a_bound_pod_gets_the_zone_of_its_node() -> None:
+    of = world("a")
+    of.nodes.add({"metadata": {"name": "node-a", "labels": {ZONE: "z1", "other": "x"}}})
+
+    assert of.pods.bind("ns", "a", "node-a").metadata.labels == {ZONE: "z1"}
+
+
+def test_a_patch_of_a_node_changes_what_it_names() -> None:
+    of = world()
+    of.nodes.add(
+        {"metadata": {"name": "n", "labels": {"a": "1", "b": "2"}}, "status": {"capacity": {"cpu": "4", "gpu": 2}}}
+    )
+
+    node = of.nodes.patch(
+        "n",
+        labels={"a": None, "c": "3"},
+        annotations={"inventory": "{}"},
+        taints=[Taint("unhealthy", "NoSchedule")],
+        unschedulable=True,
+        allocatable={"gpu": "1"},
+    )
+
+    assert node.metadata.labels == {"b": "2", "c": "3"}
+    assert node.metadata.annotations == {"inventory": "{}"}
+    assert (node.spec.unschedulable, node.spec.taints) == (True, (Taint("unhealthy", "NoSchedule"),))
+    assert node.status.allocatable == {"cpu": "4", "gpu": "1"}
+    assert node.status.capacity == {"cpu": "4", "gpu": "2"}
+
+
+def test_a_patch_that_changes_nothing_is_no_change() -> None:
+    of = world()
+    of.nodes.add({"metadata": {"name": "n", "labels": {"a": "1"}}})
+    version = of.version
+
+    of.nodes.patch("n", labels={"a": "1"})
+
+    assert of.version == version
+
+
+def test_a_node_that_goes_leaves_its_pods() -> None:
+    of = world("a")
+    of.nodes.add({"metadata": {"name": "node-a"}})
+    of.pods.bind("ns", "a", "node-a")
+
+    of.nodes.delete("node-a")
+
+    assert (of.nodes.find("node-a"), node_of(of, "a")) == (None, "node-a")
+
+
+def test_a_deleted_namespace_takes_everything_in_it_along() -> None:
+    of = world("a", "b")
+    of.pods.create(pod("a", "elsewhere"))
+    of.config_maps.create("ns", "settings", {"k": "v"})
+
+    of.delete_namespace("ns")
+
+    assert [found.metadata.namespace for found in of.pods] == ["elsewhere"]
+    assert (list(of.config_maps), of.namespaces.exists("ns")) == ([], False)
+
+
+def test_namespaces_and_config_maps_change() -> None:
+    of = world("a")
+    of.config_maps.create("kube-system", "unhealthy-gpu-n", {"gpus": "0"})
+
+    of.config_maps.update("kube-system", "unhealthy-gpu-n", {"gpus": "0,1"})
+    of.namespaces.label("ns", {"team": "a"})
+
+    assert [found.data for found in of.config_maps] == [{"gpus": "0,1"}]
+    labels = {found.metadata.name: found.metadata.labels for found in of.namespaces}["ns"]
+    assert labels == {"kubernetes.io/metadata.name": "ns", "team": "a"}
+    of.config_maps.delete("kube-system", "unhealthy-gpu-n")
+    with pytest.raises(ApiNotFound):
+        of.config_maps.update("kube-system", "unhealthy-gpu-n", {})
+
+
+def test_a_resource_that_is_not_simulated_is_not_found() -> None:
+    with pytest.raises(ApiNotFound):
+        world().collection(Kind("deployments", objects.PodObject, "/apis/apps/v1/deployments"))
+
+
+def test_a_name_that_is_taken_is_a_conflict() -> None:
+    of = world("a")
+
+    with pytest.raises(ApiConflict):
+        of.pods.create(pod("a"))
+    assert len(of.collection(PODS)) == 1
+
+
+def test_a_bound_pod_is_no_longer_nominated() -> None:
+    of = world("a")
+    of.pods.update("ns", "a", lambda old: replace(old, status=replace(old.status, nominated_node_name="node-b")))
+
+    assert of.pods.bind("ns", "a", "node-a").status.nominated_node_name == ""

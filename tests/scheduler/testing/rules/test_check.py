@@ -1,0 +1,148 @@
+"""The test kit: every known mistake of a rule is found and named, and rules without one pass."""
+
+import re
+from collections.abc import Hashable
+from typing import ClassVar
+
+import pytest
+
+from scheduler.framework.answers import PluginError
+from scheduler.framework.plugin import Plugin
+from scheduler.plugins import registry
+from scheduler.pods.pod import Pod
+from scheduler.state.tables import Tables
+from scheduler.testing.rules.check import RuleBroken, check_rule
+from scheduler.testing.rules.plans import PodPlan, Setting
+from scheduler.testing.rules.profiles import Company, profile_with
+from scheduler.testing.rules.reading import keys_read
+from scheduler.testing.rules.values import GENERIC, Named
+from scheduler.testing.rules.world import TrialWorld
+from tests.scheduler.testing.rules import broken_rules as rules
+from tests.scheduler.testing.rules.broken_rules import LIMIT, TEAM
+
+SHRINK_S = 0.1
+NOTHING = Named(labels={}, annotations={}, node_labels={}, node_annotations={})
+
+
+@pytest.mark.parametrize(
+    ("rule", "cause"),
+    [
+        pytest.param(rules.WithoutSignature, f"`signature` lacks annotation {TEAM}: ", id="signature"),
+        pytest.param(rules.WithoutOwnerInSignature, "`signature` lacks owner_uid: ", id="owner in signature"),
+        pytest.param(rules.WithoutLabels, "`depends` lacks LABELS: ", id="LABELS"),
+        pytest.param(rules.WithoutAnnotations, "`depends` lacks ANNOTATIONS: ", id="ANNOTATIONS"),
+        pytest.param(rules.WithoutPods, "`depends` lacks PODS: ", id="PODS"),
+        pytest.param(rules.WithoutDomains, "`depends` lacks DOMAINS: ", id="DOMAINS"),
+        pytest.param(rules.CardsWithoutAnnotations, "`depends` lacks ANNOTATIONS: ", id="card filter"),
+        pytest.param(rules.WithoutSign, "the Fact OnlyAdds counts wrongly: ", id="book without sign"),
+        pytest.param(rules.OwnerAside, "the Fact Stashing counts wrongly: ", id="owner that changed"),
+        pytest.param(rules.Ghosts, "the Fact GhostLimits counts wrongly: ", id="ghost of a node"),
+        pytest.param(rules.KeepsItself, "it keeps something of pods or nodes itself", id="attribute of the rule"),
+        pytest.param(rules.PreFilterOfNodes, "`pre_filter` looks at nodes; ", id="pre_filter"),
+        pytest.param(rules.Raises, "it raises ValueError: invalid literal for int()", id="raises"),
+    ],
+)
+def test_a_mistake_is_found_and_named(rule: type[Plugin], cause: str) -> None:
+    with pytest.raises(RuleBroken, match=f"^{re.escape(f'{rule.name}: {cause}')}"):
+        check_rule(rule, shrink_s=SHRINK_S, examples=1000)
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        pytest.param(rules.WrongDtype, "plugin WrongDtype: the scores: expected int64", id="dtype"),
+        pytest.param(rules.WrongShape, "plugin WrongShape: the objection 'wrong': expected bool", id="shape"),
+        pytest.param(rules.SometimesWrong, "plugin SometimesWrong: the objection 'wrong': expected", id="sometimes"),
+    ],
+)
+def test_an_answer_of_another_form_is_let_through(rule: type[Plugin], message: str) -> None:
+    with pytest.raises(PluginError, match=re.escape(message)):
+        check_rule(rule, shrink_s=SHRINK_S)
+
+
+@pytest.mark.parametrize("rule", rules.SOUND, ids=lambda rule: rule.name)
+def test_a_rule_without_a_mistake_passes(rule: type[Plugin]) -> None:
+    check_rule(rule, examples=15)
+
+
+@pytest.mark.parametrize("rule", registry.PLUGINS, ids=lambda rule: rule.name)
+def test_every_rule_of_the_registry_passes(rule: type[Plugin]) -> None:
+    check_rule(rule, examples=40)
+
+
+def test_the_history_is_small_and_told_in_sentences() -> None:
+    with pytest.raises(RuleBroken) as broken:
+        check_rule(rules.WithoutPods, shrink_s=SHRINK_S)
+    lines = str(broken.value).splitlines()
+    assert lines[2] == "The smallest history found, with WithoutPods alone, beside GpuShare and UnsupportedRules:"
+    assert [bool(re.match(rf"  {number}\. (node|pod) ..? ", line)) for number, line in enumerate(lines[3:6], 1)] == [
+        True,
+        True,
+        False,
+    ]
+    assert lines[-1] == "seed=0 finds this history again."
+
+
+class SameValue(rules.ByTeam):
+    """Sound, with a signature whose values are those of the other rule below."""
+
+    name: ClassVar[str] = "SameValue"
+
+
+class SameValueOfLabel(rules.ByTeam):
+    """As SameValue, of a label."""
+
+    name: ClassVar[str] = "SameValueOfLabel"
+
+    def signature(self, pod: Pod, tables: Tables) -> Hashable:  # noqa: ARG002 - a rule's
+        return pod.labels.get(TEAM)
+
+
+def test_equal_values_of_two_rules_are_two_signatures() -> None:
+    """A pod with the annotation only and one with the label only: the same values, in another order."""
+    profile = profile_with(SameValue, None, Company.ALONE)
+    other = profile_with(SameValueOfLabel, None, Company.ALONE)
+    both = type(profile)(pre_filter=profile.pre_filter, filter=(*profile.filter, *other.filter))
+    world = TrialWorld(both)
+    annotated, labelled = (_pod(world, field) for field in ("annotations", "labels"))
+    assert world.runtime.signature(annotated) != world.runtime.signature(labelled)
+
+
+def _pod(world: TrialWorld, field: str) -> Pod:
+    return world.reader.read(Setting(field, TEAM, "a").on(PodPlan()).wire("p", "uid-p"))
+
+
+@pytest.mark.parametrize(
+    ("rule", "read"),
+    [
+        pytest.param(rules.ByTeam, {"annotations": TEAM, "node_labels": TEAM}, id="column of labels"),
+        pytest.param(rules.Closed, {"node_annotations": LIMIT}, id="annotations of nodes"),
+        pytest.param(rules.OneWebPerCard, {"labels": "app"}, id="labels of pods"),
+        pytest.param(rules.Raises, {"annotations": LIMIT}, id="a rule that raises"),
+        pytest.param(rules.OnePerOwner, {}, id="none"),
+    ],
+)
+def test_the_keys_that_a_rule_reads_are_found(rule: type[Plugin], read: dict[str, str]) -> None:
+    found = keys_read(rule, rule.Args(), NOTHING, [], [])
+    keys = {name: dict(getattr(found, name)) for name in ("labels", "annotations", "node_labels", "node_annotations")}
+    assert {name: values for name, values in keys.items() if values} == {
+        name: {key: GENERIC} for name, key in read.items()
+    }
+
+
+def test_a_key_that_no_rule_asks_for_varies_when_it_is_named() -> None:
+    check_rule(rules.ByPrefix, examples=15)
+    with pytest.raises(RuleBroken, match=r"`signature` lacks annotation example\.com/team"):
+        check_rule(rules.ByPrefix, annotations={TEAM: ["red"]}, shrink_s=SHRINK_S)
+
+
+def test_manifests_of_the_user_take_part() -> None:
+    check_rule(rules.OnlyOdd, examples=15)
+    manifest = {"metadata": {"name": "odd"}, "spec": {"containers": [], "overhead": {"cpu": "7"}}}
+    with pytest.raises(RuleBroken, match="it raises RuntimeError: an odd pod"):
+        check_rule(rules.OnlyOdd, pods=[manifest], shrink_s=SHRINK_S)
+
+
+def test_arguments_are_validated_as_in_a_configuration() -> None:
+    with pytest.raises(ValueError, match="moist"):
+        check_rule(rules.OnePerOwner, {"moist": 1})

@@ -1,0 +1,136 @@
+"""`defragment` on cluster files, by both of its names: what is printed, and how it ends."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer import Typer
+from typer.testing import CliRunner
+
+from scheduler.program import cli
+from scheduler.tools.kubectl.main import cli as kubectl
+from tests.support.builders import wire_node, wire_pod
+from tests.support.listing_server import listing
+from tests.support.placing import on_card
+
+EXAMPLES = Path("docs/examples")
+HALF_USED, WHOLE_CARD = str(EXAMPLES / "half-used.yaml"), str(EXAMPLES / "whole-card.yaml")
+
+
+@pytest.mark.parametrize("program", [cli, kubectl])
+def test_the_plan_of_the_example(program: Typer) -> None:
+    ran = CliRunner().invoke(program, ["defragment", "--dry-run", "--cluster", HALF_USED, "-f", WHOLE_CARD])
+    assert ran.exit_code == 0
+    text = Path("docs/defragment.md").read_text()
+    assert f"```text\n{ran.stdout}```" in text
+
+
+def test_a_pod_for_which_there_is_no_plan_ends_with_1(tmp_path: Path) -> None:
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text(Path(WHOLE_CARD).read_text().replace("gpu-mem: 16", "gpu-mem: 17"))
+    ran = CliRunner().invoke(cli, ["defragment", "--cluster", HALF_USED, "-f", str(manifest), "-o", "json"])
+    assert ran.exit_code == 1
+    assert (json.loads(ran.stdout)["place"], json.loads(ran.stdout)["moves"]) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        pytest.param(
+            ("gpu-mem: 16", "gpu-mem: 1.5"),
+            "Its request is wrong: aliyun.com/gpu-mem: container train asks 1.5",
+            id="request",
+        ),
+        pytest.param(
+            ("spec:\n", "spec:\n  nodeName: n-7\n"), "Its spec.nodeName is n-7, and there is no such node.", id="node"
+        ),
+    ],
+)
+def test_what_keeps_a_pod_from_any_plan_is_told(tmp_path: Path, edit: tuple[str, str], words: str) -> None:
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text(Path(WHOLE_CARD).read_text().replace(*edit))
+    ran = CliRunner().invoke(cli, ["defragment", "--cluster", HALF_USED, "-f", str(manifest)])
+    assert (ran.exit_code, words in ran.stdout) == (1, True), ran.stdout
+
+
+DEPLOYED = """
+kind: Deployment
+metadata: {name: whole-card}
+spec: {template: {spec: {schedulerName: gpushare-scheduler}}}
+"""
+
+
+def test_a_pod_without_a_namespace_is_that_of_the_context(tmp_path: Path) -> None:
+    there = wire_pod("whole-card", 16, namespace="team", node="a", annotations=on_card(0, 16))
+    with listing([wire_node("a", [16])], [there]) as server:
+        kubeconfig = server.kubeconfig(tmp_path, "team")
+        ran = CliRunner().invoke(cli, ["defragment", "--kubeconfig", kubeconfig, "-f", WHOLE_CARD])
+    assert (ran.exit_code, "Pod team/whole-card fits as it is: on node a" in ran.stdout) == (0, True), ran.stdout
+    assert "It is bound there already" in ran.stdout
+
+
+@pytest.mark.parametrize("command", ["defragment", "what-if"])
+def test_the_pods_of_a_workload_without_a_namespace_are_of_the_context(tmp_path: Path, command: str) -> None:
+    manifest = tmp_path / "deployment.yaml"
+    manifest.write_text(DEPLOYED)
+    with listing([wire_node("a", [16])]) as server:
+        asks = [command, "--kubeconfig", server.kubeconfig(tmp_path, "team"), "-f", str(manifest), "-o", "json"]
+        ran = CliRunner().invoke(cli, asks)
+    assert json.loads(ran.stdout)["pod"] == "team/whole-card"
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        pytest.param(
+            "priorityClassName: urgent",
+            "Its PriorityClass urgent is not known, since cluster files hold none: its priority is taken as 0.",
+            id="a class",
+        ),
+        pytest.param(
+            "priorityClassName: urgent\n  priority: 7",
+            "since cluster files hold none: its priority is taken as 7, as its spec.priority says.",
+            id="a class with its number",
+        ),
+        pytest.param("priority: 7", "", id="a number"),
+        pytest.param("priorityClassName: system-node-critical", "", id="a class of every cluster"),
+    ],
+)
+def test_cluster_files_hold_no_priority_classes(tmp_path: Path, spec: str, words: str) -> None:
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text(Path(WHOLE_CARD).read_text().replace("spec:\n", f"spec:\n  {spec}\n"))
+    ran = CliRunner().invoke(cli, ["defragment", "--cluster", HALF_USED, "-f", str(manifest)])
+    assert (words in ran.stdout, "PriorityClass" in ran.stdout) == (True, bool(words)), ran.stdout
+
+
+def test_without_a_pod_the_fragmentation_is_told() -> None:
+    ran = CliRunner().invoke(cli, ["defragment", "--cluster", HALF_USED, "-o", "json"])
+    assert ran.exit_code == 0
+    assert json.loads(ran.stdout)["fragmentation"]["free"] == 32.0
+
+
+def test_a_cluster_file_is_only_planned_for() -> None:
+    ran = CliRunner().invoke(cli, ["defragment", "--execute", "--cluster", HALF_USED])
+    assert (ran.exit_code, "only planned for" in ran.stderr) == (2, True)
+
+
+def test_budgets_of_a_file_count_as_their_status_says(tmp_path: Path) -> None:
+    budget = tmp_path / "budget.yaml"
+    budget.write_text(
+        "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: web}\n"
+        "spec: {selector: {matchExpressions: [{key: app, operator: In, values: [web]}]}}\n"
+        "status: {disruptionsAllowed: 0}\n"
+    )
+    cluster = tmp_path / "cluster.yaml"
+    text = Path(HALF_USED).read_text()
+    cluster.write_text(text.replace("      ownerReferences", "      labels: {app: web}\n      ownerReferences"))
+    given = ["defragment", "-f", WHOLE_CARD, "--cluster", str(cluster)]
+    assert CliRunner().invoke(cli, given).exit_code == 0
+    assert CliRunner().invoke(cli, [*given, "--cluster", str(budget)]).exit_code == 1
+
+
+def test_a_mistake_in_a_cluster_file_is_told(tmp_path: Path) -> None:
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text("nodes: [{nam: a}]\n")
+    ran = CliRunner().invoke(cli, ["defragment", "--cluster", str(cluster)])
+    assert (ran.exit_code, str(cluster) in ran.stderr) == (2, True)

@@ -1,0 +1,203 @@
+"""Room for one pod: the fewest moves, who may be moved, and that nothing of a plan stays."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from scheduler.kube import objects
+from scheduler.kube.objects import OwnerReference
+from scheduler.state.ledger import of_tables
+from scheduler.tools.defragment.movable import Movable, successor
+from scheduler.tools.defragment.order import Moved, in_turn
+from scheduler.tools.defragment.search import room_for
+from tests.scheduler.tools.defragment.rebalancing_site import (
+    Small,
+    fewest_moves,
+    owners,
+    room,
+    small_clusters,
+    told,
+)
+from tests.support.builders import bound, engine, pod
+from tests.support.placing import on_card
+
+HALVES = Small({"a": [8, 8], "b": [8]}, {"p": ("a", 0, 4), "q": ("a", 1, 5), "r": ("b", 0, 7)}, 8)
+
+
+def test_a_pod_that_fits_needs_no_move() -> None:
+    built = engine(a=[8])
+    found = room(built, pod("asks", 8))
+    assert (told(found), found is not None and found.place.node) == ([], "a")
+
+
+@pytest.mark.parametrize(
+    ("of", "moves"),
+    [
+        pytest.param(
+            Small({"a": [8, 8], "b": [8]}, {"p": ("a", 0, 4), "q": ("b", 0, 4), "r": ("a", 1, 8)}, 8),
+            ["p a/0 -> b/0"],
+            id="the node that is named first",
+        ),
+        pytest.param(
+            Small({"a": [8], "b": [8, 8]}, {"q": ("b", 0, 4), "r": ("b", 1, 4)}, 8, 2),
+            ["q b/0 -> a/0", "r b/1 -> a/0"],
+            id="two cards are emptied",
+        ),
+        pytest.param(
+            Small({"a": [8], "b": [8]}, {"p": ("a", 0, 2), "q": ("a", 0, 3), "r": ("b", 0, 6)}, 8),
+            None,
+            id="less is free than is asked",
+        ),
+        pytest.param(
+            Small({"a": [8], "b": [7], "c": [4]}, {"p": ("a", 0, 5), "q": ("b", 0, 3)}, 8),
+            ["q b/0 -> c/0", "p a/0 -> b/0"],
+            id="a chain: who makes room for another goes first",
+        ),
+        pytest.param(
+            Small({"a": [8, 8]}, {"p": ("a", 0, 4), "q": ("a", 1, 4)}, 8),
+            ["p a/0 -> a/1"],
+            id="to another card of its node",
+        ),
+        pytest.param(HALVES, None, id="nobody finds a place"),
+    ],
+)
+def test_the_moves(of: Small, moves: list[str] | None) -> None:
+    assert told(room(of.engine(), of.asks())) == moves
+
+
+def test_trying_every_sequence_never_needs_fewer_moves_by_more_than_one() -> None:
+    plans = []
+    for seed in range(150):
+        of = small_clusters(seed)
+        found = room(of.engine(), of.asks())
+        plans.append((fewest_moves(of, 5), None if found is None else len(found.moves)))
+    possible = [(fewest, moves) for fewest, moves in plans if fewest]
+    assert [one for one in possible if one[1] is None or not one[0] <= one[1] <= one[0] + 1] == []
+    assert len(possible) > 20
+    assert max(fewest for fewest, _ in possible) > 2
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_plan_can_be_made_one_move_at_a_time_and_ends_with_room(seed: int) -> None:
+    of = small_clusters(seed)
+    found = room(of.engine(), of.asks())
+    for one in found.moves if found is not None else ():
+        node, card, units = of.pods[one.record.pod.key.name]
+        assert (one.record.node, one.cards) == (node, {card: units})
+        of.pods[one.record.pod.key.name] = (one.place.node, one.place.cards[0].index, units)
+        held = dict.fromkeys(((n, c) for n, c, _ in of.pods.values()), 0)
+        for n, c, u in of.pods.values():
+            held[n, c] += u
+        assert max(held.values()) <= 8
+    if found is not None:
+        assert fewest_moves(of, 0) == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_of_a_plan_stays(seed: int) -> None:
+    of = small_clusters(seed)
+    built = of.engine()
+    before, openings = of_tables(built.tables), dict(built.tables.openings.rows)
+    room(built, of.asks())
+    assert of_tables(built.tables) == before
+    assert dict(built.tables.openings.rows) == openings
+    for node in of.nodes:
+        audit = built.audit_node(node)
+        assert audit is not None
+        assert audit.difference == ""
+
+
+def test_no_more_moves_than_are_allowed() -> None:
+    of = Small({"a": [8], "b": [8, 8]}, {"q": ("b", 0, 4), "r": ("b", 1, 4)}, 8, 2)
+    assert room(of.engine(), of.asks(), 1) is None
+
+
+ONE_MOVE = Small({"a": [8, 8]}, {"p": ("a", 0, 4), "q": ("a", 1, 4)}, 8)
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        pytest.param(None, id="of no controller"),
+        pytest.param(OwnerReference("d", "DaemonSet", "d", controller=True), id="of a DaemonSet"),
+        pytest.param(OwnerReference("n", "Node", "n", controller=True), id="a mirror pod"),
+    ],
+)
+def test_pods_that_do_not_come_back_elsewhere_stay(owner: OwnerReference | None) -> None:
+    built = ONE_MOVE.engine()
+    of = {} if owner is None else owners(built, owner)
+    assert room_for(built, Movable(built, of, 0), ONE_MOVE.asks(), 5) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "most_priority", "moves"),
+    [
+        pytest.param({}, 0, 1, id="as important as that"),
+        pytest.param({"priority": 1}, 0, None, id="more important"),
+        pytest.param({"priority": 1}, 1, 1, id="more important, and the operator says so"),
+        pytest.param({"scheduler": "default-scheduler"}, 0, None, id="of another scheduler"),
+        pytest.param({"annotations": {"kubernetes.io/config.mirror": "f"}}, 0, None, id="a mirror pod"),
+        pytest.param({"nodeSelector": {"kubernetes.io/hostname": "a"}}, 0, None, id="it may go nowhere else"),
+    ],
+)
+def test_who_may_be_moved(options: dict[str, Any], most_priority: int, moves: int | None) -> None:
+    built = engine(a=[8], b=[8])
+    built.pod_assigned(bound(pod("p", 4, **options), "a", on_card(0, 4)))
+    built.pod_assigned(bound(pod("q", 4, priority=9), "b", on_card(0, 4)))
+    found = room(built, pod("asks", 8), max_priority=most_priority)
+    assert (None if found is None else len(found.moves)) == moves
+
+
+@pytest.mark.parametrize(("allowed", "moves"), [pytest.param(2, 2, id="two"), pytest.param(1, None, id="one")])
+def test_budgets_are_counted_down_move_by_move(allowed: int, moves: int | None) -> None:
+    of = Small({"a": [8], "b": [8, 8]}, {"q": ("b", 0, 4), "r": ("b", 1, 4)}, 8, 2)
+    built = of.engine()
+    manifest = {
+        "metadata": {"name": "both", "namespace": "default"},
+        "spec": {"selector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["q", "r"]}]}},
+        "status": {"disruptionsAllowed": allowed},
+    }
+    built.budget_changed(msgspec.convert(manifest, objects.PodDisruptionBudget))
+    found = room(built, of.asks())
+    assert (None if found is None else len(found.moves)) == moves
+
+
+def test_a_card_that_a_pod_has_alone_takes_nobody_who_moves() -> None:
+    built = engine(a=[8], b=[8])
+    built.pod_assigned(bound(pod("p", 4), "a", on_card(0, 4)))
+    alone = pod("alone", 2, annotations={"gpushare/exclusive": "true"}, priority=9)
+    built.pod_assigned(bound(alone, "b", on_card(0, 2)))
+    assert room(built, pod("asks", 8)) is None
+
+
+def test_a_pod_that_asks_cards_alone_gets_them_empty() -> None:
+    of = Small({"a": [8, 8]}, {"p": ("a", 0, 2), "q": ("a", 1, 2)}, 2)
+    found = room(of.engine(), pod("asks", 2, annotations={"gpushare/exclusive": "true"}))
+    assert told(found) == ["p a/0 -> a/1"]
+
+
+def test_a_pod_without_cards_makes_room_for_cpu() -> None:
+    built = engine(a=[8], b=[])
+    built.pod_assigned(bound(pod("p", requests={"cpu": "60"}), "a"))
+    found = room(built, pod("asks", 8, requests={"cpu": "8"}))
+    assert told(found) == ["p a/ -> b/"]
+
+
+def test_moves_that_wait_for_each_other_have_no_order() -> None:
+    built = Small({"a": [8], "b": [8]}, {"p": ("a", 0, 5), "q": ("b", 0, 6)}, 8).engine()
+    p, q = (built.tables.record(f"uid-default-{name}") for name in "pq")
+    assert p is not None
+    assert q is not None
+    with built.questions.placing() as placing:
+        mark = placing.mark
+        swapped = []
+        placing.leave_out(p)
+        placing.leave_out(q)
+        for record, node in ((p, "b"), (q, "a")):
+            place = placing.place(successor(record.pod), node)
+            assert place is not None
+            swapped.append(Moved(record, {0: 1}, successor(record.pod), place))
+        placing.undo(mark)
+        assert in_turn(built, placing, swapped) is None
+        assert in_turn(built, placing, []) == []

@@ -1,0 +1,415 @@
+"""`explain` and `what-if` on a cluster in memory: what is read, what is said, and that nothing is written."""
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from config.protocol import names
+from config.protocol.inventory import Health
+from scheduler.program import cli
+from scheduler.testing.cluster.world import World
+from scheduler.tools.cli.answering import named_pod
+from scheduler.tools.cli.explain import text
+from scheduler.tools.cli.manifests import Unanswerable
+from scheduler.tools.explain.answers import ExplainedNode, Explanation, Preempting, WhatIfAnswer, as_json
+from tests.support.builders import card, engine, wire_node, wire_pod
+from tests.support.builders import pod as read_pod
+from tests.support.explaining import asked, explained, lines, there, waits, world
+from tests.support.repository import ROOT
+
+
+def crowded() -> World:
+    """One node of eight cards: an unhealthy one, a cordoned one, one held exclusively, two pods on each."""
+    of = world()
+    sick = replace(card(3, 80, health=Health.UNHEALTHY), reason="xid-79")
+    of.nodes.add(
+        wire_node("a", [sick if index == 3 else card(index, 80) for index in range(8)], annotations={names.CORDON: "5"})
+    )
+    for index in range(8):
+        alone = {names.EXCLUSIVE: "true"} if index == 6 else {}
+        there(of, f"web-{index}", 30 + index, "a", index, annotations=alone)
+        if index != 6:
+            there(of, f"db-{index}", 20, "a", index)
+    return of
+
+
+# One node
+
+
+def test_each_card_says_what_is_free_what_is_in_the_way_and_why_not() -> None:
+    of = crowded()
+    waits(of, "big", 40)
+    answer = explained(of, "big")
+    (node,) = answer.nearest
+    assert [(one.free, one.needed, one.units, one.why) for one in node.cards] == [
+        (30, 40, 80, "10 short"),
+        (29, 40, 80, "11 short"),
+        (28, 40, 80, "12 short"),
+        (27, 40, 80, "unhealthy (xid-79)"),
+        (26, 40, 80, "14 short"),
+        (25, 40, 80, "cordoned"),
+        (44, 40, 80, "held exclusively"),
+        (23, 40, 80, "17 short"),
+    ]
+    assert [(one.pod, one.units) for one in node.cards[0].pods] == [("default/web-0", 30), ("default/db-0", 20)]
+    assert [(one.rule, one.reason) for one in node.rules] == [
+        (
+            "GpuShare",
+            (
+                "Insufficient GPU memory on one card: wants 40, most free 30 (of 80), "
+                "not counting 44 on a card held exclusively"
+            ),
+        )
+    ]
+    preemption = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+    assert (answer.state, answer.message, answer.preemption) == (
+        "waits",
+        f"0/1 nodes are available: 1 {node.rules[0].reason}. {preemption}",
+        None,
+    )
+
+
+def test_whom_preemption_would_remove_is_said() -> None:
+    of = world(a=[16, 16], b=[16])
+    there(of, "small", 6, "a", 0)
+    there(of, "large", 12, "a", 1)
+    there(of, "same", 12, "b", 0, priority=9)
+    waits(of, "urgent", 12, priority=9)
+    answer = explained(of, "urgent")
+    assert answer.preemption == Preempting(node="a", cards={0: 12}, victims=("default/small",))
+    assert answer.message == (
+        "0/2 nodes are available: 2 Insufficient GPU memory on one card: wants 12, most free 10 (of 16)."
+    )
+    assert lines(answer)[-1] == "Preemption would remove default/small from node a and give it card 0 (12)."
+
+
+def test_the_table_of_one_node_with_eight_cards_fits_a_screen() -> None:
+    of = crowded()
+    waits(of, "big", 40)
+    shown = lines(explained(of, "big"))
+    assert len(shown) <= 24
+    assert max(map(len, shown)) <= 80
+    assert shown[0] == "Pod default/big does not fit on the only node."
+    assert "3       27      40  80  unhealthy (xid-79)  web-3 33, db-3 20" in shown
+    assert shown[-1] == "What would help: fits once default/db-0 is gone."
+
+
+def test_a_reason_that_the_table_has_no_room_for_stands_below_it_in_full() -> None:
+    of = world(a=[16, 16, 16])
+    there(of, "other", 3, "a", 1)
+    waits(of, "asks", 3, annotations={names.CARD_AFFINITY: "app=web"})
+    shown = lines(explained(of, "asks"))
+    (cell,) = (line for line in shown if line.startswith("2 "))
+    assert "node(s) had too few cards with a pod th…" in cell
+    below = " ".join(shown).partition("Cards 0, 1, 2: ")[2]
+    assert below.startswith("node(s) had too few cards with a pod that gpushare/card-affinity matches.")
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({names.CARD_MODELS: "H200"}, "not a requested model"),
+        ({names.CARD_UUIDS: "GPU-x"}, "not a requested UUID"),
+        ({names.CARD_MODELS: "M", names.CARD_UUIDS: "GPU-x"}, "not a requested model or UUID"),
+    ],
+)
+def test_a_card_that_was_not_asked_for_is_called_so(asked: dict[str, str], words: str) -> None:
+    of = world(a=[16])
+    waits(of, "asks", 3, annotations=asked)
+    ((one,),) = (node.cards for node in explained(of, "asks").nearest)
+    assert one.why == words
+
+
+def test_the_guide_shows_what_is_printed() -> None:
+    of = crowded()
+    waits(of, "big", 40)
+    guide = (ROOT / "docs/explain.md").read_text(encoding="utf-8")
+    assert guide.partition("```text\n")[2].partition("```")[0] == text(explained(of, "big"), 80)
+
+
+def test_what_would_make_room_was_tried_with_the_same_rules() -> None:
+    of = world(a=[80, 80])
+    for index in range(2):
+        for number in range(4):
+            there(of, f"p{index}{number}", 20, "a", index, priority=number)
+    waits(of, "two", 120, labels={names.GPU_COUNT: "2"})
+    (node,) = explained(of, "two").nearest
+    assert node.leaving == tuple(f"default/p{index}{number}" for index in range(2) for number in range(3))
+
+    for name in node.leaving:
+        of.pods.remove("default", name.partition("/")[2])
+    assert explained(of, "two").state == "fits"
+    waits(of, "never", 120)
+    (node,) = explained(of, "never").nearest
+    assert (node.leaving, node.remedy) == ((), "no pod that leaves would make room")
+
+
+@pytest.mark.parametrize(("name", "typed"), [("a", "a"), ("a; reboot", "'a; reboot'")])
+def test_what_an_operator_has_to_do_is_said(name: str, typed: str) -> None:
+    """Names in a dump of a cluster are not those that an API server has checked."""
+    of = world()
+    of.nodes.add(wire_node(name, [card(0, 16)], annotations={names.CORDON: "0"}, unschedulable=True))
+    waits(of, "p", 3)
+    (node,) = explained(of, "p").nearest
+    cordon = f"lift the cordon of its cards: kubectl annotate node {typed} gpushare/cordon-"
+    assert node.remedy == f"kubectl uncordon {typed}; {cordon}"
+    assert [one.rule for one in node.rules] == ["NodeUnschedulable", "GpuShare"]
+
+
+@pytest.mark.parametrize(
+    ("units", "remedy"),
+    [
+        pytest.param(80, "its cards have to be healthy again: docs/node.md, and kubectl describe node a", id="fits"),
+        pytest.param(100, "no pod that leaves would make room", id="larger than the card"),
+    ],
+)
+def test_an_unhealthy_card_helps_only_a_pod_that_it_could_hold(units: int, remedy: str) -> None:
+    of = world()
+    of.nodes.add(wire_node("a", [replace(card(0, 80, health=Health.UNHEALTHY), reason="xid-79"), card(1, 16)]))
+    waits(of, "big", units)
+    (node,) = explained(of, "big").nearest
+    assert node.remedy == remedy
+
+
+# Many nodes
+
+
+@pytest.mark.parametrize(
+    ("units", "options", "words"),
+    [
+        (90, {}, "It is larger than every card (largest 80): ask at most 80, or `gpu-count` 2."),
+        (170, {}, "It is larger than every card (largest 80): ask at most 80."),
+        (91, {}, "It is larger than every card (largest 80): ask at most 80."),
+        (
+            20,
+            {"annotations": {names.CARD_MODELS: "B"}},
+            "It is larger than every card of the models that it may have (largest 16): ask at most 16.",
+        ),
+        (
+            162,
+            {"labels": {names.GPU_COUNT: "2"}},
+            "It is larger than every card (largest 80): ask at most 80 on each card.",
+        ),
+    ],
+)
+def test_a_pod_that_no_card_can_ever_hold_is_told_what_to_ask(
+    units: int, options: dict[str, object], words: str
+) -> None:
+    of = world(a=[80, 80])
+    of.nodes.add(wire_node("b", [replace(card(0, 16, node="b"), model="B")]))
+    waits(of, "asks", units, **options)
+    assert words in explained(of, "asks").words
+
+
+def test_of_a_pod_that_a_card_could_hold_no_size_is_said() -> None:
+    of = world(a=[80, 80])
+    waits(of, "fits", 80)
+    waits(of, "none", 0)
+    assert not any("larger" in word for name in ("fits", "none") for word in explained(of, name).words)
+
+
+def test_many_nodes_are_grouped_by_reason_and_the_ten_nearest_are_shown() -> None:
+    of = world()
+    for number in range(40):
+        of.nodes.add(wire_node(f"n{number:02}", [16], unschedulable=number % 4 == 0))
+        there(of, f"p{number}", 1 + number % 16, f"n{number:02}", 0)
+    waits(of, "big", 16)
+    answer = explained(of, "big")
+    assert [(group.nodes, group.rule) for group in answer.reasons] == [(30, "GpuShare"), (10, "NodeUnschedulable")]
+    assert [(node.name, node.short_units) for node in answer.nearest[:3]] == [("n01", 2), ("n17", 2), ("n33", 2)]
+    assert len(answer.nearest) == 10
+    shown = lines(answer)
+    assert "30  GpuShare: Insufficient GPU memory on one card: wants 16, most free 14 (of" in shown
+    assert "n01       2  GpuShare  fits once default/p1 is gone" in shown
+    assert max(map(len, shown)) <= 80
+
+
+def test_one_node_can_be_named() -> None:
+    of = world(a=[16], b=[8])
+    waits(of, "p", 9)
+    (node,) = explained(of, "p", "b").nearest
+    assert (node.name, [one.rule for one in node.rules]) == ("b", ["GpuShare"])
+    (fitting,) = explained(of, "p", "a").nearest
+    assert (fitting.rules, fitting.cards[0].why) == ((), "")
+    with pytest.raises(Unanswerable, match="there is no node aa; did you mean a"):
+        explained(of, "p", "aa")
+
+
+# How the pod stands
+
+
+def test_a_pod_that_fits_is_told_where_it_would_go() -> None:
+    of = world(a=[16, 4])
+    waits(of, "p", 3)
+    answer = explained(of, "p")
+    assert (answer.state, answer.message, answer.reasons) == ("fits", "", ())
+    assert lines(answer)[0] == "Pod default/p would be placed now: on node a, card 1 (3)."
+
+
+def test_a_bound_pod_is_told_where_it_is() -> None:
+    of = world(a=[16, 16])
+    there(of, "p", 3, "a", 1)
+    assert lines(explained(of, "p")) == ["Pod default/p is bound.", "It is on node a, with 3 GiB of card 1."]
+
+
+def test_a_bound_pod_whose_cards_are_not_known_is_told_so() -> None:
+    of = world(a=[16])
+    waits(of, "p", 3)
+    of.pods.bind("default", "p", "a")
+    assert lines(explained(of, "p"), 200)[1] == (
+        "It is on node a; its cards cannot be read, so its request counts against each of them."
+    )
+
+
+def test_a_finished_pod_is_told_so() -> None:
+    of = world(a=[16])
+    there(of, "p", 3, "a", 0)
+    of.pods.finish("default", "p")
+    assert lines(explained(of, "p")) == ["Pod default/p is finished.", "It is Succeeded, and holds nothing any more."]
+
+
+def test_a_gated_pod_is_told_which_gate_holds_it() -> None:
+    of = world(a=[16])
+    waits(of, "p", 3, schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])
+    answer = explained(of, "p")
+    assert answer.state == "gated"
+    assert "kueue.x-k8s.io/admission" in answer.words[0]
+
+
+FORGOTTEN = (
+    "It requests GPU memory and its schedulerName is default-scheduler, which chooses no card: "
+    "add `schedulerName: gpushare-scheduler` to its spec."
+)
+
+
+def test_a_forgotten_scheduler_name_is_told_with_the_line_to_add() -> None:
+    of = world(a=[16])
+    waits(of, "p", 3, scheduler="default-scheduler")
+    answer = explained(of, "p")
+    assert (answer.state, answer.words[0]) == (
+        "foreign",
+        FORGOTTEN,
+    )
+    assert lines(answer)[0] == "Pod default/p would with this scheduler be placed now: on node a, card 0 (3)."
+
+
+def test_a_pod_of_another_scheduler_without_gpu_memory_is_not_ours() -> None:
+    of = world(a=[16])
+    waits(of, "p", scheduler="default-scheduler")
+    assert lines(explained(of, "p"))[0] == "Pod default/p is another scheduler's."
+
+
+def test_a_wrong_request_is_told_in_the_words_of_the_scheduler() -> None:
+    of = world(a=[16])
+    waits(of, "p", 5, labels={names.GPU_COUNT: "2"})
+    assert "asks 5, which does not divide by" in text(explained(of, "p"), 80).replace("\n", " ")
+
+
+def test_an_unknown_pod_is_answered_by_those_that_it_may_be() -> None:
+    of = world(a=[16])
+    there(of, "worker-0", 3, "a", 0)
+    with pytest.raises(Unanswerable, match="there is no pod worker-1 in namespace default; did you mean worker-0"):
+        explained(of, "worker-1")
+    with pytest.raises(Unanswerable, match="there is no pod worker-0 in namespace ml; did you mean -n default"):
+        asyncio.run(asked(of).explained("ml", "worker-0"))
+    assert asyncio.run(asked(of).explained("", "worker-0")).pod == "default/worker-0"
+    elsewhere = asked(of)
+    elsewhere.namespace = "ml"
+    with pytest.raises(Unanswerable, match="there is no pod worker-0 in namespace ml"):
+        asyncio.run(elsewhere.explained("", "worker-0"))
+
+
+# The command line
+
+
+def test_a_cluster_that_cannot_be_found_is_told_in_words(tmp_path: Path) -> None:
+    ran = CliRunner().invoke(cli, ["explain", "p", "--kubeconfig", str(tmp_path / "none")])
+    assert (ran.exit_code, ran.stdout) == (3, "")
+    assert "does not exist" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("pod", "namespace", "expected"),
+    [
+        pytest.param("p", "", ("", "p"), id="a name"),
+        pytest.param("p", "ml", ("ml", "p"), id="with a namespace"),
+        pytest.param("pod/p", "ml", ("ml", "p"), id="as kubectl prints it"),
+        pytest.param("pods/p", "", ("", "p"), id="in the plural"),
+        pytest.param("ml/p", "", ("ml", "p"), id="as we print it"),
+        pytest.param("ml/p", "ml", ("ml", "p"), id="twice the same namespace"),
+    ],
+)
+def test_a_pod_is_named_as_kubectl_and_our_own_output_name_it(
+    pod: str, namespace: str, expected: tuple[str, str]
+) -> None:
+    assert named_pod("gpushare-scheduler", pod, namespace) == expected
+
+
+@pytest.mark.parametrize(
+    "arguments", [["ml/p", "-n", "other"], ["a/b/c"], ["/p"], ["ml/"], ["deployment/p", "-n", "ml"]]
+)
+def test_what_names_no_pod_is_refused_in_words(arguments: list[str]) -> None:
+    ran = CliRunner().invoke(cli, ["explain", *arguments])
+    assert (ran.exit_code, "expected NAME or NAMESPACE/NAME" in ran.stderr) == (2, True)
+
+
+# JSON
+
+
+def test_the_json_is_the_whole_answer_in_camel_case() -> None:
+    of = crowded()
+    waits(of, "big", 40)
+    answer = explained(of, "big")
+    document = json.loads(as_json(answer))
+    assert document["nearest"][0]["shortUnits"] == 10
+    assert document["nearest"][0]["cards"][3]["why"] == "unhealthy (xid-79)"
+    assert msgspec.json.decode(as_json(answer), type=Explanation) == answer
+    what_if = asked(of).what_if(wire_pod("serve", 7), 3)
+    assert msgspec.json.decode(as_json(what_if), type=WhatIfAnswer) == what_if
+
+
+def test_the_guide_names_every_field() -> None:
+    guide = (ROOT / "docs/explain.md").read_text(encoding="utf-8")
+    for kind in (Explanation, ExplainedNode, WhatIfAnswer):
+        for field in msgspec.structs.fields(kind):
+            assert f"`{field.encode_name}`" in guide, field.encode_name
+
+
+def test_the_engine_is_as_before_after_an_explanation() -> None:
+    of = crowded()
+    waits(of, "big", 40)
+    found = asked(of)
+    first = asyncio.run(found.explained("default", "big"))
+    assert asyncio.run(found.explained("default", "big")) == first
+
+
+def test_a_rule_that_judges_no_cards_has_no_verdicts() -> None:
+    built = engine(a=[16])
+    judged = built.questions.judge(read_pod("p", 3))
+    assert [verdict.slot for verdict in judged.verdicts(built.tables.row_of["a"])] == [0]
+
+
+def test_mistakes_are_said_before_anything_else() -> None:
+    of = world(a=[16])
+    waits(of, "p", 3, annotations={"gpushare/exlusive": "true"})
+    words = "Annotation gpushare/exlusive is unknown and has no effect: did you mean gpushare/exclusive?"
+    assert explained(of, "p").words[0] == words
+    assert asked(of).what_if(wire_pod("p", 3, annotations={"gpushare/exlusive": "true"}), 1).words[0] == words
+
+
+def test_without_nodes_there_is_nowhere_to_go() -> None:
+    of = world()
+    waits(of, "p", 3)
+    assert lines(explained(of, "p"))[0] == "Pod default/p fits nowhere: there are no nodes."
+
+
+def test_a_terminal_obeys_nothing_that_stands_in_an_annotation() -> None:
+    of = world()
+    of.nodes.add(wire_node("a", [replace(card(0, 16), model="M\x1b[2J")]))
+    waits(of, "p", 17)
+    assert "M?[2J" in text(explained(of, "p"), 80)

@@ -1,0 +1,110 @@
+"""`what-if` on a cluster in memory: how many copies of a pod fit, and the files that hold one."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from scheduler.program import cli
+from scheduler.state.packing.fragmentation import measured
+from scheduler.tools.cli.manifests import Unanswerable, manifest
+from scheduler.tools.explain.answers import FreeMemory
+from tests.support.builders import wire_pod
+from tests.support.explaining import asked, lines, there, waits, world
+
+
+def test_what_if_says_how_many_fit_where_and_what_stops_the_next() -> None:
+    of = world(a=[16, 16], b=[8])
+    there(of, "p", 3, "a", 0)
+    waits(of, "patient", 99)
+    answer = asked(of).what_if(wire_pod("serve", 7), 20)
+    assert (answer.fit, answer.replicas, answer.waiting) == (4, 20, 1)
+    assert sorted((place.node, index) for place in answer.places for index in place.cards) == [
+        ("a", 0),
+        ("a", 1),
+        ("a", 1),
+        ("b", 0),
+    ]
+    assert answer.next is not None
+    assert "2 Insufficient GPU memory on one card: wants 7, most free 6 (of 16)" in answer.next.message
+    assert all("serve" not in pod for node in answer.next.nearest for pod in node.leaving)
+    shown = lines(answer)
+    assert shown[0] == "4 of 20 copies of default/serve would fit now; 1 pod that waits already is left"
+    assert "a     1 (7)       2" in shown
+
+
+def test_what_if_tells_what_no_usual_pod_can_use_before_and_after() -> None:
+    of = world(a=[16, 16], b=[8])
+    there(of, "p", 8, "a", 0)
+    answer = asked(of).what_if(wire_pod("serve", 12), 1)
+
+    assert answer.before == FreeMemory(free=32, fragmented=0)
+    assert answer.after == FreeMemory(free=20, fragmented=4)
+    shown = " ".join(lines(answer))
+    assert "Fragmented, free units that usual pods cannot use: 0 of 32 now, 4 of 20 with them." in shown
+
+
+def test_what_if_leaves_no_copy_in_what_is_usual() -> None:
+    of = world(a=[16])
+    there(of, "p", 8, "a", 0)
+    site = asked(of)
+    tables = site.reading.engine.tables
+    before = measured(tables, tables.target.usual()).total()
+    site.what_if(wire_pod("serve", 3), 2)
+
+    assert measured(tables, tables.target.usual()).total() == before
+
+
+def test_what_if_all_fit_nothing_stops_the_next() -> None:
+    answer = asked(world(a=[16])).what_if(wire_pod("serve", 7), 2)
+    assert (answer.fit, answer.next) == (2, None)
+
+
+def test_what_if_knows_a_forgotten_scheduler_name() -> None:
+    answer = asked(world(a=[16])).what_if(wire_pod("serve", 7, scheduler=""), 1)
+    assert (answer.fit, "add `schedulerName: gpushare-scheduler`" in answer.words[0]) == (1, True)
+
+
+def test_what_if_an_amount_is_none_is_told_in_words() -> None:
+    with pytest.raises(Unanswerable, match="pod serve cannot be read: '1e999999' is not a quantity"):
+        asked(world(a=[16])).what_if(wire_pod("serve", 7, requests={"cpu": "1e999999"}), 1)
+
+
+POD = "kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, resources: {limits: {aliyun.com/gpu-mem: 3}}}]}\n"
+DEPLOYMENT = """
+kind: Deployment
+metadata: {name: web, namespace: ml}
+spec:
+  replicas: 3
+  template:
+    metadata: {labels: {app: web}}
+    spec: {schedulerName: gpushare-scheduler, containers: [{name: c}]}
+"""
+
+
+def test_the_pod_of_a_manifest_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "pod.yaml"
+    file.write_text(f"kind: Service\nmetadata: {{name: s}}\n---\n{POD}", encoding="utf-8")
+    assert manifest(file).pod.metadata.name == "p"
+    file.write_text(DEPLOYMENT, encoding="utf-8")
+    found = manifest(file).pod
+    assert (found.metadata.name, found.metadata.namespace, found.metadata.labels) == ("web", "ml", {"app": "web"})
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        pytest.param("a: [", "cannot be read", id="no YAML"),
+        pytest.param("kind: Service\n", "holds no pods", id="no pod"),
+        pytest.param(f"{POD}---\n{POD}", "holds 2 pods", id="two"),
+        pytest.param("kind: Pod\nmetadata: {name: [1]}\n", "is no pod", id="malformed"),
+        pytest.param("kind: CronJob\nmetadata: {}\nspec: {jobTemplate: 5}\n", "holds no pods", id="no job"),
+        pytest.param("kind: Job\nmetadata: {}\nspec: {template: {metadata: 5}}\n", "holds no pods", id="no metadata"),
+    ],
+)
+def test_a_file_without_one_pod_is_refused_in_words(tmp_path: Path, written: str, words: str) -> None:
+    file = tmp_path / "pod.yaml"
+    file.write_text(written, encoding="utf-8")
+    ran = CliRunner().invoke(cli, ["what-if", "-f", str(file), "--kubeconfig", str(tmp_path / "none")])
+    assert (ran.exit_code, ran.stderr.startswith("gpushare-scheduler: ")) == (1, True)
+    assert words in ran.stderr

@@ -1,0 +1,142 @@
+"""What a shell offers after `kubectl gpushare`."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from scheduler.tools.kubectl.completion import candidates
+from scheduler.tools.kubectl.completion_scripts import script
+from scheduler.tools.kubectl.main import cli
+from tests.support.builders import wire_node
+from tests.support.listing_server import listing
+from tests.support.repository import ROOT
+
+COMMANDS = {
+    "top",
+    "explain",
+    "what-if",
+    "defragment",
+    "cordon",
+    "uncordon",
+    "audit",
+    "adopt",
+    "doctor",
+    "demo",
+    "completion",
+}
+
+
+def words(*typed: str) -> set[str]:
+    return {word for word, _ in candidates(get_command(cli), typed)[0]}
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        pytest.param([], COMMANDS | {"--help"}, id="nothing"),
+        pytest.param([""], COMMANDS | {"--help"}, id="a blank"),
+        pytest.param(["co"], {"cordon", "completion"}, id="the beginning of a command"),
+        pytest.param(["top", ""], {"cluster", "nodes", "cards"}, id="an argument"),
+        pytest.param(["top", "c"], {"cluster", "cards"}, id="the beginning of an argument"),
+        pytest.param(["top", "--s"], {"--sort-by"}, id="a flag"),
+        pytest.param(["top", "--sort-by", "m"], {"most-free"}, id="the value of a flag"),
+        pytest.param(["top", "-o", ""], {"table", "json"}, id="of a short flag"),
+        pytest.param(["cordon", "a", "--"], {"--card", "--config", "--kubeconfig", "--context", "--help"}, id="flags"),
+        pytest.param(["completion", ""], {"bash", "zsh", "fish"}, id="shells"),
+        pytest.param(["none", ""], set(), id="no command of ours"),
+    ],
+)
+def test_what_may_follow(typed: list[str], offered: set[str]) -> None:
+    assert words(*typed) == offered
+
+
+def test_files_are_meant_after_flags_that_take_one() -> None:
+    assert candidates(get_command(cli), ["what-if", "-f", ""])[1] == 0
+    assert candidates(get_command(cli), ["what-if", "--config", ""])[1] == 0
+    assert candidates(get_command(cli), ["top", ""])[1] == 4
+
+
+def test_nodes_with_cards_are_offered_where_a_node_is_meant(tmp_path: Path) -> None:
+    with listing([wire_node("gpu-b", [16]), wire_node("cpu"), wire_node("gpu-a", [16])]) as server:
+        file = server.kubeconfig(tmp_path)
+        assert words("cordon", "--kubeconfig", file, "") == {"gpu-a", "gpu-b"}
+        assert words("explain", "p", "--kubeconfig", file, "--node", "gpu-b") == {"gpu-b"}
+        assert {method for method, _ in server.requests} == {"GET"}
+    assert words("cordon", "--kubeconfig", file, "") == set()
+    assert words("cordon", "--kubeconfig", str(tmp_path / "none"), "") == set()
+
+
+def test_every_command_says_what_it_does() -> None:
+    assert all(says for _, says in candidates(get_command(cli), [""])[0])
+
+
+def complete(*typed: str) -> subprocess.CompletedProcess[str]:
+    program = "from scheduler.tools.kubectl.completion import main; main()"
+    command = [sys.executable, "-c", program, *typed]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+
+
+def test_kubectl_gets_a_word_a_line_and_a_directive() -> None:
+    lines = complete("unc").stdout.splitlines()
+    assert lines[0].startswith("uncordon\t")
+    assert lines[1:] == [":4"]
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> str:
+    """A PATH that has what the scripts ask."""
+    asked = tmp_path / "kubectl_complete-gpushare"
+    asked.write_text(
+        f"#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.quote(sys.executable)} -c "
+        "'from scheduler.tools.kubectl.completion import main; main()' \"$@\"\n"
+    )
+    asked.chmod(0o700)
+    return f"{tmp_path}:{os.environ['PATH']}"
+
+
+def test_bash_offers_them(programs: str) -> None:
+    bash = shutil.which("bash")
+    assert bash is not None
+    tried = (
+        f"{script('bash')}\nCOMP_WORDS=(kubectl-gpushare top --sort-by '')\nCOMP_CWORD=3\n_kubectl_gpushare\n"
+        'printf "%s\\n" "${COMPREPLY[@]}"\n'
+    )
+    ran = subprocess.run(
+        [bash, "--norc", "-c", tried], env={"PATH": programs}, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (ran.stdout.split(), ran.stderr) == (["name", "free", "requested", "most-free", "pods", "fragmented"], "")
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="this machine has no zsh")
+def test_zsh_takes_the_script() -> None:
+    subprocess.run(["zsh", "-n"], input=script("zsh"), text=True, timeout=60, check=True)
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="this machine has no fish")
+def test_fish_offers_them_and_files_where_one_is_meant(programs: str, tmp_path: Path) -> None:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    (folder / "pod.yaml").touch()
+    tried = (
+        f"{script('fish')}\ncomplete -C 'kubectl-gpushare top --sort-by '\ncomplete -C 'kubectl-gpushare unc'\n"
+        "complete -C 'kubectl-gpushare explain -f '\n"
+    )
+    ran = subprocess.run(
+        ["fish", "--no-config", "-c", tried],
+        env={"PATH": programs, "HOME": str(folder)},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    offered = [line.partition("\t")[0] for line in ran.stdout.splitlines()]
+    words = {"name", "free", "requested", "most-free", "pods", "fragmented"}
+    assert (set(offered[:6]), offered[6:]) == (words, ["uncordon", "pod.yaml"]), ran.stderr
