@@ -9,6 +9,7 @@ LICENSE
 
 import re
 import shutil
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -66,10 +67,10 @@ def build(wheel: Path, target: Path, folder: Path, commit: Commit, *, on: str, p
     folder.mkdir()
     pins = folder.with_suffix(".txt")
     pins.write_text(needed((ROOT / "requirements/runtime.txt").read_text(encoding="utf-8")), encoding="utf-8")
-    _install(folder / "all", on, pythons[0], str(wheel))
+    zipfile.ZipFile(wheel).extractall(folder / "all")
     for python in pythons:
         own = folder / f"cpython-{python.replace('.', '')}"
-        _install(own, on, python, "--require-hashes", f"--requirements={pins}")
+        _install(own, pins, on, python)
         _share(own, folder / "all")
     for tests in [*folder.rglob("tests")]:  # a third of numpy
         shutil.rmtree(tests)
@@ -85,10 +86,10 @@ def needed(requirements: str) -> str:
     return re.sub(rf"^(?:{names})==(?:.*\\\n)*.*\n", "", requirements, flags=re.MULTILINE)
 
 
-def _install(folder: Path, platform: str, python: str, *what: str) -> None:
-    how = ("--no-deps", "--only-binary=:all:", "--link-mode=copy", f"--target={folder}")
-    where = (f"--python-platform={platform}", f"--python-version={python}")
-    uv("pip", "install", *how, *where, *what, MACOSX_DEPLOYMENT_TARGET=_MACOS)
+def _install(folder: Path, pins: Path, platform: str, python: str) -> None:
+    how = ("--no-deps", "--only-binary=:all:", "--link-mode=copy", "--require-hashes", f"--requirements={pins}")
+    where = (f"--target={folder}", f"--python-platform={platform}", f"--python-version={python}")
+    uv("pip", "install", *how, *where, MACOSX_DEPLOYMENT_TARGET=_MACOS)
     shutil.rmtree(folder / "bin", ignore_errors=True)
 
 
