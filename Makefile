@@ -65,10 +65,10 @@ help:
 	@echo 'make docs-site  the documents as a site, in build/site/html; a link that leads nowhere is a failure'
 	@echo 'make manifests  render deploy/manifests and deploy/optional from the chart (needs Go >= 1.26)'
 	@echo 'make protos   rewrite the generated code of the kubelet interfaces'
-	@echo 'make lock     pin the newest versions that requirements/*.in allow (needs uv)'
+	@echo 'make lock     pin the newest versions that requirements/*.in allow'
 	@echo 'make release  what is published of this commit, in dist/: packages, chart, krew archives, image, checksums'
 	@echo '              (URL=https://… where the archives will lie; needs Go >= 1.26, and root for the image)'
-	@echo 'make version  write VERSION=1.2.3 wherever the version stands; without it, say where it differs'
+	@echo 'make version  write VERSION=1.2.3 wherever the version stands; without it, list where it differs'
 	@echo 'make clean    remove what make made in this clone'
 	@echo 'PYTHON=/path/to/python3 chooses the Python, 3.11 or newer, that .venv is made of.'
 
@@ -114,7 +114,8 @@ e2e: setup
 
 test-deploy: setup .venv/.docs
 	@echo '== what is deployed'
-	@if go=$$($(go_1_26)); then .venv/bin/python -m pytest -q $(DEPLOY_TESTS); \
+	@if go=$$($(go_1_26)); then .venv/bin/python -m pytest -q --numprocesses=3 --dist=loadfile --no-loadscope-reorder \
+	--durations=10 $(DEPLOY_TESTS); \
 	else echo "skipped: $(DEPLOY_TESTS), the tests of what is deployed: they need Go >= 1.26 and $$go$${CI:+; \
 	CI is set, so this is a failure}"; [ -z "$$CI" ]; fi
 
@@ -130,8 +131,8 @@ test-nightly: setup
 	@CI=true .venv/bin/mutmut run
 	@.venv/bin/mutmut results; [ "$$(.venv/bin/mutmut results | grep -c survived)" -le $(SURVIVORS) ]
 	@CI=true .venv/bin/python -m pytest -q -s --nightly --ignore=e2e/deploy $(E2E_TESTS)
-	@echo '== Kueue with the Jobs of docs/working-with.md'
-	@CI=true .venv/bin/python -m pytest -q --nightly e2e/deploy/test_kueue.py
+	@echo '== what is deployed: the image again, Kueue with the Jobs of docs/working-with.md, how fast the page is'
+	@CI=true .venv/bin/python -m pytest -q -s --nightly $(DEPLOY_TESTS)
 	@for minor in $(OTHER_MINORS); do \
 	echo "== the same programs with Kubernetes $$minor"; \
 	export E2E_KUBERNETES=$$minor CI=true; \
@@ -169,13 +170,12 @@ docs-site: setup .venv/.docs
 	@.venv/bin/python -m tests.support.documents.documents_site
 
 manifests: setup
-	@.venv/bin/python -m e2e.deploy.rendered
+	@.venv/bin/python -m e2e.deploy.chart.rendered
 
 protos: setup
 	@.venv/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. deviceplugin/kubelet/v1beta1/*.proto
 
-lock:
-	@uv --version >/dev/null 2>&1 || { echo 'make lock needs uv on PATH'; exit 1; }
+lock: setup
 	@$(call lock,runtime)
 	@$(call lock,build)
 	@$(call lock,image)
@@ -254,5 +254,5 @@ endef
 build_servers = echo '== Kubernetes servers: build, or take those of the last build'; \
 .venv/bin/python -m e2e.control_plane.binaries
 
-lock = uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+lock = .venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 --custom-compile-command 'make lock' --output-file requirements/$(1).txt requirements/$(1).in

@@ -5,12 +5,11 @@
     local_cluster/  `make cluster`: all of these together, in the background, until `make cluster-down`
     kind/           `make kind`: a cluster in Docker with the image and simulated cards, no Python
     programs/       our scheduler and our device plugin as processes, and `deploy/manifests` applied
-    deploy/         the Helm chart, rendered and installed by helm itself: `make test-deploy`
+    deploy/         what is deployed, tried with the tools that operators use: `make test-deploy`
     suites/         the tests, a folder for each subject
     support/        helpers that several suites share
     lanes.py        which tests stay in one worker
     bench/          the measurements of docs/benchmarks.md, and tests of what judges and prints them
-    deploy/         what is deployed beside the programs, tried with the tools that read it (make test-deploy)
     servers/        the Go modules that pin the servers, and these tools, no Python
 
 By hand: `python -m e2e.control_plane.cluster up` starts a control plane until Ctrl-C, `make cluster` one with nodes.

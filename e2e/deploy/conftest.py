@@ -6,13 +6,18 @@ prometheus_operator  the kinds of the Prometheus Operator are served there, by n
 """
 
 import asyncio
+from typing import Final
 
 import pytest
 
 from e2e.control_plane.admin import Admin
 from e2e.control_plane.cluster import ControlPlane
-from e2e.deploy import chart, custom_resources
-from e2e.deploy.chart import Helm
+from e2e.deploy.chart import helm as chart
+from e2e.deploy.chart.helm import Helm
+from e2e.deploy.other_projects import custom_resources
+
+# The files that take longest, the longest first.
+_LONGEST: Final = ("test_images", "test_page", "test_mishaps", "test_way_back", "test_site", "test_release")
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +37,9 @@ def prometheus_operator(controlled: ControlPlane) -> None:
             await custom_resources.install(admin, custom_resources.PROMETHEUS_OPERATOR)
 
     asyncio.run(install())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with the files that take longest: several processes end at about the same time (--dist=loadfile)."""
+    order = {name: number for number, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))

@@ -1,10 +1,9 @@
-"""The version, which pyproject.toml has; everything else that names it, checked and rewritten.
+"""The version of pyproject.toml, and every other place that names it, checked and rewritten.
 
-    python -m e2e.release.version          say what differs
+    python -m e2e.release.version          list the places that differ
     python -m e2e.release.version 0.2.0    write it everywhere (`make version VERSION=0.2.0`)
 
-What is generated or rendered (`make docs`, `make manifests`) is written too: those commands then find it as they would
-write it.
+One form everywhere: Semantic Versioning, which helm and krew require and Python's packages read too.
 """
 
 import re
@@ -12,107 +11,63 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
-from tests.support.documents.krew import semantic
 from tests.support.repository import ROOT
 
-
-class Place(NamedTuple):
-    """Where the version stands. paths: as `Path.glob` takes them. pattern: the version is its only group."""
-
-    paths: tuple[str, ...]
-    pattern: re.Pattern[str]
-    is_semantic: bool = False
-
-    def form(self, version: str) -> str:
-        """As it is written here: the package's own form, or Semantic Versioning's, which helm and krew want."""
-        return semantic(version).removeprefix("v") if self.is_semantic else version
-
-
-_CHART: Final = ("deploy/chart/gpushare-scheduler/Chart.yaml",)
-_NAMES_THE_IMAGE: Final = ("deploy/**/*", "docs/**/*", "e2e/kind/**/*", "README.md")
-PLACES: Final = (
-    Place(("pyproject.toml",), re.compile(r'^version = "(.+)"$', re.MULTILINE)),
-    Place(_CHART, re.compile(r"^version: (\S+)$", re.MULTILINE), is_semantic=True),
-    Place(_CHART, re.compile(r'^appVersion: "(.+)"$', re.MULTILINE)),
-    Place(("deploy/images/Dockerfile",), re.compile(r"^ARG VERSION=(\S+)$", re.MULTILINE)),
-    Place(("deploy/krew/gpushare.yaml",), re.compile(r"^  version: v(\S+)$", re.MULTILINE), is_semantic=True),
-    Place(
-        ("deploy/krew/gpushare.yaml",),
-        re.compile(r"/kubectl-gpushare-v(\S+?)-(?:linux|darwin)-"),
-        is_semantic=True,
-    ),
-    Place(_NAMES_THE_IMAGE, re.compile(r"\bgpushare-scheduler:(\d[\w.]*\w)")),
+FILES: Final = ("pyproject.toml", "README.md", "deploy/**/*", "docs/**/*", "e2e/kind/**/*")
+_FORM: Final = r"\d+\.\d+\.\d+(?:-(?:dev|a|b|rc)\.\d+)?"
+_PLACE: Final = re.compile(
+    r'(^version = "|^version: |^appVersion: "|^ARG VERSION=|^  version: v|/kubectl-gpushare-v|\bgpushare-scheduler:)'
+    rf"({_FORM})",
+    re.MULTILINE,
 )
 
 
 def current(root: Path = ROOT) -> str:
-    """That of the package."""
+    """The version in pyproject.toml."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     version: str = project["project"]["version"]
     return version
 
 
-def found(root: Path, place: Place) -> Iterator[tuple[Path, str]]:
-    """Every file that names the version there, and each version that it names."""
-    for path in _files(root, place):
-        for version in place.pattern.findall(path.read_text(encoding="utf-8")):
-            yield path, version
+def found(root: Path) -> Iterator[tuple[Path, set[str]]]:
+    """Each file that names a version, and the versions that it names, in order."""
+    for path in sorted({path for pattern in FILES for path in root.glob(pattern) if path.is_file()}):
+        if named := {match[2] for match in _PLACE.finditer(path.read_text(encoding="utf-8"))}:
+            yield path, named
 
 
 def differing(root: Path, version: str) -> list[str]:
-    """A line for each place that names another version, or, by its pattern, none."""
-    lines = []
-    for place in PLACES:
-        there = [*found(root, place)]
-        lines += [] if there else [f"{place.paths[0]}: names no version"]
-        lines += [
-            f"{path.relative_to(root)}: {named}, not {place.form(version)}"
-            for path, named in there
-            if named != place.form(version)
-        ]
-    return lines
+    """A line for each file that names another version."""
+    return [
+        f"{path.relative_to(root)}: {', '.join(sorted(named - {version}))}, not {version}"
+        for path, named in found(root)
+        if named != {version}
+    ]
 
 
-def write(root: Path, version: str) -> list[Path]:
-    """Write it everywhere; the files that changed, in order. Raises ValueError for what is no version."""
-    changed = set()
-    for place in PLACES:
-        form = place.form(version) if place.is_semantic else (semantic(version) and version)
-        for path in _files(root, place):
-            old = path.read_text(encoding="utf-8")
-            new = place.pattern.sub(lambda match, form=form: _replaced(match, form), old)  # type: ignore[misc]
-            if new != old:
-                path.write_text(new, encoding="utf-8")
-                changed.add(path)
-    return sorted(changed)
-
-
-def _files(root: Path, place: Place) -> list[Path]:
-    """Its files that hold the pattern, in order."""
-    paths = {path for pattern in place.paths for path in root.glob(pattern) if path.is_file()}
-    return sorted(path for path in paths if place.pattern.search(path.read_text(encoding="utf-8")))
-
-
-def _replaced(match: re.Match[str], version: str) -> str:
-    start, end = match.start(1) - match.start(), match.end(1) - match.start()
-    return f"{match[0][:start]}{version}{match[0][end:]}"
+def write(root: Path, version: str) -> list[str]:
+    """Write it everywhere; return the files that changed. Raises ValueError for an invalid version."""
+    if not re.fullmatch(_FORM, version):
+        message = f"{version}: not a version such as 0.2.0 or 0.2.0-rc.1"
+        raise ValueError(message)
+    changed = [path for path, named in found(root) if named != {version}]
+    for path in changed:
+        text = _PLACE.sub(rf"\g<1>{version}", path.read_text(encoding="utf-8"))
+        path.write_text(text, encoding="utf-8")
+    return [path.relative_to(root).as_posix() for path in changed]
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 1 where something differs, 2 for what is no version."""
-    if not arguments:
-        lines = differing(ROOT, current())
-        print("\n".join(lines) or f"{current()} everywhere")  # noqa: T201 - a program
-        return 1 if lines else 0
+    """Exit code 1 where something differs, 2 for an invalid version."""
     try:
-        changed = write(ROOT, arguments[0])
+        lines = write(ROOT, arguments[0]) if arguments else differing(ROOT, current())
     except ValueError as error:
-        print(error)  # noqa: T201
+        print(error)  # noqa: T201 - a program
         return 2
-    print("\n".join(path.relative_to(ROOT).as_posix() for path in changed) or "nothing differed")  # noqa: T201
-    return 0
+    print("\n".join(lines) or f"{current()} everywhere")  # noqa: T201
+    return int(bool(lines) and not arguments)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """A cluster on which the documents' commands are typed: both programs run there as pods of the installed manifests.
 
-What differs from an installation is in `e2e/deploy/installed_node.py`, and the image, which takes minutes to build: the
-pods have busybox, into which this machine's Python and this checkout are mounted. The web page is on, with its rights,
-as docs/page.md has that done first.
+What differs from an installation is in `e2e/deploy/image/installed_node.py`, and the image, which takes minutes to
+build: the pods have busybox, into which this machine's Python and this checkout are mounted. The web page is on, with
+its rights, as docs/page.md has that done first.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from e2e.control_plane import binaries, commands
 from e2e.control_plane.admin import Admin, Json, seen
 from e2e.control_plane.cluster import ControlPlane
 from e2e.control_plane.processes import free_ports
-from e2e.deploy import installed_node
+from e2e.deploy.image import installed_node
 from e2e.node import images
 from e2e.node.local_node import LocalNode
 from e2e.programs import manifests

@@ -189,7 +189,8 @@ def test_a_dry_run_runs_no_test(ready_clone: Path, tmp_path: Path) -> None:
 
 def test_what_is_deployed_has_tests_of_its_own(ready_clone: Path, tmp_path: Path) -> None:
     path = go(tmp_path / "bin", "go1.26.0")
-    assert "python -m pytest -q e2e/deploy\n" in make(ready_clone, "test-deploy", PATH=path, CI="true").stdout
+    made = make(ready_clone, "test-deploy", PATH=path, CI="true").stdout
+    assert "--dist=loadfile --no-loadscope-reorder --durations=10 e2e/deploy\n" in made
     old = make(ready_clone, "test-deploy", PATH=go(tmp_path / "bin", "go1.25.9"), CI="true")
     assert old.returncode != 0
     assert old.stdout.splitlines()[-1].endswith("go on PATH is go1.25.9; CI is set, so this is a failure")

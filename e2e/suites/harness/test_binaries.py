@@ -11,7 +11,15 @@ import pytest
 from e2e.control_plane import binaries, pinned
 from tests.support.repository import ROOT
 
-BUILDS = 'case $1 in env) echo go1.26.0;; build) while [ "$1" != -o ]; do shift; done; echo made >"$2";; esac'
+BUILDS = """\
+case $1 in
+env) echo go1.26.0;;
+build)
+    while [ "$1" != -o ]; do shift; done
+    to=$2; shift 2
+    if [ -d "$to" ]; then for package in "$@"; do echo "${package##*/}" >"$to/${package##*/}"; done
+    else echo made >"$to"; fi;;
+esac"""
 FAILS = "case $1 in env) echo go1.26.0;; build) echo broken module; exit 1;; esac"
 TOO_OLD = 'echo "go: go.mod requires go >= 1.26.0 (running go 1.20; GOTOOLCHAIN=local)" >&2; exit 1'
 
@@ -52,6 +60,14 @@ def test_each_build_says_which_one_it_is_of_those_that_are_missing(go: Callable[
     assert [line.split(" (")[0] for line in builds] == ["building etcd, 1 of 2", "building kubectl, 2 of 2"]
 
 
+def test_the_programs_of_a_module_are_built_at_once(go: Callable[[str], None], tmp_path: Path) -> None:
+    log = tmp_path / "builds"
+    go(f'[ "$1" = build ] && echo build >>{log}; {BUILDS}')
+    built = binaries.ensure(["ctr", "containerd"], lambda _: None)
+    assert {name: path.read_text() for name, path in built.items()} == {"ctr": "ctr\n", "containerd": "containerd\n"}
+    assert log.read_text() == "build\n"
+
+
 def test_a_build_that_fails_says_what_go_said_and_leaves_no_half_made_program(
     go: Callable[[str], None], tmp_path: Path
 ) -> None:
@@ -80,7 +96,7 @@ def test_another_go_or_other_flags_give_another_folder() -> None:
 
 def test_two_builders_at_once_build_once(go: Callable[[str], None], tmp_path: Path) -> None:
     log = tmp_path / "builds"
-    go(f'{BUILDS}; [ "$1" = -o ] && echo build >>{log}; true')
+    go(f'[ "$1" = build ] && echo build >>{log}; {BUILDS}')
     build = [sys.executable, "-m", "e2e.control_plane.binaries", "etcd"]
     both = [subprocess.Popen(build, cwd=ROOT, env=os.environ, stderr=subprocess.DEVNULL) for _ in range(2)]
 

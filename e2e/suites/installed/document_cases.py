@@ -7,19 +7,21 @@ from collections.abc import Mapping
 from typing import Final
 
 _CLUSTER: Final = "e2e/suites/harness/test_local_cluster.py runs it"
-_HELM: Final = "helm from a chart: e2e/deploy/test_install.py runs it"
-_DOCKER: Final = "docker: e2e/deploy/test_images.py builds the image without"
+_HELM: Final = "helm from a chart: e2e/deploy/chart/test_install.py runs it"
+_DOCKER: Final = "docker: e2e/deploy/image/test_images.py builds the image without"
 _CARD: Final = "a real card"
 _METRICS: Final = "the metrics server, which this cluster lacks"
 _JQ: Final = "jq, which not every machine has"
 _SET_UP: Final = "set-up of this clone, or all of its tests"
 _LEGACY: Final = "the legacy extender: e2e/suites/migration/test_migration.py and test_migration_of_a_node.py"
-_REMOVAL: Final = "it takes away what the other documents need: e2e/deploy/test_mishaps.py types it"
-_WAY_BACK: Final = "the way back to the legacy extender: e2e/deploy/test_way_back.py types it"
+_REMOVAL: Final = "it takes away what the other documents need: e2e/deploy/chart/test_mishaps.py types it"
+_WAY_BACK: Final = "the way back to the legacy extender: e2e/deploy/operations/test_way_back.py types it"
 _UNINSTALL: Final = "it ends the device plugin: e2e/suites/node/test_uninstall.py types it"
-_ONE_NODE: Final = "it ends the device plugin: e2e/suites/node/test_uninstall.py and e2e/deploy/test_mishaps.py type it"
+_ONE_NODE: Final = (
+    "it ends the device plugin: e2e/suites/node/test_uninstall.py and e2e/deploy/chart/test_mishaps.py type it"
+)
 _WHEEL: Final = "tests/repository/test_wheel.py runs it"
-_OPERATIONS: Final = "it replaces the pods that other documents name: e2e/deploy/test_operations.py types it"
+_OPERATIONS: Final = "it replaces the pods that other documents name: e2e/deploy/operations/test_operations.py types it"
 _VELERO: Final = "Velero is not installed: nobody has run it"
 _BY_HAND: Final = "a device plugin that is started by hand: e2e/programs/plugin_process.py starts one"
 
@@ -71,7 +73,7 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "docs/migrate.md": {
         "cat >": "a file for helm",
-        "sed": "a file for helm: e2e/deploy/test_way_back.py types it",
+        "sed": "a file for helm: e2e/deploy/operations/test_way_back.py types it",
         "helm": _HELM,
         "kubectl -n kube-system patch daemonset gpushare-device-plugin-ds": _LEGACY,
         "kubectl -n kube-system rollout status daemonset gpushare-device-plugin-ds": _LEGACY,
@@ -171,7 +173,7 @@ NOT_APPLIED: Final[Mapping[str, str]] = {
     "docs/isolation.md": "some lines of a configuration, for a real card",
     "docs/migrate.md": "some lines of a pod",
     "docs/troubleshooting.md": "a resource modifier of Velero",
-    "docs/working-with.md": "kinds of other projects: e2e/deploy/test_working_with.py creates them",
+    "docs/working-with.md": "kinds of other projects: e2e/deploy/other_projects/test_working_with.py creates them",
     "docs/write-a-rule.md": _WHEEL,
 }
 

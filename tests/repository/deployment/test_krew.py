@@ -2,24 +2,10 @@
 
 import re
 
-import pytest
 import yaml
 
-from tests.support.documents.krew import Archive, krew_manifest, semantic
+from tests.support.documents.krew import Archive, krew_manifest
 from tests.support.repository import ROOT
-
-
-@pytest.mark.parametrize(
-    ("version", "said"),
-    [("0.1.0.dev0", "v0.1.0-dev.0"), ("1.2.3", "v1.2.3"), ("1.0.0rc2", "v1.0.0-rc.2"), ("1.0.0b1", "v1.0.0-b.1")],
-)
-def test_a_version_has_the_form_that_krew_wants(version: str, said: str) -> None:
-    assert semantic(version) == said
-
-
-def test_a_version_of_another_form_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"1\.0 is no version"):
-        semantic("1.0")
 
 
 def test_the_manifest_has_what_krew_requires() -> None:

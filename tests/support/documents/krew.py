@@ -3,7 +3,6 @@
 Source of the form: krew.sigs.k8s.io/docs/developer-guide/plugin-manifest.
 """
 
-import re
 import tomllib
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -21,7 +20,6 @@ class Archive(NamedTuple):
 PLACE: Final = "https://releases.example"
 _PLATFORMS: Final = (("linux", "amd64"), ("linux", "arm64"), ("darwin", "amd64"), ("darwin", "arm64"))
 _UNRELEASED: Final = "0" * 64
-_PEP_440: Final = re.compile(r"(\d+\.\d+\.\d+)(?:\.?(dev|a|b|rc)(\d+))?")
 _NOT_RELEASED: Final = """\
 # Written by `make docs` from the version in pyproject.toml. `make release` writes that of a release: where its archives
 # are, and their SHA-256.
@@ -32,7 +30,7 @@ kind: Plugin
 metadata:
   name: gpushare
 spec:
-  version: {version}
+  version: v{version}
   shortDescription: Look at GPUs that pods share by memory
   description: |
     Shows what is requested and free of each card, says why a pod waits and how many
@@ -53,22 +51,12 @@ def krew_manifest(archives: Mapping[tuple[str, str], Archive] | None = None) -> 
         f'      uri: {archive.uri}\n      sha256: "{archive.sha256}"\n      bin: kubectl-gpushare\n'
         for (system, architecture), archive in listed.items()
     ]
-    return ("" if archives else _NOT_RELEASED) + _HEAD.format(version=semantic(_version())) + "".join(entries)
+    return ("" if archives else _NOT_RELEASED) + _HEAD.format(version=_version()) + "".join(entries)
 
 
 def archive_name(system: str, architecture: str) -> str:
     """Of this version's archive for a platform."""
-    return f"kubectl-gpushare-{semantic(_version())}-{system}-{architecture}.tar.gz"
-
-
-def semantic(version: str) -> str:
-    """`0.1.0.dev0` as krew wants it: `v0.1.0-dev.0`. ValueError for a version that has no such form."""
-    found = _PEP_440.fullmatch(version)
-    if found is None:
-        message = f"{version} is no version that krew has a form for"
-        raise ValueError(message)
-    release, stage, number = found.groups()
-    return f"v{release}-{stage}.{number}" if stage else f"v{release}"
+    return f"kubectl-gpushare-v{_version()}-{system}-{architecture}.tar.gz"
 
 
 def _version() -> str:

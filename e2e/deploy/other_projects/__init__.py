@@ -1,0 +1,1 @@
+"""Examples for other projects, against their own definitions, and Kueue itself."""
