@@ -13,12 +13,12 @@ from math import inf
 import msgspec
 import numpy as np
 
-from scheduler.core.judging_again import JudgedAgain, JudgingAgain
 from scheduler.core.nomination_checks import NominationChecks
 from scheduler.core.preemption_searches import Help, PostFiltered, Searches
-from scheduler.core.questions import Questions
+from scheduler.core.reevaluation import Reevaluated, Reevaluation
 from scheduler.core.reservations import Reservations, with_reserved_place
 from scheduler.core.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycle
+from scheduler.core.what_if_queries import WhatIfQueries
 from scheduler.framework.runtime import Signature
 from scheduler.kube import objects
 from scheduler.pods.pod import RUNNING, Pod
@@ -64,8 +64,8 @@ class Engine:
         self.nominations = Nominations(tables, least_of_row=self._least_of_row)
         self._searches = Searches(tables, queue, cycles, self.nominations)
         self._reservations = Reservations(tables, queue, cycles, self.nominations, after_s=reserve_after_s)
-        self.questions = Questions(tables, cycles, self.nominations)
-        self.judging = JudgingAgain(tables, queue, self.nominations, self._searches, self._key)
+        self.queries = WhatIfQueries(tables, cycles, self.nominations)
+        self.reevaluation = Reevaluation(tables, queue, self.nominations, self._searches, self._key)
         # Whose turn it is: of two searches, and of a search and a decision.
         self._reserves_next = self._reserves_first = False
         self._placed = NominationChecks(tables, cycles, self.nominations, self._reservations)
@@ -261,15 +261,15 @@ class Engine:
 
     # Pods that fit nowhere
 
-    def rescue(self, judged: JudgedAgain, now_s: float) -> bool:
+    def rescue(self, reevaluated: Reevaluated, now_s: float) -> bool:
         """Try a pod that sleeps although an attempt would help it. Returns whether it had been forgotten.
 
         A pod is not forgotten while a check or search is due that may help it. Forgetting a pod is a bug of ours.
         """
         if self.tables.openings or self._placed or self.queue.has_questions:
             return False
-        pod = judged.pod
-        if judged.help is Help.PREEMPTION:
+        pod = reevaluated.pod
+        if reevaluated.help is Help.PREEMPTION:
             key = self._key(pod)
             return self._searches.rescue(pod, key, self._cycles[pod.scheduler_name].needs(pod, key[1]))
         self.queue.recheck(pod.key.uid, now_s)

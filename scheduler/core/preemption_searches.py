@@ -183,7 +183,7 @@ class Searches:
         self._wait(no_fit, unanswered=True)
         return None
 
-    def judge(self, pod: Pod) -> Iterator[Diagnosis | Help | None]:
+    def evaluate(self, pod: Pod) -> Iterator[Diagnosis | Help | None]:
         """What an attempt would tell a waiting pod, or how it would help it, in steps: None, and at last that.
 
         Nothing where that is not known now. To be asked while the tables are as the pod sees them.

@@ -80,7 +80,7 @@ class Sought:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class PodEvaluation:
     """What every rule says of every node about one pod, for `explain`. Valid while the tables stay as they are.
 
     diagnosis: None when a node takes the pod. never: a reason that holds for every node, or "". rules: the name of each
@@ -199,14 +199,14 @@ class SchedulingCycle:
             return NoFit(pod, self._diagnosed(pod, key, evaluation).diagnosis, _wakes_on(evaluation))
         return self._take(pod, evaluation, row, now_ns, self._runtime.profile.permit if permits else ())
 
-    def judge(self, pod: Pod) -> Judgement:
+    def evaluate(self, pod: Pod) -> PodEvaluation:
         """What stands between the pod and each node; changes nothing."""
         runtime, key = self._runtime, self._runtime.signature(pod)
         evaluation = runtime.evaluate(pod, key)
         nowhere = evaluation.never or runtime.best_row(pod, evaluation) == NOWHERE
         found = self._diagnosed(pod, key, evaluation) if nowhere else None
         resolvable = NOT_RESOLVABLE if found is None else found.resolvable
-        return Judgement(
+        return PodEvaluation(
             diagnosis=None if found is None else found.diagnosis,
             never=evaluation.never,
             rules=tuple(runtime.objections_by_rule(pod, evaluation)),
@@ -227,7 +227,7 @@ class SchedulingCycle:
         fits, evaluation = self._runtime.fits_on(pod, rows)
         return fits, _wakes_on(evaluation)
 
-    def judged_on(self, pod: Pod, rows: RowArray) -> bool:
+    def fits_uncached(self, pod: Pod, rows: RowArray) -> bool:
         """As `fits_on`, from the tables alone, also while pods are lifted from them."""
         return self._runtime.judged_on(pod, rows)[0]
 

@@ -157,7 +157,7 @@ class BindSlots:
         if error is None:
             self._shares.answered(sender, self._now_s())
         elif isinstance(error, ApiError):
-            self._judge(sender, error)
+            self._failed(sender, error)
         self._free(sender)
 
     async def pause(self, seconds: float) -> None:
@@ -285,7 +285,7 @@ class BindSlots:
             self._on_free()
         return opens_s
 
-    def _judge(self, sender: Sender, error: ApiError) -> None:
+    def _failed(self, sender: Sender, error: ApiError) -> None:
         if isinstance(error, ApiRefused) and not concerns_all(error):
             self._shares.answered(sender, self._now_s())
             return

@@ -17,7 +17,7 @@ from scheduler.metrics.observer import ServiceObserver
 # When nobody is due.
 _IDLE_S: Final = 1.0
 _SLICE_S: Final = 0.001
-# So many times as long as was judged: a twentieth of the time is spent on it. And for so long at least.
+# So many times as long as was reevaluated: a twentieth of the time is spent on it. And for so long at least.
 _REST: Final = 19
 _LEAST_REST_S: Final = 0.05
 # In one slice: 80 in a second, each two writes at most.
@@ -54,14 +54,14 @@ class ReasonRefresh:
         """Judge for a moment; how long to rest then."""
         began_s, corrected = self._now_s(), 0
         while self._recorder.pending_soon < _MOST_PENDING and corrected < _MOST_CORRECTED:
-            judged = self._engine.judging.step(began_s)
-            if judged is None:
+            reevaluated = self._engine.reevaluation.step(began_s)
+            if reevaluated is None:
                 return _IDLE_S
-            if judged.help is not None and self._engine.rescue(judged, began_s):
-                self._observer.lost_wakeup(judged.pod)
+            if reevaluated.help is not None and self._engine.rescue(reevaluated, began_s):
+                self._observer.lost_wakeup(reevaluated.pod)
                 self._wake()
-            if judged.diagnosis is not None and self._recorder.corrected(judged.pod, judged.diagnosis):
-                self._observer.unschedulable(judged.pod, judged.diagnosis)
+            if reevaluated.diagnosis is not None and self._recorder.corrected(reevaluated.pod, reevaluated.diagnosis):
+                self._observer.unschedulable(reevaluated.pod, reevaluated.diagnosis)
                 corrected += 1
             if self._now_s() - began_s > _SLICE_S:
                 break

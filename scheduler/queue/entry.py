@@ -66,7 +66,7 @@ class Entry(msgspec.Struct, eq=False, kw_only=True):
     passed_until_s: it counts not as starved until then. told: how its namespace fails, as it was
     told since it became active; "" while it was not.
     ready_s: end of the back-off. leftover_s: when an UNSCHEDULABLE pod is tried again whatever happens.
-    judged_s: when it was found to fit nowhere last, be it by an attempt or not; judged_at: by what state of things,
+    evaluated_s: when it was found to fit nowhere last, be it by an attempt or not; evaluated_at: by what state of things,
     None where that is not known.
     gone: deleted in flight. changed: updated in flight, in a way that may matter; edited: in what a policy may read.
     """
@@ -91,8 +91,8 @@ class Entry(msgspec.Struct, eq=False, kw_only=True):
     changes: int = 0
     changed_s: float = -inf
     told: str = ""
-    judged_s: float = 0.0
-    judged_at: Hashable = None
+    evaluated_s: float = 0.0
+    evaluated_at: Hashable = None
     gone: bool = False
     changed: bool = False
     edited: bool = False

@@ -73,7 +73,7 @@ class SchedulingQueue:
         self._gated: dict[Entry, None] = {}
         self._held_back = HeldBackPods()
         self._no_fit = UnschedulablePods(initial_backoff_s=initial_backoff_s, max_backoff_s=max_backoff_s)
-        self.judged, self.longest = self._no_fit.judged, self._no_fit.longest
+        self.evaluated, self.longest = self._no_fit.evaluated, self._no_fit.longest
         self._arrivals = 0
 
     # The pod's own events

@@ -31,8 +31,8 @@ from scheduler.queue.backoff import backoff_s
 from scheduler.queue.claim_users import ClaimUsers, NamespaceUsers, selected_by
 from scheduler.queue.class_table import Available, ClassTable
 from scheduler.queue.entry import Entry, PodState, SortKey
+from scheduler.queue.evaluated_longest_ago import EvaluatedLongestAgo
 from scheduler.queue.heap import Heap
-from scheduler.queue.judged_longest_ago import JudgedLongestAgo
 from scheduler.queue.longest_waiting import LongestWaiting
 from scheduler.queue.waking import EVERYWHERE, Check, OpenRows, PodClass
 from scheduler.state.changes import ANYTHING, Change, Openings
@@ -60,7 +60,7 @@ class UnschedulablePods:
         """As `backoff_s`."""
         self.unschedulable: Heap[float, Entry] = Heap()
         self.backing_off: Heap[float, Entry] = Heap()
-        self.judged = JudgedLongestAgo()
+        self.evaluated = EvaluatedLongestAgo()
         self._initial_s = initial_backoff_s
         self._max_s = max_backoff_s
         self._classes: dict[Hashable, PodClass] = {}
@@ -89,7 +89,7 @@ class UnschedulablePods:
         entry.leftover_s = now_s + max(_LEFTOVER_S, wait_s)
         entry.state = PodState.UNSCHEDULABLE
         self.unschedulable.push(entry, entry.leftover_s)
-        self.judged.add(entry, now_s)
+        self.evaluated.add(entry, now_s)
         if signature is not None:
             pod_class = self._join(entry, signature, needs)
             self._table.wakes_on[pod_class.slot] |= wakes_on
@@ -103,7 +103,7 @@ class UnschedulablePods:
 
     def remove(self, entry: Entry) -> None:
         """The pod leaves."""
-        self.judged.discard(entry)
+        self.evaluated.discard(entry)
         self._take_out(entry)
 
     def _take_out(self, entry: Entry) -> None:
@@ -250,7 +250,7 @@ class UnschedulablePods:
         hopeless = sum(entry.signature is None for entry in self.unschedulable)
         expect(waiting == len(self.longest), f"{len(self.longest)} pods wait in groups, {waiting} in classes")
         expect(waiting + hopeless == len(self.unschedulable), f"{waiting} pods wait in classes")
-        expect(len(self.judged) == len(self.unschedulable), f"{len(self.judged)} pods are judged again")
+        expect(len(self.evaluated) == len(self.unschedulable), f"{len(self.evaluated)} pods are re-evaluated")
         expect(len(self._at) == len(self._classes), f"{len(self._at)} slots are in use")
         using = {
             (claim, one.slot, entry)

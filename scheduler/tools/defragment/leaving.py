@@ -55,8 +55,8 @@ def leaving(engine: Engine, movable: Movable, pod: Pod, most_nodes: int) -> list
     """
     tables = engine.tables
     with engine.nominations.seen_by(pod):
-        rows = engine.questions.judge(pod).hopeful
-        least = engine.questions.least(pod)
+        rows = engine.queries.evaluate(pod).hopeful
+        least = engine.queries.least(pod)
         found = list[Leaving]()
         most_nodes = min(most_nodes, max(_FEWEST_NODES, _MOST_SETS_OF_CARDS // _sets_of_cards(engine, pod)))
         promising = _most_promising(engine, movable, pod, least, rows)[:most_nodes].tolist()

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from scheduler.core.engine import Engine
-from scheduler.core.questions import Placing
+from scheduler.core.what_if_queries import Placing
 from scheduler.state.packing.fragmentation import Fragmentation, measured
 from scheduler.state.packing.workload import PodMix
 from scheduler.state.pod_record import PodRecord
@@ -43,7 +43,7 @@ def lowered(engine: Engine, movable: Movable, most_moves: int) -> Lowered:
     workload = tables.target.usual()
     before, moves = measured(tables, workload).total(), list[Moved]()
     gains = list[float]()
-    with engine.questions.placing() as placing:
+    with engine.queries.placing() as placing:
         while len(moves) < most_moves:
             compared = ((_gain(engine, placing, workload, one), one) for one in _candidates(engine, movable, workload))
             allowed = (

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduler.core.engine import Engine
-from scheduler.core.questions import Placing
 from scheduler.core.scheduling_cycle import Placement
+from scheduler.core.what_if_queries import Placing
 from scheduler.pods.pod import Pod
 from scheduler.state.pod_record import PodRecord
 

@@ -14,8 +14,8 @@ from operator import attrgetter
 from typing import Final
 
 from scheduler.core.engine import Engine
-from scheduler.core.questions import Placing
 from scheduler.core.scheduling_cycle import Placement
+from scheduler.core.what_if_queries import Placing
 from scheduler.pods.pod import Pod
 from scheduler.state.pod_record import PodRecord
 from scheduler.tools.defragment.leaving import MOST_SETS, Leaving, cards_of, leaving
@@ -43,7 +43,7 @@ def room_for(engine: Engine, movable: Movable, pod: Pod, most_moves: int) -> Roo
 
     The pod fits nowhere as it is, or fits without a move.
     """
-    with engine.questions.placing() as placing:
+    with engine.queries.placing() as placing:
         if (place := placing.place(pod)) is not None:
             return RoomFound(place, ())
         search = _Search(engine, movable, placing, most_moves)

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.core.scheduling_cycle import Judgement
+from scheduler.core.scheduling_cycle import PodEvaluation
 from scheduler.framework.diagnosis import count_reasons
 from scheduler.framework.plugin import Objection
 from scheduler.plugins.card.card_choice import by_width, selected
@@ -23,7 +23,7 @@ _MOST_EXAMPLES: Final = 3
 _SELECTING: Final = frozenset({NodeAffinity.name, NodeName.name})
 
 
-def reasons(tables: Tables, judged: Judgement) -> tuple[ReasonGroup, ...]:
+def reasons(tables: Tables, judged: PodEvaluation) -> tuple[ReasonGroup, ...]:
     """Every node under the reasons of the first rule that objects to it; the most frequent first."""
     left, groups = tables.valid, []
     for rule, objections in judged.rules:
@@ -35,7 +35,9 @@ def reasons(tables: Tables, judged: Judgement) -> tuple[ReasonGroup, ...]:
     return tuple(sorted(groups, key=lambda group: -group.nodes))
 
 
-def nearest(reading: ClusterSnapshot, pod: Pod, judged: Judgement, most: int = MOST_NODES) -> tuple[ExplainedNode, ...]:
+def nearest(
+    reading: ClusterSnapshot, pod: Pod, judged: PodEvaluation, most: int = MOST_NODES
+) -> tuple[ExplainedNode, ...]:
     """The node that it is nominated to; then those where it could run at all, the fewest rules in the way first.
 
     Then those whose cards lack least, then by name; `most` at most.
@@ -58,7 +60,7 @@ def nearest(reading: ClusterSnapshot, pod: Pod, judged: Judgement, most: int = M
     return tuple(explained_node(reading, pod, judged, tables.names[row]) for row in order)
 
 
-def _never_there(tables: Tables, pod: Pod, judged: Judgement) -> Int64Array:
+def _never_there(tables: Tables, pod: Pod, judged: PodEvaluation) -> Int64Array:
     """int64[nodes]: 2 where a pod that asks for cards finds none; 0 where it could run; 1 where it never could.
 
     Never: its own selector is against it, or its cards are too small or too few, whoever leaves.
@@ -80,7 +82,7 @@ def _never_there(tables: Tables, pod: Pod, judged: Judgement) -> Int64Array:
     return np.where(without, 2, never.astype(np.int64))
 
 
-def explained_node(reading: ClusterSnapshot, pod: Pod, judged: Judgement, name: str) -> ExplainedNode:
+def explained_node(reading: ClusterSnapshot, pod: Pod, judged: PodEvaluation, name: str) -> ExplainedNode:
     """One node, without what would make room: see `remedies`. KeyError when it is not there."""
     tables = reading.engine.tables
     row = tables.row_of[name]
@@ -96,7 +98,7 @@ def explained_node(reading: ClusterSnapshot, pod: Pod, judged: Judgement, name: 
     return ExplainedNode(name=name, rules=rules, short_units=short, cards=cards, leaving=(), remedy="")
 
 
-def _cards(reading: ClusterSnapshot, pod: Pod, judged: Judgement, row: int) -> tuple[ExplainedCard, ...]:
+def _cards(reading: ClusterSnapshot, pod: Pod, judged: PodEvaluation, row: int) -> tuple[ExplainedCard, ...]:
     tables = reading.engine.tables
     slots, request = tables.cards.slots[row], pod.template.gpu_request
     needed = 0 if request is None else request.units_per_card

@@ -62,12 +62,12 @@ def _enough_of(engine: Engine, pod: Pod, node: str, records: list[PodRecord]) ->
     if not records:
         return []
     yield
-    with engine.questions.without(pod, node, records) as asked:
+    with engine.queries.without(pod, node, records) as asked:
         if not asked.fits():
             return []
     for part in _parts(records[:_MOST_TRIED]):
         yield
-        with engine.questions.without(pod, node) as asked:
+        with engine.queries.without(pod, node) as asked:
             for record in part:
                 asked.lift(record)
                 if asked.fits():
@@ -81,7 +81,7 @@ def _reprieved(engine: Engine, pod: Pod, node: str, records: list[PodRecord]) ->
     gone = {record.pod.key.uid: record for record in records}
     for part in _parts(records[::-1]):
         yield
-        with engine.questions.without(pod, node, gone.values()) as asked:
+        with engine.queries.without(pod, node, gone.values()) as asked:
             for record in part:
                 asked.put_back(record)
                 if asked.fits():

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from config.protocol import names
 from scheduler.core.engine import Engine
-from scheduler.core.scheduling_cycle import Judgement, Outcome, Placement
+from scheduler.core.scheduling_cycle import Outcome, Placement, PodEvaluation
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.preemption import Preemption
 from scheduler.kube.port import DISRUPTION_BUDGETS
@@ -134,7 +134,7 @@ def judged(
 
 
 class _Against(NamedTuple):
-    judgement: Judgement
+    judgement: PodEvaluation
     groups: tuple[ReasonGroup, ...]
     shown: tuple[ExplainedNode, ...]
 
@@ -144,7 +144,7 @@ def _against(reading: ClusterSnapshot, pod: Pod, node: str, most: int) -> _Again
     engine, groups = reading.engine, tuple[ReasonGroup, ...]()
     shown: tuple[ExplainedNode, ...] = ()
     with engine.nominations.seen_by(pod):
-        judgement = engine.questions.judge(pod)
+        judgement = engine.queries.evaluate(pod)
         if judgement.diagnosis is not None:
             groups = reasons(engine.tables, judgement)
         if node:
@@ -158,7 +158,7 @@ def _post_filtered(
     reading: ClusterSnapshot, pod: Pod, diagnosis: Diagnosis, *, is_under_way: bool
 ) -> Generator[None, None, tuple[str, Preempting | None]]:
     """(what the scheduler writes on the pod, whom it would make go). is_under_way: pods are going for it already."""
-    result = yield from reading.engine.questions.preemption_for(pod)
+    result = yield from reading.engine.queries.preemption_for(pod)
     if isinstance(result, Preemption) and is_under_way:
         # A scheduler that has just started would find the same victims again; one that has chosen them waits.
         return dataclasses.replace(diagnosis, tail=f"preemption: {TERMINATING}").message, None
@@ -169,7 +169,7 @@ def _post_filtered(
     return diagnosis.message if result is None else dataclasses.replace(diagnosis, tail=result.message).message, None
 
 
-def _more(reading: ClusterSnapshot, pod: Pod, judgement: Judgement, *, preempts: bool) -> Iterator[str]:
+def _more(reading: ClusterSnapshot, pod: Pod, judgement: PodEvaluation, *, preempts: bool) -> Iterator[str]:
     """Of a pod that fits nowhere. preempts: whether pods would be removed for it."""
     if judgement.never == UNBOUND:
         yield from claims_in_the_way(reading.engine.tables, pod)
@@ -184,7 +184,7 @@ def would_take(engine: Engine, pod: Pod) -> NodeAndCards | None:
     record = engine.tables.record(pod.key.uid)
     if record is not None:
         return NodeAndCards(node=record.node, cards=_cards(engine, record))
-    with engine.questions.placing() as placing:
+    with engine.queries.placing() as placing:
         return place_of(placing.attempt(pod))
 
 

@@ -37,7 +37,7 @@ def what_if(
     stops: Explanation | None = None
     left: Callable[[], FreeMemory | None] = partial(_left, reading.engine.tables) if measures else _not_measured
     before = left()
-    with reading.engine.questions.placing() as placing:
+    with reading.engine.queries.placing() as placing:
         for number in range(replicas):
             copy = replace(pod, key=PodKey(pod.key.namespace, f"{pod.key.name}-{number}", f"what-if-{number}"))
             place = place_of(placing.attempt(copy))

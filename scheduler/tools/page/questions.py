@@ -1,7 +1,7 @@
 """Why a pod waits, what would help, and how many like it would fit: asked of the engine that schedules.
 
 The same code answers `gpushare-scheduler explain` and `what-if`. What it takes away, or puts somewhere, is as before
-once a step ends (`scheduler.core.questions`); so the answer to `why` is of several moments, that to a what-if of one.
+once a step ends (`scheduler.core.what_if_queries`); so the answer to `why` is of several moments, that to a what-if of one.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import numpy as np
 
 from config.protocol import names
 from scheduler.core.engine import Engine
-from scheduler.core.scheduling_cycle import Judgement
+from scheduler.core.scheduling_cycle import PodEvaluation
 from scheduler.kube import objects
 from scheduler.kube.defaults import new_pod
 from scheduler.plugins.card.card_choice import by_width, eligible
@@ -101,7 +101,7 @@ def what_if(engine: Engine, reader: PodReader, unit_mib: int, wanted: Wanted, se
     pod = reader.read(_wire(wanted, own_name(engine), reader.resources))
     tables, request = engine.tables, pod.template.gpu_request
     with engine.nominations.seen_by(pod):
-        rows = _taking(tables.valid, engine.questions.judge(pod))
+        rows = _taking(tables.valid, engine.queries.evaluate(pod))
         room = _copies(tables.cards, request, rows) if request is not None else np.zeros(len(rows), dtype=np.int64)
     most = np.lexsort((tables.rank[rows], -room))[: 2 * MOST_NODES]
     wrong = pod.template.gpu_request_error
@@ -124,7 +124,7 @@ def _reading(engine: Engine, unit_mib: int, sees: Sees) -> ClusterSnapshot:
     return ClusterSnapshot(engine, unit_mib, sees=sees, most_leaving=MOST_LEAVING)
 
 
-def _taking(valid: "np.typing.NDArray[np.bool_]", judgement: Judgement) -> RowArray:
+def _taking(valid: "np.typing.NDArray[np.bool_]", judgement: PodEvaluation) -> RowArray:
     """Rows to which no rule objects."""
     left = valid.copy()
     for _, objections in judgement.rules:

@@ -56,7 +56,7 @@ class Answer(NamedTuple):
 
 
 def takes(built: Engine, probe: Pod, node: str) -> bool:
-    with built.questions.without(probe, node) as asked:
+    with built.queries.without(probe, node) as asked:
         return asked.fits()
 
 
@@ -64,7 +64,7 @@ def answer(built: Engine, probe: Pod) -> Answer:
     feasible = tuple(node for node in NODES if takes(built, probe, node))
     if feasible:
         return Answer(feasible, None)
-    found = answer_of(built.questions.preemption_for(probe))
+    found = answer_of(built.queries.preemption_for(probe))
     if not isinstance(found, Preemption):
         return Answer((), None)
     return Answer((), (found.node, found.cards, tuple(victim.key.name for victim in found.victims)))
@@ -129,7 +129,7 @@ def test_only_places_in_the_way_are_moved() -> None:
     built.nominations.most_moved = 10
     before = built.tables.changes.version
 
-    with built.questions.without(pod("urgent", 16, priority=9), "n007") as asked:
+    with built.queries.without(pod("urgent", 16, priority=9), "n007") as asked:
         assert asked.fits()
         moved = built.tables.changes.since(before)
 

@@ -13,7 +13,7 @@ from scheduler.framework.diagnosis import Diagnosis
 from scheduler.metrics.metrics import Metrics
 from scheduler.metrics.observer import ServiceObserver
 from scheduler.pods.pod import Pod
-from scheduler.queue.judged_longest_ago import EVERY_S
+from scheduler.queue.evaluated_longest_ago import EVERY_S
 from tests.support.builders import pod, wire_node
 from tests.support.placing import NOW_NS
 from tests.support.virtual_time import run
@@ -101,11 +101,11 @@ def test_it_takes_a_twentieth_of_the_time() -> None:
     async def scenario() -> None:
         told, built, ticks = Told(), crowd({"mine": 200}), count(100_000)
         observer = ServiceObserver(Metrics(built.tables, built.queue.lengths, per_card=False))
-        judging = ReasonRefresh(built, told, observer, now_s=lambda: next(ticks) / 10_000, wake=lambda: None)
+        refresh = ReasonRefresh(built, told, observer, now_s=lambda: next(ticks) / 10_000, wake=lambda: None)
         told.silent = True
         for _ in range(10):
             before = next(ticks)
-            rest_s = judging.slice()
+            rest_s = refresh.slice()
             took_s = (next(ticks) - before) / 10_000
             assert 0.001 < took_s < 0.002
             assert rest_s > 0.9 * 19 * (took_s - 0.0002)

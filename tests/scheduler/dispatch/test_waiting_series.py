@@ -64,7 +64,7 @@ def test_what_is_counted_of_a_diagnosis_are_names_of_rules() -> None:
 
 def test_an_attempt_that_finds_no_node_says_whose_reasons_it_has() -> None:
     built = engine(a=[16])
-    with built.questions.placing() as placing:
+    with built.queries.placing() as placing:
         outcome = placing.attempt(pod("p", 17))
     assert isinstance(outcome, NoFit)
     assert outcome.diagnosis.rules == ("GpuShare",)

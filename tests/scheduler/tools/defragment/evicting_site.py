@@ -65,7 +65,7 @@ class Operated(MemoryCluster):
     async def _place(self, wire: PodObject) -> None:
         of = await site(self, CONFIGURATION)
         pod = PodReader(of.reader.resources).read(wire)
-        with of.reading.engine.questions.placing() as placing:
+        with of.reading.engine.queries.placing() as placing:
             place = placing.place(pod)
         if place is not None:
             self.world.pods.bind("default", wire.metadata.name, place.node, place.annotations)

@@ -189,7 +189,7 @@ def test_moves_that_wait_for_each_other_have_no_order() -> None:
     p, q = (built.tables.record(f"uid-default-{name}") for name in "pq")
     assert p is not None
     assert q is not None
-    with built.questions.placing() as placing:
+    with built.queries.placing() as placing:
         mark = placing.mark
         swapped = []
         placing.leave_out(p)

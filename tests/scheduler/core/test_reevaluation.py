@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.core.build import build_engine
 from scheduler.core.engine import Engine
-from scheduler.core.judging_again import JudgedAgain
 from scheduler.core.preemption_searches import Help, PostFiltered
+from scheduler.core.reevaluation import Reevaluated
 from scheduler.core.scheduling_cycle import NoFit
 from scheduler.queue.entry import PodState
-from scheduler.queue.judged_longest_ago import EVERY_S
+from scheduler.queue.evaluated_longest_ago import EVERY_S
 from tests.support.builders import bound, pod, wire_node
 from tests.support.placing import NOW_NS, on_card, settle
 
@@ -33,19 +33,19 @@ def waits(built: Engine, name: str, *, priority: int = 0) -> None:
 
 
 def steps(built: Engine, now_s: float) -> Iterator[tuple[str, str]]:
-    while (judged := built.judging.step(now_s)) is not None:
-        if judged.diagnosis is not None:
-            yield judged.pod.key.name, judged.diagnosis.message
+    while (evaluated := built.reevaluation.step(now_s)) is not None:
+        if evaluated.diagnosis is not None:
+            yield evaluated.pod.key.name, evaluated.diagnosis.message
 
 
-def judged(built: Engine, now_s: float = EVERY_S) -> dict[str, str]:
+def evaluated(built: Engine, now_s: float = EVERY_S) -> dict[str, str]:
     return dict(steps(built, now_s))
 
 
 def test_it_is_what_an_attempt_says() -> None:
     built = cluster("p")
     built.node_changed(wire_node("a", [16], unschedulable=True))
-    said = judged(built)["p"]
+    said = evaluated(built)["p"]
     built.queue.try_again("uid-default-p", EVERY_S)
     decision = built.decide(EVERY_S, NOW_NS)
     assert decision is not None
@@ -58,23 +58,23 @@ def test_it_is_what_an_attempt_says() -> None:
 
 def test_nothing_is_asked_while_nothing_has_changed() -> None:
     built = cluster("p", "q")
-    assert sorted(judged(built)) == ["p", "q"]
-    assert judged(built, 2 * EVERY_S) == {}
+    assert sorted(evaluated(built)) == ["p", "q"]
+    assert evaluated(built, 2 * EVERY_S) == {}
     built.node_changed(wire_node("a", [16], unschedulable=True))
-    assert sorted(judged(built, 3 * EVERY_S)) == ["p", "q"]
+    assert sorted(evaluated(built, 3 * EVERY_S)) == ["p", "q"]
 
 
 def test_nothing_is_asked_while_nothing_has_changed_but_which_kept_places_are_shown() -> None:
     built = cluster("p")
     kept = pod("kept", 6)
     built.nominations.nominate(kept, "a", None)
-    assert list(judged(built)) == ["p"]
+    assert list(evaluated(built)) == ["p"]
     version = built.tables.changes.version
     with built.nominations.seen_by(pod("important", 6, priority=1)):
         assert built.tables.changes.version > version
-    assert judged(built, 2 * EVERY_S) == {}
+    assert evaluated(built, 2 * EVERY_S) == {}
     built.nominations.remove(kept.key.uid)
-    assert list(judged(built, 3 * EVERY_S)) == ["p"]
+    assert list(evaluated(built, 3 * EVERY_S)) == ["p"]
 
 
 def test_pods_that_are_told_alike_share_an_answer_that_is_much_younger_than_theirs() -> None:
@@ -83,27 +83,27 @@ def test_pods_that_are_told_alike_share_an_answer_that_is_much_younger_than_thei
     built.node_changed(wire_node("a", [16], unschedulable=True))
     second = next(steps(built, EVERY_S + 1))
     assert (first[0], second[0], first[1]) == ("p", "q", second[1])
-    assert "unschedulable" in judged(built, 2 * EVERY_S + 1)["q"]
+    assert "unschedulable" in evaluated(built, 2 * EVERY_S + 1)["q"]
 
 
 def test_an_answer_that_is_not_much_younger_is_not_shared() -> None:
     built = cluster("p", "q")
     assert next(steps(built, EVERY_S))[0] == "p"
     built.node_changed(wire_node("a", [16], unschedulable=True))
-    assert "unschedulable" in judged(built, 3 * EVERY_S)["q"]
+    assert "unschedulable" in evaluated(built, 3 * EVERY_S)["q"]
 
 
 def test_a_pod_that_fits_by_now_or_for_which_others_would_go_is_told_nothing() -> None:
     built = cluster("p")
     built.node_changed(wire_node("b", [16]))
-    assert judged(built) == {}
-    assert judged(cluster("urgent", priority=1)) == {}
+    assert evaluated(built) == {}
+    assert evaluated(cluster("urgent", priority=1)) == {}
 
 
 def test_a_pod_that_waits_no_longer_is_told_nothing() -> None:
     built = cluster("p")
     built.pod_gone("uid-default-p")
-    assert judged(built) == {}
+    assert evaluated(built) == {}
 
 
 def test_a_pod_is_asked_about_its_own_place_and_others_read_of_it() -> None:
@@ -112,7 +112,7 @@ def test_a_pod_is_asked_about_its_own_place_and_others_read_of_it() -> None:
     while built.check(now_s) or built.any_search or built.decide(now_s, NOW_NS) is not None:
         if built.any_search:
             built.post_filter_next(now_s)
-    said = judged(built, now_s + EVERY_S)
+    said = evaluated(built, now_s + EVERY_S)
     assert "is kept for this pod, which has waited 1m" in said["p"]
     assert "this pod" not in said["q"]
 
@@ -120,16 +120,16 @@ def test_a_pod_is_asked_about_its_own_place_and_others_read_of_it() -> None:
 def test_the_pod_stays_where_it_is() -> None:
     built = cluster("p")
     version = built.tables.changes.version
-    judged(built)
+    evaluated(built)
     assert (built.queue.state("uid-default-p"), built.tables.changes.version) == (PodState.UNSCHEDULABLE, version)
     assert built.queue.pop(EVERY_S) is None
     built.queue.validate()
 
 
-def found(built: Engine, now_s: float = EVERY_S) -> list[JudgedAgain]:
+def found(built: Engine, now_s: float = EVERY_S) -> list[Reevaluated]:
     """Pods that sleep although an attempt would help them."""
-    answers = iter(lambda: built.judging.step(now_s), None)
-    return [judged for judged in answers if judged.help is not None]
+    answers = iter(lambda: built.reevaluation.step(now_s), None)
+    return [evaluated for evaluated in answers if evaluated.help is not None]
 
 
 def lose_what_has_opened(built: Engine) -> None:
@@ -142,11 +142,11 @@ def test_a_pod_that_nothing_has_woken_though_it_fits_is_tried_at_once_with_those
     built.node_changed(wire_node("b", [16, 16]))
     lose_what_has_opened(built)
     assert settle(built) == []
-    judged = found(built)
-    assert [one.help for one in judged] == [Help.FIT, Help.FIT]
-    assert built.rescue(judged[0], EVERY_S)
+    evaluated = found(built)
+    assert [one.help for one in evaluated] == [Help.FIT, Help.FIT]
+    assert built.rescue(evaluated[0], EVERY_S)
     # Its class is asked already.
-    assert not built.rescue(judged[1], EVERY_S)
+    assert not built.rescue(evaluated[1], EVERY_S)
     assert settle(built) == ["p", "q"]
 
 
@@ -161,10 +161,10 @@ def test_a_pod_that_preemption_can_help_though_no_search_is_due_is_searched_for_
     built.pod_assigned(bound(pod("small", 16), "b", on_card(0, 16)))
     lose_what_has_opened(built)
     assert not built.any_search
-    (judged,) = found(built)
-    assert judged.help is Help.PREEMPTION
-    assert built.rescue(judged, EVERY_S)
-    assert not built.rescue(judged, EVERY_S)
+    (evaluated,) = found(built)
+    assert evaluated.help is Help.PREEMPTION
+    assert built.rescue(evaluated, EVERY_S)
+    assert not built.rescue(evaluated, EVERY_S)
     answers: list[PostFiltered | None] = []
     while built.any_search:
         answers.append(built.post_filter_next(EVERY_S))
@@ -174,6 +174,6 @@ def test_a_pod_that_preemption_can_help_though_no_search_is_due_is_searched_for_
 def test_a_pod_whose_class_is_to_be_asked_is_not_forgotten() -> None:
     built = cluster("p")
     built.node_changed(wire_node("b", [16]))
-    (judged,) = found(built)
-    assert not built.rescue(judged, EVERY_S)
+    (evaluated,) = found(built)
+    assert not built.rescue(evaluated, EVERY_S)
     assert settle(built) == ["p"]

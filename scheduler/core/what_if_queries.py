@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.core.scheduling_cycle import Judgement, Outcome, Placement, SchedulingCycle
+from scheduler.core.scheduling_cycle import Outcome, Placement, PodEvaluation, SchedulingCycle
 from scheduler.framework.preemption import PostFilterResult
 from scheduler.pods.pod import Pod
 from scheduler.state.columns.arrays import Int64Array
@@ -38,7 +38,7 @@ class Without:
     def fits(self) -> bool:
         """Whether the node takes the pod now."""
         row = self._tables.row_of.get(self._node)
-        return row is not None and self._cycle.judged_on(self._pod, np.array([row], dtype=np.intp))
+        return row is not None and self._cycle.fits_uncached(self._pod, np.array([row], dtype=np.intp))
 
     def lift(self, record: PodRecord) -> None:
         """Take the pod away; no effect where it is not there any more."""
@@ -58,7 +58,7 @@ class Without:
             self.put_back(record)
 
 
-class Questions:
+class WhatIfQueries:
     """See the module."""
 
     def __init__(self, tables: Tables, cycles: Mapping[str, SchedulingCycle], nominations: Nominations) -> None:
@@ -68,9 +68,9 @@ class Questions:
         self._nominations = nominations
         self._lefts = LeftAboves(tables)
 
-    def judge(self, pod: Pod) -> Judgement:
+    def evaluate(self, pod: Pod) -> PodEvaluation:
         """What every rule says of every node about the pod. Asked within `nominations.seen_by`."""
-        return self._cycles[pod.scheduler_name].judge(pod)
+        return self._cycles[pod.scheduler_name].evaluate(pod)
 
     def least(self, pod: Pod) -> Int64Array:
         """int64[amounts]: what the pod needs of a row at least, as far as plain amounts say it."""

@@ -25,7 +25,7 @@ _MOST_KNOWN: Final = 4096
 _Version: TypeAlias = tuple[int, int, int, int]
 
 
-class JudgedAgain(msgspec.Struct, frozen=True):
+class Reevaluated(msgspec.Struct, frozen=True):
     """diagnosis: what an attempt would tell the pod; None where that is not known, or as before.
 
     help: how an attempt would help the pod, which sleeps; None if it would not.
@@ -38,18 +38,18 @@ class JudgedAgain(msgspec.Struct, frozen=True):
 
 class _Known(msgspec.Struct, frozen=True):
     version: _Version
-    judged_s: float
+    evaluated_s: float
     diagnosis: Diagnosis | None
 
 
-class _Question(msgspec.Struct, frozen=True):
+class _Evaluation(msgspec.Struct, frozen=True):
     entry: Entry
     key: Hashable
     version: _Version
     steps: Iterator[Diagnosis | Help | None]
 
 
-class JudgingAgain:
+class Reevaluation:
     """See the module."""
 
     def __init__(
@@ -67,26 +67,26 @@ class JudgingAgain:
         self._searches = searches
         self._class_of = class_of
         self._known: LRUCache[Hashable, _Known] = LRUCache(_MOST_KNOWN)
-        self._question: _Question | None = None
+        self._evaluation: _Evaluation | None = None
 
-    def step(self, now_s: float) -> JudgedAgain | None:
-        """The next pod, or a part of the question about it; None when nobody is due."""
-        if self._question is not None:
-            return self._ask(self._question, now_s)
-        due = self._queue.judged.take(now_s)
+    def step(self, now_s: float) -> Reevaluated | None:
+        """The next pod, or a part of the evaluation about it; None when nobody is due."""
+        if self._evaluation is not None:
+            return self._ask(self._evaluation, now_s)
+        due = self._queue.evaluated.take(now_s)
         if due is None:
             return None
         entry, ago_s = due
         version = self._version
-        if entry.judged_at == version:
-            return JudgedAgain(entry.pod, None)
-        entry.judged_at = version
+        if entry.evaluated_at == version:
+            return Reevaluated(entry.pod, None)
+        entry.evaluated_at = version
         key = self._key(entry.pod)
         known = self._known.get(key)
-        if known is not None and (known.version == version or _YOUNGER * (now_s - known.judged_s) <= ago_s):
-            entry.judged_at = known.version
-            return JudgedAgain(entry.pod, known.diagnosis)
-        return self._ask(_Question(entry, key, version, self._searches.judge(entry.pod)), now_s)
+        if known is not None and (known.version == version or _YOUNGER * (now_s - known.evaluated_s) <= ago_s):
+            entry.evaluated_at = known.version
+            return Reevaluated(entry.pod, known.diagnosis)
+        return self._ask(_Evaluation(entry, key, version, self._searches.evaluate(entry.pod)), now_s)
 
     @property
     def _version(self) -> _Version:
@@ -101,20 +101,20 @@ class JudgingAgain:
         shares = pod.key.namespace if self._nominations.full else ""
         return self._class_of(pod), pod.priority, pod.preempts, shares, its_own
 
-    def _ask(self, question: _Question, now_s: float) -> JudgedAgain:
-        pod, self._question = question.entry.pod, None
+    def _ask(self, evaluation: _Evaluation, now_s: float) -> Reevaluated:
+        pod, self._evaluation = evaluation.entry.pod, None
         if self._queue.state(pod.key.uid) is not PodState.UNSCHEDULABLE:
-            return JudgedAgain(pod, None)
+            return Reevaluated(pod, None)
         found: Diagnosis | Help | None = None
         with self._nominations.seen_by(pod):
-            for found in question.steps:
+            for found in evaluation.steps:
                 if found is None:
-                    self._question = question
+                    self._evaluation = evaluation
                 break
         if isinstance(found, Help):
             # Not kept: the attempt that follows changes the tables.
-            question.entry.judged_at = None
-            return JudgedAgain(pod, None, found)
-        if self._question is None:
-            self._known[question.key] = _Known(question.version, now_s, found)
-        return JudgedAgain(pod, found)
+            evaluation.entry.evaluated_at = None
+            return Reevaluated(pod, None, found)
+        if self._evaluation is None:
+            self._known[evaluation.key] = _Known(evaluation.version, now_s, found)
+        return Reevaluated(pod, found)

@@ -13,7 +13,7 @@ from scheduler.queue.heap import Heap
 EVERY_S: Final = 10.0
 
 
-class JudgedLongestAgo:
+class EvaluatedLongestAgo:
     """A pod is next at the earliest `EVERY_S` after it was judged."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class JudgedLongestAgo:
 
     def add(self, entry: Entry, now_s: float) -> None:
         """An attempt has just judged the pod."""
-        entry.judged_s, entry.judged_at = now_s, None
+        entry.evaluated_s, entry.evaluated_at = now_s, None
         namespace = entry.pod.key.namespace
         pods = self._pods.get(namespace)
         if pods is None:
@@ -58,12 +58,12 @@ class JudgedLongestAgo:
             namespace, _ = self._turns.popitem(last=False)
             pods = self._pods[namespace]
             entry = next(iter(pods))
-            judged_s = entry.judged_s
-            if judged_s + EVERY_S > now_s:
-                self._resting.push(namespace, judged_s + EVERY_S)
+            evaluated_s = entry.evaluated_s
+            if evaluated_s + EVERY_S > now_s:
+                self._resting.push(namespace, evaluated_s + EVERY_S)
                 continue
-            entry.judged_s = now_s
+            entry.evaluated_s = now_s
             pods.move_to_end(entry)
             self._turns[namespace] = None
-            return entry, now_s - judged_s
+            return entry, now_s - evaluated_s
         return None

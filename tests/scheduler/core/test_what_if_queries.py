@@ -8,8 +8,8 @@ import pytest
 
 from config.protocol import names
 from scheduler.core.engine import Engine
-from scheduler.core.questions import Questions
 from scheduler.core.scheduling_cycle import Placement, SchedulingCycle
+from scheduler.core.what_if_queries import WhatIfQueries
 from scheduler.framework.plugin import PermitPlugin, PermitResult, Rejected
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runtime
@@ -104,7 +104,7 @@ def test_an_opening_that_was_noted_before_is_still_there() -> None:
     built.pod_waiting(pod("w", 16), 0.0)
     built.decide(0.0, 0)
     built.pod_gone("uid-default-p")
-    with built.questions.placing() as placing:
+    with built.queries.placing() as placing:
         assert isinstance(placing.attempt(pod("what-if", 16)), Placement)
     decision = built.decide(1.0, 0)
     assert decision is not None
@@ -168,7 +168,7 @@ def test_a_rule_that_counts_who_has_a_place_is_not_asked() -> None:
     tables, rule = cluster(a=[16]), Counting()
     nominations = Nominations(tables)
     cycle = SchedulingCycle(Runtime(Profile(permit=(rule,)), tables))
-    questions = Questions(tables, {"gpushare-scheduler": cycle}, nominations)
+    questions = WhatIfQueries(tables, {"gpushare-scheduler": cycle}, nominations)
     with questions.placing() as placing:
         assert isinstance(placing.attempt(pod("p")), Placement)
     assert (rule.asked, tables.record("uid-default-p")) == ([], None)
