@@ -45,7 +45,7 @@ from scheduler.queue.entry import PodState
 
 _SLICE_S: Final = 0.005
 # Questions about pods that wait may take long: whoever comes meanwhile passes the loop several times.
-_CHECKS_SLICE_S: Final = 0.001
+_HINTS_SLICE_S: Final = 0.001
 _BINDS_PER_VOLUME_WRITE: Final = 4
 # On the wire at once, of all preemptions together.
 _PREEMPTION_REQUESTS: Final = 16
@@ -317,8 +317,8 @@ class SchedulerService:
             if began_s > until_s:
                 return True
             engine.serve(self._binding.slots.has_room)
-            if engine.check(began_s):
-                until_s = min(until_s, began_s + _CHECKS_SLICE_S)
+            if engine.run_hint(began_s):
+                until_s = min(until_s, began_s + _HINTS_SLICE_S)
                 continue
             if engine.hold_back(self._binding.slots.lets_pass, began_s):
                 continue
@@ -327,12 +327,12 @@ class SchedulerService:
                 continue
             decision = engine.decide(began_s, clock.wall_ns())
             if decision is None and engine.any_search:
-                until_s = min(until_s, began_s + _CHECKS_SLICE_S)
+                until_s = min(until_s, began_s + _HINTS_SLICE_S)
                 self._follow_late_post_filter(engine.post_filter_next(began_s), bindings)
                 continue
             if decision is None and engine.serve(self._binding.slots.failing, untold=True):
                 # Nobody else is ready: the owner is told why it waits.
-                until_s = min(until_s, began_s + _CHECKS_SLICE_S)
+                until_s = min(until_s, began_s + _HINTS_SLICE_S)
                 decision = engine.decide(began_s, clock.wall_ns())
             if decision is None:
                 return False
@@ -397,4 +397,4 @@ class SchedulerService:
             self._observer.loop_lagged(max(0.0, self._clock.monotonic_s() - due_s))
             self.recorder.sweep()
             if not self._schedules:
-                self.engine.check(self._clock.monotonic_s())  # takes up what has opened: nobody else does
+                self.engine.run_hint(self._clock.monotonic_s())  # takes up what has opened: nobody else does

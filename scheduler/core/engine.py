@@ -2,7 +2,7 @@
 
     decide ── pops the best pod ─▶ Placement (assumed; the shell binds it, then tells bound / refused)
                                 └▶ NoFit     (waits until something opens that helps its class)
-    check  ── asks one class of waiting pods whether what has opened helps it: its best pod is then the next to decide
+    hint  ── asks one class of waiting pods whether what has opened helps it: its best pod is then the next to decide
 
 The app and the simulator drive the same engine.
 """
@@ -24,7 +24,7 @@ from scheduler.kube import objects
 from scheduler.pods.pod import RUNNING, Pod
 from scheduler.queue.entry import QueuedPod
 from scheduler.queue.scheduling_queue import SchedulingQueue
-from scheduler.queue.waking import Check
+from scheduler.queue.waking import QueueingHint
 from scheduler.state.amounts import RowsLeft
 from scheduler.state.audit import NodeAudit, audit_node
 from scheduler.state.columns.arrays import Int64Array
@@ -68,8 +68,8 @@ class Engine:
         self.reevaluation = Reevaluation(tables, queue, self.nominations, self._searches, self._key)
         # Whose turn it is: of two searches, and of a search and a decision.
         self._reserves_next = self._reserves_first = False
-        self._placed = NominationChecks(tables, cycles, self.nominations, self._reservations)
-        # The pod that a check has woken last, and the version of the tables that it saw.
+        self._nomination_checks = NominationChecks(tables, cycles, self.nominations, self._reservations)
+        # The pod that a hint has woken last, and the version of the tables that it saw.
         self._shown = ("", -1)
 
     # What the watches show
@@ -114,7 +114,7 @@ class Engine:
 
     def pod_rejected(self, pod: Pod, reason: str, now_s: float) -> float:
         """The kubelet of its node has failed it at admission. Returns for how many seconds such pods go elsewhere."""
-        self._placed.doubt(pod.node_name)
+        self._nomination_checks.doubt(pod.node_name)
         return self.tables.rejections.note(pod, reason, now_s)
 
     def pod_terminating(self, uid: str) -> None:
@@ -129,7 +129,7 @@ class Engine:
         self.nominations.remove(uid)
         self.tables.remove(uid)
         self.queue.delete(uid)
-        self._placed.try_again(self.nominations.pod_gone(uid))
+        self._nomination_checks.try_again(self.nominations.pod_gone(uid))
 
     def node_changed(self, node: objects.Node) -> str:
         """A node was seen. Returns what is wrong with its inventory, or "". QuantityError: as Tables.upsert_node."""
@@ -141,7 +141,7 @@ class Engine:
         kept = [one.pod for one in self.nominations.on(name)]
         for pod in kept:
             self.nominations.remove(pod.key.uid)
-        self._placed.try_again(kept)
+        self._nomination_checks.try_again(kept)
 
     def namespace_changed(self, name: str, labels: dict[str, str] | None) -> None:
         """Labels of a namespace; None when it is gone."""
@@ -166,7 +166,7 @@ class Engine:
     def budgets_listed(self) -> None:
         """All of them are known."""
         self.tables.budgets.listed = True
-        self._searches.everybody()
+        self._searches.budgets_listed()
 
     def cards_marked_unhealthy(self, node: str, indexes: frozenset[int]) -> None:
         """The cards of `node`, by index, that the legacy ConfigMap takes out of use."""
@@ -180,7 +180,7 @@ class Engine:
 
     def decide(self, now_s: float, now_ns: int) -> Decision | None:
         """One attempt for the next pod; None when no pod is ready. now_ns: Unix nanoseconds, for the annotations."""
-        while self.check(now_s):
+        while self.run_hint(now_s):
             pass
         queued = self.queue.pop(now_s)
         if queued is None:
@@ -199,7 +199,7 @@ class Engine:
             # A pod that is shown its place again and again by a rule that then refuses it would be tried forever.
             shown = self._shown == (pod.key.uid, self.tables.changes.version)
             # What the attempt itself gave back (Permit said no) is no news for the pod that gave it back.
-            self._note_openings()
+            self._note_cluster_events()
             signature = cycle.signature(pod)
             self.queue.unschedulable(
                 pod.key.uid,
@@ -216,63 +216,63 @@ class Engine:
         ends_s = (self.queue.next_ready_s(), self.tables.rejections.next_s(), self._searches.next_ready_s())
         return min((end_s for end_s in ends_s if end_s is not None), default=None)
 
-    def check(self, now_s: float) -> bool:
+    def run_hint(self, now_s: float) -> bool:
         """Ask one class of waiting pods that sorts before the next pod to decide; False when there is none to ask."""
         self.tables.rejections.expire(now_s)
-        self._note_openings()
+        self._note_cluster_events()
         self._reservations.look(now_s)
         for uid in self._searches.take_ready(now_s):
             self.queue.try_again(uid, now_s)
-        if self._placed:
-            for pod in self._placed.take():
+        if self._nomination_checks:
+            for pod in self._nomination_checks.take():
                 self.queue.try_again(pod.key.uid, now_s)
-            if self._placed.step():
+            if self._nomination_checks.step():
                 return True
-        check = self.queue.next_check(self._left)
-        if check is None:
+        hint = self.queue.next_hint(self._left)
+        if hint is None:
             return False
-        key = self._key(check.pod)
-        if key != check.signature:
-            self._reclassify(check, key, now_s)
-        elif check.of_signature:
-            self.queue.confirm(check)
+        key = self._key(hint.pod)
+        if key != hint.signature:
+            self._reclassify(hint, key, now_s)
+        elif hint.of_signature:
+            self.queue.confirm(hint)
         else:
-            self._answer(check, now_s)
+            self._answer(hint, now_s)
         return True
 
-    def _reclassify(self, check: Check, key: tuple[str, Signature], now_s: float) -> None:
-        pod, cycle = check.pod, self._cycles[check.pod.scheduler_name]
+    def _reclassify(self, hint: QueueingHint, key: tuple[str, Signature], now_s: float) -> None:
+        pod, cycle = hint.pod, self._cycles[hint.pod.scheduler_name]
         needs = cycle.needs(pod, key[1])
         # Its claims stand otherwise than its owner was told, and still no node can help.
         untold = bool(pod.volumes.claims) and cycle.fits_nowhere(pod, key[1])
-        self.queue.reclassify(check, key, needs, told_after_s=now_s if untold else None)
+        self.queue.reclassify(hint, key, needs, told_after_s=now_s if untold else None)
         self._searches.reclassified(pod, key, needs)
 
-    def _answer(self, check: Check, now_s: float) -> None:
-        pod, cycle = check.pod, self._cycles[check.pod.scheduler_name]
-        rows = None if check.rows is None else np.array(sorted(check.rows), dtype=np.intp)
+    def _answer(self, hint: QueueingHint, now_s: float) -> None:
+        pod, cycle = hint.pod, self._cycles[hint.pod.scheduler_name]
+        rows = None if hint.rows is None else np.array(sorted(hint.rows), dtype=np.intp)
         with self.nominations.seen_by(pod):
             fits, wakes_on = cycle.fits_on(pod, rows)
         if fits:
             self._shown = (pod.key.uid, self.tables.changes.version)
-            self.queue.fits(check, now_s)
+            self.queue.fits(hint, now_s)
         else:
-            self.queue.fits_not(check, wakes_on=wakes_on)
+            self.queue.fits_not(hint, wakes_on=wakes_on)
 
     # Pods that fit nowhere
 
     def rescue(self, reevaluated: Reevaluated, now_s: float) -> bool:
         """Try a pod that sleeps although an attempt would help it. Returns whether it had been forgotten.
 
-        A pod is not forgotten while a check or search is due that may help it. Forgetting a pod is a bug of ours.
+        A pod is not forgotten while a hint or search is due that may help it. Forgetting a pod is a bug of ours.
         """
-        if self.tables.openings or self._placed or self.queue.has_questions:
+        if self.tables.cluster_events or self._nomination_checks or self.queue.has_hints:
             return False
         pod = reevaluated.pod
         if reevaluated.help is Help.PREEMPTION:
             key = self._key(pod)
             return self._searches.rescue(pod, key, self._cycles[pod.scheduler_name].needs(pod, key[1]))
-        self.queue.recheck(pod.key.uid, now_s)
+        self.queue.reevaluate(pod.key.uid, now_s)
         return True
 
     def post_filter(self, no_fit: NoFit, now_s: float) -> PostFiltered | None:
@@ -291,7 +291,7 @@ class Engine:
         if found is None:
             return None
         # Its user reads of it in the message of an attempt, with all the rest.
-        self._placed.try_again((found.pod,))
+        self._nomination_checks.try_again((found.pod,))
         return PostFiltered(pod=found.pod, diagnosis=found.diagnosis, displaced=(found.pod,), reserved=found.kept)
 
     @property
@@ -316,7 +316,7 @@ class Engine:
 
     def _noted(self, post_filtered: PostFiltered | None) -> PostFiltered | None:
         if post_filtered is not None:
-            self._placed.try_again(pod for pod in post_filtered.displaced if pod is not post_filtered.pod)
+            self._nomination_checks.try_again(pod for pod in post_filtered.displaced if pod is not post_filtered.pod)
         return post_filtered
 
     def preemption_failed(self, pod: Pod, now_s: float) -> None:
@@ -324,7 +324,7 @@ class Engine:
         self.nominations.remove(pod.key.uid)
         if (reserved := self._searches.refused(pod.key.uid, now_s)) is not None:
             self._reservations.restore(reserved, now_s)
-        self._placed.try_again((pod,))
+        self._nomination_checks.try_again((pod,))
 
     def victims_deleted(self, pod: Pod) -> None:
         """The API server has accepted the deletion of all victims."""
@@ -374,7 +374,7 @@ class Engine:
                 self.queue.set_aside(pod.key.uid, now_s, held_back)
             else:
                 self.queue.failed(pod.key.uid, now_s, longest_s=longest_backoff_s)
-            self._placed.try_again(self.nominations.pod_gone(pod.key.uid))
+            self._nomination_checks.try_again(self.nominations.pod_gone(pod.key.uid))
 
     def _least_of_row(self, pod: Pod) -> Int64Array | None:
         cycle = self._cycles.get(pod.scheduler_name)
@@ -383,10 +383,10 @@ class Engine:
     def _key(self, pod: Pod) -> tuple[str, Signature]:
         return (pod.scheduler_name, self._cycles[pod.scheduler_name].signature(pod))
 
-    def _note_openings(self) -> None:
+    def _note_cluster_events(self) -> None:
         """Tell the queue where something may have become possible."""
-        if self.tables.openings:
-            openings = self.tables.take_openings()
-            self.queue.opened(openings)
-            self._searches.opened(openings)
-            self._placed.opened(openings)
+        if self.tables.cluster_events:
+            events = self.tables.take_cluster_events()
+            self.queue.note_events(events)
+            self._searches.note_events(events)
+            self._nomination_checks.note_events(events)

@@ -13,7 +13,7 @@ import numpy as np
 from scheduler.core.reservations import Reservations
 from scheduler.core.scheduling_cycle import SchedulingCycle
 from scheduler.pods.pod import Pod
-from scheduler.state.changes import Change, Openings
+from scheduler.state.changes import Change, ClusterEvents
 from scheduler.state.nominations import Nominations
 from scheduler.state.tables import Tables
 
@@ -53,12 +53,12 @@ class NominationChecks:
         return found
 
     def doubt(self, node: str) -> None:
-        """Check the pods that have their place there."""
+        """Evaluatethe pods that have their place there."""
         self._in_doubt |= dict.fromkeys(kept.pod.key.uid for kept in self._nominations.on(node))
 
-    def opened(self, openings: Openings) -> None:
+    def note_events(self, events: ClusterEvents) -> None:
         """Something may have become possible there."""
-        for row, kinds in openings.rows.items() if len(self._nominations) else ():
+        for row, kinds in events.rows.items() if len(self._nominations) else ():
             node = self._tables.names[row]
             # They did not fit while others were nominated there too; another pod answers for their class.
             free, others = self._nominations.in_turn(node)
@@ -67,11 +67,11 @@ class NominationChecks:
             if kinds & _NODE:
                 self.doubt(node)
         for kept in self._nominations.reserved.values():
-            if self._tables.row_of.get(kept.node) in openings.rows:
+            if self._tables.row_of.get(kept.node) in events.rows:
                 self._in_doubt[kept.pod.key.uid] = None
 
     def step(self) -> bool:
-        """Check one pod. Returns False if none is left."""
+        """Evaluateone pod. Returns False if none is left."""
         if not self._in_doubt:
             return False
         self._check(self._in_doubt.popitem()[0])

@@ -26,10 +26,10 @@ from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.preemption import NoPreemption, Preemption
 from scheduler.pods.pod import Pod
 from scheduler.queue.entry import PodState
-from scheduler.queue.preemptors import Preemptors, Question
+from scheduler.queue.preemptors import DueSearch, Preemptors
 from scheduler.queue.refused_preemptors import RefusedPreemptors
 from scheduler.queue.scheduling_queue import SchedulingQueue
-from scheduler.state.changes import ANYTHING, Openings
+from scheduler.state.changes import ANYTHING, ClusterEvents
 from scheduler.state.left_above import LeftAbove, LeftAboves
 from scheduler.state.needs import Needs
 from scheduler.state.nominations import Nomination, Nominations
@@ -61,7 +61,7 @@ class _Search(msgspec.Struct, frozen=True, kw_only=True):
     """steps: None, and at last what came of it. no_fit: None where the pod's user has been told."""
 
     pod: Pod
-    question: Question | None
+    due: DueSearch | None
     no_fit: NoFit | None
     steps: Iterator[Sought | None]
 
@@ -111,13 +111,13 @@ class Searches:
         self._turn = first > priority or not self._turn
         return self._turn
 
-    def opened(self, openings: Openings) -> None:
+    def note_events(self, events: ClusterEvents) -> None:
         """Something may have become possible there."""
-        self._preemptors.note(openings)
+        self._preemptors.note(events)
 
-    def everybody(self) -> None:
+    def budgets_listed(self) -> None:
         """What keeps a search from beginning for anybody is over."""
-        self._preemptors.open_all()
+        self._preemptors.mark_all_due()
 
     def updated(self, pod: Pod) -> None:
         """A pod that waits was seen again."""
@@ -127,15 +127,15 @@ class Searches:
         """The pod waits no longer, or is being decided."""
         self._preemptors.discard(uid)
         if self._search is not None and self._search.pod.key.uid == uid:
-            if self._search.question is not None:
-                self._preemptors.again(self._search.question)
+            if self._search.due is not None:
+                self._preemptors.again(self._search.due)
             self._search = None
 
     def reclassified(self, pod: Pod, key: Hashable, needs: Needs) -> None:
         """What rules read of a pod that waits is other than it was. key: its class."""
         if pod.key.uid in self._preemptors:
             self._preemptors.add(key, pod, wakes_on=ANYTHING, needs=needs, unanswered=False)
-            self._preemptors.open(self._preemptors.key_of(pod.key.uid))
+            self._preemptors.mark_due(self._preemptors.key_of(pod.key.uid))
 
     def refused(self, uid: str, now_s: float) -> Nomination | None:
         """A victim could not be deleted for the pod. Returns the reserved place that was given up for it, if any.
@@ -168,7 +168,7 @@ class Searches:
         """PostFilter for a pod whose attempt has found no fit. None: not known yet, see `next`."""
         pod = no_fit.pod
         if self._refused.is_held(pod.key.uid):
-            held = _Search(pod=pod, question=None, no_fit=no_fit, steps=iter((Sought(_HELD, 0),)))
+            held = _Search(pod=pod, due=None, no_fit=no_fit, steps=iter((Sought(_HELD, 0),)))
             return self._step(held, now_s)[0]
         if pod.preempts:
             self._wait(no_fit, unanswered=False)
@@ -244,41 +244,41 @@ class Searches:
         return self._first[1]
 
     def _next_search(self) -> _Search | None:
-        question = self._preemptors.take(self._nominations.full_for)
-        if question is None:
+        due = self._preemptors.take(self._nominations.full_for)
+        if due is None:
             # A node may have come, so that no place gives way any more.
             self._first = _NOT_LOOKED
             return None
-        pod = question.pod
+        pod = due.pod
         if self._queue.state(pod.key.uid) not in _WAITING:
-            self._give_up(question)
+            self._give_up(due)
             return None
-        return self._begin(pod, question, self._no_fit(pod) if question.unanswered else None)
+        return self._begin(pod, due, self._no_fit(pod) if due.unanswered else None)
 
-    def _give_up(self, question: Question) -> None:
+    def _give_up(self, due: DueSearch) -> None:
         """The pod has its own attempt before it; what has opened is for others of its class."""
-        self._preemptors.discard(question.pod.key.uid)
-        self._preemptors.again(question)
+        self._preemptors.discard(due.pod.key.uid)
+        self._preemptors.again(due)
 
-    def _begin(self, pod: Pod, question: Question | None, no_fit: NoFit | None) -> _Search:
-        some = None if question is None or question.rows is None else np.array(sorted(question.rows), dtype=np.intp)
+    def _begin(self, pod: Pod, due: DueSearch | None, no_fit: NoFit | None) -> _Search:
+        some = None if due is None or due.rows is None else np.array(sorted(due.rows), dtype=np.intp)
         self.begun += 1
         steps = self._cycles[pod.scheduler_name].post_filter(pod, self._nominations, self._lefts, some)
-        return _Search(pod=pod, question=question, no_fit=no_fit, steps=steps)
+        return _Search(pod=pod, due=due, no_fit=no_fit, steps=steps)
 
     def _step(self, search: _Search, now_s: float) -> tuple[PostFiltered | None, bool]:
         """(what there is to tell or to do, whether the search has ended)."""
-        pod, question = search.pod, search.question
+        pod, due = search.pod, search.due
         waits = self._queue.state(pod.key.uid) in _WAITING
         with self._nominations.seen_by(pod):
             sought = next(search.steps, _NO_ANSWER) if waits else _NO_ANSWER
         if sought is None:
             return None, False
         result = sought.result
-        if question is not None and not waits:
-            self._give_up(question)
-        elif question is not None and (isinstance(result, Preemption) or result.again):
-            self._preemptors.again(question)
+        if due is not None and not waits:
+            self._give_up(due)
+        elif due is not None and (isinstance(result, Preemption) or result.again):
+            self._preemptors.again(due)
         if isinstance(result, Preemption):
             return self._nominated(search, result), True
         self._learn(pod, sought.wakes_on)
@@ -333,7 +333,7 @@ class Searches:
         if key is not None:
             self._preemptors.learn(key, wakes_on)
             if self._nominations.full_for(pod):
-                self._preemptors.open(key)
+                self._preemptors.mark_due(key)
 
     def _no_fit(self, pod: Pod) -> NoFit:
         cycle = self._cycles[pod.scheduler_name]

@@ -104,7 +104,7 @@ class WhatIfQueries:
     @contextmanager
     def placing(self) -> Iterator["Placing"]:
         """Place pods, one beside the other, and leave some out; all is as it was when this ends."""
-        before = self._tables.take_openings()
+        before = self._tables.take_cluster_events()
         placing = Placing(self._tables, self._cycles, self._nominations)
         with self._tables.target.left_as_it_is():
             try:
@@ -112,8 +112,8 @@ class WhatIfQueries:
             finally:
                 placing.undo()
                 # Room that was taken here, and given back, is no news for pods that wait.
-                self._tables.take_openings()
-                self._tables.openings.add(before)
+                self._tables.take_cluster_events()
+                self._tables.cluster_events.add(before)
 
 
 class Placing:

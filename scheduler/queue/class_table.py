@@ -43,7 +43,7 @@ class ClassTable:
     least: int64[amounts, slots]; cards, exclusive, models, uuids: [slots]; rows: int64[2, slots]: as `Needs`.
     choosy: bool[slots], to be compared row by row. wakes_on: int64[slots], bits of Change.
     order: int64[2, slots], the sort key of the best pod. due: bool[slots], to be asked about. since: int64[slots], from
-    which opening on, see `OpenRows`.
+    which opening on, see `EventRows`.
     """
 
     def __init__(self, *, measured_by: int) -> None:

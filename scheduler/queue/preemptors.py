@@ -19,7 +19,7 @@ import numpy as np
 
 from scheduler.pods.pod import Pod
 from scheduler.queue.class_table import Available, ClassTable
-from scheduler.state.changes import Change, Openings
+from scheduler.state.changes import Change, ClusterEvents
 from scheduler.state.columns.arrays import BoolArray, RowArray
 from scheduler.state.needs import Needs
 
@@ -36,7 +36,7 @@ LeftFor: TypeAlias = Callable[[Pod], AbstractContextManager[Available]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class DueSearch:
     """Would it help the pod if others went? rows: that have opened; None: all. unanswered: it was not answered yet."""
 
     key: Hashable
@@ -72,7 +72,7 @@ class _Class:
     def due(self) -> bool:
         return bool(self.unanswered) or self.rows is None or bool(self.rows)
 
-    def open(self, rows: _SomeRows) -> None:
+    def add_rows(self, rows: _SomeRows) -> None:
         """These have opened."""
         both = None if self.rows is None or rows is None else self.rows | rows
         self.rows = None if both is None or len(both) > _MOST_KEPT else both
@@ -87,7 +87,7 @@ class Preemptors:
         self._at: dict[int, _Class] = {}
         self._class_of: dict[str, _Class] = {}
         self._table = ClassTable(measured_by=_MEASURED_BY)
-        self._noted = Openings()
+        self._noted = ClusterEvents()
         self._places_spent = False
         self._arrivals = 0
         self.version = 0
@@ -147,35 +147,35 @@ class Preemptors:
             self._table.release(found.slot)
             self.version += 1
 
-    def note(self, openings: Openings) -> None:
+    def note(self, events: ClusterEvents) -> None:
         """Something may have become possible there."""
         if self._classes:
-            self._noted.add(openings)
+            self._noted.add(events)
 
     def settle(self, left_for: LeftFor) -> None:
         """Find the classes for which something has opened. left_for: for a pod of each priority."""
         if self._places_spent:
             self._screen_again(left_for)
-        noted, self._noted = self._noted, Openings()
+        noted, self._noted = self._noted, ClusterEvents()
         for kinds, up_to, rows in _alike(noted):
             if kinds & _NODE:
                 self._table.allow(rows)
             slots = self._table.concerned(kinds) & (-self._table.order[0] <= up_to)
             if len(rows) > _MOST_ROWS:
-                self._open(slots, None)
+                self._mark_slots_due(slots, None)
             else:
                 self._screen(slots, rows, left_for)
         if noted.everywhere:
             self._table.allow_everywhere(noted.everywhere)
-            self._open(self._table.concerned(noted.everywhere), None)
+            self._mark_slots_due(self._table.concerned(noted.everywhere), None)
 
     def first_priority(self, turned_away: Callable[[Pod], bool]) -> int | None:
         """Of the best pod that is due; None where none is known to be. turned_away: as `take`."""
         found = self._first(turned_away)
         return None if found is None else found.priority
 
-    def take(self, turned_away: Callable[[Pod], bool]) -> Question | None:
-        """The next question, about the best pod that is due; None without one.
+    def take(self, turned_away: Callable[[Pod], bool]) -> DueSearch | None:
+        """The next due, about the best pod that is due; None without one.
 
         turned_away: whether no place can be kept for the pod now, whose answer is that of its class.
         """
@@ -184,44 +184,44 @@ class Preemptors:
             return None
         uid = next(iter(found.unanswered), "")
         unanswered = bool(uid)
-        question = Question(
+        due = DueSearch(
             key=found.key,
             pod=found.pods[uid] if unanswered else found.one,
             rows=None if unanswered else found.rows,
             unanswered=unanswered,
         )
         found.unanswered.pop(uid, None)
-        # What opens from now on is another question.
+        # What opens from now on is another due.
         found.rows = _NOTHING
         self._mark(found)
-        return question
+        return due
 
-    def again(self, question: Question) -> None:
+    def again(self, due: DueSearch) -> None:
         """What has helped the pod, or has not been found out, may help others of its class."""
-        self.open(question.key, question.rows)
+        self.mark_due(due.key, due.rows)
         self._places_spent = True
 
-    def open(self, key: Hashable, rows: _SomeRows = None) -> None:
-        """The class, if there is one, is due. key: as of a Question."""
+    def mark_due(self, key: Hashable, rows: _SomeRows = None) -> None:
+        """The class, if there is one, is due. key: as of a DueSearch."""
         found = self._classes.get(key)
         if found is not None:
-            found.open(rows)
+            found.add_rows(rows)
             self._mark(found)
 
-    def open_all(self) -> None:
+    def mark_all_due(self) -> None:
         """Each class is due."""
         for found in self._classes.values():
-            found.open(None)
+            found.add_rows(None)
             self._mark(found)
 
     def learn(self, key: Hashable, wakes_on: int) -> None:
-        """These bits of Change can help the class, too. key: as of a Question."""
+        """These bits of Change can help the class, too. key: as of a DueSearch."""
         found = self._classes.get(key)
         if found is not None:
             self._table.wakes_on[found.slot] |= wakes_on
 
     def key_of(self, uid: str) -> Hashable:
-        """As of a Question; None when the pod is none of them."""
+        """As of a DueSearch; None when the pod is none of them."""
         found = self._class_of.get(uid)
         return None if found is None else found.key
 
@@ -244,9 +244,9 @@ class Preemptors:
             self._table.due[found.slot] = found.due
             self.version += 1
 
-    def _open(self, slots: BoolArray, rows: _SomeRows) -> None:
+    def _mark_slots_due(self, slots: BoolArray, rows: _SomeRows) -> None:
         for slot in np.flatnonzero(slots).tolist():
-            self._at[slot].open(rows)
+            self._at[slot].add_rows(rows)
             self._mark(self._at[slot])
 
     def _screen(self, slots: BoolArray, rows: RowArray, left_for: LeftFor) -> None:
@@ -255,7 +255,7 @@ class Preemptors:
             of_priority = slots & (self._table.order[0] == priority)
             one = self._at[int(of_priority.argmax())]
             with left_for(one.one) as left:
-                self._open(self._table.rule_out(of_priority, rows, left), frozenset(rows.tolist()))
+                self._mark_slots_due(self._table.rule_out(of_priority, rows, left), frozenset(rows.tolist()))
 
     def _screen_again(self, left_for: LeftFor) -> None:
         """Of what had opened, too little may be left for some."""
@@ -271,12 +271,12 @@ class Preemptors:
             of_rows = np.zeros_like(self._table.due)
             of_rows[slots] = True
             if len(rows) > _MOST_ROWS:
-                self._open(of_rows, rows)
+                self._mark_slots_due(of_rows, rows)
             else:
                 self._screen(of_rows, np.array(sorted(rows), dtype=np.intp), left_for)
 
 
-def _alike(noted: Openings) -> Iterator[tuple[int, int, RowArray]]:
+def _alike(noted: ClusterEvents) -> Iterator[tuple[int, int, RowArray]]:
     """(bits of Change, up to which priority, the rows of exactly these)."""
     rows_of: dict[tuple[int, int], list[int]] = {}
     for row, kinds in noted.rows.items():

@@ -14,13 +14,13 @@ ACTIVE:        ready, by priority, then in the order of arrival (for a gated pod
 HELD_BACK:     ready, as ACTIVE, but its namespace's bindings get no answers, or fail: those of others go first.
 BACKING_OFF:   failed, was shown a place in vain, or changed again and again; always served. Three counters: errors in
                a row, attempts without fit, changes of its own that were tried.
-UNSCHEDULABLE: found no fit; waits for a check that shows a place, for an update, or for the leftover time (5 min).
+UNSCHEDULABLE: found no fit; waits for a hint that shows a place, for an update, or for the leftover time (5 min).
 IN_FLIGHT:     popped: being decided, then, with a place, being bound.
 
 A pod keeps its place in the order of arrival, however often it is tried. One that comes with a nomination has been
 tried already, by another process: it sorts before the others of its priority. One that cannot fit is not ACTIVE, so it
 blocks nobody. Before the head of the active pods is popped, every class of waiting pods that sorts before it has been
-asked whether what has opened can help it (`next_check`): a newcomer never takes what a better pod waits for.
+asked whether what has opened can help it (`next_hint`): a newcomer never takes what a better pod waits for.
 
 kube-scheduler logs the events that arrive while a pod is in flight. Here nothing awaits from `pop` to `unschedulable`,
 so no event can come between. A pod in flight with a place waits for none: if its bind fails, it backs off.
@@ -42,8 +42,8 @@ from scheduler.queue.heap import Heap
 from scheduler.queue.held_back import HeldBackPods
 from scheduler.queue.homes import homes_are_right
 from scheduler.queue.unschedulable_pods import UnschedulablePods
-from scheduler.queue.waking import Check
-from scheduler.state.changes import Openings
+from scheduler.queue.waking import QueueingHint
+from scheduler.state.changes import ClusterEvents
 from scheduler.state.needs import NOTHING_NEEDED, Needs
 
 # More than ever arrive: who comes with a nomination is in front.
@@ -241,50 +241,52 @@ class SchedulingQueue:
 
     # Changes of the cluster
 
-    def opened(self, openings: Openings) -> None:
+    def note_events(self, events: ClusterEvents) -> None:
         """Something may have become possible there."""
-        self._no_fit.note(openings)
+        self._no_fit.note(events)
 
     @property
-    def has_questions(self) -> bool:
+    def has_hints(self) -> bool:
         """Whether anything is noted or due that may help a waiting pod."""
-        return self._no_fit.has_questions
+        return self._no_fit.has_hints
 
-    def next_check(self, left: Available) -> Check | None:
+    def next_hint(self, left: Available) -> QueueingHint | None:
         """The next question; None when the next pod may be popped.
 
         The answer: `fits`, `fits_not` or `reclassify`; where it is `of_signature`, `confirm` or `reclassify`.
         Of the classes with something to ask, that of the best waiting pod comes first. left: what rows have left now.
         """
-        if not self._no_fit.has_questions:
+        if not self._no_fit.has_hints:
             return None
         head = self._active.first()
-        return self._no_fit.next_check(None if head is None else head[0], left)
+        return self._no_fit.next_hint(None if head is None else head[0], left)
 
-    def fits(self, check: Check, now_s: float) -> None:
-        """`check.pod` fits: the best pod of its class is popped next."""
-        entry = self._no_fit.wake(check)
+    def fits(self, hint: QueueingHint, now_s: float) -> None:
+        """`hint.pod` fits: the best pod of its class is popped next."""
+        entry = self._no_fit.wake(hint)
         if entry is not None:
             self._activate(entry, now_s)
 
-    def fits_not(self, check: Check, *, wakes_on: int) -> None:
-        """Not on `check.rows`: the class is not asked again until something opens. wakes_on: as `unschedulable`."""
-        self._no_fit.sleep(check, wakes_on)
+    def fits_not(self, hint: QueueingHint, *, wakes_on: int) -> None:
+        """Not on `hint.rows`: the class is not asked again until something opens. wakes_on: as `unschedulable`."""
+        self._no_fit.sleep(hint, wakes_on)
 
-    def confirm(self, check: Check) -> None:
-        """`check.pod` still has this signature."""
-        self._no_fit.confirm(check)
+    def confirm(self, hint: QueueingHint) -> None:
+        """`hint.pod` still has this signature."""
+        self._no_fit.confirm(hint)
 
-    def reclassify(self, check: Check, signature: Hashable, needs: Needs, *, told_after_s: float | None = None) -> None:
-        """`check.pod` has another signature now: what a rule reads of a pod may depend on other objects.
+    def reclassify(
+        self, hint: QueueingHint, signature: Hashable, needs: Needs, *, told_after_s: float | None = None
+    ) -> None:
+        """`hint.pod` has another signature now: what a rule reads of a pod may depend on other objects.
 
         told_after_s: try it in any case, then or when its back-off has ended, so that its owner is told.
         """
-        self._no_fit.reclassify(check, signature, needs, told_after_s)
+        self._no_fit.reclassify(hint, signature, needs, told_after_s)
 
-    def recheck(self, uid: str, now_s: float) -> None:
-        """Check the signature of an UNSCHEDULABLE pod, then its class; try a pod that is in no class."""
-        if not self._no_fit.recheck(self._entries.get(uid)):
+    def reevaluate(self, uid: str, now_s: float) -> None:
+        """Evaluatethe signature of an UNSCHEDULABLE pod, then its class; try a pod that is in no class."""
+        if not self._no_fit.reevaluate(self._entries.get(uid)):
             self.try_again(uid, now_s)
 
     def pass_over(self, uid: str, until_s: float) -> None:

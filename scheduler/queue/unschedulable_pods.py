@@ -1,6 +1,6 @@
 """Pods that found no fit, by class, until a place for them is shown.
 
-    add ──▶ UNSCHEDULABLE ── wake: a check showed a place ──▶ ACTIVE ── in vain ──▶ BACKING_OFF
+    add ──▶ UNSCHEDULABLE ── wake: a hint showed a place ──▶ ACTIVE ── in vain ──▶ BACKING_OFF
                  └────────── take_ready: leftover ──────────▶ ACTIVE ◀── take_ready ─────┘
 
 Whoever waits fits nowhere: the attempt said so, and every opening since then was held against the class. So an
@@ -12,7 +12,7 @@ One pod can answer for its class only while all pods of the class have the same 
 pods refer to individually (a claim, the labels of their namespace, a Service in it), the signatures of the pods that
 refer to it are checked first: a pod with a new signature moves to another class (docs/decisions/0031).
 
-Openings are offered in rounds: what opens during a round waits until every class that sorts before the pod to be
+ClusterEvents are offered in rounds: what opens during a round waits until every class that sorts before the pod to be
 decided next has been asked, so a steady stream of openings keeps no class from being asked.
 
 A pod to which a place was shown in vain (a Permit plugin says no) serves a back-off, whatever opens meanwhile.
@@ -34,8 +34,8 @@ from scheduler.queue.entry import Entry, PodState, SortKey
 from scheduler.queue.evaluated_longest_ago import EvaluatedLongestAgo
 from scheduler.queue.heap import Heap
 from scheduler.queue.longest_waiting import LongestWaiting
-from scheduler.queue.waking import EVERYWHERE, Check, OpenRows, PodClass
-from scheduler.state.changes import ANYTHING, Change, Openings
+from scheduler.queue.waking import EVERYWHERE, EventRows, PodClass, QueueingHint
+from scheduler.state.changes import ANYTHING, Change, ClusterEvents
 from scheduler.state.needs import Needs
 
 # Source: kube-scheduler, backend/queue/scheduling_queue.go, DefaultPodMaxInUnschedulablePodsDuration.
@@ -43,8 +43,8 @@ _LEFTOVER_S: Final = 300.0
 # Among pods of one priority, those who are asked in vain share the time with those who come, however often something
 # opens: so many questions in a row before a pod is decided; after that, so many more for each pod that is. So pods of
 # ten thousand templates that wait hold up a new one for milliseconds, not for seconds.
-_MOST_CHECKS: Final = 64
-_CHECKS_PER_POD: Final = 8
+_MOST_HINTS: Final = 64
+_HINTS_PER_POD: Final = 8
 # What can alter an Amount.
 _MEASURED_BY: Final = int(Change.EXISTENCE | Change.ALLOCATABLE | Change.INVENTORY | Change.PODS | Change.CARDS)
 _NODE: Final = int(Change.NODE)
@@ -67,14 +67,14 @@ class UnschedulablePods:
         self._at: dict[int, PodClass] = {}
         self._claim_users = ClaimUsers()
         self._namespace_users = NamespaceUsers()
-        self._rechecks: Heap[SortKey, Entry] = Heap()
+        self._to_verify: Heap[SortKey, Entry] = Heap()
         # Which of them are checked because of a claim, and because of their namespace.
         self._of_claims: set[Entry] = set()
         self._of_namespaces: set[Entry] = set()
         self._table = ClassTable(measured_by=_MEASURED_BY)
         self.longest = LongestWaiting()
-        self._open = OpenRows()
-        self._noted = Openings()
+        self._event_rows = EventRows()
+        self._noted = ClusterEvents()
         self._any_due = False
         self._places_spent = False
         self._asked = 0
@@ -114,7 +114,7 @@ class UnschedulablePods:
         if pod_class is not None:
             self.longest.discard(entry, pod_class.key)
             self._release(entry, pod_class.slot)
-            self._checked(entry)
+            self._verified(entry)
             if pod_class.discard(entry):
                 self._table.order[:, pod_class.slot] = pod_class.best.sort_key
             else:
@@ -132,60 +132,60 @@ class UnschedulablePods:
         firsts = (heap.first() for heap in (self.backing_off, self.unschedulable))
         return min((first[0] for first in firsts if first is not None), default=None)
 
-    def note(self, openings: Openings) -> None:
+    def note(self, events: ClusterEvents) -> None:
         """Something may have become possible there."""
         if self._classes:
-            self._noted.add(openings)
+            self._noted.add(events)
 
     def popped(self) -> None:
         """A pod is being decided, and may take a place that others are to be asked about."""
         self._places_spent = True
         self._held_up = 0
-        self._asked = max(0, min(self._asked, _MOST_CHECKS) - _CHECKS_PER_POD)
+        self._asked = max(0, min(self._asked, _MOST_HINTS) - _HINTS_PER_POD)
 
     @property
-    def has_questions(self) -> bool:
-        """False when `next_check` has nothing to ask, whatever comes next in the queue."""
-        return self._any_due or bool(self._noted) or bool(self._rechecks)
+    def has_hints(self) -> bool:
+        """False when `next_hint` has nothing to ask, whatever comes next in the queue."""
+        return self._any_due or bool(self._noted) or bool(self._to_verify)
 
-    def next_check(self, head: SortKey | None, left: Available) -> Check | None:
+    def next_hint(self, head: SortKey | None, left: Available) -> QueueingHint | None:
         """The next question; None when neither a class nor a signature that sorts before `head` is to be checked.
 
         One of a better priority is always asked; of the same priority, no more than a pod has to wait for. After a
         round with many signatures, a pod is decided before the next round: Services that come and go all the time hold
         up no pod for longer. head: of the pod to be decided next, None without one. left: as ClassTable.rule_out.
         """
-        check = self._first_check(head, left)
-        if check is None and self._noted and (head is None or self._held_up < _MOST_CHECKS):
+        hint = self._first_hint(head, left)
+        if hint is None and self._noted and (head is None or self._held_up < _MOST_HINTS):
             self._begin_round(left)
-            check = self._first_check(head, left)
-        if check is None or self._waits_for_its_turn(check, head):
+            hint = self._first_hint(head, left)
+        if hint is None or self._waits_for_its_turn(hint, head):
             return None
         self._asked += 1
-        self._held_up += check.of_signature and head is not None
-        return check
+        self._held_up += hint.of_signature and head is not None
+        return hint
 
-    def wake(self, check: Check) -> Entry | None:
+    def wake(self, hint: QueueingHint) -> Entry | None:
         """Take the best pod of the class, which fits; None when all have left."""
-        pod_class = self._classes.get(check.signature)
+        pod_class = self._classes.get(hint.signature)
         if pod_class is None:
             return None
         entry = pod_class.best
         self.remove(entry)
         return entry
 
-    def sleep(self, check: Check, wakes_on: int) -> None:
-        """No pod of the class fits on the rows of the check. wakes_on: bits of what can help now."""
-        pod_class = self._classes.get(check.signature)
+    def sleep(self, hint: QueueingHint, wakes_on: int) -> None:
+        """No pod of the class fits on the rows of the hint. wakes_on: bits of what can help now."""
+        pod_class = self._classes.get(hint.signature)
         if pod_class is not None:
             self._table.due[pod_class.slot] = False
             self._table.wakes_on[pod_class.slot] |= wakes_on
 
-    def recheck(self, entry: Entry | None) -> bool:
-        """Check the signature of a pod, and then its class. Returns False if it waits in none."""
+    def reevaluate(self, entry: Entry | None) -> bool:
+        """Evaluatethe signature of a pod, and then its class. Returns False if it waits in none."""
         if entry is None or entry.signature is None:
             return False
-        self._recheck(entry, self._of_claims)
+        self._verify_later(entry, self._of_claims)
         return True
 
     def update(self, entry: Entry, pod: Pod) -> None:
@@ -197,28 +197,28 @@ class UnschedulablePods:
             self._release_selected(entry, pod_class.slot)
             entry.selected = self._namespace_users.add(entry, pod_class.slot)
             # Of those that it resembles now, one may have been checked already.
-            self._recheck(entry, self._of_namespaces)
+            self._verify_later(entry, self._of_namespaces)
 
-    def confirm(self, check: Check) -> None:
+    def confirm(self, hint: QueueingHint) -> None:
         """The pod still has the signature of its class. After a change of a claim, that is due on all rows."""
-        if not check.stands:
+        if not hint.stands:
             return
-        of_claim = check.entry in self._of_claims
-        self._checked(check.entry)
+        of_claim = hint.entry in self._of_claims
+        self._verified(hint.entry)
         if not of_claim:
             return
-        slot = self._classes[check.signature].slot
+        slot = self._classes[hint.signature].slot
         self._table.due[slot] = True
         self._table.since[slot] = EVERYWHERE
         self._any_due = True
 
-    def reclassify(self, check: Check, signature: Hashable, needs: Needs, told_after_s: float | None) -> None:
+    def reclassify(self, hint: QueueingHint, signature: Hashable, needs: Needs, told_after_s: float | None) -> None:
         """Move the pod to another class. If that class waits already, its answers hold for the pod too.
 
         told_after_s: it is to be tried in any case, then or when its back-off since the last attempt has ended.
         """
-        entry = check.entry
-        if not check.stands:
+        entry = hint.entry
+        if not hint.stands:
             return
         self._take_out(entry)
         new = signature not in self._classes
@@ -264,8 +264,8 @@ class UnschedulablePods:
         expect(len(of_namespaces) == waiting, f"{len(of_namespaces)} pods are found by namespaces, {waiting} wait")
         alike = all(e.selected is not None and e.selected.key == selected_by(e.pod) for e in of_namespaces)
         expect(alike, "a pod is found by labels that it no longer has")
-        expect(set(self._rechecks) == self._of_claims | self._of_namespaces, "a pod is checked without a reason")
-        waits = all(entry.signature in self._classes for entry in self._rechecks)
+        expect(set(self._to_verify) == self._of_claims | self._of_namespaces, "a pod is checked without a reason")
+        waits = all(entry.signature in self._classes for entry in self._to_verify)
         expect(waits, "a pod that waits in no class is to be checked")
         due = np.flatnonzero(self._table.due).tolist()
         expect(set(due) <= self._at.keys(), f"slots {due} are due")
@@ -273,23 +273,23 @@ class UnschedulablePods:
 
     # The parts of the verbs
 
-    def _first_check(self, head: SortKey | None, left: Available) -> Check | None:
+    def _first_hint(self, head: SortKey | None, left: Available) -> QueueingHint | None:
         """Signatures first: a pod that has left its class must not answer for it."""
-        first = self._rechecks.first() if self._rechecks else None
+        first = self._to_verify.first() if self._to_verify else None
         if first is not None and (head is None or first[0] < head):
-            return Check(first[1].signature, first[1], None, of_signature=True)
+            return QueueingHint(first[1].signature, first[1], None, of_signature=True)
         slot = self._first_due(head, left)
         if slot is None:
             return None
         pod_class = self._at[slot]
-        return Check(pod_class.key, pod_class.best, self._open.since(int(self._table.since[slot])))
+        return QueueingHint(pod_class.key, pod_class.best, self._event_rows.since(int(self._table.since[slot])))
 
-    def _waits_for_its_turn(self, check: Check, head: SortKey | None) -> bool:
+    def _waits_for_its_turn(self, hint: QueueingHint, head: SortKey | None) -> bool:
         """Whether the next pod to decide has the same priority, and enough was asked before it."""
-        if head is None or self._asked < _MOST_CHECKS:
+        if head is None or self._asked < _MOST_HINTS:
             return False
-        first = self._rechecks.first() if check.of_signature else None
-        sort_key = self._classes[check.signature].best.sort_key if first is None else first[0]
+        first = self._to_verify.first() if hint.of_signature else None
+        sort_key = self._classes[hint.signature].best.sort_key if first is None else first[0]
         return sort_key[0] == head[0]
 
     def _first_due(self, head: SortKey | None, left: Available) -> int | None:
@@ -301,23 +301,23 @@ class UnschedulablePods:
         slot = self._table.first_due()
         if slot is None:
             self._any_due = False
-            self._open.clear()
+            self._event_rows.clear()
             return None
         return None if head is not None and self._table.sort_key(slot) > head else slot
 
     def _begin_round(self, left: Available) -> None:
-        noted, self._noted = self._noted, Openings()
+        noted, self._noted = self._noted, ClusterEvents()
         table = self._table
-        position = self._open.add(noted.rows)
+        position = self._event_rows.add(noted.rows)
         for kinds, rows in noted.by_kinds():
             if kinds & _NODE:
                 table.allow(rows)
             may_fit = table.rule_out(table.concerned(kinds), rows, left)
             table.make_due(may_fit, position)
         for entry in self._claim_users.users(noted.claims):
-            self._recheck(entry, self._of_claims)
+            self._verify_later(entry, self._of_claims)
         for entry in self._namespace_users.users(noted.namespaces):
-            self._recheck(entry, self._of_namespaces)
+            self._verify_later(entry, self._of_namespaces)
         if noted.everywhere:
             anywhere = table.concerned(noted.everywhere)
             table.due |= anywhere
@@ -332,7 +332,7 @@ class UnschedulablePods:
         some = table.due & (table.since != EVERYWHERE)
         if not some.any():
             return
-        rows = self._open.since(int(table.since[some].min()))
+        rows = self._event_rows.since(int(table.since[some].min()))
         if rows is not None:
             table.due &= ~some | table.rule_out(some, np.array(sorted(rows), dtype=np.intp), left)
 
@@ -350,13 +350,13 @@ class UnschedulablePods:
         self.longest.add(entry, signature)
         return pod_class
 
-    def _recheck(self, entry: Entry, why: set[Entry]) -> None:
+    def _verify_later(self, entry: Entry, why: set[Entry]) -> None:
         why.add(entry)
-        if entry not in self._rechecks:
-            self._rechecks.push(entry, entry.sort_key)
+        if entry not in self._to_verify:
+            self._to_verify.push(entry, entry.sort_key)
 
-    def _checked(self, entry: Entry) -> None:
-        self._rechecks.discard(entry)
+    def _verified(self, entry: Entry) -> None:
+        self._to_verify.discard(entry)
         self._of_claims.discard(entry)
         self._of_namespaces.discard(entry)
 
@@ -366,7 +366,7 @@ class UnschedulablePods:
             following = self._claim_users.remove(entry.claims, entry, slot)
             entry.claims = None
             if following is not None and entry in self._of_claims:
-                self._recheck(following, self._of_claims)
+                self._verify_later(following, self._of_claims)
         self._release_selected(entry, slot)
 
     def _release_selected(self, entry: Entry, slot: int) -> None:
@@ -374,7 +374,7 @@ class UnschedulablePods:
             following = self._namespace_users.remove(entry.selected, entry, slot)
             entry.selected = None
             if following is not None and entry in self._of_namespaces:
-                self._recheck(following, self._of_namespaces)
+                self._verify_later(following, self._of_namespaces)
 
     def _forget(self, pod_class: PodClass) -> None:
         """Its last pod has left."""

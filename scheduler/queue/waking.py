@@ -15,7 +15,7 @@ _LONGEST_LOG: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class QueueingHint:
     """A question: does the pod of `entry` fit on some of `rows` now? rows: None for all of them.
 
     signature: as `unschedulable` was told; stale when the pod now has another: see `reclassify`.
@@ -77,7 +77,7 @@ class PodClass:
         return first is not None
 
 
-class OpenRows:
+class EventRows:
     """Rows in the order in which they opened, for as long as a class is to be asked about them."""
 
     def __init__(self) -> None:

@@ -92,7 +92,7 @@ class Bookings(Known):
         kinds = self._unbook(record, row)
         if for_good:
             if record.pod.volumes.claims:
-                self.openings.note_claims(record.pod.claim_keys)
+                self.cluster_events.note_claims(record.pod.claim_keys)
             self._opened(row, kinds, record.pod.priority)
             self._note_turned()
         else:
@@ -190,7 +190,7 @@ class Bookings(Known):
         self.resources.add(row, template.requests, (template.scoring_cpu_millis, template.scoring_memory_bytes), sign)
 
     def _opened(self, row: int, kinds: int, up_to: int = ANY_PRIORITY) -> None:
-        """up_to: as `Openings`."""
+        """up_to: as `ClusterEvents`."""
         self.changes.note(row, kinds)
-        self.openings.note(row, kinds, up_to)
-        self.openings.note_everywhere(ANY_DOMAIN if kinds & _DOMAINS else kinds & _SOME_DOMAINS)
+        self.cluster_events.note(row, kinds, up_to)
+        self.cluster_events.note_everywhere(ANY_DOMAIN if kinds & _DOMAINS else kinds & _SOME_DOMAINS)

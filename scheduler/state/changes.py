@@ -128,7 +128,7 @@ class ChangeLog:
         return ChangedRows(list(set(self._rows[start:])), reduce(or_, self._kinds[start:]))
 
 
-class Openings:
+class ClusterEvents:
     """Where something may have become possible for a pod that waits, until somebody takes that up.
 
     rows: row -> bits of Change. everywhere: bits that hold for every row. claims: for pods that use one of them, for
@@ -163,7 +163,7 @@ class Openings:
         """The signatures of the pods there may have changed, for whatever reason they wait."""
         self.namespaces[name] = None
 
-    def add(self, other: "Openings") -> None:
+    def add(self, other: "ClusterEvents") -> None:
         """What is noted there too."""
         for row, kinds in other.rows.items():
             self.note(row, kinds, other.up_to[row])

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from scheduler.kube.objects import Node
 from scheduler.pods.pod import Pod
 from scheduler.state.cards.node_inventory import NodeInventory
-from scheduler.state.changes import Openings
+from scheduler.state.changes import ClusterEvents
 from scheduler.state.columns.rows import Rowed
 from scheduler.state.columns.selectors import Expressions
 from scheduler.state.default_selectors import DefaultSelectors
@@ -14,7 +14,7 @@ from scheduler.state.pod_record import PodRecord
 
 
 class Known(Rowed):
-    """The reading side of the tables, and what stands in no column. openings: what `take_openings` will give.
+    """The reading side of the tables, and what stands in no column. openings: what `take_cluster_events` will give.
 
     references: changes whenever objects change that pods refer to: claims, storage, namespaces, selectors.
     """
@@ -27,7 +27,7 @@ class Known(Rowed):
         self._nodes: dict[str, Node] = {}
         self._inventories: dict[str, NodeInventory] = {}
         self.default_selectors = DefaultSelectors()
-        self.openings = Openings()
+        self.cluster_events = ClusterEvents()
         self.references = 0
         self._pod_problems: dict[str, tuple[Pod, str]] = {}
 
@@ -65,9 +65,9 @@ class Known(Rowed):
         found, self._pod_problems = list(self._pod_problems.values()), {}
         return found
 
-    def take_openings(self) -> Openings:
+    def take_cluster_events(self) -> ClusterEvents:
         """Where something may have become possible since the last call."""
-        found, self.openings = self.openings, Openings()
+        found, self.cluster_events = self.cluster_events, ClusterEvents()
         return found
 
     def set_selector(self, namespace: str, uid: str, selector: Expressions, *, of_service: bool) -> None:
@@ -76,5 +76,5 @@ class Known(Rowed):
         new = known.set_service(namespace, uid, selector) if of_service else known.set_controller(uid, selector)
         if new:
             self.references += 1
-            self.openings.note_everywhere(SELECTORS_BIT)
-            self.openings.note_namespace(namespace)
+            self.cluster_events.note_everywhere(SELECTORS_BIT)
+            self.cluster_events.note_namespace(namespace)

@@ -155,8 +155,8 @@ class Tables(Bookings):
             self.namespaces[name] = labels
         self._facts.namespaces_changed()
         self.references += 1
-        self.openings.note_everywhere(ANY_DOMAIN)
-        self.openings.note_namespace(name)
+        self.cluster_events.note_everywhere(ANY_DOMAIN)
+        self.cluster_events.note_namespace(name)
 
     def change_volumes(self, change: Callable[[Volumes], None]) -> None:
         """Of claims, volumes, storage classes or what nodes attach."""
@@ -174,9 +174,9 @@ class Tables(Bookings):
             else:
                 for row in rows.tolist():
                     self.changes.note(row, _VOLUMES)
-        self.openings.note_claims(changes.claims)
+        self.cluster_events.note_claims(changes.claims)
         if changes.opened:
-            self.openings.note_everywhere(_VOLUMES)
+            self.cluster_events.note_everywhere(_VOLUMES)
 
     # Pods
 
@@ -305,7 +305,7 @@ class Tables(Bookings):
         if (row := self.row_of.get(node)) is not None:
             self.changes.note(row, _REJECTIONS)
         # Whoever was rejected there may preempt again, wherever that is.
-        self.openings.note_everywhere(_REJECTIONS)
+        self.cluster_events.note_everywhere(_REJECTIONS)
 
     def _row_for(self, name: str) -> int:
         if (row := self.row_of.get(name)) is not None:
@@ -359,11 +359,11 @@ class Tables(Bookings):
         self.target.booked()
         self._note_turned()
         if kinds & _COMPANY:
-            self.openings.note(row, _COMPANY)
+            self.cluster_events.note(row, _COMPANY)
         if kinds & _ATTACHMENTS:
-            self.openings.note_claims(self.volumes.claims_sharing(pod))
-            self.openings.note(row, _ATTACHMENTS)
-        self.openings.note_everywhere(kinds & _SOME_DOMAINS)
+            self.cluster_events.note_claims(self.volumes.claims_sharing(pod))
+            self.cluster_events.note(row, _ATTACHMENTS)
+        self.cluster_events.note_everywhere(kinds & _SOME_DOMAINS)
 
     def _leave(self, record: PodRecord) -> None:
         uid = record.pod.key.uid
@@ -374,7 +374,7 @@ class Tables(Bookings):
         if not others:
             del self._pods_on[record.node]
         if record.pod.volumes.claims:
-            self.openings.note_claims(record.pod.claim_keys)
+            self.cluster_events.note_claims(record.pod.claim_keys)
         row = self.row_of.get(record.node)
         if row is None:
             return

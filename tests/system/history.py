@@ -255,7 +255,7 @@ class History(RuleBasedStateMachine):
         engine = process.engine
         lost = process.metrics.registry.get_sample_value("gpushare_scheduler_lost_wakeups_total")
         assert lost == 0, "a pod slept until the check in the background found it"
-        if not process.service.leads() or engine.queue.has_questions or engine.tables.openings:
+        if not process.service.leads() or engine.queue.has_hints or engine.tables.cluster_events:
             return
         for entry in engine.queue:
             if entry.state is PodState.UNSCHEDULABLE:

@@ -96,7 +96,7 @@ class History:
         """A pod that waits for something to change fits nowhere."""
         engine, metrics = self.process.engine, self.process.metrics.registry
         assert metrics.get_sample_value("gpushare_scheduler_lost_wakeups_total") == 0
-        if self.process.service.leads() and not engine.queue.has_questions and not engine.tables.openings:
+        if self.process.service.leads() and not engine.queue.has_hints and not engine.tables.cluster_events:
             for entry in engine.queue:
                 if entry.state is PodState.UNSCHEDULABLE:
                     fits = self.process.cycle.fits_on(entry.pod, None)[0]

@@ -199,7 +199,7 @@ class _Replay:
 
     def _decide(self) -> Decision | None:
         engine = self._engine
-        while engine.check(self._now_s) or engine.any_search:
+        while engine.run_hint(self._now_s) or engine.any_search:
             # Of places that are reserved: here nobody is ever made to go.
             if engine.any_search:
                 engine.post_filter_next(self._now_s)

@@ -43,7 +43,7 @@ def leave(built: Engine, *pods: str) -> None:
 def questions(built: Engine) -> int:
     """Until there is none, or a pod may be decided."""
     asked = 0
-    while built.check(1.0):
+    while built.run_hint(1.0):
         asked += 1
     return asked
 

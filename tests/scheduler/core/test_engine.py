@@ -44,7 +44,7 @@ def guarded(answer: PermitResult, **nodes: list[int]) -> Engine:
     rule = GpuShare()
     profile = Profile(filter=(rule,), pre_filter=(rule,), reserve=(rule,), permit=(Gatekeeper(answer),))
     built = Engine(tables, SchedulingQueue(), {NAME: SchedulingCycle(Runtime(profile, tables))})
-    assert not built.check(0.0)
+    assert not built.run_hint(0.0)
     return built
 
 
@@ -62,7 +62,7 @@ def test_a_pod_that_permit_rejects_leaves_nothing_behind_and_is_not_tried_in_a_h
     assert outcome.diagnosis.message == "0/1 nodes are available: over quota."
     assert built.tables.cards.free[0, 0] == 16
     tries = 0
-    while built.check(0.1) or built.decide(0.1, 1):
+    while built.run_hint(0.1) or built.decide(0.1, 1):
         tries += 1
         assert tries < 10
 

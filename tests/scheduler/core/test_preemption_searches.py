@@ -31,7 +31,7 @@ def full(*priorities: int) -> Engine:
 
 def opens(built: Engine, number: int) -> None:
     built.node_changed(wire_node(f"n{number}", [16]))
-    while built.check(0.0):
+    while built.run_hint(0.0):
         pass
 
 

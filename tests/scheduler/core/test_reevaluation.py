@@ -109,7 +109,7 @@ def test_a_pod_that_waits_no_longer_is_told_nothing() -> None:
 def test_a_pod_is_asked_about_its_own_place_and_others_read_of_it() -> None:
     built = cluster("p", "q", reserve_after="1m")
     now_s = 61.0
-    while built.check(now_s) or built.any_search or built.decide(now_s, NOW_NS) is not None:
+    while built.run_hint(now_s) or built.any_search or built.decide(now_s, NOW_NS) is not None:
         if built.any_search:
             built.post_filter_next(now_s)
     said = evaluated(built, now_s + EVERY_S)
@@ -134,7 +134,7 @@ def found(built: Engine, now_s: float = EVERY_S) -> list[Reevaluated]:
 
 def lose_what_has_opened(built: Engine) -> None:
     """As a fault of the scheduler would."""
-    assert built.tables.take_openings()
+    assert built.tables.take_cluster_events()
 
 
 def test_a_pod_that_nothing_has_woken_though_it_fits_is_tried_at_once_with_those_alike() -> None:
@@ -155,7 +155,7 @@ def test_a_pod_that_preemption_can_help_though_no_search_is_due_is_searched_for_
     built.pod_assigned(bound(pod("more", 6, priority=1), "a", on_card(0, 6)))
     decided = built.queue.state("uid-default-urgent")
     assert decided is PodState.UNSCHEDULABLE
-    while built.check(1.0) or built.any_search:
+    while built.run_hint(1.0) or built.any_search:
         built.post_filter_next(1.0)
     built.node_changed(wire_node("b", [16]))
     built.pod_assigned(bound(pod("small", 16), "b", on_card(0, 16)))

@@ -38,7 +38,7 @@ def waits(built: Engine, name: str, gpu_mem: int = 16, *, namespace: str = "defa
 def looked(built: Engine, now_s: float) -> int:
     """Everything that a look leads to; how many steps."""
     steps = 0
-    while built.check(now_s) or built.any_search or built.decide(now_s, NOW_NS) is not None:
+    while built.run_hint(now_s) or built.any_search or built.decide(now_s, NOW_NS) is not None:
         if built.any_search:
             steps += 1
             built.post_filter_next(now_s)

@@ -60,11 +60,11 @@ def waiting(built: Engine) -> list[Pod]:
 def test_nothing_stays_of_what_was_asked_and_nobody_is_woken(seed: int) -> None:
     built = crowded(seed)
     before, reading = of_tables(built.tables), ClusterSnapshot(built, UNIT_MIB)
-    openings = built.tables.openings
+    openings = built.tables.cluster_events
     noted = (dict(openings.rows), openings.everywhere, dict(openings.claims))
     first = [answer_of(explain(reading, one)) for one in waiting(built)]
     answer_of(what_if(reading, pod("more", 4), 20))
-    after = built.tables.openings
+    after = built.tables.cluster_events
     assert of_tables(built.tables) == before
     assert (dict(after.rows), after.everywhere, dict(after.claims)) == noted
     assert [answer_of(explain(reading, one)) for one in waiting(built)] == first

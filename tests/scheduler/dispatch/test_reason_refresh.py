@@ -137,7 +137,7 @@ def test_a_pod_that_was_forgotten_is_counted_and_the_service_is_woken() -> None:
         await asyncio.sleep(EVERY_S + 1)
         assert not woken.is_set()
         built.node_changed(wire_node("large", [16]))
-        assert built.tables.take_openings()
+        assert built.tables.take_cluster_events()
         await asyncio.sleep(EVERY_S + 1)
         assert woken.is_set()
         assert metrics.registry.get_sample_value("gpushare_scheduler_lost_wakeups_total") == 1

@@ -72,10 +72,10 @@ def test_a_capacity_whose_topology_has_thousands_of_parts_is_as_if_it_were_not_t
 def test_the_claims_of_a_volume_are_told_when_it_comes() -> None:
     tables = tables_of()
     show(tables, CLAIMS, bound(claim("data"), "pv"))
-    tables.take_openings()
+    tables.take_cluster_events()
     show(tables, VOLUMES, volume("pv"))
 
-    assert list(tables.take_openings().claims) == [("default", "data")]
+    assert list(tables.take_cluster_events().claims) == [("default", "data")]
 
 
 def test_a_claim_with_a_selector_of_thousands_of_values_is_not_looked_for_and_says_so() -> None:
@@ -94,12 +94,12 @@ def test_a_claim_with_a_selector_of_thousands_of_values_is_not_looked_for_and_sa
 def test_a_claim_that_changes_in_nothing_that_is_read_tells_nobody() -> None:
     tables = tables_of()
     show(tables, CLAIMS, claim("data"))
-    tables.take_openings()
+    tables.take_cluster_events()
     changed = claim("data")
     changed["metadata"] |= {"resourceVersion": "9", "annotations": {"note": "x"}}
     show(tables, CLAIMS, changed)
 
-    assert not tables.take_openings()
+    assert not tables.take_cluster_events()
     found = tables.volumes.claim(("default", "data"))
     assert found is not None
     assert found.version == "9"

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from scheduler.pods.pod import Pod
 from scheduler.queue.entry import PodState
-from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, key_of, opened, pod
+from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, events_on, key_of, pod
 
 UNITS: Final = st.integers(1, 3)
 ROWS: Final = 3
@@ -219,7 +219,7 @@ class QueueMachine(RuleBasedStateMachine):
         return [uid for uid in self.in_state(PodState.UNSCHEDULABLE) if uid not in self.hopeless]
 
     def answer_all(self) -> None:
-        while self.cluster.check() is not None:
+        while self.cluster.run_hint() is not None:
             self.queue.validate()
 
     @precondition(lambda self: self.in_state(PodState.IN_FLIGHT))
@@ -259,7 +259,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule()
     def everything_changes(self) -> None:
-        self.queue.opened(opened(everywhere=ANY))
+        self.queue.note_events(events_on(everywhere=ANY))
 
     @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 1.0, 11.0, 300.0]))
     def time_passes(self, seconds: float) -> None:
@@ -280,16 +280,16 @@ class QueueMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.in_state(PodState.UNSCHEDULABLE))
     @rule()
-    def check(self) -> None:
-        check = self.cluster.next_check()
-        if check is None:
+    def run_hint(self) -> None:
+        hint = self.cluster.next_hint()
+        if hint is None:
             return
-        units, best = self.units(check.pod.key.uid), check.pod.key.uid
+        units, best = self.units(hint.pod.key.uid), hint.pod.key.uid
         alike = [uid for uid in self.sleepers() if self.units(uid) == units]
         assert best == min(alike, key=self.sort_key)
         states = {uid: self.queue.state(uid) for uid in self.pods if uid != best}
-        fits = self.cluster.answer(check)
-        assert fits == bool(self.cluster.capacity(units, check.rows))
+        fits = self.cluster.answer(hint)
+        assert fits == bool(self.cluster.capacity(units, hint.rows))
         assert self.queue.state(best) is (PodState.ACTIVE if fits else PodState.UNSCHEDULABLE)
         assert {uid: self.queue.state(uid) for uid in states} == states
 
@@ -299,7 +299,7 @@ class QueueMachine(RuleBasedStateMachine):
         while self.queue.serve(lambda _: True):
             pass
         self.decided(*self.cluster.settle())
-        assert self.cluster.next_check() is None
+        assert self.cluster.next_hint() is None
         assert not self.in_state(PodState.ACTIVE)
         for uid in self.sleepers():
             assert not self.room_for(self.units(uid))

@@ -13,9 +13,9 @@ from tests.scheduler.queue.toy_cluster import (
     UNITS,
     Gates,
     ToyCluster,
+    events_on,
     full,
     key_of,
-    opened,
     pod,
     with_labels,
 )
@@ -52,7 +52,7 @@ def test_an_attempt_says_how_many_there_were_and_since_when() -> None:
     cluster = full(pod("p"))
     cluster.after(7)
     cluster.free(0, 1)
-    cluster.check()
+    cluster.run_hint()
     queued = cluster.queue.pop(8.0)
     assert queued is not None
     assert (queued.attempts, queued.first_queued_s) == (2, 0.0)
@@ -78,7 +78,7 @@ def test_error_back_off_is_served_although_a_place_is_free() -> None:
     cluster.add(pod("p"))
     cluster.decide()
     cluster.refused("p")
-    cluster.queue.opened(opened(everywhere=ANY))
+    cluster.queue.note_events(events_on(everywhere=ANY))
     cluster.free(0, 1)
     assert cluster.settle() == []
     cluster.after(0.999)
@@ -157,7 +157,7 @@ def test_nobody_waits_for_time_in_an_empty_queue() -> None:
 def test_a_gated_pod_is_never_popped_and_says_why() -> None:
     cluster = ToyCluster(1)
     cluster.add(pod("p", gates=("quota",)))
-    cluster.queue.opened(opened(everywhere=ANY))
+    cluster.queue.note_events(events_on(everywhere=ANY))
     cluster.after(1000)
     assert cluster.settle() == []
     assert (cluster.queue.state("p"), cluster.queue.gate("p")) == (PodState.GATED, GATED)
@@ -232,7 +232,7 @@ def test_a_mere_status_change_moves_no_pod_but_its_newest_version_is_tried() -> 
     cluster.add(replace(pod("p"), reason="newest"))
     assert cluster.queue.state("p") is PodState.UNSCHEDULABLE
     cluster.free(0, 1)
-    cluster.check()
+    cluster.run_hint()
     queued = cluster.queue.pop(cluster.now_s)
     assert queued is not None
     assert queued.pod.reason == "newest"
@@ -295,7 +295,7 @@ def test_a_pod_that_only_its_own_change_can_help_is_woken_by_nothing_else() -> N
     cluster.queue.pop(0.0)
     cluster.queue.unschedulable("p", key_of(pod("p")), 0.0, wakes_on=0)
     cluster.free(0, 1)
-    cluster.queue.opened(opened(everywhere=ANY))
+    cluster.queue.note_events(events_on(everywhere=ANY))
     assert cluster.settle() == []
     cluster.add(pod("p", 2))
     assert cluster.settle() == ["p"]

@@ -9,9 +9,9 @@ from scheduler.kube.objects import PodAffinity
 from scheduler.kube.port import PodKey
 from scheduler.pods.pod import Pod, Template
 from scheduler.queue.scheduling_queue import SchedulingQueue
-from scheduler.queue.waking import Check, SomeRows
+from scheduler.queue.waking import QueueingHint, SomeRows
 from scheduler.state.amounts import ANY_BIT, NOTHING, Amount, CardsLeft
-from scheduler.state.changes import Change, Openings
+from scheduler.state.changes import Change, ClusterEvents
 from scheduler.state.columns.arrays import Int64Array, RowArray
 from scheduler.state.needs import Needs
 
@@ -19,9 +19,9 @@ GATED = "waits for its gates"
 ANY = int(Change.ANY)
 
 
-def opened(*rows: int, kinds: int = ANY, everywhere: int = 0) -> Openings:
+def events_on(*rows: int, kinds: int = ANY, everywhere: int = 0) -> ClusterEvents:
     """Something may have become possible on these rows, or everywhere."""
-    found = Openings()
+    found = ClusterEvents()
     for row in rows:
         found.note(row, kinds)
     found.note_everywhere(everywhere)
@@ -125,7 +125,7 @@ class ToyCluster:
         self.placed: dict[str, tuple[Pod, int]] = {}
         self.queue = SchedulingQueue(pre_enqueue={"gpushare-scheduler": (Gates(),)})
         self.now_s = 0.0
-        self.asked: list[Check] = []
+        self.asked: list[QueueingHint] = []
 
     def add(self, *pods: Pod) -> None:
         for each in pods:
@@ -147,7 +147,7 @@ class ToyCluster:
 
     def decide(self) -> str | None:
         """One attempt, every question before it answered; the uid of its pod, None when no pod is ready."""
-        while self.check() is not None:
+        while self.run_hint() is not None:
             pass
         queued = self.queue.pop(self.now_s)
         if queued is None:
@@ -169,25 +169,25 @@ class ToyCluster:
             decided.append(uid)
         return decided
 
-    def next_check(self) -> Check | None:
-        return self.queue.next_check(self)
+    def next_hint(self) -> QueueingHint | None:
+        return self.queue.next_hint(self)
 
-    def check(self) -> bool | None:
+    def run_hint(self) -> bool | None:
         """Answer one question; whether the pod fits, None when there is none."""
-        check = self.next_check()
-        return None if check is None else self.answer(check)
+        hint = self.next_hint()
+        return None if hint is None else self.answer(hint)
 
-    def answer(self, check: Check) -> bool:
-        self.asked.append(check)
-        signature = key_of(check.pod)
-        if signature != check.signature:
-            self.queue.reclassify(check, signature, needs(check.pod))
+    def answer(self, hint: QueueingHint) -> bool:
+        self.asked.append(hint)
+        signature = key_of(hint.pod)
+        if signature != hint.signature:
+            self.queue.reclassify(hint, signature, needs(hint.pod))
             return False
-        fits = self.capacity(check.pod.template.gpu_units, check.rows) > 0
+        fits = self.capacity(hint.pod.template.gpu_units, hint.rows) > 0
         if fits:
-            self.queue.fits(check, self.now_s)
+            self.queue.fits(hint, self.now_s)
         else:
-            self.queue.fits_not(check, wakes_on=ANY)
+            self.queue.fits_not(hint, wakes_on=ANY)
         return fits
 
     def bound(self, uid: str) -> None:
@@ -209,7 +209,7 @@ class ToyCluster:
     def free(self, row: int, units: int) -> None:
         """The row has more room."""
         self.room[row] += units
-        self.queue.opened(opened(row))
+        self.queue.note_events(events_on(row))
 
     def after(self, seconds: float) -> None:
         self.now_s += seconds

@@ -136,10 +136,10 @@ def test_a_uuid_on_two_nodes_is_used_where_it_was_announced_first() -> None:
     assert problem == "card GPU-x is announced by node a too; at most one of them gets new pods on it"
     assert (usable(tables, "a"), usable(tables, "b")) == ([True], [False])
 
-    tables.take_openings()
+    tables.take_cluster_events()
     tables.remove_node("a")
     assert usable(tables, "b") == [True]
-    assert tables.row_of["b"] in tables.take_openings().rows
+    assert tables.row_of["b"] in tables.take_cluster_events().rows
 
 
 def test_a_uuid_on_two_nodes_is_used_where_a_live_pod_holds_it() -> None:

@@ -240,7 +240,7 @@ async def test_explain_says_what_the_command_says_and_changes_nothing(session: a
         "a", "no pod that leaves would make room",
     )  # fmt: skip
     assert of_tables(made.tables) == before
-    assert not made.tables.openings
+    assert not made.tables.cluster_events
     await page.close()
 
 
