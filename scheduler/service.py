@@ -23,9 +23,9 @@ from tenacity.wait import wait_exponential
 from scheduler.core.engine import Decision, Engine
 from scheduler.core.preemption_searches import PostFiltered
 from scheduler.core.scheduling_cycle import Placement
-from scheduler.dispatch.bind_slots import BindSlots
 from scheduler.dispatch.binding_cycle import Binder, WaitingPods
 from scheduler.dispatch.binding_tasks import BindingTasks
+from scheduler.dispatch.in_flight_limit import InFlightLimit
 from scheduler.dispatch.ledger_audit import LedgerAudit
 from scheduler.dispatch.preemption_tasks import PreemptionTasks
 from scheduler.dispatch.problems import Problems
@@ -164,17 +164,17 @@ class SchedulerService:
         """Requests about volumes have slots of their own: a webhook that hangs on one of them delays no binding."""
         backoff_s = Backoff(rng, wait_exponential(multiplier=0.1, max=5)).delay_s
         most = max(1, self._options.max_binds_in_flight // _BINDS_PER_VOLUME_WRITE)
-        slots = BindSlots(most, self._clock.monotonic_s, backoff_s, leads=self.leads)
-        return VolumeBinder(self._cluster, self.engine.tables, slots, gone=self.engine.tables.is_gone)
+        limit = InFlightLimit(most, self._clock.monotonic_s, backoff_s, leads=self.leads)
+        return VolumeBinder(self._cluster, self.engine.tables, limit, gone=self.engine.tables.is_gone)
 
     def _preemption_tasks(self, rng: random.Random) -> PreemptionTasks:
         now_s, backoff_s = self._clock.monotonic_s, Backoff(rng, wait_exponential(multiplier=0.1, max=5)).delay_s
-        slots = BindSlots(_PREEMPTION_REQUESTS, now_s, backoff_s, leads=self.leads)
+        limit = InFlightLimit(_PREEMPTION_REQUESTS, now_s, backoff_s, leads=self.leads)
         return PreemptionTasks(
             self.engine,
             self._cluster,
             self.recorder,
-            slots,
+            limit,
             cancel=self._binding.cancel,
             now_s=now_s,
             backoff_s=backoff_s,
@@ -187,7 +187,7 @@ class SchedulerService:
         most = self._options.max_binds_in_flight
         return Binder(
             cluster=self._cluster,
-            slots=BindSlots(most, now_s, backoff_s, on_free=self._wake.set, leads=self.leads),
+            limit=InFlightLimit(most, now_s, backoff_s, on_free=self._wake.set, leads=self.leads),
             now_s=now_s,
             timeout_s=self._options.bind_timeout_s,
             backoff_s=backoff_s,
@@ -208,7 +208,7 @@ class SchedulerService:
     @property
     def binds_in_flight(self) -> int:
         """Bind requests on the wire."""
-        return self._binding.slots.on_the_wire
+        return self._binding.limit.in_flight
 
     @property
     def pods_being_bound(self) -> int:
@@ -316,11 +316,11 @@ class SchedulerService:
             began_s = clock.monotonic_s()
             if began_s > until_s:
                 return True
-            engine.serve(self._binding.slots.has_room)
+            engine.serve(self._binding.limit.has_room)
             if engine.run_hint(began_s):
                 until_s = min(until_s, began_s + _HINTS_SLICE_S)
                 continue
-            if engine.hold_back(self._binding.slots.lets_pass, began_s):
+            if engine.throttle(self._binding.limit.lets_pass, began_s):
                 continue
             if engine.search_first():
                 self._follow_late_post_filter(engine.post_filter_next(began_s), bindings)
@@ -330,7 +330,7 @@ class SchedulerService:
                 until_s = min(until_s, began_s + _HINTS_SLICE_S)
                 self._follow_late_post_filter(engine.post_filter_next(began_s), bindings)
                 continue
-            if decision is None and engine.serve(self._binding.slots.failing, untold=True):
+            if decision is None and engine.serve(self._binding.limit.pause_kind, unreported=True):
                 # Nobody else is ready: the owner is told why it waits.
                 until_s = min(until_s, began_s + _HINTS_SLICE_S)
                 decision = engine.decide(began_s, clock.wall_ns())

@@ -15,8 +15,8 @@ import pytest
 from e2e.control_plane import pinned
 from e2e.control_plane.admin import Admin, UnexpectedAnswer
 from e2e.programs.scheduler_process import SchedulerProcess
-from e2e.suites.cluster_events import OPENINGS, Opening
 from e2e.suites.gpu_site import is_bound
+from e2e.suites.openings import OPENINGS, Opening
 from e2e.suites.scenario_site import ScenarioSite
 from e2e.suites.told_of_pods import OURS
 from scheduler.kube import versions

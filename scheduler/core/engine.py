@@ -245,7 +245,7 @@ class Engine:
         needs = cycle.needs(pod, key[1])
         # Its claims stand otherwise than its owner was told, and still no node can help.
         untold = bool(pod.volumes.claims) and cycle.fits_nowhere(pod, key[1])
-        self.queue.reclassify(hint, key, needs, told_after_s=now_s if untold else None)
+        self.queue.reclassify(hint, key, needs, retry_after_s=now_s if untold else None)
         self._searches.reclassified(pod, key, needs)
 
     def _answer(self, hint: QueueingHint, now_s: float) -> None:
@@ -343,13 +343,13 @@ class Engine:
         """Of a preemption that has ended: those that were not removed."""
         self.tables.budgets.spare(victims)
 
-    def hold_back(self, holds: Callable[[str], bool], now_s: float) -> bool:
+    def throttle(self, holds: Callable[[str], bool], now_s: float) -> bool:
         """Let others pass the next pod to decide, if its namespace is one that `holds`; whether that was so."""
-        return self.queue.hold_back(holds, now_s)
+        return self.queue.throttle(holds, now_s)
 
-    def serve(self, serves: Callable[[str], object], *, untold: bool = False) -> bool:
+    def serve(self, serves: Callable[[str], object], *, unreported: bool = False) -> bool:
         """As `SchedulingQueue.serve`."""
-        return self.queue.serve(serves, untold=untold)
+        return self.queue.serve(serves, unreported=unreported)
 
     def bound(self, placement: Placement) -> None:
         """The API server has bound the pod."""
@@ -357,11 +357,11 @@ class Engine:
         self.queue.done(placement.pod.key.uid)
 
     def refused(
-        self, placement: Placement, now_s: float, *, longest_backoff_s: float = 0.0, held_back: str = ""
+        self, placement: Placement, now_s: float, *, longest_backoff_s: float = 0.0, throttled: str = ""
     ) -> None:
         """The pod did not get its place. longest_backoff_s: as `SchedulingQueue.failed`.
 
-        held_back: how the bindings of its namespace fail, so that nothing was sent; it is tried again when they do not.
+        throttled: how the bindings of its namespace fail, so that nothing was sent; it is tried again when they do not.
         Whether it still exists is the watch's to say: until then it stays in the queue.
         """
         pod = placement.pod
@@ -370,8 +370,8 @@ class Engine:
             # Somebody else bound it meanwhile.
             self.queue.done(pod.key.uid)
         else:
-            if held_back:
-                self.queue.set_aside(pod.key.uid, now_s, held_back)
+            if throttled:
+                self.queue.set_aside(pod.key.uid, now_s, throttled)
             else:
                 self.queue.failed(pod.key.uid, now_s, longest_s=longest_backoff_s)
             self._nomination_checks.try_again(self.nominations.pod_gone(pod.key.uid))

@@ -13,7 +13,7 @@ In doubt: a POST may have taken effect, and except after a 500 may still do so. 
 of it; nor does a 404, which one misled load balancer or API server can give: only the watch says that a pod is gone.
 
 While the outcome is in doubt the pod stays assumed: nothing else prevents two pods on one card. It waits without a slot
-(bind_slots.py). Source of the API server's answers: pkg/registry/core/pod/storage/storage.go.
+(in_flight_limit.py). Source of the API server's answers: pkg/registry/core/pod/storage/storage.go.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from typing import Final
 
 from config.protocol import names
 from scheduler.core.scheduling_cycle import Hold
-from scheduler.dispatch.bind_slots import BindSlots, HeldBack, Stopped
-from scheduler.dispatch.slot_shares import how
+from scheduler.dispatch.in_flight_limit import InFlightLimit, NamespacePaused, Stopped
+from scheduler.dispatch.namespace_limiters import failure_kind
 from scheduler.kube import objects
 from scheduler.kube.bind_outcome import BindRefused, BindUnknown
 from scheduler.kube.port import ApiConflict, ApiError, ApiFailed, ApiRefused, ApiThrottled, Binding, Cluster, NotSent
@@ -67,7 +67,7 @@ class Binder:
     """
 
     cluster: Cluster
-    slots: BindSlots
+    limit: InFlightLimit
     now_s: Callable[[], float]
     timeout_s: float
     backoff_s: Callable[[int], float]
@@ -80,11 +80,11 @@ class Binder:
         Raises Stopped when the process ends before the outcome is known.
         """
         namespace = binding.pod.namespace
-        if why := self.slots.held_back(namespace):
-            raise held_back(namespace, why)
+        if why := self.limit.pause_reason(namespace):
+            raise not_sent(namespace, why)
         doubt = _Doubt(self.now_s(), self.now_s())
         try:
-            with self.slots.binding(namespace):
+            with self.limit.binding(namespace):
                 await self._until_definite(binding, doubt)
         except Stopped as stopped:
             stopped.in_doubt = doubt.any
@@ -98,7 +98,7 @@ class Binder:
             except BindUnknown as unknown:
                 attempt += 1
                 self.on_retry(binding, unknown.status, unknown.reason)
-                await self.slots.pause(max(self.backoff_s(attempt), unknown.retry_after_s))
+                await self.limit.pause(max(self.backoff_s(attempt), unknown.retry_after_s))
             else:
                 return
             if self.gone(binding.pod.uid):
@@ -108,11 +108,11 @@ class Binder:
     async def _attempt(self, binding: Binding, doubt: _Doubt, *, first: bool) -> None:
         """One POST, and a GET where that decides: bound, or BindRefused, or BindUnknown."""
         try:
-            async with self.slots.slot(binding.pod.namespace, first=first):
+            async with self.limit.request(binding.pod.namespace, first=first):
                 doubt.sent_s = self.now_s()
                 await self.cluster.bind(binding, self.timeout_s)
-        except HeldBack as why:
-            raise held_back(binding.pod.namespace, str(why)) from why
+        except NamespacePaused as why:
+            raise not_sent(binding.pod.namespace, str(why)) from why
         except NotSent as error:
             raise BindUnknown(error.message, error.status) from error
         except ApiConflict as conflict:
@@ -142,7 +142,7 @@ class Binder:
     async def _read(self, binding: Binding, doubt: _Doubt, refused: BindRefused) -> None:
         """GET the pod: bound as `binding` says, or BindRefused; BindUnknown where that would be too early to say."""
         try:
-            async with self.slots.slot(binding.pod.namespace):
+            async with self.limit.request(binding.pod.namespace):
                 pod = await self.cluster.pod(binding.pod.namespace, binding.pod.name)
         except ApiError as error:
             message = f"reading the pod: {error.message}"
@@ -164,9 +164,9 @@ class Binder:
         raise refused
 
 
-def held_back(namespace: str, why: str) -> BindRefused:
+def not_sent(namespace: str, why: str) -> BindRefused:
     """Not sent: why other bindings of the namespace fail."""
-    return BindRefused(f"bindings in namespace {namespace} fail at present: {why}", held_back=how(why))
+    return BindRefused(f"bindings in namespace {namespace} fail at present: {why}", throttled=failure_kind(why))
 
 
 @dataclass(slots=True)

@@ -10,8 +10,8 @@ import structlog
 
 from scheduler.core.engine import Decision, Engine
 from scheduler.core.scheduling_cycle import Placement
-from scheduler.dispatch.bind_slots import BindSlots, Stopped
 from scheduler.dispatch.binding_cycle import Binder, WaitingPods
+from scheduler.dispatch.in_flight_limit import InFlightLimit, Stopped
 from scheduler.dispatch.recorder import Recorder
 from scheduler.dispatch.volume_binder import VolumeBinder, VolumesFailed
 from scheduler.kube import objects
@@ -78,18 +78,18 @@ class BindingTasks:
         self._wake = wake
 
     @property
-    def slots(self) -> BindSlots:
+    def limit(self) -> InFlightLimit:
         """Who sends the next bind request."""
-        return self._binder.slots
+        return self._binder.limit
 
     def taken(self) -> int:
         """Slots that are taken, or will be at once."""
-        return self._starting + self.slots.taken
+        return self._starting + self.limit.taken
 
     def start(self, decision: Decision, placement: Placement, tasks: asyncio.TaskGroup) -> None:
         """Bind as decided."""
         self._starting += 1
-        self.slots.starts(placement.pod.key.namespace)
+        self.limit.starts(placement.pod.key.namespace)
         self.being_bound += 1
         tasks.create_task(self._bind_and_follow(decision.queued, placement))
 
@@ -108,7 +108,7 @@ class BindingTasks:
 
     def stop(self) -> None:
         """Send no other request; those on the wire are answered."""
-        self.slots.stop()
+        self.limit.stop()
         self.waiting_pods.stop()
         self._volume_binder.stop()
 
@@ -122,7 +122,7 @@ class BindingTasks:
     async def _bind(self, queued: QueuedPod, placement: Placement) -> None:
         pod = placement.pod
         self._starting -= 1
-        self.slots.started(pod.key.namespace)
+        self.limit.started(pod.key.namespace)
         if not self._starting:
             self._wake()  # fewer may be taken than when the last pod was placed
         try:
@@ -202,11 +202,11 @@ class BindingTasks:
             # The watch may be late: until it says the same, the pod would be tried again, and be told that it waits.
             self._found(refused.found)
         now_s, longest_s = self._binder.now_s(), _LASTING_BACKOFF_S if refused.lasting else 0.0
-        self._engine.refused(placement, now_s, longest_backoff_s=longest_s, held_back=refused.held_back)
+        self._engine.refused(placement, now_s, longest_backoff_s=longest_s, throttled=refused.throttled)
         self._observer.refused(placement, refused)
         if refused.settled:
             return
         what, reasons = "was refused", (refused.reason,)
-        if refused.held_back:
-            what, reasons = "has to wait", (refused.held_back,)
+        if refused.throttled:
+            what, reasons = "has to wait", (refused.throttled,)
         self._recorder.scheduler_error(placement.pod, f"binding to {placement.node} {what}: {refused.reason}", reasons)

@@ -1,6 +1,6 @@
 """What is to be written, in a line of its own for each namespace, and whose turn it is.
 
-Namespaces take turns, and a namespace has as many requests on the wire as `slot_shares` gives it by its answers: where
+Namespaces take turns, and a namespace has as many requests on the wire as `namespace_limiters` gives it by its answers: where
 a webhook hangs on the Events of one, those of others are written meanwhile. Owned by the event loop.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final, TypeAlias
 
-from scheduler.dispatch.slot_shares import Sender, SlotShares, Standing
+from scheduler.dispatch.namespace_limiters import CircuitState, NamespaceLimiter, NamespaceLimiters
 from scheduler.kube.events import SeriesUpdate
 from scheduler.kube.port import ApiError, ApiRefused, EventRecord
 from scheduler.queue.backoff import backoff_s
@@ -40,7 +40,7 @@ class Unwritten:
 class _Line:
     """Of one namespace. words: uid -> tries, in the order of their oldest unwritten word. writing: entries taken."""
 
-    sender: Sender
+    limiter: NamespaceLimiter
     events: deque[tuple[_Event, int]] = field(default_factory=deque)
     words: OrderedDict[str, int] = field(default_factory=OrderedDict)
     words_are_next: bool = True
@@ -61,12 +61,12 @@ class _Line:
 class Outbox:
     """See the module."""
 
-    def __init__(self, most_events: int, most_on_the_wire: int, now_s: Callable[[], float]) -> None:
+    def __init__(self, most_events: int, most_in_flight: int, now_s: Callable[[], float]) -> None:
         """most_events: beyond it the oldest of the longest line is dropped. now_s: seconds from any beginning."""
         self.writing = 0  # entries that are taken out
         self._most_events = most_events
         self._now_s = now_s
-        self._shares = SlotShares(most_on_the_wire)
+        self._limiters = NamespaceLimiters(most_in_flight)
         # The one whose turn is next comes first.
         self._lines: OrderedDict[str, _Line] = OrderedDict()
         # Whose line was the longest when an Event was added last: to look at all of them takes too long.
@@ -81,7 +81,7 @@ class Outbox:
     @property
     def soon(self) -> int:
         """Those whose namespaces get answers, as far as is known: the others wait for theirs."""
-        return self._shares.waiting(Standing.UNTRIED) + self._shares.waiting(Standing.WELL)
+        return self._limiters.waiting(CircuitState.NEW) + self._limiters.waiting(CircuitState.CLOSED)
 
     def put_event(self, namespace: str, event: _Event) -> _Event | None:
         """Add it; return the one that is dropped for it."""
@@ -123,29 +123,29 @@ class Outbox:
 
         at_once: also of namespaces that get no answers. Give the entry back with `done` or `put_back`.
         """
-        now_s, opens_s = self._now_s(), inf
+        now_s, next_s = self._now_s(), inf
         for _ in range(min(len(self._lines), _LOOKED_AT)):
             name, line = next(iter(self._lines.items()))
             self._lines.move_to_end(name)
             if not line:
                 continue
-            if at_once or self._shares.may_send(line.sender, now_s):
+            if at_once or self._limiters.may_send(line.limiter, now_s):
                 what, tries = line.pop()
                 self._count(line, -1, of_events=not isinstance(what, str))
                 line.writing += 1
                 self.writing += 1
-                self._shares.sends(line.sender, now_s)
+                self._limiters.sends(line.limiter, now_s)
                 return Unwritten(namespace=name, what=what, tries=tries)
-            opens_s = min(opens_s, self._shares.look(line.sender, now_s))
-        return min(opens_s, now_s + _AGAIN_S) if len(self._lines) > _LOOKED_AT else opens_s
+            next_s = min(next_s, self._limiters.refresh(line.limiter, now_s))
+        return min(next_s, now_s + _AGAIN_S) if len(self._lines) > _LOOKED_AT else next_s
 
     def answered(self, entry: Unwritten, error: ApiError | None) -> None:
         """How a request of the entry ended, which shows how its namespace is."""
-        sender = self._lines[entry.namespace].sender
+        limiter = self._lines[entry.namespace].limiter
         if error is None or isinstance(error, ApiRefused):
-            self._shares.answered(sender, self._now_s())
+            self._limiters.answered(limiter, self._now_s())
             return
-        self._shares.failed(sender, error, self._now_s(), _pause_s)
+        self._limiters.failed(limiter, error, self._now_s(), _pause_s)
 
     def put_back(self, entry: Unwritten) -> None:
         """It is not written: it is the next of its namespace again, unless a newer word has taken its place."""
@@ -164,24 +164,24 @@ class Outbox:
         line = self._lines[entry.namespace]
         line.writing -= 1
         self.writing -= 1
-        self._shares.ends(line.sender)
+        self._limiters.ends(line.limiter)
         self._end_if_empty(line)
 
     def _line(self, namespace: str) -> _Line:
         line = self._lines.get(namespace)
         if line is None:
-            line = self._lines[namespace] = _Line(self._shares.enter(namespace, self._now_s()))
+            line = self._lines[namespace] = _Line(self._limiters.enter(namespace, self._now_s()))
         return line
 
     def _count(self, line: _Line, change: int, *, of_events: bool = True) -> None:
         self._events += change if of_events else 0
         self._waiting += change
-        self._shares.waits(line.sender, change)
+        self._limiters.waits(line.limiter, change)
 
     def _end_if_empty(self, line: _Line) -> None:
         if not line and not line.writing:
-            del self._lines[line.sender.name]
-            self._shares.leave(line.sender)
+            del self._lines[line.limiter.name]
+            self._limiters.leave(line.limiter)
 
 
 def _pause_s(failures: int) -> float:

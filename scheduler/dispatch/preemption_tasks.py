@@ -23,7 +23,7 @@ import structlog
 
 from scheduler.core.engine import Engine
 from scheduler.core.preemption_searches import PostFiltered
-from scheduler.dispatch.bind_slots import BindSlots, Stopped
+from scheduler.dispatch.in_flight_limit import InFlightLimit, Stopped
 from scheduler.dispatch.recorder import Recorder
 from scheduler.framework.preemption import Preemption
 from scheduler.kube.objects import PodCondition
@@ -57,7 +57,7 @@ class PreemptionTasks:
         engine: Engine,
         cluster: Cluster,
         recorder: Recorder,
-        slots: BindSlots,
+        limit: InFlightLimit,
         *,
         cancel: Callable[[str, str], bool],
         now_s: Callable[[], float],
@@ -70,7 +70,7 @@ class PreemptionTasks:
         self._now_s = now_s
         self._backoff_s = backoff_s
         self._wake = wake
-        self._slots = slots
+        self._limit = limit
         self._cancel = cancel
         # By uid of the pod: of two nominations, the later one has to be in its status in the end.
         self._nominating: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -88,7 +88,7 @@ class PreemptionTasks:
 
     def stop(self) -> None:
         """Send no other request; those on the wire are answered. The next process decides again."""
-        self._slots.stop()
+        self._limit.stop()
 
     async def _until_stop(self, work: Awaitable[None]) -> None:
         with suppress(Stopped):
@@ -197,18 +197,18 @@ class PreemptionTasks:
             try:
                 await self._send(namespace, request)
             except ApiThrottled as throttled:
-                await self._slots.pause(max(throttled.retry_after_s, self._backoff_s(attempt)))
+                await self._limit.pause(max(throttled.retry_after_s, self._backoff_s(attempt)))
             except ApiRefused:
                 raise
             except ApiError:
-                await self._slots.pause(self._backoff_s(attempt))
+                await self._limit.pause(self._backoff_s(attempt))
             else:
                 return
         await self._send(namespace, request)
 
     async def _send(self, namespace: str, request: Callable[[], Awaitable[None]]) -> None:
-        with self._slots.binding(namespace):
-            async with self._slots.slot(namespace):
+        with self._limit.binding(namespace):
+            async with self._limit.slot(namespace):
                 await request()
 
 

@@ -374,7 +374,7 @@ class Recorder:
 
 
 class _Again(Exception):
-    """Throttled, and worth another try; after_s: seconds."""
+    """NamespacePaused, and worth another try; after_s: seconds."""
 
     def __init__(self, after_s: float) -> None:
         super().__init__(after_s)

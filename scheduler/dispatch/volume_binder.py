@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from scheduler.core.scheduling_cycle import Placement
-from scheduler.dispatch.bind_slots import BindSlots, Stopped
+from scheduler.dispatch.in_flight_limit import InFlightLimit, Stopped
 from scheduler.dispatch.volume_writes import VolumeWrites, WriteRefused, Written
 from scheduler.kube.port import Cluster
 from scheduler.pods.pod_volumes import ClaimKey
@@ -42,11 +42,11 @@ class VolumesFailed(Exception):
 class VolumeBinder:
     """Owns the pods that wait for volumes."""
 
-    def __init__(self, cluster: Cluster, tables: Tables, slots: BindSlots, *, gone: Callable[[str], bool]) -> None:
+    def __init__(self, cluster: Cluster, tables: Tables, limit: InFlightLimit, *, gone: Callable[[str], bool]) -> None:
         """slots: of these requests. gone: by uid, whether the watch has shown that the pod is gone."""
         self._tables = tables
-        self._slots = slots
-        self._writes = VolumeWrites(cluster, tables.volumes, slots)
+        self._limit = limit
+        self._writes = VolumeWrites(cluster, tables.volumes, limit)
         self._gone = gone
         self._waiting: dict[Written, set[_Waiting]] = {}
         self._stopped = False
@@ -57,13 +57,13 @@ class VolumeBinder:
         if plan is None:
             return
         namespace = placement.pod.key.namespace
-        if how := self._slots.failing(namespace):
+        if how := self._limit.pause_kind(namespace):
             # Each pod that waits for its turn would hold a place that others lack.
             message = f"writes of volumes and claims for namespace {namespace} fail at present ({how})"
             raise VolumesFailed(message, lasting=True)
         try:
             async with asyncio.timeout(plan.timeout_s):
-                with self._slots.binding(namespace):
+                with self._limit.binding(namespace):
                     for claim, volume in plan:
                         await self._writes.write(namespace, claim, volume, plan.node)
                 await self._until_bound(placement.pod.key.uid, plan)
@@ -88,7 +88,7 @@ class VolumeBinder:
     def stop(self) -> None:
         """Who waits gets Stopped. Requests on the wire are answered."""
         self._stopped = True
-        self._slots.stop()
+        self._limit.stop()
         for all_waiting in self._waiting.values():
             for waiting in all_waiting:
                 waiting.woken.set()

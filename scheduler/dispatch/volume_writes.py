@@ -11,7 +11,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from scheduler.dispatch.bind_slots import BindSlots
+from scheduler.dispatch.in_flight_limit import InFlightLimit
 from scheduler.kube.port import ApiError, Cluster, NodeForClaim, VolumeForClaim
 from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.volumes.progress import is_older, to_write
@@ -41,17 +41,17 @@ class _Sending:
 class VolumeWrites:
     """See the module."""
 
-    def __init__(self, cluster: Cluster, volumes: Volumes, slots: BindSlots) -> None:
+    def __init__(self, cluster: Cluster, volumes: Volumes, limit: InFlightLimit) -> None:
         """slots: of these requests."""
         self._cluster = cluster
         self._volumes = volumes
-        self._slots = slots
+        self._limit = limit
         self._sending: dict[Written, _Sending] = {}
         # What for, and the version that it has since.
         self._written: dict[Written, tuple[ClaimKey | str, str]] = {}
 
     async def write(self, namespace: str, key: ClaimKey, name: str, node: str) -> None:
-        """Return once it is written what a claim of a plan gets. Inside `BindSlots.binding` of the pod's namespace.
+        """Return once it is written what a claim of a plan gets. Inside `InFlightLimit.binding` of the pod's namespace.
 
         key, name, node: as `to_write`. Raises WriteRefused, Failed, Stopped.
         """
@@ -84,7 +84,7 @@ class VolumeWrites:
     async def _send(self, namespace: str, target: Written, needed: VolumeForClaim | NodeForClaim) -> None:
         sending = self._sending[target] = _Sending()
         try:
-            async with self._slots.slot(namespace):
+            async with self._limit.slot(namespace):
                 if isinstance(needed, VolumeForClaim):
                     version = await self._cluster.give_volume(needed)
                 else:

@@ -13,7 +13,7 @@ class BindRefused(Exception):
         status: int = 0,
         settled: bool = False,
         lasting: bool = False,
-        held_back: str = "",
+        throttled: str = "",
         found: objects.PodObject | None = None,
     ) -> None:
         """status: HTTP status of the answer, 0 when something else decided.
@@ -21,14 +21,14 @@ class BindRefused(Exception):
         settled: the pod has another place, or is gone: no POST can change that, and nobody needs to be told.
         found: the pod with its other place, as it was read.
         lasting: a request failed that most likely fails again: by a policy, or since a right is missing.
-        held_back: not sent, for its namespace fails: how, as `slot_shares.how` says; "" for one that was sent.
+        throttled: not sent, for its namespace fails: how, as `namespace_limiters.failure_kind` says; "" for one that was sent.
         """
         super().__init__(reason)
         self.reason = reason
         self.status = status
         self.settled = settled
         self.lasting = lasting
-        self.held_back = held_back
+        self.throttled = throttled
         self.found = found
 
 

@@ -109,11 +109,11 @@ class ServiceObserver:
             return
         namespace, status = pod.key.namespace, refused.status
         reason = refused.reason.replace(pod.key.name, "*")
-        number = self._tally.count(("refused", namespace, status, refused.held_back), reason)
+        number = self._tally.count(("refused", namespace, status, refused.throttled), reason)
         if not number:
             return
         fields = {"namespace": namespace, "pod": str(pod.key), "node": placement.node, "reason": refused.reason}
-        if refused.held_back:
+        if refused.throttled:
             log.warning("bind.held_back", number=number, **fields)
         elif status == HTTPStatus.FORBIDDEN:
             hint = "grant create on pods/binding (deploy/manifests/rbac.yaml), or check the admission policies"

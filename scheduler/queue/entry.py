@@ -35,7 +35,7 @@ class PodState(Enum):
 
     GATED = auto()
     ACTIVE = auto()
-    HELD_BACK = auto()
+    THROTTLED = auto()
     BACKING_OFF = auto()
     UNSCHEDULABLE = auto()
     IN_FLIGHT = auto()
@@ -90,7 +90,7 @@ class Entry(msgspec.Struct, eq=False, kw_only=True):
     queued_s: float = 0.0
     changes: int = 0
     changed_s: float = -inf
-    told: str = ""
+    reported: str = ""
     evaluated_s: float = 0.0
     evaluated_at: Hashable = None
     gone: bool = False

@@ -6,12 +6,12 @@
                                                │               └──┴─ unschedulable ──▶ UNSCHEDULABLE ─┤
                                                └────(back-off ended; woken, updated, left over)───────┘
 
-    ACTIVE ──hold_back──▶ HELD_BACK ──serve──▶ ACTIVE     IN_FLIGHT ──set_aside──▶ HELD_BACK
+    ACTIVE ──throttle──▶ THROTTLED ──serve──▶ ACTIVE     IN_FLIGHT ──set_aside──▶ THROTTLED
     delete: any state ─▶ absent; from IN_FLIGHT when the attempt has ended.
 
 GATED:         PreEnqueue said no; asked again when the pod changes.
 ACTIVE:        ready, by priority, then in the order of arrival (for a gated pod: of the gate's opening).
-HELD_BACK:     ready, as ACTIVE, but its namespace's bindings get no answers, or fail: those of others go first.
+THROTTLED:     ready, as ACTIVE, but its namespace's bindings get no answers, or fail: those of others go first.
 BACKING_OFF:   failed, was shown a place in vain, or changed again and again; always served. Three counters: errors in
                a row, attempts without fit, changes of its own that were tried.
 UNSCHEDULABLE: found no fit; waits for a hint that shows a place, for an update, or for the leftover time (5 min).
@@ -39,8 +39,8 @@ from scheduler.queue.entry import Entry, PodState, QueuedPod, SortKey, by_priori
 from scheduler.queue.failed_pods import FailedPods
 from scheduler.queue.gates import NO_GATES, Gate, gate_message
 from scheduler.queue.heap import Heap
-from scheduler.queue.held_back import HeldBackPods
 from scheduler.queue.homes import homes_are_right
+from scheduler.queue.throttled_pods import ThrottledPods
 from scheduler.queue.unschedulable_pods import UnschedulablePods
 from scheduler.queue.waking import QueueingHint
 from scheduler.state.changes import ClusterEvents
@@ -71,7 +71,7 @@ class SchedulingQueue:
         self._active: Heap[SortKey, Entry] = Heap()
         self._failed = FailedPods(initial_backoff_s=initial_backoff_s, max_backoff_s=max_backoff_s)
         self._gated: dict[Entry, None] = {}
-        self._held_back = HeldBackPods()
+        self._throttled = ThrottledPods()
         self._no_fit = UnschedulablePods(initial_backoff_s=initial_backoff_s, max_backoff_s=max_backoff_s)
         self.evaluated, self.longest = self._no_fit.evaluated, self._no_fit.longest
         self._arrivals = 0
@@ -138,22 +138,22 @@ class SchedulingQueue:
         first = self._active.first()
         return None if first is None else first[1].pod
 
-    def hold_back(self, holds: Callable[[str], bool], now_s: float) -> bool:
+    def throttle(self, holds: Callable[[str], bool], now_s: float) -> bool:
         """Let others pass the next pod to decide, if `holds` its namespace; whether that was so."""
         self.flush(now_s)
         first = self._active.first()
         if first is None or not holds(first[1].pod.key.namespace):
             return False
         self._active.discard(first[1])
-        self._hold(first[1])
+        self._throttle(first[1])
         return True
 
-    def serve(self, serves: Callable[[str], object], *, untold: bool = False) -> bool:
+    def serve(self, serves: Callable[[str], object], *, unreported: bool = False) -> bool:
         """The best pod held back of the namespaces that `serves` is ACTIVE, in its old place; whether there is one.
 
         untold: of those alone that were not told yet what `serves` returns.
         """
-        entry = self._held_back.take(serves, untold=untold) if self._held_back else None
+        entry = self._throttled.take(serves, unreported=unreported) if self._throttled else None
         if entry is None:
             return False
         entry.state = PodState.ACTIVE
@@ -219,11 +219,11 @@ class SchedulingQueue:
             self._failed.add(entry, now_s, longest_s=longest_s)
 
     def set_aside(self, uid: str, now_s: float, how: str) -> None:
-        """The attempt in flight was not sent, for the bindings of its namespace fail: HELD_BACK, and told how."""
+        """The attempt in flight was not sent, for the bindings of its namespace fail: THROTTLED, and told how."""
         entry = self._in_flight(uid)
         if not self._waits_no_longer(entry, now_s):
-            entry.told = how
-            self._hold(entry)
+            entry.reported = how
+            self._throttle(entry)
 
     # Time
 
@@ -276,13 +276,13 @@ class SchedulingQueue:
         self._no_fit.confirm(hint)
 
     def reclassify(
-        self, hint: QueueingHint, signature: Hashable, needs: Needs, *, told_after_s: float | None = None
+        self, hint: QueueingHint, signature: Hashable, needs: Needs, *, retry_after_s: float | None = None
     ) -> None:
         """`hint.pod` has another signature now: what a rule reads of a pod may depend on other objects.
 
-        told_after_s: try it in any case, then or when its back-off has ended, so that its owner is told.
+        retry_after_s: try it in any case, then or when its back-off has ended, so that its owner is told.
         """
-        self._no_fit.reclassify(hint, signature, needs, told_after_s)
+        self._no_fit.reclassify(hint, signature, needs, retry_after_s)
 
     def reevaluate(self, uid: str, now_s: float) -> None:
         """Evaluatethe signature of an UNSCHEDULABLE pod, then its class; try a pod that is in no class."""
@@ -299,8 +299,8 @@ class SchedulingQueue:
     def lengths(self) -> dict[str, int]:
         """Pods by the values that kube-scheduler's scheduler_pending_pods has for its label `queue`."""
         return {
-            "active": len(self._active) + len(self._held_back) - self._held_back.told,
-            "backoff": len(self._failed) + len(self._no_fit.backing_off) + self._held_back.told,
+            "active": len(self._active) + len(self._throttled) - self._throttled.reported,
+            "backoff": len(self._failed) + len(self._no_fit.backing_off) + self._throttled.reported,
             "unschedulable": len(self._no_fit.unschedulable),
             "gated": len(self._gated),
         }
@@ -323,7 +323,7 @@ class SchedulingQueue:
         homes: tuple[tuple[PodState, Collection[Entry]], ...] = (
             (PodState.GATED, self._gated),
             (PodState.ACTIVE, self._active),
-            (PodState.HELD_BACK, self._held_back),
+            (PodState.THROTTLED, self._throttled),
             (PodState.BACKING_OFF, self._failed),
             (PodState.BACKING_OFF, self._no_fit.backing_off),
             (PodState.UNSCHEDULABLE, self._no_fit.unschedulable),
@@ -349,9 +349,9 @@ class SchedulingQueue:
             return False
         return True
 
-    def _hold(self, entry: Entry) -> None:
-        entry.state = PodState.HELD_BACK
-        self._held_back.add(entry)
+    def _throttle(self, entry: Entry) -> None:
+        entry.state = PodState.THROTTLED
+        self._throttled.add(entry)
 
     def _admit(self, entry: Entry, now_s: float) -> None:
         """Into GATED or ACTIVE, from no other collection."""
@@ -370,7 +370,7 @@ class SchedulingQueue:
             self._arrivals += 1
             entry.sequence = self._arrivals - (_TRIED_ALREADY if entry.pod.nominated_node else 0)
         entry.sort_key = (self._queue_sort(entry.pod), entry.sequence)
-        entry.state, entry.told = PodState.ACTIVE, ""
+        entry.state, entry.reported = PodState.ACTIVE, ""
         entry.queued_s = now_s
         entry.first_queued_s = min(entry.first_queued_s, now_s)
         entry.waits_since_s = min(entry.waits_since_s, now_s)
@@ -391,7 +391,7 @@ class SchedulingQueue:
         """Out of every collection but `_entries`."""
         self._gated.pop(entry, None)
         self._active.discard(entry)
-        self._held_back.discard(entry)
+        self._throttled.discard(entry)
         self._failed.discard(entry)
         self._no_fit.remove(entry)
 

@@ -212,10 +212,10 @@ class UnschedulablePods:
         self._table.since[slot] = EVERYWHERE
         self._any_due = True
 
-    def reclassify(self, hint: QueueingHint, signature: Hashable, needs: Needs, told_after_s: float | None) -> None:
+    def reclassify(self, hint: QueueingHint, signature: Hashable, needs: Needs, retry_after_s: float | None) -> None:
         """Move the pod to another class. If that class waits already, its answers hold for the pod too.
 
-        told_after_s: it is to be tried in any case, then or when its back-off since the last attempt has ended.
+        retry_after_s: it is to be tried in any case, then or when its back-off since the last attempt has ended.
         """
         entry = hint.entry
         if not hint.stands:
@@ -223,9 +223,9 @@ class UnschedulablePods:
         self._take_out(entry)
         new = signature not in self._classes
         entry.signature = signature
-        if told_after_s is not None:
+        if retry_after_s is not None:
             wait_s = backoff_s(entry.no_fits, initial_s=self._initial_s, max_s=self._max_s)
-            entry.leftover_s = min(entry.leftover_s, max(told_after_s, entry.queued_s + wait_s))
+            entry.leftover_s = min(entry.leftover_s, max(retry_after_s, entry.queued_s + wait_s))
         self.unschedulable.push(entry, entry.leftover_s)
         slot = self._join(entry, signature, needs).slot
         if new:

@@ -115,7 +115,7 @@ class WaitingPodRows:
 _STATES: Final = {
     PodState.GATED: "gated",
     PodState.ACTIVE: "ready",
-    PodState.HELD_BACK: "held back",
+    PodState.THROTTLED: "held back",
     PodState.BACKING_OFF: "backing off",
     PodState.UNSCHEDULABLE: "fits nowhere",
     PodState.IN_FLIGHT: "being bound",

@@ -63,7 +63,7 @@ def test_a_pod_that_is_about_to_be_decided_is_passed_by_others_of_its_class() ->
     for name in ("held", "next"):
         waits(built, name, 5)
     built.queue.try_again("uid-default-held", 0.0)
-    assert built.queue.hold_back(lambda _: True, 0.0)
+    assert built.queue.throttle(lambda _: True, 0.0)
 
     opens(built, 0)
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from scheduler.dispatch.bind_slots import BindSlots
 from scheduler.dispatch.binding_cycle import SERVER_REQUEST_TIMEOUT_S, Binder
+from scheduler.dispatch.in_flight_limit import InFlightLimit
 from scheduler.kube import objects, port
 from scheduler.kube.bind_outcome import BindRefused
 from scheduler.kube.port import (
@@ -107,7 +107,7 @@ class Script:
     async def bound(self, gone_after: int = 10**9) -> None:
         binder = Binder(
             cluster=self,
-            slots=Slots(self),
+            limit=Limit(self),
             now_s=lambda: self.now_s,
             timeout_s=4.0,
             backoff_s=float,
@@ -117,8 +117,8 @@ class Script:
         await binder.bind(BINDING)
 
 
-class Slots(BindSlots):
-    """Slots without pauses of their own, on the clock of the script."""
+class Limit(InFlightLimit):
+    """Limit without pauses of their own, on the clock of the script."""
 
     def __init__(self, script: Script) -> None:
         super().__init__(4, lambda: script.now_s, lambda _failures: 0.0)

@@ -127,7 +127,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.hopeless.discard(uid)
         self.vain_until_s.pop(uid, None)
         stays = before in {PodState.GATED, PodState.IN_FLIGHT} or uid in self.back_at_s
-        waits = not stays and before not in {PodState.ACTIVE, PodState.HELD_BACK} and self.changes_too_often(uid)
+        waits = not stays and before not in {PodState.ACTIVE, PodState.THROTTLED} and self.changes_too_often(uid)
         assert self.queue.state(uid) is (before if stays else PodState.BACKING_OFF if waits else PodState.ACTIVE)
 
     def changes_too_often(self, uid: str) -> bool:
@@ -164,19 +164,19 @@ class QueueMachine(RuleBasedStateMachine):
     # Namespaces that let others pass
 
     @rule(namespaces=st.sets(st.sampled_from(NAMESPACES)), most=st.integers(1, 6))
-    def hold_back(self, namespaces: set[str], most: int) -> None:
+    def throttle(self, namespaces: set[str], most: int) -> None:
         for _ in range(most):
             ready = self.in_state(PodState.ACTIVE)
             head = min(ready, key=self.sort_key, default=None)
             holds = head is not None and self.pods[head].key.namespace in namespaces
-            assert self.queue.hold_back(namespaces.__contains__, self.cluster.now_s) == holds
+            assert self.queue.throttle(namespaces.__contains__, self.cluster.now_s) == holds
             if not holds or head is None:
                 return
-            assert self.queue.state(head) is PodState.HELD_BACK
+            assert self.queue.state(head) is PodState.THROTTLED
 
     @rule(namespaces=st.sets(st.sampled_from(NAMESPACES)))
     def serve(self, namespaces: set[str]) -> None:
-        waiting = [uid for uid in self.in_state(PodState.HELD_BACK) if self.pods[uid].key.namespace in namespaces]
+        waiting = [uid for uid in self.in_state(PodState.THROTTLED) if self.pods[uid].key.namespace in namespaces]
         best = min(waiting, key=self.sort_key, default=None)
         states = {uid: self.queue.state(uid) for uid in self.pods}
         assert self.queue.serve(namespaces.__contains__) == (best is not None)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from scheduler.dispatch.bind_slots import BindSlots, Stopped
+from scheduler.dispatch.in_flight_limit import InFlightLimit, Stopped
 from scheduler.kube.port import ApiError, ApiForbidden, ApiNotFound, ApiSilent, ApiThrottled
 from tests.support.virtual_time import run
 
@@ -18,7 +18,7 @@ class Site:
     def __init__(self, most: int = 8) -> None:
         loop = asyncio.get_running_loop()
         self._most = most
-        self.slots = BindSlots(most, loop.time, lambda failures: 0.1 * 2.0**failures)
+        self.limit = InFlightLimit(most, loop.time, lambda failures: 0.1 * 2.0**failures)
         self.sent: list[str] = []
         self.tasks: list[asyncio.Task[None]] = []
         self.open: list[asyncio.Future[None]] = []
@@ -28,14 +28,14 @@ class Site:
 
     async def _request(self, namespace: str) -> None:
         answer = asyncio.get_running_loop().create_future()
-        with self.slots.binding(namespace):
+        with self.limit.binding(namespace):
             try:
-                async with self.slots.slot(namespace):
+                async with self.limit.request(namespace):
                     self.sent.append(namespace)
                     self.open.append(answer)
                     await answer
             except ApiError:
-                await self.slots.pause(1000.0)
+                await self.limit.pause(1000.0)
 
     async def answer(self, error: ApiError | None = None) -> None:
         waiting = self.open.pop(0)
@@ -69,7 +69,7 @@ async def site(most: int = 8) -> AsyncIterator[Site]:
     made = Site(most)
     yield made
     await made.end()
-    assert (made.slots.on_the_wire, made.slots.taken) == (0, 0)
+    assert (made.limit.in_flight, made.limit.taken) == (0, 0)
 
 
 def test_one_namespace_leaves_a_quarter_to_others() -> None:
@@ -122,7 +122,7 @@ def test_a_failure_that_is_not_of_the_pod_slows_its_namespace(error: ApiError, f
             await of.answer(ApiSilent("x") if fails else None)
             await asyncio.sleep(0.5)
             assert len(of.sent) == (3 if fails else 5)
-            assert bool(of.slots.held_back("a")) == fails
+            assert bool(of.limit.pause_reason("a")) == fails
 
     run(main())
 
@@ -138,7 +138,7 @@ def test_a_success_ends_it() -> None:
             assert len(of.sent) == 2
             await of.answer()
             assert len(of.sent) == 4
-            assert of.slots.held_back("a") == ""
+            assert of.limit.pause_reason("a") == ""
 
     run(main())
 
@@ -154,7 +154,7 @@ def test_failing_namespaces_have_a_quarter_together_and_keep_nobody_from_being_p
             for name in "abcd":
                 of.asks(name, 10)
             await asyncio.sleep(1.0)
-            assert (of.slots.on_the_wire, of.slots.taken) == (2, 2)
+            assert (of.limit.in_flight, of.limit.taken) == (2, 2)
 
     run(main())
 
@@ -165,9 +165,9 @@ def test_a_namespace_that_is_silent_on_all_its_slots_fails_after_a_second() -> N
             await of.have_answered("a")
             of.asks("a", 12)
             await asyncio.sleep(0.9)
-            assert of.slots.held_back("a") == ""
+            assert of.limit.pause_reason("a") == ""
             await asyncio.sleep(0.2)
-            assert (of.slots.taken, of.slots.held_back("a")) == (6, "no answer for 1 s")
+            assert (of.limit.taken, of.limit.pause_reason("a")) == (6, "no answer for 1 s")
 
     run(main())
 
@@ -178,11 +178,11 @@ def test_a_namespace_that_is_silent_on_all_its_slots_lets_others_pass_at_once_an
             await of.have_answered("a")
             of.asks("a", 8)
             await asyncio.sleep(0.04)
-            assert (of.slots.taken, of.slots.lets_pass("a")) == (8, False)
+            assert (of.limit.taken, of.limit.lets_pass("a")) == (8, False)
             await asyncio.sleep(0.02)
-            assert (of.slots.taken, of.slots.lets_pass("a"), of.slots.lets_pass("b")) == (6, True, False)
+            assert (of.limit.taken, of.limit.lets_pass("a"), of.limit.lets_pass("b")) == (6, True, False)
             await of.answer()
-            assert (of.slots.taken, of.slots.lets_pass("a")) == (7, False)
+            assert (of.limit.taken, of.limit.lets_pass("a")) == (7, False)
             assert of.sent == ["a"] * 7
 
     run(main())
@@ -194,7 +194,7 @@ def test_a_namespace_without_others_that_wait_for_its_slots_is_never_late() -> N
             await of.have_answered("a")
             of.asks("a", 6)
             await asyncio.sleep(10.0)
-            assert not of.slots.lets_pass("a")
+            assert not of.limit.lets_pass("a")
 
     run(main())
 
@@ -219,7 +219,7 @@ def test_one_request_shows_whether_a_new_namespace_gets_answers() -> None:
         async with site(64) as of:
             of.asks("new", 20)
             await settled()
-            assert (len(of.sent), of.slots.taken, of.slots.lets_pass("new")) == (1, 1, True)
+            assert (len(of.sent), of.limit.taken, of.limit.lets_pass("new")) == (1, 1, True)
             for asked in (2, 4, 8):
                 for _ in range(len(of.open)):
                     await of.answer()
@@ -233,7 +233,7 @@ def test_a_namespace_that_never_answers_fails_after_a_second_although_it_has_one
         async with site() as of:
             of.asks("new", 5)
             await asyncio.sleep(1.1)
-            assert (of.slots.taken, of.slots.held_back("new")) == (1, "no answer for 1 s")
+            assert (of.limit.taken, of.limit.pause_reason("new")) == (1, "no answer for 1 s")
 
     run(main())
 
@@ -244,7 +244,7 @@ def test_a_namespace_is_late_although_all_slots_are_taken() -> None:
             await of.have_answered("a")
             of.asks("a", 2)
             await asyncio.sleep(0.06)
-            assert of.slots.lets_pass("a")
+            assert of.limit.lets_pass("a")
 
     run(main())
 
@@ -257,7 +257,7 @@ def test_however_many_namespaces_hang_one_that_answers_has_slots(hang: int) -> N
             for name in range(hang):
                 of.asks(f"hangs-{name}", 20)
             await asyncio.sleep(0.06)
-            assert of.slots.on_the_wire == min(hang, 60)
+            assert of.limit.in_flight == min(hang, 60)
             of.asks("well", 3)
             await settled()
             assert of.sent[-3:] == ["well"] * 3
@@ -277,7 +277,7 @@ def test_namespaces_that_answered_some_time_ago_and_hang_together_hold_one_slot_
                 await settled()
             of.asks("well")
             await settled()
-            assert (of.sent[-1], of.slots.on_the_wire) == ("well", number + 1)
+            assert (of.sent[-1], of.limit.in_flight) == ("well", number + 1)
 
     run(main())
 
@@ -286,15 +286,15 @@ def test_a_namespace_has_room_until_its_slots_are_taken_or_asked_for() -> None:
     async def main() -> None:
         async with site() as of:
             await of.have_answered("a")
-            assert of.slots.has_room("a")
+            assert of.limit.has_room("a")
             of.asks("a", 5)
             await settled()
-            assert of.slots.has_room("a")
+            assert of.limit.has_room("a")
             of.asks("a")
             await settled()
-            assert not of.slots.has_room("a")
+            assert not of.limit.has_room("a")
             await of.answer()
-            assert of.slots.has_room("a")
+            assert of.limit.has_room("a")
 
     run(main())
 
@@ -319,7 +319,7 @@ def test_a_stop_ends_all_waiting_but_not_what_is_on_the_wire() -> None:
         async with site(1) as of:
             of.asks("a", 3)
             await settled()
-            of.slots.stop()
+            of.limit.stop()
             await settled()
             assert [task.done() for task in of.tasks] == [False, True, True]
             assert isinstance(of.tasks[1].exception(), Stopped)
@@ -340,7 +340,7 @@ def test_who_gives_up_when_its_turn_comes_leaves_it_to_the_next() -> None:
                 await asyncio.sleep(0)
             of.tasks[1].cancel()
             await settled()
-            assert (of.slots.on_the_wire, len(of.sent)) == (1, 2)
+            assert (of.limit.in_flight, len(of.sent)) == (1, 2)
             await of.answer()
             assert of.tasks[2].done()
 
@@ -355,9 +355,9 @@ def test_who_gives_up_waiting_leaves_the_others_their_turn() -> None:
             of.tasks[1].cancel()
             await settled()
             await of.answer()
-            assert of.slots.on_the_wire == 1
+            assert of.limit.in_flight == 1
             await of.answer()
-            assert (of.slots.on_the_wire, len(of.sent)) == (0, 2)
+            assert (of.limit.in_flight, len(of.sent)) == (0, 2)
 
     run(main())
 

@@ -1,14 +1,14 @@
 """Who may send the next bind request: at most so many at once, shared fairly among namespaces.
 
 A slot is one request on the wire. A pod that waits between two attempts, for Permit or for PreBind has none. How many
-slots a namespace may have says `slot_shares`. So a webhook that is down in one namespace costs no other a slot, and a
+slots a namespace may have says `namespace_limiters`. So a webhook that is down in one namespace costs no other a slot, and a
 server that sends everybody away hears little from us.
 
 Free slots go round the namespaces that wait, one each; within a namespace in the order of asking. Of the namespaces
-without a request on the wire, all of one standing may have a slot or none, so one of each standing is looked at,
+without a request on the wire, all of one state may have a slot or none, so one of each state is looked at,
 however many wait:
 
-    IDLE, by standing and turn ──a slot──▶ BUSY, at most as many as slots ──its last answer──▶ IDLE
+    IDLE, by state and turn ──a slot──▶ BUSY, at most as many as slots ──its last answer──▶ IDLE
               ▲                                                                   └──a failure──▶ PAUSED
               └───────────────────────────────────────────────────────────────────────────────────┘
 Owned by the event loop.
@@ -24,7 +24,7 @@ from math import inf
 from operator import attrgetter
 from typing import Final
 
-from scheduler.dispatch.slot_shares import Sender, SlotShares, Standing, how
+from scheduler.dispatch.namespace_limiters import CircuitState, NamespaceLimiter, NamespaceLimiters, failure_kind
 from scheduler.kube.port import ApiError, ApiRefused, NotSent
 from scheduler.queue.heap import Heap
 
@@ -33,7 +33,7 @@ _NO_RIGHT: Final = re.compile(r'\bcannot [a-z]+ resource "')
 _UNAUTHORIZED: Final = 401
 
 
-class HeldBack(Exception):
+class NamespacePaused(Exception):
     """Nothing of this pod is sent for now: its namespace fails; the message says why."""
 
 
@@ -47,19 +47,19 @@ class Stopped(Exception):
 
 
 @dataclass(slots=True, eq=False)
-class _Line:
+class _RequestQueue:
     """The requests of one namespace that wait for a slot. first: those of them whose pod has not sent anything.
 
     turn: of two that may have a slot, the one with the lower number gets it.
     """
 
-    sender: Sender
+    limiter: NamespaceLimiter
     turn: int
     waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
     first: set[asyncio.Future[None]] = field(default_factory=set)
 
 
-class BindSlots:
+class InFlightLimit:
     """See the module. Make it inside the event loop that uses it."""
 
     def __init__(
@@ -74,48 +74,48 @@ class BindSlots:
         """most: slots, >= 1. now_s: monotonic seconds. backoff_s: the pause after so many failures in a row.
 
         on_free: called when `taken` may have become less. leads: asked before each request; where it says no, the
-        sender gets NotSent.
+        limiter gets NotSent.
         """
-        self._shares = SlotShares(most)
+        self._limiters = NamespaceLimiters(most)
         self._now_s = now_s
         self._backoff_s = backoff_s
         self._on_free = on_free
         self._leads = leads
         self._starting: Counter[str] = Counter()
         # Those with waiting requests; each is in one of the other three, see the module.
-        self._lines: dict[str, _Line] = {}
-        self._idle: dict[Standing, Heap[float, _Line]] = {standing: Heap() for standing in Standing}
-        self._busy: dict[str, _Line] = {}
-        self._paused: Heap[float, _Line] = Heap()  # by the end of the pause
+        self._queues: dict[str, _RequestQueue] = {}
+        self._idle: dict[CircuitState, Heap[float, _RequestQueue]] = {state: Heap() for state in CircuitState}
+        self._busy: dict[str, _RequestQueue] = {}
+        self._paused: Heap[float, _RequestQueue] = Heap()  # by the end of the pause
         self._turns = 0
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = asyncio.Event()
 
     @property
-    def on_the_wire(self) -> int:
+    def in_flight(self) -> int:
         """Requests."""
-        return self._shares.on_the_wire
+        return self._limiters.in_flight
 
     @property
     def taken(self) -> int:
-        """As `SlotShares.taken`."""
-        return self._shares.taken
+        """As `NamespaceLimiters.taken`."""
+        return self._limiters.taken
 
-    def held_back(self, namespace: str) -> str:
-        """As `SlotShares.held_back`."""
-        return self._shares.held_back(namespace)
+    def pause_reason(self, namespace: str) -> str:
+        """As `NamespaceLimiters.held_back`."""
+        return self._limiters.pause_reason(namespace)
 
-    def failing(self, namespace: str) -> str:
-        """The same, by `slot_shares.how`."""
-        return how(self._shares.held_back(namespace))
+    def pause_kind(self, namespace: str) -> str:
+        """The same, by `namespace_limiters.how`."""
+        return failure_kind(self._limiters.pause_reason(namespace))
 
     def lets_pass(self, namespace: str) -> bool:
-        """As `SlotShares.lets_pass`."""
-        return self._shares.lets_pass(namespace, self._now_s())
+        """As `NamespaceLimiters.lets_pass`."""
+        return self._limiters.lets_pass(namespace, self._now_s())
 
     def has_room(self, namespace: str) -> bool:
-        """As `SlotShares.has_room`."""
-        return self._shares.has_room(namespace, self._now_s(), self._starting[namespace])
+        """As `NamespaceLimiters.has_room`."""
+        return self._limiters.has_room(namespace, self._now_s(), self._starting[namespace])
 
     def starts(self, namespace: str) -> None:
         """A pod of the namespace was placed: it will be bound."""
@@ -130,35 +130,35 @@ class BindSlots:
     @contextmanager
     def binding(self, namespace: str) -> Iterator[None]:
         """A pod of the namespace is being bound, with a slot or without."""
-        sender = self._shares.enter(namespace, self._now_s())
+        limiter = self._limiters.enter(namespace, self._now_s())
         try:
             yield
         finally:
-            self._shares.leave(sender)
+            self._limiters.leave(limiter)
 
-    def slot(self, namespace: str, *, first: bool = False) -> "InFlightSlot":
+    def request(self, namespace: str, *, first: bool = False) -> "InFlightRequest":
         """One request, inside `binding`: the ApiError that it raises, or none, says how the namespace is.
 
-        first: of this pod. Entering it raises Stopped; HeldBack for a first one, when the namespace fails while it
+        first: of this pod. Entering it raises Stopped; NamespacePaused for a first one, when the namespace fails while it
         waits.
         """
-        return InFlightSlot(self, self._shares.sender(namespace), first=first)
+        return InFlightRequest(self, self._limiters.limiter(namespace), first=first)
 
-    async def take(self, sender: Sender, *, first: bool) -> None:
+    async def acquire(self, limiter: NamespaceLimiter, *, first: bool) -> None:
         """Of `slot`: the beginning."""
-        await self._turn_of(sender, first=first)
+        await self._turn_of(limiter, first=first)
         if not self._leads():
             error = NotSent()
-            self.give_back(sender, error)
+            self.release(limiter, error)
             raise error
 
-    def give_back(self, sender: Sender, error: BaseException | None) -> None:
+    def release(self, limiter: NamespaceLimiter, error: BaseException | None) -> None:
         """Of `slot`: the end."""
         if error is None:
-            self._shares.answered(sender, self._now_s())
+            self._limiters.answered(limiter, self._now_s())
         elif isinstance(error, ApiError):
-            self._failed(sender, error)
-        self._free(sender)
+            self._failed(limiter, error)
+        self._free(limiter)
 
     async def pause(self, seconds: float) -> None:
         """Wait without a slot. Raises Stopped."""
@@ -172,153 +172,153 @@ class BindSlots:
     def stop(self) -> None:
         """Nothing more is sent: who waits gets Stopped. Requests on the wire are answered."""
         self._stopped.set()
-        for line in self._lines.values():
-            for waiting in line.waiting:
+        for queue in self._queues.values():
+            for waiting in queue.waiting:
                 if not waiting.done():
                     waiting.set_exception(Stopped())
 
-    def _free(self, sender: Sender) -> None:
+    def _free(self, limiter: NamespaceLimiter) -> None:
         """Its slot is nobody's: whoever waits may have it."""
-        self._shares.ends(sender)
-        if line := self._lines.get(sender.name):
-            self._place(line)
+        self._limiters.ends(limiter)
+        if queue := self._queues.get(limiter.name):
+            self._file(queue)
         self._serve()
         self._on_free()
 
-    async def _turn_of(self, sender: Sender, *, first: bool) -> None:
+    async def _turn_of(self, limiter: NamespaceLimiter, *, first: bool) -> None:
         if self._stopped.is_set():
             raise Stopped
         now_s = self._now_s()
-        if not self._lines and self._shares.may_send(sender, now_s):
-            self._shares.sends(sender, now_s)  # as below, where nobody else waits
+        if not self._queues and self._limiters.may_send(limiter, now_s):
+            self._limiters.sends(limiter, now_s)  # as below, where nobody else waits
             return
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        line = self._lines.get(sender.name)
-        if line is None:
-            line = self._lines[sender.name] = _Line(sender, self._next_turn())
-            self._place(line)
-        line.waiting.append(mine)
+        queue = self._queues.get(limiter.name)
+        if queue is None:
+            queue = self._queues[limiter.name] = _RequestQueue(limiter, self._next_turn())
+            self._file(queue)
+        queue.waiting.append(mine)
         if first:
-            line.first.add(mine)
-        self._shares.waits(sender, 1)
+            queue.first.add(mine)
+        self._limiters.waits(limiter, 1)
         self._serve()
         try:
             await mine
         except BaseException:
-            if mine in line.waiting:
-                self._forget(line, mine)
+            if mine in queue.waiting:
+                self._forget(queue, mine)
             elif not mine.cancelled() and mine.exception() is None:
-                self._free(sender)  # given, and not used
+                self._free(limiter)  # given, and not used
             raise
 
     def _next_turn(self) -> int:
         self._turns += 1
         return self._turns
 
-    def _place(self, line: _Line) -> None:
+    def _file(self, queue: _RequestQueue) -> None:
         """Where it belongs by now."""
-        self._displace(line)
-        sender = line.sender
-        if sender.on_the_wire:
-            self._busy[sender.name] = line
-        elif sender.standing is Standing.FAILING and self._now_s() < sender.closed_until_s:
-            self._paused.push(line, sender.closed_until_s)
+        self._unfile(queue)
+        limiter = queue.limiter
+        if limiter.in_flight:
+            self._busy[limiter.name] = queue
+        elif limiter.state is CircuitState.OPEN and self._now_s() < limiter.paused_until_s:
+            self._paused.push(queue, limiter.paused_until_s)
         else:
-            self._idle[sender.standing].push(line, line.turn)
+            self._idle[limiter.state].push(queue, queue.turn)
 
-    def _displace(self, line: _Line) -> None:
-        self._busy.pop(line.sender.name, None)
+    def _unfile(self, queue: _RequestQueue) -> None:
+        self._busy.pop(queue.limiter.name, None)
         for heap in (self._paused, *self._idle.values()):
-            heap.discard(line)
+            heap.discard(queue)
 
-    def _forget(self, line: _Line, waiting: asyncio.Future[None]) -> None:
+    def _forget(self, queue: _RequestQueue, waiting: asyncio.Future[None]) -> None:
         """It waits no longer."""
-        line.waiting.remove(waiting)
-        line.first.discard(waiting)
-        self._shares.waits(line.sender, -1)
-        if not line.waiting:
-            self._displace(line)
-            del self._lines[line.sender.name]
+        queue.waiting.remove(waiting)
+        queue.first.discard(waiting)
+        self._limiters.waits(queue.limiter, -1)
+        if not queue.waiting:
+            self._unfile(queue)
+            del self._queues[queue.limiter.name]
 
     def _serve(self) -> None:
         """Give free slots, one to each in turn, and look again when time alone changes something."""
-        if not self._lines and self._timer is None:
+        if not self._queues and self._timer is None:
             return
         now_s = self._now_s()
         for resumed in self._paused.pop_until(now_s):
-            self._place(resumed)
-        while self._shares.free and (line := self._next(now_s)) is not None:
-            self._give(line, now_s)
+            self._file(resumed)
+        while self._limiters.free and (queue := self._next(now_s)) is not None:
+            self._give(queue, now_s)
         paused = self._paused.first()
-        opens_s = min((self._look(line, now_s) for line in tuple(self._busy.values())), default=inf)
-        opens_s = opens_s if paused is None else min(opens_s, paused[0])
+        next_s = min((self._refresh(queue, now_s) for queue in tuple(self._busy.values())), default=inf)
+        next_s = next_s if paused is None else min(next_s, paused[0])
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if opens_s < inf and not self._stopped.is_set():
-            self._timer = asyncio.get_running_loop().call_later(opens_s - now_s, self._serve)
+        if next_s < inf and not self._stopped.is_set():
+            self._timer = asyncio.get_running_loop().call_later(next_s - now_s, self._serve)
 
-    def _next(self, now_s: float) -> _Line | None:
+    def _next(self, now_s: float) -> _RequestQueue | None:
         """Of those that may have a slot, the one whose turn it is."""
         firsts = (heap.first() for heap in self._idle.values())
-        lines = [*(first[1] for first in firsts if first is not None), *self._busy.values()]
-        may_send = (line for line in lines if self._shares.may_send(line.sender, now_s))
+        queues = [*(first[1] for first in firsts if first is not None), *self._busy.values()]
+        may_send = (queue for queue in queues if self._limiters.may_send(queue.limiter, now_s))
         return min(may_send, key=attrgetter("turn"), default=None)
 
-    def _give(self, line: _Line, now_s: float) -> None:
+    def _give(self, queue: _RequestQueue, now_s: float) -> None:
         """A slot to the first that waits: the others' turn comes before its next."""
-        waiting = line.waiting[0]
-        line.turn = self._next_turn()
-        self._forget(line, waiting)
+        waiting = queue.waiting[0]
+        queue.turn = self._next_turn()
+        self._forget(queue, waiting)
         if not waiting.done():
             waiting.set_result(None)
-            self._shares.sends(line.sender, now_s)
-        if line.waiting:
-            self._place(line)
+            self._limiters.sends(queue.limiter, now_s)
+        if queue.waiting:
+            self._file(queue)
 
-    def _look(self, line: _Line, now_s: float) -> float:
-        before = line.sender.standing
-        opens_s = self._shares.look(line.sender, now_s)
-        if line.sender.standing is not before:
-            if line.sender.standing is Standing.FAILING:
-                self._turn_away(line)
+    def _refresh(self, queue: _RequestQueue, now_s: float) -> float:
+        before = queue.limiter.state
+        next_s = self._limiters.refresh(queue.limiter, now_s)
+        if queue.limiter.state is not before:
+            if queue.limiter.state is CircuitState.OPEN:
+                self._turn_away(queue)
             self._on_free()
-        return opens_s
+        return next_s
 
-    def _failed(self, sender: Sender, error: ApiError) -> None:
+    def _failed(self, limiter: NamespaceLimiter, error: ApiError) -> None:
         if isinstance(error, ApiRefused) and not concerns_all(error):
-            self._shares.answered(sender, self._now_s())
+            self._limiters.answered(limiter, self._now_s())
             return
-        self._shares.failed(sender, error, self._now_s(), self._backoff_s)
-        if line := self._lines.get(sender.name):
-            self._turn_away(line)
+        self._limiters.failed(limiter, error, self._now_s(), self._backoff_s)
+        if queue := self._queues.get(limiter.name):
+            self._turn_away(queue)
 
-    def _turn_away(self, line: _Line) -> None:
+    def _turn_away(self, queue: _RequestQueue) -> None:
         """Those that have sent nothing are told so, and hold no place; the one that has failed tries again."""
-        for waiting in [one for one in line.waiting if one in line.first]:
-            self._forget(line, waiting)
+        for waiting in [one for one in queue.waiting if one in queue.first]:
+            self._forget(queue, waiting)
             if not waiting.done():
-                waiting.set_exception(HeldBack(line.sender.why))
+                waiting.set_exception(NamespacePaused(queue.limiter.why))
 
 
-class InFlightSlot:
+class InFlightRequest:
     """A slot for the block inside it. A class, since a generator costs as much as what is done here."""
 
-    __slots__ = ("_first", "_sender", "_slots")
+    __slots__ = ("_first", "_limit", "_limiter")
 
-    def __init__(self, slots: BindSlots, sender: Sender, *, first: bool) -> None:
-        """As `BindSlots.slot`."""
-        self._slots = slots
-        self._sender = sender
+    def __init__(self, limit: InFlightLimit, limiter: NamespaceLimiter, *, first: bool) -> None:
+        """As `InFlightLimit.slot`."""
+        self._limit = limit
+        self._limiter = limiter
         self._first = first
 
     async def __aenter__(self) -> None:
         """Wait for it."""
-        await self._slots.take(self._sender, first=self._first)
+        await self._limit.acquire(self._limiter, first=self._first)
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         """Give it back."""
-        self._slots.give_back(self._sender, error)
+        self._limit.release(self._limiter, error)
 
 
 def concerns_all(refused: ApiRefused) -> bool:

@@ -9,7 +9,7 @@ from scheduler.queue.entry import Entry, SortKey
 from scheduler.queue.heap import Heap
 
 
-class HeldBackPods(Collection[Entry]):
+class ThrottledPods(Collection[Entry]):
     """Adding and taking a pod costs as much as in the queue itself; a look costs one question per namespace."""
 
     def __init__(self) -> None:
@@ -30,9 +30,9 @@ class HeldBackPods(Collection[Entry]):
             yield from pods
 
     @property
-    def told(self) -> int:
+    def reported(self) -> int:
         """How many were told."""
-        return sum(len(pods) for (_, told), pods in self._by_namespace.items() if told)
+        return sum(len(pods) for (_, reported), pods in self._by_namespace.items() if reported)
 
     def add(self, entry: Entry) -> None:
         """Hold it back; it has its sort key."""
@@ -46,18 +46,18 @@ class HeldBackPods(Collection[Entry]):
             if not pods:
                 del self._by_namespace[_key(entry)]
 
-    def take(self, serves: Callable[[str], object], *, untold: bool = False) -> Entry | None:
+    def take(self, serves: Callable[[str], object], *, unreported: bool = False) -> Entry | None:
         """The best pod of all namespaces that `serves`; None when there is none.
 
         untold: only those that were not told yet what it returns.
         """
         best: tuple[SortKey, Entry] | None = None
-        for (name, told), pods in self._by_namespace.items():
+        for (name, reported), pods in self._by_namespace.items():
             first = pods.first()
             if first is None or (best is not None and best[0] < first[0]):
                 continue
             served = serves(name)
-            if served and not (untold and told == served):
+            if served and not (unreported and reported == served):
                 best = first
         if best is None:
             return None
@@ -66,4 +66,4 @@ class HeldBackPods(Collection[Entry]):
 
 
 def _key(entry: Entry) -> tuple[str, str]:
-    return entry.pod.key.namespace, entry.told
+    return entry.pod.key.namespace, entry.reported
