@@ -60,7 +60,9 @@ class ReasonRefresh:
             if reevaluated.help is not None and self._engine.rescue(reevaluated, began_s):
                 self._observer.lost_wakeup(reevaluated.pod)
                 self._wake()
-            if reevaluated.diagnosis is not None and self._recorder.corrected(reevaluated.pod, reevaluated.diagnosis):
+            if reevaluated.diagnosis is not None and self._recorder.update_reasons(
+                reevaluated.pod, reevaluated.diagnosis
+            ):
                 self._observer.unschedulable(reevaluated.pod, reevaluated.diagnosis)
                 corrected += 1
             if self._now_s() - began_s > _SLICE_S:

@@ -22,7 +22,7 @@ from tests.support.virtual_time import run
 CORRECTED_S = 30.0
 
 
-class Told(Recorder):
+class PodMessageState(Recorder):
     """What each pod was told last, and when; nothing is sent.
 
     unsent: entries that wait to be written. silent: what was told holds still.
@@ -37,7 +37,7 @@ class Told(Recorder):
     def pending_soon(self) -> int:
         return self.unsent
 
-    def corrected(self, pod: Pod, diagnosis: Diagnosis) -> bool:
+    def update_reasons(self, pod: Pod, diagnosis: Diagnosis) -> bool:
         name = f"{pod.key.namespace}/{pod.key.name}"
         if self.silent or (name in self.said and self.said[name][1] == diagnosis.constant_text):
             return False
@@ -59,14 +59,14 @@ def crowd(pods: dict[str, int], nodes: int = 1) -> Engine:
     return built
 
 
-def refresh(built: Engine, told: Told) -> ReasonRefresh:
+def refresh(built: Engine, told: PodMessageState) -> ReasonRefresh:
     observer = ServiceObserver(Metrics(built.tables, built.queue.lengths, per_card=False))
     return ReasonRefresh(built, told, observer, now_s=asyncio.get_running_loop().time, wake=lambda: None)
 
 
 def test_a_thousand_pods_of_as_many_templates_are_corrected_in_time() -> None:
     async def scenario() -> None:
-        told, built = Told(), crowd({"mine": 1000})
+        told, built = PodMessageState(), crowd({"mine": 1000})
         task = asyncio.create_task(refresh(built, told).run())
         await asyncio.sleep(CORRECTED_S)
         assert len(told.said) == 1000
@@ -82,7 +82,7 @@ def test_a_thousand_pods_of_as_many_templates_are_corrected_in_time() -> None:
 
 def test_three_thousand_pods_of_a_namespace_keep_nobody_elses_reason_waiting() -> None:
     async def scenario() -> None:
-        told, built = Told(), crowd({"theirs": 3000, "mine": 1})
+        told, built = PodMessageState(), crowd({"theirs": 3000, "mine": 1})
         task = asyncio.create_task(refresh(built, told).run())
         await asyncio.sleep(CORRECTED_S)
         built.node_changed(wire_node("n0", [8], unschedulable=True))
@@ -99,7 +99,7 @@ def test_it_takes_a_twentieth_of_the_time() -> None:
     """Each look at the clock is a tenth of a millisecond later."""
 
     async def scenario() -> None:
-        told, built, ticks = Told(), crowd({"mine": 200}), count(100_000)
+        told, built, ticks = PodMessageState(), crowd({"mine": 200}), count(100_000)
         observer = ServiceObserver(Metrics(built.tables, built.queue.lengths, per_card=False))
         refresh = ReasonRefresh(built, told, observer, now_s=lambda: next(ticks) / 10_000, wake=lambda: None)
         told.silent = True
@@ -115,7 +115,7 @@ def test_it_takes_a_twentieth_of_the_time() -> None:
 
 def test_nothing_is_corrected_while_what_was_said_before_waits_to_be_written() -> None:
     async def scenario() -> None:
-        told, built = Told(), crowd({"mine": 3})
+        told, built = PodMessageState(), crowd({"mine": 3})
         task = asyncio.create_task(refresh(built, told).run())
         told.unsent = 8
         await asyncio.sleep(CORRECTED_S)
@@ -133,7 +133,7 @@ def test_a_pod_that_was_forgotten_is_counted_and_the_service_is_woken() -> None:
         built, woken = crowd({"mine": 1}), asyncio.Event()
         metrics = Metrics(built.tables, built.queue.lengths, per_card=False)
         observer, now_s = ServiceObserver(metrics), asyncio.get_running_loop().time
-        task = asyncio.create_task(ReasonRefresh(built, Told(), observer, now_s=now_s, wake=woken.set).run())
+        task = asyncio.create_task(ReasonRefresh(built, PodMessageState(), observer, now_s=now_s, wake=woken.set).run())
         await asyncio.sleep(EVERY_S + 1)
         assert not woken.is_set()
         built.node_changed(wire_node("large", [16]))

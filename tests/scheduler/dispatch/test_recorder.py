@@ -8,8 +8,8 @@ import pytest
 import uvloop
 from msgspec.structs import replace
 
+from scheduler.dispatch.pod_messages import PodMessage, PodMessages
 from scheduler.dispatch.recorder import Recorder
-from scheduler.dispatch.told import ToldPods, Word
 from scheduler.framework.diagnosis import Diagnosis, ReasonCount
 from scheduler.framework.plugin import Numbers
 from scheduler.kube import objects, port
@@ -332,12 +332,12 @@ async def test_a_clock_that_is_set_back_delays_nothing() -> None:
 
 
 async def test_what_was_told_is_forgotten_with_the_pods() -> None:
-    told = ToldPods(lambda uid: uid.endswith("-stays"))
+    told = PodMessages(lambda uid: uid.endswith("-stays"))
     for number in range(1000):
-        told.hear(pod(f"p{number}", 12), Word("R", "m", ("m",), 0.0, 0.0))
-    told.hear(pod("stays", 12), Word("R", "m", ("m",), 0.0, 0.0))
+        told.hear(pod(f"p{number}", 12), PodMessage("R", "m", ("m",), 0.0, 0.0))
+    told.hear(pod("stays", 12), PodMessage("R", "m", ("m",), 0.0, 0.0))
     for number in range(1000):
-        told.hear(pod(f"q{number}", 12), Word("R", "m", ("m",), 0.0, 0.0))
+        told.hear(pod(f"q{number}", 12), PodMessage("R", "m", ("m",), 0.0, 0.0))
     assert len(told) <= 4
     assert told.find(pod("stays", 12).key.uid) is not None
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.core.scheduling_cycle import NoFit
-from scheduler.dispatch.told import ToldPods, Word
+from scheduler.dispatch.pod_messages import PodMessage, PodMessages
 from scheduler.dispatch.waiting_series import WaitingCopy
 from scheduler.framework.diagnosis import Diagnosis, ReasonCount
 from scheduler.metrics import series
@@ -15,9 +15,9 @@ from tests.support.builders import engine, pod
 NOW_S = 1767225600.0  # 2026-01-01T00:00:00Z
 
 
-def told(*named: str, name: str = "p", created: str = "2025-12-31T23:59:00Z") -> ToldPods:
-    pods = ToldPods(lambda _: True)
-    pods.hear(replace(pod(name, 3), created=created), Word("Unschedulable", "m", named, 0.0, NOW_S, named))
+def told(*named: str, name: str = "p", created: str = "2025-12-31T23:59:00Z") -> PodMessages:
+    pods = PodMessages(lambda _: True)
+    pods.update(replace(pod(name, 3), created=created), PodMessage("Unschedulable", "m", named, 0.0, NOW_S, named))
     return pods
 
 
@@ -27,7 +27,7 @@ def shown(copy: WaitingCopy) -> dict[str, dict[str, float]]:
     return {one.name: {sample.labels["plugin"]: sample.value for sample in one.samples} for one in families}
 
 
-def copy_of(*pods: ToldPods, gone: Iterable[str] = ()) -> WaitingCopy:
+def copy_of(*pods: PodMessages, gone: Iterable[str] = ()) -> WaitingCopy:
     return WaitingCopy([one for some in pods for one in some.all()], lambda uid: uid not in gone, NOW_S)
 
 

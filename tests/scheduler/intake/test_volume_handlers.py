@@ -17,7 +17,7 @@ from tests.support.volumes import bound, claim, show, volume, with_claims
 
 
 @dataclass
-class Told:
+class PodMessageState:
     """Handlers of empty tables, and what they have told."""
 
     tables: Tables = field(default_factory=tables_of)
@@ -30,7 +30,7 @@ class Told:
 
 
 def test_a_claim_that_cannot_be_read_is_as_if_it_were_not_there() -> None:
-    told = Told()
+    told = PodMessageState()
     show(told.tables, CLAIMS, claim("data"))
     told.handlers.handle(CLAIMS, [Undecodable("default/data", "expected `object`, got `str`")])
 
@@ -41,7 +41,7 @@ def test_a_claim_that_cannot_be_read_is_as_if_it_were_not_there() -> None:
 
 @pytest.mark.parametrize("size", ["1 GiB", "much"])
 def test_a_volume_of_no_size_is_as_if_it_were_not_there(size: str) -> None:
-    told = Told()
+    told = PodMessageState()
     told.handlers.handle(VOLUMES, [Changed(decoded(volume("pv", size=size), VOLUMES.type))])
 
     assert told.tables.volumes.volume("pv") is None
@@ -59,7 +59,7 @@ def test_a_volume_of_no_size_is_as_if_it_were_not_there(size: str) -> None:
     ],
 )
 def test_a_capacity_whose_topology_has_thousands_of_parts_is_as_if_it_were_not_there(topology: dict[str, Any]) -> None:
-    told = Told()
+    told = PodMessageState()
     made = {"metadata": {"name": "c", "namespace": "kube-system"}, "storageClassName": "fast", "capacity": "5Gi"}
     told.handlers.handle(CAPACITIES, [Changed(decoded({**made, "nodeTopology": topology}, CAPACITIES.type))])
 

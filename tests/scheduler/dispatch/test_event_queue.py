@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.dispatch.outbox import Outbox, Unwritten
+from scheduler.dispatch.event_queue import EventQueue, Unwritten
 from scheduler.kube.port import ApiError, ApiSilent, ApiThrottled, EventRecord
 from tests.support.builders import event_record
 
@@ -15,7 +15,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.now_s = 1000.0
-        self.outbox = Outbox(MOST_EVENTS, ON_THE_WIRE, lambda: self.now_s)
+        self.outbox = EventQueue(MOST_EVENTS, ON_THE_WIRE, lambda: self.now_s)
 
     def puts(self, *names: str) -> list[str]:
         """`namespace/name` of Events that are added; the names of those that are dropped for them."""
@@ -57,7 +57,7 @@ def test_events_and_words_of_a_namespace_take_turns() -> None:
     desk = Desk()
     desk.puts("a/1", "a/2")
     for uid in ("u", "v"):
-        desk.outbox.put_word("a", uid)
+        desk.outbox.put_message("a", uid)
     taken = []
     for _ in range(4):
         entry = desk.taken()
@@ -119,9 +119,9 @@ def test_a_throttled_entry_is_the_first_again_when_the_server_has_said() -> None
 
 def test_a_word_that_is_put_back_does_not_come_twice() -> None:
     desk = Desk()
-    desk.outbox.put_word("a", "u")
+    desk.outbox.put_message("a", "u")
     entry = desk.taken()
-    desk.outbox.put_word("a", "u")
+    desk.outbox.put_message("a", "u")
     desk.outbox.put_back(entry)
     assert len(desk.outbox) == 1
     desk.ends(desk.taken())
@@ -132,10 +132,10 @@ def test_words_that_are_dropped_are_not_written_and_leave_nothing() -> None:
     desk = Desk()
     desk.puts("a/1")
     for namespace in ("a", "b"):
-        desk.outbox.put_word(namespace, "u")
-        desk.outbox.put_word(namespace, "v")
-    desk.outbox.drop_word("b", "u")
-    desk.outbox.drop_words()
+        desk.outbox.put_message(namespace, "u")
+        desk.outbox.put_message(namespace, "v")
+    desk.outbox.drop_message("b", "u")
+    desk.outbox.drop_messages()
     assert len(desk.outbox) == 1
     assert desk.next() == "a/1"
     assert desk.outbox.take() == float("inf")
@@ -145,7 +145,7 @@ def test_words_that_are_dropped_are_not_written_and_leave_nothing() -> None:
 @pytest.mark.parametrize("namespaces", [100, 1000])
 def test_however_many_namespaces_get_no_answers_the_next_entry_is_found_in_small_steps(namespaces: int) -> None:
     desk = Desk()
-    desk.outbox = Outbox(10 * namespaces, ON_THE_WIRE, lambda: desk.now_s)
+    desk.outbox = EventQueue(10 * namespaces, ON_THE_WIRE, lambda: desk.now_s)
     for number in range(namespaces):
         desk.puts(f"bad-{number}/1", f"bad-{number}/2")
     throttled = 0

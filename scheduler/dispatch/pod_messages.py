@@ -1,6 +1,6 @@
-"""What the owners of waiting pods have been told, and what is to be told next. One entry per pod that waits.
+"""What the owners of waiting pods have been state, and what is to be state next. One entry per pod that waits.
 
-The latest word replaces the one before it, written or not; what was written decides what is worth another write:
+The latest message replaces the one before it, written or not; what was written decides what is worth another write:
 
     Event      the first of its reasons is written; the same reasons again make it a series, written every QUIET_S
     condition  other reasons are written at once, other numbers every QUIET_S
@@ -31,16 +31,16 @@ _AGAIN_AFTER_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
-    """What is to be told. reasons: what of the message tells it from others: not its numbers. heard_s: monotonic.
+class PodMessage:
+    """What is to be state. reasons: what of the message tells it from others: not its numbers. noted_s: monotonic.
 
     rules: who objects, by name: for counting, since reasons may quote the pod.
     """
 
     reason: str
-    message: str
+    text: str
     reasons: Reasons
-    heard_s: float
+    noted_s: float
     unix_s: float
     rules: tuple[str, ...] = ()
 
@@ -49,7 +49,7 @@ class Word:
 class WrittenEvent:
     """name: of the Event that was written first. seen: times in all.
 
-    sent_s: when the word of the last request was heard. failures: requests in a row that have not written it.
+    sent_s: when the message of the last request was heard. failures: requests in a row that have not written it.
     """
 
     name: str = ""
@@ -57,24 +57,24 @@ class WrittenEvent:
     sent_s: float = -inf
     failures: int = 0
 
-    def series(self, word: Word) -> EventSeries:
+    def series(self, message: PodMessage) -> EventSeries:
         """The series that it is now."""
-        return EventSeries(self.seen, word.unix_s)
+        return EventSeries(self.seen, message.unix_s)
 
-    def is_due(self, word: Word) -> bool:
+    def is_due(self, message: PodMessage) -> bool:
         """Whether it is worth a request."""
         pause_s = again_after_s(self.failures) if self.failures else QUIET_S
-        return word.heard_s - self.sent_s >= pause_s
+        return message.noted_s - self.sent_s >= pause_s
 
-    def sent(self, word: Word, name: str | None) -> None:
-        """Word was sent. name: of the Event that has it, None where it could not be written."""
-        self.sent_s = word.heard_s
+    def sent(self, message: PodMessage, name: str | None) -> None:
+        """PodMessage was sent. name: of the Event that has it, None where it could not be written."""
+        self.sent_s = message.noted_s
         self.failures = 0 if name is not None else self.failures + 1
         self.name = name or self.name
 
 
 @dataclass(slots=True, kw_only=True)
-class Told:
+class PodMessageState:
     """Of one pod. shown: message of the condition, None when not known; its reasons, and when it was written.
 
     shown_false: the condition is there, and says that the pod has no place: the time of its transition stays.
@@ -86,7 +86,7 @@ class Told:
 
     pod: PodKey
     created: str
-    word: Word
+    latest: PodMessage
     events: dict[Reasons, WrittenEvent] = field(default_factory=dict)
     shown: str | None
     shown_reasons: Reasons | None = None
@@ -101,28 +101,28 @@ class Told:
     @property
     def event(self) -> WrittenEvent:
         """Of the present reasons."""
-        return self.events[self.word.reasons]
+        return self.events[self.latest.reasons]
 
-    def hear(self, word: Word) -> None:
-        """The latest word."""
-        self.word = word
-        event = self.events.pop(word.reasons, None) or WrittenEvent()
+    def update(self, message: PodMessage) -> None:
+        """The latest message."""
+        self.latest = message
+        event = self.events.pop(message.reasons, None) or WrittenEvent()
         event.seen += 1
-        self.events[word.reasons] = event
+        self.events[message.reasons] = event
         if len(self.events) > _MOST_SERIES:
             del self.events[next(iter(self.events))]
 
     @property
     def event_is_due(self) -> bool:
         """Whether the Event is worth a write."""
-        return self.event.is_due(self.word)
+        return self.event.is_due(self.latest)
 
     @property
     def condition_is_due(self) -> bool:
         """Whether the condition is, and its back-off after failures is over."""
-        if self.shown == self.word.message or (self.failures and self.again):
+        if self.shown == self.latest.text or (self.failures and self.again):
             return False
-        return self.shown_reasons != self.word.reasons or self.word.heard_s - self.shown_s >= QUIET_S
+        return self.shown_reasons != self.latest.reasons or self.latest.noted_s - self.shown_s >= QUIET_S
 
     @property
     def again_after_s(self) -> float:
@@ -135,22 +135,22 @@ class Told:
 
     def condition(self) -> objects.PodCondition:
         """PodScheduled, as it is to be."""
-        return objects.PodCondition("PodScheduled", "False", self.word.reason, self.word.message)
+        return objects.PodCondition("PodScheduled", "False", self.latest.reason, self.latest.text)
 
-    def condition_written(self, word: Word) -> None:
+    def condition_written(self, message: PodMessage) -> None:
         """The condition says this now."""
-        self.shown, self.shown_reasons, self.shown_s = word.message, word.reasons, word.heard_s
+        self.shown, self.shown_reasons, self.shown_s = message.text, message.reasons, message.noted_s
         self.shown_false = True
         self.failures = 0
 
-    def see(self, condition: objects.PodCondition | None, now_s: float) -> bool:
+    def observe(self, condition: objects.PodCondition | None, now_s: float) -> bool:
         """The pod shows this; whether it is neither what was written last nor what is being written."""
         message = None if condition is None else condition.message
         if message == self.shown:
             return False
-        self.shown, self.shown_reasons = message, self.word.reasons if message == self.word.message else None
+        self.shown, self.shown_reasons = message, self.latest.reasons if message == self.latest.text else None
         self.shown_false = condition is not None and condition.status == "False"
-        if message in {self.sent, self.word.message}:
+        if message in {self.sent, self.latest.text}:
             return False
         if now_s - self.replaced_s > 2 * QUIET_S:
             self.replaced = 0
@@ -164,40 +164,40 @@ def again_after_s(failures: int) -> float:
     return backoff_s(failures, initial_s=_AGAIN_AFTER_S, max_s=QUIET_S)
 
 
-class ToldPods:
+class PodMessages:
     """By uid. Owned by the event loop."""
 
     def __init__(self, known: Callable[[str], bool]) -> None:
         """known: by uid, whether the pod is in the queue; those that are not are forgotten by and by."""
         # The one that was looked at longest ago comes first.
-        self._pods: OrderedDict[str, Told] = OrderedDict()
+        self._pods: OrderedDict[str, PodMessageState] = OrderedDict()
         self._known = known
 
     def __len__(self) -> int:
         """Entries, those of pods that wait no more included."""
         return len(self._pods)
 
-    def hear(self, pod: Pod, word: Word) -> Told:
-        """The latest word about a pod."""
+    def update(self, pod: Pod, message: PodMessage) -> PodMessageState:
+        """The latest message about a pod."""
         uid = pod.key.uid
-        told = self._pods.get(uid)
-        if told is None:
+        state = self._pods.get(uid)
+        if state is None:
             # So that the store is never twice as large as what waits.
             self.sweep(2)
             shown = pod.condition.message if pod.condition is not None else None
-            told = Told(pod=pod.key, created=pod.created, word=word, shown=shown)
-            told.shown_false = pod.condition is not None and pod.condition.status == "False"
-            self._pods[uid] = told
-        told.hear(word)
-        return told
+            state = PodMessageState(pod=pod.key, created=pod.created, latest=message, shown=shown)
+            state.shown_false = pod.condition is not None and pod.condition.status == "False"
+            self._pods[uid] = state
+        state.update(message)
+        return state
 
-    def all(self) -> list[Told]:
+    def all(self) -> list[PodMessageState]:
         """Those of pods that wait no more included, in any order."""
         # Along the order of an OrderedDict it takes many times as long.
         return list(dict.values(self._pods))
 
-    def find(self, uid: str) -> Told | None:
-        """What the pod was told; None when nothing was."""
+    def find(self, uid: str) -> PodMessageState | None:
+        """What the pod was state; None when nothing was."""
         return self._pods.get(uid)
 
     def forget(self, uid: str) -> None:
@@ -207,6 +207,6 @@ class ToldPods:
     def sweep(self, entries: int) -> None:
         """Look at so many entries, and forget those of pods that wait no more."""
         for _ in range(min(entries, len(self._pods))):
-            uid, told = self._pods.popitem(last=False)
+            uid, state = self._pods.popitem(last=False)
             if self._known(uid):
-                self._pods[uid] = told
+                self._pods[uid] = state
