@@ -122,7 +122,7 @@ def service_options(configuration: SchedulerConfiguration, *, instance: str) -> 
         controller=resolve(configuration)[0].scheduler_names[0],
         instance=instance,
         bind_timeout_s=configuration.bind_request_timeout_s,
-        predecessor_s=configuration.bind_timeout_s,
+        fencing_delay_s=configuration.bind_timeout_s,
         max_binds_in_flight=configuration.max_binds_in_flight,
         not_ready_after_s=configuration.not_ready_after_s,
         audit_period_s=configuration.ledger_audit_period_s,

@@ -34,7 +34,7 @@ from scheduler.dispatch.recorder import Recorder
 from scheduler.dispatch.volume_binder import VolumeBinder
 from scheduler.intake.event_handlers import EventHandlers, before_start
 from scheduler.intake.volume_handlers import VolumeHandlers
-from scheduler.intake.watches import Predecessor, Watches
+from scheduler.intake.watches import PreviousLeader, Watches
 from scheduler.kube.port import Binding, Changed, Cluster
 from scheduler.kube.reflector import Backoff
 from scheduler.leader.leadership import Leadership
@@ -69,7 +69,7 @@ class Clock:
 class ServiceOptions:
     """controller, instance: this scheduler, and this process of it, as Events name them.
 
-    bind_timeout_s: of one bind request, > 0. predecessor_s: for so long after the start, or after its election, a bind
+    bind_timeout_s: of one bind request, > 0. fencing_delay_s: for so long after the start, or after its election, a bind
     request of the process before this one may still take effect. max_binds_in_flight: bind requests at the same time,
     >= 1. not_ready_after_s: for so long the API server may be away, or refuse our credentials, before this scheduler is
     not ready, > 0. audit_period_s: between two audits of the ledger, > 0.
@@ -78,7 +78,7 @@ class ServiceOptions:
     controller: str
     instance: str
     bind_timeout_s: float
-    predecessor_s: float
+    fencing_delay_s: float
     max_binds_in_flight: int
     not_ready_after_s: float
     audit_period_s: float
@@ -152,13 +152,13 @@ class SchedulerService:
             volume_handlers,
             self._observer,
             # A standby lists at once: it catches up when it is elected.
-            predecessor=self._predecessor(-math.inf if self._leadership else self._clock.started_s),
+            previous_leader=self._previous_leader(-math.inf if self._leadership else self._clock.started_s),
             rng=rng,
             wake=self._wake,
         )
 
-    def _predecessor(self, since_s: float) -> Predecessor:
-        return Predecessor(since_s + self._options.predecessor_s, self._clock.monotonic_s)
+    def _previous_leader(self, since_s: float) -> PreviousLeader:
+        return PreviousLeader(since_s + self._options.fencing_delay_s, self._clock.monotonic_s)
 
     def _volume_binder(self, rng: random.Random) -> VolumeBinder:
         """Requests about volumes have slots of their own: a webhook that hangs on one of them delays no binding."""
@@ -253,9 +253,9 @@ class SchedulerService:
             taken_over = await self._leadership.won()
             unix_s = self._clock.wall_ns() / 1e9
             if not (taken_over.first and await self._watches.are_first(self.engine.scheduler_names, unix_s)):
-                if taken_over.sends_for_s is not None and self._options.predecessor_s:
-                    await self._predecessor(self._clock.monotonic_s() + taken_over.sends_for_s).outwait()
-                await self._watches.catch_up(taken_over.pods_seen)
+                if taken_over.sends_for_s is not None and self._options.fencing_delay_s:
+                    await self._previous_leader(self._clock.monotonic_s() + taken_over.sends_for_s).wait_until_fenced()
+                await self._watches.wait_until_current(taken_over.pods_version)
             log.info("leader.schedules", identity=self._leadership.identity)
         self._schedules = True
         self._problems.begin()
@@ -278,7 +278,7 @@ class SchedulerService:
                     await self._wake.wait()
         except TimeoutError:
             return None
-        return self._watches.pods_seen.last_change
+        return self._watches.barrier.last_change
 
     def stop(self) -> None:
         """Stop deciding. Bind requests on the wire are answered, no other is sent.

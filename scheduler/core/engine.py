@@ -16,7 +16,7 @@ import numpy as np
 from scheduler.core.nomination_checks import NominationChecks
 from scheduler.core.preemption_searches import Help, PostFiltered, Searches
 from scheduler.core.reevaluation import Reevaluated, Reevaluation
-from scheduler.core.reservations import Reservations, with_reserved_place
+from scheduler.core.reservations import Reservations, with_reservation
 from scheduler.core.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycle
 from scheduler.core.what_if_queries import WhatIfQueries
 from scheduler.framework.runtime import Signature
@@ -124,7 +124,7 @@ class Engine:
         self.queue.delete(uid)
 
     def pod_gone(self, uid: str) -> None:
-        """The pod is gone or finished: it holds nothing."""
+        """The pod is gone or finished: it throttled nothing."""
         self._searches.gone(uid)
         self.nominations.remove(uid)
         self.tables.remove(uid)
@@ -194,7 +194,7 @@ class Engine:
             if isinstance(outcome, Placement):
                 self.nominations.remove(pod.key.uid)
             else:
-                outcome = with_reserved_place(outcome, cycle, self.nominations)
+                outcome = with_reservation(outcome, cycle, self.nominations)
         if isinstance(outcome, NoFit):
             # A pod that is shown its place again and again by a rule that then refuses it would be tried forever.
             shown = self._shown == (pod.key.uid, self.tables.changes.version)
@@ -322,7 +322,7 @@ class Engine:
     def preemption_failed(self, pod: Pod, now_s: float) -> None:
         """A victim could not be deleted: the place is kept no longer; victims are deleted again after a back-off."""
         self.nominations.remove(pod.key.uid)
-        if (reserved := self._searches.refused(pod.key.uid, now_s)) is not None:
+        if (reserved := self._searches.deletion_failed(pod.key.uid, now_s)) is not None:
             self._reservations.restore(reserved, now_s)
         self._nomination_checks.try_again((pod,))
 
@@ -330,22 +330,22 @@ class Engine:
         """The API server has accepted the deletion of all victims."""
         self._searches.settled(pod.key.uid)
 
-    def victim_refused(self, victim: Pod) -> None:
+    def mark_undeletable(self, victim: Pod) -> None:
         """It could not be removed: rather others are, from now on."""
         if (record := self.tables.record(victim.key.uid)) is not None:
-            record.refused = True
+            record.undeletable = True
 
-    def is_refused(self, victim: Pod) -> bool:
+    def is_undeletable(self, victim: Pod) -> bool:
         """Whether it could not be removed before."""
-        return (record := self.tables.record(victim.key.uid)) is not None and record.refused
+        return (record := self.tables.record(victim.key.uid)) is not None and record.undeletable
 
     def victims_spared(self, victims: Iterable[Pod]) -> None:
         """Of a preemption that has ended: those that were not removed."""
         self.tables.budgets.spare(victims)
 
-    def throttle(self, holds: Callable[[str], bool], now_s: float) -> bool:
-        """Let others pass the next pod to decide, if its namespace is one that `holds`; whether that was so."""
-        return self.queue.throttle(holds, now_s)
+    def throttle(self, throttled: Callable[[str], bool], now_s: float) -> bool:
+        """Let others pass the next pod to decide, if its namespace is one that `throttled`; whether that was so."""
+        return self.queue.throttle(throttled, now_s)
 
     def serve(self, serves: Callable[[str], object], *, unreported: bool = False) -> bool:
         """As `SchedulingQueue.serve`."""
@@ -356,7 +356,7 @@ class Engine:
         self.tables.confirm(placement.pod.key.uid)
         self.queue.done(placement.pod.key.uid)
 
-    def refused(
+    def bind_failed(
         self, placement: Placement, now_s: float, *, longest_backoff_s: float = 0.0, throttled: str = ""
     ) -> None:
         """The pod did not get its place. longest_backoff_s: as `SchedulingQueue.failed`.

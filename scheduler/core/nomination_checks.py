@@ -86,7 +86,7 @@ class NominationChecks:
         cycle = self._cycles[kept.pod.scheduler_name]
         with self._nominations.seen_by(kept.pod):
             fits = cycle.fits_on(kept.pod, np.array([row], dtype=np.intp))[0]
-            helps = fits or cycle.may_be_helped_on(kept.pod, row)
+            helps = fits or cycle.resolvable_on(kept.pod, row)
         if kept.reserved and not fits:
             if not (helps and self._nominations.cards_serve(kept)):
                 self._reservations.lost(kept)

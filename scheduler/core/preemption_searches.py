@@ -20,14 +20,14 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from scheduler.core.reservations import with_reserved_place
+from scheduler.core.reservations import with_reservation
 from scheduler.core.scheduling_cycle import NoFit, SchedulingCycle, Sought
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.preemption import NoPreemption, Preemption
 from scheduler.pods.pod import Pod
 from scheduler.queue.entry import PodState
+from scheduler.queue.failed_deletions import FailedDeletions
 from scheduler.queue.preemptors import DueSearch, Preemptors
-from scheduler.queue.refused_preemptors import RefusedPreemptors
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.state.changes import ANYTHING, ClusterEvents
 from scheduler.state.left_above import LeftAbove, LeftAboves
@@ -68,7 +68,7 @@ class _Search(msgspec.Struct, frozen=True, kw_only=True):
 
 _NO_ANSWER: Final = Sought(NoPreemption("", keeps=True), 0)
 NOT_DELETED: Final = "not eligible due to a pod of lower priority that could not be deleted."
-_HELD: Final = NoPreemption(f"preemption: {NOT_DELETED}", (NOT_DELETED,))
+_NOT_NOW: Final = NoPreemption(f"preemption: {NOT_DELETED}", (NOT_DELETED,))
 _NOT_LOOKED: Final[tuple[tuple[int, int], int | None]] = ((-1, -1), None)
 _WAITING: Final = frozenset({PodState.UNSCHEDULABLE, PodState.BACKING_OFF})
 
@@ -86,7 +86,7 @@ class Searches:
         self._nominations = nominations
         self._lefts = LeftAboves(tables)
         self._preemptors = Preemptors()
-        self._refused = RefusedPreemptors()
+        self._failed_deletions = FailedDeletions()
         # By uid: reserved places that were given up for a preemption whose victims are not being deleted yet.
         self._given_up: dict[str, Nomination] = {}
         self._search: _Search | None = None
@@ -137,13 +137,13 @@ class Searches:
             self._preemptors.add(key, pod, wakes_on=ANYTHING, needs=needs, unanswered=False)
             self._preemptors.mark_due(self._preemptors.key_of(pod.key.uid))
 
-    def refused(self, uid: str, now_s: float) -> Nomination | None:
+    def deletion_failed(self, uid: str, now_s: float) -> Nomination | None:
         """A victim could not be deleted for the pod. Returns the reserved place that was given up for it, if any.
 
         Others of its class are searched for as before.
         """
         self._preemptors.discard(uid)
-        self._refused.refused(uid, now_s)
+        self._failed_deletions.note(uid, now_s)
         return self._given_up.pop(uid, None)
 
     def gone(self, uid: str) -> None:
@@ -153,23 +153,23 @@ class Searches:
 
     def settled(self, uid: str) -> None:
         """Victims are being deleted for the pod, or it needs none any more."""
-        self._refused.forget(uid)
+        self._failed_deletions.forget(uid)
         self._given_up.pop(uid, None)
 
     def take_ready(self, now_s: float) -> list[str]:
         """Pods, by uid, for which victims may be deleted again."""
-        return self._refused.take_ready(now_s)
+        return self._failed_deletions.take_ready(now_s)
 
     def next_ready_s(self) -> float | None:
         """When `take_ready` will next have some; None without any."""
-        return self._refused.next_ready_s()
+        return self._failed_deletions.next_ready_s()
 
     def post_filter(self, no_fit: NoFit, now_s: float) -> PostFiltered | None:
         """PostFilter for a pod whose attempt has found no fit. None: not known yet, see `next`."""
         pod = no_fit.pod
-        if self._refused.is_held(pod.key.uid):
-            held = _Search(pod=pod, due=None, no_fit=no_fit, steps=iter((Sought(_HELD, 0),)))
-            return self._step(held, now_s)[0]
+        if self._failed_deletions.is_backing_off(pod.key.uid):
+            waiting = _Search(pod=pod, due=None, no_fit=no_fit, steps=iter((Sought(_NOT_NOW, 0),)))
+            return self._step(waiting, now_s)[0]
         if pod.preempts:
             self._wait(no_fit, unanswered=False)
         if self._search is None or self._nominations.full_for(pod):
@@ -192,7 +192,7 @@ class Searches:
         if cycle.fits_on(pod, None)[0]:
             yield Help.FIT
             return
-        no_fit, sought = with_reserved_place(cycle.no_fit(pod), cycle, self._nominations), _NO_ANSWER
+        no_fit, sought = with_reservation(cycle.no_fit(pod), cycle, self._nominations), _NO_ANSWER
         for step in cycle.post_filter(pod, self._nominations, self._lefts):
             if step is None:
                 yield None
@@ -212,7 +212,7 @@ class Searches:
         waiting = self._preemptors
         if self._search is not None or waiting.any_noted or waiting.any_due or self._nominations.full_for(pod):
             return False
-        if self._nominations.of(pod.key.uid) is not None or pod.key.uid in self._refused:
+        if self._nominations.of(pod.key.uid) is not None or pod.key.uid in self._failed_deletions:
             return False
         waiting.add(key, pod, wakes_on=ANYTHING, needs=needs, unanswered=True)
         return True
@@ -294,14 +294,14 @@ class Searches:
         if kept is not None and given_up is None and not reserved:
             # It waits for its place, and for nothing else.
             self._preemptors.discard(pod.key.uid)
-        displaced = (pod,) if given_up is not None or self._names_a_lost_place(pod) else ()
+        displaced = (pod,) if given_up is not None or self._names_a_lost_nomination(pod) else ()
         if search.no_fit is None and not displaced:
             return None
         no_fit = search.no_fit or self._no_fit(pod)
         diagnosis = replace(no_fit.diagnosis, tail=result.message, tail_reasons=result.reasons)
         return PostFiltered(pod=pod, diagnosis=diagnosis, displaced=displaced)
 
-    def _names_a_lost_place(self, pod: Pod) -> bool:
+    def _names_a_lost_nomination(self, pod: Pod) -> bool:
         """Whether it waits, no place is kept for it, and its status names one that was."""
         waits = self._queue.state(pod.key.uid) is PodState.UNSCHEDULABLE
         return waits and bool(pod.nominated_node) and self._nominations.of(pod.key.uid) is None
@@ -309,9 +309,9 @@ class Searches:
     def _nominated(self, search: _Search, result: Preemption) -> PostFiltered:
         pod = search.pod
         diagnosis = (search.no_fit or self._no_fit(pod)).diagnosis
-        if pod.key.uid in self._refused:
+        if pod.key.uid in self._failed_deletions:
             # The condition stays as it is until the deletion is accepted: otherwise each try would write it twice.
-            diagnosis = replace(diagnosis, tail=_HELD.message, tail_reasons=_HELD.reasons)
+            diagnosis = replace(diagnosis, tail=_NOT_NOW.message, tail_reasons=_NOT_NOW.reasons)
         displaced = [kept.pod for kept in self._nominations.on(result.node) if kept.pod.priority < pod.priority]
         for other in displaced:
             self._nominations.remove(other.key.uid)
@@ -338,7 +338,7 @@ class Searches:
     def _no_fit(self, pod: Pod) -> NoFit:
         cycle = self._cycles[pod.scheduler_name]
         with self._nominations.seen_by(pod):
-            return with_reserved_place(cycle.no_fit(pod), cycle, self._nominations)
+            return with_reservation(cycle.no_fit(pod), cycle, self._nominations)
 
     def _wait(self, no_fit: NoFit, *, unanswered: bool) -> None:
         pod, cycle = no_fit.pod, self._cycles[no_fit.pod.scheduler_name]

@@ -2,7 +2,7 @@
 
     starved ── search, in steps ──▶ RESERVED ── a pod leaves, and it fits ──▶ decided, as any other pod
        ▲             └─ no place ─┐     ├─ held for long enough ──▶ rests as long as it has held
-       └──── in five minutes ─────┘     └─ the node, the card or the place is lost ──▶ starved
+       └──── in five minutes ─────┘     └─ the node, the card or the place is lost ──▶ starving
 
 Of each priority one pod at a time has such a place: the first that has waited for `after_s`, and the namespaces have it
 in turn. It is a nomination without victims (`scheduler.state.nominations`): booked for pods of its priority or a lower
@@ -25,7 +25,7 @@ from scheduler.plugins.preemption.best_place import NO_CARD, best_place
 from scheduler.plugins.preemption.victims import Candidate, shares_of
 from scheduler.pods.pod import Pod
 from scheduler.queue.entry import PodState
-from scheduler.queue.longest_waiting import Starved
+from scheduler.queue.longest_waiting import StarvingPod
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.left_above import LeftAboves
@@ -58,7 +58,7 @@ class Reserved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Search(msgspec.Struct, frozen=True):
-    starved: Starved
+    starving: StarvingPod
     steps: Generator[None, None, Candidate | None]
 
 
@@ -82,12 +82,12 @@ class Reservations:
         self._after_s = after_s
         self._lefts = LeftAboves(tables)
         self._look_s = 0.0
-        self._to_search: list[Starved] = []
+        self._to_search: list[StarvingPod] = []
         self._search: _Search | None = None
         self._news: list[Reserved] = []
         # By uid of the pod: until when its place is held, and the places that it has held in vain.
         self._until_s: dict[str, float] = {}
-        self._in_vain: LRUCache[str, tuple[PodRecord, ...]] = LRUCache(maxsize=_MOST_REMEMBERED)
+        self._expired: LRUCache[str, tuple[PodRecord, ...]] = LRUCache(maxsize=_MOST_REMEMBERED)
         # By priority and namespace: when they had their last turn, in numbers that go up.
         self._turns: LRUCache[tuple[int, str], int] = LRUCache(maxsize=_MOST_REMEMBERED)
         self._turn = 0
@@ -115,12 +115,12 @@ class Reservations:
         """A part of a search; what there is to tell, if there is."""
         if self._search is None:
             return self._news.pop(0) if self._news else None
-        starved = self._search.starved
-        with self._nominations.seen_by(starved.pod):
+        starving = self._search.starving
+        with self._nominations.seen_by(starving.pod):
             try:
                 next(self._search.steps)
             except StopIteration as ended:
-                kept = self._kept(starved, ended.value, now_s)
+                kept = self._kept(starving, ended.value, now_s)
             else:
                 return None
         self._search_next()
@@ -141,17 +141,17 @@ class Reservations:
         self._look_s = 0.0
         self._end(kept)
 
-    def _order(self, starved: Starved) -> tuple[int, int]:
+    def _order(self, starving: StarvingPod) -> tuple[int, int]:
         """The best priority first; of equals, whose namespace had its turn longest ago, and then as in the queue."""
-        pod = starved.pod
+        pod = starving.pod
         return -pod.priority, self._turns.get((pod.priority, pod.key.namespace), 0)
 
     def _search_next(self) -> None:
         self._search = None
         while self._to_search and self._search is None:
-            starved = self._to_search.pop(0)
-            if self._may_have(starved.pod):
-                self._search = _Search(starved, self._steps(starved.pod))
+            starving = self._to_search.pop(0)
+            if self._may_have(starving.pod):
+                self._search = _Search(starving, self._steps(starving.pod))
 
     def _may_have(self, pod: Pod) -> bool:
         """Whether it waits still, and no place is kept for it or for another of its priority."""
@@ -160,12 +160,12 @@ class Reservations:
 
     def _steps(self, pod: Pod) -> Generator[None, None, Candidate | None]:
         what_if = self._cycles[pod.scheduler_name].without_equals(pod, self._nominations, self._lefts)
-        in_vain = frozenset(self._places(pod))
-        return (yield from best_place(what_if, pod.priority, self._tables.resource_names.gpu_mem, in_vain))
+        expired = frozenset(self._expired_slots(pod))
+        return (yield from best_place(what_if, pod.priority, self._tables.resource_names.gpu_mem, expired))
 
-    def _places(self, pod: Pod) -> Iterator[tuple[int, int]]:
+    def _expired_slots(self, pod: Pod) -> Iterator[tuple[int, int]]:
         """(row, slot) where it has waited in vain, as far as that is there."""
-        for record in self._in_vain.get(pod.key.uid, ()):
+        for record in self._expired.get(pod.key.uid, ()):
             row = self._tables.row_of.get(record.node)
             if row is not None and not record.written.per_card:
                 yield row, NO_CARD
@@ -173,14 +173,14 @@ class Reservations:
                 slots = enumerate(self._tables.cards.slots[row])
                 yield from ((row, slot) for slot, its in slots if its.card.index in record.written.per_card)
 
-    def _kept(self, starved: Starved, place: Candidate | None, now_s: float) -> Nomination | None:
-        pod, uid = starved.pod, starved.pod.key.uid
+    def _kept(self, starving: StarvingPod, place: Candidate | None, now_s: float) -> Nomination | None:
+        pod, uid = starving.pod, starving.pod.key.uid
         if place is None:
             self._queue.pass_over(uid, now_s + _PASSED_OVER_S)
         if place is None or not self._may_have(pod):
             return None
         node, shares = self._tables.names[place.row], shares_of(pod, self._tables, place)
-        kept = self._nominations.nominate(pod, node, shares, waited_s=starved.waited_s)
+        kept = self._nominations.nominate(pod, node, shares, waited_s=starving.waited_s)
         if kept is not None:
             self._turn += 1
             self._turns[pod.priority, pod.key.namespace] = self._turn
@@ -189,12 +189,12 @@ class Reservations:
         return kept
 
     def _hold_s(self, uid: str) -> float:
-        return float(_HELD * self._after_s * 2 ** len(self._in_vain.get(uid, ())))
+        return float(_HELD * self._after_s * 2 ** len(self._expired.get(uid, ())))
 
     def _give_up(self, kept: Nomination, now_s: float) -> None:
         uid = kept.pod.key.uid
         self._queue.pass_over(uid, now_s + self._hold_s(uid))
-        self._in_vain[uid] = (*self._in_vain.get(uid, ()), kept.record)[-_MOST_DOUBLED:]
+        self._expired[uid] = (*self._expired.get(uid, ()), kept.record)[-_MOST_DOUBLED:]
         self._end(kept)
 
     def _end(self, kept: Nomination) -> None:
@@ -209,11 +209,11 @@ class Reservations:
     def _reserved(self, pod: Pod, *, kept: bool) -> Reserved:
         cycle = self._cycles[pod.scheduler_name]
         with self._nominations.seen_by(pod):
-            no_fit = with_reserved_place(cycle.no_fit(pod), cycle, self._nominations)
+            no_fit = with_reservation(cycle.no_fit(pod), cycle, self._nominations)
         return Reserved(pod=pod, diagnosis=no_fit.diagnosis, kept=kept)
 
 
-def with_reserved_place(no_fit: NoFit, cycle: SchedulingCycle, nominations: Nominations) -> NoFit:
+def with_reservation(no_fit: NoFit, cycle: SchedulingCycle, nominations: Nominations) -> NoFit:
     """With the reserved place that the pod waits for, or that keeps it away from where it would fit.
 
     The tables are as the pod sees them.
@@ -222,14 +222,14 @@ def with_reserved_place(no_fit: NoFit, cycle: SchedulingCycle, nominations: Nomi
         return no_fit
     own = nominations.of(no_fit.pod.key.uid)
     if own is not None and own.reserved:
-        text = f"{_place(own)} kept for this pod, which has waited {_waited(own)}"
+        text = f"{_room(own)} kept for this pod, which has waited {_waited(own)}"
     else:
         above = _above(no_fit.pod, nominations)
         kept = next((one for one in above if cycle.fits_without(no_fit.pod, one.record)), None)
         if kept is None:
             return no_fit
         whom = kept.pod.key.told_in(no_fit.pod.key.namespace)
-        text = f"{_place(kept)} kept for {whom}, which has waited {_waited(kept)}"
+        text = f"{_room(kept)} kept for {whom}, which has waited {_waited(kept)}"
     return replace(no_fit, diagnosis=replace(no_fit.diagnosis, reserved=text))
 
 
@@ -240,7 +240,7 @@ def _above(pod: Pod, nominations: Nominations) -> Iterator[Nomination]:
             yield kept
 
 
-def _place(kept: Nomination) -> str:
+def _room(kept: Nomination) -> str:
     """`card 0 of node a is`, `cards 0 and 1 of node a are`, `room on node a is`."""
     indexes = [str(index) for index in sorted(kept.record.written.per_card)]
     if not indexes:

@@ -32,8 +32,8 @@ from scheduler.state.volumes.plan import VolumePlan
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
-    """A Permit plugin holds the pod, at most `timeout_s` seconds."""
+class PermitWait:
+    """A Permit plugin permit_waits the pod, at most `timeout_s` seconds."""
 
     plugin: str
     timeout_s: float
@@ -50,7 +50,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     cards: tuple[CardShare, ...]
     annotations: dict[str, str]
-    holds: tuple[Hold, ...] = ()
+    permit_waits: tuple[PermitWait, ...] = ()
     volumes: VolumePlan | None = None
     pre_bind: tuple[PreBindPlugin, ...] = ()
 
@@ -84,14 +84,14 @@ class PodEvaluation:
     """What every rule says of every node about one pod, for `explain`. Valid while the tables stay as they are.
 
     diagnosis: None when a node takes the pod. never: a reason that holds for every node, or "". rules: the name of each
-    rule with its objections over all rows. hopeful: intp[…], rows where pods that leave may make room.
+    rule with its objections over all rows. resolvable: intp[…], rows where pods that leave may make room.
     verdicts: of a row, what each of its cards is to the pod.
     """
 
     diagnosis: Diagnosis | None
     never: str
     rules: tuple[tuple[str, list[Objection]], ...]
-    hopeful: RowArray
+    resolvable: RowArray
     verdicts: Callable[[int], list[CardVerdict]]
 
 
@@ -210,7 +210,7 @@ class SchedulingCycle:
             diagnosis=None if found is None else found.diagnosis,
             never=evaluation.never,
             rules=tuple(runtime.objections_by_rule(pod, evaluation)),
-            hopeful=np.setdiff1d(resolvable.rows, resolvable.ruled_out),
+            resolvable=np.setdiff1d(resolvable.rows, resolvable.ruled_out),
             verdicts=lambda row: runtime.verdicts(pod, evaluation, row),
         )
 
@@ -244,7 +244,7 @@ class SchedulingCycle:
         """The same, whatever else its rules look at."""
         return self._runtime.profile.least(pod)
 
-    def may_be_helped_on(self, pod: Pod, row: int) -> bool:
+    def resolvable_on(self, pod: Pod, row: int) -> bool:
         """Whether pods that leave the row may make room for the pod, which does not fit there as it is."""
         return bool(len(self._runtime.resolvable_on(pod, np.array([row], dtype=np.intp))[0].rows))
 
@@ -304,19 +304,19 @@ class SchedulingCycle:
             annotations.update(reservation.annotations or {})
             plan = plan or reservation.volumes
         tables.assume(pod, row, cards, annotations, plan)
-        holds = []
+        permit_waits = []
         for permitter in permit:
             answer = permitter.permit(pod, tables.names[row])
             if isinstance(answer, Rejected):
                 return NoFit(pod, Diagnosis(len(tables.row_of), rejected=answer.reason), ANYTHING, by_permit=True)
             if isinstance(answer, Wait):
-                holds.append(Hold(permitter.name, answer.timeout_s))
+                permit_waits.append(PermitWait(permitter.name, answer.timeout_s))
         return Placement(
             pod=pod,
             node=tables.names[row],
             cards=cards,
             annotations=annotations,
-            holds=tuple(holds),
+            permit_waits=tuple(permit_waits),
             volumes=plan,
             pre_bind=profile.pre_bind,
         )

@@ -2,12 +2,12 @@
 
     POST ── 201 ───────────────────────────────▶ bound
       │ ├─ 409 ─▶ GET: our node and annotations? ─▶ bound; another node, another pod ─▶ refused; else as a refusal
-      │ ├─ 404, 403, other 4xx: a refusal ─────▶ refused, if no POST before it is in doubt
+      │ ├─ 404, 403, other 4xx: a refusal ─────▶ rejected, if no POST before it is in doubt
       │ ├─ 429 ─▶ not executed: wait, again
       │ └─ 5xx, no answer of the API server's ─▶ in doubt: wait, the identical POST again
       └─ in doubt, and for 60 s no POST that may still take effect ─▶ GET decides: as above; a pod without a node
                                                      ─▶ refused; 404 ─▶ no answer: wait, again
-    the watch shows that the pod is gone ──────▶ refused, between any two of these
+    the watch shows that the pod is gone ──────▶ rejected, between any two of these
 
 In doubt: a POST may have taken effect, and except after a 500 may still do so. A refusal of a later POST says nothing
 of it; nor does a 404, which one misled load balancer or API server can give: only the watch says that a pod is gone.
@@ -23,11 +23,11 @@ from http import HTTPStatus
 from typing import Final
 
 from config.protocol import names
-from scheduler.core.scheduling_cycle import Hold
+from scheduler.core.scheduling_cycle import PermitWait
 from scheduler.dispatch.in_flight_limit import InFlightLimit, NamespacePaused, Stopped
 from scheduler.dispatch.namespace_limiters import failure_kind
 from scheduler.kube import objects
-from scheduler.kube.bind_outcome import BindRefused, BindUnknown
+from scheduler.kube.bind_outcome import BindRejected, BindUnknown
 from scheduler.kube.port import ApiConflict, ApiError, ApiFailed, ApiRefused, ApiThrottled, Binding, Cluster, NotSent
 
 # kube-apiserver's --request-timeout: a request older than this can no longer take effect.
@@ -62,7 +62,7 @@ class _Doubt:
 class Binder:
     """Sends Bindings. timeout_s: of one POST. now_s: monotonic seconds.
 
-    backoff_s: how long to wait after so many attempts in a row without a definite answer. on_retry: told of each of
+    backoff_s: how long to wait after so many attempts in a row without a definite answer. on_retry: rejection of each of
     them, with its HTTP status (0: none). gone: by uid, whether the watch has shown that the pod is gone.
     """
 
@@ -75,7 +75,7 @@ class Binder:
     gone: Callable[[str], bool]
 
     async def bind(self, binding: Binding) -> None:
-        """Return when the pod is bound as `binding` says; raise BindRefused when it is not and will not be.
+        """Return when the pod is bound as `binding` says; raise BindRejected when it is not and will not be.
 
         Raises Stopped when the process ends before the outcome is known.
         """
@@ -103,10 +103,10 @@ class Binder:
                 return
             if self.gone(binding.pod.uid):
                 message = f"the watch shows that pod {binding.pod} is gone"
-                raise BindRefused(message, settled=True)
+                raise BindRejected(message, settled=True)
 
     async def _attempt(self, binding: Binding, doubt: _Doubt, *, first: bool) -> None:
-        """One POST, and a GET where that decides: bound, or BindRefused, or BindUnknown."""
+        """One POST, and a GET where that decides: bound, or BindRejected, or BindUnknown."""
         try:
             async with self.limit.request(binding.pod.namespace, first=first):
                 doubt.sent_s = self.now_s()
@@ -116,17 +116,17 @@ class Binder:
         except NotSent as error:
             raise BindUnknown(error.message, error.status) from error
         except ApiConflict as conflict:
-            told = BindRefused(conflict.message, status=conflict.status, lasting=True)
-            await self._read(binding, doubt, told)
+            rejection = BindRejected(conflict.message, status=conflict.status, lasting=True)
+            await self._read(binding, doubt, rejection)
         except ApiThrottled as throttled:
             raise BindUnknown(throttled.message, throttled.status, throttled.retry_after_s) from throttled
-        except ApiRefused as refused:
+        except ApiRefused as rejected:
             if doubt.ends_in_time(self.now_s()):
-                raise BindUnknown(refused.message, refused.status) from refused
-            told = BindRefused(refused.message, status=refused.status, lasting=True)
+                raise BindUnknown(rejected.message, rejected.status) from rejected
+            rejection = BindRejected(rejected.message, status=rejected.status, lasting=True)
             if not doubt.any:
-                raise told from refused
-            await self._read(binding, doubt, told)
+                raise rejection from rejected
+            await self._read(binding, doubt, rejection)
         except ApiError as error:
             await self._doubted(binding, doubt, error)
 
@@ -137,10 +137,10 @@ class Binder:
             doubt.open_s = doubt.sent_s
         if not doubt.lasted(self.now_s()):
             raise BindUnknown(error.message, error.status) from error
-        await self._read(binding, doubt, BindRefused(f"the API server failed to bind it: {error.message}"))
+        await self._read(binding, doubt, BindRejected(f"the API server failed to bind it: {error.message}"))
 
-    async def _read(self, binding: Binding, doubt: _Doubt, refused: BindRefused) -> None:
-        """GET the pod: bound as `binding` says, or BindRefused; BindUnknown where that would be too early to say."""
+    async def _read(self, binding: Binding, doubt: _Doubt, rejected: BindRejected) -> None:
+        """GET the pod: bound as `binding` says, or BindRejected; BindUnknown where that would be too early to say."""
         try:
             async with self.limit.request(binding.pod.namespace):
                 pod = await self.cluster.pod(binding.pod.namespace, binding.pod.name)
@@ -149,24 +149,24 @@ class Binder:
             raise BindUnknown(message, error.status) from error
         if pod is None:
             if doubt.any:
-                message = f"{refused.reason}; reading the pod: not found"
+                message = f"{rejected.reason}; reading the pod: not found"
                 raise BindUnknown(message, HTTPStatus.NOT_FOUND)
-            raise refused
+            raise rejected
         if pod.metadata.uid != binding.pod.uid:
             message = f"pod {binding.pod} no longer exists"
-            raise BindRefused(message, settled=True)
+            raise BindRejected(message, settled=True)
         if is_bound_as(pod, binding.node, binding.annotations):
             return
         if pod.spec.node_name:
-            raise BindRefused(refused.reason, status=refused.status, settled=True, found=pod)
+            raise BindRejected(rejected.reason, status=rejected.status, settled=True, found=pod)
         if doubt.ends_in_time(self.now_s()):
-            raise BindUnknown(refused.reason, refused.status)
-        raise refused
+            raise BindUnknown(rejected.reason, rejected.status)
+        raise rejected
 
 
-def not_sent(namespace: str, why: str) -> BindRefused:
+def not_sent(namespace: str, why: str) -> BindRejected:
     """Not sent: why other bindings of the namespace fail."""
-    return BindRefused(f"bindings in namespace {namespace} fail at present: {why}", throttled=failure_kind(why))
+    return BindRejected(f"bindings in namespace {namespace} fail at present: {why}", throttled=failure_kind(why))
 
 
 @dataclass(slots=True)
@@ -178,7 +178,7 @@ class _WaitingPod:
 
 
 class WaitingPods:
-    """Pods that have a place and that a Permit plugin holds back, by uid. kube-scheduler's waitingPodsMap.
+    """Pods that have a place and that a Permit plugin waits back, by uid. kube-scheduler's waitingPodsMap.
 
         placed ──Permit says Wait──▶ WAITING ──every plugin allows──▶ binds
                                        │
@@ -191,22 +191,22 @@ class WaitingPods:
         """No pod waits."""
         self._pods: dict[str, _WaitingPod] = {}
 
-    async def wait(self, uid: str, holds: Sequence[Hold]) -> None:
-        """Return when every plugin of `holds` has allowed the pod. BindRefused when one rejects, or time is up.
+    async def wait(self, uid: str, waits: Sequence[PermitWait]) -> None:
+        """Return when every plugin of `waits` has allowed the pod. BindRejected when one rejects, or time is up.
 
         Raises Stopped when the process ends first.
         """
-        if not holds:
+        if not waits:
             return
-        waiting = _WaitingPod({hold.plugin for hold in holds}, asyncio.get_running_loop().create_future())
+        waiting = _WaitingPod({wait.plugin for wait in waits}, asyncio.get_running_loop().create_future())
         self._pods[uid] = waiting
-        first = min(holds, key=lambda hold: hold.timeout_s)
+        first = min(waits, key=lambda wait: wait.timeout_s)
         try:
             async with asyncio.timeout(first.timeout_s):
                 await waiting.decided
         except TimeoutError as error:
             message = f"{first.plugin} did not allow it within {first.timeout_s:g} s"
-            raise BindRefused(message) from error
+            raise BindRejected(message) from error
         finally:
             del self._pods[uid]
 
@@ -223,7 +223,7 @@ class WaitingPods:
         """One plugin rejects the pod; no effect when it does not wait."""
         waiting = self._pods.get(uid)
         if waiting is not None and not waiting.decided.done():
-            waiting.decided.set_exception(BindRefused(f"{plugin}: {reason}"))
+            waiting.decided.set_exception(BindRejected(f"{plugin}: {reason}"))
 
     def stop(self) -> None:
         """The process ends: whoever waits gets Stopped."""

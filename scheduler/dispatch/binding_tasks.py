@@ -15,7 +15,7 @@ from scheduler.dispatch.in_flight_limit import InFlightLimit, Stopped
 from scheduler.dispatch.recorder import Recorder
 from scheduler.dispatch.volume_binder import VolumeBinder, VolumesFailed
 from scheduler.kube import objects
-from scheduler.kube.bind_outcome import BindRefused
+from scheduler.kube.bind_outcome import BindRejected
 from scheduler.kube.port import ApiError, Binding
 from scheduler.metrics.observer import ServiceObserver
 from scheduler.pods.pod import Pod
@@ -113,7 +113,7 @@ class BindingTasks:
         self._volume_binder.stop()
 
     async def _bind_and_follow(self, queued: QueuedPod, placement: Placement) -> None:
-        """The place that was kept for a pod is its own no more when it is refused, and its status still says so."""
+        """The place that was kept for a pod is its own no more when it is rejected, and its status still says so."""
         await self._bind(queued, placement)
         pod, uid = placement.pod, placement.pod.key.uid
         if pod.nominated_node and uid in self._engine.queue and self._engine.tables.record(uid) is None:
@@ -126,13 +126,13 @@ class BindingTasks:
         if not self._starting:
             self._wake()  # fewer may be taken than when the last pod was placed
         try:
-            if placement.holds or placement.volumes is not None or placement.pre_bind:
+            if placement.permit_waits or placement.volumes is not None or placement.pre_bind:
                 await self._unless_cancelled(placement)
             await self._binder.bind(Binding(pod.key, placement.node, placement.annotations))
-        except BindRefused as refused:
-            if refused.status == HTTPStatus.UNAUTHORIZED:
-                self._contact.failed(BINDINGS, refused.reason)
-            self._refused(placement, refused)
+        except BindRejected as rejected:
+            if rejected.status == HTTPStatus.UNAUTHORIZED:
+                self._contact.failed(BINDINGS, rejected.reason)
+            self._rejected(placement, rejected)
         except Stopped as stopped:
             if not stopped.in_doubt:
                 self.not_sent.add(pod.key.uid)
@@ -147,7 +147,7 @@ class BindingTasks:
             self._wake()
 
     async def _unless_cancelled(self, placement: Placement) -> None:
-        """As `_prepared`; BindRefused also when `cancel` ends it."""
+        """As `_prepared`; BindRejected also when `cancel` ends it."""
         uid = placement.pod.key.uid
         preparing = self._preparing[uid] = _Preparing(asyncio.timeout(None))
         try:
@@ -156,22 +156,22 @@ class BindingTasks:
         except TimeoutError as error:
             if not preparing.cancelled:
                 raise
-            raise BindRefused(preparing.cancelled) from error
+            raise BindRejected(preparing.cancelled) from error
         finally:
             del self._preparing[uid]
         if preparing.cancelled:
             # Its wait has ended in the very moment: who has cancelled it counts on the place.
-            raise BindRefused(preparing.cancelled)
+            raise BindRejected(preparing.cancelled)
 
     async def _prepared(self, placement: Placement) -> None:
-        """Wait for Permit, then for the volumes, then PreBind; BindRefused when one of them rejects."""
-        await self.waiting_pods.wait(placement.pod.key.uid, placement.holds)
+        """Wait for Permit, then for the volumes, then PreBind; BindRejected when one of them rejects."""
+        await self.waiting_pods.wait(placement.pod.key.uid, placement.permit_waits)
         late = asyncio.get_running_loop().call_later(_VOLUMES_LATE_S, self._volumes_are_late, placement)
         try:
             await self._volume_binder.bind(placement)
         except VolumesFailed as failed:
             message = f"{_VOLUMES}: {failed.reason}"
-            raise BindRefused(message, status=failed.status, settled=failed.gone, lasting=failed.lasting) from failed
+            raise BindRejected(message, status=failed.status, settled=failed.gone, lasting=failed.lasting) from failed
         finally:
             late.cancel()
         for plugin in placement.pre_bind:
@@ -179,7 +179,7 @@ class BindingTasks:
                 await plugin.pre_bind(placement.pod, placement.node)
             except ApiError as error:
                 message = f"{plugin.name}: {error.message}"
-                raise BindRefused(message, status=error.status, lasting=True) from error
+                raise BindRejected(message, status=error.status, lasting=True) from error
 
     def _volumes_are_late(self, placement: Placement) -> None:
         """Otherwise nobody sees that it holds its place meanwhile: no condition says that a pod waits which has one."""
@@ -197,16 +197,16 @@ class BindingTasks:
         log.warning("pod.waits_for_volumes", pod=str(pod.key), node=placement.node, claims=[*named, *more])
         self._recorder.about("Pod", str(pod.key), pod.key.uid, "WaitingForVolumes", note)
 
-    def _refused(self, placement: Placement, refused: BindRefused) -> None:
-        if refused.found is not None and self._engine.tables.is_assumed(placement.pod.key.uid):
+    def _rejected(self, placement: Placement, rejected: BindRejected) -> None:
+        if rejected.found is not None and self._engine.tables.is_assumed(placement.pod.key.uid):
             # The watch may be late: until it says the same, the pod would be tried again, and be told that it waits.
-            self._found(refused.found)
-        now_s, longest_s = self._binder.now_s(), _LASTING_BACKOFF_S if refused.lasting else 0.0
-        self._engine.refused(placement, now_s, longest_backoff_s=longest_s, throttled=refused.throttled)
-        self._observer.refused(placement, refused)
-        if refused.settled:
+            self._found(rejected.found)
+        now_s, longest_s = self._binder.now_s(), _LASTING_BACKOFF_S if rejected.lasting else 0.0
+        self._engine.bind_failed(placement, now_s, longest_backoff_s=longest_s, throttled=rejected.throttled)
+        self._observer.bind_rejected(placement, rejected)
+        if rejected.settled:
             return
-        what, reasons = "was refused", (refused.reason,)
-        if refused.throttled:
-            what, reasons = "has to wait", (refused.throttled,)
-        self._recorder.scheduler_error(placement.pod, f"binding to {placement.node} {what}: {refused.reason}", reasons)
+        what, reasons = "was refused", (rejected.reason,)
+        if rejected.throttled:
+            what, reasons = "has to wait", (rejected.throttled,)
+        self._recorder.scheduler_error(placement.pod, f"binding to {placement.node} {what}: {rejected.reason}", reasons)

@@ -321,6 +321,6 @@ class InFlightRequest:
         self._limit.release(self._limiter, error)
 
 
-def concerns_all(refused: ApiRefused) -> bool:
+def concerns_all(rejected: ApiRefused) -> bool:
     """Whether the refusal is of the scheduler itself, not of this pod: credentials, or a missing right."""
-    return refused.status == _UNAUTHORIZED or bool(_NO_RIGHT.search(refused.message))
+    return rejected.status == _UNAUTHORIZED or bool(_NO_RIGHT.search(rejected.message))

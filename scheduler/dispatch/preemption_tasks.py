@@ -107,12 +107,12 @@ class PreemptionTasks:
         )
         left = [*reversed(preemption.victims)]
         # If one stays again that has stayed before, no other is to be deleted for nothing.
-        left.sort(key=self._engine.is_refused)
+        left.sort(key=self._engine.is_undeletable)
         try:
             await self._remove_all(left, preemption, tasks)
         except ApiError as error:
             if not isinstance(error, NotSent):
-                self._engine.victim_refused(left[-1])
+                self._engine.mark_undeletable(left[-1])
             if self._is_kept(preemption):
                 self._engine.preemption_failed(pod, self._now_s())
             log.warning("preemption.failed", pod=str(pod.key), node=preemption.node, reason=error.message)
@@ -126,7 +126,7 @@ class PreemptionTasks:
 
     async def _remove_all(self, left: list[Pod], preemption: Preemption, tasks: asyncio.TaskGroup) -> None:
         """Take out of `left`, from its end, each that is being removed. Raises ApiError: the last one is not."""
-        nominated = not (left and self._engine.is_refused(left[-1]))
+        nominated = not (left and self._engine.is_undeletable(left[-1]))
         if nominated:
             await self._nominate(preemption.pod)
         while left and self._is_kept(preemption):

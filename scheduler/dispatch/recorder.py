@@ -314,7 +314,7 @@ class Recorder:
         except ApiNotFound:
             return  # the pod is gone
         except ApiError as error:
-            # One that is refused, too: an API server that has just started knows no rights for seconds.
+            # One that is rejected, too: an API server that has just started knows no rights for seconds.
             self._on_lost(f"condition PodScheduled of {state.pod}", error.message)
             state.failures += 1
             self._later(state)

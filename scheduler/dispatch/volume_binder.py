@@ -16,7 +16,7 @@ from typing import Final
 
 from scheduler.core.scheduling_cycle import Placement
 from scheduler.dispatch.in_flight_limit import InFlightLimit, Stopped
-from scheduler.dispatch.volume_writes import VolumeWrites, WriteRefused, Written
+from scheduler.dispatch.volume_writes import VolumeWrites, WriteRejected, Written
 from scheduler.kube.port import Cluster
 from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.tables import Tables
@@ -31,7 +31,7 @@ class VolumesFailed(Exception):
     """The pod does not get its volumes on this node; the message says why."""
 
     def __init__(self, reason: str, *, status: int = 0, lasting: bool = False, gone: bool = False) -> None:
-        """status: HTTP status of the answer that says so, or 0. lasting: as of BindRefused. gone: the pod is."""
+        """status: HTTP status of the answer that says so, or 0. lasting: as of BindRejected. gone: the pod is."""
         super().__init__(reason)
         self.reason = reason
         self.status = status
@@ -67,8 +67,8 @@ class VolumeBinder:
                     for claim, volume in plan:
                         await self._writes.write(namespace, claim, volume, plan.node)
                 await self._until_bound(placement.pod.key.uid, plan)
-        except WriteRefused as refused:
-            raise VolumesFailed(str(refused), status=refused.status, lasting=True) from refused
+        except WriteRejected as rejected:
+            raise VolumesFailed(str(rejected), status=rejected.status, lasting=True) from rejected
         except Failed as failed:
             raise VolumesFailed(str(failed)) from failed
         except TimeoutError as error:

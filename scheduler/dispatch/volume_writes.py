@@ -1,7 +1,7 @@
 """Writes what was decided about volumes: each once, however many of the pods that have a place need it.
 
     needed ── nobody sends it ──▶ SENDING ── answered ──▶ WRITTEN ── the watch shows it ──▶ (forgotten)
-                                     └── refused: so is every pod that waits for it
+                                     └── rejected: so is every pod that waits for it
 
 Each PATCH says which version it is about, so that what somebody else has changed meanwhile is not overwritten.
 Owned by the event loop.
@@ -21,7 +21,7 @@ from scheduler.state.volumes.volumes import Volumes
 Written: TypeAlias = ClaimKey | str
 
 
-class WriteRefused(Exception):
+class WriteRejected(Exception):
     """The API server did not take it; the message says what and why."""
 
     def __init__(self, about: str, status: int) -> None:
@@ -32,10 +32,10 @@ class WriteRefused(Exception):
 
 @dataclass(slots=True)
 class _Sending:
-    """ended: set when it is answered, or given up. refused: what came of it."""
+    """ended: set when it is answered, or given up. rejected: what came of it."""
 
     ended: asyncio.Event = field(default_factory=asyncio.Event)
-    refused: WriteRefused | None = None
+    rejected: WriteRejected | None = None
 
 
 class VolumeWrites:
@@ -53,7 +53,7 @@ class VolumeWrites:
     async def write(self, namespace: str, key: ClaimKey, name: str, node: str) -> None:
         """Return once it is written what a claim of a plan gets. Inside `InFlightLimit.binding` of the pod's namespace.
 
-        key, name, node: as `to_write`. Raises WriteRefused, Failed, Stopped.
+        key, name, node: as `to_write`. Raises WriteRejected, Failed, Stopped.
         """
         target: Written = name or key
         while (needed := self._needed(key, name, node)) is not None:
@@ -62,8 +62,8 @@ class VolumeWrites:
                 await self._send(namespace, target, needed)
                 continue
             await sending.ended.wait()
-            if sending.refused is not None:
-                raise WriteRefused(str(sending.refused), sending.refused.status)
+            if sending.rejected is not None:
+                raise WriteRejected(str(sending.rejected), sending.rejected.status)
 
     def is_unseen(self, target: Written) -> bool:
         """Whether we have written into it what the watch has not shown yet."""
@@ -90,8 +90,8 @@ class VolumeWrites:
                 else:
                     version = await self._cluster.select_node(needed)
         except ApiError as error:
-            sending.refused = WriteRefused(f"{_about(needed)}: {error.message}", error.status)
-            raise sending.refused from error
+            sending.rejected = WriteRejected(f"{_about(needed)}: {error.message}", error.status)
+            raise sending.rejected from error
         finally:
             del self._sending[target]
             sending.ended.set()

@@ -19,7 +19,7 @@ from scheduler.intake.volume_handlers import VolumeHandlers
 from scheduler.kube import objects, port
 from scheduler.kube.port import Cluster, Kind, ListBegins, ListEnds, T, WatchEvent
 from scheduler.kube.reflector import Backoff, WatchBackoff, reflect
-from scheduler.leader.pods_seen import PodsSeen
+from scheduler.leader.version_barrier import VersionBarrier
 from scheduler.metrics.observer import ServiceObserver
 from scheduler.process.contact import BINDINGS, Contact
 
@@ -73,15 +73,15 @@ def watched(handlers: EventHandlers, volume_handlers: VolumeHandlers) -> tuple[W
 
 
 @dataclass(frozen=True, slots=True)
-class Predecessor:
-    """The process before this one. quiet_s: after so many seconds of monotonic time none of its POSTs takes effect."""
+class PreviousLeader:
+    """The process before this one. fenced_s: after so many seconds of monotonic time none of its POSTs takes effect."""
 
-    quiet_s: float
+    fenced_s: float
     now_s: Callable[[], float]
 
-    async def outwait(self) -> None:
+    async def wait_until_fenced(self) -> None:
         """Until then."""
-        left_s = self.quiet_s - self.now_s()
+        left_s = self.fenced_s - self.now_s()
         if left_s > 0:
             log.info(
                 "start.waiting",
@@ -101,7 +101,7 @@ class Watches:
         volume_handlers: VolumeHandlers,
         observer: ServiceObserver,
         *,
-        predecessor: Predecessor,
+        previous_leader: PreviousLeader,
         rng: random.Random,
         wake: asyncio.Event,
     ) -> None:
@@ -109,15 +109,15 @@ class Watches:
         self._cluster = cluster
         self._handlers = handlers
         self._observer = observer
-        self._predecessor = predecessor
+        self._previous_leader = previous_leader
         self._rng = rng
         self._wake = wake
         self._watched = watched(handlers, volume_handlers)
         # Without the budgets nobody is preempted, and everything else goes on.
         self._unlisted = {one.kind.name for one in self._watched if one.kind is not port.DISRUPTION_BUDGETS}
-        self.contact = Contact({one.kind.name for one in self._watched}, predecessor.now_s)
+        self.contact = Contact({one.kind.name for one in self._watched}, previous_leader.now_s)
         self.listed = asyncio.Event()
-        self.pods_seen = PodsSeen()
+        self.barrier = VersionBarrier()
 
     def start(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         """Begin to watch."""
@@ -143,23 +143,23 @@ class Watches:
             return False
         await self.listed.wait()
         for last in found:
-            await self.pods_seen.reach(last.version)
+            await self.barrier.wait_for(last.version)
         return True
 
-    async def catch_up(self, pods_seen: str | None) -> None:
+    async def wait_until_current(self, pods_version: str | None) -> None:
         """Return when the tables have every change of a pod that was made before the call.
 
-        pods_seen: the last one, where it is known; None: ask the API server.
+        pods_version: the last one, where it is known; None: ask the API server.
         """
         await self.listed.wait()
-        if pods_seen is not None:
+        if pods_version is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_HANDED_OVER_WITHIN_S):
-                    return await self.pods_seen.reach(pods_seen)
+                    return await self.barrier.wait_for(pods_version)
         backoff, failures = Backoff(self._rng, wait_exponential(multiplier=0.1, max=_RECONNECT_MAX_S)), 0
         while True:
             try:
-                last = await self._cluster.last_change(port.PODS, self.pods_seen.version)
+                last = await self._cluster.last_change(port.PODS, self.barrier.version)
             except port.ApiError as error:
                 failures += 1
                 if self.contact.failed(_CATCHING_UP, error.message):
@@ -167,7 +167,7 @@ class Watches:
                 await asyncio.sleep(backoff.delay_s(failures))
             else:
                 self.contact.recovered(_CATCHING_UP)
-                return await self.pods_seen.reach(last)
+                return await self.barrier.wait_for(last)
 
     def not_ready(self, after_s: float) -> str:
         """What has kept pods from being scheduled, watches for longer than after_s; "" when nothing does."""
@@ -179,12 +179,12 @@ class Watches:
 
     async def _reflect_pods(self) -> None:
         # Listed after the wait, so that what the predecessor bound meanwhile is in the list, however slow the watch is.
-        await self._predecessor.outwait()
+        await self._previous_leader.wait_until_fenced()
         await self._reflect(port.PODS, self._pods)
 
     def _pods(self, batch: Sequence[WatchEvent[objects.PodObject]]) -> None:
         self._handlers.pods(batch)
-        self.pods_seen.handled(batch)
+        self.barrier.handled(batch)
 
     async def _reflect(self, kind: Kind[T], handle: Callable[[Sequence[WatchEvent[T]]], None]) -> None:
         batches = reflect(
@@ -196,7 +196,7 @@ class Watches:
             bookmarks=kind is port.PODS,
         )
         async for batch in batches:
-            await in_slices(batch, handle, self._predecessor.now_s)
+            await in_slices(batch, handle, self._previous_leader.now_s)
             for event in batch:
                 if isinstance(event, ListBegins):
                     self._observer.list_began(kind.name)

@@ -3,7 +3,7 @@
 from scheduler.kube import objects
 
 
-class BindRefused(Exception):
+class BindRejected(Exception):
     """Refused: the placement is undone and the pod backs off."""
 
     def __init__(

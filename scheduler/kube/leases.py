@@ -35,7 +35,7 @@ class Lease(ApiObject, frozen=True):
     spec: LeaseSpec = LeaseSpec()
 
     @property
-    def pods_seen(self) -> str | None:
+    def pods_version(self) -> str | None:
         """The resource version that who gave it up has written, None without."""
         written = (self.metadata.annotations or {}).get(PODS_SEEN, "")
         return written if is_version(written) else None

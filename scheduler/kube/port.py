@@ -186,14 +186,14 @@ class NodeForClaim:
 class WantedLease:
     """A Lease is to be so. version: of the Lease, which must not have changed since; "" to make it.
 
-    pods_seen, page_url: as in `leases.Lease`, None to take the annotation away.
+    pods_version, page_url: as in `leases.Lease`, None to take the annotation away.
     """
 
     namespace: str
     name: str
     version: str
     spec: leases.LeaseSpec
-    pods_seen: str | None = None
+    pods_version: str | None = None
     page_url: str | None = None
 
 

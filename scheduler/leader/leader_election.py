@@ -47,12 +47,12 @@ class Timing:
 class TakeOver:
     """How the Lease became ours.
 
-    pods_seen: the last change of a pod that the leader before had seen once all its bind requests were answered; None
+    pods_version: the last change of a pod that the leader before had seen once all its bind requests were answered; None
     where nobody says. sends_for_s: for so long a leader before, of which we have not seen how it ended, may go on to
     send requests; None where none does. first: there was no Lease, and we have never seen one.
     """
 
-    pods_seen: str | None = None
+    pods_version: str | None = None
     sends_for_s: float | None = None
     first: bool = False
 
@@ -96,7 +96,7 @@ class LeaderElection:
             return
         if lease.spec != self._spec:
             self._changed_s, self._tried_s = now_s, None
-        self._spec, self._version, self._pods_seen, self._page = lease.spec, version, lease.pods_seen, lease.page_url
+        self._spec, self._version, self._pods_seen, self._page = lease.spec, version, lease.pods_version, lease.page_url
 
     def gone(self, now_s: float) -> None:
         """A watch shows that there is no Lease."""
@@ -132,17 +132,24 @@ class LeaderElection:
         self._renewed_s, self._tried_s = sent_s, None
         if not self._version or version_number(version) >= version_number(self._version):
             # Otherwise a watch has shown a later one meanwhile.
-            self._spec, self._version, self._pods_seen, self._changed_s = wanted.spec, version, wanted.pods_seen, sent_s
+            self._spec, self._version, self._pods_seen, self._changed_s = (
+                wanted.spec,
+                version,
+                wanted.pods_version,
+                sent_s,
+            )
             self._page = wanted.page_url
 
-    def given_up(self, wall: str, pods_seen: str) -> WantedLease | None:
+    def given_up(self, wall: str, pods_version: str) -> WantedLease | None:
         """What to write at an end in good order, so that nobody has to wait; None when the Lease is not ours.
 
-        pods_seen: the last change of a pod in our tables, with all that we have bound.
+        pods_version: the last change of a pod in our tables, with all that we have bound.
         """
         if self._spec is None or self.taken_over is None or self.holder != self.identity or not self._version:
             return None
-        return self._write(LeaseSpec("", _GIVEN_UP_S, wall, wall, self._spec.lease_transitions), pods_seen=pods_seen)
+        return self._write(
+            LeaseSpec("", _GIVEN_UP_S, wall, wall, self._spec.lease_transitions), pods_version=pods_version
+        )
 
     def leads(self, now_s: float) -> bool:
         """Whether a request may be sent as the leader."""
@@ -177,12 +184,12 @@ class LeaderElection:
         # ourselves: a write of ours was executed unseen.
         return TakeOver(sends_for_s=self.timing.renew_deadline_s, first=self._spec is None and not self._version)
 
-    def _write(self, spec: LeaseSpec, *, pods_seen: str | None = None, page_url: str | None = None) -> WantedLease:
+    def _write(self, spec: LeaseSpec, *, pods_version: str | None = None, page_url: str | None = None) -> WantedLease:
         return WantedLease(
             namespace=self.namespace,
             name=self.name,
             version=self._version,
             spec=spec,
-            pods_seen=pods_seen,
+            pods_version=pods_version,
             page_url=page_url,
         )

@@ -117,17 +117,17 @@ class Leadership:
                 await self._until_due()
             following.cancel()
 
-    async def end(self, running: asyncio.Task[None], pods_seen: str | None) -> None:
+    async def end(self, running: asyncio.Task[None], pods_version: str | None) -> None:
         """Let `run` end, and give the Lease up: the next replica need not wait.
 
-        pods_seen: as `LeaderElection.given_up`; None where a request of ours is in doubt, so that the Lease runs out.
+        pods_version: as `LeaderElection.given_up`; None where a request of ours is in doubt, so that the Lease runs out.
         """
         self._ending = True
         self._news.set()
         # A renewal on its way is waited for: over it the Lease could not be given up.
         await asyncio.wait({running}, timeout=_END_WITHIN_S)
         running.cancel()
-        wanted = None if pods_seen is None else self._election.given_up(self._wall(), pods_seen)
+        wanted = None if pods_version is None else self._election.given_up(self._wall(), pods_version)
         if wanted is None:
             return
         try:
@@ -178,11 +178,11 @@ class Leadership:
             return
         try:
             version = await self._cluster.write_lease(wanted, self._election.request_timeout_s)
-        except (ApiConflict, ApiNotFound) as refused:
+        except (ApiConflict, ApiNotFound) as rejected:
             # Another one was faster: the watch will show it.
             self._behind += 1
             contact.recovered(_WRITES)
-            log.info("leader.lease_not_written", reason=refused.message)
+            log.info("leader.lease_not_written", reason=rejected.message)
         except ApiError as error:
             if contact.failed(_WRITES, error.message):
                 log.warning("leader.lease_not_written", reason=error.message)

@@ -17,7 +17,7 @@ from scheduler.core.preemption_searches import PostFiltered
 from scheduler.core.scheduling_cycle import NoFit, Placement
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.kube import port
-from scheduler.kube.bind_outcome import BindRefused
+from scheduler.kube.bind_outcome import BindRejected
 from scheduler.kube.port import Binding, Kind, T
 from scheduler.metrics.metrics import Metrics
 from scheduler.metrics.tally import Tally
@@ -96,24 +96,24 @@ class ServiceObserver:
         cards = {share.index: share.units for share in placement.cards}
         log.info("pod.bound", pod=str(pod.key), node=placement.node, cards=cards, attempt=queued.attempts)
 
-    def refused(self, placement: Placement, refused: BindRefused) -> None:
-        """The binding was refused. One line for many: by namespace and status."""
+    def bind_rejected(self, placement: Placement, rejected: BindRejected) -> None:
+        """The binding was rejected. One line for many: by namespace and status."""
         pod = placement.pod
-        if refused.settled:
-            log.info("bind.dropped", pod=str(pod.key), node=placement.node, reason=refused.reason)
+        if rejected.settled:
+            log.info("bind.dropped", pod=str(pod.key), node=placement.node, reason=rejected.reason)
             return
         self._metrics.attempts.labels("error", pod.scheduler_name).inc()
-        if refused.status == HTTPStatus.UNAUTHORIZED:
+        if rejected.status == HTTPStatus.UNAUTHORIZED:
             # Not of this pod, but of every request.
-            self._log_cut_off(BINDINGS, refused.reason, refused.status)
+            self._log_cut_off(BINDINGS, rejected.reason, rejected.status)
             return
-        namespace, status = pod.key.namespace, refused.status
-        reason = refused.reason.replace(pod.key.name, "*")
-        number = self._tally.count(("refused", namespace, status, refused.throttled), reason)
+        namespace, status = pod.key.namespace, rejected.status
+        reason = rejected.reason.replace(pod.key.name, "*")
+        number = self._tally.count(("rejected", namespace, status, rejected.throttled), reason)
         if not number:
             return
-        fields = {"namespace": namespace, "pod": str(pod.key), "node": placement.node, "reason": refused.reason}
-        if refused.throttled:
+        fields = {"namespace": namespace, "pod": str(pod.key), "node": placement.node, "reason": rejected.reason}
+        if rejected.throttled:
             log.warning("bind.held_back", number=number, **fields)
         elif status == HTTPStatus.FORBIDDEN:
             hint = "grant create on pods/binding (deploy/manifests/rbac.yaml), or check the admission policies"

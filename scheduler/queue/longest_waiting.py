@@ -18,7 +18,7 @@ from scheduler.state.columns.arrays import Int64Array, resized
 _FIRST_SLOTS: Final = 64
 
 
-class Starved(NamedTuple):
+class StarvingPod(NamedTuple):
     """A pod that fits nowhere. waited_s: for how long, > 0."""
 
     pod: Pod
@@ -79,7 +79,7 @@ class LongestWaiting:
         if group is not None:
             self._rank(group)
 
-    def first(self, before_s: float, now_s: float, *, without: Collection[int]) -> list[Starved]:
+    def first(self, before_s: float, now_s: float, *, without: Collection[int]) -> list[StarvingPod]:
         """Of each priority and namespace the first pod that waits since `before_s` or longer, the best pod first.
 
         without: priorities that are left out.
@@ -92,7 +92,7 @@ class LongestWaiting:
         numbers = self._namespace[slots] ^ self._order[0, slots]
         firsts = slots[np.sort(np.unique(numbers, return_index=True)[1])].tolist()
         found = (self._at[slot].best for slot in firsts)
-        return [Starved(entry.pod, now_s - entry.waits_since_s) for entry in found]
+        return [StarvingPod(entry.pod, now_s - entry.waits_since_s) for entry in found]
 
     def __len__(self) -> int:
         """How many pods."""

@@ -88,7 +88,7 @@ class Preemptors:
         self._class_of: dict[str, _Class] = {}
         self._table = ClassTable(measured_by=_MEASURED_BY)
         self._noted = ClusterEvents()
-        self._places_spent = False
+        self._room_spent = False
         self._arrivals = 0
         self.version = 0
 
@@ -154,7 +154,7 @@ class Preemptors:
 
     def settle(self, left_for: LeftFor) -> None:
         """Find the classes for which something has opened. left_for: for a pod of each priority."""
-        if self._places_spent:
+        if self._room_spent:
             self._screen_again(left_for)
         noted, self._noted = self._noted, ClusterEvents()
         for kinds, up_to, rows in _alike(noted):
@@ -199,7 +199,7 @@ class Preemptors:
     def again(self, due: DueSearch) -> None:
         """What has helped the pod, or has not been found out, may help others of its class."""
         self.mark_due(due.key, due.rows)
-        self._places_spent = True
+        self._room_spent = True
 
     def mark_due(self, key: Hashable, rows: _SomeRows = None) -> None:
         """The class, if there is one, is due. key: as of a DueSearch."""
@@ -259,7 +259,7 @@ class Preemptors:
 
     def _screen_again(self, left_for: LeftFor) -> None:
         """Of what had opened, too little may be left for some."""
-        self._places_spent = False
+        self._room_spent = False
         found: dict[frozenset[int], list[int]] = {}
         for slot in np.flatnonzero(self._table.due).tolist():
             one = self._at[slot]

@@ -138,11 +138,11 @@ class SchedulingQueue:
         first = self._active.first()
         return None if first is None else first[1].pod
 
-    def throttle(self, holds: Callable[[str], bool], now_s: float) -> bool:
-        """Let others pass the next pod to decide, if `holds` its namespace; whether that was so."""
+    def throttle(self, throttled: Callable[[str], bool], now_s: float) -> bool:
+        """Let others pass the next pod to decide, if `throttled` its namespace; whether that was so."""
         self.flush(now_s)
         first = self._active.first()
-        if first is None or not holds(first[1].pod.key.namespace):
+        if first is None or not throttled(first[1].pod.key.namespace):
             return False
         self._active.discard(first[1])
         self._throttle(first[1])

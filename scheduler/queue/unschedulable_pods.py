@@ -76,7 +76,7 @@ class UnschedulablePods:
         self._event_rows = EventRows()
         self._noted = ClusterEvents()
         self._any_due = False
-        self._places_spent = False
+        self._room_spent = False
         self._asked = 0
         # How many signatures were checked since the next pod has been ready.
         self._held_up = 0
@@ -139,7 +139,7 @@ class UnschedulablePods:
 
     def popped(self) -> None:
         """A pod is being decided, and may take a place that others are to be asked about."""
-        self._places_spent = True
+        self._room_spent = True
         self._held_up = 0
         self._asked = max(0, min(self._asked, _MOST_HINTS) - _HINTS_PER_POD)
 
@@ -296,7 +296,7 @@ class UnschedulablePods:
         """The due class with the best pod, if that sorts before `head`."""
         if not self._any_due:
             return None
-        if self._places_spent:
+        if self._room_spent:
             self._rule_out_again(left)
         slot = self._table.first_due()
         if slot is None:
@@ -327,7 +327,7 @@ class UnschedulablePods:
 
     def _rule_out_again(self, left: Available) -> None:
         """Drop the classes for which too little is left of what had opened."""
-        self._places_spent = False
+        self._room_spent = False
         table = self._table
         some = table.due & (table.since != EVERYWHERE)
         if not some.any():

@@ -171,7 +171,7 @@ class DisruptionBudgets:
         violating: list[PodRecord] = []
         others: list[PodRecord] = []
         for record in records:
-            within = not (with_refused and record.refused)
+            within = not (with_refused and record.undeletable)
             for budget in self._of(record.pod):
                 key = (record.pod.key.namespace, budget.name)
                 left[key] = left.get(key, budget.allowed - len(budget.going)) - 1
@@ -188,7 +188,7 @@ class DisruptionBudgets:
         left: dict[tuple[str, str], int] = {}
         for record in records:
             budgets = self._selecting(record.pod)
-            if record.refused or len(budgets) > 1:
+            if record.undeletable or len(budgets) > 1:
                 return False
             for budget in budgets:
                 key = (record.pod.key.namespace, budget.name)

@@ -24,7 +24,7 @@ class PodRecord(msgspec.Struct, eq=False, kw_only=True):
     answered that it is what we chose. sent: the annotations of our Binding while the pod is assumed.
     nominated: the pod has no node yet; the place is kept for it, see `scheduler.state.nominations`.
     lifted: it is not booked for the moment, see `Bookings.lift`. going: it has to go for a pod whose place is kept.
-    refused: the API server has refused to remove it.
+    undeletable: the API server has rejected its deletion.
     """
 
     pod: Pod
@@ -40,7 +40,7 @@ class PodRecord(msgspec.Struct, eq=False, kw_only=True):
     nominated: bool = False
     lifted: bool = False
     going: bool = False
-    refused: bool = False
+    undeletable: bool = False
 
     def shows_what_was_sent(self, pod: Pod) -> bool:
         """Whether the pod, as it is seen now, carries every annotation of our Binding, and asks what it asked then."""

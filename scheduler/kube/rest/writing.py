@@ -230,7 +230,7 @@ def lease_body(wanted: WantedLease) -> bytes:
     if not wanted.version:
         new = None if wanted.page_url is None else {leases.PAGE_URL: wanted.page_url}
         return _ENCODER.encode(_Lease(_LeaseMeta(name=wanted.name, annotations=new), wanted.spec))
-    annotations = {leases.PODS_SEEN: wanted.pods_seen, leases.PAGE_URL: wanted.page_url}
+    annotations = {leases.PODS_SEEN: wanted.pods_version, leases.PAGE_URL: wanted.page_url}
     metadata = _LeaseMeta(resource_version=wanted.version, annotations=annotations)
     return _ENCODER.encode(_Lease(metadata, wanted.spec))
 

@@ -41,6 +41,6 @@ class Leases:
 
 
 def _annotated(old: Mapping[str, str], wanted: WantedLease) -> dict[str, str] | None:
-    written = {PODS_SEEN: wanted.pods_seen, PAGE_URL: wanted.page_url}
+    written = {PODS_SEEN: wanted.pods_version, PAGE_URL: wanted.page_url}
     others = {key: text for key, text in old.items() if key not in written}
     return others | {key: text for key, text in written.items() if text is not None} or None

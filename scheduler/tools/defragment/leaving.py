@@ -55,7 +55,7 @@ def leaving(engine: Engine, movable: Movable, pod: Pod, most_nodes: int) -> list
     """
     tables = engine.tables
     with engine.nominations.seen_by(pod):
-        rows = engine.queries.evaluate(pod).hopeful
+        rows = engine.queries.evaluate(pod).resolvable
         least = engine.queries.least(pod)
         found = list[Leaving]()
         most_nodes = min(most_nodes, max(_FEWEST_NODES, _MOST_SETS_OF_CARDS // _sets_of_cards(engine, pod)))

@@ -60,7 +60,7 @@ class Movable:
             and pod.scheduler_name in self._engine.scheduler_names
             and pod.priority <= self._max_priority
             and pod.key.uid not in self._stay
-            and not (pod.terminating or pod.mirror or record.assumed or record.refused)
+            and not (pod.terminating or pod.mirror or record.assumed or record.undeletable)
             and record.node in self._engine.tables.row_of
             and self.together((record,))
         )

@@ -6,7 +6,7 @@ from enum import Enum
 
 from scheduler.core.engine import Decision
 from scheduler.core.scheduling_cycle import NoFit, Placement
-from scheduler.kube.bind_outcome import BindRefused
+from scheduler.kube.bind_outcome import BindRejected
 from scheduler.metrics.metrics import Metrics
 from scheduler.metrics.observer import ServiceObserver
 from scheduler.queue.entry import QueuedPod
@@ -61,9 +61,9 @@ class Story(ServiceObserver):
         cards = " and ".join(f"card {share.index} ({share.units})" for share in placement.cards)
         self._say(StoryTone.BOUND, f"{pod} to {placement.node}, {cards}" if cards else f"{pod} to {placement.node}")
 
-    def refused(self, placement: Placement, refused: BindRefused) -> None:
+    def bind_rejected(self, placement: Placement, refused: BindRejected) -> None:
         """See ServiceObserver."""
-        super().refused(placement, refused)
+        super().bind_rejected(placement, refused)
         self._say(StoryTone.WAITS, f"{placement.pod.key.name}: binding was refused: {refused.reason}")
 
     def _say(self, tone: StoryTone, text: str) -> None:

@@ -52,7 +52,7 @@ def nearest(
         tables.rank[rows],
         _short(tables, pod, rows),
         in_the_way[rows],
-        ~np.isin(rows, judged.hopeful),
+        ~np.isin(rows, judged.resolvable),
         _never_there(tables, pod, judged)[rows],
         rows != (-1 if kept is None else tables.row_of.get(kept.node, -1)),
     )

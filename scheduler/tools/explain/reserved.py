@@ -8,7 +8,7 @@ from scheduler.pods.pod import Pod
 from scheduler.tools.explain.answers import ReservedPlace
 from scheduler.tools.explain.reading import HIDDEN, ClusterSnapshot
 
-# As `scheduler.core.reservations.with_reserved_place` writes it. Earlier versions wrote `pod NAMESPACE/NAME` always.
+# As `scheduler.core.reservations.with_reservation` writes it. Earlier versions wrote `pod NAMESPACE/NAME` always.
 _SAID: Final = re.compile(
     r"\. (?P<place>(?:cards? [0-9, and]+ of|room on) node \S+) (?:is|are) kept for "
     r"(?:this pod|pod (?P<other>\S+?)(?: of another namespace)?), which has waited (?P<waited>\w+)\."

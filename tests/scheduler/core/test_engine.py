@@ -72,7 +72,7 @@ def test_a_pod_that_permit_holds_keeps_its_place() -> None:
     built.pod_waiting(pod("p", 3), 0.0)
     outcome = decided(built)
     assert isinstance(outcome, Placement)
-    assert [(hold.plugin, hold.timeout_s) for hold in outcome.holds] == [("Gatekeeper", 30.0)]
+    assert [(wait.plugin, wait.timeout_s) for wait in outcome.permit_waits] == [("Gatekeeper", 30.0)]
     assert built.tables.cards.free[0, 0] == 13
 
 
@@ -81,7 +81,7 @@ def test_a_pod_that_permit_allows_has_nothing_to_wait_for() -> None:
     built.pod_waiting(pod("p", 3), 0.0)
     outcome = decided(built)
     assert isinstance(outcome, Placement)
-    assert outcome.holds == ()
+    assert outcome.permit_waits == ()
 
 
 def test_freed_memory_wakes_as_many_pods_as_it_holds() -> None:
@@ -137,7 +137,7 @@ def test_a_refused_pod_backs_off_and_gives_its_place_back() -> None:
     built.pod_waiting(pod("p", 3), 0.0)
     outcome = decided(built)
     assert isinstance(outcome, Placement)
-    built.refused(outcome, 0.0)
+    built.bind_failed(outcome, 0.0)
     assert built.tables.cards.free[0, 0] == 16
     assert built.queue.state(outcome.pod.key.uid) is PodState.BACKING_OFF
     assert built.decide(0.5, 1) is None
@@ -151,7 +151,7 @@ def test_a_pod_that_changes_while_it_is_being_bound_is_tried_in_its_new_form_whe
     assert isinstance(outcome, Placement)
     changed = replace(pod("p", 3, annotations={"gpushare/card-models": "none"}), key=outcome.pod.key)
     built.pod_waiting(changed, 0.1)
-    built.refused(outcome, 0.2)
+    built.bind_failed(outcome, 0.2)
     assert isinstance(decided(built, 2.0), NoFit)
 
 
@@ -165,7 +165,7 @@ def test_a_pod_that_somebody_else_bound_meanwhile_is_no_longer_ours_to_place() -
     )
     built.pod_assigned(theirs)
     built.tables.add(theirs)
-    built.refused(outcome, 0.2)
+    built.bind_failed(outcome, 0.2)
     assert outcome.pod.key.uid not in built.queue
     assert built.tables.cards.free[0, built.tables.row_of[outcome.node]] == 16
     assert built.tables.cards.free[0, built.tables.row_of[theirs.node_name]] == 13

@@ -8,7 +8,7 @@ import pytest
 from scheduler.dispatch.binding_cycle import SERVER_REQUEST_TIMEOUT_S, Binder
 from scheduler.dispatch.in_flight_limit import InFlightLimit
 from scheduler.kube import objects, port
-from scheduler.kube.bind_outcome import BindRefused
+from scheduler.kube.bind_outcome import BindRejected
 from scheduler.kube.port import (
     ApiConflict,
     ApiError,
@@ -100,7 +100,7 @@ class Script:
         """gone_after: so many POSTs, the watch shows that the pod is gone."""
         try:
             await self.bound(gone_after)
-        except BindRefused as refused:
+        except BindRejected as refused:
             return "settled" if refused.settled else "refused"
         return "bound"
 
@@ -232,6 +232,6 @@ async def test_only_the_watch_ends_the_doubt_about_a_pod_that_nobody_finds() -> 
     ],
 )
 async def test_a_binding_that_is_rejected_is_most_likely_rejected_again(answer: ApiError) -> None:
-    with pytest.raises(BindRefused) as raised:
+    with pytest.raises(BindRejected) as raised:
         await Script([answer]).bound()
     assert raised.value.lasting

@@ -23,9 +23,9 @@ WHICH: Final = st.integers(0, REPLICAS - 1)
 
 
 def lease(
-    holder: str, version: int = 7, *, pods_seen: str | None = None, page_url: str | None = None, transitions: int = 3
+    holder: str, version: int = 7, *, pods_version: str | None = None, page_url: str | None = None, transitions: int = 3
 ) -> Lease:
-    written = {PODS_SEEN: pods_seen, PAGE_URL: page_url}
+    written = {PODS_SEEN: pods_version, PAGE_URL: page_url}
     annotations = {key: text for key, text in written.items() if text is not None}
     metadata = ObjectMeta("leads", "kube-system", resource_version=str(version), annotations=annotations)
     return Lease(metadata, LeaseSpec(holder, 15, "then", f"renewed {version}", transitions))
@@ -68,7 +68,7 @@ def test_what_another_one_holds_is_left_for_as_long_as_the_lease_says_after_the_
 
 
 def test_a_lease_that_is_gone_says_nothing_of_who_has_held_it_since() -> None:
-    for shown in (lease("", 8, pods_seen="41"), lease("other", 8)):
+    for shown in (lease("", 8, pods_version="41"), lease("other", 8)):
         one = election()
         one.observe(shown, 0.0)
         one.gone(1.0)
@@ -78,7 +78,7 @@ def test_a_lease_that_is_gone_says_nothing_of_who_has_held_it_since() -> None:
 def test_a_lease_given_up_is_taken_at_once_with_what_its_holder_had_seen() -> None:
     one = election()
     one.observe(lease("other", 7), 5.0)
-    one.observe(lease("", 8, pods_seen="41"), 6.0)
+    one.observe(lease("", 8, pods_version="41"), 6.0)
     assert taken(one, 6.0) == TakeOver("41")
 
 
@@ -100,7 +100,7 @@ def test_a_write_of_ours_that_was_executed_unseen_leaves_the_doubt() -> None:
 
 def test_our_own_write_seen_before_its_answer_does_not_hide_how_the_lease_became_ours() -> None:
     one = election()
-    one.observe(lease("", 8, pods_seen="41"), 6.0)
+    one.observe(lease("", 8, pods_version="41"), 6.0)
     wanted = one.wanted(6.0, "now")
     assert wanted is not None
     one.observe(Lease(ObjectMeta("leads", resource_version="9"), wanted.spec), 6.1)
@@ -179,7 +179,7 @@ def test_what_is_given_up_says_what_was_seen() -> None:
     taken(one, 0.0)
     given_up = one.given_up("end", "77")
     assert given_up is not None
-    assert (given_up.spec.holder_identity, given_up.pods_seen, given_up.version) == ("", "77", "100")
+    assert (given_up.spec.holder_identity, given_up.pods_version, given_up.version) == ("", "77", "100")
 
 
 def test_the_page_of_who_leads_is_in_every_write_and_gone_with_the_last_one() -> None:
@@ -220,7 +220,9 @@ def test_another_page_in_the_lease_renews_nothing() -> None:
 
 
 def test_only_a_version_is_read_of_what_was_seen() -> None:
-    assert [lease("", pods_seen=text).pods_seen for text in ("12", "", "-1", "x", "9" * 21)] == ["12"] + [None] * 4
+    assert [lease("", pods_version=text).pods_version for text in ("12", "", "-1", "x", "9" * 21)] == ["12"] + [
+        None
+    ] * 4
 
 
 class Answer(Enum):
@@ -330,7 +332,7 @@ class Replicas(RuleBasedStateMachine):
         if wanted.version != version:
             return False
         self.version += 1
-        annotations = None if wanted.pods_seen is None else {PODS_SEEN: wanted.pods_seen}
+        annotations = None if wanted.pods_version is None else {PODS_SEEN: wanted.pods_version}
         metadata = ObjectMeta("leads", resource_version=str(self.version), annotations=annotations)
         self.stored = Lease(metadata, wanted.spec)
         self.history.append(self.stored)

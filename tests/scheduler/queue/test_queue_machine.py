@@ -227,11 +227,11 @@ class QueueMachine(RuleBasedStateMachine):
     def bind_ends(self, pick: int, outcome: str) -> None:
         uid = self.nth(self.in_state(PodState.IN_FLIGHT), pick)
         if outcome == "refused":
-            self.cluster.refused(uid)
+            self.cluster.bind_failed(uid)
             self.errors[uid] += 1
             self.back_at_s[uid] = self.cluster.now_s + min(10.0, 2.0 ** (self.errors[uid] - 1))
         elif outcome == "set aside":
-            self.cluster.refused(uid, sent=False)
+            self.cluster.bind_failed(uid, sent=False)
         elif outcome == "gone":
             self.queue.delete(uid)
             self.cluster.bound(uid)

@@ -67,7 +67,7 @@ def test_after_an_error_a_pod_backs_off_for_one_second_then_twice_as_long_up_to_
     waits = []
     for _ in range(6):
         cluster.decide()
-        cluster.refused("p")
+        cluster.bind_failed("p")
         waits.append((cluster.queue.next_ready_s() or 0) - cluster.now_s)
         cluster.after(waits[-1])
     assert waits == [1, 2, 4, 8, 10, 10]
@@ -77,7 +77,7 @@ def test_error_back_off_is_served_although_a_place_is_free() -> None:
     cluster = ToyCluster(1)
     cluster.add(pod("p"))
     cluster.decide()
-    cluster.refused("p")
+    cluster.bind_failed("p")
     cluster.queue.note_events(events_on(everywhere=ANY))
     cluster.free(0, 1)
     assert cluster.settle() == []
@@ -91,7 +91,7 @@ def test_error_back_off_is_served_although_the_pod_changes() -> None:
     cluster = ToyCluster(1)
     cluster.add(pod("p"))
     cluster.decide()
-    cluster.refused("p")
+    cluster.bind_failed("p")
     cluster.add(pod("p", 2))
     assert cluster.queue.state("p") is PodState.BACKING_OFF
     cluster.after(1)
@@ -108,7 +108,7 @@ def test_errors_in_a_row_and_attempts_without_fit_are_counted_apart() -> None:
         cluster.settle()
     cluster.free(0, 1)
     cluster.settle()
-    cluster.refused("p")
+    cluster.bind_failed("p")
     assert cluster.queue.next_ready_s() == cluster.now_s + 1.0
 
 
@@ -117,13 +117,13 @@ def test_an_attempt_without_fit_ends_the_row_of_errors() -> None:
     cluster.add(pod("p"))
     for _ in range(2):
         cluster.decide()
-        cluster.refused("p")
+        cluster.bind_failed("p")
         cluster.after(10)
     cluster.room[0] = 0
     cluster.decide()
     cluster.free(0, 1)
     cluster.settle()
-    cluster.refused("p")
+    cluster.bind_failed("p")
     assert cluster.queue.next_ready_s() == cluster.now_s + 1
 
 
@@ -261,7 +261,7 @@ def test_a_change_in_flight_counts_for_one_attempt_only() -> None:
     cluster.add(pod("p"))
     cluster.decide()
     cluster.add(pod("p", 2))
-    cluster.refused("p")
+    cluster.bind_failed("p")
     cluster.after(1)
     assert cluster.settle() == ["p"]
     assert cluster.queue.state("p") is PodState.UNSCHEDULABLE
@@ -338,7 +338,7 @@ def test_a_pod_seen_again_after_its_deletion_in_flight_is_not_lost() -> None:
     cluster.decide()
     cluster.queue.delete("p")
     cluster.add(pod("p"))
-    cluster.refused("p")
+    cluster.bind_failed("p")
     cluster.after(1)
     assert cluster.queue.state("p") is PodState.ACTIVE
 

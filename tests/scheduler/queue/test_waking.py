@@ -146,7 +146,7 @@ def test_the_next_one_follows_when_the_bind_of_the_woken_one_fails() -> None:
     cluster = full(*pods(2))
     cluster.free(0, 1)
     assert cluster.settle() == ["p0"]
-    cluster.refused("p0")
+    cluster.bind_failed("p0")
     assert cluster.settle() == ["p1"]
     assert cluster.queue.state("p0") is PodState.BACKING_OFF
 

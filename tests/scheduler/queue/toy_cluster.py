@@ -193,7 +193,7 @@ class ToyCluster:
     def bound(self, uid: str) -> None:
         self.queue.done(uid)
 
-    def refused(self, uid: str, *, sent: bool = True) -> None:
+    def bind_failed(self, uid: str, *, sent: bool = True) -> None:
         """The bind failed, or was not sent: the place is free again."""
         if sent:
             self.queue.failed(uid, self.now_s)

@@ -8,7 +8,7 @@ import pytest
 from scheduler.kube.objects import ObjectMeta, PodObject
 from scheduler.kube.port import Bookmark, Changed, Deleted, ListBegins, ListEnds, WatchEvent
 from scheduler.kube.resource_versions import version_number
-from scheduler.leader.pods_seen import PodsSeen
+from scheduler.leader.version_barrier import VersionBarrier
 
 
 def at(version: str) -> PodObject:
@@ -31,14 +31,14 @@ def at(version: str) -> PodObject:
 def test_what_has_come_by_the_watch_is_seen(
     events: Sequence[WatchEvent[PodObject]], version: str, last_change: str
 ) -> None:
-    seen = PodsSeen()
+    seen = VersionBarrier()
     seen.handled(events)
     assert (seen.version, seen.last_change) == (version, last_change)
 
 
 async def test_who_waits_for_a_change_is_told_when_it_is_there() -> None:
-    seen = PodsSeen()
-    waiting = asyncio.create_task(seen.reach("12"))
+    seen = VersionBarrier()
+    waiting = asyncio.create_task(seen.wait_for("12"))
     for events in ([ListEnds("9")], [Changed(at("11"))]):
         seen.handled(events)
         await asyncio.sleep(0)

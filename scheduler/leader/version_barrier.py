@@ -8,7 +8,7 @@ from scheduler.kube.port import Bookmark, Changed, Deleted, ListBegins, ListEnds
 from scheduler.kube.resource_versions import version_number
 
 
-class PodsSeen:
+class VersionBarrier:
     """Owned by the event loop."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class PodsSeen:
                     self._version = version_number(event.resource_version)
         self._advanced.set()
 
-    async def reach(self, version: str) -> None:
+    async def wait_for(self, version: str) -> None:
         """Return when all changes up to it are in the tables."""
         while self._version is None or self._version < version_number(version):
             self._advanced.clear()

@@ -17,37 +17,37 @@ _INITIAL_S: Final = 1.0
 _MAX_S: Final = 300.0
 
 
-class RefusedPreemptors:
+class FailedDeletions:
     """By uid."""
 
     def __init__(self) -> None:
         """None."""
         self._failures: dict[str, int] = {}  # deletions in a row
-        self._held: Heap[float, str] = Heap()
+        self._backing_off: Heap[float, str] = Heap()
 
     def __contains__(self, uid: str) -> bool:
         """Whether the last deletion for the pod failed, whether it is held or may try again."""
         return uid in self._failures
 
-    def is_held(self, uid: str) -> bool:
+    def is_backing_off(self, uid: str) -> bool:
         """Whether no victim is to be deleted for the pod for now."""
-        return uid in self._held
+        return uid in self._backing_off
 
-    def refused(self, uid: str, now_s: float) -> None:
+    def note(self, uid: str, now_s: float) -> None:
         """A victim could not be deleted for the pod."""
         failures = self._failures[uid] = self._failures.get(uid, 0) + 1
-        self._held.push(uid, now_s + backoff_s(failures, initial_s=_INITIAL_S, max_s=_MAX_S))
+        self._backing_off.push(uid, now_s + backoff_s(failures, initial_s=_INITIAL_S, max_s=_MAX_S))
 
     def forget(self, uid: str) -> None:
         """Its victims are being deleted, or it needs none any more; nothing when it is absent."""
         self._failures.pop(uid, None)
-        self._held.discard(uid)
+        self._backing_off.discard(uid)
 
     def take_ready(self, now_s: float) -> list[str]:
         """Those whose back-off has ended."""
-        return list(self._held.pop_until(now_s)) if self._held else []
+        return list(self._backing_off.pop_until(now_s)) if self._backing_off else []
 
     def next_ready_s(self) -> float | None:
         """When the next back-off ends; None without any."""
-        first = self._held.first()
+        first = self._backing_off.first()
         return None if first is None else first[0]
