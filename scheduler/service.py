@@ -296,7 +296,7 @@ class SchedulerService:
             self.engine,
             period_s=self._options.audit_period_s,
             now_s=self._clock.monotonic_s,
-            report=self._problems.tell,
+            report=self._problems.report_each_time,
             done=self._observer.audited,
         )
 
@@ -360,8 +360,8 @@ class SchedulerService:
             self._binding.start(decision, outcome, bindings)
             return
         post_filtered = None if outcome.by_permit else self.engine.post_filter(outcome, self._clock.monotonic_s())
-        told = outcome.diagnosis if post_filtered is None else post_filtered.diagnosis
-        self._observer.unschedulable(outcome.pod, told, decision.queued.attempts)
+        diagnosis = outcome.diagnosis if post_filtered is None else post_filtered.diagnosis
+        self._observer.unschedulable(outcome.pod, diagnosis, decision.queued.attempts)
         if post_filtered is None:
             self.recorder.failed_scheduling(outcome.pod, outcome.diagnosis)
         self._follow_post_filter(post_filtered, bindings)

@@ -1,6 +1,6 @@
-"""Pods with a nomination or reservation to schedule again, because something on their node has changed.
+"""Retries pods with a nomination or reservation after a change of their node.
 
-    a node changed ──▶ in doubt ── step: it fits, or its node can no longer help it ──▶ to try
+    a node changed ──▶ in doubt ── step: it fits, or its node can no longer help it ──▶ to retry
 
 Pure. Owned by the event loop; no method awaits.
 """
@@ -36,31 +36,31 @@ class NominationChecks:
         self._nominations = nominations
         self._reservations = reservations
         self._to_try: list[Pod] = []
-        # By uid: pods that wait for their places on nodes that have changed since.
+        # Uids of nominated pods whose nodes changed.
         self._in_doubt: dict[str, None] = {}
 
     def __bool__(self) -> bool:
-        """Whether there are pods to try or to check."""
+        """Whether there are pods to retry or to check."""
         return bool(self._to_try or self._in_doubt)
 
     def try_again(self, pods: Iterable[Pod]) -> None:
-        """Schedule these pods again: their place is free, or no longer kept."""
+        """Retry these pods: their node has room, or their nomination is gone."""
         self._to_try += pods
 
     def take(self) -> list[Pod]:
-        """The pods to try."""
+        """Remove and return the pods to retry."""
         found, self._to_try = self._to_try, []
         return found
 
     def doubt(self, node: str) -> None:
-        """Evaluatethe pods that have their place there."""
+        """Check the pods that are nominated to the node."""
         self._in_doubt |= dict.fromkeys(kept.pod.key.uid for kept in self._nominations.on(node))
 
     def note_events(self, events: ClusterEvents) -> None:
-        """Something may have become possible there."""
+        """Check the nominated pods of the rows that changed."""
         for row, kinds in events.rows.items() if len(self._nominations) else ():
             node = self._tables.names[row]
-            # They did not fit while others were nominated there too; another pod answers for their class.
+            # Other nominations on the node kept them out; another pod answers for their class.
             free, others = self._nominations.in_turn(node)
             self._to_try += free
             self._in_doubt |= dict.fromkeys(pod.key.uid for pod in others)
@@ -71,14 +71,14 @@ class NominationChecks:
                 self._in_doubt[kept.pod.key.uid] = None
 
     def step(self) -> bool:
-        """Evaluateone pod. Returns False if none is left."""
+        """Check one pod. Returns False if none is left."""
         if not self._in_doubt:
             return False
         self._check(self._in_doubt.popitem()[0])
         return True
 
     def _check(self, uid: str) -> None:
-        """Try the pod if it fits, or if its node cannot help it even when pods leave."""
+        """Retry the pod now if it fits, or if its nominated node can no longer help it."""
         kept = self._nominations.of(uid)
         row = None if kept is None else self._tables.row_of.get(kept.node)
         if kept is None or row is None or kept.pod.scheduler_name not in self._cycles:

@@ -1,14 +1,13 @@
-"""What can be done for pods that fit nowhere: one search at a time, in steps, the best pod first. Pure.
+"""PostFilter for unschedulable pods: one search at a time, in steps, the best pod first. Pure.
 
-    post_filter ── a step ──▶ answered                                a pod's own attempt has found no fit
+    post_filter ── a step ──▶ answered                                a pod's own attempt found no fit
               └─────────────▶ searching ── next ──▶ answered          the rest of its steps
-    opened ──▶ due ── next ──▶ searching, on the rows that have opened
+    note_events ──▶ due ── next ──▶ searching, on the rows that changed
 
-A class of pods that waits is searched for again when something opens that preemption can use, see
-`scheduler.queue.preemptors`. Its pods keep the messages that they have, until a search helps one of them.
-While as many places are kept as can be, pods are searched for only if another gives its place up for them: one of
-lower priority, or of the same where its namespace has most. Those who were turned away have their turn after that.
-A pod for which a victim could not be deleted is not searched for during its back-off.
+A cluster event that preemption can use starts a new search for a class of waiting pods (`scheduler.queue.preemptors`).
+Its pods keep their messages until a search helps one of them. At the limit of nominations, a pod is searched for only
+if another nomination gives way: one of lower priority, or of the same priority in the namespace with most. Pods that
+are turned away have their turn after that. A pod whose victim could not be deleted is skipped during its back-off.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
@@ -37,10 +36,10 @@ from scheduler.state.tables import Tables
 
 
 class PostFiltered(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of PostFilter for a pod that fits nowhere. diagnosis: what its user reads.
+    """Result of PostFilter for an unschedulable pod. diagnosis: the message for its user.
 
-    preemption: the place is kept already. displaced: pods for which a place was kept, and is no longer.
-    reserved: whether a place is reserved for the pod now, or no longer; None where it is about something else.
+    preemption: its nomination is booked already. displaced: pods that lost their nomination. reserved: whether the pod
+    got (True) or lost (False) a reservation; None if this is not about one.
     """
 
     pod: Pod
@@ -51,14 +50,14 @@ class PostFiltered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Help(Enum):
-    """How an attempt would help a pod that waits: it fits as things are, or once pods of lower priority are evicted."""
+    """How an attempt would help a waiting pod: it fits now, or it fits after the eviction of pods of lower priority."""
 
     FIT = auto()
     PREEMPTION = auto()
 
 
 class _Search(msgspec.Struct, frozen=True, kw_only=True):
-    """steps: None, and at last what came of it. no_fit: None where the pod's user has been told."""
+    """steps: None until the last one, the result. no_fit: None if the pod's user has the message already."""
 
     pod: Pod
     due: DueSearch | None
@@ -74,7 +73,7 @@ _WAITING: Final = frozenset({PodState.UNSCHEDULABLE, PodState.BACKING_OFF})
 
 
 class Searches:
-    """See the module. begun: how many, ever. Owned by the event loop; no method awaits."""
+    """See the module. begun: searches so far. Owned by the event loop; no method awaits."""
 
     def __init__(
         self, tables: Tables, queue: SchedulingQueue, cycles: Mapping[str, SchedulingCycle], nominations: Nominations
@@ -87,7 +86,7 @@ class Searches:
         self._lefts = LeftAboves(tables)
         self._preemptors = Preemptors()
         self._failed_deletions = FailedDeletions()
-        # By uid: reserved places that were given up for a preemption whose victims are not being deleted yet.
+        # By uid: reservations given up for a preemption whose victims are not being deleted yet.
         self._given_up: dict[str, Nomination] = {}
         self._search: _Search | None = None
         self._first = _NOT_LOOKED
@@ -96,13 +95,13 @@ class Searches:
 
     @property
     def any(self) -> bool:
-        """Whether `next` has something to do."""
+        """Whether `next` has work."""
         if self._search is not None or self._preemptors.any_noted:
             return True
         return self._preemptors.any_due and not self._is_full()
 
     def comes_before(self, priority: int) -> bool:
-        """Whether a step of a search comes before the decision for a pod of this priority; equals take turns."""
+        """Whether a search step precedes the decision for a pod of this priority; equals take turns."""
         if self._search is None and self.any:
             self._preemptors.settle(self._left_for)
         first = self._first_priority() if self.any else None
@@ -112,19 +111,19 @@ class Searches:
         return self._turn
 
     def note_events(self, events: ClusterEvents) -> None:
-        """Something may have become possible there."""
+        """Note cluster events for the next searches."""
         self._preemptors.note(events)
 
     def budgets_listed(self) -> None:
-        """What keeps a search from beginning for anybody is over."""
+        """Every class is due: until now no search could start."""
         self._preemptors.mark_all_due()
 
     def updated(self, pod: Pod) -> None:
-        """A pod that waits was seen again."""
+        """A waiting pod changed."""
         self._preemptors.update(pod)
 
     def left(self, uid: str) -> None:
-        """The pod waits no longer, or is being decided."""
+        """The pod no longer waits, or is being decided."""
         self._preemptors.discard(uid)
         if self._search is not None and self._search.pod.key.uid == uid:
             if self._search.due is not None:
@@ -132,22 +131,22 @@ class Searches:
             self._search = None
 
     def reclassified(self, pod: Pod, key: Hashable, needs: Needs) -> None:
-        """What rules read of a pod that waits is other than it was. key: its class."""
+        """The signature of a waiting pod changed. key: its class."""
         if pod.key.uid in self._preemptors:
             self._preemptors.add(key, pod, wakes_on=ANYTHING, needs=needs, unanswered=False)
             self._preemptors.mark_due(self._preemptors.key_of(pod.key.uid))
 
     def deletion_failed(self, uid: str, now_s: float) -> Nomination | None:
-        """A victim could not be deleted for the pod. Returns the reserved place that was given up for it, if any.
+        """A victim could not be deleted for the pod. Returns the reservation that it gave up, if any.
 
-        Others of its class are searched for as before.
+        Other pods of its class are still searched for.
         """
         self._preemptors.discard(uid)
         self._failed_deletions.note(uid, now_s)
         return self._given_up.pop(uid, None)
 
     def gone(self, uid: str) -> None:
-        """The pod needs no place any more."""
+        """The pod needs no node any more."""
         self.left(uid)
         self.settled(uid)
 
@@ -157,15 +156,15 @@ class Searches:
         self._given_up.pop(uid, None)
 
     def take_ready(self, now_s: float) -> list[str]:
-        """Pods, by uid, for which victims may be deleted again."""
+        """Uids of pods whose back-off after a failed deletion has ended."""
         return self._failed_deletions.take_ready(now_s)
 
     def next_ready_s(self) -> float | None:
-        """When `take_ready` will next have some; None without any."""
+        """When `take_ready` will next return a pod; None for never."""
         return self._failed_deletions.next_ready_s()
 
     def post_filter(self, no_fit: NoFit, now_s: float) -> PostFiltered | None:
-        """PostFilter for a pod whose attempt has found no fit. None: not known yet, see `next`."""
+        """PostFilter for a pod whose attempt found no fit. None: not known yet, see `next`."""
         pod = no_fit.pod
         if self._failed_deletions.is_backing_off(pod.key.uid):
             waiting = _Search(pod=pod, due=None, no_fit=no_fit, steps=iter((Sought(_NOT_NOW, 0),)))
@@ -184,9 +183,9 @@ class Searches:
         return None
 
     def evaluate(self, pod: Pod) -> Iterator[Diagnosis | Help | None]:
-        """What an attempt would tell a waiting pod, or how it would help it, in steps: None, and at last that.
+        """Diagnosis or help that an attempt would give a waiting pod, in steps: None until the last one.
 
-        Nothing where that is not known now. To be asked while the tables are as the pod sees them.
+        Yields no result if it is not known now. Call it while the tables are as the pod sees them.
         """
         cycle = self._cycles[pod.scheduler_name]
         if cycle.fits_on(pod, None)[0]:
@@ -205,9 +204,9 @@ class Searches:
             yield replace(no_fit.diagnosis, tail=result.message, tail_reasons=result.reasons)
 
     def rescue(self, pod: Pod, key: Hashable, needs: Needs) -> bool:
-        """Search victims for a waiting pod, unless searches are due anyway. Returns whether it did.
+        """Make a search due for a waiting pod, unless any search is due. Returns whether it did.
 
-        key, needs: as Preemptors.add.
+        key, needs: see Preemptors.add.
         """
         waiting = self._preemptors
         if self._search is not None or waiting.any_noted or waiting.any_due or self._nominations.full_for(pod):
@@ -218,7 +217,7 @@ class Searches:
         return True
 
     def next(self, now_s: float) -> PostFiltered | None:
-        """One step; what came of it that has to be told or done, None: nothing, or not known yet."""
+        """One step. Returns the result if it has to be reported or carried out; None: none, or not known yet."""
         if self._search is None:
             self._preemptors.settle(self._left_for)
             self._search = self._next_search()
@@ -230,14 +229,14 @@ class Searches:
         return post_filtered
 
     def _is_full(self) -> bool:
-        """Whether no place can be kept for any of the pods that are due."""
+        """Whether no pod that is due can get a nomination."""
         return self._nominations.full and self._first_due() is None
 
     def _first_priority(self) -> int | None:
         return self._first_due() if self._search is None else self._search.pod.priority
 
     def _first_due(self) -> int | None:
-        """Of the best pod that is due and not turned away, the priority; looked for again when that may be another."""
+        """Priority of the best pod that is due and not turned away; cached by version."""
         versions = (self._nominations.version, self._preemptors.version)
         if self._first[0] != versions:
             self._first = (versions, self._preemptors.first_priority(self._nominations.full_for))
@@ -246,7 +245,7 @@ class Searches:
     def _next_search(self) -> _Search | None:
         due = self._preemptors.take(self._nominations.full_for)
         if due is None:
-            # A node may have come, so that no place gives way any more.
+            # A new node may have raised the limit of nominations.
             self._first = _NOT_LOOKED
             return None
         pod = due.pod
@@ -256,7 +255,7 @@ class Searches:
         return self._begin(pod, due, self._no_fit(pod) if due.unanswered else None)
 
     def _give_up(self, due: DueSearch) -> None:
-        """The pod has its own attempt before it; what has opened is for others of its class."""
+        """The pod's own attempt comes first; the events are left to others of its class."""
         self._preemptors.discard(due.pod.key.uid)
         self._preemptors.again(due)
 
@@ -267,7 +266,7 @@ class Searches:
         return _Search(pod=pod, due=due, no_fit=no_fit, steps=steps)
 
     def _step(self, search: _Search, now_s: float) -> tuple[PostFiltered | None, bool]:
-        """(what there is to tell or to do, whether the search has ended)."""
+        """(result to report or to carry out, whether the search has ended)."""
         pod, due = search.pod, search.due
         waits = self._queue.state(pod.key.uid) in _WAITING
         with self._nominations.seen_by(pod):
@@ -292,7 +291,7 @@ class Searches:
         reserved = kept is not None and kept.reserved
         given_up = None if result.keeps or reserved else self._nominations.remove(pod.key.uid)
         if kept is not None and given_up is None and not reserved:
-            # It waits for its place, and for nothing else.
+            # It waits for its nomination only.
             self._preemptors.discard(pod.key.uid)
         displaced = (pod,) if given_up is not None or self._names_a_lost_nomination(pod) else ()
         if search.no_fit is None and not displaced:
@@ -302,7 +301,7 @@ class Searches:
         return PostFiltered(pod=pod, diagnosis=diagnosis, displaced=displaced)
 
     def _names_a_lost_nomination(self, pod: Pod) -> bool:
-        """Whether it waits, no place is kept for it, and its status names one that was."""
+        """Whether it waits without a nomination while its status still names one."""
         waits = self._queue.state(pod.key.uid) is PodState.UNSCHEDULABLE
         return waits and bool(pod.nominated_node) and self._nominations.of(pod.key.uid) is None
 
@@ -310,7 +309,7 @@ class Searches:
         pod = search.pod
         diagnosis = (search.no_fit or self._no_fit(pod)).diagnosis
         if pod.key.uid in self._failed_deletions:
-            # The condition stays as it is until the deletion is accepted: otherwise each try would write it twice.
+            # Keep the condition until the deletion is accepted; otherwise each retry would write it twice.
             diagnosis = replace(diagnosis, tail=_NOT_NOW.message, tail_reasons=_NOT_NOW.reasons)
         displaced = [kept.pod for kept in self._nominations.on(result.node) if kept.pod.priority < pod.priority]
         for other in displaced:

@@ -1,7 +1,7 @@
-"""Pods that fit nowhere are judged again, so that they say what holds now: what cannot help them wakes them not.
+"""Re-evaluates unschedulable pods in the background so that their messages stay true.
 
-Not an attempt: the pod stays where it is, and nothing is counted or booked. Pods that every rule answers alike share
-answers. Pure. Owned by the event loop; no method awaits. now_s: monotonic seconds.
+This is not an attempt: the pod keeps its state, and nothing is counted or booked. Pods of one class share results.
+Pure. Owned by the event loop; no method awaits. now_s: monotonic seconds.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -18,7 +18,7 @@ from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.state.nominations import Nominations
 from scheduler.state.tables import Tables
 
-# Whatever has changed: an answer is shared that is younger than what the pod was told, by so much.
+# A result is shared despite changes if it is younger than the pod's message by this factor.
 _YOUNGER: Final = 2.0
 _MOST_KNOWN: Final = 4096
 
@@ -26,9 +26,9 @@ _Version: TypeAlias = tuple[int, int, int, int]
 
 
 class Reevaluated(msgspec.Struct, frozen=True):
-    """diagnosis: what an attempt would tell the pod; None where that is not known, or as before.
+    """diagnosis: the message that an attempt would produce; None if unknown or unchanged.
 
-    help: how an attempt would help the pod, which sleeps; None if it would not.
+    help: how an attempt would help the waiting pod; None if it would not.
     """
 
     pod: Pod
@@ -60,7 +60,7 @@ class Reevaluation:
         searches: Searches,
         class_of: Callable[[Pod], Hashable],
     ) -> None:
-        """class_of: equal for pods that every rule answers alike."""
+        """class_of: equal for pods that every rule treats alike."""
         self._tables = tables
         self._queue = queue
         self._nominations = nominations
@@ -70,7 +70,7 @@ class Reevaluation:
         self._evaluation: _Evaluation | None = None
 
     def step(self, now_s: float) -> Reevaluated | None:
-        """The next pod, or a part of the evaluation about it; None when nobody is due."""
+        """Evaluate the next pod, or continue the current evaluation; None if no pod is due."""
         if self._evaluation is not None:
             return self._ask(self._evaluation, now_s)
         due = self._queue.evaluated.take(now_s)
@@ -90,13 +90,13 @@ class Reevaluation:
 
     @property
     def _version(self) -> _Version:
-        """Equal while every answer is: each pod is asked about as it sees the tables, whoever was looked at last."""
+        """Equal while every result is. Views of single pods are left out: each pod is evaluated in its own."""
         tables, nominations = self._tables, self._nominations
         version = tables.changes.version - nominations.views
         return version, nominations.version, tables.budgets.version, tables.references
 
     def _key(self, pod: Pod) -> Hashable:
-        """Equal for pods that are told alike."""
+        """Equal for pods that get the same message."""
         its_own = pod.key.uid if self._nominations.of(pod.key.uid) is not None else ""
         shares = pod.key.namespace if self._nominations.full else ""
         return self._class_of(pod), pod.priority, pod.preempts, shares, its_own
@@ -112,7 +112,7 @@ class Reevaluation:
                     self._evaluation = evaluation
                 break
         if isinstance(found, Help):
-            # Not kept: the attempt that follows changes the tables.
+            # Not cached: the attempt that follows changes the tables.
             evaluation.entry.evaluated_at = None
             return Reevaluated(pod, None, found)
         if self._evaluation is None:

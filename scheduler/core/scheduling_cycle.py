@@ -1,6 +1,6 @@
-"""One pod against the tables: a place, or why there is none. Pure.
+"""One pod against the tables: a placement, or why there is none. Pure.
 
-PreFilter → Filter → Score → pick → assume → Reserve → Permit. Nothing here awaits, so nothing can change under it.
+PreFilter → Filter → Score → pick → assume → Reserve → Permit. Nothing here awaits, so nothing changes in between.
 """
 
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
@@ -33,17 +33,17 @@ from scheduler.state.volumes.plan import VolumePlan
 
 @dataclass(frozen=True, slots=True)
 class PermitWait:
-    """A Permit plugin permit_waits the pod, at most `timeout_s` seconds."""
+    """A Permit plugin makes the pod wait, for at most `timeout_s` seconds."""
 
     plugin: str
     timeout_s: float
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a pod goes: assumed in the tables, not yet bound.
+    """Node and cards of a pod: assumed in the tables, not yet bound.
 
-    annotations: of the Binding. holds: Permit plugins that have to allow it first. volumes: what its claims are to
-    get first. pre_bind: to be called in order.
+    annotations: of the Binding. permit_waits: Permit plugins that have to allow it first. volumes: what its claims need
+    first. pre_bind: called in order.
     """
 
     pod: Pod
@@ -57,9 +57,9 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class NoFit:
-    """No node takes the pod. wakes_on: bits of Change that can help; 0 when only a change of the pod itself can.
+    """The pod is unschedulable. wakes_on: bits of Change that can help; 0 if only a change of the pod can.
 
-    by_permit: a node would take it, and a Permit plugin rejected that.
+    by_permit: a node fits, but a Permit plugin rejected the pod.
     """
 
     pod: Pod
@@ -73,7 +73,7 @@ Outcome: TypeAlias = Placement | NoFit
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """What PostFilter has found. wakes_on: bits of Change that can alter it, as far as rules were asked."""
+    """Result of PostFilter. wakes_on: bits of Change that can alter it, for the rules that were asked."""
 
     result: PostFilterResult
     wakes_on: int
@@ -81,11 +81,11 @@ class Sought:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodEvaluation:
-    """What every rule says of every node about one pod, for `explain`. Valid while the tables stay as they are.
+    """Answers of every rule for every node about one pod, for `explain`. Valid until the tables change.
 
-    diagnosis: None when a node takes the pod. never: a reason that holds for every node, or "". rules: the name of each
-    rule with its objections over all rows. resolvable: intp[…], rows where pods that leave may make room.
-    verdicts: of a row, what each of its cards is to the pod.
+    diagnosis: None if a node takes the pod. never: a reason that holds for every node, or "". rules: each rule's name
+    with its objections over all rows. resolvable: intp[…], rows where evictions may make room. verdicts: the state of
+    each card of a row for the pod.
     """
 
     diagnosis: Diagnosis | None
@@ -97,7 +97,7 @@ class PodEvaluation:
 
 @dataclass(frozen=True, slots=True)
 class _Diagnosed:
-    """At a version of the tables and a moment."""
+    """At a version of the tables and a cache key."""
 
     version: int
     moment: Signature
@@ -106,7 +106,7 @@ class _Diagnosed:
 
 
 class SchedulingCycle:
-    """Decides, for one profile."""
+    """Decides for one profile."""
 
     def __init__(self, runtime: Runtime) -> None:
         """runtime: the profile over the tables that this cycle also changes."""
@@ -114,21 +114,21 @@ class SchedulingCycle:
         self._post_filters = post_filters(runtime.profile)
         self._diagnoses: LRUCache[Signature, _Diagnosed] = LRUCache(_DIAGNOSES_BYTES, getsizeof=_size)
         self._memo = RowMemo(runtime.tables)
-        # At which version of the tables, and at which moment.
+        # Results with the version of the tables and the cache key.
         self._without: LRUCache[Hashable, tuple[tuple[int, Hashable], bool]] = LRUCache(maxsize=_MOST_IN_VAIN)
-        # At which version of the tables and of the budgets, and at which moment.
+        # Results with the versions of the tables and of the budgets, and the cache key.
         self._in_vain: LRUCache[Hashable, tuple[tuple[int, int, Hashable], Sought]] = LRUCache(maxsize=_MOST_IN_VAIN)
         if self._post_filters:
-            # Made while nothing is there yet, which takes no time.
+            # Cheap only while the tables are empty.
             runtime.tables.fact(Priorities)
 
     def post_filter(
         self, pod: Pod, nominations: Nominations, lefts: LeftAboves, rows: RowArray | None = None
     ) -> Iterator[Sought | None]:
-        """What can be done for a pod that fits nowhere, in steps: None, and at last the result; nothing without a rule.
+        """PostFilter in steps: None until the last one, the result; empty without a PostFilter plugin.
 
-        rows: the only ones where something can; None: anywhere. Other things may happen between two steps. The caller
-        sees to it that the tables are as the pod sees them.
+        rows: the only candidates; None for all. Other work may happen between two steps. Call it while the tables are
+        as the pod sees them.
         """
         runtime, tables = self._runtime, self._runtime.tables
         if not self._post_filters:
@@ -154,9 +154,9 @@ class SchedulingCycle:
         yield sought
 
     def without_equals(self, pod: Pod, nominations: Nominations, lefts: LeftAboves) -> WhatIf:
-        """Questions for a pod that fits nowhere: what if pods of its own priority left, or of a lower one?
+        """What-if evaluation for an unschedulable pod without pods of its own or a lower priority.
 
-        The caller sees to it that the tables are as the pod sees them, now and at each question.
+        The caller keeps the tables as the pod sees them, now and at each query.
         """
         runtime, key = self._runtime, self._runtime.signature(pod)
         found = self._diagnosed(pod, key, runtime.evaluate(pod, key)).resolvable
@@ -165,7 +165,7 @@ class SchedulingCycle:
         return WhatIf(runtime, above, found, nominations=nominations, left=left, memo=self._memo)
 
     def fits_without(self, pod: Pod, other: PodRecord) -> bool:
-        """Whether the node of `other` would take the pod if that were not there. other: booked, of another pod."""
+        """Whether the node of `other` takes the pod once `other` is gone. other: booked, another pod."""
         tables, key = self._runtime.tables, (self._runtime.signature(pod), other.pod.key.uid)
         version = (tables.changes.version, self._runtime.moment(pod))
         known = self._without.get(key)
@@ -182,15 +182,15 @@ class SchedulingCycle:
         return fits
 
     def no_fit(self, pod: Pod) -> NoFit:
-        """Of a pod that fits nowhere as the tables are."""
+        """The result for an unschedulable pod."""
         key = self._runtime.signature(pod)
         evaluation = self._runtime.evaluate(pod, key)
         return NoFit(pod, self._diagnosed(pod, key, evaluation).diagnosis, _wakes_on(evaluation))
 
     def schedule(self, pod: Pod, now_ns: int, nominated: str = "", *, permits: bool = True) -> Outcome:
-        """Place the pod (it is then assumed) or say why not. now_ns: Unix nanoseconds.
+        """Place the pod, which is then assumed, or say why not. now_ns: Unix nanoseconds.
 
-        nominated: the node that is taken if it fits, whatever others score; "" for none. permits: Permit is asked.
+        nominated: the node to take if it fits, whatever the scores; "" for none. permits: ask Permit plugins.
         """
         key = self._runtime.signature(pod)
         evaluation = self._runtime.evaluate(pod, key)
@@ -200,7 +200,7 @@ class SchedulingCycle:
         return self._take(pod, evaluation, row, now_ns, self._runtime.profile.permit if permits else ())
 
     def evaluate(self, pod: Pod) -> PodEvaluation:
-        """What stands between the pod and each node; changes nothing."""
+        """Evaluate every rule on every node; changes nothing."""
         runtime, key = self._runtime, self._runtime.signature(pod)
         evaluation = runtime.evaluate(pod, key)
         nowhere = evaluation.never or runtime.best_row(pod, evaluation) == NOWHERE
@@ -215,24 +215,24 @@ class SchedulingCycle:
         )
 
     def signature(self, pod: Pod) -> Signature:
-        """Equal for pods that every rule answers alike while the tables stay as they are."""
+        """Equal for pods that every rule treats alike while the tables stay unchanged."""
         return self._runtime.signature(pod)
 
     def needs(self, pod: Pod, signature: Signature) -> Needs:
-        """Of a row: one that lacks some of it is surely rejected as the tables are."""
+        """Minimum request: a row that lacks any of it rejects the pod."""
         return self._runtime.needs(pod, signature)
 
     def fits_on(self, pod: Pod, rows: RowArray | None) -> tuple[bool, int]:
-        """(whether some of `rows` take the pod now, bits of Change that can help if none does). rows: None for all."""
+        """(whether any of `rows` takes the pod, bits of Change that can help if none does). rows: None for all."""
         fits, evaluation = self._runtime.fits_on(pod, rows)
         return fits, _wakes_on(evaluation)
 
     def fits_uncached(self, pod: Pod, rows: RowArray) -> bool:
-        """As `fits_on`, from the tables alone, also while pods are lifted from them."""
+        """Like `fits_on`, but without the cache: valid while pods are lifted from the tables."""
         return self._runtime.judged_on(pod, rows)[0]
 
     def least_of_row(self, pod: Pod) -> Int64Array | None:
-        """int64[amounts]: what the pod needs of a row at least; None when its rules may look at other rows, too."""
+        """int64[amounts]: the pod's minimum request on a row; None if its rules may read other rows."""
         template, profile = pod.template, self._runtime.profile
         terms = (template.affinity, template.anti_affinity)
         required = any(one.required_during_scheduling_ignored_during_execution for one in terms)
@@ -241,15 +241,15 @@ class SchedulingCycle:
         return profile.least(pod)
 
     def least(self, pod: Pod) -> Int64Array:
-        """The same, whatever else its rules look at."""
+        """int64[amounts]: the pod's minimum request on a row, whatever its rules read."""
         return self._runtime.profile.least(pod)
 
     def resolvable_on(self, pod: Pod, row: int) -> bool:
-        """Whether pods that leave the row may make room for the pod, which does not fit there as it is."""
+        """Whether evictions may make room on the row for the pod, which does not fit there now."""
         return bool(len(self._runtime.resolvable_on(pod, np.array([row], dtype=np.intp))[0].rows))
 
     def fits_nowhere(self, pod: Pod, signature: Signature) -> bool:
-        """Whether no node will ever do, as the pod and its claims are."""
+        """Whether no node can ever fit, given the pod and its claims."""
         return bool(self._runtime.evaluate(pod, signature).never)
 
     def unreserve(self, pod: Pod) -> None:
@@ -293,7 +293,7 @@ class SchedulingCycle:
     def _place(
         self, pod: Pod, evaluation: Evaluation, row: int, now_ns: int, permit: Sequence[PermitPlugin]
     ) -> Outcome:
-        """The place, reserved and assumed; or what Permit has against it."""
+        """The reserved and assumed placement, or Permit's rejection."""
         tables, profile = self._runtime.tables, self._runtime.profile
         cards: tuple[CardShare, ...] = ()
         annotations: dict[str, str] = {}
@@ -322,7 +322,7 @@ class SchedulingCycle:
         )
 
     def _diagnosed(self, pod: Pod, key: Signature, evaluation: Evaluation) -> _Diagnosed:
-        """Of a pod that fits nowhere, worked out once per class while the tables stay as they are."""
+        """Diagnosis of an unschedulable pod, cached per class while the tables stay unchanged."""
         tables = self._runtime.tables
         version, nodes = tables.changes.version, len(tables.row_of)
         kept = self._diagnoses.get(key)
@@ -340,7 +340,7 @@ class SchedulingCycle:
         return found
 
 
-# Of 500 classes with 5,000 nodes.
+# Enough for 500 classes with 5,000 nodes.
 _DIAGNOSES_BYTES: Final = 32 * 1024 * 1024
 _DIAGNOSIS_BYTES: Final = 1024
 _MOST_IN_VAIN: Final = 1024
@@ -354,5 +354,5 @@ _EXISTENCE: Final = int(Change.EXISTENCE)
 
 
 def _wakes_on(evaluation: Evaluation) -> int:
-    """A node that comes can help every pod that some node could take."""
+    """A new node can help every pod that some node could take."""
     return evaluation.wakes_on if evaluation.never else evaluation.wakes_on | _EXISTENCE

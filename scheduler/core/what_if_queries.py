@@ -1,8 +1,7 @@
-"""Questions about pods that change nothing for anybody else: of tables that somebody schedules by, or of a copy.
+"""What-if queries about pods. They change nothing for other pods, on live tables or on a copy.
 
-Whatever is taken away, or put somewhere, is as it was when the `with` ends that did it, and nobody is woken by it. So a
-question may be asked between two decisions. What takes long is asked in steps; other things may happen between them.
-Owned by the event loop; no method awaits.
+Each `with` restores the tables when it ends, and wakes no pod. So a query may run between two decisions. Long queries
+run in steps; other work may happen between steps. Owned by the event loop; no method awaits.
 """
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
@@ -28,7 +27,7 @@ class Without:
     """A node without some of its pods, as one pod sees it."""
 
     def __init__(self, tables: Tables, cycle: SchedulingCycle, pod: Pod, node: str) -> None:
-        """All of its pods are there."""
+        """Starts with all pods of the node."""
         self._tables = tables
         self._cycle = cycle
         self._pod = pod
@@ -41,19 +40,19 @@ class Without:
         return row is not None and self._cycle.fits_uncached(self._pod, np.array([row], dtype=np.intp))
 
     def lift(self, record: PodRecord) -> None:
-        """Take the pod away; no effect where it is not there any more."""
+        """Take a pod off the node; no effect if it is not there any more."""
         uid = record.pod.key.uid
         if self._tables.record(uid) is record and record.node == self._node and self._node in self._tables.row_of:
             self._tables.lift(record)
             self._lifted[uid] = record
 
     def put_back(self, record: PodRecord) -> None:
-        """It is there again; no effect where it is."""
+        """Put a lifted pod back; no effect if it is not lifted."""
         if self._lifted.pop(record.pod.key.uid, None) is not None:
             self._tables.put_back(record)
 
     def put_back_all(self) -> None:
-        """As it was."""
+        """Put every lifted pod back."""
         for record in list(self._lifted.values()):
             self.put_back(record)
 
@@ -69,16 +68,16 @@ class WhatIfQueries:
         self._lefts = LeftAboves(tables)
 
     def evaluate(self, pod: Pod) -> PodEvaluation:
-        """What every rule says of every node about the pod. Asked within `nominations.seen_by`."""
+        """Answers of every rule for every node about the pod. Call it within `nominations.seen_by`."""
         return self._cycles[pod.scheduler_name].evaluate(pod)
 
     def least(self, pod: Pod) -> Int64Array:
-        """int64[amounts]: what the pod needs of a row at least, as far as plain amounts say it."""
+        """int64[amounts]: the minimum request of the pod on a row, as far as plain amounts express it."""
         return self._cycles[pod.scheduler_name].least(pod)
 
     @contextmanager
     def without(self, pod: Pod, node: str, records: Collection[PodRecord] = ()) -> Iterator[Without]:
-        """One node without these pods, as the pod sees it."""
+        """A node without these pods, as the pod sees it."""
         with self._nominations.seen_by(pod):
             found = Without(self._tables, self._cycles[pod.scheduler_name], pod, node)
             try:
@@ -89,7 +88,7 @@ class WhatIfQueries:
                 found.put_back_all()
 
     def preemption_for(self, pod: Pod) -> Generator[None, None, PostFilterResult | None]:
-        """What could be done for a pod that fits nowhere, in steps; None when the profile does nothing. Nobody goes."""
+        """Result of PostFilter for an unschedulable pod, in steps; evicts nothing. None: the profile has none."""
         steps = self._cycles[pod.scheduler_name].post_filter(pod, self._nominations, self._lefts)
         while True:
             with self._nominations.seen_by(pod):
@@ -103,7 +102,7 @@ class WhatIfQueries:
 
     @contextmanager
     def placing(self) -> Iterator["Placing"]:
-        """Place pods, one beside the other, and leave some out; all is as it was when this ends."""
+        """Place several pods together and leave some out; undone when this ends."""
         before = self._tables.take_cluster_events()
         placing = Placing(self._tables, self._cycles, self._nominations)
         with self._tables.target.left_as_it_is():
@@ -111,19 +110,19 @@ class WhatIfQueries:
                 yield placing
             finally:
                 placing.undo()
-                # Room that was taken here, and given back, is no news for pods that wait.
+                # Room taken and released here must not wake waiting pods.
                 self._tables.take_cluster_events()
                 self._tables.cluster_events.add(before)
 
 
 class Placing:
-    """Pods that are placed, or left out, for the length of a question, in a journal that can be taken back.
+    """Trial placements and removals of pods, in a journal that can be undone.
 
-    Permit is not asked: it may count who has a place.
+    Permit is not asked: it may count the pods that it allows.
     """
 
     def __init__(self, tables: Tables, cycles: Mapping[str, SchedulingCycle], nominations: Nominations) -> None:
-        """None yet."""
+        """Starts empty."""
         self._tables = tables
         self._cycles = cycles
         self._nominations = nominations
@@ -131,17 +130,17 @@ class Placing:
 
     @property
     def mark(self) -> int:
-        """How far the journal is, for `undo`."""
+        """Length of the journal, for `undo`."""
         return len(self._journal)
 
     def attempt(self, pod: Pod) -> Outcome:
-        """A place, which the pod has until the end, or why there is none."""
+        """Place the pod until the end of the query, or say why it fits nowhere."""
         with self._nominations.seen_by(pod):
             kept = self._nominations.of(pod.key.uid)
             return self._scheduled(pod, "" if kept is None else kept.node)
 
     def place(self, pod: Pod, node: str = "") -> Placement | None:
-        """The same without a reason; None where nothing, or not that node, takes it. node: "" for the best."""
+        """Place the pod on `node` ("": the best one); None if it does not fit."""
         if not self.fits(pod, node):
             return None
         with self._nominations.seen_by(pod):
@@ -149,30 +148,30 @@ class Placing:
         return outcome if isinstance(outcome, Placement) else None
 
     def fits(self, pod: Pod, node: str = "") -> bool:
-        """Whether the node takes the pod, or any node where none is named."""
+        """Whether `node` ("": any node) takes the pod."""
         row = self._tables.row_of.get(node)
         rows = None if row is None else np.array([row], dtype=np.intp)
         with self._nominations.seen_by(pod):
             return self._cycles[pod.scheduler_name].fits_on(pod, rows)[0]
 
     def put(self, pod: Pod, placement: Placement) -> None:
-        """The pod is there, whether it fits or not."""
+        """Put the pod there, whether it fits or not."""
         row = self._tables.row_of[placement.node]
         self._tables.assume(pod, row, placement.cards, placement.annotations, placement.volumes)
         self._journal.append(partial(self._cycles[pod.scheduler_name].unreserve, pod))
 
     def leave_out(self, record: PodRecord) -> None:
-        """As if the pod had left its node, which is there."""
+        """Remove a pod from its node, which exists."""
         self._tables.leave_out(record)
         self._journal.append(partial(self._tables.bring_back, record))
 
     def bring_back(self, record: PodRecord) -> None:
-        """A pod that was left out is there again, whether there is still room for it or not."""
+        """Put back a pod that was left out, whether it still fits or not."""
         self._tables.bring_back(record)
         self._journal.append(partial(self._tables.leave_out, record))
 
     def undo(self, mark: int = 0) -> None:
-        """Everything since then, the last first."""
+        """Undo the journal down to `mark`, newest first."""
         while len(self._journal) > mark:
             self._journal.pop()()
 

@@ -1,7 +1,7 @@
-"""What is to be written, in a queue of its own for each namespace, and whose turn it is.
+"""Events and pod messages to write, queued per namespace.
 
-Namespaces take turns, and a namespace has as many requests on the wire as `namespace_limiters` gives it by its answers: where
-a webhook hangs on the Events of one, those of others are written meanwhile. Owned by the event loop.
+Namespaces take turns. `namespace_limiters` limits the requests that a namespace has in flight: if a webhook hangs on
+the Events of one namespace, those of others are still written. Owned by the event loop.
 """
 
 from collections import OrderedDict, deque
@@ -17,7 +17,7 @@ from scheduler.queue.backoff import backoff_s
 
 _FAILED_FOR_S: Final = 0.1
 _FAILED_AT_MOST_S: Final = 5.0
-# So many queues are looked at for the next entry; the others come when it is asked for again.
+# Queues examined for the next entry; the next call examines the others.
 _LOOKED_AT: Final = 64
 _AGAIN_S: Final = 0.01
 
@@ -26,9 +26,9 @@ _Event: TypeAlias = EventRecord | SeriesUpdate
 
 @dataclass(slots=True, kw_only=True)
 class Unwritten:
-    """One that is taken out to be written. what: an Event, or the uid of a pod whose latest message is meant.
+    """An entry that is taken out to be written. what: an Event, or the uid of a pod with a new message.
 
-    tries: that were throttled so far.
+    tries: number of throttled tries so far.
     """
 
     namespace: str
@@ -38,7 +38,7 @@ class Unwritten:
 
 @dataclass(slots=True)
 class _NamespaceQueue:
-    """Of one namespace. messages: uid -> tries, in the order of their oldest unwritten message. writing: entries taken."""
+    """messages: uid -> tries, in order of their oldest unwritten message. writing: entries that are taken out."""
 
     limiter: NamespaceLimiter
     events: deque[tuple[_Event, int]] = field(default_factory=deque)
@@ -50,7 +50,7 @@ class _NamespaceQueue:
         return len(self.events) + len(self.messages)
 
     def pop(self) -> tuple[_Event | str, int]:
-        """The oldest of either kind, in turn."""
+        """Remove and return the oldest entry; both kinds take turns."""
         if self.messages and (self.messages_first or not self.events):
             self.messages_first = False
             return self.messages.popitem(last=False)
@@ -62,29 +62,29 @@ class EventQueue:
     """See the module."""
 
     def __init__(self, most_events: int, most_in_flight: int, now_s: Callable[[], float]) -> None:
-        """most_events: beyond it the oldest of the longest queue is dropped. now_s: seconds from any beginning."""
+        """most_events: beyond it, the oldest of the longest queue is dropped. now_s: seconds since any start."""
         self.writing = 0  # entries that are taken out
         self._most_events = most_events
         self._now_s = now_s
         self._limiters = NamespaceLimiters(most_in_flight)
-        # The one whose turn is next comes first.
+        # Next turn first.
         self._queues: OrderedDict[str, _NamespaceQueue] = OrderedDict()
-        # Whose queue was the longest when an Event was added last: to look at all of them takes too long.
+        # The longest queue when an Event was last added; a search among all takes too long.
         self._longest: _NamespaceQueue | None = None
         self._events = 0
         self._waiting = 0
 
     def __len__(self) -> int:
-        """Entries that wait."""
+        """Number of waiting entries."""
         return self._waiting
 
     @property
     def soon(self) -> int:
-        """Those whose namespaces get answers, as far as is known: the others wait for theirs."""
+        """Number of waiting entries whose namespaces are expected to get answers."""
         return self._limiters.waiting(CircuitState.NEW) + self._limiters.waiting(CircuitState.CLOSED)
 
     def put_event(self, namespace: str, event: _Event) -> _Event | None:
-        """Add it; return the one that is dropped for it."""
+        """Add an Event; return the one that is dropped for it."""
         dropped = None
         queue = self._queue_of(namespace)
         queue.events.append((event, 0))
@@ -98,30 +98,30 @@ class EventQueue:
         return dropped
 
     def put_message(self, namespace: str, uid: str) -> None:
-        """The pod has a message that is to be written. It keeps its place in the queue, if it has one."""
+        """Queue the latest message of the pod. It keeps its position, if it has one."""
         queue = self._queue_of(namespace)
         if uid not in queue.messages:
             queue.messages[uid] = 0
             self._count(queue, 1, of_events=False)
 
     def drop_message(self, namespace: str, uid: str) -> None:
-        """Nothing is to be written of the pod."""
+        """Drop the message of the pod."""
         queue = self._queues.get(namespace)
         if queue is not None and queue.messages.pop(uid, None) is not None:
             self._count(queue, -1, of_events=False)
             self._end_if_empty(queue)
 
     def drop_messages(self) -> None:
-        """Nothing is to be written of any pod."""
+        """Drop the messages of all pods."""
         for queue in tuple(self._queues.values()):
             self._count(queue, -len(queue.messages), of_events=False)
             queue.messages.clear()
             self._end_if_empty(queue)
 
     def take(self, *, at_once: bool = False) -> Unwritten | float:
-        """The next entry; or when to look again, which a new entry, an answer and an end may bring forward.
+        """The next entry; or when to call again, unless a new entry, an answer or an end comes earlier.
 
-        at_once: also of namespaces that get no answers. Give the entry back with `done` or `put_back`.
+        at_once: also from namespaces that get no answers. Return the entry with `done` or `put_back`.
         """
         now_s, next_s = self._now_s(), inf
         for _ in range(min(len(self._queues), _LOOKED_AT)):
@@ -140,7 +140,7 @@ class EventQueue:
         return min(next_s, now_s + _AGAIN_S) if len(self._queues) > _LOOKED_AT else next_s
 
     def answered(self, entry: Unwritten, error: ApiError | None) -> None:
-        """How a request of the entry ended, which shows how its namespace is."""
+        """Update the circuit state of the namespace from the answer to a request of the entry."""
         limiter = self._queues[entry.namespace].limiter
         if error is None or isinstance(error, ApiRefused):
             self._limiters.answered(limiter, self._now_s())
@@ -148,7 +148,7 @@ class EventQueue:
         self._limiters.failed(limiter, error, self._now_s(), _pause_s)
 
     def put_back(self, entry: Unwritten) -> None:
-        """It is not written: it is the next of its namespace again, unless a newer message has taken its place."""
+        """The entry is not written: it is the next of its namespace, unless a newer message replaced it."""
         queue = self._queues[entry.namespace]
         if not isinstance(entry.what, str):
             queue.events.appendleft((entry.what, entry.tries))
@@ -160,7 +160,7 @@ class EventQueue:
         self.done(entry)
 
     def done(self, entry: Unwritten) -> None:
-        """It is written, or given up."""
+        """The entry is written or given up."""
         queue = self._queues[entry.namespace]
         queue.writing -= 1
         self.writing -= 1

@@ -1,16 +1,15 @@
-"""Who may send the next bind request: at most so many at once, shared fairly among namespaces.
+"""Limits bind requests in flight, and shares them fairly among namespaces.
 
-A slot is one request on the wire. A pod that waits between two attempts, for Permit or for PreBind has none. How many
-slots a namespace may have says `namespace_limiters`. So a webhook that is down in one namespace costs no other a slot, and a
-server that sends everybody away hears little from us.
+A request counts while it is in flight. A pod that waits between two attempts, for Permit or for PreBind does not count.
+`namespace_limiters` sets how many requests a namespace may have in flight. So a webhook that is down in one namespace
+delays no other one, and a server that rejects everything gets few requests.
 
-Free slots go round the namespaces that wait, one each; within a namespace in the order of asking. Of the namespaces
-without a request on the wire, all of one state may have a slot or none, so one of each state is looked at,
-however many wait:
+Free requests go round the waiting namespaces, one each; within a namespace in the order of asking. All idle namespaces
+of one circuit state may send, or none of them, so one of each state is examined, however many wait:
 
-    IDLE, by state and turn ──a slot──▶ BUSY, at most as many as slots ──its last answer──▶ IDLE
-              ▲                                                                   └──a failure──▶ PAUSED
-              └───────────────────────────────────────────────────────────────────────────────────┘
+    IDLE, by state and turn ──a request──▶ BUSY, at most as many as the limit ──its last answer──▶ IDLE
+              ▲                                                          └──a failure──▶ PAUSED
+              └──────────────────────────────────────────────────────────────────────────┘
 Owned by the event loop.
 """
 
@@ -28,19 +27,19 @@ from scheduler.dispatch.namespace_limiters import CircuitState, NamespaceLimiter
 from scheduler.kube.port import ApiError, ApiRefused, NotSent
 from scheduler.queue.heap import Heap
 
-# RBAC's own words, and not those of an admission policy: no such request of this namespace is accepted.
+# RBAC's own message, not one of an admission policy: no such request of this namespace is accepted.
 _NO_RIGHT: Final = re.compile(r'\bcannot [a-z]+ resource "')
 _UNAUTHORIZED: Final = 401
 
 
 class NamespacePaused(Exception):
-    """Nothing of this pod is sent for now: its namespace fails; the message says why."""
+    """The namespace is paused after failures; the message is the last one's."""
 
 
 class Stopped(Exception):
-    """The process ends: nothing more is sent.
+    """The process ends and sends nothing more.
 
-    What has no definite answer yet is in the next process's list. in_doubt: a request may have taken effect.
+    The next process lists pods without a definite answer. in_doubt: a request may have taken effect.
     """
 
     in_doubt = False
@@ -48,9 +47,9 @@ class Stopped(Exception):
 
 @dataclass(slots=True, eq=False)
 class _RequestQueue:
-    """The requests of one namespace that wait for a slot. first: those of them whose pod has not sent anything.
+    """Waiting requests of one namespace. first: the first requests of their pods.
 
-    turn: of two that may have a slot, the one with the lower number gets it.
+    turn: of two namespaces that may send, the one with the lower number does.
     """
 
     limiter: NamespaceLimiter
@@ -60,7 +59,7 @@ class _RequestQueue:
 
 
 class InFlightLimit:
-    """See the module. Make it inside the event loop that uses it."""
+    """See the module. Create it inside the event loop that uses it."""
 
     def __init__(
         self,
@@ -71,10 +70,10 @@ class InFlightLimit:
         *,
         leads: Callable[[], bool] = lambda: True,
     ) -> None:
-        """most: slots, >= 1. now_s: monotonic seconds. backoff_s: the pause after so many failures in a row.
+        """most: requests in flight, >= 1. now_s: monotonic seconds. backoff_s: pause after so many failures in a row.
 
-        on_free: called when `taken` may have become less. leads: asked before each request; where it says no, the
-        limiter gets NotSent.
+        on_free: called when `taken` may have decreased. leads: asked before each request; if it is false, the caller
+        gets NotSent.
         """
         self._limiters = NamespaceLimiters(most)
         self._now_s = now_s
@@ -82,7 +81,7 @@ class InFlightLimit:
         self._on_free = on_free
         self._leads = leads
         self._starting: Counter[str] = Counter()
-        # Those with waiting requests; each is in one of the other three, see the module.
+        # Namespaces with waiting requests; each is in one of the other three, see the module.
         self._queues: dict[str, _RequestQueue] = {}
         self._idle: dict[CircuitState, Heap[float, _RequestQueue]] = {state: Heap() for state in CircuitState}
         self._busy: dict[str, _RequestQueue] = {}
@@ -93,43 +92,43 @@ class InFlightLimit:
 
     @property
     def in_flight(self) -> int:
-        """Requests."""
+        """Number of requests in flight."""
         return self._limiters.in_flight
 
     @property
     def taken(self) -> int:
-        """As `NamespaceLimiters.taken`."""
+        """See `NamespaceLimiters.taken`."""
         return self._limiters.taken
 
     def pause_reason(self, namespace: str) -> str:
-        """As `NamespaceLimiters.held_back`."""
+        """See `NamespaceLimiters.pause_reason`."""
         return self._limiters.pause_reason(namespace)
 
     def pause_kind(self, namespace: str) -> str:
-        """The same, by `namespace_limiters.how`."""
+        """The `failure_kind` of `pause_reason`."""
         return failure_kind(self._limiters.pause_reason(namespace))
 
     def lets_pass(self, namespace: str) -> bool:
-        """As `NamespaceLimiters.lets_pass`."""
+        """See `NamespaceLimiters.lets_pass`."""
         return self._limiters.lets_pass(namespace, self._now_s())
 
     def has_room(self, namespace: str) -> bool:
-        """As `NamespaceLimiters.has_room`."""
+        """See `NamespaceLimiters.has_room`."""
         return self._limiters.has_room(namespace, self._now_s(), self._starting[namespace])
 
     def starts(self, namespace: str) -> None:
-        """A pod of the namespace was placed: it will be bound."""
+        """A pod of the namespace was placed and will be bound."""
         self._starting[namespace] += 1
 
     def started(self, namespace: str) -> None:
-        """Its task has begun."""
+        """The task of such a pod has begun."""
         self._starting[namespace] -= 1
         if not self._starting[namespace]:
             del self._starting[namespace]
 
     @contextmanager
     def binding(self, namespace: str) -> Iterator[None]:
-        """A pod of the namespace is being bound, with a slot or without."""
+        """Count a pod of the namespace as being bound, with or without a request in flight."""
         limiter = self._limiters.enter(namespace, self._now_s())
         try:
             yield
@@ -137,15 +136,15 @@ class InFlightLimit:
             self._limiters.leave(limiter)
 
     def request(self, namespace: str, *, first: bool = False) -> "InFlightRequest":
-        """One request, inside `binding`: the ApiError that it raises, or none, says how the namespace is.
+        """One request, inside `binding`. Its ApiError, or none, updates the circuit state of the namespace.
 
-        first: of this pod. Entering it raises Stopped; NamespacePaused for a first one, when the namespace fails while it
-        waits.
+        first: the first of its pod. Entering raises Stopped; for a first request also NamespacePaused, if the namespace
+        fails while it waits.
         """
         return InFlightRequest(self, self._limiters.limiter(namespace), first=first)
 
     async def acquire(self, limiter: NamespaceLimiter, *, first: bool) -> None:
-        """Of `slot`: the beginning."""
+        """Enter `request`."""
         await self._turn_of(limiter, first=first)
         if not self._leads():
             error = NotSent()
@@ -153,7 +152,7 @@ class InFlightLimit:
             raise error
 
     def release(self, limiter: NamespaceLimiter, error: BaseException | None) -> None:
-        """Of `slot`: the end."""
+        """Leave `request`."""
         if error is None:
             self._limiters.answered(limiter, self._now_s())
         elif isinstance(error, ApiError):
@@ -161,7 +160,7 @@ class InFlightLimit:
         self._free(limiter)
 
     async def pause(self, seconds: float) -> None:
-        """Wait without a slot. Raises Stopped."""
+        """Wait without a request in flight. Raises Stopped."""
         try:
             async with asyncio.timeout(seconds):
                 await self._stopped.wait()
@@ -170,7 +169,7 @@ class InFlightLimit:
         raise Stopped
 
     def stop(self) -> None:
-        """Nothing more is sent: who waits gets Stopped. Requests on the wire are answered."""
+        """Send nothing more: waiting requests get Stopped. Requests in flight are answered."""
         self._stopped.set()
         for queue in self._queues.values():
             for waiting in queue.waiting:
@@ -178,7 +177,7 @@ class InFlightLimit:
                     waiting.set_exception(Stopped())
 
     def _free(self, limiter: NamespaceLimiter) -> None:
-        """Its slot is nobody's: whoever waits may have it."""
+        """A request ended; give its share to a waiting one."""
         self._limiters.ends(limiter)
         if queue := self._queues.get(limiter.name):
             self._file(queue)
@@ -190,7 +189,7 @@ class InFlightLimit:
             raise Stopped
         now_s = self._now_s()
         if not self._queues and self._limiters.may_send(limiter, now_s):
-            self._limiters.sends(limiter, now_s)  # as below, where nobody else waits
+            self._limiters.sends(limiter, now_s)  # as below, if no other request waits
             return
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue = self._queues.get(limiter.name)
@@ -208,7 +207,7 @@ class InFlightLimit:
             if mine in queue.waiting:
                 self._forget(queue, mine)
             elif not mine.cancelled() and mine.exception() is None:
-                self._free(limiter)  # given, and not used
+                self._free(limiter)  # granted, but not used
             raise
 
     def _next_turn(self) -> int:
@@ -216,7 +215,7 @@ class InFlightLimit:
         return self._turns
 
     def _file(self, queue: _RequestQueue) -> None:
-        """Where it belongs by now."""
+        """Put the queue where it belongs now."""
         self._unfile(queue)
         limiter = queue.limiter
         if limiter.in_flight:
@@ -232,7 +231,7 @@ class InFlightLimit:
             heap.discard(queue)
 
     def _forget(self, queue: _RequestQueue, waiting: asyncio.Future[None]) -> None:
-        """It waits no longer."""
+        """Remove a request that no longer waits."""
         queue.waiting.remove(waiting)
         queue.first.discard(waiting)
         self._limiters.waits(queue.limiter, -1)
@@ -241,7 +240,7 @@ class InFlightLimit:
             del self._queues[queue.limiter.name]
 
     def _serve(self) -> None:
-        """Give free slots, one to each in turn, and look again when time alone changes something."""
+        """Grant free requests in turn, and set a timer if time alone changes something."""
         if not self._queues and self._timer is None:
             return
         now_s = self._now_s()
@@ -259,14 +258,14 @@ class InFlightLimit:
             self._timer = asyncio.get_running_loop().call_later(next_s - now_s, self._serve)
 
     def _next(self, now_s: float) -> _RequestQueue | None:
-        """Of those that may have a slot, the one whose turn it is."""
+        """The namespace that may send and has the next turn."""
         firsts = (heap.first() for heap in self._idle.values())
         queues = [*(first[1] for first in firsts if first is not None), *self._busy.values()]
         may_send = (queue for queue in queues if self._limiters.may_send(queue.limiter, now_s))
         return min(may_send, key=attrgetter("turn"), default=None)
 
     def _give(self, queue: _RequestQueue, now_s: float) -> None:
-        """A slot to the first that waits: the others' turn comes before its next."""
+        """Grant a request to the first that waits; other namespaces come before its next one."""
         waiting = queue.waiting[0]
         queue.turn = self._next_turn()
         self._forget(queue, waiting)
@@ -294,7 +293,7 @@ class InFlightLimit:
             self._turn_away(queue)
 
     def _turn_away(self, queue: _RequestQueue) -> None:
-        """Those that have sent nothing are told so, and hold no place; the one that has failed tries again."""
+        """Fail requests of pods that have sent nothing, so that they release their node; others retry."""
         for waiting in [one for one in queue.waiting if one in queue.first]:
             self._forget(queue, waiting)
             if not waiting.done():
@@ -302,25 +301,25 @@ class InFlightLimit:
 
 
 class InFlightRequest:
-    """A slot for the block inside it. A class, since a generator costs as much as what is done here."""
+    """A request in flight for the block inside it. A class, because a generator would double its cost."""
 
     __slots__ = ("_first", "_limit", "_limiter")
 
     def __init__(self, limit: InFlightLimit, limiter: NamespaceLimiter, *, first: bool) -> None:
-        """As `InFlightLimit.slot`."""
+        """See `InFlightLimit.request`."""
         self._limit = limit
         self._limiter = limiter
         self._first = first
 
     async def __aenter__(self) -> None:
-        """Wait for it."""
+        """Wait until it may be sent."""
         await self._limit.acquire(self._limiter, first=self._first)
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        """Give it back."""
+        """Release it."""
         self._limit.release(self._limiter, error)
 
 
 def concerns_all(rejected: ApiRefused) -> bool:
-    """Whether the refusal is of the scheduler itself, not of this pod: credentials, or a missing right."""
+    """Whether the rejection concerns the scheduler itself, not this pod: credentials, or a missing right."""
     return rejected.status == _UNAUTHORIZED or bool(_NO_RIGHT.search(rejected.message))

@@ -1,24 +1,24 @@
-"""How many bind requests each namespace may have on the wire, by how its last ones were answered.
+"""Circuit state and in-flight limit of each namespace, from the answers to its last requests.
 
     NEW ──an answer──▶ CLOSED ──silent for 50 ms──▶ SLOW ──an answer──▶ CLOSED
-       │                    │                          │
-       └────────────────────┴──no definite answer──────┴──▶ OPEN ──an answer──▶ CLOSED
+     │                    │                          │
+     └────────────────────┴──no definite answer──────┴──▶ OPEN ──an answer──▶ CLOSED
 
-NEW: it has had no answer that is remembered. One request shows whether it gets one.
-CLOSED:    at most three times as many as are free, so that each namespace leaves something to the next, whatever becomes
-         of its answers: alone it has three quarters of the slots, then the next has three quarters of the rest.
-SLOW:    it has all its slots, more of its pods ask for one, and there has been no answer. Its next pods wait in the
-         queue; when an answer comes they are served in order, and nobody is told.
-OPEN: a failure, or no answer for a second. After a pause one request at a time; all failing namespaces together
-         have a quarter of the slots. Its next pods let others pass, too, and are told why they wait.
+    NEW:    no answer is remembered. One request shows whether the namespace gets one.
+    CLOSED: at most three times as many requests as are free. So each namespace leaves some to the next, whatever
+            happens to its own: alone it has three quarters of the limit, the next has three quarters of the rest.
+    SLOW:   all its requests are in flight, more of its pods ask for one, and no answer came. Its next pods wait in
+            the queue without a message; they are served in order when an answer comes.
+    OPEN:   a failure, or no answer for a second. After a pause one request at a time (half-open); all open namespaces
+            together have a quarter of the limit. Its next pods also let others pass, and get a message.
 
-Each begins with a window of one request, and with each answer it has one more; after a second without requests, and
-after a failure, it begins again. So many namespaces that come at once and hang hold a request each. What is beyond the
-window waits in the queue, where pods of others pass it.
+Each namespace starts with a congestion window of one request, and each answer adds one; it starts again after a second
+without requests, and after a failure. So many namespaces that come at once and hang use one request each. Pods beyond
+the window wait in the queue, where pods of other namespaces pass them.
 
-Over all namespaces: requests that may be in vain, those of namespaces that are not CLOSED or are silent at the moment,
-leave a quarter of the slots when a SLOW or OPEN namespace asks for the next, a sixteenth when an NEW one does.
-So a namespace that answers always finds a slot, and a new one soon, however many others hang together.
+Over all namespaces: requests that may stay unanswered are those of namespaces that are not CLOSED, or are silent now.
+They leave a quarter of the limit if a SLOW or OPEN namespace asks for the next, and a sixteenth if a NEW one does. So a
+namespace that answers can always send, and a new one soon, however many others hang together.
 
 Decides only; `in_flight_limit` waits. now_s: monotonic seconds.
 """
@@ -34,21 +34,22 @@ from cachetools import LRUCache
 
 from scheduler.kube.port import ApiError, ApiThrottled
 
-# A namespace that has all the slots it may have, and no answer for so long, keeps others from being placed: a server
-# that works answers sooner, and one that does not costs nobody anything if it was only late.
+# A namespace at its limit without an answer for this long keeps others from being placed. A healthy server answers
+# sooner; a mistake costs nothing, as the namespace was only late.
 _SLOW_S: Final = 0.05
-# After so long its webhook hangs.
+# After this silence its webhook hangs.
 _SILENT_S: Final = 1.0
-# A namespace that has sent nothing for so long begins again. Of TCP: RFC 2861, the congestion window after idle time.
+# A namespace starts again after this time without requests. Source: RFC 2861, the TCP congestion window after idle
+# time.
 _IDLE_S: Final = 1.0
 NO_ANSWER: Final = "no answer"
-# So that one pod which no server can bind does not stop the others of its namespace.
+# One pod that no server can bind must not stop the others of its namespace.
 _FEWEST_PODS_OPEN: Final = 4
 _MOST_REMEMBERED: Final = 4096
 
 
 class CircuitState(IntEnum):
-    """See the module. Numbers: they are counted by, and other members are hashed by their names."""
+    """See the module. Integers, because they index counters: hashing other members by name is slower."""
 
     NEW = auto()
     CLOSED = auto()
@@ -58,12 +59,12 @@ class CircuitState(IntEnum):
 
 @dataclass(slots=True, kw_only=True)
 class NamespaceLimiter:
-    """A namespace with pods that are being bound, as `NamespaceLimiters` knows it.
+    """A namespace with pods that are being bound.
 
-    in_flight: requests. waiting: those that ask for a slot. pods: being bound, with a slot or without.
-    window: as many may be on the wire, by the answers that came.
-    failures: in a row, without a definite answer; why: the last one's message. paused_until_s: end of the pause.
-    silent_since_s: when the last definite answer came, or the first request after a time without any was sent.
+    in_flight: requests. waiting: requests that ask to be sent. pods: being bound, with or without a request in flight.
+    window: most requests in flight, by the answers that came. failures: in a row, without a definite answer; why:
+    message of the last one. paused_until_s: end of the pause. silent_since_s: time of the last definite answer, or of
+    the first request after an idle time.
     """
 
     name: str
@@ -82,7 +83,7 @@ class NamespaceLimiters:
     """See the module. Owned by the event loop."""
 
     def __init__(self, most: int) -> None:
-        """most: slots, >= 1."""
+        """most: requests in flight, >= 1."""
         self.in_flight = 0
         self._most = most
         self._most_open = max(1, most // 4)
@@ -92,34 +93,34 @@ class NamespaceLimiters:
             CircuitState.OPEN: most - most // 4,
         }
         self._by_name: dict[str, NamespaceLimiter] = {}
-        # With requests on the wire; at most as many as there are slots.
+        # Limiters with requests in flight.
         self._with_requests: dict[str, NamespaceLimiter] = {}
         self._open = 0  # namespaces
         self._sent_by: Counter[CircuitState] = Counter()
         self._waiting_by: Counter[CircuitState] = Counter()
-        # By name: the window, and when the last answer came.
+        # By name: the window, and the time of the last answer.
         self._answered: LRUCache[str, tuple[int, float]] = LRUCache(_MOST_REMEMBERED)
 
-    # What there is for whom
+    # Limits
 
     @property
     def free(self) -> int:
-        """Slots."""
+        """Number of further requests that may be in flight."""
         return self._most - self.in_flight
 
     @property
     def taken(self) -> int:
-        """Requests on the wire, and those that wait for a slot in namespaces that are CLOSED."""
+        """Requests in flight, and those that wait in CLOSED namespaces."""
         return self.in_flight + self.waiting(CircuitState.CLOSED)
 
     def waiting(self, state: CircuitState) -> int:
-        """Requests that wait for a slot in such namespaces."""
+        """Number of requests that wait in namespaces of this state."""
         return self._waiting_by[state]
 
     def pause_reason(self, name: str) -> str:
-        """Why no more pods of a namespace are to be bound for now; "" when nothing is against it.
+        """Why no more pods of a namespace may be bound now; "" if they may.
 
-        While it fails, few of its pods try: each of them holds a place that others lack.
+        While it fails, only a few of its pods try: each of them holds room that others lack.
         """
         limiter = self._by_name.get(name)
         if limiter is None or limiter.state is not CircuitState.OPEN:
@@ -127,7 +128,7 @@ class NamespaceLimiters:
         return limiter.why if limiter.pods >= self._most_pods_open else ""
 
     def has_room(self, name: str, now_s: float, starting: int = 0) -> bool:
-        """Whether another pod of the namespace gets a slot soon. starting: its pods that are about to be bound."""
+        """Whether another pod of the namespace can send soon. starting: its pods that are about to be bound."""
         limiter = self._by_name.get(name) or self._new(name, now_s)
         match limiter.state:
             case CircuitState.NEW:
@@ -141,14 +142,14 @@ class NamespaceLimiters:
                 return limiter.pods + starting < self._most_pods_open
 
     def lets_pass(self, name: str, now_s: float) -> bool:
-        """Whether pods of others go first: for now there is no slot for another pod of this one."""
+        """Whether pods of other namespaces go first, because this one cannot send another request now."""
         limiter = self._by_name.get(name)
         if limiter is not None and limiter.state is CircuitState.CLOSED:
             return not self._is_in_window(limiter)
         return not self.has_room(name, now_s)
 
     def may_send(self, limiter: NamespaceLimiter, now_s: float) -> bool:
-        """Whether its next request gets a slot now."""
+        """Whether its next request may be sent now."""
         if not self.free:
             return False
         match limiter.state:
@@ -164,7 +165,7 @@ class NamespaceLimiters:
                 few = self._sent_by[CircuitState.OPEN] < self._most_open
                 return not paused and few and self._may_stay_unanswered(limiter, now_s)
 
-    # What happens
+    # Events
 
     def enter(self, name: str, now_s: float) -> NamespaceLimiter:
         """A pod of the namespace is being bound from now on."""
@@ -175,23 +176,23 @@ class NamespaceLimiters:
         return limiter
 
     def limiter(self, name: str) -> NamespaceLimiter:
-        """That has entered, and not left."""
+        """Limiter of a namespace that has entered and not left."""
         return self._by_name[name]
 
     def leave(self, limiter: NamespaceLimiter) -> None:
-        """One no longer is. Of a namespace without any nothing is known but whether it answered last."""
+        """A pod is no longer being bound. A namespace without pods keeps only its last answer."""
         limiter.pods -= 1
         if not limiter.pods:
             self._open -= limiter.state is CircuitState.OPEN
             del self._by_name[limiter.name]
 
     def waits(self, limiter: NamespaceLimiter, change: int) -> None:
-        """So many more requests of it ask for a slot, or fewer."""
+        """Change the number of its waiting requests."""
         limiter.waiting += change
         self._waiting_by[limiter.state] += change
 
     def sends(self, limiter: NamespaceLimiter, now_s: float) -> None:
-        """A request is on the wire."""
+        """A request is sent."""
         if not limiter.in_flight:
             if now_s - limiter.silent_since_s > _IDLE_S:
                 limiter.window = 1
@@ -200,13 +201,13 @@ class NamespaceLimiters:
         self._count_in_flight(limiter, 1)
 
     def ends(self, limiter: NamespaceLimiter) -> None:
-        """A request no longer is."""
+        """A request ended."""
         self._count_in_flight(limiter, -1)
         if not limiter.in_flight:
             del self._with_requests[limiter.name]
 
     def answered(self, limiter: NamespaceLimiter, now_s: float) -> None:
-        """Definitely: it is CLOSED."""
+        """A definite answer came: the circuit is CLOSED."""
         limiter.window = min(limiter.window + 1, self._most)
         self._answered[limiter.name] = limiter.window, now_s
         self._set_state(limiter, CircuitState.CLOSED)
@@ -221,13 +222,13 @@ class NamespaceLimiters:
         limiter.why = why
 
     def failed(self, limiter: NamespaceLimiter, error: ApiError, now_s: float, pause_s: Callable[[int], float]) -> None:
-        """As `fails`, and nothing more of it for a while. pause_s: seconds after so many failures in a row."""
+        """Record a failure and pause the namespace. pause_s: seconds after so many failures in a row."""
         self.fails(limiter, f"{error.status or NO_ANSWER}: {error.message}")
         at_least_s = error.retry_after_s if isinstance(error, ApiThrottled) else 0.0
         limiter.paused_until_s = now_s + max(at_least_s, pause_s(limiter.failures))
 
     def refresh(self, limiter: NamespaceLimiter, now_s: float) -> float:
-        """What its silence makes of a namespace that waits for a slot; when to look again, infinity: not for that."""
+        """Update the state of a silent namespace with waiting requests; return when to call again, inf for never."""
         if limiter.state is CircuitState.OPEN:
             return limiter.paused_until_s if limiter.paused_until_s > now_s else inf
         if not limiter.in_flight:
@@ -238,14 +239,14 @@ class NamespaceLimiters:
             self._set_state(limiter, CircuitState.SLOW)
         if now_s < limiter.silent_since_s + _SILENT_S:
             return limiter.silent_since_s + _SILENT_S
-        # What was answered before says more.
+        # An earlier failure message says more.
         self.fails(limiter, limiter.why or f"{NO_ANSWER} for {_SILENT_S:g} s")
         return inf
 
-    # The parts
+    # Helpers
 
     def _new(self, name: str, now_s: float) -> NamespaceLimiter:
-        """A namespace of which no pod was being bound."""
+        """Limiter of a namespace without pods that are being bound."""
         window, silent_since_s = self._answered.get(name, (0, -inf))
         state = CircuitState.CLOSED if window else CircuitState.NEW
         return NamespaceLimiter(
@@ -257,17 +258,17 @@ class NamespaceLimiters:
 
     @property
     def _most_pods_open(self) -> int:
-        """Of one namespace: all together as many as they have slots, if that is not too few to find one that works."""
+        """Most pods of one failing namespace that may bind at once."""
         return max(_FEWEST_PODS_OPEN, self._most_open // max(1, self._open))
 
     def _share(self, limiter: NamespaceLimiter) -> int:
-        """Three quarters of what others leave. Of `dynamic thresholds`: Choudhury and Hahne, 1998, alpha = 3."""
+        """Three quarters of the rest. Source: dynamic thresholds, Choudhury and Hahne, 1998, alpha = 3."""
         rest = limiter.in_flight + self.free
         return rest - rest // 4
 
     @staticmethod
     def _is_in_window(limiter: NamespaceLimiter) -> bool:
-        """Whether another pod of it is, or one that waits, for whose sake its silence is noticed."""
+        """Whether another pod fits the window, or one waits, so that silence is noticed."""
         return limiter.in_flight + limiter.waiting <= limiter.window
 
     def _may_stay_unanswered(self, limiter: NamespaceLimiter, now_s: float) -> bool:
@@ -294,10 +295,10 @@ class NamespaceLimiters:
 
 
 def failure_kind(why: str) -> str:
-    """What is worth telling apart of why a namespace fails; "" where it does not."""
+    """Kind of failure, from the reason for a pause; "" without one."""
     return NO_ANSWER if why.startswith(NO_ANSWER) else "failures" if why else ""
 
 
 def _is_silent(limiter: NamespaceLimiter, now_s: float) -> bool:
-    """A CLOSED one: the others count in any case."""
+    """Whether a CLOSED namespace is silent; other states count in any case."""
     return limiter.state is CircuitState.CLOSED and now_s >= limiter.silent_since_s + _SLOW_S

@@ -1,14 +1,14 @@
-"""What the owners of waiting pods have been state, and what is to be state next. One entry per pod that waits.
+"""Messages for the owners of waiting pods: the latest one, and what is written of it. One entry per pod.
 
-The latest message replaces the one before it, written or not; what was written decides what is worth another write:
+A new message replaces the one before it, written or not. The messages that were written decide whether another write is
+worth it:
 
     Event      the first of its reasons is written; the same reasons again make it a series, written every QUIET_S
-    condition  other reasons are written at once, other numbers every QUIET_S
+    condition  new reasons are written at once, new numbers every QUIET_S
 
-So an attempt costs at most two writes, and a pod that is tried again and again without news none. A write that failed
-is repeated after a back-off, however often the pod is tried meanwhile.
-Two clocks: when something is due is counted in monotonic seconds (`…_s`), as somebody may set the other one; what users
-read has Unix time (`unix_s`).
+So an attempt costs at most two writes, and repeated attempts without news cost none. A failed write is repeated after a
+back-off, however often the pod is tried. Due times use monotonic seconds (`…_s`), as the wall clock may be set; users
+read Unix time (`unix_s`).
 """
 
 from collections import OrderedDict
@@ -24,17 +24,17 @@ from scheduler.pods.pod import Pod
 from scheduler.queue.backoff import backoff_s
 
 Reasons: TypeAlias = tuple[str, ...]
-# Of one pod: a pod whose reasons alternate still gets series.
+# Per pod: a pod whose reasons alternate still gets series.
 _MOST_SERIES: Final = 4
-# What could not be written, doubling up to QUIET_S.
+# First back-off of a failed write, doubling up to QUIET_S.
 _AGAIN_AFTER_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class PodMessage:
-    """What is to be state. reasons: what of the message tells it from others: not its numbers. noted_s: monotonic.
+    """Message for a waiting pod. reasons: the text without numbers; equal reasons mean the same message.
 
-    rules: who objects, by name: for counting, since reasons may quote the pod.
+    noted_s: monotonic seconds. rules: names of the rules that object, for counting, because reasons may quote the pod.
     """
 
     reason: str
@@ -47,9 +47,9 @@ class PodMessage:
 
 @dataclass(slots=True)
 class WrittenEvent:
-    """name: of the Event that was written first. seen: times in all.
+    """An Event of one set of reasons. name: of the first Event that was written. seen: total count.
 
-    sent_s: when the message of the last request was heard. failures: requests in a row that have not written it.
+    sent_s: `noted_s` of the last message that was sent. failures: failed requests in a row.
     """
 
     name: str = ""
@@ -58,7 +58,7 @@ class WrittenEvent:
     failures: int = 0
 
     def series(self, message: PodMessage) -> EventSeries:
-        """The series that it is now."""
+        """The current series."""
         return EventSeries(self.seen, message.unix_s)
 
     def is_due(self, message: PodMessage) -> bool:
@@ -67,7 +67,7 @@ class WrittenEvent:
         return message.noted_s - self.sent_s >= pause_s
 
     def sent(self, message: PodMessage, name: str | None) -> None:
-        """PodMessage was sent. name: of the Event that has it, None where it could not be written."""
+        """The message was sent. name: of its Event, None if the write failed."""
         self.sent_s = message.noted_s
         self.failures = 0 if name is not None else self.failures + 1
         self.name = name or self.name
@@ -75,13 +75,12 @@ class WrittenEvent:
 
 @dataclass(slots=True, kw_only=True)
 class PodMessageState:
-    """Of one pod. shown: message of the condition, None when not known; its reasons, and when it was written.
+    """Messages of one pod. shown: message of its condition, None if unknown; its reasons and write time.
 
-    shown_false: the condition is there, and says that the pod has no place: the time of its transition stays.
-
-    failures: writes of the condition in a row that failed. sent: message of the one that was tried last.
-    replaced: times, of late, that another condition stood where ours had been; replaced_s: when last.
-    again: a timer will have it written. created: the pod, RFC 3339, "" unknown.
+    shown_false: the condition exists with status False, so its transition time stays. failures: failed writes of the
+    condition in a row. sent: message of the last write that was tried. replaced: how often another writer overwrote our
+    condition lately; replaced_s: when last. again: a timer will write it. created: creation time of the pod, RFC 3339,
+    "" if unknown.
     """
 
     pod: PodKey
@@ -100,11 +99,11 @@ class PodMessageState:
 
     @property
     def event(self) -> WrittenEvent:
-        """Of the present reasons."""
+        """Event of the current reasons."""
         return self.events[self.latest.reasons]
 
     def update(self, message: PodMessage) -> None:
-        """The latest message."""
+        """Set the latest message."""
         self.latest = message
         event = self.events.pop(message.reasons, None) or WrittenEvent()
         event.seen += 1
@@ -119,32 +118,32 @@ class PodMessageState:
 
     @property
     def condition_is_due(self) -> bool:
-        """Whether the condition is, and its back-off after failures is over."""
+        """Whether the condition is worth a write, and its back-off after failures is over."""
         if self.shown == self.latest.text or (self.failures and self.again):
             return False
         return self.shown_reasons != self.latest.reasons or self.latest.noted_s - self.shown_s >= QUIET_S
 
     @property
     def again_after_s(self) -> float:
-        """Seconds until the condition is to be written again.
+        """Seconds until the condition is written again.
 
-        Ever more: a namespace whose writes hang has all senders otherwise, and whoever writes another condition each
-        time has them busy.
+        It grows: otherwise a namespace whose writes hang would occupy all senders, and so would a writer that
+        overwrites the condition each time.
         """
         return again_after_s(self.failures + self.replaced)
 
     def condition(self) -> objects.PodCondition:
-        """PodScheduled, as it is to be."""
+        """The PodScheduled condition to write."""
         return objects.PodCondition("PodScheduled", "False", self.latest.reason, self.latest.text)
 
     def condition_written(self, message: PodMessage) -> None:
-        """The condition says this now."""
+        """The condition has this message now."""
         self.shown, self.shown_reasons, self.shown_s = message.text, message.reasons, message.noted_s
         self.shown_false = True
         self.failures = 0
 
     def observe(self, condition: objects.PodCondition | None, now_s: float) -> bool:
-        """The pod shows this; whether it is neither what was written last nor what is being written."""
+        """The pod shows this condition. Returns whether another writer has overwritten ours."""
         message = None if condition is None else condition.message
         if message == self.shown:
             return False
@@ -160,29 +159,29 @@ class PodMessageState:
 
 
 def again_after_s(failures: int) -> float:
-    """Seconds until what could not be written so many times in a row is written again."""
+    """Back-off in seconds after so many failed writes in a row."""
     return backoff_s(failures, initial_s=_AGAIN_AFTER_S, max_s=QUIET_S)
 
 
 class PodMessages:
-    """By uid. Owned by the event loop."""
+    """States by uid. Owned by the event loop."""
 
     def __init__(self, known: Callable[[str], bool]) -> None:
-        """known: by uid, whether the pod is in the queue; those that are not are forgotten by and by."""
-        # The one that was looked at longest ago comes first.
+        """known: by uid, whether the pod is in the queue; `sweep` drops the others."""
+        # Longest unswept first.
         self._pods: OrderedDict[str, PodMessageState] = OrderedDict()
         self._known = known
 
     def __len__(self) -> int:
-        """Entries, those of pods that wait no more included."""
+        """Number of entries, including pods that no longer wait."""
         return len(self._pods)
 
     def update(self, pod: Pod, message: PodMessage) -> PodMessageState:
-        """The latest message about a pod."""
+        """Set the latest message of a pod."""
         uid = pod.key.uid
         state = self._pods.get(uid)
         if state is None:
-            # So that the store is never twice as large as what waits.
+            # Keeps the store below twice the number of waiting pods.
             self.sweep(2)
             shown = pod.condition.message if pod.condition is not None else None
             state = PodMessageState(pod=pod.key, created=pod.created, latest=message, shown=shown)
@@ -192,20 +191,20 @@ class PodMessages:
         return state
 
     def all(self) -> list[PodMessageState]:
-        """Those of pods that wait no more included, in any order."""
-        # Along the order of an OrderedDict it takes many times as long.
+        """All states in any order, including those of pods that no longer wait."""
+        # Iteration in OrderedDict order takes many times as long.
         return list(dict.values(self._pods))
 
     def find(self, uid: str) -> PodMessageState | None:
-        """What the pod was state; None when nothing was."""
+        """State of the pod; None without one."""
         return self._pods.get(uid)
 
     def forget(self, uid: str) -> None:
-        """The pod waits no more."""
+        """Drop the state of a pod that no longer waits."""
         self._pods.pop(uid, None)
 
     def sweep(self, entries: int) -> None:
-        """Look at so many entries, and forget those of pods that wait no more."""
+        """Examine this many entries; drop those of pods that no longer wait."""
         for _ in range(min(entries, len(self._pods))):
             uid, state = self._pods.popitem(last=False)
             if self._known(uid):

@@ -1,11 +1,11 @@
 """Events and the PodScheduled condition: sent after the bindings, repeated ones aggregated.
 
-    a pod that waits ──▶ its latest message (state.py) ──┐
-    bound, bad objects ──▶ Events, bounded ──────────┴─▶ outbox.py: namespaces in turn ──▶ senders
+    a pod that waits ──▶ its latest message (pod_messages.py) ──┐
+    bound, invalid objects ──▶ Events, bounded ─────────────────┴─▶ event_queue.py: namespaces in turn ──▶ senders
 
-Nothing waits for these. Of a pod that waits only the latest message is kept, so there are never more of them than pods,
-and none is dropped; where there are too many Events, the oldest is dropped and counted. While a backlog is being bound,
-all trickle, so that the API server binds first; afterwards, or when many wait, several go out at a time.
+Nothing waits for these. Only the latest message of a waiting pod is kept, so there are never more messages than pods,
+and none is dropped; if there are too many Events, the oldest is dropped and counted. While a backlog is being bound,
+all trickle, so that the API server binds first; afterwards, or if many wait, several are sent at a time.
 """
 
 import asyncio
@@ -37,21 +37,21 @@ from scheduler.state.cards.booking import CardShare
 
 _MOST_EVENTS: Final = 20_000
 _SENDERS: Final = 16
-# While busy: one entry at a time, so long apart, unless more wait than this.
+# While busy: interval between single entries, unless more than this number wait.
 _TRICKLE_S: Final = 0.05
 _CROWDED: Final = _MOST_EVENTS // 2
-# Every quarter of a second: 50,000 entries in a minute, some tens of microseconds each time.
+# Per quarter of a second: 50,000 entries in a minute, some tens of microseconds each time.
 _SWEPT: Final = 256
-# One that is throttled; so long after the first, doubling, while the process ends.
+# Tries of a throttled entry, and the first wait, doubling, while the process ends.
 _TRIES: Final = 4
 _TRY_S: Final = 0.2
 
 
 class Recorder:
-    """Writes what users read.
+    """Writes Events and conditions.
 
-    busy: whether a backlog is being bound at this moment. By uid: waits: whether the pod still waits for a place: what
-    was said of it must not land on a pod that has one. known: whether it is in the queue at all.
+    busy: whether a backlog is being bound now. waits: by uid, whether the pod still waits; a message must not reach a
+    placed pod. known: by uid, whether it is in the queue.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class Recorder:
         known: Callable[[str], bool],
         on_lost: Callable[[str, str], None],
     ) -> None:
-        """now_s: monotonic seconds, when something is due. unix_ns: nanoseconds, what users read.
+        """now_s: monotonic seconds, for due times. unix_ns: nanoseconds, for users.
 
-        on_lost: told (what, why) of each entry that could not be written.
+        on_lost: called with (what, why) for each entry that could not be written.
         """
         self._cluster = cluster
         self._reporter = Reporter(controller, instance)
@@ -79,7 +79,7 @@ class Recorder:
         self._waits = waits
         self._on_lost = on_lost
         self._queue = EventQueue(_MOST_EVENTS, _SENDERS, _loop_s)
-        # Senders that wait for an entry, and when one is looked for next: nothing can be sent before.
+        # Senders that wait for an entry, and the time of the next look; nothing may be sent before.
         self._idle: deque[asyncio.Future[Unwritten]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._looks_at_s = inf
@@ -91,12 +91,12 @@ class Recorder:
 
     @property
     def pending(self) -> int:
-        """Entries not yet written."""
+        """Number of unwritten entries."""
         return len(self._queue) + self._queue.writing
 
     @property
     def pending_soon(self) -> int:
-        """Those of them that do not wait until their namespace gets answers again."""
+        """Number of unwritten entries whose namespaces are expected to get answers."""
         return self._queue.soon + self._queue.writing
 
     def scheduled(self, pod: Pod, node: str, cards: Sequence[CardShare] = ()) -> None:
@@ -107,11 +107,11 @@ class Recorder:
         self._enqueue_event(self._event(_regarding(pod.key), "Scheduled", "Binding", note, warning=False))
 
     def failed_scheduling(self, pod: Pod, diagnosis: Diagnosis) -> None:
-        """The pod fits nowhere."""
+        """The pod is unschedulable."""
         self._set_message(pod, "Unschedulable", diagnosis.message, diagnosis.constant_text, diagnosis.rules)
 
     def update_reasons(self, pod: Pod, diagnosis: Diagnosis) -> bool:
-        """Tell why the pod fits nowhere, if that is other than it was state; whether it is. Not for numbers alone."""
+        """Update the message if its reasons changed, not for numbers alone. Returns whether they did."""
         state = self._messages.find(pod.key.uid)
         if state is None or state.latest.reasons == diagnosis.constant_text:
             return False
@@ -119,21 +119,21 @@ class Recorder:
         return True
 
     def seen(self, pod: Pod) -> None:
-        """The pod waits, and looks like this now: a write that took effect late may have replaced a newer condition."""
+        """A waiting pod changed: a late write may have overwritten a newer condition."""
         state = self._messages.find(pod.key.uid)
         if state is not None and state.observe(pod.condition, self._now_s()):
             self._later(state)
 
     def scheduler_error(self, pod: Pod, message: str, reasons: Reasons) -> None:
-        """The pod had a place, and could not be bound to it. reasons: equal for errors that mean the same."""
+        """A placed pod could not be bound. reasons: equal for errors that mean the same."""
         self._set_message(pod, "SchedulerError", message, reasons, ("SchedulerError",))
 
     def preempted(self, victim: Pod, note: str) -> None:
-        """The pod is removed for another one."""
+        """The pod is evicted for another one."""
         self._enqueue_event(self._event(_regarding(victim.key), "Preempted", "Preempting", note, warning=False))
 
     def about(self, kind: str, name: str, uid: str, reason: str, note: str) -> None:
-        """A warning on a Pod (`namespace/name`) or a Node.
+        """Write a warning on a Pod (`namespace/name`) or a Node.
 
         Events about nodes live in namespace `default`, with the node's name as uid, as the kubelet writes them.
         """
@@ -144,11 +144,11 @@ class Recorder:
             self._enqueue_event(entry)
 
     def waiting(self) -> WaitingCopy:
-        """What pods that wait were state, of this moment."""
+        """Copy of the current messages of waiting pods."""
         return WaitingCopy(self._messages.all(), self._known, self._unix_ns() / 1e9)
 
     def sweep(self) -> None:
-        """Forget, by and by, what was state about pods that wait no more. A small step, for a timer."""
+        """Drop a few entries of pods that no longer wait. A small step, for a timer."""
         self._messages.sweep(_SWEPT)
 
     async def run(self) -> None:
@@ -158,14 +158,14 @@ class Recorder:
                 senders.create_task(self._send_all())
 
     async def flush(self, within_s: float) -> None:
-        """Write what is left, as far as that goes in so many seconds; for a clean exit."""
+        """Flush the backlog for at most `within_s` seconds, for a clean exit."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s), asyncio.TaskGroup() as senders:
                 for _ in range(_SENDERS):
                     senders.create_task(self._send_rest())
 
     def forget_waiting(self) -> None:
-        """Say no more of pods that wait: another replica schedules them, and knows better."""
+        """Drop the messages of waiting pods: another replica schedules them now."""
         self._queue.drop_messages()
 
     async def _send_rest(self) -> None:
@@ -196,7 +196,7 @@ class Recorder:
         )
 
     def _unique_ns(self) -> int:
-        """About the Unix time, and no two alike, also when the clock is set back."""
+        """About the Unix time; strictly increasing, even if the clock is set back."""
         self._latest_ns = max(self._latest_ns + 1, self._unix_ns())
         return self._latest_ns
 
@@ -227,7 +227,7 @@ class Recorder:
             raise
 
     def _hand_out(self) -> None:
-        """Give entries to senders that wait, as far as entries may be sent now."""
+        """Give waiting senders the entries that may be sent now."""
         while self._idle and (entry := self._next()) is not None:
             waiting = self._idle.popleft()
             if waiting.cancelled():
@@ -236,7 +236,7 @@ class Recorder:
                 waiting.set_result(entry)
 
     def _next(self) -> Unwritten | None:
-        """The next entry; None: none may be sent now."""
+        """The next entry; None if none may be sent now."""
         now_s = _loop_s()
         if not len(self._queue):
             return None
@@ -264,7 +264,7 @@ class Recorder:
         self._hand_out()
 
     async def _send(self, entry: Unwritten, *, patient: bool) -> None:
-        """patient: what is throttled comes again when the API server has said; otherwise it is tried until then."""
+        """Write the entry. patient: a throttled entry returns to the queue at once, without a wait here."""
         try:
             await self._write(entry)
         except _Again as again:
@@ -292,7 +292,7 @@ class Recorder:
                 await self._write_condition(entry, state)
 
     async def _write_event(self, entry: Unwritten, state: PodMessageState) -> None:
-        """Write the latest message as an Event, or into the series of the one that said the same."""
+        """Write the latest message as an Event, or into the series of the Event with the same reasons."""
         message, event = state.latest, state.event
         about, now_ns = _regarding(state.pod), int(message.unix_s * 1e9)
         record = self._event(about, "FailedScheduling", "Scheduling", message.text, now_ns=now_ns)
@@ -314,7 +314,7 @@ class Recorder:
         except ApiNotFound:
             return  # the pod is gone
         except ApiError as error:
-            # One that is rejected, too: an API server that has just started knows no rights for seconds.
+            # Also after a rejection: an API server that has just started denies every right for seconds.
             self._on_lost(f"condition PodScheduled of {state.pod}", error.message)
             state.failures += 1
             self._later(state)
@@ -322,7 +322,7 @@ class Recorder:
             state.condition_written(message)
 
     def _later(self, state: PodMessageState) -> None:
-        """Write the latest message again after a while: the next attempt may be minutes away, or bring no news."""
+        """Write the latest message after a while: the next attempt may be minutes away, or bring no news."""
         if state.again:
             return
         state.again = True
@@ -336,11 +336,11 @@ class Recorder:
             self._enqueue_message(state)
 
     async def _create(self, entry: Unwritten, record: EventRecord) -> EventRecord | None:
-        """Write an Event; return it, or None when it could not be written."""
+        """Write an Event; return it, or None if that failed."""
         try:
             await self._ask(entry, self._cluster.create_event(record))
         except ApiConflict:
-            return record  # one of this name was sent before its sender was cancelled
+            return record  # it was sent before its sender was cancelled
         except ApiNotFound:
             return None  # its namespace is gone
         except ApiError as error:
@@ -349,12 +349,12 @@ class Recorder:
         return record
 
     async def _update(self, entry: Unwritten, update: SeriesUpdate) -> EventRecord | None:
-        """Write a series; return the Event that has it, or None when it could not be written."""
+        """Write a series; return its Event, or None if that failed."""
         event = update.event
         try:
             await self._ask(entry, self._cluster.update_event(event, update.series))
         except ApiNotFound:
-            # The first event has expired meanwhile: this one is written as the first.
+            # The first event has expired: write this one as the first.
             return await self._create(entry, replace(event, time_s=update.series.last_time_s))
         except ApiError as error:
             self._on_lost(_name_of(update), error.message)
@@ -362,7 +362,7 @@ class Recorder:
         return event
 
     async def _ask(self, entry: Unwritten, request: Awaitable[None]) -> None:
-        """Raises what the request raises; _Again where it is throttled, a few times."""
+        """Raises the error of the request; _Again for the first throttled tries."""
         try:
             await request
         except ApiError as error:
@@ -374,7 +374,7 @@ class Recorder:
 
 
 class _Again(Exception):
-    """NamespacePaused, and worth another try; after_s: seconds."""
+    """Throttled, to be retried; after_s: seconds."""
 
     def __init__(self, after_s: float) -> None:
         super().__init__(after_s)

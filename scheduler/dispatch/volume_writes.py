@@ -1,10 +1,9 @@
-"""Writes what was decided about volumes: each once, however many of the pods that have a place need it.
+"""Writes decisions about volumes: each once, however many placed pods need it.
 
-    needed ── nobody sends it ──▶ SENDING ── answered ──▶ WRITTEN ── the watch shows it ──▶ (forgotten)
+    needed ── not being sent ──▶ SENDING ── answered ──▶ WRITTEN ── the watch shows it ──▶ (forgotten)
                                      └── rejected: so is every pod that waits for it
 
-Each PATCH says which version it is about, so that what somebody else has changed meanwhile is not overwritten.
-Owned by the event loop.
+Each PATCH names its resource version, so it never overwrites changes of another writer. Owned by the event loop.
 """
 
 import asyncio
@@ -17,12 +16,12 @@ from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.volumes.progress import is_older, to_write
 from scheduler.state.volumes.volumes import Volumes
 
-# What is written into: a claim, or a volume by name.
+# Target of a write: a claim, or a volume by name.
 Written: TypeAlias = ClaimKey | str
 
 
 class WriteRejected(Exception):
-    """The API server did not take it; the message says what and why."""
+    """The API server rejected a write; the message gives the write and the reason."""
 
     def __init__(self, about: str, status: int) -> None:
         """status: HTTP status of the answer, or 0."""
@@ -32,7 +31,7 @@ class WriteRejected(Exception):
 
 @dataclass(slots=True)
 class _Sending:
-    """ended: set when it is answered, or given up. rejected: what came of it."""
+    """ended: set when it is answered or given up. rejected: its rejection."""
 
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     rejected: WriteRejected | None = None
@@ -42,18 +41,18 @@ class VolumeWrites:
     """See the module."""
 
     def __init__(self, cluster: Cluster, volumes: Volumes, limit: InFlightLimit) -> None:
-        """slots: of these requests."""
+        """limit: of these requests."""
         self._cluster = cluster
         self._volumes = volumes
         self._limit = limit
         self._sending: dict[Written, _Sending] = {}
-        # What for, and the version that it has since.
+        # Purpose of the write, and the resulting version.
         self._written: dict[Written, tuple[ClaimKey | str, str]] = {}
 
     async def write(self, namespace: str, key: ClaimKey, name: str, node: str) -> None:
-        """Return once it is written what a claim of a plan gets. Inside `InFlightLimit.binding` of the pod's namespace.
+        """Return once a claim of a plan has its write. Call it inside `InFlightLimit.binding` of the namespace.
 
-        key, name, node: as `to_write`. Raises WriteRejected, Failed, Stopped.
+        key, name, node: see `to_write`. Raises WriteRejected, Failed, Stopped.
         """
         target: Written = name or key
         while (needed := self._needed(key, name, node)) is not None:
@@ -66,12 +65,12 @@ class VolumeWrites:
                 raise WriteRejected(str(sending.rejected), sending.rejected.status)
 
     def is_unseen(self, target: Written) -> bool:
-        """Whether we have written into it what the watch has not shown yet."""
+        """Whether the watch has not shown our last write yet."""
         written = self._written.get(target)
         return written is not None and is_older(self._version(target), written[1])
 
     def seen(self, target: Written) -> None:
-        """The watch has shown it, or that it is gone."""
+        """The watch has shown a change or the deletion of the target."""
         if target in self._written and not self.is_unseen(target):
             del self._written[target]
 
@@ -84,7 +83,7 @@ class VolumeWrites:
     async def _send(self, namespace: str, target: Written, needed: VolumeForClaim | NodeForClaim) -> None:
         sending = self._sending[target] = _Sending()
         try:
-            async with self._limit.slot(namespace):
+            async with self._limit.request(namespace):
                 if isinstance(needed, VolumeForClaim):
                     version = await self._cluster.give_volume(needed)
                 else:
@@ -99,7 +98,7 @@ class VolumeWrites:
         self.seen(target)
 
     def _version(self, target: Written) -> str:
-        """As the watch has shown it; "", which no write is newer than, for what is gone."""
+        """Version that the watch has shown; "" if deleted, which counts as newer than any write."""
         found = self._volumes.volume(target) if isinstance(target, str) else self._volumes.claim(target)
         return "" if found is None else found.version
 

@@ -1,4 +1,4 @@
-"""The series of pods that wait, by the rules that object to their nodes, as text from a copy of what they were state.
+"""Metrics of waiting pods, by the rules that object to their nodes, as text from a copy of their messages.
 
 event loop: Recorder.waiting() ──▶ WaitingCopy ──▶ another thread: text()
 """
@@ -20,14 +20,14 @@ _PIECE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class WaitingCopy:
-    """state: of each pod; of some that wait no more, too, which `waits` tells by uid. now_s: Unix seconds."""
+    """states: by pod, including pods that no longer wait; `waits` sorts these out by uid. now_s: Unix seconds."""
 
     states: list[PodMessageState]
     waits: Callable[[str], bool]
     now_s: float
 
     def text(self) -> Iterator[bytes]:
-        """Both families, and nothing while their numbers are gathered: whoever renders may pause between two pieces."""
+        """Both families, after empty pieces while the numbers are gathered: the renderer may pause between two."""
         pods: Counter[str] = Counter()
         longest_s: dict[str, float] = {}
         for first in range(0, len(self.states), _PIECE):

@@ -193,13 +193,13 @@ class EventHandlers:
             self._learn_from(pod)
             self._waiting(pod)
             if not pod.template.over_budget:
-                self._tell_mistakes(pod, wire)
+                self._report_mistakes(pod, wire)
         elif pod.terminating:
             self._engine.pod_terminating(pod.key.uid)
         else:
             self._engine.pod_of_others(pod)
             if pod.template.gpu_units and not pod.terminating:
-                self._tell_scheduler_name(pod)
+                self._report_scheduler_name(pod)
 
     def _learn_from(self, pod: Pod) -> None:
         self._engine.pod_seen(pod, min(self._waits_since_s(pod.created), self._now_s()))
@@ -221,12 +221,12 @@ class EventHandlers:
         name, uid = str(pod.key), pod.key.uid
         self._report(Problem("Pod", name, message, uid, reason=_REJECTED_BY_KUBELET, happened=_IS_REJECTED))
 
-    def _tell_mistakes(self, pod: Pod, wire: objects.PodObject) -> None:
+    def _report_mistakes(self, pod: Pod, wire: objects.PodObject) -> None:
         found = mistakes(wire, self._reader.resources)
         if found:
             self._report(Problem("Pod", str(pod.key), "; ".join(found), pod.key.uid, reason=_MISTAKE))
 
-    def _tell_scheduler_name(self, pod: Pod) -> None:
+    def _report_scheduler_name(self, pod: Pod) -> None:
         """Pods are watched, and read, whoever schedules them. While there are legacy nodes, others may choose cards."""
         own_names, message = self._engine.scheduler_names, ""
         if pod.scheduler_name != _FORGOTTEN:

@@ -62,9 +62,9 @@ class Leadership:
         self._wall = wall
         self._rng = rng
         self._listed = asyncio.Event()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._won: asyncio.Future[TakeOver] = asyncio.get_running_loop().create_future()
-        self._told = ""
+        self._logged = ""
         self._shown = False  # whether the list that is under way has it
         # Writes in a row that were refused because the Lease is not as the watch shows it.
         self._behind = 0
@@ -123,7 +123,7 @@ class Leadership:
         pods_version: as `LeaderElection.given_up`; None where a request of ours is in doubt, so that the Lease runs out.
         """
         self._ending = True
-        self._news.set()
+        self._changed.set()
         # A renewal on its way is waited for: over it the Lease could not be given up.
         await asyncio.wait({running}, timeout=_END_WITHIN_S)
         running.cancel()
@@ -154,8 +154,8 @@ class Leadership:
             if self.leader not in {"", self.identity}:
                 # It is renewed by another one: nothing of ours fails any more.
                 contact.recovered(_WRITES)
-            self._tell()
-            self._news.set()
+            self._log_leader()
+            self._changed.set()
 
     def _observe(self, event: WatchEvent[Lease]) -> None:
         match event:
@@ -207,16 +207,16 @@ class Leadership:
         due_s = election.due_s()
         if not self._won.done() and due_s > now_s:
             due_s += self._rng.uniform(0.0, _JITTER) * election.timing.retry_period_s
-        self._news.clear()
+        self._changed.clear()
         try:
             async with asyncio.timeout(max(0.0, due_s - now_s)):
-                await self._news.wait()
+                await self._changed.wait()
         except TimeoutError:
             return
 
-    def _tell(self) -> None:
+    def _log_leader(self) -> None:
         """Who leads, when that is another one, and new."""
         leader = self.leader
-        if leader not in {"", self._told, self.identity} and not self._won.done():
-            self._told = leader
+        if leader not in {"", self._logged, self.identity} and not self._won.done():
+            self._logged = leader
             log.info("leader.standby", leader=leader, hint="this replica schedules nothing until the leader ends")

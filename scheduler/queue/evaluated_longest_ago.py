@@ -1,7 +1,7 @@
-"""Whose reason is looked at next: of the pods that fit nowhere, who was judged longest ago.
+"""Order of re-evaluation: the unschedulable pod whose last evaluation is longest ago comes next.
 
-The namespaces take turns, so that ten thousand pods of one hold up those of another by as many turns as there are
-namespaces. Owned by the pods that wait. No method awaits, so each one is atomic. now_s: monotonic seconds.
+Namespaces take turns: ten thousand pods of one namespace delay those of another by one turn per namespace. Owned by the
+unschedulable pods. No method awaits, so each one is atomic. now_s: monotonic seconds.
 """
 
 from collections import OrderedDict
@@ -14,22 +14,22 @@ EVERY_S: Final = 10.0
 
 
 class EvaluatedLongestAgo:
-    """A pod is next at the earliest `EVERY_S` after it was judged."""
+    """A pod rests for at least `EVERY_S` between two evaluations."""
 
     def __init__(self) -> None:
-        """No pods."""
-        # By namespace: its pods, the one that was judged longest ago first.
+        """Starts empty."""
+        # By namespace: its pods, longest ago first.
         self._pods: dict[str, OrderedDict[Entry, None]] = {}
-        # The namespaces whose first pod may be due, the next one first; and the others, by when it will be.
+        # Namespaces whose first pod may be due, in turn; and the others, by due time.
         self._turns: OrderedDict[str, None] = OrderedDict()
         self._resting: Heap[float, str] = Heap()
 
     def __len__(self) -> int:
-        """How many pods."""
+        """Number of pods."""
         return sum(len(pods) for pods in self._pods.values())
 
     def add(self, entry: Entry, now_s: float) -> None:
-        """An attempt has just judged the pod."""
+        """An attempt just evaluated the pod."""
         entry.evaluated_s, entry.evaluated_at = now_s, None
         namespace = entry.pod.key.namespace
         pods = self._pods.get(namespace)
@@ -39,7 +39,7 @@ class EvaluatedLongestAgo:
         pods[entry] = None
 
     def discard(self, entry: Entry) -> None:
-        """The pod waits no longer; nothing when it is none of them."""
+        """Remove a pod that no longer waits; no effect if it is absent."""
         namespace = entry.pod.key.namespace
         pods = self._pods.get(namespace)
         if pods is None or entry not in pods:
@@ -51,7 +51,7 @@ class EvaluatedLongestAgo:
             self._resting.discard(namespace)
 
     def take(self, now_s: float) -> tuple[Entry, float] | None:
-        """(the next pod, which is judged now, how many seconds ago it was judged last); None when none is due."""
+        """(next pod, seconds since its last evaluation); its evaluation is now. None if none is due."""
         for namespace in self._resting.pop_until(now_s):
             self._turns[namespace] = None
         while self._turns:

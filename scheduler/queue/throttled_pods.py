@@ -1,6 +1,7 @@
-"""Pods that are ready and whose namespace is not served for now, in the order of the queue within each namespace.
+"""Ready pods whose namespace is paused, in queue order within each namespace.
 
-Those that were told so are kept apart, by what they were told: the others are told by an attempt that is not sent.
+Pods whose message names the pause are kept apart, by its kind. The other pods get that message from an attempt that is
+not sent.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -10,10 +11,10 @@ from scheduler.queue.heap import Heap
 
 
 class ThrottledPods(Collection[Entry]):
-    """Adding and taking a pod costs as much as in the queue itself; a look costs one question per namespace."""
+    """Add and take cost as much as in the queue; a look costs one call per namespace."""
 
     def __init__(self) -> None:
-        """Nobody is held back."""
+        """Starts empty."""
         self._by_namespace: dict[tuple[str, str], Heap[SortKey, Entry]] = {}
 
     def __len__(self) -> int:
@@ -31,15 +32,15 @@ class ThrottledPods(Collection[Entry]):
 
     @property
     def reported(self) -> int:
-        """How many were told."""
+        """Number of pods whose message names the pause."""
         return sum(len(pods) for (_, reported), pods in self._by_namespace.items() if reported)
 
     def add(self, entry: Entry) -> None:
-        """Hold it back; it has its sort key."""
+        """Add a pod, which has its sort key."""
         self._by_namespace.setdefault(_key(entry), Heap()).push(entry, entry.sort_key)
 
     def discard(self, entry: Entry) -> None:
-        """Forget it, if it is here."""
+        """Remove the pod, if present."""
         pods = self._by_namespace.get(_key(entry))
         if pods is not None:
             pods.discard(entry)
@@ -47,9 +48,9 @@ class ThrottledPods(Collection[Entry]):
                 del self._by_namespace[_key(entry)]
 
     def take(self, serves: Callable[[str], object], *, unreported: bool = False) -> Entry | None:
-        """The best pod of all namespaces that `serves`; None when there is none.
+        """Remove and return the best pod of the namespaces for which `serves` is true; None if none exists.
 
-        untold: only those that were not told yet what it returns.
+        unreported: only pods whose message does not yet name the value that `serves` returns.
         """
         best: tuple[SortKey, Entry] | None = None
         for (name, reported), pods in self._by_namespace.items():

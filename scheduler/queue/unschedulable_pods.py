@@ -1,23 +1,22 @@
-"""Pods that found no fit, by class, until a place for them is shown.
+"""Pods that found no fit, by class, until a hint shows that one fits.
 
-    add ──▶ UNSCHEDULABLE ── wake: a hint showed a place ──▶ ACTIVE ── in vain ──▶ BACKING_OFF
-                 └────────── take_ready: leftover ──────────▶ ACTIVE ◀── take_ready ─────┘
+    add ──▶ UNSCHEDULABLE ── wake: a hint fits ────────▶ ACTIVE ── in vain ──▶ BACKING_OFF
+                 └────────── take_ready: leftover ─────▶ ACTIVE ◀── take_ready ─────┘
 
-Whoever waits fits nowhere: the attempt said so, and every opening since then was held against the class. So an
-opening is asked about once, class by class, in the order of their best pods; a class that it cannot help is not
-asked. One that fits has its best pod woken, which is decided before the next question: places are spent in the tables
-themselves, and as many pods are woken as there are places.
+The last attempt and every event since then showed no fit for the class. So each event is evaluated once per class, in
+order of their best pods; classes that it cannot help get no hint. If a class fits, its best pod is woken and decided
+before the next hint: decisions take room in the tables, so exactly as many pods are woken as fit.
 
-One pod can answer for its class only while all pods of the class have the same signature. When something changes that
-pods refer to individually (a claim, the labels of their namespace, a Service in it), the signatures of the pods that
-refer to it are checked first: a pod with a new signature moves to another class (docs/decisions/0031).
+One pod represents its class only while all pods of the class have the same signature. After a change of an object that
+pods refer to individually (a claim, the labels of their namespace, a Service in it), the signatures of these pods are
+verified first: a pod with a new signature moves to another class (docs/decisions/0031).
 
-ClusterEvents are offered in rounds: what opens during a round waits until every class that sorts before the pod to be
-decided next has been asked, so a steady stream of openings keeps no class from being asked.
+Events are handled in rounds: events during a round wait until every class that sorts before the next pod to decide has
+had its hints. So a steady stream of events starves no class.
 
-A pod to which a place was shown in vain (a Permit plugin says no) serves a back-off, whatever opens meanwhile.
-Where kube-scheduler differs: its queueing hints judge pod by pod, and an event wakes every pod that it may concern.
-Owned by the scheduling queue. No method awaits, so each one is atomic.
+A pod that was woken in vain (a Permit plugin rejected it) serves a back-off, whatever happens. Difference to
+kube-scheduler: its queueing hints evaluate pod by pod, and an event wakes every pod that it may concern. Owned by the
+scheduling queue. No method awaits, so each one is atomic.
 """
 
 from collections.abc import Hashable, Iterator
@@ -40,24 +39,23 @@ from scheduler.state.needs import Needs
 
 # Source: kube-scheduler, backend/queue/scheduling_queue.go, DefaultPodMaxInUnschedulablePodsDuration.
 _LEFTOVER_S: Final = 300.0
-# Among pods of one priority, those who are asked in vain share the time with those who come, however often something
-# opens: so many questions in a row before a pod is decided; after that, so many more for each pod that is. So pods of
-# ten thousand templates that wait hold up a new one for milliseconds, not for seconds.
+# Hints in a row before a pod of the same priority is decided, and further hints for each decided pod. So waiting pods
+# of ten thousand templates delay a new pod by milliseconds, not by seconds, however often events arrive.
 _MOST_HINTS: Final = 64
 _HINTS_PER_POD: Final = 8
-# What can alter an Amount.
+# Changes that can alter an Amount.
 _MEASURED_BY: Final = int(Change.EXISTENCE | Change.ALLOCATABLE | Change.INVENTORY | Change.PODS | Change.CARDS)
 _NODE: Final = int(Change.NODE)
 
 
 class UnschedulablePods:
-    """unschedulable, backing_off: the pods in these states, by the time that ends them; for the owner to read.
+    """unschedulable, backing_off: pods in these states, by the time that ends them; read by the owner.
 
-    judged: the first of these by when they were judged last. longest: by when they began to wait.
+    evaluated: the unschedulable pods by time of their last evaluation. longest: by the time when they began to wait.
     """
 
     def __init__(self, *, initial_backoff_s: float, max_backoff_s: float) -> None:
-        """As `backoff_s`."""
+        """See `backoff_s`."""
         self.unschedulable: Heap[float, Entry] = Heap()
         self.backing_off: Heap[float, Entry] = Heap()
         self.evaluated = EvaluatedLongestAgo()
@@ -68,7 +66,7 @@ class UnschedulablePods:
         self._claim_users = ClaimUsers()
         self._namespace_users = NamespaceUsers()
         self._to_verify: Heap[SortKey, Entry] = Heap()
-        # Which of them are checked because of a claim, and because of their namespace.
+        # Reason for each of them: a claim, or an object of their namespace.
         self._of_claims: set[Entry] = set()
         self._of_namespaces: set[Entry] = set()
         self._table = ClassTable(measured_by=_MEASURED_BY)
@@ -78,14 +76,14 @@ class UnschedulablePods:
         self._any_due = False
         self._room_spent = False
         self._asked = 0
-        # How many signatures were checked since the next pod has been ready.
+        # Signatures verified since the next pod became ready.
         self._held_up = 0
 
     def add(self, entry: Entry, signature: Hashable, now_s: float, wakes_on: int, needs: Needs) -> None:
-        """An attempt found no fit. signature: None when no change of the cluster helps. The rest: of its class."""
+        """An attempt found no fit. signature: None if no change of the cluster helps. Rest: of its class."""
         entry.signature = signature
         wait_s = backoff_s(entry.no_fits, initial_s=self._initial_s, max_s=self._max_s)
-        # A back-off longer than that is served first; kube-scheduler moves such a pod to its back-off queue.
+        # A longer back-off is served in full; kube-scheduler moves such a pod to its back-off queue.
         entry.leftover_s = now_s + max(_LEFTOVER_S, wait_s)
         entry.state = PodState.UNSCHEDULABLE
         self.unschedulable.push(entry, entry.leftover_s)
@@ -95,14 +93,14 @@ class UnschedulablePods:
             self._table.wakes_on[pod_class.slot] |= wakes_on
 
     def back_off(self, entry: Entry, now_s: float) -> None:
-        """A place was shown to the pod in vain."""
+        """The pod was woken in vain."""
         entry.signature = None
         entry.ready_s = now_s + backoff_s(entry.no_fits, initial_s=self._initial_s, max_s=self._max_s)
         entry.state = PodState.BACKING_OFF
         self.backing_off.push(entry, entry.ready_s)
 
     def remove(self, entry: Entry) -> None:
-        """The pod leaves."""
+        """Remove the pod."""
         self.evaluated.discard(entry)
         self._take_out(entry)
 
@@ -121,39 +119,40 @@ class UnschedulablePods:
                 self._forget(pod_class)
 
     def take_ready(self, now_s: float) -> Iterator[Entry]:
-        """Take the pods whose back-off ended, and those left over for too long."""
+        """Remove and return pods whose back-off ended, or that waited for the leftover time."""
         for heap in (self.backing_off, self.unschedulable):
             for entry in heap.pop_until(now_s):
                 self.remove(entry)
                 yield entry
 
     def next_ready_s(self) -> float | None:
-        """When `take_ready` will next have something."""
+        """When `take_ready` will next return a pod."""
         firsts = (heap.first() for heap in (self.backing_off, self.unschedulable))
         return min((first[0] for first in firsts if first is not None), default=None)
 
     def note(self, events: ClusterEvents) -> None:
-        """Something may have become possible there."""
+        """Note cluster events."""
         if self._classes:
             self._noted.add(events)
 
     def popped(self) -> None:
-        """A pod is being decided, and may take a place that others are to be asked about."""
+        """A pod is being decided and may take room that due hints count on."""
         self._room_spent = True
         self._held_up = 0
         self._asked = max(0, min(self._asked, _MOST_HINTS) - _HINTS_PER_POD)
 
     @property
     def has_hints(self) -> bool:
-        """False when `next_hint` has nothing to ask, whatever comes next in the queue."""
+        """False if `next_hint` has nothing to evaluate, whatever comes next in the queue."""
         return self._any_due or bool(self._noted) or bool(self._to_verify)
 
     def next_hint(self, head: SortKey | None, left: Available) -> QueueingHint | None:
-        """The next question; None when neither a class nor a signature that sorts before `head` is to be checked.
+        """The next hint; None if no class or signature that sorts before `head` needs one.
 
-        One of a better priority is always asked; of the same priority, no more than a pod has to wait for. After a
-        round with many signatures, a pod is decided before the next round: Services that come and go all the time hold
-        up no pod for longer. head: of the pod to be decided next, None without one. left: as ClassTable.rule_out.
+        A class of a better priority always gets its hint; of the same priority, only as many as a pod has to wait for.
+        After a round with many signatures, a pod is decided before the next round: Services that come and go all the
+        time delay no pod further. head: sort key of the next pod to decide, None without one. left: see
+        ClassTable.rule_out.
         """
         hint = self._first_hint(head, left)
         if hint is None and self._noted and (head is None or self._held_up < _MOST_HINTS):
@@ -166,7 +165,7 @@ class UnschedulablePods:
         return hint
 
     def wake(self, hint: QueueingHint) -> Entry | None:
-        """Take the best pod of the class, which fits; None when all have left."""
+        """Remove and return the best pod of the class, which fits; None if the class is empty."""
         pod_class = self._classes.get(hint.signature)
         if pod_class is None:
             return None
@@ -175,32 +174,32 @@ class UnschedulablePods:
         return entry
 
     def sleep(self, hint: QueueingHint, wakes_on: int) -> None:
-        """No pod of the class fits on the rows of the hint. wakes_on: bits of what can help now."""
+        """No pod of the class fits on the rows of the hint. wakes_on: bits of changes that can help now."""
         pod_class = self._classes.get(hint.signature)
         if pod_class is not None:
             self._table.due[pod_class.slot] = False
             self._table.wakes_on[pod_class.slot] |= wakes_on
 
     def reevaluate(self, entry: Entry | None) -> bool:
-        """Evaluatethe signature of a pod, and then its class. Returns False if it waits in none."""
+        """Verify the signature of a pod, then evaluate its class. Returns False if it has no class."""
         if entry is None or entry.signature is None:
             return False
         self._verify_later(entry, self._of_claims)
         return True
 
     def update(self, entry: Entry, pod: Pod) -> None:
-        """The pod was seen again, and has the signature that it had."""
+        """The pod changed and kept its signature."""
         other = selected_by(entry.pod) != selected_by(pod)
         entry.pod = pod
         pod_class = self._classes.get(entry.signature) if other else None
         if pod_class is not None:
             self._release_selected(entry, pod_class.slot)
             entry.selected = self._namespace_users.add(entry, pod_class.slot)
-            # Of those that it resembles now, one may have been checked already.
+            # A pod that it resembles now may have been verified already.
             self._verify_later(entry, self._of_namespaces)
 
     def confirm(self, hint: QueueingHint) -> None:
-        """The pod still has the signature of its class. After a change of a claim, that is due on all rows."""
+        """The pod still has the signature of its class. After a change of a claim, the class is due on all rows."""
         if not hint.stands:
             return
         of_claim = hint.entry in self._of_claims
@@ -213,9 +212,9 @@ class UnschedulablePods:
         self._any_due = True
 
     def reclassify(self, hint: QueueingHint, signature: Hashable, needs: Needs, retry_after_s: float | None) -> None:
-        """Move the pod to another class. If that class waits already, its answers hold for the pod too.
+        """Move the pod to another class. If that class waits already, its results hold for the pod too.
 
-        retry_after_s: it is to be tried in any case, then or when its back-off since the last attempt has ended.
+        retry_after_s: retry it in any case, then or when its back-off since the last attempt has ended.
         """
         entry = hint.entry
         if not hint.stands:
@@ -235,7 +234,7 @@ class UnschedulablePods:
             self._any_due = True
 
     def validate(self) -> None:
-        """Recompute every cross-reference; TransitionError names the first that is wrong."""
+        """Recompute every cross-reference; TransitionError names the first error."""
         for key, pod_class in self._classes.items():
             first = min(entry.sort_key for entry in pod_class.pods())
             expect(pod_class.best.sort_key == first, f"class {key!r} has another best pod")
@@ -271,10 +270,10 @@ class UnschedulablePods:
         expect(set(due) <= self._at.keys(), f"slots {due} are due")
         expect(self._any_due or not due, f"slots {due} are due and nobody knows")
 
-    # The parts of the verbs
+    # Helpers
 
     def _first_hint(self, head: SortKey | None, left: Available) -> QueueingHint | None:
-        """Signatures first: a pod that has left its class must not answer for it."""
+        """Signatures come first: a pod that left its class must not represent it."""
         first = self._to_verify.first() if self._to_verify else None
         if first is not None and (head is None or first[0] < head):
             return QueueingHint(first[1].signature, first[1], None, of_signature=True)
@@ -285,7 +284,7 @@ class UnschedulablePods:
         return QueueingHint(pod_class.key, pod_class.best, self._event_rows.since(int(self._table.since[slot])))
 
     def _waits_for_its_turn(self, hint: QueueingHint, head: SortKey | None) -> bool:
-        """Whether the next pod to decide has the same priority, and enough was asked before it."""
+        """Whether the next pod to decide has the same priority and enough hints came before it."""
         if head is None or self._asked < _MOST_HINTS:
             return False
         first = self._to_verify.first() if hint.of_signature else None
@@ -293,7 +292,7 @@ class UnschedulablePods:
         return sort_key[0] == head[0]
 
     def _first_due(self, head: SortKey | None, left: Available) -> int | None:
-        """The due class with the best pod, if that sorts before `head`."""
+        """Slot of the due class with the best pod, if that sorts before `head`."""
         if not self._any_due:
             return None
         if self._room_spent:
@@ -326,7 +325,7 @@ class UnschedulablePods:
         self._any_due = True
 
     def _rule_out_again(self, left: Available) -> None:
-        """Drop the classes for which too little is left of what had opened."""
+        """Drop classes for which the rows that changed no longer have enough available."""
         self._room_spent = False
         table = self._table
         some = table.due & (table.since != EVERYWHERE)
@@ -361,7 +360,7 @@ class UnschedulablePods:
         self._of_namespaces.discard(entry)
 
     def _release(self, entry: Entry, slot: int) -> None:
-        """If the pod was to be checked, another of its class that refers to the same is checked in its place."""
+        """Release the references. If the pod was to be verified, another pod with the same references is."""
         if entry.claims is not None:
             following = self._claim_users.remove(entry.claims, entry, slot)
             entry.claims = None
@@ -377,7 +376,7 @@ class UnschedulablePods:
                 self._verify_later(following, self._of_namespaces)
 
     def _forget(self, pod_class: PodClass) -> None:
-        """Its last pod has left."""
+        """Drop an empty class."""
         del self._classes[pod_class.key]
         del self._at[pod_class.slot]
         self._table.release(pod_class.slot)

@@ -163,7 +163,7 @@ class TrialWorld:
             self.refuse_next = False
             self.refused.add(live.name)
             self.happened.append(f"{live.name} is to go to {placement.node}, and its bind is refused")
-            self.engine.refused(placement, self.now_s)
+            self.engine.bind_failed(placement, self.now_s)
             return
         cards = ",".join(str(card.index) for card in placement.cards)
         self.happened.append(f"{live.name} goes to {placement.node}{f', card {cards}' if cards else ''}")

@@ -334,10 +334,10 @@ async def test_a_clock_that_is_set_back_delays_nothing() -> None:
 async def test_what_was_told_is_forgotten_with_the_pods() -> None:
     told = PodMessages(lambda uid: uid.endswith("-stays"))
     for number in range(1000):
-        told.hear(pod(f"p{number}", 12), PodMessage("R", "m", ("m",), 0.0, 0.0))
-    told.hear(pod("stays", 12), PodMessage("R", "m", ("m",), 0.0, 0.0))
+        told.update(pod(f"p{number}", 12), PodMessage("R", "m", ("m",), 0.0, 0.0))
+    told.update(pod("stays", 12), PodMessage("R", "m", ("m",), 0.0, 0.0))
     for number in range(1000):
-        told.hear(pod(f"q{number}", 12), PodMessage("R", "m", ("m",), 0.0, 0.0))
+        told.update(pod(f"q{number}", 12), PodMessage("R", "m", ("m",), 0.0, 0.0))
     assert len(told) <= 4
     assert told.find(pod("stays", 12).key.uid) is not None
 
