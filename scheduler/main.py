@@ -5,8 +5,8 @@ from typing import Final
 
 from scheduler.process.early_stop import end_on_sigterm
 
-# More than importing makes: modules stay, and looking for garbage among them takes a tenth of the start.
-# `run` then has thresholds of its own (process/collector.py).
+# More objects than imports create: modules stay, and a search for garbage among them takes a tenth of the start. `run`
+# sets thresholds of its own (process/collector.py).
 _OBJECTS_OF_MODULES: Final = 200_000
 
 

@@ -72,7 +72,7 @@ class WhatIfQueries:
         return self._cycles[pod.scheduler_name].evaluate(pod)
 
     def least(self, pod: Pod) -> Int64Array:
-        """int64[amounts]: the minimum request of the pod on a row, as far as plain amounts express it."""
+        """int64[amounts]: the minimum request of the pod on a row, in plain amounts."""
         return self._cycles[pod.scheduler_name].least(pod)
 
     @contextmanager
@@ -102,7 +102,7 @@ class WhatIfQueries:
 
     @contextmanager
     def placing(self) -> Iterator["Placing"]:
-        """Place several pods together and leave some out; undone when this ends."""
+        """Place several pods together and leave out others; undone when this ends."""
         before = self._tables.take_cluster_events()
         placing = Placing(self._tables, self._cycles, self._nominations)
         with self._tables.target.left_as_it_is():

@@ -62,7 +62,7 @@ class BindingTasks:
         have decreased.
         """
         self.waiting_pods = WaitingPods()
-        self.being_bound = 0  # for whatever they wait
+        self.being_bound = 0  # placed pods, whatever they wait for
         self.not_sent: set[str] = set()  # uids of pods without a Binding on its way at the end
         self._starting = 0  # tasks that have not begun
         # By uid: pods that wait for Permit, volumes or PreBind. Nothing of their Binding is sent yet.

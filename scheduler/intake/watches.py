@@ -1,6 +1,6 @@
-"""The watches of the scheduler: what they bring goes to the event handlers, what fails to `contact`.
+"""The scheduler's watches: events go to the event handlers, failures to `contact`.
 
-Pods are listed last, once no bind request of the process before this one can still take effect.
+Pods are listed last, after the last bind request of the previous leader can take effect.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ _CATCHING_UP: Final = "the pods as they are now"
 _BATCH_WAIT_S: Final = 0.005
 _SLICE_S: Final = 0.005
 _SMALL_BATCH: Final = 64
-# One scheduler for a whole cluster: a server that comes back is found within a second.
+# One scheduler serves the whole cluster: it finds a returning server within a second.
 _RECONNECT_MAX_S: Final = 1.0
-# Several times as long as a scheduler that has lost its Lease may go on, as its clock may differ.
+# Several times longer than a scheduler without its Lease may continue, as its clock may differ.
 _AT_WORK_WITHIN_S: Final = 60.0
-# What the leader before has seen, our watch shows as well, unless it is broken.
+# Our watch soon shows every change that the previous leader saw, unless it is broken.
 _HANDED_OVER_WITHIN_S: Final = 1.0
 
 log = structlog.get_logger()
@@ -40,10 +40,10 @@ log = structlog.get_logger()
 async def in_slices(
     batch: Sequence[WatchEvent[T]], handle: Callable[[Sequence[WatchEvent[T]]], None], now_s: Callable[[], float]
 ) -> None:
-    """Hand a batch over; after each slice of a few milliseconds other tasks run. now_s: monotonic seconds."""
+    """Hand a batch over; other tasks run after each slice of a few milliseconds. now_s: monotonic seconds."""
     until_s = now_s() + _SLICE_S
     for event in batch:
-        # One large object costs milliseconds.
+        # A large object costs milliseconds.
         if now_s() > until_s:
             await asyncio.sleep(0)
             until_s = now_s() + _SLICE_S
@@ -52,7 +52,7 @@ async def in_slices(
 
 @dataclass(frozen=True, slots=True)
 class Watched(Generic[T]):
-    """A kind of objects that the scheduler reads, and who handles them. needed: nothing can be said without them."""
+    """A kind of objects that the scheduler reads, and its handler. needed: no answer is possible without it."""
 
     kind: Kind[T]
     handle: Callable[[Sequence[WatchEvent[T]]], None]
@@ -60,7 +60,7 @@ class Watched(Generic[T]):
 
 
 def watched(handlers: EventHandlers, volume_handlers: VolumeHandlers) -> tuple[Watched[Any], ...]:
-    """All of them, pods last: they are listed once no bind request of the process before can still take effect."""
+    """All kinds. Pods come last: they are listed after the fencing delay."""
     return (
         Watched(port.NODES, handlers.nodes),
         Watched(port.NAMESPACES, handlers.namespaces, needed=False),
@@ -74,13 +74,13 @@ def watched(handlers: EventHandlers, volume_handlers: VolumeHandlers) -> tuple[W
 
 @dataclass(frozen=True, slots=True)
 class PreviousLeader:
-    """The process before this one. fenced_s: after so many seconds of monotonic time none of its POSTs takes effect."""
+    """The previous leader. fenced_s: monotonic time from which none of its requests can take effect."""
 
     fenced_s: float
     now_s: Callable[[], float]
 
     async def wait_until_fenced(self) -> None:
-        """Until then."""
+        """Sleep until `fenced_s`."""
         left_s = self.fenced_s - self.now_s()
         if left_s > 0:
             log.info(
@@ -92,7 +92,7 @@ class PreviousLeader:
 
 
 class Watches:
-    """One task per kind. listed: set when every kind has been listed once. wake: set at each batch."""
+    """One task per kind. listed: set once every kind has been listed. wake: set at each batch."""
 
     def __init__(
         self,
@@ -113,14 +113,14 @@ class Watches:
         self._rng = rng
         self._wake = wake
         self._watched = watched(handlers, volume_handlers)
-        # Without the budgets nobody is preempted, and everything else goes on.
+        # Without the budgets nothing is preempted; everything else works.
         self._unlisted = {one.kind.name for one in self._watched if one.kind is not port.DISRUPTION_BUDGETS}
         self.contact = Contact({one.kind.name for one in self._watched}, previous_leader.now_s)
         self.listed = asyncio.Event()
         self.barrier = VersionBarrier()
 
     def start(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
-        """Begin to watch."""
+        """Start to watch."""
         others = [one for one in self._watched if one.kind is not port.PODS]
         return [
             tasks.create_task(self._reflect_pods()),
@@ -129,9 +129,9 @@ class Watches:
         ]
 
     async def are_first(self, scheduler_names: Collection[str], unix_s: float) -> bool:
-        """Whether no scheduler of these names ran in the last minute; the tables then have all that was ever bound.
+        """Whether no scheduler of these names ran in the last minute, so that the tables miss no binding.
 
-        Only to be asked where there was no Lease. unix_s: now.
+        Call it only if there was no Lease. unix_s: now.
         """
         since = rfc3339(unix_s - _AT_WORK_WITHIN_S)
         try:
@@ -147,9 +147,9 @@ class Watches:
         return True
 
     async def wait_until_current(self, pods_version: str | None) -> None:
-        """Return when the tables have every change of a pod that was made before the call.
+        """Return once the tables have every change of a pod from before the call.
 
-        pods_version: the last one, where it is known; None: ask the API server.
+        pods_version: the last change, if known; None: ask the API server.
         """
         await self.listed.wait()
         if pods_version is not None:
@@ -170,7 +170,7 @@ class Watches:
                 return await self.barrier.wait_for(last)
 
     def not_ready(self, after_s: float) -> str:
-        """What has kept pods from being scheduled, watches for longer than after_s; "" when nothing does."""
+        """Problem that keeps pods from being scheduled, watches for longer than `after_s`; "" if none."""
         problem = self.contact.problem(after_s)
         if not self._unlisted:
             return problem
@@ -178,7 +178,7 @@ class Watches:
         return f"{waiting}; {problem}" if problem else waiting
 
     async def _reflect_pods(self) -> None:
-        # Listed after the wait, so that what the predecessor bound meanwhile is in the list, however slow the watch is.
+        # The list comes after the wait, so that it has every binding of the previous leader, however slow the watch is.
         await self._previous_leader.wait_until_fenced()
         await self._reflect(port.PODS, self._pods)
 
@@ -215,7 +215,7 @@ class Watches:
             self.listed.set()
 
     def _trouble(self, kind: Kind[T], error: port.ApiError | None) -> None:
-        # Without the failed pods it schedules as well as any other.
+        # Scheduling does not depend on the failed pods.
         if kind is not port.FAILED_PODS and error is None:
             self.contact.recovered(kind.name)
         elif kind is not port.FAILED_PODS and error is not None:
@@ -226,5 +226,5 @@ class Watches:
         if kind is not port.FAILED_PODS:
             self.contact.answered(kind.name)
         if opened:
-            # With the same credentials; whether it may bind, the next bind request tells.
+            # The credentials work; the next bind request shows whether it may bind.
             self.contact.recovered(BINDINGS)

@@ -1,4 +1,4 @@
-"""How far in the history of the pods the tables are: what a leader hands over, and what the next one has to reach."""
+"""Resource-version barrier: which changes of pods the tables include; a leader hands this to the next one."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ class VersionBarrier:
     """Owned by the event loop."""
 
     def __init__(self) -> None:
-        """Nothing seen."""
-        # Everything up to this version; None before the first list has ended.
+        """Starts without any change."""
+        # The tables include everything up to this version; None before the first list has ended.
         self._version: int | None = None
         self._last_change = 0
         self._listing = False
@@ -21,16 +21,16 @@ class VersionBarrier:
 
     @property
     def version(self) -> str:
-        """All changes up to it are in the tables; "0" before the first list has ended."""
+        """The tables include all changes up to this version; "0" before the first list has ended."""
         return str(self._version or 0)
 
     @property
     def last_change(self) -> str:
-        """The latest change of a pod that is in the tables, "0" for none: others reach it without a bookmark."""
+        """Latest change of a pod in the tables, "0" if none: other replicas reach it without a bookmark."""
         return str(self._last_change)
 
     def handled(self, batch: Sequence[WatchEvent[objects.PodObject]]) -> None:
-        """These are in the tables now."""
+        """The tables include these events now."""
         for event in batch:
             match event:
                 case Changed() | Deleted() if version := version_number(event.object.metadata.resource_version):
@@ -46,7 +46,7 @@ class VersionBarrier:
         self._advanced.set()
 
     async def wait_for(self, version: str) -> None:
-        """Return when all changes up to it are in the tables."""
+        """Return once the tables include all changes up to this version."""
         while self._version is None or self._version < version_number(version):
             self._advanced.clear()
             await self._advanced.wait()

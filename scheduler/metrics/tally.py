@@ -1,4 +1,4 @@
-"""One log line for many events of the same kind, with how many it stands for."""
+"""One log line for many events of the same kind, with their number."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Final
 
 from cachetools import LRUCache
 
-# The same again, and another reason for the same key.
+# Interval between lines of the same reason, and of another reason for the same key.
 _SAME_S: Final = 300.0
 _OTHER_S: Final = 30.0
 _REMEMBERED: Final = 4096
@@ -20,7 +20,7 @@ class _Line:
 
 
 class Tally:
-    """Counts by key. Remembers the newest 4,096 keys; reasons, which others write, are no keys."""
+    """Counts by key. Remembers the newest 4,096 keys. Reasons come from others, so they are not keys."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         """now_s: monotonic seconds."""
@@ -28,9 +28,9 @@ class Tally:
         self._lines: LRUCache[Hashable, _Line] = LRUCache(maxsize=_REMEMBERED)
 
     def count(self, key: Hashable, reason: str) -> int:
-        """Count one; return how many a line stands for that is to be last now, 0: say nothing.
+        """Count one event. Returns how many events the line to log now stands for; 0: log nothing.
 
-        The first is last at once, the same again every 5 minutes, another reason after 30 s.
+        The first is logged at once, the same reason again every 5 minutes, another reason after 30 s.
         """
         now_s, last = self._now_s(), self._lines.get(key)
         if last is None:

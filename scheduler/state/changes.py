@@ -129,16 +129,16 @@ class ChangeLog:
 
 
 class ClusterEvents:
-    """Where something may have become possible for a pod that waits, until somebody takes that up.
+    """Cluster events that may help waiting pods, until they are taken.
 
-    rows: row -> bits of Change. everywhere: bits that hold for every row. claims: for pods that use one of them, for
-    whatever reason they wait. namespaces: whose pods may have other signatures now.
-    up_to: row -> the highest priority of a pod for which more is possible there once all pods of lower priority have
-    gone. Of a pod that leaves, its own: whoever has a higher priority could have made it go before.
+    rows: row -> bits of Change. everywhere: bits that apply to every row. claims: for pods that use one of them,
+    whatever they wait for. namespaces: the signatures of their pods may have changed. up_to: row -> the highest
+    priority that gains room there, even counting the room of lower priorities. For a pod that leaves it is its own
+    priority: a higher one could have preempted it before.
     """
 
     def __init__(self) -> None:
-        """Nowhere."""
+        """Starts empty."""
         self.rows: dict[int, int] = {}
         self.up_to: dict[int, int] = {}
         self.everywhere = 0
@@ -146,25 +146,25 @@ class ClusterEvents:
         self.namespaces: dict[str, None] = {}
 
     def note(self, row: int, kinds: int, up_to: int = ANY_PRIORITY) -> None:
-        """On one row."""
+        """Note a change of one row."""
         self.rows[row] = self.rows.get(row, 0) | kinds
         if up_to > self.up_to.get(row, _NO_PRIORITY):
             self.up_to[row] = up_to
 
     def note_everywhere(self, kinds: int) -> None:
-        """On any row."""
+        """Note a change that concerns every row."""
         self.everywhere |= kinds
 
     def note_claims(self, claims: Iterable[ClaimKey]) -> None:
-        """These may stand otherwise now, or have a user less."""
+        """The state of these claims may have changed, or they have a user less."""
         self.claims.update(dict.fromkeys(claims))
 
     def note_namespace(self, name: str) -> None:
-        """The signatures of the pods there may have changed, for whatever reason they wait."""
+        """The signatures of its pods may have changed, whatever they wait for."""
         self.namespaces[name] = None
 
     def add(self, other: "ClusterEvents") -> None:
-        """What is noted there too."""
+        """Add the events of `other`."""
         for row, kinds in other.rows.items():
             self.note(row, kinds, other.up_to[row])
         self.note_everywhere(other.everywhere)
@@ -180,5 +180,5 @@ class ClusterEvents:
             yield kinds, np.array(rows, dtype=np.intp)
 
     def __bool__(self) -> bool:
-        """Whether there is anything to take up."""
+        """Whether there are any events."""
         return bool(self.rows or self.everywhere or self.claims or self.namespaces)

@@ -14,7 +14,7 @@ from scheduler.state.pod_record import PodRecord
 
 
 class Known(Rowed):
-    """The reading side of the tables, and what stands in no column. openings: what `take_cluster_events` will give.
+    """The reading side of the tables, and what stands in no column. cluster_events: see `take_cluster_events`.
 
     references: changes whenever objects change that pods refer to: claims, storage, namespaces, selectors.
     """
@@ -66,7 +66,7 @@ class Known(Rowed):
         return found
 
     def take_cluster_events(self) -> ClusterEvents:
-        """Where something may have become possible since the last call."""
+        """Cluster events since the last call."""
         found, self.cluster_events = self.cluster_events, ClusterEvents()
         return found
 

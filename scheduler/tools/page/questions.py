@@ -1,7 +1,7 @@
 """Why a pod waits, what would help, and how many like it would fit: asked of the engine that schedules.
 
-The same code answers `gpushare-scheduler explain` and `what-if`. What it takes away, or puts somewhere, is as before
-once a step ends (`scheduler.core.what_if_queries`); so the answer to `why` is of several moments, that to a what-if of one.
+The same code answers `gpushare-scheduler explain` and `what-if`. Each step restores the tables when it ends
+(`scheduler.core.what_if_queries`); so the answer to `why` is of several moments, that to a what-if of one.
 """
 
 import asyncio
