@@ -72,7 +72,7 @@ class LeaderElection:
         self.taken_over: TakeOver | None = None
         self._version = ""
         self._spec: LeaseSpec | None = None
-        self._pods_seen: str | None = None
+        self._pods_version: str | None = None
         self._page: str | None = None
         self._changed_s = 0.0
         self._renewed_s = 0.0
@@ -96,7 +96,12 @@ class LeaderElection:
             return
         if lease.spec != self._spec:
             self._changed_s, self._tried_s = now_s, None
-        self._spec, self._version, self._pods_seen, self._page = lease.spec, version, lease.pods_version, lease.page_url
+        self._spec, self._version, self._pods_version, self._page = (
+            lease.spec,
+            version,
+            lease.pods_version,
+            lease.page_url,
+        )
 
     def gone(self, now_s: float) -> None:
         """A watch shows that there is no Lease."""
@@ -132,7 +137,7 @@ class LeaderElection:
         self._renewed_s, self._tried_s = sent_s, None
         if not self._version or version_number(version) >= version_number(self._version):
             # Otherwise a watch has shown a later version.
-            self._spec, self._version, self._pods_seen, self._changed_s = (
+            self._spec, self._version, self._pods_version, self._changed_s = (
                 wanted.spec,
                 version,
                 wanted.pods_version,
@@ -178,8 +183,8 @@ class LeaderElection:
         """Only a write over the version that was seen proves that no replica has held the Lease since."""
         if self.holder not in {"", self.identity} and self._version:
             return TakeOver()
-        if self._version and not self.holder and self._pods_seen is not None:
-            return TakeOver(self._pods_seen)
+        if self._version and not self.holder and self._pods_version is not None:
+            return TakeOver(self._pods_version)
         # There is no Lease, or its holder was removed: a leader may not know that yet. The same applies if this replica
         # is the holder: its write took effect without an answer.
         return TakeOver(sends_for_s=self.timing.renew_deadline_s, first=self._spec is None and not self._version)
