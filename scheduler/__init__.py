@@ -2,6 +2,6 @@
 
 `core`, `plugins`, `framework`, `queue`, `state` and `pods` decide and do nothing else: they never wait, log, draw a
 random number or read a clock. `kube.rest` alone speaks HTTP to an API server, except for `kubectl inspect gpushare`
-(`tools.kubectl.inspect`). `core.build` builds the engine, `app` the process around it. Shares `config` with the device plugin
-and never imports it.
+(`tools.kubectl.inspect`). `core.build` builds the engine, `app` the process around it. The scheduler shares `config`
+with the device plugin and never imports it.
 """

@@ -174,7 +174,7 @@ SUBJECTS: Final = (
         orders=True,
         tests=(
             "scheduler/state/test_nominations.py",
-            "scheduler/core/test_places_in_the_way.py",
+            "scheduler/core/test_conflicting_nominations.py",
             "scheduler/core/test_reservations.py",
             *_OF_PREEMPTION,
         ),

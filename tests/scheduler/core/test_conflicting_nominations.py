@@ -1,4 +1,4 @@
-"""Where many places are kept, a pod of higher priority is decided without those in its way: as without all of them."""
+"""With many nominations, a pod of higher priority is decided without the conflicting ones: as without all of them."""
 
 import random
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ SHAPES: tuple[dict[str, Any], ...] = (
 
 
 class Answer(NamedTuple):
-    """What a pod finds: the nodes that take it; else for which node, cards and victims it preempts."""
+    """Result for a pod: the nodes that take it; otherwise node, cards and victims of its preemption."""
 
     feasible: tuple[str, ...]
     preemption: tuple[str, tuple[CardShare, ...], tuple[str, ...]] | None
@@ -101,7 +101,7 @@ def test_what_is_shown_of_the_others_makes_no_difference(seed: int) -> None:
 
 
 class AnotherRule(FilterPlugin):
-    """Of somebody else."""
+    """A rule of another package."""
 
     name = "AnotherRule"
     depends = Change.PODS
@@ -124,7 +124,7 @@ def test_only_places_in_the_way_are_moved() -> None:
         built.node_changed(wire_node(name, [16]))
         built.pod_assigned(bound(pod(f"low-{number}", 16), name, on_card(0, 16)))
         built.nominations.nominate(pod(f"kept-{number}", 16, priority=5), name, (CardShare(0, f"GPU-{name}-0", 16),))
-    # Whose victim has gone.
+    # Nominations whose victim is gone.
     built.pod_gone("uid-default-low-7")
     built.nominations.most_moved = 10
     before = built.tables.changes.version

@@ -1,4 +1,4 @@
-"""The engine: decisions, wakes, and what a refused or undone placement leaves behind."""
+"""The engine: decisions, wake-ups, and the state after a rejected or undone placement."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -25,7 +25,7 @@ NAME = "gpushare-scheduler"
 
 
 class Gatekeeper(PermitPlugin):
-    """Answers as told."""
+    """Gives scripted answers."""
 
     name: ClassVar[str] = "Gatekeeper"
 
@@ -109,7 +109,7 @@ def test_pods_that_permit_rejects_do_not_wake_each_other() -> None:
 
 
 class Fickle(FilterPlugin):
-    """Takes every pod when it is asked about some nodes, and none when it is asked about all. A bug, of course."""
+    """Takes every pod when asked about some nodes, and none when asked about all. A bug, of course."""
 
     name: ClassVar[str] = "Fickle"
     depends: ClassVar[Change] = Change.INVENTORY | Change.DOMAINS

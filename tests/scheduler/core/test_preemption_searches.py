@@ -1,4 +1,4 @@
-"""Searches among pods that come, wait and leave: which one is next, and that none goes on for a pod that has left."""
+"""Preemption searches while pods come, wait and leave: their order, and their end when a pod leaves."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ from tests.support.preempting import sought
 
 
 def waits(built: Engine, name: str, priority: int, gpu_mem: int = 16) -> None:
-    """A pod has found no fit, and preemption has not helped."""
+    """A pod is unschedulable, and preemption did not help."""
     assert sought(built, pod(name, gpu_mem, priority=priority)).preemption is None
 
 
@@ -36,7 +36,7 @@ def opens(built: Engine, number: int) -> None:
 
 
 def steps(built: Engine) -> list[str]:
-    """For whom the searches find something, in order; an endless one fails."""
+    """Pods for which the searches find something, in order; an endless search fails."""
     found: list[str] = []
     for _ in range(100):
         if not built.any_search:
@@ -145,7 +145,7 @@ print(*sorted(set(sys.modules) - loaded))
 
 
 def test_a_search_loads_no_module() -> None:
-    """Others would wait for it: `numpy.ma`, which some functions of NumPy load when they are called first, is 40 ms."""
+    """An import would block the loop: `numpy.ma`, which some functions of NumPy load at first call, takes 40 ms."""
     ended = subprocess.run([sys.executable, "-c", _A_SEARCH_IN_VAIN], capture_output=True, text=True, check=True)
     assert ended.stdout.split() == []
 

@@ -1,4 +1,4 @@
-"""What a pod that fits nowhere would be told now."""
+"""Messages of unschedulable pods after re-evaluation."""
 
 from collections.abc import Iterator
 
@@ -127,13 +127,13 @@ def test_the_pod_stays_where_it_is() -> None:
 
 
 def found(built: Engine, now_s: float = EVERY_S) -> list[Reevaluated]:
-    """Pods that sleep although an attempt would help them."""
+    """Waiting pods that an attempt would help."""
     answers = iter(lambda: built.reevaluation.step(now_s), None)
     return [evaluated for evaluated in answers if evaluated.help is not None]
 
 
 def lose_what_has_opened(built: Engine) -> None:
-    """As a fault of the scheduler would."""
+    """Drop cluster events, as a bug of the scheduler would."""
     assert built.tables.take_cluster_events()
 
 
@@ -145,7 +145,7 @@ def test_a_pod_that_nothing_has_woken_though_it_fits_is_tried_at_once_with_those
     evaluated = found(built)
     assert [one.help for one in evaluated] == [Help.FIT, Help.FIT]
     assert built.rescue(evaluated[0], EVERY_S)
-    # Its class is asked already.
+    # Its class has a hint already.
     assert not built.rescue(evaluated[1], EVERY_S)
     assert settle(built) == ["p", "q"]
 

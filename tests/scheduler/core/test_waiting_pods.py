@@ -1,4 +1,4 @@
-"""Permit: a pod with a place waits until every plugin that holds it has allowed it."""
+"""Permit: a placed pod waits until every plugin has allowed it."""
 
 import asyncio
 

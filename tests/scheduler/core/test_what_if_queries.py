@@ -1,4 +1,4 @@
-"""Questions asked of an engine that schedules: nothing of them stays, and nobody is woken by them."""
+"""What-if queries to an engine in use: they leave nothing behind and wake no pod."""
 
 import random
 from collections.abc import Generator
@@ -34,7 +34,7 @@ APART = {
 
 
 def crowded(seed: int) -> Engine:
-    """Three nodes of two cards, some twenty pods on them, some of them not alone; a few wait."""
+    """Three nodes of two cards, some twenty pods on them, some with affinity; a few wait."""
     rng = random.Random(seed)  # noqa: S311 - no secret
     built = engine(a=[16, 16], b=[16, 16], c=[24, 8])
     built.budgets_listed()
@@ -60,8 +60,8 @@ def waiting(built: Engine) -> list[Pod]:
 def test_nothing_stays_of_what_was_asked_and_nobody_is_woken(seed: int) -> None:
     built = crowded(seed)
     before, reading = of_tables(built.tables), ClusterSnapshot(built, UNIT_MIB)
-    openings = built.tables.cluster_events
-    noted = (dict(openings.rows), openings.everywhere, dict(openings.claims))
+    events = built.tables.cluster_events
+    noted = (dict(events.rows), events.everywhere, dict(events.claims))
     first = [answer_of(explain(reading, one)) for one in waiting(built)]
     answer_of(what_if(reading, pod("more", 4), 20))
     after = built.tables.cluster_events
@@ -74,7 +74,7 @@ def test_nothing_stays_of_what_was_asked_and_nobody_is_woken(seed: int) -> None:
 
 
 def packed(seed: int, asked_after: int) -> list[tuple[str, str, str]]:
-    """Where 60 pods of policy `fragmentation` go. asked_after: so many of them, a what-if; 0: never."""
+    """Nodes of 60 pods of policy `fragmentation`. asked_after: number of pods before a what-if query; 0: never."""
     rng = random.Random(seed)  # noqa: S311 - no secret
     built = engine(**{f"n{number}": [16, 16, 24] for number in range(20)})
     policy = {names.NODE_POLICY: "fragmentation", names.CARD_POLICY: "fragmentation"}
@@ -112,7 +112,7 @@ def test_an_opening_that_was_noted_before_is_still_there() -> None:
 
 
 def stepped(steps: Generator[None, None, Any], number: int) -> Any:  # noqa: ANN401 - whatever is asked
-    """After so many steps; what comes of it, if that was all."""
+    """Run this many steps; returns the result if that was all."""
     for _ in range(number):
         try:
             next(steps)
@@ -151,7 +151,7 @@ def test_whoever_leaves_in_the_middle_leaves_nothing_behind() -> None:
 
 
 class Counting(PermitPlugin):
-    """Counts whom it was asked about, as a rule about groups would."""
+    """Counts the pods that it is asked about, as a rule about groups would."""
 
     name = "Counting"
 

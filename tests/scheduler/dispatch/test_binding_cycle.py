@@ -1,4 +1,4 @@
-"""The identical POST again until the outcome is known; what each answer of the API server leads to."""
+"""The identical POST until the outcome is known, and the effect of each answer of the API server."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ def seen(node: str = "n1", uid: str = "uid-1", **annotations: str) -> objects.Po
 
 @dataclass
 class Script:
-    """An API server that answers POSTs and GETs as written, and a clock that only sleeping moves."""
+    """An API server with scripted answers to POSTs and GETs, and a clock that only sleeping moves."""
 
     posts: list[ApiError | None]
     gets: list[objects.PodObject | ApiError | None] = field(default_factory=list)
@@ -97,7 +97,7 @@ class Script:
         raise NotImplementedError
 
     async def outcome(self, *, gone_after: int = 10**9) -> str:
-        """gone_after: so many POSTs, the watch shows that the pod is gone."""
+        """gone_after: number of POSTs after which the watch shows that the pod is gone."""
         try:
             await self.bound(gone_after)
         except BindRejected as refused:
@@ -118,7 +118,7 @@ class Script:
 
 
 class Limit(InFlightLimit):
-    """Limit without pauses of their own, on the clock of the script."""
+    """A limit without pauses, on the clock of the script."""
 
     def __init__(self, script: Script) -> None:
         super().__init__(4, lambda: script.now_s, lambda _failures: 0.0)

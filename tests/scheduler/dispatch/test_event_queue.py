@@ -1,4 +1,4 @@
-"""Whose turn it is to have an Event or a condition written."""
+"""Turns of Events and messages in the event queue."""
 
 import pytest
 
@@ -11,14 +11,14 @@ ON_THE_WIRE = 16
 
 
 class Desk:
-    """An outbox with a clock of its own."""
+    """An event queue with a clock of its own."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
         self.outbox = EventQueue(MOST_EVENTS, ON_THE_WIRE, lambda: self.now_s)
 
     def puts(self, *names: str) -> list[str]:
-        """`namespace/name` of Events that are added; the names of those that are dropped for them."""
+        """Add Events `namespace/name`; returns the names of those that are dropped for them."""
         parts = (name.split("/") for name in names)
         events = [event_record(short, namespace=namespace, object_name=short) for namespace, short in parts]
         dropped = [self.outbox.put_event(one.namespace, one) for one in events]
@@ -34,7 +34,7 @@ class Desk:
         self.outbox.done(entry)
 
     def next(self) -> str:
-        """Taken, and written."""
+        """Take the next entry and mark it written."""
         entry = self.taken()
         self.ends(entry)
         return name_of(entry)

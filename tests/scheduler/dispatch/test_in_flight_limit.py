@@ -1,4 +1,4 @@
-"""Slots of bind requests: fair among namespaces, few for those that fail."""
+"""The limit of bind requests in flight: fair among namespaces, low for those that fail."""
 
 import asyncio
 import time
@@ -13,7 +13,7 @@ from tests.support.virtual_time import run
 
 
 class Site:
-    """Slots, and requests that stay on the wire until they are answered."""
+    """A limit, and requests that stay in flight until they are answered."""
 
     def __init__(self, most: int = 8) -> None:
         loop = asyncio.get_running_loop()
@@ -46,7 +46,7 @@ class Site:
         await settled()
 
     async def have_answered(self, *namespaces: str) -> None:
-        """So often that no window limits them; nothing of them is on the wire."""
+        """Let the namespaces answer until no window limits them; none of their requests stays in flight."""
         for name in self._most * namespaces:
             self.asks(name)
             await settled()
@@ -334,7 +334,7 @@ def test_who_gives_up_when_its_turn_comes_leaves_it_to_the_next() -> None:
         async with site(1) as of:
             of.asks("a", 3)
             await settled()
-            # The slot is given in one turn of the loop, and the task that has got it goes on in the next.
+            # The request is granted in one turn of the loop, and its task continues in the next.
             of.open.pop(0).set_result(None)
             while not of.tasks[0].done():  # noqa: ASYNC110 - the very turn of the loop
                 await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What a watch shows of storage goes to the tables; what cannot be read costs that object only, and is told."""
+"""Storage objects from watches reach the tables; an invalid one affects that object only, and is reported."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,8 +17,8 @@ from tests.support.volumes import bound, claim, show, volume, with_claims
 
 
 @dataclass
-class PodMessageState:
-    """Handlers of empty tables, and what they have told."""
+class Handled:
+    """Handlers of empty tables, with the problems that they report."""
 
     tables: Tables = field(default_factory=tables_of)
     problems: list[Problem] = field(default_factory=list)
@@ -30,7 +30,7 @@ class PodMessageState:
 
 
 def test_a_claim_that_cannot_be_read_is_as_if_it_were_not_there() -> None:
-    told = PodMessageState()
+    told = Handled()
     show(told.tables, CLAIMS, claim("data"))
     told.handlers.handle(CLAIMS, [Undecodable("default/data", "expected `object`, got `str`")])
 
@@ -41,7 +41,7 @@ def test_a_claim_that_cannot_be_read_is_as_if_it_were_not_there() -> None:
 
 @pytest.mark.parametrize("size", ["1 GiB", "much"])
 def test_a_volume_of_no_size_is_as_if_it_were_not_there(size: str) -> None:
-    told = PodMessageState()
+    told = Handled()
     told.handlers.handle(VOLUMES, [Changed(decoded(volume("pv", size=size), VOLUMES.type))])
 
     assert told.tables.volumes.volume("pv") is None
@@ -59,7 +59,7 @@ def test_a_volume_of_no_size_is_as_if_it_were_not_there(size: str) -> None:
     ],
 )
 def test_a_capacity_whose_topology_has_thousands_of_parts_is_as_if_it_were_not_there(topology: dict[str, Any]) -> None:
-    told = PodMessageState()
+    told = Handled()
     made = {"metadata": {"name": "c", "namespace": "kube-system"}, "storageClassName": "fast", "capacity": "5Gi"}
     told.handlers.handle(CAPACITIES, [Changed(decoded({**made, "nodeTopology": topology}, CAPACITIES.type))])
 

@@ -1,4 +1,4 @@
-"""Leader election: histories of replicas, answers that are lost or late, Leases that somebody deletes."""
+"""Leader election: random histories of replicas, lost and late answers, deleted Leases."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -36,7 +36,7 @@ def election(identity: str = "me") -> LeaderElection:
 
 
 def taken(of: LeaderElection, now_s: float) -> TakeOver:
-    """It writes, and the API server accepts."""
+    """The replica writes, and the API server accepts."""
     wanted = of.wanted(now_s, "now")
     assert wanted is not None
     of.written(wanted, "100", now_s)
@@ -226,7 +226,7 @@ def test_only_a_version_is_read_of_what_was_seen() -> None:
 
 
 class Answer(Enum):
-    """What becomes of a request."""
+    """Fate of a request."""
 
     GIVEN = "executed, and answered"
     LOST = "executed, and not answered"
@@ -235,7 +235,7 @@ class Answer(Enum):
 
 @dataclass
 class Replica:
-    """may_bind_from_s: when it binds at the earliest, None while it does not. bound_s: when it may have bound last."""
+    """may_bind_from_s: earliest bind, None while it may not. bound_s: latest possible bind."""
 
     election: LeaderElection
     seen: int = 0
@@ -244,7 +244,7 @@ class Replica:
 
 
 class Replicas(RuleBasedStateMachine):
-    """Whatever is lost or late: while one may bind, no request of another one can take effect."""
+    """Whatever is lost or late: while one replica may bind, no request of another can take effect."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -252,7 +252,7 @@ class Replicas(RuleBasedStateMachine):
         self.names = count()
         self.version = 0
         self.stored: Lease | None = None
-        # The Lease after each version, None: gone.
+        # The Lease after each version, None: deleted.
         self.history: list[Lease | None] = [None]
         self.gone: list[Replica] = []
         self.replicas = [Replica(election(f"r{next(self.names)}")) for _ in range(REPLICAS)]
@@ -263,7 +263,7 @@ class Replicas(RuleBasedStateMachine):
 
     @rule(which=WHICH, how_many=st.sampled_from([0, 0, 1, 99]), answer=st.sampled_from(Answer), after_s=AFTER_S)
     def acts(self, which: int, how_many: int, answer: Answer, after_s: float) -> None:
-        """It sees some of what has happened, and writes if it is time."""
+        """It sees a part of the history, and writes if due."""
         one = self.replicas[which]
         self._show(one, how_many)
         sent_s, wanted = self.now_s, one.election.wanted(self.now_s, f"at {self.now_s}")
@@ -293,7 +293,7 @@ class Replicas(RuleBasedStateMachine):
         old = self.replicas[which]
         self.gone.append(old)
         new = Replica(election(old.election.identity if same_pod else f"r{next(self.names)}"))
-        # A watch begins with what there is.
+        # A watch begins with the current state.
         new.seen = len(self.history) - 1
         if self.stored is not None:
             new.election.observe(self.stored, self.now_s)

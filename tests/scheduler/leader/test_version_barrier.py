@@ -1,4 +1,4 @@
-"""How far in the history of the pods the tables are."""
+"""The resource-version barrier: which changes of pods the tables include."""
 
 import asyncio
 from collections.abc import Sequence

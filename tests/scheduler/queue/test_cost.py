@@ -1,4 +1,4 @@
-"""What an event costs, counted in lines run and in pods compared, not in seconds."""
+"""Cost of an event, in lines run and in pods compared, not in seconds."""
 
 import sys
 from collections.abc import Callable
@@ -40,7 +40,7 @@ class LineCounter:
 
 
 def _cost(action: Callable[[], object]) -> int:
-    """Lines of Python that it runs, and comparisons of pods inside C code."""
+    """Number of Python lines that it runs, and of comparisons of pods inside C code."""
     counter, before, tracing = LineCounter(), CountedPriority.comparisons, sys.gettrace()
     sys.settrace(counter)
     try:

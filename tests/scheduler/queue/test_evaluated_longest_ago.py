@@ -1,4 +1,4 @@
-"""Whose reason is looked at next."""
+"""Order of background re-evaluation."""
 
 from scheduler.queue.entry import Entry
 from scheduler.queue.evaluated_longest_ago import EVERY_S, EvaluatedLongestAgo

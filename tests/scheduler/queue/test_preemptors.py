@@ -1,4 +1,4 @@
-"""Which classes of waiting pods are searched for when something opens."""
+"""Classes of waiting pods that cluster events make due for a search."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -22,7 +22,7 @@ LABELS: Final = int(Change.LABELS)
 
 
 class Left:
-    """So much cpu is left on every row without pods of lower priority."""
+    """This much cpu remains on every row without pods of lower priority."""
 
     def __init__(self, cpu: int) -> None:
         self.cpu = cpu
@@ -43,7 +43,7 @@ class Left:
 
 
 class WithoutCards(Left):
-    """The rows have none."""
+    """Rows without cards."""
 
     def cards(self, row: int) -> CardsLeft:  # noqa: ARG002 - of each
         none = np.zeros(0, dtype=np.int64)

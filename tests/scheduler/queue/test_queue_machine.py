@@ -1,4 +1,4 @@
-"""Random histories of pods, decisions, binds and rows, against what the queue promises."""
+"""Random histories of pods, decisions, binds and rows, compared with a model of the queue."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -17,18 +17,18 @@ from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, events_on, key_of
 UNITS: Final = st.integers(1, 3)
 ROWS: Final = 3
 NAMESPACES: Final = ("a", "b", "c")
-# Which of those that a step may concern, counted round.
+# Index of the pod that a step concerns, modulo their number.
 PICK: Final = st.integers(0, 30)
-# Each with its units, its priority, and whether it has a gate.
+# (units, priority, whether it has a gate).
 PODS: Final = st.lists(st.tuples(UNITS, st.integers(0, 2), st.integers(0, 7).map(lambda n: n == 7)), max_size=6)
 SELDOM: Final = st.integers(0, 9).map(lambda n: n == 9)
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """pods: those that wait or are in flight, as last seen. place: order of arrival, a gated pod has none.
+    """pods: waiting or in flight, latest version. place: order of arrival, none for a gated pod.
 
-    errors: in a row. back_at_s: error back-offs. no_fits: attempts. vain_until_s: back-offs after a place that was
-    shown in vain. gone: deleted in flight. hopeless: pods that only a change of their own helps.
+    errors: in a row. back_at_s: error back-offs. no_fits: attempts. vain_until_s: back-offs after wake-ups in vain.
+    gone: deleted in flight. hopeless: pods that only a change of their own helps.
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class QueueMachine(RuleBasedStateMachine):
         ordered = sorted(uids)
         return ordered[pick % len(ordered)]
 
-    # Pods come, change and go
+    # Pods are created, changed and deleted
 
     @initialize(pods=PODS, more=PODS)
     def begin(self, pods: list[tuple[int, int, bool]], more: list[tuple[int, int, bool]]) -> None:
@@ -161,7 +161,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.forget(uid)
         assert (uid in self.queue) == flying
 
-    # Namespaces that let others pass
+    # Throttled namespaces
 
     @rule(namespaces=st.sets(st.sampled_from(NAMESPACES)), most=st.integers(1, 6))
     def throttle(self, namespaces: set[str], most: int) -> None:
@@ -195,7 +195,7 @@ class QueueMachine(RuleBasedStateMachine):
             return
         expected = min(ready, key=self.sort_key)
         for uid in self.sleepers():
-            # A newcomer never takes what a better pod waits for.
+            # A new pod never takes the room that a better pod waits for.
             assert self.sort_key(uid) > self.sort_key(expected) or not self.room_for(self.units(uid))
         if vain or hopeless:
             self.decide_in_vain(expected, hopeless=hopeless)
@@ -276,7 +276,7 @@ class QueueMachine(RuleBasedStateMachine):
             del self.vain_until_s[uid]
             assert self.queue.state(uid) is PodState.ACTIVE
 
-    # Questions
+    # Hints
 
     @precondition(lambda self: self.in_state(PodState.UNSCHEDULABLE))
     @rule()
@@ -295,7 +295,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule()
     def nobody_sleeps_beside_room(self) -> None:
-        """When all questions are answered and all decisions made, no room is left for those who sleep."""
+        """After all hints and decisions, no room is left for waiting pods."""
         while self.queue.serve(lambda _: True):
             pass
         self.decided(*self.cluster.settle())

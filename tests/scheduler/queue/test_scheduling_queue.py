@@ -1,4 +1,4 @@
-"""Priority order, the back-offs, gates, updates and what is said of it all. Waking: test_waking.py."""
+"""Priority order, back-offs, gates, updates and counts. Hints: test_waking.py."""
 
 import pytest
 from msgspec.structs import replace
@@ -343,7 +343,7 @@ def test_a_pod_seen_again_after_its_deletion_in_flight_is_not_lost() -> None:
     assert cluster.queue.state("p") is PodState.ACTIVE
 
 
-# What is said
+# Counts
 
 
 def test_the_lengths_are_those_of_kube_schedulers_pending_pods() -> None:

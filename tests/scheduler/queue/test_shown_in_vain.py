@@ -1,4 +1,4 @@
-"""Places that are shown in vain (a Permit plugin says no), and classes that are not what they were."""
+"""Pods that are woken in vain (a Permit plugin rejects them), and classes whose signature changes."""
 
 from msgspec.structs import replace
 
@@ -64,7 +64,7 @@ def test_a_pod_whose_place_is_gone_when_it_is_tried_waits_for_the_next() -> None
     assert cluster.settle() == ["p0"]
 
 
-# Classes that are not what they were
+# Classes whose signature changes
 
 
 def test_pods_whose_class_has_split_are_moved_and_asked_for_one_by_one() -> None:
@@ -79,7 +79,7 @@ def test_pods_whose_class_has_split_are_moved_and_asked_for_one_by_one() -> None
         else:
             cluster.queue.reclassify(hint, uid, NOTHING_NEEDED)
         cluster.queue.validate()
-    # What their class was asked about says nothing of a class that is new.
+    # The answer to an old class says nothing about a new one.
     assert sorted(seen, key=str) == [(f"p{n}", new, None if new else {1}) for n in range(3) for new in (False, True)]
 
 

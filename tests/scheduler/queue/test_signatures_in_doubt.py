@@ -1,4 +1,4 @@
-"""Pods that are asked, one by one, whether they still belong to the class in which they wait."""
+"""Verification, one at a time, that pods still belong to the class in which they wait."""
 
 from msgspec.structs import replace
 
@@ -22,7 +22,7 @@ def labelled(name: str, namespace: str, **labels: str) -> Pod:
 
 
 def waiting(*pods: Pod, wakes_on: int = ANY) -> ToyCluster:
-    """All of one class, which fits nowhere."""
+    """Unschedulable pods of one class."""
     cluster = ToyCluster(0)
     for each in pods:
         cluster.add(each)
@@ -40,7 +40,7 @@ def changed(*claims: str, namespaces: tuple[str, ...] = ()) -> ClusterEvents:
 
 
 def question(cluster: ToyCluster) -> tuple[str, str] | None:
-    """(the pod, what is asked of it)."""
+    """(pod, content of the hint)."""
     cluster.queue.validate()
     hint = cluster.queue.next_hint(plenty)
     if hint is None:

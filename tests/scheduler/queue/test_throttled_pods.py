@@ -1,4 +1,4 @@
-"""Pods that let those of other namespaces pass: in their order, and gone or changed like any other."""
+"""Throttled pods: they let other namespaces pass, keep their order, and can be changed or deleted."""
 
 from msgspec.structs import replace
 
@@ -27,7 +27,7 @@ def popped(queue: SchedulingQueue) -> list[str]:
 
 
 def throttle(queue: SchedulingQueue, namespace: str) -> int:
-    """All at the head; how many."""
+    """Throttle all pods at the head; returns their number."""
     held = 0
     while queue.throttle(lambda name: name == namespace, 0.0):
         queue.validate()

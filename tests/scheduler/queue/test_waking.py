@@ -1,4 +1,4 @@
-"""What opens wakes the pods that now fit, as many as fit, in queue order, before any pod that sorts behind them."""
+"""Cluster events wake the pods that now fit, as many as fit, in queue order, before any pod behind them."""
 
 from typing import Final
 
@@ -62,7 +62,7 @@ def test_two_hundred_places_lead_to_two_hundred_attempts_whatever_number_of_clas
     for row in range(200):
         cluster.free(row, 1)
     assert cluster.settle() == [f"p{index}" for index in range(200)]
-    # One question per place, and none of the classes that are left when the places are gone.
+    # One hint per fit, and none for the remaining classes once the room is taken.
     assert len(cluster.asked) == 200
 
 
@@ -119,7 +119,7 @@ def test_a_new_pod_is_not_held_up_by_more_than_some_dozen_questions_about_its_eq
         cluster.queue.fits_not(hint, wakes_on=ANY)
     assert len(asked) < MORE_THAN_A_POD_WAITS_FOR
     assert cluster.queue.pop(0.0) is not None
-    # The round goes on where it was.
+    # The round continues.
     hint = cluster.queue.next_hint(plenty)
     assert hint is not None
     assert hint.signature not in {before.signature for before in asked}
@@ -260,7 +260,7 @@ def test_a_change_of_a_kind_that_no_rule_of_the_class_looks_at_is_no_question() 
 
 
 def test_a_class_that_is_ruled_out_by_what_is_left_wakes_when_there_is_more() -> None:
-    # Its node was tainted, and is full by the time that the taint goes: what it waits for is another thing now.
+    # Its node was tainted, and is full when the taint goes: it waits for room now.
     cluster = ToyCluster(0)
     cluster.add(pod("p"))
     cluster.queue.pop(0.0)
@@ -284,7 +284,7 @@ def test_a_class_that_is_not_asked_for_long_is_asked_about_all_rows_in_the_end()
     cluster = full(pod("waits"), rows=10)
     cluster.add(pod("urgent", priority=1))
     for _ in range(500):
-        # Each is a round of its own, since nobody who sorts before "urgent" is due; it is not decided all the while.
+        # Each is a round of its own, since no class before "urgent" is due; "urgent" waits for a bounded time.
         cluster.queue.note_events(events_on(*range(10)))
         assert cluster.queue.next_hint(plenty) is None
     assert cluster.queue.pop(0.0) is not None

@@ -1,4 +1,4 @@
-"""A cluster of rows with room for so many units each, a queue of pods that ask for units, and who drives the two."""
+"""A cluster of rows with free units, a queue of pods that request units, and a driver for both."""
 
 from collections.abc import Hashable
 
@@ -20,7 +20,7 @@ ANY = int(Change.ANY)
 
 
 def events_on(*rows: int, kinds: int = ANY, everywhere: int = 0) -> ClusterEvents:
-    """Something may have become possible on these rows, or everywhere."""
+    """Cluster events on these rows, or everywhere."""
     found = ClusterEvents()
     for row in rows:
         found.note(row, kinds)
@@ -54,7 +54,7 @@ UNITS = {units: template(units) for units in range(1, 8)}
 def pod(
     name: str, units: int = 1, *, priority: int = 0, gates: tuple[str, ...] = (), namespace: str = "default"
 ) -> Pod:
-    """A pod that waits; its uid is its name, and pods that ask for as much share a template."""
+    """A waiting pod; its uid is its name, and pods with equal requests share a template."""
     return Pod(
         key=PodKey(namespace, name, name),
         template=UNITS[units],
@@ -75,12 +75,12 @@ def pod(
 
 
 def pods(count: int, units: int = 1, prefix: str = "p") -> list[Pod]:
-    """Alike, named p0, p1 and so on."""
+    """Equal pods p0, p1 and so on."""
     return [pod(f"{prefix}{index}", units) for index in range(count)]
 
 
 class Plenty:
-    """As `ToyCluster.amounts` where nothing that is measured is short: the rules alone decide."""
+    """Like `ToyCluster.amounts`, but with enough of every amount: only the rules decide."""
 
     def amounts(self, rows: RowArray) -> Int64Array:
         return np.full((len(Amount), len(rows)), 1000, dtype=np.int64)
@@ -93,7 +93,7 @@ plenty = Plenty()
 
 
 def one_card(units: int) -> CardsLeft:
-    """Of any model and UUID."""
+    """A card that fits any model and UUID."""
     bits = np.full(1, ANY_BIT, dtype=np.int64)
     return CardsLeft(np.full(1, units, dtype=np.int64), np.ones(1, dtype=np.bool_), bits, bits)
 
@@ -106,12 +106,12 @@ class Gates:
 
 
 def key_of(pod: Pod) -> Hashable:
-    """The signature of a cluster whose rules look at every label."""
+    """Signature of a cluster whose rules read every label."""
     return (pod.template, *sorted(pod.labels.items()))
 
 
 def needs(pod: Pod) -> Needs:
-    """What a row must have left for the pod."""
+    """Minimum request of the pod."""
     asked = np.full(len(Amount), NOTHING, dtype=np.int64)
     asked[Amount.CARD_UNITS] = pod.template.gpu_units
     return Needs(least=asked)
@@ -132,21 +132,21 @@ class ToyCluster:
             self.queue.add_or_update(each, self.now_s, key_of)
 
     def capacity(self, units: int, rows: SomeRows) -> int:
-        """How many such pods the rows can hold now."""
+        """How many such pods fit on the rows now."""
         return sum(self.room[row] // units for row in (range(len(self.room)) if rows is None else rows))
 
     def amounts(self, rows: RowArray) -> Int64Array:
-        """As RowsLeft; units are those of one card."""
+        """See RowsLeft; units are those of one card."""
         left = np.zeros((len(Amount), len(rows)), dtype=np.int64)
         left[Amount.CARD_UNITS] = [self.room[row] for row in rows]
         return left
 
     def cards(self, row: int) -> CardsLeft:
-        """As RowsLeft."""
+        """See RowsLeft."""
         return one_card(self.room[row])
 
     def decide(self) -> str | None:
-        """One attempt, every question before it answered; the uid of its pod, None when no pod is ready."""
+        """One attempt, after every hint before it; returns the uid of its pod, None if no pod is ready."""
         while self.run_hint() is not None:
             pass
         queued = self.queue.pop(self.now_s)
@@ -163,7 +163,7 @@ class ToyCluster:
         return uid
 
     def settle(self) -> list[str]:
-        """Attempts until no pod is ready; the pods in the order of their attempts."""
+        """Attempts until no pod is ready; returns the pods in order of their attempts."""
         decided = []
         while (uid := self.decide()) is not None:
             decided.append(uid)
@@ -173,7 +173,7 @@ class ToyCluster:
         return self.queue.next_hint(self)
 
     def run_hint(self) -> bool | None:
-        """Answer one question; whether the pod fits, None when there is none."""
+        """Answer one hint; returns whether the pod fits, None without a hint."""
         hint = self.next_hint()
         return None if hint is None else self.answer(hint)
 
@@ -194,7 +194,7 @@ class ToyCluster:
         self.queue.done(uid)
 
     def bind_failed(self, uid: str, *, sent: bool = True) -> None:
-        """The bind failed, or was not sent: the place is free again."""
+        """The bind failed, or was not sent: the room is free again."""
         if sent:
             self.queue.failed(uid, self.now_s)
         else:
@@ -202,12 +202,12 @@ class ToyCluster:
         self.leave(uid)
 
     def leave(self, uid: str) -> None:
-        """A placed pod is no more."""
+        """A placed pod is gone."""
         pod, row = self.placed.pop(uid)
         self.free(row, pod.template.gpu_units)
 
     def free(self, row: int, units: int) -> None:
-        """The row has more room."""
+        """The row gets more room."""
         self.room[row] += units
         self.queue.note_events(events_on(row))
 
