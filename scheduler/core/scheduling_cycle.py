@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from scheduler.framework.diagnosis import NOT_RESOLVABLE, Diagnosis, Resolvable, count_reasons
 from scheduler.framework.evaluation_cache import Evaluation
-from scheduler.framework.plugin import CardVerdict, Objection, PermitPlugin, PreBindPlugin, Rejected, Wait
+from scheduler.framework.plugin import CardVerdict, PermitPlugin, PreBindPlugin, Rejected, Rejection, Wait
 from scheduler.framework.post_filter import post_filters
 from scheduler.framework.preemption import NoPreemption, PostFilterResult, Preemption
 from scheduler.framework.runtime import NOWHERE, Runtime, Signature
@@ -84,13 +84,13 @@ class Judgement:
     """What every rule says of every node about one pod, for `explain`. Valid while the tables stay as they are.
 
     diagnosis: None when a node takes the pod. never: a reason that holds for every node, or "". rules: the name of each
-    rule with its objections over all rows. hopeful: intp[…], rows where pods that leave may make room.
+    rule with its rejections over all rows. hopeful: intp[…], rows where pods that leave may make room.
     verdicts: of a row, what each of its cards is to the pod.
     """
 
     diagnosis: Diagnosis | None
     never: str
-    rules: tuple[tuple[str, list[Objection]], ...]
+    rules: tuple[tuple[str, list[Rejection]], ...]
     hopeful: RowArray
     verdicts: Callable[[int], list[CardVerdict]]
 
@@ -209,7 +209,7 @@ class SchedulingCycle:
         return Judgement(
             diagnosis=None if found is None else found.diagnosis,
             never=evaluation.never,
-            rules=tuple(runtime.objections_by_rule(pod, evaluation)),
+            rules=tuple(runtime.rejections_by_rule(pod, evaluation)),
             hopeful=np.setdiff1d(resolvable.rows, resolvable.ruled_out),
             verdicts=lambda row: runtime.verdicts(pod, evaluation, row),
         )
@@ -331,8 +331,8 @@ class SchedulingCycle:
         if evaluation.never:
             found = _Diagnosed(version, evaluation.moment, Diagnosis(nodes, rejected=evaluation.never), NOT_RESOLVABLE)
         else:
-            objections = list(self._runtime.objections_by_rule(pod, evaluation))
-            rules, groups = [rule for rule, _ in objections], [group for _, group in objections]
+            rejections = list(self._runtime.rejections_by_rule(pod, evaluation))
+            rules, groups = [rule for rule, _ in rejections], [group for _, group in rejections]
             rows = self._runtime.resolvable(evaluation, groups)
             diagnosis = Diagnosis(nodes, count_reasons(tables.valid, groups, tables.names, rules))
             found = _Diagnosed(version, evaluation.moment, diagnosis, rows)

@@ -1,4 +1,4 @@
-"""Objections -> the message that a user reads on a pod that fits nowhere. Pure.
+"""Rejections -> the message that a user reads on a pod that fits nowhere. Pure.
 
 Source of the format: kube-scheduler, pkg/scheduler/framework/types.go, FitError.Error.
 """
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from scheduler.framework.plugin import Detail, Objection
+from scheduler.framework.plugin import Detail, Rejection
 from scheduler.state.columns.arrays import BoolArray, RowArray
 
 _MOST_EXAMPLES: Final = 10
@@ -100,41 +100,41 @@ NOT_RESOLVABLE: Final = Resolvable(np.zeros(0, dtype=np.intp), np.zeros(0, dtype
 
 def count_reasons(
     valid: BoolArray,
-    objections: Iterable[Iterable[Objection]],
+    rejections: Iterable[Iterable[Rejection]],
     names: Sequence[str] = (),
     rules: Iterable[str] = repeat(""),
 ) -> tuple[ReasonCount, ...]:
     """Counts each node under every reason of the first rule that objects to it.
 
-    valid: bool[nodes]. objections: one group per rule, in the order of the rules, over all rows. names: of the rows,
+    valid: bool[nodes]. rejections: one group per rule, in the order of the rules, over all rows. names: of the rows,
     for examples. rules: the name of each.
     """
     left = valid
     counts = []
-    for group, rule in zip(objections, rules, strict=False):
+    for group, rule in zip(rejections, rules, strict=False):
         here = left
-        for objection in group:
-            counted = objection.rejected & here
+        for rejection in group:
+            counted = rejection.rejected & here
             nodes = int(np.count_nonzero(counted))
             if nodes:
-                numbers = objection.numbers(counted) if objection.numbers else None
+                numbers = rejection.numbers(counted) if rejection.numbers else None
                 examples = tuple(names[row] for row in np.flatnonzero(counted)[:_MOST_EXAMPLES]) if names else ()
-                counts.append(ReasonCount(objection.reason, nodes, numbers, examples, rule))
+                counts.append(ReasonCount(rejection.reason, nodes, numbers, examples, rule))
                 left = left & ~counted
     return tuple(counts)
 
 
-def resolvable(valid: BoolArray, objections: Iterable[tuple[bool, Iterable[Objection]]]) -> BoolArray:
+def resolvable(valid: BoolArray, rejections: Iterable[tuple[bool, Iterable[Rejection]]]) -> BoolArray:
     """bool[nodes]: where pods that leave may make room: the first rule that objects there may change its mind.
 
-    valid: bool[nodes]. objections: as `count_reasons`; with each group, whether its rule looks at bookings at all.
+    valid: bool[nodes]. rejections: as `count_reasons`; with each group, whether its rule looks at bookings at all.
     """
     left, found = valid, np.zeros_like(valid)
-    for looks_at_bookings, group in objections:
+    for looks_at_bookings, group in rejections:
         rejected, stays = np.zeros_like(valid), np.zeros_like(valid)
-        for objection in group:
-            rejected |= objection.rejected
-            stays |= objection.rejected & objection.unresolvable
+        for rejection in group:
+            rejected |= rejection.rejected
+            stays |= rejection.rejected & rejection.unresolvable
         found |= left & rejected & ~stays if looks_at_bookings else False
         left = left & ~rejected
     return found

@@ -82,7 +82,7 @@ class Numbers(Detail):
 
 
 @dataclass(frozen=True, slots=True)
-class Objection:
+class Rejection:
     """A reason against some of the rows judged.
 
     rejected: bool[rows judged]. reason: constant text, as kube-scheduler words it where it has the rule.
@@ -98,7 +98,7 @@ class Objection:
 
 
 @dataclass(frozen=True, slots=True)
-class CardObjection:
+class CardRejection:
     """A reason against some cards of the rows judged. rejected: bool[cards, rows judged].
 
     reason: constant text for the nodes that have too few cards left because of it.
@@ -127,7 +127,7 @@ class Relevance(Enum):
     """PreFilter's answer when it does not reject."""
 
     JUDGE = auto()
-    SKIP = auto()  # the plugin has no objection to this class of pods on any node: it is not called
+    SKIP = auto()  # the plugin has no rejection for this class of pods on any node: it is not called
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,13 +249,13 @@ class FilterPlugin(Plugin):
     """Objects to nodes."""
 
     @abstractmethod
-    def filter(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[Objection]:
-        """Objections against some of `rows`, most telling first; empty when there are none.
+    def filter(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[Rejection]:
+        """Rejections against some of `rows`, most telling first; empty when there are none.
 
         The answer for a row may depend on what `depends` and `signature` cover only.
         """
 
-    def diagnose(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[Objection]:
+    def diagnose(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[Rejection]:
         """As `filter`, for the message of a pod that fits nowhere: rejects the same rows, by as many reasons as help.
 
         Only for a rule whose reasons cost more than its answer; asked rarely.
@@ -324,8 +324,8 @@ class CardFilterPlugin(Plugin):
     """Objects to cards, for pods that ask GPU memory. GpuShare applies it wherever it judges cards."""
 
     @abstractmethod
-    def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardObjection]:
-        """Objections against some cards of `rows`; a slot without a card, or without the memory, may hold anything."""
+    def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardRejection]:
+        """Rejections against some cards of `rows`; a slot without a card, or without the memory, may hold anything."""
 
 
 class CardScorePlugin(Plugin):

@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from scheduler.framework.answers import check_objection, checked_scores
+from scheduler.framework.answers import check_rejection, checked_scores
 from scheduler.framework.card_rules import CARD_RULES
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.diagnosis import NOT_RESOLVABLE, Resolvable, resolvable
@@ -18,9 +18,9 @@ from scheduler.framework.plugin import (
     DomainScorePlugin,
     FilterPlugin,
     Normalization,
-    Objection,
     Plugin,
     Rejected,
+    Rejection,
     Relevance,
     ReservePlugin,
 )
@@ -131,12 +131,12 @@ class Runtime:
         """bool[nodes]: rows that no rule rejects now, domain rules included; never to be changed."""
         return self.left(pod, evaluation, evaluation.rules.domain_filters, ALL_ROWS, evaluation.feasible)
 
-    def objections(self, pod: Pod, evaluation: Evaluation) -> Iterator[list[Objection]]:
-        """For each rule in order, its objections over all rows."""
-        for _, objections in self.objections_by_rule(pod, evaluation):
-            yield objections
+    def rejections(self, pod: Pod, evaluation: Evaluation) -> Iterator[list[Rejection]]:
+        """For each rule in order, its rejections over all rows."""
+        for _, rejections in self.rejections_by_rule(pod, evaluation):
+            yield rejections
 
-    def objections_by_rule(self, pod: Pod, evaluation: Evaluation) -> Iterator[tuple[str, list[Objection]]]:
+    def rejections_by_rule(self, pod: Pod, evaluation: Evaluation) -> Iterator[tuple[str, list[Rejection]]]:
         """The same, each with the name of its rule."""
         for plugin in evaluation.rules.filters:
             yield plugin.name, list(plugin.diagnose(pod, self.tables, evaluation.state, ALL_ROWS))
@@ -147,10 +147,10 @@ class Runtime:
         rules = evaluation.rules.filters
         return [verdict for plugin in rules for verdict in plugin.verdicts(pod, self.tables, evaluation.state, row)]
 
-    def resolvable(self, evaluation: Evaluation, objections: Sequence[Sequence[Objection]]) -> Resolvable:
-        """Of all rows. objections: as `objections` has given them."""
+    def resolvable(self, evaluation: Evaluation, rejections: Sequence[Sequence[Rejection]]) -> Resolvable:
+        """Of all rows. rejections: as `rejections` has given them."""
         rules, of_node = evaluation.rules.filters, set(evaluation.rules.node_filters)
-        groups = zip((rule not in of_node for rule in rules), objections, strict=True)
+        groups = zip((rule not in of_node for rule in rules), rejections, strict=True)
         (rows,) = resolvable(self.tables.valid, groups).nonzero()
         return Resolvable(rows, rows[~evaluation.allowed[rows]])
 
@@ -282,10 +282,10 @@ class Runtime:
     ) -> BoolArray:
         """bool[rows]: `left`, itself or a copy, less what the filters reject. Notes what can make room there again."""
         for plugin in filters:
-            for objection in plugin.filter(pod, self.tables, evaluation.state, rows):
-                check_objection(plugin, objection, left.shape)
-                if (left & objection.rejected).any():
-                    left = left & ~objection.rejected
+            for rejection in plugin.filter(pod, self.tables, evaluation.state, rows):
+                check_rejection(plugin, rejection, left.shape)
+                if (left & rejection.rejected).any():
+                    left = left & ~rejection.rejected
                     evaluation.wakes_on |= self.profile.wakes_on[plugin]
                     if plugin in self.profile.over_domains:
                         evaluation.wakes_on |= plugin.opened_by(pod, self.tables, evaluation.state)

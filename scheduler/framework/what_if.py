@@ -16,7 +16,7 @@ from scheduler.framework.card_rules import CARD_RULES
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.diagnosis import Resolvable
 from scheduler.framework.evaluation_cache import ClassRules, Evaluation
-from scheduler.framework.plugin import CardFilterPlugin, CardObjection
+from scheduler.framework.plugin import CardFilterPlugin, CardRejection
 from scheduler.framework.runtime import Runtime
 from scheduler.pods.pod import Pod
 from scheduler.state.columns.arrays import RowArray, Rows
@@ -44,11 +44,11 @@ class OnlyCards(CardFilterPlugin):
         super().__init__()
         self._slots = slots
 
-    def filter_cards(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[CardObjection]:  # noqa: ARG002 - as asked
+    def filter_cards(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[CardRejection]:  # noqa: ARG002 - as asked
         """As CardFilterPlugin."""
         rejected = np.ones(tables.cards.units[:, rows].shape, dtype=np.bool_)
         rejected[[slot for slot in self._slots if slot < len(rejected)]] = False
-        return (CardObjection(rejected, "Insufficient GPU memory on one card"),)
+        return (CardRejection(rejected, "Insufficient GPU memory on one card"),)
 
 
 @dataclass(slots=True)
@@ -104,7 +104,7 @@ class Trial:
         rows = slice(self.row, self.row + 1)
         for plugin in self.rules.filters:
             found = plugin.diagnose(self.pod, self.runtime.tables, self.state, rows)
-            if reasons := tuple(objection.reason for objection in found if objection.rejected[0]):
+            if reasons := tuple(rejection.reason for rejection in found if rejection.rejected[0]):
                 return reasons
         return ()
 

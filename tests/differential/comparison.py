@@ -12,7 +12,7 @@ import msgspec
 from scheduler.plugins import registry
 from tests.differential import victims
 from tests.differential.nominated import asks_of_domains, seen_by
-from tests.differential.ours import Objecting, Ours, Verdicts
+from tests.differential.ours import Ours, RuleRejection, Verdicts
 from tests.differential.wire import Answer, Probe, Recorded, Scores, Verdict
 
 _PER_POINT: Final = 1_000
@@ -118,8 +118,8 @@ def _unless_equal(what: str, expected: object, got: object) -> Iterator[tuple[st
         yield what, expected, got
 
 
-def _objecting(verdict: Verdict) -> Objecting:
-    return Objecting(verdict.plugin, tuple(sorted(verdict.reasons or ())))
+def _objecting(verdict: Verdict) -> RuleRejection:
+    return RuleRejection(verdict.plugin, tuple(sorted(verdict.reasons or ())))
 
 
 def _scores(

@@ -42,7 +42,7 @@ _LAST: Final = "Pod"
 
 
 @dataclass(frozen=True, slots=True)
-class Objecting:
+class RuleRejection:
     """The first plugin of ours that rejects a node, and all its reasons, sorted."""
 
     plugin: str
@@ -59,7 +59,7 @@ class Verdicts:
 
     message: str
     never: str
-    rejected: Mapping[str, Objecting]
+    rejected: Mapping[str, RuleRejection]
     feasible: tuple[str, ...]
     resolvable: frozenset[str]
     scores: Mapping[str, Mapping[str, int]]
@@ -159,14 +159,14 @@ class Ours:
         if evaluation.never:
             return Verdicts(self._message(pod), evaluation.never, {}, (), frozenset(), {})
         feasible = self._names(runtime.feasible(pod, evaluation))
-        rejected: dict[str, Objecting] = {}
-        for plugin, group in zip(evaluation.rules.filters, runtime.objections(pod, evaluation), strict=True):
+        rejected: dict[str, RuleRejection] = {}
+        for plugin, group in zip(evaluation.rules.filters, runtime.rejections(pod, evaluation), strict=True):
             reasons: dict[str, list[str]] = {}
-            for objection in group:
-                for name in self._names(objection.rejected):
-                    reasons.setdefault(name, []).append(objection.reason)
+            for rejection in group:
+                for name in self._names(rejection.rejected):
+                    reasons.setdefault(name, []).append(rejection.reason)
             rejected |= {
-                name: Objecting(plugin.name, tuple(sorted(found)))
+                name: RuleRejection(plugin.name, tuple(sorted(found)))
                 for name, found in reasons.items()
                 if name not in rejected
             }
@@ -177,7 +177,7 @@ class Ours:
     def _resolvable(self, pod: Pod, evaluation: Evaluation) -> frozenset[str]:
         if evaluation.never:
             return frozenset()
-        groups = list(self._runtime.objections(pod, evaluation))
+        groups = list(self._runtime.rejections(pod, evaluation))
         rows = self._runtime.resolvable(evaluation, groups).rows
         return frozenset(self._tables.names[row] for row in rows.tolist())
 

@@ -32,7 +32,7 @@ def decision(profile: Profile, tables: Tables, pod: Pod, now_ns: int, nominated:
     if row == NOWHERE or not runtime.feasible(pod, judged)[row]:
         row = runtime.best_row(pod, judged)
     if row == NOWHERE:
-        reasons = count_reasons(tables.valid, runtime.objections(pod, judged))
+        reasons = count_reasons(tables.valid, runtime.rejections(pod, judged))
         return NoFit(pod, Diagnosis(nodes, reasons), judged.wakes_on | int(Change.EXISTENCE))
     cards: tuple[CardShare, ...] = ()
     annotations: dict[str, str] = {}

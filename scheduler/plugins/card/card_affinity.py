@@ -8,7 +8,7 @@ from config.protocol import names
 from scheduler.framework.cycle_state import CycleState, StateKey
 from scheduler.framework.plugin import (
     CardFilterPlugin,
-    CardObjection,
+    CardRejection,
     PreFilterPlugin,
     PreFilterResult,
     Rejected,
@@ -77,15 +77,15 @@ class CardAffinity(PreFilterPlugin, CardFilterPlugin):
         state.write(_TERMS, terms)
         return Relevance.JUDGE
 
-    def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardObjection]:
+    def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardRejection]:
         """Cards without company that is wanted, and those with company that is not."""
         terms, holders = state.read(_TERMS), tables.fact(CardHolders)
-        objections = []
+        rejections = []
         if terms.together is not None:
-            objections.append(CardObjection(~holders.matching(pod.key.namespace, terms.together, rows), TOGETHER))
+            rejections.append(CardRejection(~holders.matching(pod.key.namespace, terms.together, rows), TOGETHER))
         if terms.apart is not None:
-            objections.append(CardObjection(holders.matching(pod.key.namespace, terms.apart, rows), APART))
-        return objections
+            rejections.append(CardRejection(holders.matching(pod.key.namespace, terms.apart, rows), APART))
+        return rejections
 
 
 def _expressions(annotations: Mapping[str, str], key: str) -> Expressions | None:

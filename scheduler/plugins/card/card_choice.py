@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.framework.plugin import MAX_SCORE, Detail, Objection
+from scheduler.framework.plugin import MAX_SCORE, Detail, Rejection
 from scheduler.pods.gpu_request import GpuRequest, Policy, Selection
 from scheduler.state.cards.card_arrays import RowGroup, per_row
 from scheduler.state.cards.card_columns import CardColumns
@@ -48,23 +48,23 @@ def by_width(cards: CardColumns, rows: Rows, judge: Callable[[Rows], NDArray[Any
     return merged
 
 
-def together(cards: CardColumns, found: Sequence[tuple[RowGroup, Objection]], rows: int) -> Objection:
-    """One objection over all rows judged, of the same one against rows of several widths."""
+def together(cards: CardColumns, found: Sequence[tuple[RowGroup, Rejection]], rows: int) -> Rejection:
+    """One rejection over all rows judged, of the same one against rows of several widths."""
     group, first = found[0]
     if group.places is None and not cards.mixed:
         return first
-    rejected = per_row([(group, objection.rejected) for group, objection in found], rows)
+    rejected = per_row([(group, rejection.rejected) for group, rejection in found], rows)
 
     def numbers(counted: BoolArray) -> Detail:
         details = []
-        for group, objection in found:
+        for group, rejection in found:
             own = counted if group.places is None else counted[group.places]
-            if own.any() and objection.numbers is not None:
+            if own.any() and rejection.numbers is not None:
                 with cards.viewing(group.width):
-                    details.append(objection.numbers(own))
+                    details.append(rejection.numbers(own))
         return reduce(lambda one, other: one.joined(other), details)
 
-    return Objection(rejected, first.reason, None if first.numbers is None else numbers)
+    return Rejection(rejected, first.reason, None if first.numbers is None else numbers)
 
 
 def fitting(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.framework.plugin import CardObjection, CardVerdict, Detail, Numbers, Objection
+from scheduler.framework.plugin import CardRejection, CardVerdict, Detail, Numbers, Rejection
 from scheduler.plugins.card.card_choice import eligible, selected
 from scheduler.plugins.card.terminating_cards import held_by_terminating
 from scheduler.pods.gpu_request import GpuRequest
@@ -260,9 +260,9 @@ def _nth_freest(cards: CardColumns, request: GpuRequest, rows: RowArray, among: 
 
 
 def verdicts(
-    cards: CardColumns, request: GpuRequest, row: int, objections: Sequence[CardObjection]
+    cards: CardColumns, request: GpuRequest, row: int, rejections: Sequence[CardRejection]
 ) -> list[CardVerdict]:
-    """What each card of `row` is to the pod. objections: of the card rules, [cards, 1] each."""
+    """What each card of `row` is to the pod. rejections: of the card rules, [cards, 1] each."""
     rows = slice(row, row + 1)
     wanted, may = selected(cards, request, rows)[:, 0], eligible(cards, request, rows)[:, 0]
     found = []
@@ -274,7 +274,7 @@ def verdicts(
         elif not may[slot]:
             why = _bar(cards, request, row, slot)
         else:
-            rule = next((one.reason for one in objections if one.rejected[slot, 0]), "")
+            rule = next((one.reason for one in rejections if one.rejected[slot, 0]), "")
             why = f"{short} short" if short else rule
         health = _health(cards, row, slot)
         found.append(CardVerdict(slot, free, short if may[slot] and wanted[slot] else 0, health, why))
@@ -324,7 +324,7 @@ def all_unhealthy(cards: CardColumns, rows: Rows) -> BoolArray:
 
 def out_of_use(
     cards: CardColumns, request: GpuRequest, rows: Rows, there: BoolArray, short: BoolArray
-) -> Iterator[Objection]:
+) -> Iterator[Rejection]:
     """Rows on which too few cards are in use, of those that would be large enough; by what is worst there.
 
     there: bool[cards, rows], the cards that the pod may ask. short: bool[rows], those not explained yet.
@@ -341,7 +341,7 @@ def out_of_use(
     for code, reason in OUT_OF_USE.items():
         here = few & (worst == int(code))
         if here.any():
-            yield Objection(here, reason, partial(cards_out, cards, rows, out))
+            yield Rejection(here, reason, partial(cards_out, cards, rows, out))
 
 
 def memory_reason(request: GpuRequest) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from scheduler.framework.cycle_state import CycleState, StateKey
 from scheduler.framework.plugin import (
     CardFilterPlugin,
-    CardObjection,
+    CardRejection,
     PreFilterPlugin,
     PreFilterResult,
     Rejected,
@@ -54,10 +54,10 @@ class GpuCore(PreFilterPlugin, CardFilterPlugin):
         state.write(_PER_CARD, asked)
         return Relevance.JUDGE
 
-    def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardObjection]:  # noqa: ARG002 - PreFilter has read it
+    def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardRejection]:  # noqa: ARG002 - PreFilter has read it
         """Cards with too little left."""
         short = self._left(tables, rows) < state.read(_PER_CARD)
-        return (CardObjection(short, f"Insufficient {self.resource_names.gpu_core} on one card"),)
+        return (CardRejection(short, f"Insufficient {self.resource_names.gpu_core} on one card"),)
 
     def _left(self, tables: "Tables", rows: Rows) -> Int64Array:
         return WHOLE_CARD - tables.fact(PercentBooked, self.resource_names.gpu_core).over(rows)

@@ -21,11 +21,11 @@ from scheduler.framework.plugin import (
     Detail,
     FilterPlugin,
     Numbers,
-    Objection,
     PluginArgs,
     PreFilterPlugin,
     PreFilterResult,
     Rejected,
+    Rejection,
     Relevance,
     Reservation,
     ReservePlugin,
@@ -143,16 +143,16 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
             return Rejected(pod.template.gpu_request_error)
         return Relevance.JUDGE if pod.template.gpu_request else Relevance.SKIP
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
         """Too little memory on enough cards, or on the node in all; cards that cannot be given out."""
         cards, units, row = tables.cards, _request(pod).units, only_row(rows)
         if row is not None and cards.node_free.item(row) >= units and self._slots_on(pod, tables, state, row):
             return ()
         enough = by_width(cards, rows, lambda group: self._enough(pod, tables, state, group))
         good = np.logical_and(enough, cards.node_free[rows] >= units)
-        return () if np.count_nonzero(good) == len(good) else (Objection(~good, "Insufficient GPU memory"),)
+        return () if np.count_nonzero(good) == len(good) else (Rejection(~good, "Insufficient GPU memory"),)
 
-    def diagnose(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
+    def diagnose(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
         """What is wrong with the node's cards as a whole, then with each card, then the node's total."""
         cards = tables.cards
         enough = by_width(cards, rows, lambda group: self._enough(pod, tables, state, group))
@@ -163,21 +163,21 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         unhealthy = by_width(cards, rows, partial(all_unhealthy, cards)) if states else np.zeros_like(ready)
         details = {s: partial(detail, tables, rows) for s, detail in STATE_DETAILS.items()}
         found = (
-            *(Objection((cards.state[rows] == s) & ~unhealthy, reason, details.get(s)) for s, reason in states),
-            *self._card_objections(pod, tables, state, rows, (ready & ~enough) | unhealthy),
-            self._node_objection(cards, _request(pod), rows, ready & enough & ~roomy),
+            *(Rejection((cards.state[rows] == s) & ~unhealthy, reason, details.get(s)) for s, reason in states),
+            *self._card_rejections(pod, tables, state, rows, (ready & ~enough) | unhealthy),
+            self._node_rejection(cards, _request(pod), rows, ready & enough & ~roomy),
         )
         large_enough = by_width(cards, rows, lambda group: could_hold(cards, _request(pod), group))
         stays = ~(ready & large_enough & (cards.allocatable[rows] >= _request(pod).units))
-        return [replace(objection, unresolvable=stays) for objection in found]
+        return [replace(rejection, unresolvable=stays) for rejection in found]
 
     def verdicts(self, pod: Pod, tables: Tables, state: CycleState, row: int) -> Sequence[CardVerdict]:
         """Each card by itself; the node's state and total are in `diagnose`."""
         cards, rows = tables.cards, slice(row, row + 1)
         with cards.viewing(cards.width_of(row)):
             shape = cards.units[:, rows].shape
-            objections = _card_rules(state).objections(pod, tables, state, rows, shape)
-            return verdicts(cards, _request(pod), row, objections)
+            rejections = _card_rules(state).rejections(pod, tables, state, rows, shape)
+            return verdicts(cards, _request(pod), row, rejections)
 
     def least(self, pod: Pod) -> Mapping[Amount, int]:
         """Its share on the best card, and all of it on the node."""
@@ -234,8 +234,8 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         cards, request, here = tables.cards, _request(pod), slice(row, row + 1)
         with cards.viewing(cards.width_of(row)):
             may = eligible(cards, request, here)
-            for objection in rules.objections(pod, tables, state, here, may.shape):
-                may = may & ~objection.rejected
+            for rejection in rules.rejections(pod, tables, state, here, may.shape):
+                may = may & ~rejection.rejected
             slots = slots_on(cards, request, policy, row, may)
         state.write_passing(_SLOTS, (row, version, slots))
         return slots
@@ -299,29 +299,29 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         scores = rules.scores(pod, tables, state, rows, fits.shape) if rules.scorers else ()
         return chosen_slots(tables.cards, request, policy, rows, fits, scores)
 
-    def _card_objections(
+    def _card_rejections(
         self, pod: Pod, tables: Tables, state: CycleState, rows: Rows, short: BoolArray
-    ) -> list[Objection]:
+    ) -> list[Rejection]:
         """Why there are too few cards on the `short` rows: what thins them out below what the pod asks, in order."""
-        cards, merged = tables.cards, dict[str, list[tuple[RowGroup, Objection]]]()
+        cards, merged = tables.cards, dict[str, list[tuple[RowGroup, Rejection]]]()
         for group in cards.groups(rows):
             with cards.viewing(group.width):
                 own = short if group.places is None else short[group.places]
-                for objection in self._card_objections_of(pod, tables, state, group.rows, own):
-                    merged.setdefault(objection.reason, []).append((group, objection))
+                for rejection in self._card_rejections_of(pod, tables, state, group.rows, own):
+                    merged.setdefault(rejection.reason, []).append((group, rejection))
         return [together(cards, found, len(short)) for found in merged.values()]
 
-    def _card_objections_of(
+    def _card_rejections_of(
         self, pod: Pod, tables: Tables, state: CycleState, rows: Rows, short: BoolArray
-    ) -> list[Objection]:
+    ) -> list[Rejection]:
         """The same, of rows that are judged together."""
         request, cards = _request(pod), tables.cards
-        found: list[Objection] = []
+        found: list[Rejection] = []
 
         def too_few(left: BoolArray, reason: str, numbers: Callable[[BoolArray], Detail] | None = None) -> None:
             nonlocal short
             few = short & (left.sum(axis=0) < request.cards)
-            found.append(Objection(few, reason, numbers))
+            found.append(Rejection(few, reason, numbers))
             short = short & ~few
 
         there = cards.units[:, rows] > 0
@@ -331,21 +331,21 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
             models = partial(models_there, cards, request, rows) if request.models else None
             too_few(there, "node(s) had too few cards of those the pod asks for", models)
         found += out_of_use(cards, request, rows, there, short)
-        short = short & ~np.logical_or.reduce([objection.rejected for objection in found])
+        short = short & ~np.logical_or.reduce([rejection.rejected for rejection in found])
         left = fitting(cards, request, rows)
         too_few(left, memory_reason(request), partial(card_numbers, tables, request, rows))
-        for objection in _card_rules(state).objections(pod, tables, state, rows, left.shape):
-            left = left & ~objection.rejected
-            too_few(left, objection.reason)
+        for rejection in _card_rules(state).rejections(pod, tables, state, rows, left.shape):
+            left = left & ~rejection.rejected
+            too_few(left, rejection.reason)
         return found
 
-    def _node_objection(self, cards: CardColumns, request: GpuRequest, rows: Rows, scarce: BoolArray) -> Objection:
+    def _node_rejection(self, cards: CardColumns, request: GpuRequest, rows: Rows, scarce: BoolArray) -> Rejection:
         def numbers(counted: BoolArray) -> Numbers:
             free = (cards.allocatable[rows] - cards.counted[rows])[counted]
             best = int(free.argmax())
             return Numbers(request.units, max(0, int(free[best])), int(cards.allocatable[rows][counted][best]))
 
-        return Objection(scarce, f"Insufficient {self.resource_names.gpu_mem}", numbers)
+        return Rejection(scarce, f"Insufficient {self.resource_names.gpu_mem}", numbers)
 
 
 def _fits(pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> BoolArray:
@@ -358,8 +358,8 @@ def _fits(pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> BoolArray:
     fits = fitting(tables.cards, _request(pod), rows)
     rules = _card_rules(state)
     if rules.filters:
-        for objection in rules.objections(pod, tables, state, rows, fits.shape):
-            fits = fits & ~objection.rejected
+        for rejection in rules.rejections(pod, tables, state, rows, fits.shape):
+            fits = fits & ~rejection.rejected
     state.write_passing(key, (rows, version, fits))
     return fits
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from config.protocol import names
 from scheduler.framework.cycle_state import CycleState
-from scheduler.framework.plugin import CardFilterPlugin, CardObjection, PluginArgs
+from scheduler.framework.plugin import CardFilterPlugin, CardRejection, PluginArgs
 from scheduler.kube.objects import Node
 from scheduler.pods.pod import Pod
 from scheduler.state.cards.node_inventory import MOST_SHARERS, max_sharers
@@ -45,10 +45,10 @@ class GpuSharersPerCard(CardFilterPlugin):
     Args = GpuSharersPerCardArgs
     args: GpuSharersPerCardArgs
 
-    def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardObjection]:  # noqa: ARG002 - as for every pod
+    def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardRejection]:  # noqa: ARG002 - as for every pod
         """Cards at their limit."""
         limits = self._limits(tables, rows)
-        return () if limits is None else (CardObjection(tables.cards.holders[:, rows] >= limits, REASON),)
+        return () if limits is None else (CardRejection(tables.cards.holders[:, rows] >= limits, REASON),)
 
     def _limits(self, tables: "Tables", rows: Rows) -> Int64Array | None:
         """int64[rows]: pods per card; None where no node and no argument limits them."""

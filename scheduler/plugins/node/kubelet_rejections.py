@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from scheduler.framework.cycle_state import CycleState
-from scheduler.framework.plugin import Detail, FilterPlugin, Objection, PreFilterPlugin, PreFilterResult, Relevance
+from scheduler.framework.plugin import Detail, FilterPlugin, PreFilterPlugin, PreFilterResult, Rejection, Relevance
 from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import BoolArray, Rows
@@ -64,7 +64,7 @@ class KubeletRejections(PreFilterPlugin, FilterPlugin):
         """Leave pods alone that no kubelet has rejected."""
         return Relevance.JUDGE if tables.rejections.reasons(pod) else Relevance.SKIP
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002
         """Nodes that are left out for it."""
         by_name = tables.rejections.reasons(pod)
         reasons = {tables.row_of[node]: why for node, why in by_name.items() if node in tables.row_of}
@@ -73,4 +73,4 @@ class KubeletRejections(PreFilterPlugin, FilterPlugin):
             counted = set(np.flatnonzero(mask).tolist())
             return Because(frozenset(reasons[row] for place, row in places_of(reasons, rows) if place in counted))
 
-        return (Objection(mask_of(reasons, rows, tables.capacity), REASON, because),)
+        return (Rejection(mask_of(reasons, rows, tables.capacity), REASON, because),)

@@ -13,10 +13,10 @@ from scheduler.framework.cycle_state import CycleState, StateKey
 from scheduler.framework.plugin import (
     FilterPlugin,
     Normalization,
-    Objection,
     PreFilterPlugin,
     PreFilterResult,
     Rejected,
+    Rejection,
     Relevance,
     ScorePlugin,
 )
@@ -84,15 +84,15 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
         state.write(_REQUIRED, wanted)
         return Relevance.JUDGE
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002
         """Nodes that do not match what the profile adds, then those that do not match the pod's selector and terms."""
         wanted = state.find(_REQUIRED)
         if self._added is None:
-            return () if wanted is None else (Objection(~wanted.over(tables, rows), REASON),)
+            return () if wanted is None else (Rejection(~wanted.over(tables, rows), REASON),)
         left_out = ~self._added.over(tables, rows)
         if wanted is None:
-            return (Objection(left_out, ENFORCED),)
-        return Objection(left_out, ENFORCED), Objection(~wanted.over(tables, rows) & ~left_out, REASON)
+            return (Rejection(left_out, ENFORCED),)
+        return Rejection(left_out, ENFORCED), Rejection(~wanted.over(tables, rows) & ~left_out, REASON)
 
     def scores(self, pod: Pod) -> bool:
         """Pods that prefer something, or all of them where the profile does."""

@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from scheduler.framework.cycle_state import CycleState
-from scheduler.framework.plugin import FilterPlugin, Objection, PreFilterPlugin, PreFilterResult, Relevance
+from scheduler.framework.plugin import FilterPlugin, PreFilterPlugin, PreFilterResult, Rejection, Relevance
 from scheduler.kube.objects import Node
 from scheduler.pods.declared_features import FEATURES
 from scheduler.pods.pod import Pod
@@ -44,11 +44,11 @@ class NodeDeclaredFeatures(PreFilterPlugin, FilterPlugin):
         """Leave pods alone that need no feature."""
         return Relevance.JUDGE if pod.template.required_features else Relevance.SKIP
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002
         """Nodes that lack one of them."""
         declared = tables.fact(DeclaredFeatures).declared
         lacking = [~declared[feature][rows] for feature in sorted(pod.template.required_features)]
-        return (Objection(np.logical_or.reduce(lacking), REASON),)
+        return (Rejection(np.logical_or.reduce(lacking), REASON),)
 
 
 class DeclaredFeatures(NodeFact[None]):

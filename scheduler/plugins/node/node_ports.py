@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from scheduler.framework.cycle_state import CycleState
-from scheduler.framework.plugin import FilterPlugin, Objection, PreFilterPlugin, PreFilterResult, Relevance
+from scheduler.framework.plugin import FilterPlugin, PreFilterPlugin, PreFilterResult, Rejection, Relevance
 from scheduler.pods.pod import HostPort, Pod
 from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import BoolArray, Rows
@@ -39,9 +39,9 @@ class NodePorts(PreFilterPlugin, FilterPlugin):
         """Leave pods alone that want no host port."""
         return Relevance.JUDGE if pod.template.host_ports else Relevance.SKIP
 
-    def filter(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
+    def filter(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002
         """Nodes where one of the ports is taken."""
-        return (Objection(tables.fact(HostPorts).in_conflict(pod.template.host_ports, rows), REASON),)
+        return (Rejection(tables.fact(HostPorts).in_conflict(pod.template.host_ports, rows), REASON),)
 
 
 class HostPorts(NodeFact[frozenset[HostPort]]):

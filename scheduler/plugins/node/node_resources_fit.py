@@ -19,10 +19,10 @@ from scheduler.framework.cycle_state import CycleState, StateKey
 from scheduler.framework.plugin import (
     POINT,
     FilterPlugin,
-    Objection,
     PluginArgs,
     PreFilterPlugin,
     PreFilterResult,
+    Rejection,
     Relevance,
     ScorePlugin,
 )
@@ -242,7 +242,7 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
         state.write(_REQUESTED, Requested.of(self._requests(pod), tables.resources))
         return Relevance.JUDGE
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
         """Nodes without a place for one more pod, or with too little of something."""
         requested = self._requested(pod, tables, state)
         if (row := only_row(rows)) is not None and requested.fits_on(row, tables.resources):
@@ -252,14 +252,14 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
             return ()
         beyond = tables.resources.allocatable[requested.indexes][:, rows] < requested.amounts
         masks = zip(short, beyond, strict=True)
-        objections = []
+        rejections = []
         for name in requested.names:
             missing = name in requested.missing
             mask, hopeless = (np.ones(short.shape[1], dtype=np.bool_), True) if missing else next(masks)
             if mask.any():
                 reason, stays = (TOO_MANY_PODS, False) if name == PODS else (f"Insufficient {name}", hopeless)
-                objections.append(Objection(mask, reason, unresolvable=stays))
-        return objections
+                rejections.append(Rejection(mask, reason, unresolvable=stays))
+        return rejections
 
     def least(self, pod: Pod) -> Mapping[Amount, int]:
         """What it requests of the native resources."""

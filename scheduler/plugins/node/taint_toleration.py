@@ -14,9 +14,9 @@ from scheduler.framework.cycle_state import CycleState, StateKey
 from scheduler.framework.plugin import (
     FilterPlugin,
     Normalization,
-    Objection,
     PreFilterPlugin,
     PreFilterResult,
+    Rejection,
     Relevance,
     ScorePlugin,
 )
@@ -60,9 +60,9 @@ class TaintToleration(PreFilterPlugin, FilterPlugin, ScorePlugin):
         state.write(_UNTOLERATED, Verdicts(partial(has_untolerated, tolerations=pod.template.tolerations), np.bool_))
         return Relevance.JUDGE
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002
         """Nodes with a taint NoSchedule or NoExecute that the pod does not tolerate."""
-        return (Objection(state.read(_UNTOLERATED).over(tables.taints, rows), REASON),)
+        return (Rejection(state.read(_UNTOLERATED).over(tables.taints, rows), REASON),)
 
     def scores(self, pod: Pod) -> bool:  # noqa: ARG002 - whether any node has soft taints is not the pod's to say
         """Every pod."""

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from scheduler.framework.cycle_state import CycleState, StateKey
-from scheduler.framework.plugin import MAX_SCORE, POINT, DomainScorePlugin, FilterPlugin, Objection, PluginArgs
+from scheduler.framework.plugin import MAX_SCORE, POINT, DomainScorePlugin, FilterPlugin, PluginArgs, Rejection
 from scheduler.kube import objects
 from scheduler.pods.pod import NO_TERMS, Pod, Template
 from scheduler.state.changes import Change
@@ -92,15 +92,15 @@ class InterPodAffinity(FilterPlugin, DomainScorePlugin):
     default_weight: ClassVar[int] = 2
     facts = (AntiAffinity, MatchingPods, NodeDomains)
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
         """Nodes without the company that the pod requires, with company that it forbids, and where it is forbidden."""
-        found: list[Objection] = []
+        found: list[Rejection] = []
         for rejected, reason in self._rejected(pod, tables, state, rows):
             # As in kube-scheduler, the first reason is the only one that a node is counted under.
             for before in found:
                 np.logical_and(rejected, ~before.rejected, out=rejected)
             # Company that is not there does not come of pods that leave.
-            found.append(Objection(rejected, reason, unresolvable=reason == NO_COMPANY))
+            found.append(Rejection(rejected, reason, unresolvable=reason == NO_COMPANY))
         return found
 
     def _rejected(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Iterator[tuple[BoolArray, str]]:

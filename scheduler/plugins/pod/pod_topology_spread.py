@@ -14,10 +14,10 @@ from scheduler.framework.cycle_state import CycleState, StateKey
 from scheduler.framework.plugin import (
     DomainScorePlugin,
     FilterPlugin,
-    Objection,
     PluginArgs,
     PreFilterPlugin,
     PreFilterResult,
+    Rejection,
     Relevance,
 )
 from scheduler.kube.objects import TopologySpreadConstraint
@@ -127,10 +127,10 @@ class PodTopologySpread(PreFilterPlugin, FilterPlugin, DomainScorePlugin):
             return Relevance.SKIP
         return Relevance.JUDGE if self._spread(pod, tables, state).hard else Relevance.SKIP
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
         """Nodes that lack a label, and nodes in domains that are too full."""
         lacking, skewed = spread_constraints.objecting(self._spread(pod, tables, state), tables, rows)
-        return Objection(lacking, LACKING, unresolvable=True), Objection(skewed, SKEWED)
+        return Rejection(lacking, LACKING, unresolvable=True), Rejection(skewed, SKEWED)
 
     def opened_by(self, pod: Pod, tables: Tables, state: CycleState) -> int:
         """Pods that are spread and nodes that count, as they come, go and change."""

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from typing import ClassVar, Final
 
 from scheduler.framework.cycle_state import CycleState
-from scheduler.framework.plugin import FilterPlugin, Objection, PreFilterPlugin, PreFilterResult, Relevance
+from scheduler.framework.plugin import FilterPlugin, PreFilterPlugin, PreFilterResult, Rejection, Relevance
 from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import Rows
@@ -48,7 +48,7 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
             return Relevance.SKIP
         return Relevance.JUDGE if tables.fact(AttachedVolumes).asked(pod) else Relevance.SKIP
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002 - as above
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002 - as above
         """Nodes that would have too many."""
         attached = tables.fact(AttachedVolumes)
         exceeded = [attached.exceeded(driver, asked, rows) for driver, asked in attached.asked(pod).items()]
@@ -56,4 +56,4 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
             return ()
         for more in exceeded[1:]:
             exceeded[0] |= more
-        return (Objection(exceeded[0], REASON),)
+        return (Rejection(exceeded[0], REASON),)

@@ -15,11 +15,11 @@ from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import (
     Detail,
     FilterPlugin,
-    Objection,
     PluginArgs,
     PreFilterPlugin,
     PreFilterResult,
     Rejected,
+    Rejection,
     Relevance,
     Reservation,
     ReservePlugin,
@@ -113,20 +113,20 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
                 return Rejected(f"{about} has more than this scheduler reads: {standing.excess}", Change.VOLUMES)
         return Relevance.JUDGE
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002 - as above
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002 - as above
         """Nodes that cannot use, or cannot get, a volume."""
         standings = tables.volumes.of_pod(pod).standings
-        objections = _bound([one for one in standings if isinstance(one, Bound)], tables, rows)
+        rejections = _bound([one for one in standings if isinstance(one, Bound)], tables, rows)
         delayed = [one for one in standings if isinstance(one, Delayed)]
         if delayed:
             found = find(tables.volumes, delayed, tables, rows)
             stuck = [one for one in delayed if one.selected and one.selected not in tables.row_of]
             told = partial(_selected_node_gone, stuck) if stuck else None
-            objections += [
-                Objection(~found.satisfied, BIND_CONFLICT, told),
-                Objection(~found.enough, NOT_ENOUGH_SPACE),
+            rejections += [
+                Rejection(~found.satisfied, BIND_CONFLICT, told),
+                Rejection(~found.enough, NOT_ENOUGH_SPACE),
             ]
-        return objections
+        return rejections
 
     def reserve(self, pod: Pod, tables: Tables, state: CycleState, row: int, now_ns: int) -> Reservation:  # noqa: ARG002 - as every Reserve
         """The volumes that its claims get on the node."""
@@ -171,15 +171,15 @@ def _selected_node_gone(claims: Sequence[Delayed], counted: BoolArray) -> Select
     return SelectedNodeGone(first.key, first.selected, len(claims) - 1)
 
 
-def _bound(claims: Sequence[Bound], tables: Tables, rows: Rows) -> list[Objection]:
+def _bound(claims: Sequence[Bound], tables: Tables, rows: Rows) -> list[Rejection]:
     """On each node the first claim that objects says why."""
     mismatch: BoolArray = np.zeros(count_of(rows, tables.capacity), dtype=np.bool_)
     for claim in claims:
         if not claim.there:
             return [
-                Objection(mismatch, NODE_CONFLICT),
-                Objection(~mismatch, NO_VOLUME),
+                Rejection(mismatch, NODE_CONFLICT),
+                Rejection(~mismatch, NO_VOLUME),
             ]
         if claim.reach is not None:
             mismatch |= ~claim.reach.over(tables, rows)
-    return [Objection(mismatch, NODE_CONFLICT)] if claims else []
+    return [Rejection(mismatch, NODE_CONFLICT)] if claims else []

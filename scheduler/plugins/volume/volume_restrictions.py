@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 import numpy as np
 
 from scheduler.framework.cycle_state import CycleState
-from scheduler.framework.plugin import FilterPlugin, Objection, PreFilterPlugin, PreFilterResult, Rejected, Relevance
+from scheduler.framework.plugin import FilterPlugin, PreFilterPlugin, PreFilterResult, Rejected, Rejection, Relevance
 from scheduler.pods.pod import Pod
 from scheduler.pods.pod_volumes import ClaimKey, DiskUse
 from scheduler.state.changes import Change
@@ -60,7 +60,7 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin):
         judges = pod.volumes.disks or self._in_use(pod, tables)
         return Relevance.JUDGE if judges else Relevance.SKIP
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002 - as above
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002 - as above
         """Nodes with one of its disks; all nodes."""
         shared: BoolArray = np.zeros(count_of(rows, tables.capacity), dtype=np.bool_)
         if pod.volumes.disks:
@@ -69,8 +69,8 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin):
                 shared |= in_use.conflicts(use, rows)
         if self._in_use(pod, tables):
             # A node that has its disk is told apart, as the first of the two reasons.
-            return (Objection(shared, DISK_CONFLICT), Objection(~shared, ONE_POD_CONFLICT))
-        return (Objection(shared, DISK_CONFLICT),)
+            return (Rejection(shared, DISK_CONFLICT), Rejection(~shared, ONE_POD_CONFLICT))
+        return (Rejection(shared, DISK_CONFLICT),)
 
     @staticmethod
     def _in_use(pod: Pod, tables: Tables) -> bool:

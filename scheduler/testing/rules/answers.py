@@ -47,7 +47,7 @@ def answer(runtime: Runtime, pod: Pod) -> ScheduleResult:
         return ScheduleResult(message=Diagnosis(nodes, rejected=evaluation.never).message)
     row = runtime.best_row(pod, evaluation)
     if row == NOWHERE:
-        reasons = count_reasons(runtime.tables.valid, runtime.objections(pod, evaluation))
+        reasons = count_reasons(runtime.tables.valid, runtime.rejections(pod, evaluation))
         return ScheduleResult(message=Diagnosis(nodes, reasons).message)
     return _with_place(runtime, pod, evaluation, row)
 

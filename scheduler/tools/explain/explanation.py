@@ -7,14 +7,14 @@ import numpy as np
 
 from scheduler.core.scheduling_cycle import Judgement
 from scheduler.framework.diagnosis import count_reasons
-from scheduler.framework.plugin import Objection
+from scheduler.framework.plugin import Rejection
 from scheduler.plugins.card.card_choice import by_width, selected
 from scheduler.plugins.node.node_affinity import NodeAffinity
 from scheduler.plugins.node.node_name import NodeName
 from scheduler.pods.pod import Pod
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.tables import Tables
-from scheduler.tools.explain.answers import ExplainedCard, ExplainedNode, HeldUnits, Objecting, ReasonGroup
+from scheduler.tools.explain.answers import ExplainedCard, ExplainedNode, HeldUnits, ReasonGroup, RuleRejection
 from scheduler.tools.explain.causes import cause
 from scheduler.tools.explain.reading import ClusterSnapshot
 
@@ -26,12 +26,12 @@ _SELECTING: Final = frozenset({NodeAffinity.name, NodeName.name})
 def reasons(tables: Tables, judged: Judgement) -> tuple[ReasonGroup, ...]:
     """Every node under the reasons of the first rule that objects to it; the most frequent first."""
     left, groups = tables.valid, []
-    for rule, objections in judged.rules:
-        for objection in objections:
-            for counted in count_reasons(left, [[objection]], tables.names):
+    for rule, rejections in judged.rules:
+        for rejection in rejections:
+            for counted in count_reasons(left, [[rejection]], tables.names):
                 text, examples = str(counted).partition(" ")[2], counted.examples[:_MOST_EXAMPLES]
                 groups.append(ReasonGroup(nodes=counted.nodes, rule=rule, reason=text, examples=examples))
-        left = left & ~_rejected(objections, left.shape)
+        left = left & ~_rejected(rejections, left.shape)
     return tuple(sorted(groups, key=lambda group: -group.nodes))
 
 
@@ -43,7 +43,7 @@ def nearest(reading: ClusterSnapshot, pod: Pod, judged: Judgement, most: int = M
     tables, kept = reading.engine.tables, reading.engine.nominations.of(pod.key.uid)
     rows = np.flatnonzero(tables.valid)
     in_the_way = sum(
-        (_rejected(objections, tables.valid.shape).astype(np.int64) for _, objections in judged.rules),
+        (_rejected(rejections, tables.valid.shape).astype(np.int64) for _, rejections in judged.rules),
         start=np.zeros(tables.valid.shape, dtype=np.int64),
     )
     keys = (
@@ -64,9 +64,9 @@ def _never_there(tables: Tables, pod: Pod, judged: Judgement) -> Int64Array:
     Never: its own selector is against it, or its cards are too small or too few, whoever leaves.
     """
     never: BoolArray = np.zeros(tables.valid.shape, dtype=np.bool_)
-    for rule, objections in judged.rules:
+    for rule, rejections in judged.rules:
         if rule in _SELECTING:
-            never |= _rejected(objections, never.shape)
+            never |= _rejected(rejections, never.shape)
     request, cards = pod.template.gpu_request, tables.cards
     if request is None:
         return never.astype(np.int64)
@@ -87,10 +87,10 @@ def explained_node(reading: ClusterSnapshot, pod: Pod, judged: Judgement, name: 
     only = np.zeros_like(tables.valid)
     only[row] = True
     rules = tuple(
-        Objecting(rule=rule, reason=str(counted).partition(" ")[2], cause=cause(tables, pod, row, objection.reason))
-        for rule, objections in judged.rules
-        for objection in objections
-        for counted in count_reasons(only, [[objection]])
+        RuleRejection(rule=rule, reason=str(counted).partition(" ")[2], cause=cause(tables, pod, row, rejection.reason))
+        for rule, rejections in judged.rules
+        for rejection in rejections
+        for counted in count_reasons(only, [[rejection]])
     )
     cards, short = _cards(reading, pod, judged, row), int(_short(tables, pod, np.array([row]))[0])
     return ExplainedNode(name=name, rules=rules, short_units=short, cards=cards, leaving=(), remedy="")
@@ -140,8 +140,8 @@ def _short(tables: Tables, pod: Pod, rows: RowArray) -> Int64Array:
     return missing + request.units_per_card * max(0, request.cards - len(best))
 
 
-def _rejected(objections: Sequence[Objection], shape: tuple[int, ...]) -> BoolArray:
+def _rejected(rejections: Sequence[Rejection], shape: tuple[int, ...]) -> BoolArray:
     found = np.zeros(shape, dtype=np.bool_)
-    for objection in objections:
-        found |= objection.rejected
+    for rejection in rejections:
+        found |= rejection.rejected
     return found

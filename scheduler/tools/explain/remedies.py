@@ -15,7 +15,7 @@ from scheduler.plugins.volume.volume_binding import BIND_CONFLICT
 from scheduler.pods.pod import Pod
 from scheduler.process.terminal import typed
 from scheduler.state.pod_record import PodRecord
-from scheduler.tools.explain.answers import ExplainedCard, ExplainedNode, Objecting
+from scheduler.tools.explain.answers import ExplainedCard, ExplainedNode, RuleRejection
 from scheduler.tools.explain.reading import ClusterSnapshot, listed_pods, told_going
 
 Leaving: TypeAlias = Generator[None, None, list[PodRecord]]
@@ -131,7 +131,7 @@ def _nobody(reading: ClusterSnapshot, pod: Pod, node: str) -> str:
     return "no pod that leaves would make room"
 
 
-def _by_hand(node: str, rules: Sequence[Objecting], cards: Sequence[ExplainedCard]) -> Iterator[str]:
+def _by_hand(node: str, rules: Sequence[RuleRejection], cards: Sequence[ExplainedCard]) -> Iterator[str]:
     if any(objecting.rule == "NodeUnschedulable" for objecting in rules):
         yield typed("kubectl", "uncordon", node)
     for objecting in rules:

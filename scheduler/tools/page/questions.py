@@ -127,9 +127,9 @@ def _reading(engine: Engine, unit_mib: int, sees: Sees) -> ClusterSnapshot:
 def _taking(valid: "np.typing.NDArray[np.bool_]", judgement: Judgement) -> RowArray:
     """Rows to which no rule objects."""
     left = valid.copy()
-    for _, objections in judgement.rules:
-        for objection in objections:
-            left &= ~objection.rejected
+    for _, rejections in judgement.rules:
+        for rejection in rejections:
+            left &= ~rejection.rejected
     return np.flatnonzero(left if not judgement.never else np.zeros_like(left))
 
 

@@ -71,7 +71,7 @@ def judged(asks: Pod, over: Tables, most: int | None, rows: Rows) -> list[int]:
     state = CycleState()
     sharers = GpuSharersPerCard(GpuSharersPerCardArgs(max_sharers=most))
     state.write(CARD_RULES, CardRules(filters=(sharers,)))
-    if any(objection.rejected.any() for objection in RULE.filter(asks, over, state, rows)):
+    if any(rejection.rejected.any() for rejection in RULE.filter(asks, over, state, rows)):
         return []
     scores: list[int] = RULE.score(asks, over, state, rows).tolist()
     return scores
