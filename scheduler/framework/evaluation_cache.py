@@ -33,7 +33,7 @@ class ClassRules:
     filters: all of them, in order. node_…: the node's own fields alone. booking_…: bookings, or both. domain_…: other
     rows. A score that needs no normalisation is in `…_scorers`, else it is in `normalized`, or in `domain_scorers`;
     normalized_by_bookings: for each of `normalized`, whether a booking can alter it. of_cluster: of the node scorers,
-    those that have a `standing`.
+    those that have a `cluster_input`.
     """
 
     filters: tuple[FilterPlugin, ...] = ()
@@ -57,7 +57,7 @@ class Evaluation:
     allowed: bool[nodes], what the node filters leave. feasible: bool[nodes], what the booking filters leave of that.
     node_total: int64[nodes], weighted sum of the node scorers, None without any. total: int64[nodes], of them and the
     booking scorers, -1 where not feasible. raw: int64[nodes] for each of `rules.normalized`.
-    standing: of each of `rules.of_cluster`, when `node_total` was true of all rows.
+    cluster_inputs: of each of `rules.of_cluster`, when `node_total` was true of all rows.
     scored: whether `node_total` and `raw` hold for every row; if not, nothing was feasible at first, and they hold for
     the rows that have changed since.
     wakes_on: bits of Change that can alter what some rule has rejected so far, or what `never` says.
@@ -75,7 +75,7 @@ class Evaluation:
     total: Int64Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     raw: list[Int64Array] = field(default_factory=list)
     scored: bool = True
-    standing: tuple[Hashable, ...] = ()
+    cluster_inputs: tuple[Hashable, ...] = ()
     wakes_on: int = 0
 
     @property

@@ -291,7 +291,7 @@ class ScorePlugin(Plugin):
     def scores(self, pod: Pod) -> bool:
         """Whether this class of pods is scored at all; False leaves the rule out, as PreScore's Skip does."""
 
-    def standing(self, pod: Pod, tables: "Tables") -> Hashable:  # noqa: ARG002 - most rules look at the row alone
+    def cluster_input(self, pod: Pod, tables: "Tables") -> Hashable:  # noqa: ARG002 - most rules look at the row alone
         """What the scores hold of the cluster as a whole, beyond the row's own fields.
 
         When it is another, all rows are scored again; so it has to be cheap, as it is asked after every change of a

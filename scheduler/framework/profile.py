@@ -71,8 +71,10 @@ class Profile:
                 raise PluginError(message)
         for plugin, _ in self.score:
             by_itself = plugin.normalization is Normalization.NONE and not plugin.depends & ~Change.NODE
-            if type(plugin).standing is not ScorePlugin.standing and not by_itself:
-                message = f"plugin {plugin.name}: has a standing; expected no normalization, and fields of nodes alone"
+            if type(plugin).cluster_input is not ScorePlugin.cluster_input and not by_itself:
+                message = (
+                    f"plugin {plugin.name}: has a cluster_input; expected no normalization, and fields of nodes alone"
+                )
                 raise PluginError(message)
         of_node = frozenset(plugin for plugin in judging if not plugin.depends & (Change.BOOKINGS | Change.DOMAINS))
         object.__setattr__(self, "over_domains", over_domains)
@@ -127,7 +129,7 @@ class Profile:
             normalized=normalized,
             normalized_by_bookings=tuple(plugin not in of_node for plugin, _ in normalized),
             domain_scorers=tuple(pair for pair in scoring if pair[0] in over_domains),
-            of_cluster=tuple(p for p, _ in plain if type(p).standing is not ScorePlugin.standing),
+            of_cluster=tuple(p for p, _ in plain if type(p).cluster_input is not ScorePlugin.cluster_input),
         )
 
     def _note_declared(self, judging: Sequence[Plugin]) -> None:

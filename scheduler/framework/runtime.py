@@ -222,7 +222,7 @@ class Runtime:
         if fresh.scored:
             self._score_kept(pod, fresh, ALL_ROWS, node_changed=True)
         fresh.total = self._total(pod, fresh, ALL_ROWS, fresh.feasible).copy()
-        fresh.standing = self._standing(pod, rules)
+        fresh.cluster_inputs = self._cluster_inputs(pod, rules)
         state.drop_passing()
         return fresh
 
@@ -253,15 +253,15 @@ class Runtime:
             # The pod is likely to land on one of them. What was worked out about one row is small, and is left there.
             self._passing = kept.state
 
-    def _standing(self, pod: Pod, rules: ClassRules) -> tuple[Hashable, ...]:
-        return tuple([plugin.standing(pod, self.tables) for plugin in rules.of_cluster])
+    def _cluster_inputs(self, pod: Pod, rules: ClassRules) -> tuple[Hashable, ...]:
+        return tuple([plugin.cluster_input(pod, self.tables) for plugin in rules.of_cluster])
 
     def _follow_cluster(self, kept: Evaluation, pod: Pod) -> None:
         """Where the cluster as a whole is another for some node scorer, its scores are others on every row."""
-        standing = self._standing(pod, kept.rules) if kept.rules.of_cluster else ()
-        if standing == kept.standing or kept.node_total is None:
+        cluster_inputs = self._cluster_inputs(pod, kept.rules) if kept.rules.of_cluster else ()
+        if cluster_inputs == kept.cluster_inputs or kept.node_total is None:
             return
-        kept.standing = standing
+        kept.cluster_inputs = cluster_inputs
         shape = kept.node_total.shape
         node_total = np.asarray(sum(self._scored(pod, kept.state, kept.rules.node_scorers, ALL_ROWS, shape)))
         kept.total = np.where(kept.feasible, kept.total + (node_total - kept.node_total), -1)

@@ -107,7 +107,7 @@ def _filtered(theirs: Answer, ours: Verdicts, excused: Collection[str]) -> Itera
     yield from _unless_equal("feasible nodes", theirs.feasible, ours.feasible)
     for name, verdict in theirs.rejected.items():
         if verdict.plugin:
-            yield from _unless_equal(f"node {name}", _objecting(verdict), ours.rejected.get(name))
+            yield from _unless_equal(f"node {name}", _rejecting(verdict), ours.rejected.get(name))
         yield from _unless_equal(f"node {name}, resolvable", verdict.code == _RESOLVABLE, name in ours.resolvable)
     if not {BY_NAME, PREFERENCE} & set(excused):
         yield from _unless_equal("message", theirs.message, ours.message)
@@ -118,7 +118,7 @@ def _unless_equal(what: str, expected: object, got: object) -> Iterator[tuple[st
         yield what, expected, got
 
 
-def _objecting(verdict: Verdict) -> RuleRejection:
+def _rejecting(verdict: Verdict) -> RuleRejection:
     return RuleRejection(verdict.plugin, tuple(sorted(verdict.reasons or ())))
 
 

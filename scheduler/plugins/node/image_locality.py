@@ -42,7 +42,7 @@ class ImageLocality(ScorePlugin):
         """Pods with containers, which every pod has that the API server took."""
         return bool(pod.template.images)
 
-    def standing(self, pod: Pod, tables: Tables) -> Hashable:
+    def cluster_input(self, pod: Pod, tables: Tables) -> Hashable:
         """How many nodes there are, and how many have each image; None where none has any: then every score is 0."""
         found = [tables.images.count_and_size(name) for name in _wanted(pod.template)]
         return (len(tables.row_of), *found) if any(count for count, _ in found) else None

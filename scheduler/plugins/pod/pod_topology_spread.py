@@ -129,7 +129,7 @@ class PodTopologySpread(PreFilterPlugin, FilterPlugin, DomainScorePlugin):
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
         """Nodes that lack a label, and nodes in domains that are too full."""
-        lacking, skewed = spread_constraints.objecting(self._spread(pod, tables, state), tables, rows)
+        lacking, skewed = spread_constraints.rejecting(self._spread(pod, tables, state), tables, rows)
         return Rejection(lacking, LACKING, unresolvable=True), Rejection(skewed, SKEWED)
 
     def opened_by(self, pod: Pod, tables: Tables, state: CycleState) -> int:

@@ -128,7 +128,7 @@ def spread_of(
     )
 
 
-def objecting(spread: Spread, tables: Tables, rows: Rows) -> tuple[BoolArray, BoolArray]:
+def rejecting(spread: Spread, tables: Tables, rows: Rows) -> tuple[BoolArray, BoolArray]:
     """(bool[rows], bool[rows]): nodes that lack a label of a hard constraint, nodes where one would be too skewed.
 
     The first constraint that objects to a node decides which.

@@ -32,9 +32,9 @@ from scheduler.state.columns.arrays import BoolArray, Rows
 from scheduler.state.columns.row_masks import count_of
 from scheduler.state.tables import Tables
 from scheduler.state.volumes.claim import SELECTED_NODE
+from scheduler.state.volumes.claim_state import Bound, Delayed, Immediate, Missing
 from scheduler.state.volumes.matching import find
 from scheduler.state.volumes.plan import VolumePlan
-from scheduler.state.volumes.standing import Bound, Delayed, Immediate, Missing
 
 UNBOUND: Final = "pod has unbound immediate PersistentVolumeClaims"
 BIND_CONFLICT: Final = "node(s) didn't find available persistent volumes to bind"
@@ -101,23 +101,23 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
         """Reject a pod with a claim that no node can help."""
         if not pod.volumes.claims:
             return Relevance.SKIP
-        standings = tables.volumes.of_pod(pod).standings
-        for standing in standings:
-            if isinstance(standing, Missing):
-                return Rejected(standing.reason, Change.VOLUMES)
-        if any(isinstance(standing, Immediate) for standing in standings):
+        claim_states = tables.volumes.of_pod(pod).claim_states
+        for claim_state in claim_states:
+            if isinstance(claim_state, Missing):
+                return Rejected(claim_state.reason, Change.VOLUMES)
+        if any(isinstance(claim_state, Immediate) for claim_state in claim_states):
             return Rejected(UNBOUND, Change.VOLUMES)
-        for standing in standings:
-            if isinstance(standing, Bound) and standing.excess:
+        for claim_state in claim_states:
+            if isinstance(claim_state, Bound) and claim_state.excess:
                 about = f'persistentvolume "{standing.volume}"'
                 return Rejected(f"{about} has more than this scheduler reads: {standing.excess}", Change.VOLUMES)
         return Relevance.JUDGE
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002 - as above
         """Nodes that cannot use, or cannot get, a volume."""
-        standings = tables.volumes.of_pod(pod).standings
-        rejections = _bound([one for one in standings if isinstance(one, Bound)], tables, rows)
-        delayed = [one for one in standings if isinstance(one, Delayed)]
+        claim_states = tables.volumes.of_pod(pod).claim_states
+        rejections = _bound([one for one in claim_states if isinstance(one, Bound)], tables, rows)
+        delayed = [one for one in claim_states if isinstance(one, Delayed)]
         if delayed:
             found = find(tables.volumes, delayed, tables, rows)
             stuck = [one for one in delayed if one.selected and one.selected not in tables.row_of]
@@ -130,8 +130,8 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
 
     def reserve(self, pod: Pod, tables: Tables, state: CycleState, row: int, now_ns: int) -> Reservation:  # noqa: ARG002 - as every Reserve
         """The volumes that its claims get on the node."""
-        standings = tables.volumes.of_pod(pod).standings
-        delayed = [standing for standing in standings if isinstance(standing, Delayed)]
+        claim_states = tables.volumes.of_pod(pod).claim_states
+        delayed = [claim_state for claim_state in claim_states if isinstance(claim_state, Delayed)]
         if not delayed:
             return Reservation()
         found = find(tables.volumes, delayed, tables, slice(row, row + 1)).volumes

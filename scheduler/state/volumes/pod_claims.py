@@ -10,8 +10,8 @@ import msgspec
 from scheduler.pods.pod import Pod
 from scheduler.pods.pod_volumes import Attachable, ClaimKey, PodClaim
 from scheduler.state.volumes.claim import Claim
+from scheduler.state.volumes.claim_state import Bound, ClaimState, Delayed, Immediate, Missing
 from scheduler.state.volumes.reach import Reach
-from scheduler.state.volumes.standing import Bound, Delayed, Immediate, Missing, Standing
 from scheduler.state.volumes.storage_class import OfClass
 from scheduler.state.volumes.volume import Volume
 
@@ -57,7 +57,7 @@ class PodClaims(msgspec.Struct, frozen=True, kw_only=True):
     one_pod: claims that only one pod may use. attached: what a node attaches for them, as `Volumes.attached`.
     """
 
-    standings: tuple[Standing, ...]
+    claim_states: tuple[ClaimState, ...]
     bound: tuple[Bound, ...]
     alike: Alike
     moment: tuple[int, ...]
@@ -68,35 +68,35 @@ class PodClaims(msgspec.Struct, frozen=True, kw_only=True):
 
 def pod_claims(pod: Pod, volumes: KnownVolumes) -> PodClaims:
     """As the claims are now."""
-    standings: list[Standing] = []
+    claim_states: list[ClaimState] = []
     bound: list[Bound] = []
     one_pod: list[ClaimKey] = []
     missing = ""
     keys = [(pod.key.namespace, used.name) for used in dict.fromkeys(pod.volumes.claims)]
     for used, key in zip(dict.fromkeys(pod.volumes.claims), keys, strict=True):
         claim = volumes.claim(key)
-        standing = _standing(pod, used, claim, volumes)
-        standings.append(standing)
+        claim_state = _claim_state(pod, used, claim, volumes)
+        claim_states.append(claim_state)
         if used.ephemeral:
             continue
-        if isinstance(standing, Bound):
-            bound.append(standing)
+        if isinstance(claim_state, Bound):
+            bound.append(claim_state)
         if claim is None:
             missing = missing or used.name
         elif claim.one_pod:
             one_pod.append(key)
     return PodClaims(
-        standings=tuple(standings),
+        claim_states=tuple(claim_states),
         bound=tuple(bound),
-        alike=Alike(tuple(standing.alike for standing in standings)),
-        moment=tuple(standing.version for standing in standings if isinstance(standing, Delayed)),
+        alike=Alike(tuple(claim_state.alike for claim_state in claim_states)),
+        moment=tuple(claim_state.version for claim_state in claim_states if isinstance(claim_state, Delayed)),
         missing=missing,
         one_pod=tuple(one_pod),
         attached=tuple(volumes.attached(key) for key in dict.fromkeys(keys)),
     )
 
 
-def _standing(pod: Pod, used: PodClaim, claim: Claim | None, volumes: KnownVolumes) -> Standing:
+def _claim_state(pod: Pod, used: PodClaim, claim: Claim | None, volumes: KnownVolumes) -> ClaimState:
     if claim is None or claim.lost or claim.deleting or claim.excess or used.ephemeral:
         problem = _problem(pod, used, claim)
         if problem or claim is None:

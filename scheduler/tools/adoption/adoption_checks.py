@@ -17,8 +17,8 @@ from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 from scheduler.tools.explain.audit import NO_NODE, UNKNOWN_CARD, WITHOUT_CARD
 from scheduler.tools.explain.findings import ClusterFinding, Severity
+from scheduler.tools.explain.pod_summary import own_name
 from scheduler.tools.explain.reading import ClusterSnapshot
-from scheduler.tools.explain.standing import own_name
 
 NO_INVENTORY: Final = "no-inventory"
 NO_SUCH_CARD: Final = "no-such-card"

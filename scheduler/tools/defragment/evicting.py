@@ -277,7 +277,7 @@ def _in_vain(before: MovePlan, after: MovePlan) -> str:
     return ""
 
 
-def _standing(plan: MovePlan) -> str:
+def _progress(plan: MovePlan) -> str:
     """A sentence: how it is now."""
     now = plan.answer.fragmentation
     if now is None:

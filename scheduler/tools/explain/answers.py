@@ -108,7 +108,7 @@ class ReservedPlace(Answer, frozen=True):
 
 
 class Explanation(Answer, frozen=True):
-    """state: one word, see `scheduler.tools.explain.standing`. words: what there is to say and to do, in sentences.
+    """state: one word, see `scheduler.tools.explain.pod_summary`. words: what there is to say and to do, in sentences.
 
     message: what the scheduler writes on the pod, "" when it fits. place: where it is, or would go now; None when
     nowhere. nearest: the nodes that lack least, nearest first. preemption: what makes room for it, None for nothing.

@@ -132,11 +132,11 @@ def _nobody(reading: ClusterSnapshot, pod: Pod, node: str) -> str:
 
 
 def _by_hand(node: str, rules: Sequence[RuleRejection], cards: Sequence[ExplainedCard]) -> Iterator[str]:
-    if any(objecting.rule == "NodeUnschedulable" for objecting in rules):
+    if any(rejection.rule == "NodeUnschedulable" for rejection in rules):
         yield typed("kubectl", "uncordon", node)
-    for objecting in rules:
-        if objecting.reason == BIND_CONFLICT:
-            yield f"it needs a PersistentVolume that node {node} can use, for {objecting.cause}"
+    for rejection in rules:
+        if rejection.reason == BIND_CONFLICT:
+            yield f"it needs a PersistentVolume that node {node} can use, for {rejection.cause}"
     # A card that is too small for the pod is of no use to it in any state.
     states = {card.health.partition(" (")[0] for card in cards if card.why and card.units >= card.needed}
     if "cordoned" in states:

@@ -16,8 +16,8 @@ from scheduler.kube import objects
 from scheduler.kube.rest.reviews import User
 from scheduler.state.ledger import of_tables
 from scheduler.tools.explain.answers import as_json
+from scheduler.tools.explain.pod_summary import explain
 from scheduler.tools.explain.reading import ClusterSnapshot, answer_of
-from scheduler.tools.explain.standing import explain
 from scheduler.tools.page import server as page_server
 from scheduler.tools.page.access import Access, Everybody, Guard
 from scheduler.tools.page.files import files

@@ -73,4 +73,4 @@ class Delayed(NamedTuple):
         return ("delayed", self.claim.wants, self.claim.has_size, self.selected, self.kept)
 
 
-Standing: TypeAlias = Missing | Immediate | Bound | Delayed
+ClaimState: TypeAlias = Missing | Immediate | Bound | Delayed
