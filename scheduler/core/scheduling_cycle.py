@@ -83,13 +83,13 @@ class Sought:
 class Judgement:
     """What every rule says of every node about one pod, for `explain`. Valid while the tables stay as they are.
 
-    diagnosis: None when a node takes the pod. never: a reason that holds for every node, or "". rules: the name of each
+    diagnosis: None when a node takes the pod. unschedulable: a reason that holds for every node, or "". rules: the name of each
     rule with its rejections over all rows. hopeful: intp[…], rows where pods that leave may make room.
     verdicts: of a row, what each of its cards is to the pod.
     """
 
     diagnosis: Diagnosis | None
-    never: str
+    unschedulable: str
     rules: tuple[tuple[str, list[Rejection]], ...]
     hopeful: RowArray
     verdicts: Callable[[int], list[CardVerdict]]
@@ -100,7 +100,7 @@ class _Diagnosed:
     """At a version of the tables and a moment."""
 
     version: int
-    moment: Signature
+    cache_key: Signature
     diagnosis: Diagnosis
     resolvable: Resolvable
 
@@ -135,7 +135,7 @@ class SchedulingCycle:
             return
         key = runtime.signature(pod)
         asked = (key, pod.priority, pod.preempts)
-        version = (tables.changes.version, tables.budgets.version, runtime.moment(pod))
+        version = (tables.changes.version, tables.budgets.version, runtime.cache_key(pod))
         kept = self._in_vain.get(asked)
         if rows is None and kept is not None and kept[0] == version and nominations.of(pod.key.uid) is None:
             yield kept[1]
@@ -167,7 +167,7 @@ class SchedulingCycle:
     def fits_without(self, pod: Pod, other: PodRecord) -> bool:
         """Whether the node of `other` would take the pod if that were not there. other: booked, of another pod."""
         tables, key = self._runtime.tables, (self._runtime.signature(pod), other.pod.key.uid)
-        version = (tables.changes.version, self._runtime.moment(pod))
+        version = (tables.changes.version, self._runtime.cache_key(pod))
         known = self._without.get(key)
         if known is not None and known[0] == version:
             return known[1]
@@ -194,7 +194,7 @@ class SchedulingCycle:
         """
         key = self._runtime.signature(pod)
         evaluation = self._runtime.evaluate(pod, key)
-        row = NOWHERE if evaluation.never else self._row(pod, evaluation, nominated)
+        row = NOWHERE if evaluation.unschedulable else self._row(pod, evaluation, nominated)
         if row == NOWHERE:
             return NoFit(pod, self._diagnosed(pod, key, evaluation).diagnosis, _wakes_on(evaluation))
         return self._take(pod, evaluation, row, now_ns, self._runtime.profile.permit if permits else ())
@@ -203,12 +203,12 @@ class SchedulingCycle:
         """What stands between the pod and each node; changes nothing."""
         runtime, key = self._runtime, self._runtime.signature(pod)
         evaluation = runtime.evaluate(pod, key)
-        nowhere = evaluation.never or runtime.best_row(pod, evaluation) == NOWHERE
+        nowhere = evaluation.unschedulable or runtime.best_row(pod, evaluation) == NOWHERE
         found = self._diagnosed(pod, key, evaluation) if nowhere else None
         resolvable = NOT_RESOLVABLE if found is None else found.resolvable
         return Judgement(
             diagnosis=None if found is None else found.diagnosis,
-            never=evaluation.never,
+            unschedulable=evaluation.unschedulable,
             rules=tuple(runtime.rejections_by_rule(pod, evaluation)),
             hopeful=np.setdiff1d(resolvable.rows, resolvable.ruled_out),
             verdicts=lambda row: runtime.verdicts(pod, evaluation, row),
@@ -250,7 +250,7 @@ class SchedulingCycle:
 
     def fits_nowhere(self, pod: Pod, signature: Signature) -> bool:
         """Whether no node will ever do, as the pod and its claims are."""
-        return bool(self._runtime.evaluate(pod, signature).never)
+        return bool(self._runtime.evaluate(pod, signature).unschedulable)
 
     def unreserve(self, pod: Pod) -> None:
         """Undo a placement: the plugins in reverse order, then the tables."""
@@ -326,16 +326,18 @@ class SchedulingCycle:
         tables = self._runtime.tables
         version, nodes = tables.changes.version, len(tables.row_of)
         kept = self._diagnoses.get(key)
-        if kept is not None and (kept.version, kept.moment) == (version, evaluation.moment):
+        if kept is not None and (kept.version, kept.cache_key) == (version, evaluation.cache_key):
             return kept
-        if evaluation.never:
-            found = _Diagnosed(version, evaluation.moment, Diagnosis(nodes, rejected=evaluation.never), NOT_RESOLVABLE)
+        if evaluation.unschedulable:
+            found = _Diagnosed(
+                version, evaluation.cache_key, Diagnosis(nodes, rejected=evaluation.unschedulable), NOT_RESOLVABLE
+            )
         else:
             rejections = list(self._runtime.rejections_by_rule(pod, evaluation))
             rules, groups = [rule for rule, _ in rejections], [group for _, group in rejections]
             rows = self._runtime.resolvable(evaluation, groups)
             diagnosis = Diagnosis(nodes, count_reasons(tables.valid, groups, tables.names, rules))
-            found = _Diagnosed(version, evaluation.moment, diagnosis, rows)
+            found = _Diagnosed(version, evaluation.cache_key, diagnosis, rows)
         self._diagnoses[key] = found
         return found
 
@@ -355,4 +357,4 @@ _EXISTENCE: Final = int(Change.EXISTENCE)
 
 def _wakes_on(evaluation: Evaluation) -> int:
     """A node that comes can help every pod that some node could take."""
-    return evaluation.wakes_on if evaluation.never else evaluation.wakes_on | _EXISTENCE
+    return evaluation.wakes_on if evaluation.unschedulable else evaluation.wakes_on | _EXISTENCE

@@ -26,7 +26,7 @@ class CycleState:
     def __init__(self) -> None:
         """Empty."""
         self._values: dict[str, Any] = {}
-        self._passing: set[str] = set()
+        self._row_cache: set[str] = set()
 
     @property
     def size_bytes(self) -> int:
@@ -37,16 +37,16 @@ class CycleState:
         """Set a value; a second write replaces the first."""
         self._values[key.name] = value
 
-    def write_passing(self, key: StateKey[T], value: T) -> None:
+    def write_row_cache(self, key: StateKey[T], value: T) -> None:
         """Set a value that is of use to the next questions about the same rows only: it is not kept with the class."""
-        self._passing.add(key.name)
+        self._row_cache.add(key.name)
         self._values[key.name] = value
 
-    def drop_passing(self) -> None:
+    def drop_row_cache(self) -> None:
         """Other rows will be asked about next."""
-        for name in self._passing:
+        for name in self._row_cache:
             del self._values[name]
-        self._passing.clear()
+        self._row_cache.clear()
 
     def read(self, key: StateKey[T]) -> T:
         """The value; KeyError when PreFilter did not write it."""

@@ -52,7 +52,7 @@ class ClassRules:
 class Evaluation:
     """One class.
 
-    moment: as `Runtime.moment`, when it was made. never: why no node will ever do, or "".
+    cache_key: as `Runtime.cache_key`, when it was made. unschedulable: why no node will ever do, or "".
     version, capacity: of the tables when the columns below were true; where no node will ever do, when that was found.
     allowed: bool[nodes], what the node filters leave. feasible: bool[nodes], what the booking filters leave of that.
     node_total: int64[nodes], weighted sum of the node scorers, None without any. total: int64[nodes], of them and the
@@ -60,13 +60,13 @@ class Evaluation:
     cluster_inputs: of each of `rules.of_cluster`, when `node_total` was true of all rows.
     scored: whether `node_total` and `raw` hold for every row; if not, nothing was feasible at first, and they hold for
     the rows that have changed since.
-    wakes_on: bits of Change that can alter what some rule has rejected so far, or what `never` says.
+    wakes_on: bits of Change that can alter what some rule has rejected so far, or what `unschedulable` says.
     """
 
     state: CycleState
     rules: ClassRules
-    moment: Hashable = ()
-    never: str = ""
+    cache_key: Hashable = ()
+    unschedulable: str = ""
     version: int = 0
     capacity: int = 0
     allowed: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))

@@ -221,7 +221,7 @@ class Plugin(ABC):
         """
         return None
 
-    def moment(self, pod: Pod, tables: "Tables") -> Hashable:  # noqa: ARG002 - most rules depend on rows alone
+    def cache_key(self, pod: Pod, tables: "Tables") -> Hashable:  # noqa: ARG002 - most rules depend on rows alone
         """What its answers for the pod's class depend on besides rows: what was said at another moment is forgotten."""
         return None
 

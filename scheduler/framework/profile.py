@@ -37,7 +37,7 @@ _OURS: Final = "scheduler.plugins."
 class Profile:
     """Per extension point, in order. score: (plugin, weight).
 
-    signing, dating: those of `judging` that have a signature, a moment. facts: that they read, each once. over_domains:
+    signature_plugins, volatile_plugins: rules that define `signature`, `cache_key`. facts: that they read, each once. over_domains:
     those that look at other rows. wakes_on: bits of Change that can alter what each filter rejects, but for domains.
     """
 
@@ -54,8 +54,8 @@ class Profile:
     pre_bind: tuple[PreBindPlugin, ...] = ()
     _of_node: frozenset[Plugin] = field(init=False)
     over_domains: frozenset[Plugin] = field(init=False)
-    signing: tuple[Plugin, ...] = field(init=False, compare=False)
-    dating: tuple[Plugin, ...] = field(init=False, compare=False)
+    signature_plugins: tuple[Plugin, ...] = field(init=False, compare=False)
+    volatile_plugins: tuple[Plugin, ...] = field(init=False, compare=False)
     facts: tuple[type[Any], ...] = field(init=False, compare=False)
     wakes_on: Mapping[Plugin, int] = field(init=False, compare=False)
 
@@ -72,9 +72,7 @@ class Profile:
         for plugin, _ in self.score:
             by_itself = plugin.normalization is Normalization.NONE and not plugin.depends & ~Change.NODE
             if type(plugin).cluster_input is not ScorePlugin.cluster_input and not by_itself:
-                message = (
-                    f"plugin {plugin.name}: has a cluster_input; expected no normalization, and fields of nodes alone"
-                )
+                message = f"plugin {plugin.name}: has a cluster_input; expected no normalization and only node fields"
                 raise PluginError(message)
         of_node = frozenset(plugin for plugin in judging if not plugin.depends & (Change.BOOKINGS | Change.DOMAINS))
         object.__setattr__(self, "over_domains", over_domains)
@@ -133,9 +131,9 @@ class Profile:
         )
 
     def _note_declared(self, judging: Sequence[Plugin]) -> None:
-        signing = tuple(p for p in judging if type(p).signature is not Plugin.signature)
-        object.__setattr__(self, "signing", signing)
-        object.__setattr__(self, "dating", tuple(p for p in judging if type(p).moment is not Plugin.moment))
+        signature_plugins = tuple(p for p in judging if type(p).signature is not Plugin.signature)
+        object.__setattr__(self, "signing", signature_plugins)
+        object.__setattr__(self, "dating", tuple(p for p in judging if type(p).cache_key is not Plugin.cache_key))
         object.__setattr__(self, "facts", tuple(dict.fromkeys(fact for plugin in judging for fact in plugin.facts)))
         wakes_on = {p: int(p.depends & ~Change.DOMAINS | Change.EXISTENCE) for p in self.filter}
         object.__setattr__(self, "wakes_on", wakes_on)

@@ -53,7 +53,7 @@ class Runtime:
     tables: Tables
     cache: EvaluationCache = field(default_factory=EvaluationCache)
     # Of the class that was asked about last, if many rows were judged: large, and of use to its next question alone.
-    _passing: CycleState | None = field(init=False, default=None)
+    _row_cache: CycleState | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         """What the plugins read of pods is kept from now on."""
@@ -63,28 +63,28 @@ class Runtime:
     def signature(self, pod: Pod) -> Signature:
         """Equal for pods that every rule answers alike while the tables stay as they are."""
         tables = self.tables
-        return (pod.template, *[plugin.signature(pod, tables) for plugin in self.profile.signing])
+        return (pod.template, *[plugin.signature(pod, tables) for plugin in self.profile.signature_plugins])
 
-    def moment(self, pod: Pod) -> Hashable:
+    def cache_key(self, pod: Pod) -> Hashable:
         """Equal as long as the answers for the pod's class change with rows only."""
         tables = self.tables
-        return tuple([plugin.moment(pod, tables) for plugin in self.profile.dating])
+        return tuple([plugin.cache_key(pod, tables) for plugin in self.profile.volatile_plugins])
 
     def needs(self, pod: Pod, signature: Signature) -> Needs:
         """What the pod needs of a row at least; which rows are allowed, if that was just worked out."""
         kept, tables = self.cache.get(signature), self.tables
-        is_true = kept is not None and not kept.never and kept.version == tables.changes.version
-        allowed = kept.allowed if kept is not None and is_true and kept.moment == self.moment(pod) else None
+        is_true = kept is not None and not kept.unschedulable and kept.version == tables.changes.version
+        allowed = kept.allowed if kept is not None and is_true and kept.cache_key == self.cache_key(pod) else None
         return needs_of(self.profile.least(pod), pod.template.gpu_request, tables.cards.model_code, allowed)
 
     def evaluate(self, pod: Pod, signature: Signature) -> Evaluation:
         """What holds for the pod's class now: kept columns where they are still true, the rest worked out again."""
-        if self._passing is not None:
-            self._passing.drop_passing()
-            self._passing = None
-        kept, moment = self.cache.get(signature), self.moment(pod)
-        if kept is not None and kept.moment == moment:
-            if kept.never:
+        if self._row_cache is not None:
+            self._row_cache.drop_row_cache()
+            self._row_cache = None
+        kept, cache_key = self.cache.get(signature), self.cache_key(pod)
+        if kept is not None and kept.cache_key == cache_key:
+            if kept.unschedulable:
                 return kept
             changed = self.tables.changes.since(kept.version) if kept.capacity == self.tables.capacity else None
             if changed is not None and len(changed.rows) * _FEW <= kept.capacity:
@@ -96,7 +96,7 @@ class Runtime:
                     self.cache.keep(signature, kept, self._oldest)
                 return kept
         fresh = self._evaluate_all(pod)
-        fresh.moment = moment
+        fresh.cache_key = cache_key
         self.cache.keep(signature, fresh, self._oldest)
         return fresh
 
@@ -140,7 +140,7 @@ class Runtime:
         """The same, each with the name of its rule."""
         for plugin in evaluation.rules.filters:
             yield plugin.name, list(plugin.diagnose(pod, self.tables, evaluation.state, ALL_ROWS))
-        evaluation.state.drop_passing()
+        evaluation.state.drop_row_cache()
 
     def verdicts(self, pod: Pod, evaluation: Evaluation, row: int) -> list[CardVerdict]:
         """What the rules that judge cards say of each card of the node."""
@@ -157,9 +157,9 @@ class Runtime:
     def resolvable_on(self, pod: Pod, rows: RowArray) -> tuple[Resolvable, int]:
         """Those of `rows` of which pods that leave may make room, and bits of Change that can help on the others."""
         state, tables = CycleState(), self.tables
-        skipped, never = self.pre_filter(pod, state)
-        if never is not None:
-            return NOT_RESOLVABLE, int(never.wakes_on)
+        skipped, unschedulable = self.pre_filter(pod, state)
+        if unschedulable is not None:
+            return NOT_RESOLVABLE, int(unschedulable.wakes_on)
         state.write(CARD_RULES, self.profile.card_rules(skipped))
         judged = Evaluation(state=state, rules=self.profile.class_rules(pod, skipped))
         rules, valid = judged.rules, tables.valid[rows]
@@ -178,11 +178,11 @@ class Runtime:
         signature = self.signature(pod)
         kept = self.cache.get(signature)
         if rows is not None and (
-            kept is None or kept.moment != self.moment(pod) or self._is_far_behind(kept, len(rows))
+            kept is None or kept.cache_key != self.cache_key(pod) or self._is_far_behind(kept, len(rows))
         ):
             return self.judged_on(pod, rows)
         evaluation = self.evaluate(pod, signature)
-        if evaluation.never:
+        if evaluation.unschedulable:
             return False, evaluation
         if rows is None:
             return bool(self.feasible(pod, evaluation).any()), evaluation
@@ -193,23 +193,23 @@ class Runtime:
         if kept.capacity != self.tables.capacity:
             return True
         behind = self.tables.changes.version - kept.version
-        return not kept.never and behind > max(_FEW_CHANGES, rows)
+        return not kept.unschedulable and behind > max(_FEW_CHANGES, rows)
 
     def judged_on(self, pod: Pod, rows: RowArray) -> tuple[bool, Evaluation]:
         """As `fits_on`, from the tables alone, also while a pod is lifted from them."""
         state = CycleState()
-        skipped, never = self.pre_filter(pod, state)
-        if never is not None:
-            return False, _never(state, never, self.tables.changes.version)
+        skipped, unschedulable = self.pre_filter(pod, state)
+        if unschedulable is not None:
+            return False, _unschedulable(state, unschedulable, self.tables.changes.version)
         state.write(CARD_RULES, self.profile.card_rules(skipped))
         judged = Evaluation(state=state, rules=self.profile.class_rules(pod, skipped))
         return bool(self.left(pod, judged, judged.rules.filters, rows, self.tables.valid[rows]).any()), judged
 
     def _evaluate_all(self, pod: Pod) -> Evaluation:
         tables, state = self.tables, CycleState()
-        skipped, never = self.pre_filter(pod, state)
-        if never is not None:
-            return _never(state, never, tables.changes.version)
+        skipped, unschedulable = self.pre_filter(pod, state)
+        if unschedulable is not None:
+            return _unschedulable(state, unschedulable, tables.changes.version)
         state.write(CARD_RULES, self.profile.card_rules(skipped))
         rules = self.profile.class_rules(pod, skipped)
         fresh = Evaluation(state=state, rules=rules, version=tables.changes.version, capacity=tables.capacity)
@@ -223,7 +223,7 @@ class Runtime:
             self._score_kept(pod, fresh, ALL_ROWS, node_changed=True)
         fresh.total = self._total(pod, fresh, ALL_ROWS, fresh.feasible).copy()
         fresh.cluster_inputs = self._cluster_inputs(pod, rules)
-        state.drop_passing()
+        state.drop_row_cache()
         return fresh
 
     def pre_filter(self, pod: Pod, state: CycleState) -> tuple[set[Plugin], Rejected | None]:
@@ -251,7 +251,7 @@ class Runtime:
         kept.version = self.tables.changes.version
         if len(changed.rows) > 1:
             # The pod is likely to land on one of them. What was worked out about one row is small, and is left there.
-            self._passing = kept.state
+            self._row_cache = kept.state
 
     def _cluster_inputs(self, pod: Pod, rules: ClassRules) -> tuple[Hashable, ...]:
         return tuple([plugin.cluster_input(pod, self.tables) for plugin in rules.of_cluster])
@@ -333,13 +333,15 @@ class Runtime:
                 total = _with_normalized(total, plugin.normalization, weight, raw, feasible)
         if total is not evaluation.total:
             # They had something to say of all rows. Else what is kept is of the row where the pod is likely to land.
-            state.drop_passing()
+            state.drop_row_cache()
         return total, feasible
 
 
-def _never(state: CycleState, rejected: Rejected, version: int) -> Evaluation:
+def _unschedulable(state: CycleState, rejected: Rejected, version: int) -> Evaluation:
     wakes_on = int(rejected.wakes_on)
-    return Evaluation(state=state, rules=ClassRules(), never=rejected.reason, version=version, wakes_on=wakes_on)
+    return Evaluation(
+        state=state, rules=ClassRules(), unschedulable=rejected.reason, version=version, wakes_on=wakes_on
+    )
 
 
 def _with_normalized(

@@ -88,7 +88,7 @@ class Trial:
 
     def fits(self) -> bool:
         """Whether the node takes the pod as it is now. That its own fields allow it is known."""
-        self.state.drop_passing()
+        self.state.drop_row_cache()
         judged, rows = Evaluation(state=self.state, rules=self.rules), slice(self.row, self.row + 1)
         left = self.runtime.tables.valid[rows]
         for filters in (self.rules.booking_filters, self.rules.domain_filters):
@@ -100,7 +100,7 @@ class Trial:
 
     def reasons(self) -> tuple[str, ...]:
         """Why it does not take the pod: what the first rule that objects says, each once."""
-        self.state.drop_passing()
+        self.state.drop_row_cache()
         rows = slice(self.row, self.row + 1)
         for plugin in self.rules.filters:
             found = plugin.diagnose(self.pod, self.runtime.tables, self.state, rows)

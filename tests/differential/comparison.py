@@ -101,7 +101,7 @@ def _about(scenario: Recorded, probe: Probe, ours: Ours) -> Iterator[tuple[str, 
 
 def _filtered(theirs: Answer, ours: Verdicts, excused: Collection[str]) -> Iterator[tuple[str, object, object]]:
     if theirs.pre_filter is not None:
-        yield from _unless_equal("PreFilter", tuple(theirs.pre_filter.reasons or ()), (ours.never,))
+        yield from _unless_equal("PreFilter", tuple(theirs.pre_filter.reasons or ()), (ours.unschedulable,))
         yield from _unless_equal("message", theirs.message, ours.message)
         return
     yield from _unless_equal("feasible nodes", theirs.feasible, ours.feasible)

@@ -58,7 +58,7 @@ class Verdicts:
     """
 
     message: str
-    never: str
+    unschedulable: str
     rejected: Mapping[str, RuleRejection]
     feasible: tuple[str, ...]
     resolvable: frozenset[str]
@@ -156,8 +156,8 @@ class Ours:
     def _verdicts(self, pod: Pod) -> Verdicts:
         runtime = self._runtime
         evaluation = self._evaluated_by_row(pod)
-        if evaluation.never:
-            return Verdicts(self._message(pod), evaluation.never, {}, (), frozenset(), {})
+        if evaluation.unschedulable:
+            return Verdicts(self._message(pod), evaluation.unschedulable, {}, (), frozenset(), {})
         feasible = self._names(runtime.feasible(pod, evaluation))
         rejected: dict[str, RuleRejection] = {}
         for plugin, group in zip(evaluation.rules.filters, runtime.rejections(pod, evaluation), strict=True):
@@ -175,7 +175,7 @@ class Ours:
         return Verdicts(self._message(pod), "", rejected, feasible, resolvable, scores)
 
     def _resolvable(self, pod: Pod, evaluation: Evaluation) -> frozenset[str]:
-        if evaluation.never:
+        if evaluation.unschedulable:
             return frozenset()
         groups = list(self._runtime.rejections(pod, evaluation))
         rows = self._runtime.resolvable(evaluation, groups).rows

@@ -94,7 +94,7 @@ class CheckedCycle(SchedulingCycle):
     def fits_on(self, pod: Pod, rows: RowArray | None) -> tuple[bool, int]:
         self.asked += 1
         runtime, judged = evaluation(self.profile, self._tables, pod)
-        feasible = None if judged.never else runtime.feasible(pod, judged)
+        feasible = None if judged.unschedulable else runtime.feasible(pod, judged)
         expected = feasible is not None and bool(feasible[ALL_ROWS if rows is None else rows].any())
         answered = super().fits_on(pod, rows)
         assert answered[0] == expected

@@ -237,7 +237,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
             for rejection in rules.rejections(pod, tables, state, here, may.shape):
                 may = may & ~rejection.rejected
             slots = slots_on(cards, request, policy, row, may)
-        state.write_passing(_SLOTS, (row, version, slots))
+        state.write_row_cache(_SLOTS, (row, version, slots))
         return slots
 
     def _enough(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> BoolArray:
@@ -264,7 +264,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         if last is not None and last[1] == version and (found := last[2].of(last[0], rows)) is not None:
             return found
         placed = on_best_card(pod, tables, rows, _fits(pod, tables, state, rows))
-        state.write_passing(key, (rows, version, placed))
+        state.write_row_cache(key, (rows, version, placed))
         return placed
 
     def _policy_of(self, request: GpuRequest) -> Policy:
@@ -284,7 +284,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         if last is not None and last[:2] == (rows, version):
             return last[2]
         slots = self._choose(pod, tables, state, rows)
-        state.write_passing(key, (rows, version, slots))
+        state.write_row_cache(key, (rows, version, slots))
         return slots
 
     def _choose(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> RowArray:
@@ -360,7 +360,7 @@ def _fits(pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> BoolArray:
     if rules.filters:
         for rejection in rules.rejections(pod, tables, state, rows, fits.shape):
             fits = fits & ~rejection.rejected
-    state.write_passing(key, (rows, version, fits))
+    state.write_row_cache(key, (rows, version, fits))
     return fits
 
 

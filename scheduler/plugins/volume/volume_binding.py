@@ -93,9 +93,9 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
         """How its claims stand."""
         return tables.volumes.of_pod(pod).alike if pod.volumes.claims else None
 
-    def moment(self, pod: Pod, tables: Tables) -> Hashable:
+    def cache_key(self, pod: Pod, tables: Tables) -> Hashable:
         """What can be had of the classes of its claims."""
-        return tables.volumes.of_pod(pod).moment if pod.volumes.claims else None
+        return tables.volumes.of_pod(pod).cache_key if pod.volumes.claims else None
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the claims are looked up again
         """Reject a pod with a claim that no node can help."""
@@ -109,8 +109,8 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
             return Rejected(UNBOUND, Change.VOLUMES)
         for claim_state in claim_states:
             if isinstance(claim_state, Bound) and claim_state.excess:
-                about = f'persistentvolume "{standing.volume}"'
-                return Rejected(f"{about} has more than this scheduler reads: {standing.excess}", Change.VOLUMES)
+                about = f'persistentvolume "{claim_state.volume}"'
+                return Rejected(f"{about} has more than this scheduler reads: {claim_state.excess}", Change.VOLUMES)
         return Relevance.JUDGE
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002 - as above

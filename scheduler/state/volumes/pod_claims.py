@@ -52,7 +52,7 @@ class PodClaims(msgspec.Struct, frozen=True, kw_only=True):
     """Of each claim once, in the order of the pod.
 
     bound: volumes of claims that are no ephemeral ones. alike: equal for pods of one template whose claims every rule
-    answers alike. moment: moves when something else can be had of a class of which a claim waits for a volume.
+    answers alike. cache_key: moves when something else can be had of a class of which a claim waits for a volume.
     missing: the first claim, other than an ephemeral one, that does not exist; "" when each does.
     one_pod: claims that only one pod may use. attached: what a node attaches for them, as `Volumes.attached`.
     """
@@ -60,7 +60,7 @@ class PodClaims(msgspec.Struct, frozen=True, kw_only=True):
     claim_states: tuple[ClaimState, ...]
     bound: tuple[Bound, ...]
     alike: Alike
-    moment: tuple[int, ...]
+    cache_key: tuple[int, ...]
     missing: str
     one_pod: tuple[ClaimKey, ...]
     attached: tuple[Attachable | None, ...]
@@ -89,7 +89,7 @@ def pod_claims(pod: Pod, volumes: KnownVolumes) -> PodClaims:
         claim_states=tuple(claim_states),
         bound=tuple(bound),
         alike=Alike(tuple(claim_state.alike for claim_state in claim_states)),
-        moment=tuple(claim_state.version for claim_state in claim_states if isinstance(claim_state, Delayed)),
+        cache_key=tuple(claim_state.version for claim_state in claim_states if isinstance(claim_state, Delayed)),
         missing=missing,
         one_pod=tuple(one_pod),
         attached=tuple(volumes.attached(key) for key in dict.fromkeys(keys)),

@@ -155,7 +155,7 @@ class Rebalancing:
             plan = after
             if not plan.moves:
                 break
-        self._say(f"Done. {_standing(plan)}")
+        self._say(f"Done. {_progress(plan)}")
         return True
 
     async def _evicted(self, moved: Moved, of: ClusterView) -> tuple[str, str]:
@@ -271,7 +271,7 @@ def _in_vain(before: MovePlan, after: MovePlan) -> str:
     """What the last move has not brought; "" where it has."""
     was, now = before.answer.fragmentation, after.answer.fragmentation
     if was is not None and now is not None:
-        return "" if now.before < was.before else f"{_standing(after)} {was.before:.1f} were before."
+        return "" if now.before < was.before else f"{_progress(after)} {was.before:.1f} were before."
     if after.answer.place is None or len(after.moves) >= len(before.moves):
         return f"{verdict(after.answer)} Somebody else has taken room, or a pod went elsewhere than planned."
     return ""

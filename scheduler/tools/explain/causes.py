@@ -29,14 +29,14 @@ def claims_in_the_way(tables: Tables, pod: Pod) -> Iterator[str]:
     """A sentence for each claim without a volume that no node can help; a few."""
     unbound = [(used.name, one) for used, one in _claim_states(tables, pod) if isinstance(one, Immediate)]
     for name, claim_state in unbound[:_MOST]:
-        yield f"Claim {pod.key.namespace}/{name} is not bound: {_unbound(tables, pod, name, standing)}."
+        yield f"Claim {pod.key.namespace}/{name} is not bound: {_unbound(tables, pod, name, claim_state)}."
 
 
 def _unbound(tables: Tables, pod: Pod, name: str, claim_state: Immediate) -> str:
     claim = tables.volumes.claim((pod.key.namespace, name))
     class_name = "" if claim is None else claim.wants.class_name
     if claim_state.volume:
-        return f"it is to get PersistentVolume {standing.volume}" + (
+        return f"it is to get PersistentVolume {claim_state.volume}" + (
             "" if tables.volumes.volume(claim_state.volume) is not None else ", which does not exist"
         )
     if not class_name:
@@ -103,9 +103,11 @@ def _delayed(tables: Tables, pod: Pod, row: int) -> str:  # noqa: ARG001 - as ev
         if not isinstance(claim_state, Delayed):
             return ""
         being_made = (
-            f", whose volume is made on node {volume_binding.shown(standing.selected)}" if claim_state.selected else ""
+            f", whose volume is made on node {volume_binding.shown(claim_state.selected)}"
+            if claim_state.selected
+            else ""
         )
-        return f" of StorageClass {standing.claim.wants.class_name}{being_made}"
+        return f" of StorageClass {claim_state.claim.wants.class_name}{being_made}"
 
     return _claims(tables, pod, of_class)
 
@@ -114,7 +116,7 @@ def _elsewhere(tables: Tables, pod: Pod, row: int) -> str:
     def volume(claim_state: ClaimState) -> str:
         reach = claim_state.reach if isinstance(claim_state, Bound) else None
         away = reach is not None and not reach.over(tables, slice(row, row + 1))[0]
-        return f" has PersistentVolume {standing.volume}" if isinstance(claim_state, Bound) and away else ""
+        return f" has PersistentVolume {claim_state.volume}" if isinstance(claim_state, Bound) and away else ""
 
     return _claims(tables, pod, volume)
 

@@ -149,7 +149,7 @@ def _against(reading: ClusterSnapshot, pod: Pod, node: str, most: int) -> _Again
             groups = reasons(engine.tables, judgement)
         if node:
             shown = (explained_node(reading, pod, judgement, node),)
-        elif judgement.diagnosis is not None and not judgement.never:
+        elif judgement.diagnosis is not None and not judgement.unschedulable:
             shown = nearest(reading, pod, judgement, most)
     return _Against(judgement, groups, shown)
 
@@ -171,7 +171,7 @@ def _post_filtered(
 
 def _more(reading: ClusterSnapshot, pod: Pod, judgement: Judgement, *, preempts: bool) -> Iterator[str]:
     """Of a pod that fits nowhere. preempts: whether pods would be removed for it."""
-    if judgement.never == UNBOUND:
+    if judgement.unschedulable == UNBOUND:
         yield from claims_in_the_way(reading.engine.tables, pod)
     if not pod.preempts:
         yield "It removes no other pods: its preemptionPolicy is Never."

@@ -130,7 +130,7 @@ def _taking(valid: "np.typing.NDArray[np.bool_]", judgement: Judgement) -> RowAr
     for _, rejections in judgement.rules:
         for rejection in rejections:
             left &= ~rejection.rejected
-    return np.flatnonzero(left if not judgement.never else np.zeros_like(left))
+    return np.flatnonzero(left if not judgement.unschedulable else np.zeros_like(left))
 
 
 def _copies(cards: CardColumns, request: GpuRequest, rows: RowArray) -> Int64Array:
