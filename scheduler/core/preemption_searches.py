@@ -29,9 +29,9 @@ from scheduler.queue.entry import PodState
 from scheduler.queue.preemptors import Preemptors, Question
 from scheduler.queue.refused_preemptors import RefusedPreemptors
 from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.state.available_after_preemption import AvailabilityByPriority, AvailableAfterPreemption
 from scheduler.state.changes import ANYTHING, Openings
-from scheduler.state.left_above import LeftAbove, LeftAboves
-from scheduler.state.needs import Needs
+from scheduler.state.minimum_request import MinimumRequest
 from scheduler.state.nominations import Nomination, Nominations
 from scheduler.state.tables import Tables
 
@@ -84,7 +84,7 @@ class Searches:
         self._queue = queue
         self._cycles = cycles
         self._nominations = nominations
-        self._lefts = LeftAboves(tables)
+        self._lefts = AvailabilityByPriority(tables)
         self._preemptors = Preemptors()
         self._refused = RefusedPreemptors()
         # By uid: reserved places that were given up for a preemption whose victims are not being deleted yet.
@@ -131,10 +131,10 @@ class Searches:
                 self._preemptors.again(self._search.question)
             self._search = None
 
-    def reclassified(self, pod: Pod, key: Hashable, needs: Needs) -> None:
+    def reclassified(self, pod: Pod, key: Hashable, minimum: MinimumRequest) -> None:
         """What rules read of a pod that waits is other than it was. key: its class."""
         if pod.key.uid in self._preemptors:
-            self._preemptors.add(key, pod, wakes_on=ANYTHING, needs=needs, unanswered=False)
+            self._preemptors.add(key, pod, wakes_on=ANYTHING, minimum=minimum, unanswered=False)
             self._preemptors.open(self._preemptors.key_of(pod.key.uid))
 
     def refused(self, uid: str, now_s: float) -> Nomination | None:
@@ -204,17 +204,17 @@ class Searches:
         elif not result.again:
             yield replace(no_fit.diagnosis, tail=result.message, tail_reasons=result.reasons)
 
-    def rescue(self, pod: Pod, key: Hashable, needs: Needs) -> bool:
+    def rescue(self, pod: Pod, key: Hashable, minimum: MinimumRequest) -> bool:
         """Search victims for a waiting pod, unless searches are due anyway. Returns whether it did.
 
-        key, needs: as Preemptors.add.
+        key, minimum: as Preemptors.add.
         """
         waiting = self._preemptors
         if self._search is not None or waiting.any_noted or waiting.any_due or self._nominations.full_for(pod):
             return False
         if self._nominations.of(pod.key.uid) is not None or pod.key.uid in self._refused:
             return False
-        waiting.add(key, pod, wakes_on=ANYTHING, needs=needs, unanswered=True)
+        waiting.add(key, pod, wakes_on=ANYTHING, minimum=minimum, unanswered=True)
         return True
 
     def next(self, now_s: float) -> PostFiltered | None:
@@ -347,11 +347,11 @@ class Searches:
             (pod.scheduler_name, signature),
             pod,
             wakes_on=no_fit.wakes_on,
-            needs=cycle.needs(pod, signature),
+            minimum=cycle.minimum_request_of_class(pod, signature),
             unanswered=unanswered,
         )
 
     @contextmanager
-    def _left_for(self, pod: Pod) -> Iterator[LeftAbove]:
+    def _left_for(self, pod: Pod) -> Iterator[AvailableAfterPreemption]:
         with self._nominations.seen_by(pod):
             yield self._lefts.of(pod.priority)

@@ -15,8 +15,8 @@ import numpy as np
 from scheduler.core.scheduling_cycle import Judgement, Outcome, Placement, SchedulingCycle
 from scheduler.framework.preemption import PostFilterResult
 from scheduler.pods.pod import Pod
+from scheduler.state.available_after_preemption import AvailabilityByPriority
 from scheduler.state.columns.arrays import Int64Array
-from scheduler.state.left_above import LeftAboves
 from scheduler.state.nominations import Nominations
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
@@ -66,15 +66,15 @@ class Questions:
         self._tables = tables
         self._cycles = cycles
         self._nominations = nominations
-        self._lefts = LeftAboves(tables)
+        self._lefts = AvailabilityByPriority(tables)
 
     def judge(self, pod: Pod) -> Judgement:
         """What every rule says of every node about the pod. Asked within `nominations.seen_by`."""
         return self._cycles[pod.scheduler_name].judge(pod)
 
-    def least(self, pod: Pod) -> Int64Array:
+    def minimum_request(self, pod: Pod) -> Int64Array:
         """int64[amounts]: what the pod needs of a row at least, as far as plain amounts say it."""
-        return self._cycles[pod.scheduler_name].least(pod)
+        return self._cycles[pod.scheduler_name].minimum_request(pod)
 
     @contextmanager
     def without(self, pod: Pod, node: str, records: Collection[PodRecord] = ()) -> Iterator[Without]:

@@ -27,8 +27,8 @@ from scheduler.pods.pod import Pod
 from scheduler.queue.entry import PodState
 from scheduler.queue.longest_waiting import Starved
 from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.state.available_after_preemption import AvailabilityByPriority
 from scheduler.state.cards.booking import CardShare
-from scheduler.state.left_above import LeftAboves
 from scheduler.state.nominations import Nomination, Nominations
 from scheduler.state.tables import Tables
 
@@ -80,7 +80,7 @@ class Reservations:
         self._cycles = cycles
         self._nominations = nominations
         self._after_s = after_s
-        self._lefts = LeftAboves(tables)
+        self._lefts = AvailabilityByPriority(tables)
         self._look_s = 0.0
         self._to_search: list[Starved] = []
         self._search: _Search | None = None

@@ -20,12 +20,12 @@ from scheduler.framework.preemption import NoPreemption, PostFilterResult, Preem
 from scheduler.framework.runtime import NOWHERE, Runtime, Signature
 from scheduler.framework.what_if import RowMemo, WhatIf
 from scheduler.pods.pod import Pod
+from scheduler.state.available_after_preemption import AvailabilityByPriority
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.changes import ANYTHING, Change
 from scheduler.state.columns.arrays import Int64Array, RowArray
 from scheduler.state.facts.priorities import Priorities
-from scheduler.state.left_above import LeftAboves
-from scheduler.state.needs import Needs
+from scheduler.state.minimum_request import MinimumRequest
 from scheduler.state.nominations import Nominations
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.volumes.plan import VolumePlan
@@ -83,9 +83,9 @@ class Sought:
 class Judgement:
     """What every rule says of every node about one pod, for `explain`. Valid while the tables stay as they are.
 
-    diagnosis: None when a node takes the pod. unschedulable: a reason that holds for every node, or "". rules: the name of each
-    rule with its rejections over all rows. hopeful: intp[…], rows where pods that leave may make room.
-    verdicts: of a row, what each of its cards is to the pod.
+    diagnosis: None when a node takes the pod. unschedulable: a reason that holds for every node, or "".
+    rules: the name of each rule with its rejections over all rows. hopeful: intp[…], rows where pods that leave may
+    make room. verdicts: of a row, what each of its cards is to the pod.
     """
 
     diagnosis: Diagnosis | None
@@ -123,7 +123,7 @@ class SchedulingCycle:
             runtime.tables.fact(Priorities)
 
     def post_filter(
-        self, pod: Pod, nominations: Nominations, lefts: LeftAboves, rows: RowArray | None = None
+        self, pod: Pod, nominations: Nominations, lefts: AvailabilityByPriority, rows: RowArray | None = None
     ) -> Iterator[Sought | None]:
         """What can be done for a pod that fits nowhere, in steps: None, and at last the result; nothing without a rule.
 
@@ -153,7 +153,7 @@ class SchedulingCycle:
             self._in_vain[asked] = (version, sought)
         yield sought
 
-    def without_equals(self, pod: Pod, nominations: Nominations, lefts: LeftAboves) -> WhatIf:
+    def without_equals(self, pod: Pod, nominations: Nominations, lefts: AvailabilityByPriority) -> WhatIf:
         """Questions for a pod that fits nowhere: what if pods of its own priority left, or of a lower one?
 
         The caller sees to it that the tables are as the pod sees them, now and at each question.
@@ -218,9 +218,9 @@ class SchedulingCycle:
         """Equal for pods that every rule answers alike while the tables stay as they are."""
         return self._runtime.signature(pod)
 
-    def needs(self, pod: Pod, signature: Signature) -> Needs:
+    def minimum_request_of_class(self, pod: Pod, signature: Signature) -> MinimumRequest:
         """Of a row: one that lacks some of it is surely rejected as the tables are."""
-        return self._runtime.needs(pod, signature)
+        return self._runtime.minimum_request_of_class(pod, signature)
 
     def fits_on(self, pod: Pod, rows: RowArray | None) -> tuple[bool, int]:
         """(whether some of `rows` take the pod now, bits of Change that can help if none does). rows: None for all."""
@@ -238,11 +238,11 @@ class SchedulingCycle:
         required = any(one.required_during_scheduling_ignored_during_execution for one in terms)
         if required or template.spread or pod.volumes.claims or profile.has_rules_of_others:
             return None
-        return profile.least(pod)
+        return profile.minimum(pod)
 
-    def least(self, pod: Pod) -> Int64Array:
+    def minimum_request(self, pod: Pod) -> Int64Array:
         """The same, whatever else its rules look at."""
-        return self._runtime.profile.least(pod)
+        return self._runtime.profile.minimum(pod)
 
     def may_be_helped_on(self, pod: Pod, row: int) -> bool:
         """Whether pods that leave the row may make room for the pod, which does not fit there as it is."""

@@ -21,7 +21,7 @@ class StateKey(Generic[T]):
 class CycleState:
     """Typed values of one class of pods. Kept with its evaluation, so it may hold only what the signature holds."""
 
-    __slots__ = ("_passing", "_values")
+    __slots__ = ("_row_cache", "_values")
 
     def __init__(self) -> None:
         """Empty."""

@@ -273,7 +273,7 @@ class FilterPlugin(Plugin):
         """What each card of the node is to the pod, for `explain`; empty for a rule that judges nodes alone."""
         return ()
 
-    def least(self, pod: Pod) -> Mapping[Amount, int]:  # noqa: ARG002 - most rules have no such amount
+    def minimum_request(self, pod: Pod) -> Mapping[Amount, int]:  # noqa: ARG002 - most rules have no such amount
         """Of which amounts a node needs at least so much left, or `filter` surely rejects it; of the others, any.
 
         Only makes the waiting of many pods cheaper: nodes that have less are not asked about.

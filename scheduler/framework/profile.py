@@ -37,8 +37,9 @@ _OURS: Final = "scheduler.plugins."
 class Profile:
     """Per extension point, in order. score: (plugin, weight).
 
-    signature_plugins, volatile_plugins: rules that define `signature`, `cache_key`. facts: that they read, each once. over_domains:
-    those that look at other rows. wakes_on: bits of Change that can alter what each filter rejects, but for domains.
+    signature_plugins, volatile_plugins: rules that define `signature`, `cache_key`. facts: facts that the rules read,
+    each once. over_domains: rules that read other rows. wakes_on: bits of Change that can alter what each filter
+    rejects, except DOMAINS.
     """
 
     pre_enqueue: tuple[PreEnqueuePlugin, ...] = ()
@@ -79,13 +80,13 @@ class Profile:
         object.__setattr__(self, "_of_node", of_node)
         self._note_declared(judging)
 
-    def least(self, pod: Pod) -> Int64Array:
+    def minimum_request(self, pod: Pod) -> Int64Array:
         """int64[amounts]: what the pod needs of each on a row at least, by what the filters say of it."""
-        least = np.full(len(Amount), NOTHING, dtype=np.int64)
+        minimum = np.full(len(Amount), NOTHING, dtype=np.int64)
         for plugin in self.filter:
-            for amount, needed in plugin.least(pod).items():
-                least[amount] = max(least[amount], needed)
-        return least
+            for amount, needed in plugin.minimum(pod).items():
+                minimum[amount] = max(minimum[amount], needed)
+        return minimum
 
     @property
     def has_rules_of_others(self) -> bool:

@@ -28,7 +28,7 @@ from scheduler.framework.profile import Profile
 from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change, ChangedRows
 from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, Int64Array, RowArray, Rows
-from scheduler.state.needs import Needs, needs_of
+from scheduler.state.minimum_request import MinimumRequest, minimum_request_of
 from scheduler.state.tables import Tables
 
 Signature: TypeAlias = Hashable
@@ -70,12 +70,12 @@ class Runtime:
         tables = self.tables
         return tuple([plugin.cache_key(pod, tables) for plugin in self.profile.volatile_plugins])
 
-    def needs(self, pod: Pod, signature: Signature) -> Needs:
+    def minimum_request_of_class(self, pod: Pod, signature: Signature) -> MinimumRequest:
         """What the pod needs of a row at least; which rows are allowed, if that was just worked out."""
         kept, tables = self.cache.get(signature), self.tables
         is_true = kept is not None and not kept.unschedulable and kept.version == tables.changes.version
         allowed = kept.allowed if kept is not None and is_true and kept.cache_key == self.cache_key(pod) else None
-        return needs_of(self.profile.least(pod), pod.template.gpu_request, tables.cards.model_code, allowed)
+        return minimum_request_of(self.profile.minimum(pod), pod.template.gpu_request, tables.cards.model_code, allowed)
 
     def evaluate(self, pod: Pod, signature: Signature) -> Evaluation:
         """What holds for the pod's class now: kept columns where they are still true, the rest worked out again."""

@@ -19,9 +19,9 @@ from scheduler.framework.evaluation_cache import ClassRules, Evaluation
 from scheduler.framework.plugin import CardFilterPlugin, CardRejection
 from scheduler.framework.runtime import Runtime
 from scheduler.pods.pod import Pod
+from scheduler.state.available_after_preemption import AvailableAfterPreemption
 from scheduler.state.columns.arrays import RowArray, Rows
 from scheduler.state.facts.priorities import Priorities
-from scheduler.state.left_above import LeftAbove
 from scheduler.state.nominations import Nominations
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
@@ -139,7 +139,7 @@ class WhatIf:
     rows: intp[…], of the nodes where pods of lower priority may make room by leaving. resolvable: how many there are
     where any pods could. ruled_out: intp[…], those of `rows` that the node's own fields rule out besides. All as of the
     start.
-    least: int64[amounts], what the pod needs of a row at least. left: what rows have left without pods of lower
+    minimum: int64[amounts], what the pod needs of a row at least. left: what rows have left without pods of lower
     priority, see `count`. wakes_on: bits of Change that can alter what rules said of trials.
     nominations: the tables show them as the pod sees them.
     """
@@ -151,7 +151,7 @@ class WhatIf:
         found: Resolvable,
         *,
         nominations: Nominations,
-        left: LeftAbove,
+        left: AvailableAfterPreemption,
         memo: "RowMemo",
     ) -> None:
         """found: where the first rule that objects may change its mind as pods leave."""
@@ -160,7 +160,7 @@ class WhatIf:
         self.left = left
         self.resolvable = len(found.rows)
         self._found = found
-        self.least = runtime.profile.least(pod)
+        self.minimum = runtime.profile.minimum(pod)
         lower = self.tables.fact(Priorities).lowest < pod.priority
         self.rows = found.rows[lower[found.rows]]
         self.ruled_out = found.ruled_out[lower[found.ruled_out]]

@@ -15,9 +15,9 @@ from config.protocol import names
 from config.protocol.quantity import QuantityError
 from scheduler.core.engine import Engine
 from scheduler.kube import objects
-from scheduler.kube.budgets import node_excess
 from scheduler.kube.port import SERVICES, Changed, Deleted, Kind, ListBegins, ListEnds, Undecodable, WatchEvent
 from scheduler.kube.problem import Problem
+from scheduler.kube.size_limits import node_excess
 from scheduler.pods.mistakes import forgotten, misspelt, misspelt_as, mistakes, node_mistakes
 from scheduler.pods.pod import Pod, PodReader
 from scheduler.state.columns.selectors import Expressions, equalities, of_label_selector
@@ -232,7 +232,7 @@ class EventHandlers:
         if pod.scheduler_name != _FORGOTTEN:
             if meant := misspelt(pod.scheduler_name, own_names):
                 message = misspelt_as(pod.scheduler_name, meant)
-        elif not self._engine.tables.news.legacy_nodes:
+        elif not self._engine.tables.card_changes.legacy_nodes:
             ours = names.SCHEDULER_NAME if names.SCHEDULER_NAME in own_names else min(own_names)
             message = forgotten(pod.scheduler_name, ours)
         if message:
@@ -281,7 +281,7 @@ class EventHandlers:
             self._report(Problem("Node", node.metadata.name, problem, node.metadata.uid))
         if found := node_mistakes(node):
             self._report(Problem("Node", node.metadata.name, "; ".join(found), node.metadata.uid, reason=_MISTAKE))
-        for pod, what in self._engine.tables.news.take_failures():
+        for pod, what in self._engine.tables.card_changes.take_failures():
             message = f"{what}; the pod is on it: node {node.metadata.name}"
             self._report(
                 Problem("Pod", str(pod.key), message, pod.key.uid, reason=_CARD_FAILED, happened=_CARD_HAS_FAILED)

@@ -15,8 +15,8 @@ from cachetools import LRUCache
 
 from config.protocol import names
 from scheduler.kube import objects
-from scheduler.kube.budgets import LONGEST_FOREIGN_VALUE, excesses, fitted, is_slim, kept_resources, slimmed
 from scheduler.kube.port import PodKey
+from scheduler.kube.size_limits import LONGEST_FOREIGN_VALUE, excesses, fitted, is_slim, kept_resources, slimmed
 from scheduler.pods.asked import Asked, AskedReader, image_references
 from scheduler.pods.declared_features import required_features
 from scheduler.pods.effective_requests import Amounts, effective_requests
@@ -61,7 +61,7 @@ class Template(msgspec.Struct, frozen=True, eq=False, kw_only=True, weakref=True
     gpu_request_error: why the GPU request is wrong; "" when it is right. unsupported: requirements without a rule.
     images: of each container, init containers first; volume_images: of each volume that is an image; with their tags.
     required_features: names of features that the node has to declare.
-    over_budget: what the pod has more of than is read, and so was left out; see `scheduler.kube.budgets`. Of a pod that
+    over_budget: what the pod has more of than is read, and so was left out; see `scheduler.kube.size_limits`. Of a pod that
     waits, nothing else is read then: it stays pending, whatever it asks.
     """
 
@@ -157,7 +157,7 @@ class PodReader:
     def read(self, wire: objects.PodObject) -> Pod:
         """The pod, sharing its Template with every pod read before that asks the same.
 
-        What is over a budget (`scheduler.kube.budgets`) is left out, and named in the Template.
+        What is over a budget (`scheduler.kube.size_limits`) is left out, and named in the Template.
         """
         if is_slim(wire):
             return self._read(wire, wire.metadata.annotations, ())

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from scheduler.kube import objects
-from scheduler.kube.budgets import MOST_VOLUMES
+from scheduler.kube.size_limits import MOST_VOLUMES
 
 # (namespace, name) of a PersistentVolumeClaim.
 ClaimKey: TypeAlias = tuple[str, str]

@@ -4,7 +4,7 @@
 
 What pods of lower priority hold makes no difference to whether preemption can help, so when one of them leaves, nobody
 here is due. When a pod of the same or a higher priority leaves, or a node changes, the classes are due for which enough
-would be left there (`scheduler.state.left_above`): one search for each class and what has opened, about these rows
+would be left there (`scheduler.state.available_after_preemption`): one search for each class and what has opened, about these rows
 only, and another one only after one that has helped. kube-scheduler: each plugin's events bring the pod back to an
 attempt, which ends with PostFilter.
 Owned by the event loop. No method awaits, so each one is atomic.
@@ -21,7 +21,7 @@ from scheduler.pods.pod import Pod
 from scheduler.queue.class_table import Available, ClassTable
 from scheduler.state.changes import Change, Openings
 from scheduler.state.columns.arrays import BoolArray, RowArray
-from scheduler.state.needs import Needs
+from scheduler.state.minimum_request import MinimumRequest
 
 # Of more rows that have opened, each class is due, whatever is left on them.
 _MOST_ROWS: Final = 64
@@ -110,7 +110,7 @@ class Preemptors:
         """Whether `take` may have something, once what was noted is settled."""
         return bool(self._classes) and (bool(self._noted) or bool(self._table.due.any()))
 
-    def add(self, key: Hashable, pod: Pod, *, wakes_on: int, needs: Needs, unanswered: bool) -> None:
+    def add(self, key: Hashable, pod: Pod, *, wakes_on: int, minimum: MinimumRequest, unanswered: bool) -> None:
         """A pod fits nowhere. key: equal for pods that every rule answers alike. The rest: as `SchedulingQueue`."""
         uid = pod.key.uid
         key = (key, pod.priority, pod.key.namespace)
@@ -122,7 +122,7 @@ class Preemptors:
         self._class_of[uid] = found
         if unanswered:
             found.unanswered[uid] = None
-        self._table.need(found.slot, needs)
+        self._table.need(found.slot, minimum)
         self._table.wakes_on[found.slot] |= wakes_on | _MEASURED_BY
         self._mark(found)
 

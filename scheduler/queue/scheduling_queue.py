@@ -44,7 +44,7 @@ from scheduler.queue.homes import homes_are_right
 from scheduler.queue.unschedulable_pods import UnschedulablePods
 from scheduler.queue.waking import Check
 from scheduler.state.changes import Openings
-from scheduler.state.needs import NOTHING_NEEDED, Needs
+from scheduler.state.minimum_request import NO_MINIMUM, MinimumRequest
 
 # More than ever arrive: who comes with a nomination is in front.
 _TRIED_ALREADY: Final = 1 << 48
@@ -172,13 +172,13 @@ class SchedulingQueue:
         now_s: float,
         *,
         wakes_on: int,
-        needs: Needs = NOTHING_NEEDED,
+        minimum: MinimumRequest = NO_MINIMUM,
         in_vain: bool = False,
     ) -> None:
         """The pod in flight fits nowhere. Not to be called after an await since `pop`: see the module.
 
         signature: equal for pods that every rule answers alike, not None. wakes_on: bits of what can help; 0 when no
-        change of the cluster can, only one of the pod. needs: of a row that can help.
+        change of the cluster can, only one of the pod. minimum: of a row that can help.
         in_vain: a place was there, and something other than the cluster's state refused it.
         """
         entry = self._in_flight(uid)
@@ -191,7 +191,7 @@ class SchedulingQueue:
         elif in_vain:
             self._no_fit.back_off(entry, now_s)
         else:
-            self._no_fit.add(entry, signature if wakes_on else None, now_s, wakes_on, needs)
+            self._no_fit.add(entry, signature if wakes_on else None, now_s, wakes_on, minimum)
 
     def in_vain(self, uid: str, now_s: float) -> None:
         """A place was to be made for an UNSCHEDULABLE pod, and could not be: it backs off. Else nothing."""
@@ -275,12 +275,14 @@ class SchedulingQueue:
         """`check.pod` still has this signature."""
         self._no_fit.confirm(check)
 
-    def reclassify(self, check: Check, signature: Hashable, needs: Needs, *, told_after_s: float | None = None) -> None:
+    def reclassify(
+        self, check: Check, signature: Hashable, minimum: MinimumRequest, *, told_after_s: float | None = None
+    ) -> None:
         """`check.pod` has another signature now: what a rule reads of a pod may depend on other objects.
 
         told_after_s: try it in any case, then or when its back-off has ended, so that its owner is told.
         """
-        self._no_fit.reclassify(check, signature, needs, told_after_s)
+        self._no_fit.reclassify(check, signature, minimum, told_after_s)
 
     def recheck(self, uid: str, now_s: float) -> None:
         """Check the signature of an UNSCHEDULABLE pod, then its class; try a pod that is in no class."""

@@ -33,7 +33,7 @@ class Amount(IntEnum):
     NODE_UNITS = 5
 
 
-class CardsLeft(NamedTuple):
+class AvailableOnCards(NamedTuple):
     """The cards of one row that may be given out, one entry each.
 
     free: units, negative when over-committed. empty: held by no pod. models, uuids: the bit of each, see below.
@@ -69,7 +69,7 @@ def row_bits(row: int) -> tuple[int, int]:
     return 1 << row % BITS, 1 << row // BITS % BITS
 
 
-class RowsLeft:
+class AvailableOnRows:
     """What the rows of the tables have left, whenever it is asked."""
 
     def __init__(self, tables: Tables) -> None:
@@ -77,14 +77,14 @@ class RowsLeft:
         self._tables = tables
 
     def amounts(self, rows: RowArray) -> Int64Array:
-        """As `left`; on rows where nominated pods are booked, as much as that could be for anybody."""
-        amounts = left(self._tables, rows)
+        """As `available_on`; on rows where nominated pods are booked, as much as that could be for anybody."""
+        amounts = available_on(self._tables, rows)
         for place, row in enumerate(rows.tolist() if self._tables.any_nominated else ()):
             for record in self._tables.nominated_on(row):
                 amounts[:, place] += _given_back(record)
         return amounts
 
-    def cards(self, row: int) -> CardsLeft:
+    def cards(self, row: int) -> AvailableOnCards:
         """Of one row; where nominated pods are booked, without them."""
         nominated = list(self._tables.nominated_on(row))
         for record in nominated:
@@ -95,11 +95,11 @@ class RowsLeft:
             for record in nominated:
                 self._tables.put_back(record)
 
-    def _cards(self, row: int) -> CardsLeft:
+    def _cards(self, row: int) -> AvailableOnCards:
         columns = self._tables.cards
         stored, slots = columns.stored, columns.slots[row]
         given = np.flatnonzero(stored.available[: len(slots), row])
-        return CardsLeft(
+        return AvailableOnCards(
             free=stored.free[given, row].astype(np.int64),
             empty=stored.holders[given, row] == 0,
             models=np.array([model_bit(code) for code in stored.model[given, row].tolist()], dtype=np.int64),
@@ -115,7 +115,7 @@ def _given_back(record: PodRecord) -> Int64Array:
     return np.array([*native, 1, on_one_card, 0], dtype=np.int64)
 
 
-def left(tables: Tables, rows: Rows) -> Int64Array:
+def available_on(tables: Tables, rows: Rows) -> Int64Array:
     """int64[amounts, rows]: what is left there, negative when over-committed. CARD_UNITS: of the card with most."""
     resources, cards = tables.resources, tables.cards
     native = resources.allocatable[:NATIVE, rows] - resources.requested[:NATIVE, rows]

@@ -28,7 +28,7 @@ import msgspec
 from scheduler.pods.pod import Pod
 from scheduler.state.cards.booking import CardShare, chosen, is_exclusive, unknown, written_of
 from scheduler.state.columns.arrays import Int64Array
-from scheduler.state.in_the_way import in_the_way
+from scheduler.state.conflicting_nominations import conflicting_nominations
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 
@@ -325,7 +325,7 @@ class Nominations:
         shown = [self._kept[uid] for _, uid in self._order[:lower] if uid not in self._hidden]
         least = None if len(shown) <= self.most_moved else self._least_of_row(pod)
         if least is not None:
-            records = in_the_way(self._tables, pod, least, [kept.record for kept in shown])
+            records = conflicting_nominations(self._tables, pod, least, [kept.record for kept in shown])
             shown = [self._kept[record.pod.key.uid] for record in records]
         for kept in shown:
             self._show(kept, shown=False)

@@ -27,7 +27,7 @@ from scheduler.pods.pod import Pod
 from scheduler.pods.transitions import TransitionError
 from scheduler.state.bookings import Bookings
 from scheduler.state.cards.booking import CardShare, chosen, is_exclusive, same_decision, unknown, written_of
-from scheduler.state.cards.card_news import CardNews
+from scheduler.state.cards.card_changes import CardChanges
 from scheduler.state.cards.node_inventory import node_differences, read_inventory
 from scheduler.state.changes import ANY_DOMAIN, Change
 from scheduler.state.columns.arrays import ALL_ROWS, FIRST_CAPACITY, BoolArray, resized
@@ -71,7 +71,7 @@ class Tables(Bookings):
         self.unschedulable: BoolArray = np.zeros(FIRST_CAPACITY, dtype=np.bool_)
         self.taints = Taints()
         self.images = Images()
-        self.news = CardNews()
+        self.card_changes = CardChanges()
         self.terminating = Terminating()
         self._marked_unhealthy: dict[str, frozenset[int]] = {}
         self.budgets = DisruptionBudgets()
@@ -107,7 +107,7 @@ class Tables(Bookings):
             self._rebook(name, row)
             records = self._pods_on.get(name, {}).values()
             pods = ((record.pod, record.held) for record in records if not record.nominated)
-            self.news.changed(name, before, inventory, node.status.reported_at(), pods)
+            self.card_changes.changed(name, before, inventory, node.status.reported_at(), pods)
         if old is None:
             kinds |= self._book_all(name, row, 1)
         self._opened(row, kinds | self._facts.node_changed(row, node))
@@ -129,7 +129,7 @@ class Tables(Bookings):
         self.resources.clear(row)
         self.cards.clear(row)
         del self._inventories[name]
-        self.news.gone(name)
+        self.card_changes.gone(name)
         del self._nodes[name]
         self._opened(row, kinds)
         self._note_turned()

@@ -25,7 +25,7 @@ from scheduler.kube import objects, port
 from scheduler.kube.port import Changed, ListEnds
 from scheduler.plugins import registry
 from scheduler.pods.pod import Pod
-from scheduler.state.left_above import LeftAboves
+from scheduler.state.available_after_preemption import AvailabilityByPriority
 from tests.differential.wire import Recorded
 
 # Each kind that our scheduler watches, and where its events go. The other kinds of a scenario are left out.
@@ -51,7 +51,7 @@ class RuleRejection:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """About one probe. never: the reason of a PreFilter that rejects the pod on every node, or "".
+    """About one probe. unschedulable: the reason of a PreFilter that rejects the pod on every node, or "".
 
     resolvable: of the nodes that are rejected, those where pods that leave may make room.
     scores: plugin -> feasible node -> thousandths of a point, 0..100,000; without the plugins that skip the pod.
@@ -121,7 +121,7 @@ class Ours:
     def choice(self, raw: bytes) -> Choice:
         """Of preemption, about a probe that fits nowhere."""
         with self._seen_by(raw) as pod:
-            steps = self._cycle.post_filter(pod, self._engine.nominations, LeftAboves(self._tables))
+            steps = self._cycle.post_filter(pod, self._engine.nominations, AvailabilityByPriority(self._tables))
             return _told(next((sought.result for sought in steps if sought is not None), None))
 
     def choices(self, raw: bytes) -> dict[str, Choice]:
@@ -136,7 +136,7 @@ class Ours:
                     pod,
                     Resolvable(row, row[~evaluation.allowed[row]]),
                     nominations=self._engine.nominations,
-                    left=LeftAboves(self._tables).of(pod.priority),
+                    left=AvailabilityByPriority(self._tables).of(pod.priority),
                     memo=RowMemo(self._tables),
                 )
                 for plugin in post_filters(self._runtime.profile):

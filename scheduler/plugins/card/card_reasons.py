@@ -133,7 +133,7 @@ class AwaySince(Detail):
 
 def away_since(tables: Tables, rows: Rows, counted: BoolArray) -> AwaySince:
     """Of the `counted` rows."""
-    known = tables.news.away_since
+    known = tables.card_changes.away_since
     here = [tables.names[row] for row in _row_numbers(tables.cards, rows)[counted].tolist()]
     return min(
         (AwaySince(known.get(name, ""), name) for name in here),

@@ -179,7 +179,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
             rejections = _card_rules(state).rejections(pod, tables, state, rows, shape)
             return verdicts(cards, _request(pod), row, rejections)
 
-    def least(self, pod: Pod) -> Mapping[Amount, int]:
+    def minimum_request(self, pod: Pod) -> Mapping[Amount, int]:
         """Its share on the best card, and all of it on the node."""
         request = pod.template.gpu_request
         if request is None:

@@ -261,7 +261,7 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
                 rejections.append(Rejection(mask, reason, unresolvable=stays))
         return rejections
 
-    def least(self, pod: Pod) -> Mapping[Amount, int]:
+    def minimum_request(self, pod: Pod) -> Mapping[Amount, int]:
         """What it requests of the native resources."""
         return {_MEASURED[name]: amount for name, amount in self._requests(pod) if name in _MEASURED}
 

@@ -1,6 +1,6 @@
 """UnsupportedRules: a pod that asks what no rule here judges waits, and is never bound as if it had not asked.
 
-Which rules are not built is in `scheduler.pods.unsupported`, how much of a pod is read in `scheduler.kube.budgets`.
+Which rules are not built is in `scheduler.pods.unsupported`, how much of a pod is read in `scheduler.kube.size_limits`.
 """
 
 from typing import ClassVar

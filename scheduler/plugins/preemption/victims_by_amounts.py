@@ -23,8 +23,8 @@ from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY
 from scheduler.pods.gpu_request import GpuRequest
 from scheduler.pods.pod import Pod
 from scheduler.state.amounts import NOTHING, Amount
+from scheduler.state.available_after_preemption import AvailableAfterPreemption
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray
-from scheduler.state.left_above import LeftAbove
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 
@@ -69,7 +69,7 @@ def kept_place(pod: Pod, what_if: "WhatIf", going: Sequence[PodRecord], gpu_mem:
         return None
     row = what_if.tables.row_of[kept.node]
     with what_if.without_nominated(row):
-        found, _ = by_amounts(pod, what_if.least, what_if.tables, row, gpu_mem=gpu_mem, potential=going)
+        found, _ = by_amounts(pod, what_if.minimum, what_if.tables, row, gpu_mem=gpu_mem, potential=going)
     for place in found:
         with what_if.trial(row, place.slots) as trial:
             for record in going:
@@ -81,7 +81,7 @@ def kept_place(pod: Pod, what_if: "WhatIf", going: Sequence[PodRecord], gpu_mem:
 
 def by_amounts(
     pod: Pod,
-    least: Int64Array,
+    minimum: Int64Array,
     tables: Tables,
     row: int,
     *,
@@ -90,11 +90,11 @@ def by_amounts(
 ) -> tuple[list[Candidate], tuple[str, ...]]:
     """The victims for each set of cards, the cheapest first; or none, and what there is too little of.
 
-    least: int64[amounts], what the pod needs of the row. gpu_mem: the resource's name. potential: who may go, None:
+    minimum: int64[amounts], what the pod needs of the row. gpu_mem: the resource's name. potential: who may go, None:
     whoever has a lower priority. The rules may want more victims.
     """
     potential = lower(pod, tables, row) if potential is None else potential
-    asked = [amount for amount in Amount if amount is not Amount.CARD_UNITS and least[amount] != NOTHING]
+    asked = [amount for amount in Amount if amount is not Amount.CARD_UNITS and minimum[amount] != NOTHING]
     violating, others = tables.budgets.split(potential)
     holders = [
         _Holder(record, tuple(_held(record, amount) for amount in asked), _on(record), protected)
@@ -102,10 +102,10 @@ def by_amounts(
         for record in records
     ]
     rooms = [
-        _left(tables, row, amount) - int(least[amount]) + sum(holder.amounts[place] for holder in holders)
+        _left(tables, row, amount) - int(minimum[amount]) + sum(holder.amounts[place] for holder in holders)
         for place, amount in enumerate(asked)
     ]
-    request = pod.template.gpu_request if least[Amount.CARD_UNITS] != NOTHING else None
+    request = pod.template.gpu_request if minimum[Amount.CARD_UNITS] != NOTHING else None
     short = tuple(_reason(amount, gpu_mem) for amount, room in zip(asked, rooms, strict=True) if room < 0)
     if request is None:
         return ([], short) if short else ([_candidate(row, None, _victims(holders, rooms, {}))], ())
@@ -120,7 +120,7 @@ def by_amounts(
 
 
 def promising(
-    pod: Pod, least: Int64Array, left: LeftAbove, rows: RowArray, gpu_mem: str
+    pod: Pod, minimum: Int64Array, left: AvailableAfterPreemption, rows: RowArray, gpu_mem: str
 ) -> tuple[BoolArray, Counter[str]]:
     """bool[rows]: enough would be left without all pods of lower priority; and of what others have too little.
 
@@ -129,12 +129,12 @@ def promising(
     reasons: Counter[str] = Counter()
     enough = np.ones(len(rows), dtype=np.bool_)
     for amount in Amount:
-        if amount is not Amount.CARD_UNITS and least[amount] != NOTHING:
-            lacks = left.left[amount, rows] < least[amount]
+        if amount is not Amount.CARD_UNITS and minimum[amount] != NOTHING:
+            lacks = left.left[amount, rows] < minimum[amount]
             reasons[_reason(amount, gpu_mem)] += int(np.count_nonzero(lacks))
             enough &= ~lacks
     request = pod.template.gpu_request
-    if request is not None and least[Amount.CARD_UNITS] != NOTHING:
+    if request is not None and minimum[Amount.CARD_UNITS] != NOTHING:
         served = left.serves(rows, request)
         reasons[memory_reason(request)] += int(np.count_nonzero(enough & ~served))
         enough &= served

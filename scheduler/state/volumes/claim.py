@@ -9,12 +9,12 @@ import msgspec
 
 from config.protocol import quantity
 from scheduler.kube import storage
-from scheduler.kube.budgets import (
+from scheduler.kube.objects import LabelSelector, Quantities
+from scheduler.kube.size_limits import (
     SELECTOR_REQUIREMENTS,
     SELECTOR_VALUES,
     excess,
 )
-from scheduler.kube.objects import LabelSelector, Quantities
 from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.columns.selectors import Expressions, of_label_selector
 

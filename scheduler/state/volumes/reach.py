@@ -7,13 +7,13 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from scheduler.kube.budgets import excess
 from scheduler.kube.objects import NodeSelector
+from scheduler.kube.size_limits import excess
 from scheduler.state.columns.arrays import BoolArray, Rows
 from scheduler.state.columns.node_terms import LabelledRows, NodeTerm, Required
 from scheduler.state.columns.selectors import Expressions, Matcher, Operator, all_parsed
 
-# As many as a pod may have, see `scheduler.kube.budgets`.
+# As many as a pod may have, see `scheduler.kube.size_limits`.
 _MOST_TERMS: Final = 64
 MOST_REQUIREMENTS: Final = 128
 _MOST_VALUES: Final = 2048

@@ -9,8 +9,8 @@ import numpy as np
 
 from config.protocol import quantity
 from scheduler.kube import storage
-from scheduler.kube.budgets import ExcessError, excess
 from scheduler.kube.objects import LabelSelector
+from scheduler.kube.size_limits import ExcessError, excess
 from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, RowArray, Rows, resized
 from scheduler.state.columns.labels import Labels

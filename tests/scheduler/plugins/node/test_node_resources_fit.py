@@ -105,7 +105,7 @@ def test_rejections_come_in_kube_schedulers_order() -> None:
 
 def test_a_node_needs_at_least_what_the_pod_requests_of_the_native_resources() -> None:
     requests = {"cpu": "500m", "memory": "1Ki", "example.com/none": "1"}
-    assert FIT.least(pod("p", requests=requests)) == {
+    assert FIT.minimum_request(pod("p", requests=requests)) == {
         Amount.CPU_MILLIS: 500,
         Amount.MEMORY_BYTES: 1024,
         Amount.PODS: 1,

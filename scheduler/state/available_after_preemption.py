@@ -12,7 +12,7 @@ from cachetools import LRUCache
 
 from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY
 from scheduler.pods.gpu_request import GpuRequest
-from scheduler.state.amounts import NOTHING, Amount, CardsLeft, left, model_bit, uuid_bit
+from scheduler.state.amounts import NOTHING, Amount, AvailableOnCards, available_on, model_bit, uuid_bit
 from scheduler.state.cards.models import accepted_codes
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.facts.priorities import Priorities
@@ -27,7 +27,7 @@ _MOST_CHANGES: Final = 4096
 _MOST_BYTES: Final = 16 * 1024 * 1024
 
 
-class LeftAbove:
+class AvailableAfterPreemption:
     """For pods of one priority; to be asked while the tables are as such a pod sees them.
 
     left: int64[amounts, nodes]; of CARD_UNITS, on the card with most. free: int64[cards, nodes], units of each card
@@ -73,15 +73,17 @@ class LeftAbove:
         somebody = self._tables.fact(Priorities).lowest[rows] < self._priority
         return np.where(somebody, self.left[:, rows], NOTHING)
 
-    def cards(self, row: int) -> CardsLeft:
+    def cards(self, row: int) -> AvailableOnCards:
         """Of one row that is counted."""
         slots = self._tables.cards.slots[row]
         if len(slots) > _MOST_CARDS:
             many = np.full(len(slots), self.left[Amount.CARD_UNITS, row])
-            return CardsLeft(many, np.ones(len(slots), dtype=np.bool_), np.full_like(many, -1), np.full_like(many, -1))
+            return AvailableOnCards(
+                many, np.ones(len(slots), dtype=np.bool_), np.full_like(many, -1), np.full_like(many, -1)
+            )
         given = np.flatnonzero(self.free[: len(slots), row] >= 0)
         models = self._tables.cards.stored.model[given, row].tolist()
-        return CardsLeft(
+        return AvailableOnCards(
             free=self.free[given, row],
             empty=self.empty[given, row],
             models=np.array([model_bit(code) for code in models], dtype=np.int64),
@@ -142,7 +144,7 @@ class LeftAbove:
                     on[slot] += held
                     holders[slot] += 1
                     exclusive[slot] += record.exclusive
-        here = left(tables, slice(row, row + 1))[:, 0]
+        here = available_on(tables, slice(row, row + 1))[:, 0]
         self.left[:, row] = here + np.array([cpu, memory, storage, pods, 0, units], dtype=np.int64)
         going = np.array([on, holders, exclusive], dtype=np.int64)
         self.left[Amount.CARD_UNITS, row] = self._count_cards(row, going)
@@ -161,17 +163,17 @@ class LeftAbove:
         return int(free.max(initial=_NONE))
 
 
-class LeftAboves:
+class AvailabilityByPriority:
     """For the priorities that were asked about last."""
 
     def __init__(self, tables: Tables) -> None:
         """None yet."""
         self._tables = tables
-        self._kept: LRUCache[int, LeftAbove] = LRUCache(_MOST_BYTES, getsizeof=attrgetter("size_bytes"))
+        self._kept: LRUCache[int, AvailableAfterPreemption] = LRUCache(_MOST_BYTES, getsizeof=attrgetter("size_bytes"))
 
-    def of(self, priority: int) -> LeftAbove:
+    def of(self, priority: int) -> AvailableAfterPreemption:
         """For pods of this priority."""
         found = self._kept.get(priority)
         if found is None or found.capacity != self._tables.capacity:
-            found = self._kept[priority] = LeftAbove(self._tables, priority)
+            found = self._kept[priority] = AvailableAfterPreemption(self._tables, priority)
         return found

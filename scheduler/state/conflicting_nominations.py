@@ -11,7 +11,7 @@ import numpy as np
 
 from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY
 from scheduler.pods.pod import Pod, Template
-from scheduler.state.amounts import NOTHING, Amount, left
+from scheduler.state.amounts import NOTHING, Amount, available_on
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
@@ -19,29 +19,31 @@ from scheduler.state.tables import Tables
 _NATIVE: Final = (CPU, MEMORY, EPHEMERAL_STORAGE)
 
 
-def in_the_way(tables: Tables, pod: Pod, least: Int64Array, nominated: Sequence[PodRecord]) -> list[PodRecord]:
+def conflicting_nominations(
+    tables: Tables, pod: Pod, minimum: Int64Array, nominated: Sequence[PodRecord]
+) -> list[PodRecord]:
     """Those that may make a difference to whether their rows take the pod. nominated: they are booked.
 
-    least: int64[amounts], what the pod needs of a row at least. The pod's rules look at no other rows.
+    minimum: int64[amounts], what the pod needs of a row at least. The pod's rules look at no other rows.
     """
     there = [record for record in nominated if record.node in tables.row_of]
     rows = np.array([tables.row_of[record.node] for record in there], dtype=np.intp)
     here, at = np.unique(rows, return_inverse=True)
-    now = left(tables, here)
+    now = available_on(tables, here)
     without = now.copy()
     np.add.at(without.T, at, _held(there))
-    if least[Amount.CARD_UNITS] != NOTHING:
+    if minimum[Amount.CARD_UNITS] != NOTHING:
         without[Amount.CARD_UNITS] = _most_on_a_card(tables, here, at, there)
-    matters = _enough(without, least)
+    matters = _enough(without, minimum)
     if _asks_for_amounts_only(pod):
-        matters = matters & ~_enough(now, least)
+        matters = matters & ~_enough(now, minimum)
     of_record = matters[at].tolist()
     return [record for record, its in zip(there, of_record, strict=True) if its or _keeps_away(record.pod)]
 
 
-def _enough(amounts: Int64Array, least: Int64Array) -> BoolArray:
+def _enough(amounts: Int64Array, minimum: Int64Array) -> BoolArray:
     """bool[rows]. amounts: int64[amounts, rows]."""
-    return np.asarray((amounts >= least[:, np.newaxis]).all(axis=0), dtype=np.bool_)
+    return np.asarray((amounts >= minimum[:, np.newaxis]).all(axis=0), dtype=np.bool_)
 
 
 def _held(records: Iterable[PodRecord]) -> list[list[int]]:

@@ -52,7 +52,7 @@ class Budget:
     without: Callable[[PodObject], PodObject]
 
 
-POD_BUDGETS: Final = (
+POD_LIMITS: Final = (
     # A pod of a service mesh has a dozen. All are summed up, and each has a place in the allocation.
     Budget("containers", 256, pod_parts.containers, lambda pod: pod),
     # An array of all nodes is worked out for each term and for each requirement.
@@ -107,7 +107,7 @@ def excesses(pod: PodObject, size: int, kept: frozenset[str]) -> tuple[Excess, .
     found: list[Excess] = []
     if (names := pod_parts.resource_names(pod)) > _MOST_RESOURCES:
         found.append(Excess(excess("resource names", names, _MOST_RESOURCES), partial(_with_resources, kept)))
-    for budget in POD_BUDGETS:
+    for budget in POD_LIMITS:
         if any(budget.without is one.without for one in found):
             continue
         if (count := budget.count(pod)) > budget.most:
@@ -130,14 +130,14 @@ def _with_resources(kept: frozenset[str], pod: PodObject) -> PodObject:
 
 
 def _with_resources_alone(kept: frozenset[str], pod: PodObject) -> PodObject:
-    for without in {budget.without: None for budget in POD_BUDGETS}:
+    for without in {budget.without: None for budget in POD_LIMITS}:
         pod = without(pod)
     return pod_parts.with_resources(pod, kept)
 
 
 # What nodes really have: feature discovery writes some 200 labels, and a pod may ask for the column of any of them; a
 # card in many MIG profiles offers two dozen names, and each is a column for all nodes.
-NODE_BUDGETS: Final[Sequence[tuple[str, int, Callable[[Node], int]]]] = (
+NODE_LIMITS: Final[Sequence[tuple[str, int, Callable[[Node], int]]]] = (
     ("labels", 1024, lambda node: len(node.metadata.labels or ())),
     ("taints", 64, lambda node: len(node.spec.taints)),
     ("resources", 128, lambda node: len(node.status.allocatable or ())),
@@ -146,7 +146,7 @@ NODE_BUDGETS: Final[Sequence[tuple[str, int, Callable[[Node], int]]]] = (
 
 def node_excess(node: Node) -> tuple[str, ...]:
     """What of a node is more than is read."""
-    counted = ((what, count(node), most) for what, most, count in NODE_BUDGETS)
+    counted = ((what, count(node), most) for what, most, count in NODE_LIMITS)
     return tuple(excess(what, count, most) for what, count, most in counted if count > most)
 
 

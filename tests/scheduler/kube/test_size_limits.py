@@ -6,7 +6,7 @@ import pytest
 
 from config.protocol import names, quantity
 from scheduler.kube import objects
-from scheduler.kube.budgets import NODE_BUDGETS, POD_BUDGETS, node_excess
+from scheduler.kube.size_limits import NODE_LIMITS, POD_LIMITS, node_excess
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod, PodReader
 from tests.support.builders import wire_node, wire_pod
@@ -243,6 +243,6 @@ def test_budgets_of_nodes(node: objects.Node, told: tuple[str, ...]) -> None:
 
 def test_the_document_has_every_limit() -> None:
     text = (ROOT / "docs" / "compatibility.md").read_text()
-    of_pods = [(budget.what, budget.most) for budget in POD_BUDGETS]
-    of_nodes = [(what, most) for what, most, _ in NODE_BUDGETS]
+    of_pods = [(budget.what, budget.most) for budget in POD_LIMITS]
+    of_nodes = [(what, most) for what, most, _ in NODE_LIMITS]
     assert not [what for what, most in (*of_pods, *of_nodes) if f"| {what} | {most} |" not in text]

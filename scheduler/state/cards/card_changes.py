@@ -7,7 +7,7 @@ from scheduler.state.cards.card_columns import Held
 from scheduler.state.cards.node_inventory import GpuState, NodeInventory, newly_unhealthy
 
 
-class CardNews:
+class CardChanges:
     """legacy_nodes: those that announce totals, and no inventory.
 
     away_since: nodes that have cards and no allocatable gpu-mem -> what the kubelet had reported last when that was
