@@ -206,7 +206,7 @@ class Engine:
                 (pod.scheduler_name, signature),
                 now_s,
                 wakes_on=outcome.wakes_on,
-                minimum=cycle.minimum_request_of_class(pod, signature),
+                minimum=cycle.class_minimum(pod, signature),
                 in_vain=outcome.by_permit or shown,
             )
         return Decision(queued, outcome)
@@ -242,7 +242,7 @@ class Engine:
 
     def _reclassify(self, check: Check, key: tuple[str, Signature], now_s: float) -> None:
         pod, cycle = check.pod, self._cycles[check.pod.scheduler_name]
-        minimum = cycle.minimum_request_of_class(pod, key[1])
+        minimum = cycle.class_minimum(pod, key[1])
         # Its claims stand otherwise than its owner was told, and still no node can help.
         untold = bool(pod.volumes.claims) and cycle.fits_nowhere(pod, key[1])
         self.queue.reclassify(check, key, minimum, told_after_s=now_s if untold else None)
@@ -271,9 +271,7 @@ class Engine:
         pod = judged.pod
         if judged.help is Help.PREEMPTION:
             key = self._key(pod)
-            return self._searches.rescue(
-                pod, key, self._cycles[pod.scheduler_name].minimum_request_of_class(pod, key[1])
-            )
+            return self._searches.rescue(pod, key, self._cycles[pod.scheduler_name].class_minimum(pod, key[1]))
         self.queue.recheck(pod.key.uid, now_s)
         return True
 

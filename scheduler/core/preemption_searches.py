@@ -84,7 +84,7 @@ class Searches:
         self._queue = queue
         self._cycles = cycles
         self._nominations = nominations
-        self._lefts = AvailabilityByPriority(tables)
+        self._after_preemption = AvailabilityByPriority(tables)
         self._preemptors = Preemptors()
         self._refused = RefusedPreemptors()
         # By uid: reserved places that were given up for a preemption whose victims are not being deleted yet.
@@ -193,7 +193,7 @@ class Searches:
             yield Help.FIT
             return
         no_fit, sought = with_reserved_place(cycle.no_fit(pod), cycle, self._nominations), _NO_ANSWER
-        for step in cycle.post_filter(pod, self._nominations, self._lefts):
+        for step in cycle.post_filter(pod, self._nominations, self._after_preemption):
             if step is None:
                 yield None
             else:
@@ -263,7 +263,7 @@ class Searches:
     def _begin(self, pod: Pod, question: Question | None, no_fit: NoFit | None) -> _Search:
         some = None if question is None or question.rows is None else np.array(sorted(question.rows), dtype=np.intp)
         self.begun += 1
-        steps = self._cycles[pod.scheduler_name].post_filter(pod, self._nominations, self._lefts, some)
+        steps = self._cycles[pod.scheduler_name].post_filter(pod, self._nominations, self._after_preemption, some)
         return _Search(pod=pod, question=question, no_fit=no_fit, steps=steps)
 
     def _step(self, search: _Search, now_s: float) -> tuple[PostFiltered | None, bool]:
@@ -347,11 +347,11 @@ class Searches:
             (pod.scheduler_name, signature),
             pod,
             wakes_on=no_fit.wakes_on,
-            minimum=cycle.minimum_request_of_class(pod, signature),
+            minimum=cycle.class_minimum(pod, signature),
             unanswered=unanswered,
         )
 
     @contextmanager
     def _left_for(self, pod: Pod) -> Iterator[AvailableAfterPreemption]:
         with self._nominations.seen_by(pod):
-            yield self._lefts.of(pod.priority)
+            yield self._after_preemption.of(pod.priority)

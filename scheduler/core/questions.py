@@ -66,7 +66,7 @@ class Questions:
         self._tables = tables
         self._cycles = cycles
         self._nominations = nominations
-        self._lefts = AvailabilityByPriority(tables)
+        self._after_preemption = AvailabilityByPriority(tables)
 
     def judge(self, pod: Pod) -> Judgement:
         """What every rule says of every node about the pod. Asked within `nominations.seen_by`."""
@@ -90,7 +90,7 @@ class Questions:
 
     def preemption_for(self, pod: Pod) -> Generator[None, None, PostFilterResult | None]:
         """What could be done for a pod that fits nowhere, in steps; None when the profile does nothing. Nobody goes."""
-        steps = self._cycles[pod.scheduler_name].post_filter(pod, self._nominations, self._lefts)
+        steps = self._cycles[pod.scheduler_name].post_filter(pod, self._nominations, self._after_preemption)
         while True:
             with self._nominations.seen_by(pod):
                 try:

@@ -123,7 +123,7 @@ class SchedulingCycle:
             runtime.tables.fact(Priorities)
 
     def post_filter(
-        self, pod: Pod, nominations: Nominations, lefts: AvailabilityByPriority, rows: RowArray | None = None
+        self, pod: Pod, nominations: Nominations, after_preemption: AvailabilityByPriority, rows: RowArray | None = None
     ) -> Iterator[Sought | None]:
         """What can be done for a pod that fits nowhere, in steps: None, and at last the result; nothing without a rule.
 
@@ -145,15 +145,15 @@ class SchedulingCycle:
             found, wakes_on = self._diagnosed(pod, key, evaluation).resolvable, evaluation.wakes_on
         else:
             found, wakes_on = runtime.resolvable_on(pod, rows)
-        left = lefts.of(pod.priority)
-        what_if = WhatIf(runtime, pod, found, nominations=nominations, left=left, memo=self._memo)
+        available = after_preemption.of(pod.priority)
+        what_if = WhatIf(runtime, pod, found, nominations=nominations, after_preemption=available, memo=self._memo)
         result = yield from self._post_filtered(pod, what_if)
         sought = Sought(result, wakes_on | what_if.wakes_on)
         if rows is None and isinstance(result, NoPreemption) and not result.keeps and not result.again:
             self._in_vain[asked] = (version, sought)
         yield sought
 
-    def without_equals(self, pod: Pod, nominations: Nominations, lefts: AvailabilityByPriority) -> WhatIf:
+    def without_equals(self, pod: Pod, nominations: Nominations, after_preemption: AvailabilityByPriority) -> WhatIf:
         """Questions for a pod that fits nowhere: what if pods of its own priority left, or of a lower one?
 
         The caller sees to it that the tables are as the pod sees them, now and at each question.
@@ -161,8 +161,8 @@ class SchedulingCycle:
         runtime, key = self._runtime, self._runtime.signature(pod)
         found = self._diagnosed(pod, key, runtime.evaluate(pod, key)).resolvable
         above = replace(pod, priority=pod.priority + 1)
-        left = lefts.of(above.priority)
-        return WhatIf(runtime, above, found, nominations=nominations, left=left, memo=self._memo)
+        available = after_preemption.of(above.priority)
+        return WhatIf(runtime, above, found, nominations=nominations, after_preemption=available, memo=self._memo)
 
     def fits_without(self, pod: Pod, other: PodRecord) -> bool:
         """Whether the node of `other` would take the pod if that were not there. other: booked, of another pod."""
@@ -218,9 +218,9 @@ class SchedulingCycle:
         """Equal for pods that every rule answers alike while the tables stay as they are."""
         return self._runtime.signature(pod)
 
-    def minimum_request_of_class(self, pod: Pod, signature: Signature) -> MinimumRequest:
+    def class_minimum(self, pod: Pod, signature: Signature) -> MinimumRequest:
         """Of a row: one that lacks some of it is surely rejected as the tables are."""
-        return self._runtime.minimum_request_of_class(pod, signature)
+        return self._runtime.class_minimum(pod, signature)
 
     def fits_on(self, pod: Pod, rows: RowArray | None) -> tuple[bool, int]:
         """(whether some of `rows` take the pod now, bits of Change that can help if none does). rows: None for all."""
@@ -238,11 +238,11 @@ class SchedulingCycle:
         required = any(one.required_during_scheduling_ignored_during_execution for one in terms)
         if required or template.spread or pod.volumes.claims or profile.has_rules_of_others:
             return None
-        return profile.minimum(pod)
+        return profile.minimum_request(pod)
 
     def minimum_request(self, pod: Pod) -> Int64Array:
         """The same, whatever else its rules look at."""
-        return self._runtime.profile.minimum(pod)
+        return self._runtime.profile.minimum_request(pod)
 
     def may_be_helped_on(self, pod: Pod, row: int) -> bool:
         """Whether pods that leave the row may make room for the pod, which does not fit there as it is."""

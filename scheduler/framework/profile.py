@@ -84,7 +84,7 @@ class Profile:
         """int64[amounts]: what the pod needs of each on a row at least, by what the filters say of it."""
         minimum = np.full(len(Amount), NOTHING, dtype=np.int64)
         for plugin in self.filter:
-            for amount, needed in plugin.minimum(pod).items():
+            for amount, needed in plugin.minimum_request(pod).items():
                 minimum[amount] = max(minimum[amount], needed)
         return minimum
 

@@ -70,12 +70,14 @@ class Runtime:
         tables = self.tables
         return tuple([plugin.cache_key(pod, tables) for plugin in self.profile.volatile_plugins])
 
-    def minimum_request_of_class(self, pod: Pod, signature: Signature) -> MinimumRequest:
+    def class_minimum(self, pod: Pod, signature: Signature) -> MinimumRequest:
         """What the pod needs of a row at least; which rows are allowed, if that was just worked out."""
         kept, tables = self.cache.get(signature), self.tables
         is_true = kept is not None and not kept.unschedulable and kept.version == tables.changes.version
         allowed = kept.allowed if kept is not None and is_true and kept.cache_key == self.cache_key(pod) else None
-        return minimum_request_of(self.profile.minimum(pod), pod.template.gpu_request, tables.cards.model_code, allowed)
+        return minimum_request_of(
+            self.profile.minimum_request(pod), pod.template.gpu_request, tables.cards.model_code, allowed
+        )
 
     def evaluate(self, pod: Pod, signature: Signature) -> Evaluation:
         """What holds for the pod's class now: kept columns where they are still true, the rest worked out again."""

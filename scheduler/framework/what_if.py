@@ -139,7 +139,7 @@ class WhatIf:
     rows: intp[…], of the nodes where pods of lower priority may make room by leaving. resolvable: how many there are
     where any pods could. ruled_out: intp[…], those of `rows` that the node's own fields rule out besides. All as of the
     start.
-    minimum: int64[amounts], what the pod needs of a row at least. left: what rows have left without pods of lower
+    minimum: int64[amounts], the minimum that the pod needs. after_preemption: what rows have without pods of lower
     priority, see `count`. wakes_on: bits of Change that can alter what rules said of trials.
     nominations: the tables show them as the pod sees them.
     """
@@ -151,16 +151,16 @@ class WhatIf:
         found: Resolvable,
         *,
         nominations: Nominations,
-        left: AvailableAfterPreemption,
+        after_preemption: AvailableAfterPreemption,
         memo: "RowMemo",
     ) -> None:
         """found: where the first rule that objects may change its mind as pods leave."""
         self.tables = runtime.tables
         self.nominations = nominations
-        self.left = left
+        self.after_preemption = after_preemption
         self.resolvable = len(found.rows)
         self._found = found
-        self.minimum = runtime.profile.minimum(pod)
+        self.minimum = runtime.profile.minimum_request(pod)
         lower = self.tables.fact(Priorities).lowest < pod.priority
         self.rows = found.rows[lower[found.rows]]
         self.ruled_out = found.ruled_out[lower[found.ruled_out]]
@@ -177,8 +177,8 @@ class WhatIf:
     def count(self, most_pods: int) -> bool:
         """Count what `rows` have left, or about so many pods of that; whether all is counted."""
         if len(self.rows) > _FEW_ROWS:
-            return self.left.follow(most_pods)
-        self.left.amounts(self.rows)
+            return self.after_preemption.follow(most_pods)
+        self.after_preemption.amounts(self.rows)
         return True
 
     def in_order(self, rows: RowArray) -> list[int]:

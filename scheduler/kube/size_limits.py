@@ -43,7 +43,7 @@ class ExcessError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class SizeLimit:
     """At most so many of something in a pod. what: in the plural. without: the pod less what `count` counts."""
 
     what: str
@@ -54,30 +54,30 @@ class Budget:
 
 POD_LIMITS: Final = (
     # A pod of a service mesh has a dozen. All are summed up, and each has a place in the allocation.
-    Budget("containers", 256, pod_parts.containers, lambda pod: pod),
+    SizeLimit("containers", 256, pod_parts.containers, lambda pod: pod),
     # An array of all nodes is worked out for each term and for each requirement.
-    Budget("node affinity terms", 64, pod_parts.node_terms, pod_parts.without_node_affinity),
-    Budget("node selector requirements", 128, pod_parts.node_requirements, pod_parts.without_node_affinity),
+    SizeLimit("node affinity terms", 64, pod_parts.node_terms, pod_parts.without_node_affinity),
+    SizeLimit("node selector requirements", 128, pod_parts.node_requirements, pod_parts.without_node_affinity),
     # A column of all nodes is made at the first question about a key.
-    Budget("keys in node selectors", 16, pod_parts.node_keys, pod_parts.without_node_affinity),
+    SizeLimit("keys in node selectors", 16, pod_parts.node_keys, pod_parts.without_node_affinity),
     # As many host names as a list by hand may have. Each is looked up once per class of pods.
-    Budget("node selector values", 2048, pod_parts.node_values, pod_parts.without_node_affinity),
+    SizeLimit("node selector values", 2048, pod_parts.node_values, pod_parts.without_node_affinity),
     # The terms of a pod that runs are held against every pod that comes after it.
-    Budget("pod affinity terms", 64, pod_parts.pod_terms, pod_parts.without_pod_affinity),
-    Budget("pod affinity requirements", 128, pod_parts.pod_requirements, pod_parts.without_pod_affinity),
-    Budget("pod affinity values", 1024, pod_parts.pod_values, pod_parts.without_pod_affinity),
+    SizeLimit("pod affinity terms", 64, pod_parts.pod_terms, pod_parts.without_pod_affinity),
+    SizeLimit("pod affinity requirements", 128, pod_parts.pod_requirements, pod_parts.without_pod_affinity),
+    SizeLimit("pod affinity values", 1024, pod_parts.pod_values, pod_parts.without_pod_affinity),
     # Each is held against each taint of each different set of taints.
-    Budget("tolerations", 64, lambda pod: len(pod.spec.tolerations), pod_parts.without_tolerations),
+    SizeLimit("tolerations", 64, lambda pod: len(pod.spec.tolerations), pod_parts.without_tolerations),
     # At each decision the pods of every domain are added up for each of them.
-    Budget("topology spread constraints", 8, pod_parts.spread_constraints, pod_parts.without_spread),
+    SizeLimit("topology spread constraints", 8, pod_parts.spread_constraints, pod_parts.without_spread),
     # Each constraint counts the pods that its selector matches, and is held against every pod that comes and goes.
-    Budget("topology spread requirements", 32, pod_parts.spread_requirements, pod_parts.without_spread),
-    Budget("topology spread values", 256, pod_parts.spread_values, pod_parts.without_spread),
+    SizeLimit("topology spread requirements", 32, pod_parts.spread_requirements, pod_parts.without_spread),
+    SizeLimit("topology spread values", 256, pod_parts.spread_values, pod_parts.without_spread),
     # Every node that has one of them is looked at.
-    Budget("image volumes", 64, pod_parts.image_volumes, pod_parts.without_image_volumes),
+    SizeLimit("image volumes", 64, pod_parts.image_volumes, pod_parts.without_image_volumes),
     # Every node on which one of them is taken is looked at.
-    Budget("host ports", 128, pod_parts.host_ports, pod_parts.without_ports),
-    Budget("volumes", MOST_VOLUMES, lambda pod: len(pod.spec.volumes), pod_parts.without_volumes),
+    SizeLimit("host ports", 128, pod_parts.host_ports, pod_parts.without_ports),
+    SizeLimit("volumes", MOST_VOLUMES, lambda pod: len(pod.spec.volumes), pod_parts.without_volumes),
 )
 
 
@@ -107,11 +107,11 @@ def excesses(pod: PodObject, size: int, kept: frozenset[str]) -> tuple[Excess, .
     found: list[Excess] = []
     if (names := pod_parts.resource_names(pod)) > _MOST_RESOURCES:
         found.append(Excess(excess("resource names", names, _MOST_RESOURCES), partial(_with_resources, kept)))
-    for budget in POD_LIMITS:
-        if any(budget.without is one.without for one in found):
+    for limit in POD_LIMITS:
+        if any(limit.without is one.without for one in found):
             continue
-        if (count := budget.count(pod)) > budget.most:
-            found.append(Excess(excess(budget.what, count, budget.most), budget.without))
+        if (count := limit.count(pod)) > limit.most:
+            found.append(Excess(excess(limit.what, count, limit.most), limit.without))
     if size > MOST_BYTES and not found:
         told = excess("bytes of requests, selectors and terms", size, MOST_BYTES)
         found.append(Excess(told, partial(_with_resources_alone, kept)))
@@ -130,7 +130,7 @@ def _with_resources(kept: frozenset[str], pod: PodObject) -> PodObject:
 
 
 def _with_resources_alone(kept: frozenset[str], pod: PodObject) -> PodObject:
-    for without in {budget.without: None for budget in POD_LIMITS}:
+    for without in {limit.without: None for limit in POD_LIMITS}:
         pod = without(pod)
     return pod_parts.with_resources(pod, kept)
 

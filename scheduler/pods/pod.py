@@ -61,8 +61,8 @@ class Template(msgspec.Struct, frozen=True, eq=False, kw_only=True, weakref=True
     gpu_request_error: why the GPU request is wrong; "" when it is right. unsupported: requirements without a rule.
     images: of each container, init containers first; volume_images: of each volume that is an image; with their tags.
     required_features: names of features that the node has to declare.
-    over_budget: what the pod has more of than is read, and so was left out; see `scheduler.kube.size_limits`. Of a pod that
-    waits, nothing else is read then: it stays pending, whatever it asks.
+    over_budget: parts that exceed a size limit and were left out, see `scheduler.kube.size_limits`. A waiting pod with
+    any stays Pending, and nothing else of it is read.
     """
 
     requests: Amounts

@@ -40,7 +40,7 @@ class Available(Protocol):
 class ClassTable:
     """One slot per class; a free slot wakes on nothing.
 
-    minimum: int64[amounts, slots]; cards, exclusive, models, uuids: [slots]; rows: int64[2, slots]: as `MinimumRequest`.
+    minimum: int64[amounts, slots]; cards, exclusive, models, uuids: [slots]; rows: int64[2, slots]: as MinimumRequest.
     choosy: bool[slots], to be compared row by row. wakes_on: int64[slots], bits of Change.
     order: int64[2, slots], the sort key of the best pod. due: bool[slots], to be asked about. since: int64[slots], from
     which opening on, see `OpenRows`.

@@ -30,7 +30,7 @@ _MOST_BYTES: Final = 16 * 1024 * 1024
 class AvailableAfterPreemption:
     """For pods of one priority; to be asked while the tables are as such a pod sees them.
 
-    left: int64[amounts, nodes]; of CARD_UNITS, on the card with most. free: int64[cards, nodes], units of each card
+    available: int64[amounts, nodes]; of CARD_UNITS, on the card with most. free: int64[cards, nodes], units of each card
     that may be given out, -1 of others. empty: bool[cards, nodes], then held by no pod.
     """
 
@@ -50,7 +50,7 @@ class AvailableAfterPreemption:
     @property
     def size_bytes(self) -> int:
         """What it costs."""
-        return self.left.nbytes + self.free.nbytes + self.empty.nbytes + self._wide.nbytes
+        return self.available.nbytes + self.free.nbytes + self.empty.nbytes + self._wide.nbytes
 
     def follow(self, most_pods: int) -> bool:
         """Count what has changed, until about so many pods were looked at; whether that was all."""
@@ -71,13 +71,13 @@ class AvailableAfterPreemption:
             self._uncounted.discard(row)
             self._count(row)
         somebody = self._tables.fact(Priorities).lowest[rows] < self._priority
-        return np.where(somebody, self.left[:, rows], NOTHING)
+        return np.where(somebody, self.available[:, rows], NOTHING)
 
     def cards(self, row: int) -> AvailableOnCards:
         """Of one row that is counted."""
         slots = self._tables.cards.slots[row]
         if len(slots) > _MOST_CARDS:
-            many = np.full(len(slots), self.left[Amount.CARD_UNITS, row])
+            many = np.full(len(slots), self.available[Amount.CARD_UNITS, row])
             return AvailableOnCards(
                 many, np.ones(len(slots), dtype=np.bool_), np.full_like(many, -1), np.full_like(many, -1)
             )
@@ -106,7 +106,7 @@ class AvailableAfterPreemption:
         tables, capacity = self._tables, self._tables.capacity
         self._version = tables.changes.version
         self._uncounted = set(np.flatnonzero(tables.valid).tolist())
-        self.left: Int64Array = np.zeros((len(Amount), capacity), dtype=np.int64)
+        self.available: Int64Array = np.zeros((len(Amount), capacity), dtype=np.int64)
         self.free: Int64Array = np.full((_MOST_CARDS, capacity), _NONE, dtype=np.int64)
         self.empty: BoolArray = np.zeros((_MOST_CARDS, capacity), dtype=np.bool_)
         self._wide: BoolArray = np.zeros(capacity, dtype=np.bool_)
@@ -145,9 +145,9 @@ class AvailableAfterPreemption:
                     holders[slot] += 1
                     exclusive[slot] += record.exclusive
         here = available_on(tables, slice(row, row + 1))[:, 0]
-        self.left[:, row] = here + np.array([cpu, memory, storage, pods, 0, units], dtype=np.int64)
+        self.available[:, row] = here + np.array([cpu, memory, storage, pods, 0, units], dtype=np.int64)
         going = np.array([on, holders, exclusive], dtype=np.int64)
-        self.left[Amount.CARD_UNITS, row] = self._count_cards(row, going)
+        self.available[Amount.CARD_UNITS, row] = self._count_cards(row, going)
 
     def _count_cards(self, row: int, going: Int64Array) -> int:
         """What the card with most has left. going: int64[3, cards]: units, holders, exclusive holders that would go."""

@@ -136,7 +136,7 @@ class Ours:
                     pod,
                     Resolvable(row, row[~evaluation.allowed[row]]),
                     nominations=self._engine.nominations,
-                    left=AvailabilityByPriority(self._tables).of(pod.priority),
+                    after_preemption=AvailabilityByPriority(self._tables).of(pod.priority),
                     memo=RowMemo(self._tables),
                 )
                 for plugin in post_filters(self._runtime.profile):

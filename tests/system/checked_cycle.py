@@ -54,10 +54,10 @@ class CheckedCycle(SchedulingCycle):
         self.searches = 0
 
     def post_filter(
-        self, pod: Pod, nominations: Nominations, lefts: AvailabilityByPriority, rows: RowArray | None = None
+        self, pod: Pod, nominations: Nominations, after_preemption: AvailabilityByPriority, rows: RowArray | None = None
     ) -> Iterator[Sought | None]:
         self.searches += 1
-        return super().post_filter(pod, nominations, lefts, rows)
+        return super().post_filter(pod, nominations, after_preemption, rows)
 
     def schedule(self, pod: Pod, now_ns: int, nominated: str = "", *, permits: bool = True) -> Outcome:
         self.asked += 1
@@ -105,7 +105,7 @@ class CheckedCycle(SchedulingCycle):
     def _assert_not_ruled_out(self, pod: Pod, judged: Evaluation, rows: RowArray) -> None:
         """By what the pod needs at least, as it is seen in the tables."""
         minimum = minimum_request_of(
-            self.profile.minimum(pod), pod.template.gpu_request, self._tables.cards.model_code, judged.allowed
+            self.profile.minimum_request(pod), pod.template.gpu_request, self._tables.cards.model_code, judged.allowed
         )
         table, left, slots = ClassTable(measured_by=0), AvailableOnRows(self._tables), np.zeros(64, dtype=np.bool_)
         slot = table.take()

@@ -13,7 +13,7 @@ import numpy as np
 from scheduler.plugins.preemption.victims import PODS_PER_STEP, Candidate, lower
 from scheduler.plugins.preemption.victims_by_amounts import by_amounts, promising
 from scheduler.pods.gpu_request import GpuRequest
-from scheduler.state.amounts import NOTHING, Amount, left
+from scheduler.state.amounts import NOTHING, Amount, available_on
 from scheduler.state.columns.arrays import Int64Array, RowArray
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def best_place(
     while not what_if.count(PODS_PER_STEP):
         yield
     rows = _without_kept(what_if, priority, np.setdiff1d(what_if.rows, what_if.ruled_out, assume_unique=True))
-    enough, _ = promising(what_if.pod, what_if.least, what_if.left, rows, gpu_mem)
+    enough, _ = promising(what_if.pod, what_if.minimum, what_if.after_preemption, rows, gpu_mem)
     for row in _least_missing_first(what_if, rows[enough], in_vain)[:_MOST_TRIED]:
         yield
         if what_if.is_there(row) and (found := _on(what_if, row, gpu_mem, in_vain)) is not None:
@@ -53,7 +53,7 @@ def missing_on_cards(what_if: "WhatIf", request: GpuRequest, rows: RowArray, in_
 
     Many more than there are on those of `in_vain`.
     """
-    stored, counted = what_if.tables.cards.stored, what_if.left.free
+    stored, counted = what_if.tables.cards.stored, what_if.after_preemption.free
     free = stored.units[:, rows] - stored.taken[:, rows]
     missing: Int64Array = np.maximum(request.units_per_card - free, 0).astype(np.int64)
     if request.exclusive:
@@ -78,11 +78,11 @@ def _without_kept(what_if: "WhatIf", priority: int, rows: RowArray) -> RowArray:
 def _least_missing_first(what_if: "WhatIf", rows: RowArray, in_vain: Places) -> list[int]:
     if not len(rows):
         return []
-    asked = [amount for amount in Amount if amount is not Amount.CARD_UNITS and what_if.least[amount] > 0]
-    least = what_if.least[asked][:, np.newaxis]
-    shares = np.maximum(least - left(what_if.tables, rows)[asked], 0) / least
+    asked = [amount for amount in Amount if amount is not Amount.CARD_UNITS and what_if.minimum[amount] > 0]
+    least = what_if.minimum[asked][:, np.newaxis]
+    shares = np.maximum(least - available_on(what_if.tables, rows)[asked], 0) / least
     request = what_if.pod.template.gpu_request
-    if request is not None and what_if.least[Amount.CARD_UNITS] != NOTHING:
+    if request is not None and what_if.minimum[Amount.CARD_UNITS] != NOTHING:
         missing = np.sort(missing_on_cards(what_if, request, rows, in_vain), axis=0)[: request.cards].sum(axis=0)
         shares = np.vstack((shares, missing[np.newaxis] / max(1, request.units)))
     last = np.isin(rows, [row for row, slot in in_vain if slot == NO_CARD])
@@ -106,7 +106,7 @@ def _on(what_if: "WhatIf", row: int, gpu_mem: str, in_vain: Places) -> Candidate
 def _cheapest_first(what_if: "WhatIf", row: int, gpu_mem: str, in_vain: Places) -> Iterator[Candidate]:
     pod = what_if.pod
     with what_if.without_nominated(row):
-        found, _ = by_amounts(pod, what_if.least, what_if.tables, row, gpu_mem=gpu_mem)
+        found, _ = by_amounts(pod, what_if.minimum, what_if.tables, row, gpu_mem=gpu_mem)
     request = pod.template.gpu_request
     if request is None:
         yield from found

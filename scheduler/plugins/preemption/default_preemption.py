@@ -133,7 +133,9 @@ class DefaultPreemption(PostFilterPlugin):
                 if not what_if.is_there(row):
                     continue
                 with what_if.without_nominated(row):
-                    kept[row] = by_amounts(pod, what_if.least, what_if.tables, row, gpu_mem=self.resource_names.gpu_mem)
+                    kept[row] = by_amounts(
+                        pod, what_if.minimum, what_if.tables, row, gpu_mem=self.resource_names.gpu_mem
+                    )
             here, why = kept[row]
             reasons.update(why)
             if here:
@@ -146,7 +148,7 @@ class DefaultPreemption(PostFilterPlugin):
     def _hopeful(self, pod: Pod, what_if: "WhatIf") -> tuple[RowArray, RowArray]:
         """(rows where plain amounts and the node's own fields allow it without pods of lower priority, the others)."""
         rows = np.setdiff1d(what_if.rows, what_if.ruled_out, assume_unique=True)
-        enough, _ = promising(pod, what_if.least, what_if.left, rows, self.resource_names.gpu_mem)
+        enough, _ = promising(pod, what_if.minimum, what_if.after_preemption, rows, self.resource_names.gpu_mem)
         return rows[enough], rows[~enough]
 
     def _without_hope(self, pod: Pod, what_if: "WhatIf", lacking: RowArray) -> Generator[None, None, Counter[str]]:
@@ -154,7 +156,7 @@ class DefaultPreemption(PostFilterPlugin):
         told = what_if.ruled_out if say_all(pod) else np.concatenate((what_if.ruled_out, lacking))
         asked = what_if.in_order(told)[: self._compared(what_if)]
         lacking = np.setdiff1d(lacking, asked, assume_unique=True)
-        reasons = promising(pod, what_if.least, what_if.left, lacking, self.resource_names.gpu_mem)[1]
+        reasons = promising(pod, what_if.minimum, what_if.after_preemption, lacking, self.resource_names.gpu_mem)[1]
         reasons[NOT_HELPFUL] += len(what_if.ruled_out) - len(np.intersect1d(what_if.ruled_out, asked))
         looked_at = 0
         for row in asked:

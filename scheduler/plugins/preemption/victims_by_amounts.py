@@ -120,22 +120,22 @@ def by_amounts(
 
 
 def promising(
-    pod: Pod, minimum: Int64Array, left: AvailableAfterPreemption, rows: RowArray, gpu_mem: str
+    pod: Pod, minimum: Int64Array, after: AvailableAfterPreemption, rows: RowArray, gpu_mem: str
 ) -> tuple[BoolArray, Counter[str]]:
     """bool[rows]: enough would be left without all pods of lower priority; and of what others have too little.
 
-    The arguments as `by_amounts`, and rows that `left` has counted.
+    The arguments as `by_amounts`, and rows that `after` has counted.
     """
     reasons: Counter[str] = Counter()
     enough = np.ones(len(rows), dtype=np.bool_)
     for amount in Amount:
         if amount is not Amount.CARD_UNITS and minimum[amount] != NOTHING:
-            lacks = left.left[amount, rows] < minimum[amount]
+            lacks = after.available[amount, rows] < minimum[amount]
             reasons[_reason(amount, gpu_mem)] += int(np.count_nonzero(lacks))
             enough &= ~lacks
     request = pod.template.gpu_request
     if request is not None and minimum[Amount.CARD_UNITS] != NOTHING:
-        served = left.serves(rows, request)
+        served = after.serves(rows, request)
         reasons[memory_reason(request)] += int(np.count_nonzero(enough & ~served))
         enough &= served
     return enough, +reasons

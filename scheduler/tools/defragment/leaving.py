@@ -56,7 +56,7 @@ def leaving(engine: Engine, movable: Movable, pod: Pod, most_nodes: int) -> list
     tables = engine.tables
     with engine.nominations.seen_by(pod):
         rows = engine.questions.judge(pod).hopeful
-        minimum = engine.questions.minimum(pod)
+        minimum = engine.questions.minimum_request(pod)
         found = list[Leaving]()
         most_nodes = min(most_nodes, max(_FEWEST_NODES, _MOST_SETS_OF_CARDS // _sets_of_cards(engine, pod)))
         promising = _most_promising(engine, movable, pod, minimum, rows)[:most_nodes].tolist()

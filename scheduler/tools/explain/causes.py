@@ -25,7 +25,7 @@ def cause(tables: Tables, pod: Pod, row: int, reason: str) -> str:
     return "" if told is None else told(tables, pod, row)
 
 
-def claims_in_the_way(tables: Tables, pod: Pod) -> Iterator[str]:
+def blocking_claims(tables: Tables, pod: Pod) -> Iterator[str]:
     """A sentence for each claim without a volume that no node can help; a few."""
     unbound = [(used.name, one) for used, one in _claim_states(tables, pod) if isinstance(one, Immediate)]
     for name, claim_state in unbound[:_MOST]:

@@ -42,14 +42,14 @@ def nearest(reading: ClusterSnapshot, pod: Pod, judged: Judgement, most: int = M
     """
     tables, kept = reading.engine.tables, reading.engine.nominations.of(pod.key.uid)
     rows = np.flatnonzero(tables.valid)
-    in_the_way = sum(
+    blocked = sum(
         (_rejected(rejections, tables.valid.shape).astype(np.int64) for _, rejections in judged.rules),
         start=np.zeros(tables.valid.shape, dtype=np.int64),
     )
     keys = (
         tables.rank[rows],
         _short(tables, pod, rows),
-        in_the_way[rows],
+        blocked[rows],
         ~np.isin(rows, judged.hopeful),
         _never_there(tables, pod, judged)[rows],
         rows != (-1 if kept is None else tables.row_of.get(kept.node, -1)),

@@ -19,7 +19,7 @@ from scheduler.pods.mistakes import forgotten
 from scheduler.pods.pod import Pod
 from scheduler.state.pod_record import PodRecord
 from scheduler.tools.explain.answers import ExplainedNode, Explanation, NodeAndCards, Preempting, ReasonGroup
-from scheduler.tools.explain.causes import claims_in_the_way
+from scheduler.tools.explain.causes import blocking_claims
 from scheduler.tools.explain.explanation import MOST_NODES, explained_node, nearest, reasons
 from scheduler.tools.explain.reading import ClusterSnapshot
 from scheduler.tools.explain.remedies import with_remedy
@@ -172,7 +172,7 @@ def _post_filtered(
 def _more(reading: ClusterSnapshot, pod: Pod, judgement: Judgement, *, preempts: bool) -> Iterator[str]:
     """Of a pod that fits nowhere. preempts: whether pods would be removed for it."""
     if judgement.unschedulable == UNBOUND:
-        yield from claims_in_the_way(reading.engine.tables, pod)
+        yield from blocking_claims(reading.engine.tables, pod)
     if not pod.preempts:
         yield "It removes no other pods: its preemptionPolicy is Never."
     if preempts and DISRUPTION_BUDGETS.name in reading.unread:

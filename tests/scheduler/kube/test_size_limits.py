@@ -243,6 +243,6 @@ def test_budgets_of_nodes(node: objects.Node, told: tuple[str, ...]) -> None:
 
 def test_the_document_has_every_limit() -> None:
     text = (ROOT / "docs" / "compatibility.md").read_text()
-    of_pods = [(budget.what, budget.most) for budget in POD_LIMITS]
+    of_pods = [(limit.what, limit.most) for limit in POD_LIMITS]
     of_nodes = [(what, most) for what, most, _ in NODE_LIMITS]
     assert not [what for what, most in (*of_pods, *of_nodes) if f"| {what} | {most} |" not in text]

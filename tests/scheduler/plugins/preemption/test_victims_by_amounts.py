@@ -40,7 +40,7 @@ def runs(built: Engine, name: str, *, card: int = 0, units: int = 0, minute: int
     return found
 
 
-def minimum_request(waiting: Pod) -> Int64Array:
+def minimum(waiting: Pod) -> Int64Array:
     """int64[amounts]: as the rules that judge by amounts say it."""
     request, needed = waiting.template.gpu_request, np.full(len(Amount), NOTHING, dtype=np.int64)
     needed[Amount.PODS] = 1
