@@ -2,11 +2,11 @@
 
 The API server takes an object of 1.5 MiB (etcd's limit on a request) with 256 KiB of annotations, and counts next to
 nothing of what is in it. Each of these numbers is several times what a real workload has, and what a decision about
-5,000 nodes can still afford: no decision may hold the loop for 20 ms. Two pods that are over a budget are not worse
-than one: the reader of an object pays for the bytes that it decodes, and for nothing beyond the budget.
+5,000 nodes can still afford: no decision may hold the loop for 20 ms. Two pods that are over a limit are not worse
+than one: the reader of an object pays for the bytes that it decodes, and for nothing beyond the limit.
 
-A pod that waits and is over a budget stays pending, and nothing of what it asks is read. One that has a node goes on
-counting: no budget ever frees what is in use. Its containers are all counted, each with cpu, memory, storage and GPUs
+A pod that waits and is over a limit stays pending, and nothing of what it asks is read. One that has a node goes on
+counting: no limit ever frees what is in use. Its containers are all counted, each with cpu, memory, storage and GPUs
 alone where the names are too many.
 Why: docs/decisions/0010-limit-how-much-of-an-object-is-read.md.
 """
@@ -93,14 +93,14 @@ def kept_resources(gpu: Iterable[str]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """A part of a pod that is over a budget. told: for people. without: the pod less that part."""
+    """A part of a pod that is over a limit. told: for people. without: the pod less that part."""
 
     told: str
     without: Callable[[PodObject], PodObject]
 
 
 def excesses(pod: PodObject, size: int, kept: frozenset[str]) -> tuple[Excess, ...]:
-    """What of the pod is over a budget. Counts only: no amount, term or value is read.
+    """What of the pod is over a limit. Counts only: no amount, term or value is read.
 
     size: of what it asks, in bytes. kept: as `kept_resources`, for a pod with too many names.
     """
@@ -119,7 +119,7 @@ def excesses(pod: PodObject, size: int, kept: frozenset[str]) -> tuple[Excess, .
 
 
 def fitted(pod: PodObject, found: Iterable[Excess]) -> PodObject:
-    """The pod less what is over a budget. Containers are all kept: each may hold memory."""
+    """The pod less what is over a limit. Containers are all kept: each may hold memory."""
     for one in found:
         pod = one.without(pod)
     return pod
@@ -166,7 +166,7 @@ def is_slim(pod: PodObject) -> bool:
 def slimmed(
     pod: PodObject, *, labels: frozenset[str], annotations: frozenset[str], selectors: frozenset[str]
 ) -> tuple[PodObject, tuple[str, ...]]:
-    """The pod with no more labels, annotations and gates than are kept, and what of them was over a budget.
+    """The pod with no more labels, annotations and gates than are kept, and what of them was over a limit.
 
     labels, annotations: those that are kept whatever else there is. selectors: annotations that are label selectors.
     """
@@ -180,7 +180,7 @@ def slimmed(
             found.append(excess(f"characters of {key}", len(kept[key]), SELECTOR_CHARACTERS))
             annotations -= {key}
     kept = {key: text for key, text in kept.items() if len(text) <= LONGEST_FOREIGN_VALUE or key in annotations}
-    # Our own Binding adds some of those that are kept anyway: it must not take a pod over the budget.
+    # Our own Binding adds some of those that are kept anyway: it must not take a pod over the limit.
     if (foreign := len(kept.keys() - annotations)) > _MOST_ANNOTATIONS:
         found.append(excess("annotations", foreign, _MOST_ANNOTATIONS))
         kept = {key: kept[key] for key in annotations if key in kept}

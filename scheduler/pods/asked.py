@@ -24,7 +24,7 @@ _IMAGE: Final = "image"
 class Asked(msgspec.Struct, frozen=True, array_like=True):
     """Equal for pods that ask the same: names, names of volumes and unread labels do not enter.
 
-    volume_kinds: one for each volume. over_budget: what of the labels, annotations or gates is more than is read, for
+    volume_kinds: one for each volume. over_limit: what of the labels, annotations or gates is more than is read, for
     people.
     """
 
@@ -45,7 +45,7 @@ class Asked(msgspec.Struct, frozen=True, array_like=True):
     labels: dict[str, str]
     annotations: dict[str, str]
     resized: Resized | None
-    over_budget: tuple[str, ...]
+    over_limit: tuple[str, ...]
 
     def fingerprint(self) -> bytes:
         """Equal for equal ones only."""
@@ -92,8 +92,8 @@ class AskedReader:
         # In a fixed order, so that equal ones have equal fingerprints.
         self._labels, self._annotations = tuple(sorted(self.labels)), tuple(sorted(self.annotations))
 
-    def read(self, wire: objects.PodObject, over_budget: tuple[str, ...] = ()) -> Asked:
-        """over_budget: as in Asked."""
+    def read(self, wire: objects.PodObject, over_limit: tuple[str, ...] = ()) -> Asked:
+        """over_limit: as in Asked."""
         meta, spec = wire.metadata, wire.spec
         labels, annotations = meta.labels or _EMPTY, meta.annotations or _EMPTY
         kinds = [kind for volume in spec.volumes for kind in volume if kind != "name"]
@@ -118,5 +118,5 @@ class AskedReader:
             {key: labels[key] for key in self._labels if key in labels},
             {key: annotations[key] for key in self._annotations if key in annotations},
             effective_requests.resized(wire),
-            over_budget,
+            over_limit,
         )

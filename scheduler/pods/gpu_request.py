@@ -26,7 +26,7 @@ class GpuRequestError(ValueError):
     """An ask that cannot be read or met by any cluster; the text says which key and what was expected."""
 
 
-class Policy(StrEnum):
+class PlacementPolicy(StrEnum):
     """Where to place: BINPACK fills what is in use first, SPREAD takes what is emptiest.
 
     FRAGMENTATION takes what pods as they usually come can use least.
@@ -73,8 +73,8 @@ class GpuRequest:
     exclusive: bool = False
     models: Selection = Selection()
     uuids: Selection = Selection()
-    card_policy: Policy | None = None
-    node_policy: Policy | None = None
+    card_policy: PlacementPolicy | None = None
+    node_policy: PlacementPolicy | None = None
 
     @property
     def units(self) -> int:
@@ -221,13 +221,13 @@ def _selection(key: str, annotations: Mapping[str, str]) -> Selection:
     return Selection(wanted or _NO_NAMES, excluded or _NO_NAMES)
 
 
-def _policy(key: str, annotations: Mapping[str, str]) -> Policy | None:
+def _policy(key: str, annotations: Mapping[str, str]) -> PlacementPolicy | None:
     text = annotations.get(key)
     if text is None:
         return None
     try:
-        return Policy(text)
+        return PlacementPolicy(text)
     except ValueError:
-        allowed = ", ".join(policy.value for policy in Policy)
+        allowed = ", ".join(policy.value for policy in PlacementPolicy)
         message = f"{key}: {text[:64]!r} is unknown; expected one of: {allowed}"
         raise GpuRequestError(message) from None

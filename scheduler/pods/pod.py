@@ -61,7 +61,7 @@ class Template(msgspec.Struct, frozen=True, eq=False, kw_only=True, weakref=True
     gpu_request_error: why the GPU request is wrong; "" when it is right. unsupported: requirements without a rule.
     images: of each container, init containers first; volume_images: of each volume that is an image; with their tags.
     required_features: names of features that the node has to declare.
-    over_budget: parts that exceed a size limit and were left out, see `scheduler.kube.size_limits`. A waiting pod with
+    over_limit: parts that exceed a size limit and were left out, see `scheduler.kube.size_limits`. A waiting pod with
     any stays Pending, and nothing else of it is read.
     """
 
@@ -71,7 +71,7 @@ class Template(msgspec.Struct, frozen=True, eq=False, kw_only=True, weakref=True
     gpu_units: int
     gpu_request: GpuRequest | None
     gpu_request_error: str
-    over_budget: tuple[str, ...] = ()
+    over_limit: tuple[str, ...] = ()
     unsupported: tuple[str, ...]
     sidecars: tuple[bool, ...]
     node_selector: Mapping[str, str]
@@ -127,7 +127,7 @@ class Pod(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 class _Kept(NamedTuple):
     """A Template, and what keeping it costs, in bytes: about what it was read from.
 
-    counted: whether it says what a pod with a node holds; False for what waits and is over a budget.
+    counted: whether it says what a pod with a node holds; False for what waits and is over a limit.
     """
 
     template: Template
@@ -157,29 +157,25 @@ class PodReader:
     def read(self, wire: objects.PodObject) -> Pod:
         """The pod, sharing its Template with every pod read before that asks the same.
 
-        What is over a budget (`scheduler.kube.size_limits`) is left out, and named in the Template.
+        What is over a limit (`scheduler.kube.size_limits`) is left out, and named in the Template.
         """
         if is_slim(wire):
             return self._read(wire, wire.metadata.annotations, ())
-        wire, over_budget = slimmed(
-            wire, labels=self._asked.labels, annotations=self._annotations, selectors=_SELECTORS
-        )
+        wire, over_limit = slimmed(wire, labels=self._asked.labels, annotations=self._annotations, selectors=_SELECTORS)
         # Of the long ones, those that say what is asked are in the template.
         kept = {
             key: text
             for key, text in (wire.metadata.annotations or _EMPTY).items()
             if len(text) <= LONGEST_FOREIGN_VALUE or key in self._kept_whole
         }
-        return self._read(wire, kept, over_budget)
+        return self._read(wire, kept, over_limit)
 
-    def _read(
-        self, wire: objects.PodObject, annotations: Mapping[str, str] | None, over_budget: tuple[str, ...]
-    ) -> Pod:
-        """annotations: those that are kept. over_budget: as in Asked."""
+    def _read(self, wire: objects.PodObject, annotations: Mapping[str, str] | None, over_limit: tuple[str, ...]) -> Pod:
+        """annotations: those that are kept. over_limit: as in Asked."""
         meta, spec, status = wire.metadata, wire.spec, wire.status
         return Pod(
             key=PodKey(meta.namespace, meta.name, meta.uid),
-            template=self._template(self._asked.read(wire, over_budget), spec.node_name),
+            template=self._template(self._asked.read(wire, over_limit), spec.node_name),
             labels=meta.labels or _EMPTY,
             annotations=annotations or _EMPTY,
             priority=spec.priority,
@@ -220,14 +216,14 @@ class PodReader:
         """size: of the fingerprint."""
         pod = asked.as_pod()
         found = excesses(pod, size, self._kept)
-        over_budget = (*asked.over_budget, *(one.told for one in found))
-        if over_budget and waits:
+        over_limit = (*asked.over_limit, *(one.told for one in found))
+        if over_limit and waits:
             # Summing up what it asks would cost more than reading it has.
-            return _Kept(self._worked_out(_NOTHING_ASKED, over_budget), _LONGEST_KEY, counted=False)
-        template = self._worked_out(fitted(pod, found), over_budget)
+            return _Kept(self._worked_out(_NOTHING_ASKED, over_limit), _LONGEST_KEY, counted=False)
+        template = self._worked_out(fitted(pod, found), over_limit)
         return _Kept(template, max(size, _LONGEST_KEY), counted=True)
 
-    def _worked_out(self, pod: objects.PodObject, over_budget: tuple[str, ...]) -> Template:
+    def _worked_out(self, pod: objects.PodObject, over_limit: tuple[str, ...]) -> Template:
         """pod: what is read of one."""
         spec = pod.spec
         gpu_request, gpu_request_error = None, ""
@@ -245,7 +241,7 @@ class PodReader:
             gpu_units=gpu_units(pod, self._resources.gpu_mem) if gpu_request is None else gpu_request.units,
             gpu_request=gpu_request,
             gpu_request_error=gpu_request_error,
-            over_budget=over_budget,
+            over_limit=over_limit,
             unsupported=unsupported_rules(pod),
             sidecars=sidecars(pod),
             node_selector=spec.node_selector or _EMPTY,
@@ -255,9 +251,9 @@ class PodReader:
             affinity=affinity.pod_affinity or NO_TERMS,
             anti_affinity=affinity.pod_anti_affinity or NO_TERMS,
             spread=spec.topology_spread_constraints,
-            # A pod over a budget is not scored, and may have thousands.
-            images=() if over_budget else tuple(_full_name(each.image) for each in containers),
-            volume_images=() if over_budget else tuple(map(_full_name, image_references(spec))),
+            # A pod over a limit is not scored, and may have thousands.
+            images=() if over_limit else tuple(_full_name(each.image) for each in containers),
+            volume_images=() if over_limit else tuple(map(_full_name, image_references(spec))),
             required_features=required_features(spec),
         )
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.framework.plugin import MAX_SCORE, Detail, Rejection
-from scheduler.pods.gpu_request import GpuRequest, Policy, Selection
+from scheduler.pods.gpu_request import GpuRequest, PlacementPolicy, Selection
 from scheduler.state.cards.card_arrays import RowGroup, per_row
 from scheduler.state.cards.card_columns import CardColumns
 from scheduler.state.cards.models import accepted_codes
@@ -75,7 +75,7 @@ def fitting(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
 def chosen_slots(  # noqa: PLR0917 - columns, and what is asked of them
     cards: CardColumns,
     request: GpuRequest,
-    policy: Policy,
+    policy: PlacementPolicy,
     rows: Rows,
     fits: BoolArray,
     scores: Sequence[Int64Array] = (),
@@ -86,7 +86,7 @@ def chosen_slots(  # noqa: PLR0917 - columns, and what is asked of them
     A row with fewer fitting cards than asked gets slots that do not fit.
     """
     free = cards.free[:, rows]
-    order = free if policy is Policy.BINPACK else -free
+    order = free if policy is PlacementPolicy.BINPACK else -free
     if scores:
         keys = (np.where(fits, order, _NEVER), *(-score for score in reversed(scores)), ~fits)
         return np.asarray(np.lexsort(keys, axis=0)[: request.cards], dtype=np.intp)
@@ -108,7 +108,7 @@ def chosen_slots(  # noqa: PLR0917 - columns, and what is asked of them
     return np.asarray(least & ((1 << bits) - 1), dtype=np.intp)
 
 
-def slots_on(cards: CardColumns, request: GpuRequest, policy: Policy, row: int, may: BoolArray) -> list[int]:
+def slots_on(cards: CardColumns, request: GpuRequest, policy: PlacementPolicy, row: int, may: BoolArray) -> list[int]:
     """As `chosen_slots`, of one row: with Python's numbers, in a quarter of the time. Empty where too few cards fit.
 
     may: bool[cards, 1], cards that may be given to the pod, whatever they have free.
@@ -117,7 +117,7 @@ def slots_on(cards: CardColumns, request: GpuRequest, policy: Policy, row: int, 
     fits = [(units, slot) for slot, units in enumerate(free) if units >= least and may.item(slot, 0)]
     if len(fits) < request.cards:
         return []
-    fits.sort(key=None if policy is Policy.BINPACK else _emptiest)
+    fits.sort(key=None if policy is PlacementPolicy.BINPACK else _emptiest)
     return [slot for _, slot in fits[: request.cards]]
 
 

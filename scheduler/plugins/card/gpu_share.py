@@ -55,7 +55,7 @@ from scheduler.plugins.card.card_reasons import (
     verdicts,
 )
 from scheduler.plugins.card.fragmentation import PlacementEffect, on_best_card, on_cards
-from scheduler.pods.gpu_request import GpuRequest, Policy, ResourceNames
+from scheduler.pods.gpu_request import GpuRequest, PlacementPolicy, ResourceNames
 from scheduler.pods.pod import Pod
 from scheduler.state.amounts import Amount
 from scheduler.state.cards.booking import allocation_of, share_of
@@ -67,7 +67,7 @@ from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.columns.row_masks import count_of, only_row
 from scheduler.state.tables import Tables
 
-PolicyName: TypeAlias = Literal["binpack", "spread", "fragmentation"]
+PlacementPolicyName: TypeAlias = Literal["binpack", "spread", "fragmentation"]
 # As plain numbers: comparing an array with an IntEnum's member takes ten times as long.
 _READY: Final = int(GpuState.READY)
 _Fits: TypeAlias = tuple[Rows, int, BoolArray]
@@ -78,11 +78,11 @@ _SLOTS: Final[StateKey[tuple[int, int, list[int]]]] = StateKey("gpu_share.slots"
 class GpuShareArgs(PluginArgs):
     """A pod's `gpushare/card-policy` and `gpushare/node-policy` win over them."""
 
-    card_policy: PolicyName = Field(
+    card_policy: PlacementPolicyName = Field(
         default="binpack",
         description="Among the cards of a node: the tightest that fits, the emptiest, or by what others need.",
     )
-    node_policy: PolicyName = Field(
+    node_policy: PlacementPolicyName = Field(
         default="binpack",
         description="Among the nodes: the fullest in GPU memory that fits, the emptiest, or by what others need.",
     )
@@ -134,8 +134,8 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     def __init__(self, args: GpuShareArgs | None = None, resources: ResourceNames = ResourceNames()) -> None:  # noqa: B008 - immutable
         """As Plugin."""
         super().__init__(args, resources)
-        self._card_policy = Policy(self.args.card_policy)
-        self._node_policy = Policy(self.args.node_policy)
+        self._card_policy = PlacementPolicy(self.args.card_policy)
+        self._node_policy = PlacementPolicy(self.args.node_policy)
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
         """Reject a wrong ask; leave pods without gpu-mem alone."""
@@ -188,13 +188,13 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
 
     def scores(self, pod: Pod) -> bool:
         """Pods without gpu-mem are kept off idle cards, which need the CPU; where pods are spread there is enough."""
-        return pod.template.gpu_request is not None or self._node_policy is not Policy.SPREAD
+        return pod.template.gpu_request is not None or self._node_policy is not PlacementPolicy.SPREAD
 
     def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
         """How well the node's best cards suit the node policy, 0..MAX_SCORE."""
         cards, request, row = tables.cards, pod.template.gpu_request, only_row(rows)
         policy = self._node_policy if request is None else request.node_policy or self._node_policy
-        if policy is Policy.FRAGMENTATION:
+        if policy is PlacementPolicy.FRAGMENTATION:
             return by_width(cards, rows, lambda group: self._unfragmented(pod, tables, state, group))
         if request is None:
             return idle_score(cards, rows)
@@ -203,7 +203,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
             packed = np.array([score], dtype=np.int64)
         else:
             packed = by_width(cards, rows, lambda group: self._packed(pod, tables, state, group))
-        return MAX_SCORE - packed if policy is Policy.SPREAD else packed
+        return MAX_SCORE - packed if policy is PlacementPolicy.SPREAD else packed
 
     def reserve(self, pod: Pod, tables: Tables, state: CycleState, row: int, now_ns: int) -> Reservation:
         """The cards by the card policy, and the annotations that say so."""
@@ -226,7 +226,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         Kept for the next questions about the row: mostly, the pod goes there.
         """
         rules, policy = _card_rules(state), self._policy_of(_request(pod))
-        if rules.scorers or rules.chooser is not None or policy is Policy.FRAGMENTATION:
+        if rules.scorers or rules.chooser is not None or policy is PlacementPolicy.FRAGMENTATION:
             return []
         last, version = state.find(_SLOTS), tables.changes.version
         if last is not None and last[:2] == (row, version):
@@ -253,7 +253,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         request, rules = pod.template.gpu_request, _card_rules(state)
         if request is None:
             return on_cards(pod, tables, rows, np.zeros((0, count_of(rows, tables.capacity)), dtype=np.intp))
-        if rules.scorers or rules.chooser is not None or self._policy_of(request) is not Policy.FRAGMENTATION:
+        if rules.scorers or rules.chooser is not None or self._policy_of(request) is not PlacementPolicy.FRAGMENTATION:
             return on_cards(pod, tables, rows, self._chosen(pod, tables, state, rows))
         return self._on_best_card(pod, tables, state, rows).scores
 
@@ -267,10 +267,10 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         state.write_row_cache(key, (rows, version, placed))
         return placed
 
-    def _policy_of(self, request: GpuRequest) -> Policy:
+    def _policy_of(self, request: GpuRequest) -> PlacementPolicy:
         """Who asks several cards gets the tightest ones: every choice among many would have to be tried."""
         policy = request.card_policy or self._card_policy
-        return Policy.BINPACK if policy is Policy.FRAGMENTATION and request.cards > 1 else policy
+        return PlacementPolicy.BINPACK if policy is PlacementPolicy.FRAGMENTATION and request.cards > 1 else policy
 
     def _chosen(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> RowArray:
         """intp[request.cards, rows]: the slots that the pod would take; rows without enough fitting cards: any.
@@ -290,7 +290,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     def _choose(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> RowArray:
         request, rules = _request(pod), _card_rules(state)
         policy = self._policy_of(request)
-        if policy is Policy.FRAGMENTATION and not rules.scorers and rules.chooser is None:
+        if policy is PlacementPolicy.FRAGMENTATION and not rules.scorers and rules.chooser is None:
             return self._on_best_card(pod, tables, state, rows).slots
         fits = _fits(pod, tables, state, rows)
         slots = rules.chosen(pod, tables, state, rows, fits)

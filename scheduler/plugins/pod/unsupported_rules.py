@@ -26,9 +26,9 @@ class UnsupportedRules(PreFilterPlugin):
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
         """Name everything that the pod asks in vain."""
-        over_budget, unsupported = pod.template.over_budget, pod.template.unsupported
-        if over_budget:
-            return Rejected(f"pod has more than this scheduler reads: {', '.join(over_budget)}")
+        over_limit, unsupported = pod.template.over_limit, pod.template.unsupported
+        if over_limit:
+            return Rejected(f"pod has more than this scheduler reads: {', '.join(over_limit)}")
         if not unsupported:
             return Relevance.SKIP
         return Rejected(f"pod asks for {', '.join(unsupported)}, which this scheduler does not support yet")

@@ -154,7 +154,7 @@ def _or(near: list[str]) -> str:
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
-async def site(
+async def cluster_view(
     cluster: Cluster, configuration: SchedulerConfiguration, kinds: Collection[Kind[Any]] = KINDS
 ) -> ClusterView:
     """Read the cluster. kinds: of objects, no others are read. Raises Unreadable when nodes or pods cannot be read."""

@@ -30,7 +30,7 @@ from scheduler.kube.port import (
     PodKey,
     WatchEvent,
 )
-from scheduler.tools.cli.asking import ClusterView, site
+from scheduler.tools.cli.asking import ClusterView, cluster_view
 from scheduler.tools.cli.clusters import tell_unread
 from scheduler.tools.cli.cordoning import Annotating
 from scheduler.tools.cli.manifests import Manifest, Unanswerable, Unreadable
@@ -84,7 +84,7 @@ class Planner:
 
     async def read(self, cluster: Cluster) -> ClusterView:
         """The cluster as it is now. Raises Unreadable."""
-        of = await site(cluster, self._configuration)
+        of = await cluster_view(cluster, self._configuration)
         of.namespace = self._namespace
         return of
 

@@ -39,7 +39,7 @@ class UnhealthySpell:
     until_s: float | None = None
 
 
-class Witness:
+class ClusterChecker:
     """Owned by the world's event loop. writes: after which cards were counted.
 
     bound, ended, unhealthy_spells, writes: since the last `start_over`; violations: ever.

@@ -36,7 +36,7 @@ MOST_REPLICAS: Final = 16
 MOST_LEAVING: Final = 256
 
 
-class Wanted(msgspec.Struct, kw_only=True):
+class WhatIfQuery(msgspec.Struct, kw_only=True):
     """A pod that does not exist. units: of GPU memory, of all its cards. cpu, memory: as Kubernetes writes them."""
 
     units: int
@@ -96,7 +96,7 @@ def why(engine: Engine, unit_mib: int, pod: Pod, sees: Sees) -> Generator[None, 
     return Why(f"Pod {answer.pod} {headline(answer)}", tuple(under_way(answer)), preempting(answer), answer)
 
 
-def what_if(engine: Engine, reader: PodReader, unit_mib: int, wanted: Wanted, sees: Sees) -> Fits:
+def what_if(engine: Engine, reader: PodReader, unit_mib: int, wanted: WhatIfQuery, sees: Sees) -> Fits:
     """How many such pods would fit now. Raises QuantityError for an amount that is none."""
     pod = reader.read(_wire(wanted, own_name(engine), reader.resources))
     tables, request = engine.tables, pod.template.gpu_request
@@ -147,7 +147,7 @@ def _copies(cards: CardColumns, request: GpuRequest, rows: RowArray) -> Int64Arr
     return np.asarray(np.minimum(by_cards, np.maximum(cards.node_free[rows], 0) // request.units), dtype=np.int64)
 
 
-def _wire(wanted: Wanted, scheduler: str, resources: ResourceNames) -> objects.PodObject:
+def _wire(wanted: WhatIfQuery, scheduler: str, resources: ResourceNames) -> objects.PodObject:
     limits = {resources.gpu_mem: str(wanted.units)} if wanted.units else {}
     limits |= {name: amount for name, amount in (("cpu", wanted.cpu), ("memory", wanted.memory)) if amount}
     annotations = {names.EXCLUSIVE: "true"} if wanted.exclusive else {}
