@@ -5,7 +5,7 @@
 What pods of lower priority hold makes no difference to whether preemption can help, so when one of them leaves, nobody
 here is due. When a pod of the same or a higher priority leaves, or a node changes, the classes are due for which enough
 would be left there (`scheduler.state.available_after_preemption`): one search for each class and what has opened, about
-these rows only, and another one only after one that has helped. kube-scheduler: each plugin's events bring the pod back to an
+these rows only, and another one only after one that has helped. kube-scheduler: a plugin's events bring the pod to an
 attempt, which ends with PostFilter.
 Owned by the event loop. No method awaits, so each one is atomic.
 """

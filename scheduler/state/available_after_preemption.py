@@ -30,7 +30,7 @@ _MOST_BYTES: Final = 16 * 1024 * 1024
 class AvailableAfterPreemption:
     """For pods of one priority; to be asked while the tables are as such a pod sees them.
 
-    available: int64[amounts, nodes]; of CARD_UNITS, on the card with most. free: int64[cards, nodes], units of each card
+    available: int64[amounts, nodes]; CARD_UNITS: of the best card. free: int64[cards, nodes], units of each card
     that may be given out, -1 of others. empty: bool[cards, nodes], then held by no pod.
     """
 

@@ -65,7 +65,7 @@ class FailureKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """The first thing that went wrong. step: how many had happened. story: these, as sentences.
+    """The first thing that went wrong. step: how many had happened. log: these steps, as sentences.
 
     pod: about which, None when it is about none. kept, fresh: the two answers. world: as it was then.
     """

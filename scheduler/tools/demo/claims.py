@@ -22,7 +22,7 @@ class Assertion:
 class Evidence:
     """What the claims are held against.
 
-    witness: what the API server had, write by write. ledger: of the scheduler's own tables, at the end.
+    checker: what the API server had, write by write. ledger: of the scheduler's own tables, at the end.
     waiting: pod name -> the scheduler's last message, of the pods that wait at the end.
     """
 

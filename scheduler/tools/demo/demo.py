@@ -1,6 +1,6 @@
 """`gpushare-scheduler demo`: the real scheduler on a cluster in memory, to watch.
 
-    player ───▶ World ─watch─▶ SchedulerService ─bind─▶ World ─▶ witness
+    player ───▶ World ─watch─▶ SchedulerService ─bind─▶ World ─▶ checker
        ▲                                                  │
        └────────────── started pods ◀─────────────────────┘
 

@@ -28,7 +28,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[ServerCertificate]:
 
 
 @pytest.fixture
-async def parts(pairs: list[ServerCertificate]) -> AsyncIterator[Site]:
+async def site(pairs: list[ServerCertificate]) -> AsyncIterator[Site]:
     async with aiohttp.ClientSession(read_bufsize=2**20) as session:
         made = Site(session)
         await made.leader.serve(pairs[0])
@@ -42,52 +42,52 @@ async def parts(pairs: list[ServerCertificate]) -> AsyncIterator[Site]:
 OWN, LEADERS = ("the-standby", ["s"]), ("the-leader", ["l"])
 
 
-async def test_what_a_replica_that_stands_by_is_asked_the_leader_answers(parts: Site) -> None:
-    assert await parts.nodes_of() == LEADERS
-    assert (await parts.get("/api/node?name=l"))[0] == HTTPStatus.OK
-    assert (await parts.get("/api/node?name=s"))[0] == HTTPStatus.NOT_FOUND
-    assert (await parts.get("/api/history"))[1][-1]["units"] == 16
-    assert set((await parts.get("/api/pods?rows=0"))[1]) == {"0"}
-    assert (await parts.get("/api/what-if?units=16"))[1]["copies"] == 1
-    assert (await parts.get("/api/what-if?units=x"))[0] == HTTPStatus.BAD_REQUEST
+async def test_what_a_replica_that_stands_by_is_asked_the_leader_answers(site: Site) -> None:
+    assert await site.nodes_of() == LEADERS
+    assert (await site.get("/api/node?name=l"))[0] == HTTPStatus.OK
+    assert (await site.get("/api/node?name=s"))[0] == HTTPStatus.NOT_FOUND
+    assert (await site.get("/api/history"))[1][-1]["units"] == 16
+    assert set((await site.get("/api/pods?rows=0"))[1]) == {"0"}
+    assert (await site.get("/api/what-if?units=16"))[1]["copies"] == 1
+    assert (await site.get("/api/what-if?units=x"))[0] == HTTPStatus.BAD_REQUEST
     # Both have asked who looks.
-    assert (parts.standby.reviewer.asked, parts.leader.reviewer.asked) == ([TOKEN], [TOKEN])
+    assert (site.standby.reviewer.asked, site.leader.reviewer.asked) == ([TOKEN], [TOKEN])
 
 
-async def test_what_changes_at_the_leader_comes_at_once(parts: Site) -> None:
-    async with parts.stream() as answer:
+async def test_what_changes_at_the_leader_comes_at_once(site: Site) -> None:
+    async with site.stream() as answer:
         assert (await lines(answer, "now"))[-1] | {"problem": ""} == {
             "t": "now", "leads": True, "leader": "the-leader", "problem": "",
         }  # fmt: skip
-        parts.leader.engine.node_gone("l")
+        site.leader.engine.node_gone("l")
         assert (await lines(answer, "rows"))[-1]["name"] == [""]
-    leader = parts.leader.page
+    leader = site.leader.page
     assert leader is not None
     # Who leaves lets go of the leader, too.
     await until(lambda: leader.followers == 0)
 
 
-async def test_a_page_that_comes_again_gets_only_what_has_changed_at_the_leader(parts: Site) -> None:
-    first = await parts.follow("ready")
-    again = await parts.follow("ready", instance=first[0]["instance"], version=str(first[-1]["version"]), models="2")
+async def test_a_page_that_comes_again_gets_only_what_has_changed_at_the_leader(site: Site) -> None:
+    first = await site.follow("ready")
+    again = await site.follow("ready", instance=first[0]["instance"], version=str(first[-1]["version"]), models="2")
     assert [(found[0]["whole"], len(found)) for found in (first, again)] == [(True, 3), (False, 2)]
 
 
-async def test_a_token_that_is_not_known_goes_nowhere(parts: Site) -> None:
-    parts.token = "t-bob"  # noqa: S105 - of nobody
-    assert (await parts.get("/api/history"))[0] == HTTPStatus.UNAUTHORIZED
-    assert (parts.standby.reviewer.asked, parts.leader.reviewer.asked) == (["t-bob"], [])
+async def test_a_token_that_is_not_known_goes_nowhere(site: Site) -> None:
+    site.token = "t-bob"  # noqa: S105 - of nobody
+    assert (await site.get("/api/history"))[0] == HTTPStatus.UNAUTHORIZED
+    assert (site.standby.reviewer.asked, site.leader.reviewer.asked) == (["t-bob"], [])
 
 
-async def test_whom_the_leader_refuses_gets_nothing(parts: Site) -> None:
-    parts.leader.reviewer.known = "another"
-    assert await parts.get("/api/history") == (
+async def test_whom_the_leader_refuses_gets_nothing(site: Site) -> None:
+    site.leader.reviewer.known = "another"
+    assert await site.get("/api/history") == (
         HTTPStatus.UNAUTHORIZED, {"error": "The cluster does not accept this token; it may have expired."},
     )  # fmt: skip
 
 
 async def test_another_certificate_gets_no_token_and_the_own_tables_answer(
-    parts: Site, pairs: list[ServerCertificate]
+    site: Site, pairs: list[ServerCertificate]
 ) -> None:
     heard: list[str] = []
 
@@ -96,10 +96,10 @@ async def test_another_certificate_gets_no_token_and_the_own_tables_answer(
         return web.Response(text="{}")
 
     async with AsyncExitStack() as stack:
-        parts.standby.named = await elsewhere(stack, listen, pairs[1].context)
+        site.standby.named = await elsewhere(stack, listen, pairs[1].context)
         with capture_logs() as logged:
-            assert await parts.nodes_of() == OWN
-            assert (await parts.get("/api/node?name=s"))[0] == HTTPStatus.OK
+            assert await site.nodes_of() == OWN
+            assert (await site.get("/api/node?name=s"))[0] == HTTPStatus.OK
     assert heard == []
     assert [(one["event"], one["log_level"], one["reason"]) for one in logged] == [
         ("page.leader_not_reached", "warning", "it shows another certificate than our own page")
@@ -107,7 +107,7 @@ async def test_another_certificate_gets_no_token_and_the_own_tables_answer(
     assert TOKEN not in str(logged)
 
 
-async def test_a_server_without_tls_gets_no_token(parts: Site) -> None:
+async def test_a_server_without_tls_gets_no_token(site: Site) -> None:
     heard = bytearray()
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -115,59 +115,59 @@ async def test_a_server_without_tls_gets_no_token(parts: Site) -> None:
         writer.close()
 
     server = await asyncio.start_server(listen, "127.0.0.1", 0)
-    parts.standby.named = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    assert await parts.nodes_of() == OWN
+    site.standby.named = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    assert await site.nodes_of() == OWN
     server.close()
     assert heard
     assert TOKEN.encode() not in heard
 
 
 async def test_a_certificate_that_is_replaced_is_the_one_that_has_to_be_shown(
-    parts: Site, pairs: list[ServerCertificate], monkeypatch: pytest.MonkeyPatch
+    site: Site, pairs: list[ServerCertificate], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert await parts.nodes_of() == LEADERS
+    assert await site.nodes_of() == LEADERS
     monkeypatch.setattr(pairs[0], "fingerprint", pairs[1].fingerprint)
-    assert await parts.nodes_of() == OWN
+    assert await site.nodes_of() == OWN
 
 
 async def test_a_leader_that_is_gone_leaves_the_own_tables_and_its_successor_is_asked(
-    parts: Site, pairs: list[ServerCertificate]
+    site: Site, pairs: list[ServerCertificate]
 ) -> None:
-    assert await parts.nodes_of() == LEADERS
-    await parts.leader.close()
+    assert await site.nodes_of() == LEADERS
+    await site.leader.close()
     with capture_logs() as logged:
-        assert await parts.nodes_of() == OWN
+        assert await site.nodes_of() == OWN
     assert [one["reason"].startswith("[Errno ") for one in logged] == [True]
-    now = (await parts.follow())[-1]
+    now = (await site.follow())[-1]
     assert (now["leads"], now["leader"]) == (False, "the-leader")
     successor = Replica("the-next", engine(n=[16]), leads=True)
     await successor.serve(pairs[0])
-    parts.standby.named = successor.url
-    assert await parts.nodes_of() == ("the-next", ["n"])
+    site.standby.named = successor.url
+    assert await site.nodes_of() == ("the-next", ["n"])
     await successor.close()
 
 
-async def test_a_stream_breaks_off_with_the_leader_that_sends_it(parts: Site) -> None:
-    async with parts.stream() as answer:
+async def test_a_stream_breaks_off_with_the_leader_that_sends_it(site: Site) -> None:
+    async with site.stream() as answer:
         await lines(answer, "now")
-        await parts.leader.close()
+        await site.leader.close()
         with pytest.raises(aiohttp.ClientError):
             async with asyncio.timeout(5):
                 await answer.content.read()
 
 
-async def test_a_stream_ends_once_the_lease_names_another_page_or_none(parts: Site) -> None:
+async def test_a_stream_ends_once_the_lease_names_another_page_or_none(site: Site) -> None:
     for named in ("https://127.0.0.1:1", None):
-        parts.standby.named = parts.leader.url
-        async with parts.stream() as answer:
+        site.standby.named = site.leader.url
+        async with site.stream() as answer:
             await lines(answer, "now")
-            parts.standby.named = named
+            site.standby.named = named
             async with asyncio.timeout(5):
                 await answer.content.read()
 
 
 async def test_a_stream_ends_with_the_lease_also_where_the_leader_says_nothing_more(
-    parts: Site, pairs: list[ServerCertificate]
+    site: Site, pairs: list[ServerCertificate]
 ) -> None:
     silent = asyncio.Event()
 
@@ -179,16 +179,16 @@ async def test_a_stream_ends_with_the_lease_also_where_the_leader_says_nothing_m
         return response
 
     async with AsyncExitStack() as stack, asyncio.timeout(5):
-        parts.standby.named = await elsewhere(stack, answer, pairs[0].context)
-        async with parts.stream() as following:
+        site.standby.named = await elsewhere(stack, answer, pairs[0].context)
+        async with site.stream() as following:
             await lines(following, "now")
-            parts.standby.named = None
+            site.standby.named = None
             await following.content.read()
         silent.set()
 
 
 async def test_one_connection_is_enough_for_questions_one_after_the_other(
-    parts: Site, pairs: list[ServerCertificate]
+    site: Site, pairs: list[ServerCertificate]
 ) -> None:
     asked_over: list[object] = []
 
@@ -197,24 +197,24 @@ async def test_one_connection_is_enough_for_questions_one_after_the_other(
         return web.Response(text="{}")
 
     async with AsyncExitStack() as stack:
-        parts.standby.named = await elsewhere(stack, answer, pairs[0].context)
+        site.standby.named = await elsewhere(stack, answer, pairs[0].context)
         for _ in range(5):
-            assert await parts.get("/api/history") == (HTTPStatus.OK, {})
+            assert await site.get("/api/history") == (HTTPStatus.OK, {})
         assert (len(asked_over), len(set(asked_over))) == (5, 1)
 
 
-async def test_what_was_passed_on_is_not_passed_on_again(parts: Site) -> None:
+async def test_what_was_passed_on_is_not_passed_on_again(site: Site) -> None:
     # Each is named to the other; neither leads.
-    parts.leader.named, parts.leader.leads = parts.standby.url, False
-    assert await parts.nodes_of() == OWN
-    parts.leader.leads = True
-    assert await parts.nodes_of() == LEADERS
-    status, refused = await parts.get("/api/history", form=FORM)
+    site.leader.named, site.leader.leads = site.standby.url, False
+    assert await site.nodes_of() == OWN
+    site.leader.leads = True
+    assert await site.nodes_of() == LEADERS
+    status, refused = await site.get("/api/history", form=FORM)
     assert (status, refused["error"][:27]) == (HTTPStatus.SERVICE_UNAVAILABLE, "This replica does not lead,")
 
 
 async def test_a_leader_that_is_asked_by_another_replica_asks_nobody(
-    parts: Site, pairs: list[ServerCertificate]
+    site: Site, pairs: list[ServerCertificate]
 ) -> None:
     heard: list[str] = []
 
@@ -223,57 +223,57 @@ async def test_a_leader_that_is_asked_by_another_replica_asks_nobody(
         return web.Response(text="{}")
 
     async with AsyncExitStack() as stack:
-        parts.leader.named = await elsewhere(stack, answer, pairs[0].context)
-        assert (await parts.get("/api/history"))[1][-1]["units"] == 16
+        site.leader.named = await elsewhere(stack, answer, pairs[0].context)
+        assert (await site.get("/api/history"))[1][-1]["units"] == 16
         assert heard == []
-        assert await parts.get("/api/history", parts.leader) == (HTTPStatus.OK, {})
+        assert await site.get("/api/history", site.leader) == (HTTPStatus.OK, {})
         assert heard == ["/api/history"]
 
 
-async def test_a_lease_that_names_this_very_replica_is_no_loop(parts: Site) -> None:
-    parts.standby.named = parts.standby.url
-    assert await parts.nodes_of() == OWN
-    assert (await parts.get("/api/node?name=s"))[0] == HTTPStatus.OK
+async def test_a_lease_that_names_this_very_replica_is_no_loop(site: Site) -> None:
+    site.standby.named = site.standby.url
+    assert await site.nodes_of() == OWN
+    assert (await site.get("/api/node?name=s"))[0] == HTTPStatus.OK
 
 
-async def test_a_leader_of_another_version_is_not_asked(parts: Site) -> None:
-    assert (await parts.get("/api/history", parts.leader, form="another"))[0] == HTTPStatus.SERVICE_UNAVAILABLE
-    assert (await parts.get("/api/history", parts.leader, form=FORM))[0] == HTTPStatus.OK
+async def test_a_leader_of_another_version_is_not_asked(site: Site) -> None:
+    assert (await site.get("/api/history", site.leader, form="another"))[0] == HTTPStatus.SERVICE_UNAVAILABLE
+    assert (await site.get("/api/history", site.leader, form=FORM))[0] == HTTPStatus.OK
 
 
-async def test_questions_of_a_page_go_to_whom_it_follows(parts: Site) -> None:
+async def test_questions_of_a_page_go_to_whom_it_follows(site: Site) -> None:
     # The leader comes back while a page follows the other one: its rows are not the leader's.
-    leaders, parts.standby.named = parts.standby.named, None
-    own = (await parts.follow())[0]["instance"]
-    parts.standby.named = leaders
-    assert (await parts.get(f"/api/node?name=s&instance={own}"))[0] == HTTPStatus.OK
-    assert (await parts.get(f"/api/pods?rows=0&instance={own}"))[0] == HTTPStatus.OK
-    assert (await parts.get(f"/api/pods?rows=0&instance={own}", parts.leader))[0] == HTTPStatus.CONFLICT
-    followed = (await parts.follow())[0]["instance"]
-    assert (await parts.get(f"/api/pods?rows=0&instance={followed}"))[0] == HTTPStatus.OK
-    parts.standby.named = None
-    assert (await parts.get(f"/api/pods?rows=0&instance={followed}"))[0] == HTTPStatus.CONFLICT
+    leaders, site.standby.named = site.standby.named, None
+    own = (await site.follow())[0]["instance"]
+    site.standby.named = leaders
+    assert (await site.get(f"/api/node?name=s&instance={own}"))[0] == HTTPStatus.OK
+    assert (await site.get(f"/api/pods?rows=0&instance={own}"))[0] == HTTPStatus.OK
+    assert (await site.get(f"/api/pods?rows=0&instance={own}", site.leader))[0] == HTTPStatus.CONFLICT
+    followed = (await site.follow())[0]["instance"]
+    assert (await site.get(f"/api/pods?rows=0&instance={followed}"))[0] == HTTPStatus.OK
+    site.standby.named = None
+    assert (await site.get(f"/api/pods?rows=0&instance={followed}"))[0] == HTTPStatus.CONFLICT
 
 
-async def test_when_the_leader_is_full_the_own_tables_are_shown(parts: Site) -> None:
+async def test_when_the_leader_is_full_the_own_tables_are_shown(site: Site) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
-    at = f"{parts.leader.url}/api/stream"
-    streams = [await parts.session.get(at, headers=headers, ssl=False) for _ in range(MOST_STREAMS)]
-    assert await parts.nodes_of() == OWN
+    at = f"{site.leader.url}/api/stream"
+    streams = [await site.session.get(at, headers=headers, ssl=False) for _ in range(MOST_STREAMS)]
+    assert await site.nodes_of() == OWN
     for one in streams:
         one.close()
 
 
-async def test_streams_that_are_passed_on_count_as_the_own_ones(parts: Site) -> None:
-    streams = [await parts.stream() for _ in range(MOST_STREAMS)]
-    async with parts.stream() as answer:
+async def test_streams_that_are_passed_on_count_as_the_own_ones(site: Site) -> None:
+    streams = [await site.stream() for _ in range(MOST_STREAMS)]
+    async with site.stream() as answer:
         assert answer.status == HTTPStatus.SERVICE_UNAVAILABLE
     for one in streams:
         one.close()
 
 
 async def test_a_redirect_is_not_followed_and_no_header_of_the_leader_is_passed_back(
-    parts: Site, pairs: list[ServerCertificate]
+    site: Site, pairs: list[ServerCertificate]
 ) -> None:
     heard: list[tuple[str, list[str]]] = []
     to: list[str] = []
@@ -285,22 +285,22 @@ async def test_a_redirect_is_not_followed_and_no_header_of_the_leader_is_passed_
         return web.Response(text="{}", headers={"Set-Cookie": "a=b", "Access-Control-Allow-Origin": "*"})
 
     async with AsyncExitStack() as stack:
-        parts.standby.named = await elsewhere(stack, answer, pairs[0].context)
+        site.standby.named = await elsewhere(stack, answer, pairs[0].context)
         headers = {"Authorization": f"Bearer {TOKEN}", "Cookie": "c=d", "X-Other": "e"}
-        async with parts.session.get(f"{parts.standby.url}/api/history?x=y", headers=headers, ssl=False) as passed:
+        async with site.session.get(f"{site.standby.url}/api/history?x=y", headers=headers, ssl=False) as passed:
             assert (passed.status, await passed.read()) == (HTTPStatus.OK, b"{}")
             assert not {"Set-Cookie", "Access-Control-Allow-Origin"} & set(passed.headers)
             assert passed.headers["Content-Security-Policy"].startswith("default-src 'none'")
         assert heard.pop() == ("/api/history", ["Accept", "Authorization", FORWARDED, "Host"])
-        to.append(parts.leader.url + "/api/history")
-        assert (await parts.get("/api/history"))[1][-1]["units"] == 8
+        to.append(site.leader.url + "/api/history")
+        assert (await site.get("/api/history"))[1][-1]["units"] == 8
         assert heard.pop()[0] == "/api/history"
-    assert parts.leader.reviewer.asked == []
+    assert site.leader.reviewer.asked == []
 
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_leader_that_says_nothing_is_not_waited_for_long(
-    parts: Site, pairs: list[ServerCertificate], monkeypatch: pytest.MonkeyPatch, *, stream: bool
+    site: Site, pairs: list[ServerCertificate], monkeypatch: pytest.MonkeyPatch, *, stream: bool
 ) -> None:
     monkeypatch.setattr(page_leader, "_SILENT_S", 0.2)
     silent = asyncio.Event()
@@ -310,16 +310,16 @@ async def test_a_leader_that_says_nothing_is_not_waited_for_long(
         return web.Response()
 
     async with AsyncExitStack() as stack, asyncio.timeout(5):
-        parts.standby.named = await elsewhere(stack, answer, pairs[0].context)
+        site.standby.named = await elsewhere(stack, answer, pairs[0].context)
         if stream:
-            assert await parts.nodes_of() == OWN
+            assert await site.nodes_of() == OWN
         else:
-            assert (await parts.get("/api/node?name=s"))[0] == HTTPStatus.OK
+            assert (await site.get("/api/node?name=s"))[0] == HTTPStatus.OK
         silent.set()
 
 
 async def test_what_never_ends_is_cut_off(
-    parts: Site, pairs: list[ServerCertificate], monkeypatch: pytest.MonkeyPatch
+    site: Site, pairs: list[ServerCertificate], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_leader, "_MOST_BYTES", 2**20)
 
@@ -331,11 +331,11 @@ async def test_what_never_ends_is_cut_off(
             await asyncio.sleep(0)  # a connection that has broken off raises only once the loop knows
 
     async with AsyncExitStack() as stack, asyncio.timeout(20):
-        parts.standby.named = await elsewhere(stack, answer, pairs[0].context)
+        site.standby.named = await elsewhere(stack, answer, pairs[0].context)
         with pytest.raises(aiohttp.ClientError):
-            await parts.get("/api/history")
+            await site.get("/api/history")
         # A stream may end anywhere: the page asks again.
-        async with parts.stream() as following:
+        async with site.stream() as following:
             assert len(await following.content.read()) <= 2**20
 
 
@@ -358,10 +358,10 @@ async def test_what_never_ends_is_cut_off(
         "https://10.0.0.1:1 " + "x" * 10**6,
     ],
 )
-async def test_a_lease_that_names_no_page_of_a_pod_is_not_followed(parts: Site, written: str | None) -> None:
-    parts.standby.named = written
+async def test_a_lease_that_names_no_page_of_a_pod_is_not_followed(site: Site, written: str | None) -> None:
+    site.standby.named = written
     assert page_url(written) == ""
-    assert await parts.nodes_of() == OWN
+    assert await site.nodes_of() == OWN
 
 
 @pytest.mark.parametrize(
