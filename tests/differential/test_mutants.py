@@ -8,7 +8,7 @@ from scheduler.framework.plugin import Plugin
 from scheduler.plugins import registry
 from scheduler.plugins.node import node_affinity, node_name
 from scheduler.plugins.preemption import victims, victims_by_amounts
-from scheduler.plugins.preemption.victims import cache_key
+from scheduler.plugins.preemption.victims import moment
 from scheduler.state import disruption_budgets
 from tests.differential import executed, unit_tests
 from tests.differential.mutants import mutants_of, put_in
@@ -47,7 +47,7 @@ def test_a_loop_that_never_ends_is_stopped() -> None:
 
 
 def test_which_functions_run_is_known() -> None:
-    answer, ran = executed.executed(lambda: cache_key("2026-01-01T00:00:00Z"), [victims.__file__])
+    answer, ran = executed.executed(lambda: moment("2026-01-01T00:00:00Z"), [victims.__file__])
     assert (answer, ran) == (20260101000000, frozenset({(victims.__file__, "moment")}))
 
 

@@ -57,8 +57,8 @@ class Rig:
     async def until(self, holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(10):
             while not holds():
-                await self.card_changes.wait()
-                self.card_changes.clear()
+                await self.news.wait()
+                self.news.clear()
 
     def announced(self, uuid: str = "GPU-a") -> tuple[Health, str]:
         return self.keeper.states.announced().get(uuid, (Health.CORDONED, "not there"))

@@ -41,8 +41,8 @@ class Rig:
 
     async def until(self, holds: Callable[[], bool]) -> None:
         while not holds():
-            await self.card_changes.wait()
-            self.card_changes.clear()
+            await self.news.wait()
+            self.news.clear()
 
     def released(self) -> dict[str, float]:
         return self.releases.keeper.states.released()

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from scheduler.core.engine import Engine
 from scheduler.pods.gpu_request import GpuRequest, Selection
-from scheduler.state.amounts import NOTHING, left
+from scheduler.state.amounts import NOTHING, available_on
 from scheduler.state.available_after_preemption import AvailabilityByPriority, AvailableAfterPreemption
 from scheduler.state.facts.priorities import Priorities
 from tests.support.builders import bound, card, engine, pod, wire_node
@@ -43,7 +43,7 @@ def test_it_is_what_is_left_when_all_of_lower_priority_are_lifted(
         lower = [record for record in tables.records() if record.pod.priority < priority]
         for record in lower:
             tables.lift(record)
-        expected = np.where(lowest < priority, left(tables, rows), NOTHING)
+        expected = np.where(lowest < priority, available_on(tables, rows), NOTHING)
         for record in lower:
             tables.put_back(record)
         assert np.array_equal(amounts, expected)
