@@ -1,4 +1,4 @@
-"""What a plugin answers, held against its contract: an answer of another shape would be spread over rows in silence."""
+"""Checks of a plugin's answers against its contract; NumPy would broadcast an answer of another shape silently."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ _INT64: Final = np.dtype(np.int64)
 
 
 class PluginError(Exception):
-    """A plugin has answered what its extension point does not allow: a bug of that plugin, which the message names."""
+    """A bug of the plugin that the message names: an answer that its extension point does not allow."""
 
 
 def check_rejection(plugin: Plugin, rejection: Rejection | CardRejection, shape: tuple[int, ...]) -> None:

@@ -1,4 +1,4 @@
-"""The card rules of a profile that have something to say about a class of pods, and how they apply to cards."""
+"""The card rules of a profile that apply to one class of pods."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -30,7 +30,7 @@ class CardRules:
     def rejections(
         self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows, shape: tuple[int, ...]
     ) -> list[CardRejection]:
-        """What the filters have against cards of `rows`, in order. shape: (cards, rows)."""
+        """Rejections of cards of `rows` by the card filters, in order. shape: (cards, rows)."""
         found = []
         for plugin in self.filters:
             for rejection in plugin.filter_cards(pod, tables, state, rows):

@@ -1,4 +1,4 @@
-"""What a plugin works out once for a class of pods and reads again at later extension points."""
+"""Values that a plugin computes once for a class of pods and reads again at later extension points."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -19,7 +19,10 @@ class StateKey(Generic[T]):
 
 
 class CycleState:
-    """Typed values of one class of pods. Kept with its evaluation, so it may hold only what the signature holds."""
+    """Typed values of one class of pods, kept with its evaluation.
+
+    May hold only values that the signature determines.
+    """
 
     __slots__ = ("_row_cache", "_values")
 
@@ -30,7 +33,7 @@ class CycleState:
 
     @property
     def size_bytes(self) -> int:
-        """What keeping it costs, about: arrays, and what says of itself what it costs by `size_bytes`."""
+        """Approximate memory: arrays, and objects that have a `size_bytes`."""
         return _size_of(self._values.values())
 
     def write(self, key: StateKey[T], value: T) -> None:
@@ -54,7 +57,7 @@ class CycleState:
         return value
 
     def find(self, key: StateKey[T]) -> T | None:
-        """The value; None when nobody wrote it, as when the extension point that does is disabled."""
+        """The value, or None if it was not written (the extension point that writes it may be disabled)."""
         value: T | None = self._values.get(key.name)
         return value
 

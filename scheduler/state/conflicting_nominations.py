@@ -1,7 +1,7 @@
-"""Which nominated pods a pod of higher priority has to be decided without, when there are many of them.
+"""Nominated pods without which a pod of higher priority has to be decided, when there are many.
 
-Without all of them would be right, and costs a booking for each. Most make no difference to it: on their rows it lacks
-something even without them, mostly since their victims are still there; or it would have enough beside them.
+Deciding without all of them would be right, but costs a booking for each. Most make no difference: the pod lacks
+something on their rows even without them, mostly because their victims are still there, or has enough even with them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,9 +22,9 @@ _NATIVE: Final = (CPU, MEMORY, EPHEMERAL_STORAGE)
 def conflicting_nominations(
     tables: Tables, pod: Pod, minimum: Int64Array, nominated: Sequence[PodRecord]
 ) -> list[PodRecord]:
-    """Those that may make a difference to whether their rows take the pod. nominated: they are booked.
+    """Nominations that may affect whether their rows take the pod. nominated: booked ones.
 
-    minimum: int64[amounts], what the pod needs of a row at least. The pod's rules look at no other rows.
+    minimum: int64[amounts], the pod's minimum request. The pod's rules read no other rows.
     """
     there = [record for record in nominated if record.node in tables.row_of]
     rows = np.array([tables.row_of[record.node] for record in there], dtype=np.intp)
@@ -61,7 +61,7 @@ def _held(records: Iterable[PodRecord]) -> list[list[int]]:
 
 
 def _most_on_a_card(tables: Tables, here: RowArray, at: RowArray, nominated: Sequence[PodRecord]) -> Int64Array:
-    """int64[rows]: what the card with most would have left without these, whoever else holds it exclusively."""
+    """int64[rows]: maximum free units of a card without these pods, even if another pod holds it exclusively."""
     stored = tables.cards.stored
     free = stored.units[:, here] - stored.taken[:, here]
     for place, record in zip(at.tolist(), nominated, strict=True):

@@ -1,4 +1,4 @@
-"""What a class of waiting pods needs of a row at least: a row that lacks some of it surely cannot take them."""
+"""Minimum request of a class of waiting pods: a row that lacks some of it surely cannot take them."""
 
 from dataclasses import dataclass
 from functools import reduce
@@ -12,7 +12,7 @@ from scheduler.state.amounts import ANY_BIT, BITS, NOTHING, Amount, model_bit, r
 from scheduler.state.cards.models import accepted_codes
 from scheduler.state.columns.arrays import BoolArray, Int64Array
 
-# Of more rows, too many others have the same bits.
+# With more rows, too many others share their bits.
 _MOST_ROWS: Final = 32
 
 
@@ -20,8 +20,8 @@ _MOST_ROWS: Final = 32
 class MinimumRequest:
     """amounts: int64[amounts], the minimum of each that must be available.
 
-    cards: how many cards with Amount.CARD_UNITS each, 0 when that amount says all. exclusive: held by no pod.
-    models, uuids: bits of the cards that will do. rows: bits of the rows that the node's own fields allow.
+    cards: number of cards with Amount.CARD_UNITS each, 0 if that amount is sufficient. exclusive: held by no pod.
+    models, uuids: bits of the acceptable cards. rows: bits of the rows that the node's own fields allow.
     """
 
     amounts: Int64Array
@@ -38,7 +38,7 @@ NO_MINIMUM: Final = MinimumRequest(amounts=np.full(len(Amount), NOTHING, dtype=n
 def minimum_request_of(
     minimum: Int64Array, request: GpuRequest | None, model_code: dict[str, int], allowed: BoolArray | None
 ) -> MinimumRequest:
-    """model_code: of the models that were seen so far. allowed: bool[nodes], None where that is not known."""
+    """Minimum request of a class. model_code: of the models seen so far. allowed: bool[nodes], None if unknown."""
     rows = _rows(allowed)
     if request is None or (request.cards == 1 and not (request.exclusive or request.models or request.uuids)):
         return MinimumRequest(amounts=minimum, rows=rows)

@@ -1,7 +1,7 @@
-"""GpuShare: which cards fit, which node is preferred, and which cards are taken.
+"""GpuShare: fitting cards, preferred nodes, and the cards to allocate.
 
-What a card or node has free is in `scheduler.state.cards.card_columns`; what a pod may ask for in docs/protocol.md,
-"Requests".
+Free memory of cards and nodes is in `scheduler.state.cards.card_columns`; the forms of a pod's request are in
+docs/protocol.md, "Requests".
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -68,7 +68,7 @@ from scheduler.state.columns.row_masks import count_of, only_row
 from scheduler.state.tables import Tables
 
 PlacementPolicyName: TypeAlias = Literal["binpack", "spread", "fragmentation"]
-# As plain numbers: comparing an array with an IntEnum's member takes ten times as long.
+# Plain numbers: comparing an array with an IntEnum member takes ten times as long.
 _READY: Final = int(GpuState.READY)
 _Fits: TypeAlias = tuple[Rows, int, BoolArray]
 _Chosen: TypeAlias = tuple[Rows, int, RowArray]
@@ -89,11 +89,12 @@ class GpuShareArgs(PluginArgs):
 
 
 class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
-    """Judges `gpu-mem`, per card and per node, and nobody else does: fits, prefers and takes cards by their memory.
+    """The only rule for `gpu-mem`, per card and per node: filters, scores and allocates cards by their memory.
 
-    A card may be given when it is healthy, not cordoned, not lost, held by no exclusive pod, of the models and UUIDs
-    that the pod asks for, and when no card rule of the profile objects; an exclusive pod needs one that no pod holds.
-    The node's total counts too: allocatable gpu-mem less the requests of live pods that are not on unhealthy cards.
+    A card can be allocated when it is healthy, not cordoned, not lost and not held by an exclusive pod. It must be of
+    the models and UUIDs that the pod requests, and no card rule of the profile may reject it. An exclusive pod needs a
+    card that no pod holds. The node's total counts too: allocatable gpu-mem less the requests of live pods that are not
+    on unhealthy cards.
 
     | reason | when | numbers |
     |---|---|---|
@@ -110,13 +111,13 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     | the reason of a card rule | that rule leaves too few of the cards with enough memory | |
     | `Insufficient aliyun.com/gpu-mem` | the node's total is used up | yes |
 
-    Binpack scores half for landing on cards in use, a fifth for a node in use, the rest by how full the node's usable
-    cards are with the pod on them, and of nodes as full the one with less CPU; `spread` is the reverse. Fragmentation
-    scores the place by what pods as they usually come could have used of it ([packing](../../docs/packing.md)). Pods
-    without gpu-mem are kept off idle cards, which need the CPU: binpack scores how much of the usable cards is booked,
-    fragmentation as for others, spread nothing.
-    Within the node: what the card scores prefer, then the tightest card that fits, the emptiest, or the one that such
-    pods can use least, then the lower slot. A profile's card set chooser chooses instead. A pod's annotations
+    `binpack` gives half its points for cards in use and a fifth for a node in use. The rest depends on how full the
+    node's usable cards are with the pod; of equally full nodes, the one with less CPU wins. `spread` is the reverse.
+    `fragmentation` scores how much of the memory typical pods could have used ([packing](../../docs/packing.md)). Pods
+    without gpu-mem are kept away from nodes with idle cards, which need the CPU: `binpack` scores the booked share of
+    the usable cards, `fragmentation` works as for other pods, `spread` scores nothing. Within the node, the card scores
+    come first; then the policy picks the tightest card that fits, the emptiest, or the card that typical pods can use
+    least; then the lower slot. A card set chooser of the profile replaces all this. A pod's annotations
     `gpushare/card-policy` and `gpushare/node-policy` win over the arguments.
 
     Writes every allocation annotation of the Binding
@@ -132,7 +133,6 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     default_weight: ClassVar[int] = 10
 
     def __init__(self, args: GpuShareArgs | None = None, resources: ResourceNames = ResourceNames()) -> None:  # noqa: B008 - immutable
-        """As Plugin."""
         super().__init__(args, resources)
         self._card_policy = PlacementPolicy(self.args.card_policy)
         self._node_policy = PlacementPolicy(self.args.node_policy)
@@ -144,7 +144,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         return Relevance.JUDGE if pod.template.gpu_request else Relevance.SKIP
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
-        """Too little memory on enough cards, or on the node in all; cards that cannot be given out."""
+        """Nodes with too little memory on enough cards, or in total; nodes whose cards cannot be allocated."""
         cards, units, row = tables.cards, _request(pod).units, only_row(rows)
         if row is not None and cards.node_free.item(row) >= units and self._slots_on(pod, tables, state, row):
             return ()
@@ -153,13 +153,13 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         return () if np.count_nonzero(good) == len(good) else (Rejection(~good, "Insufficient GPU memory"),)
 
     def diagnose(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
-        """What is wrong with the node's cards as a whole, then with each card, then the node's total."""
+        """Reasons for the node's cards as a whole, then for single cards, then for the node's total."""
         cards = tables.cards
         enough = by_width(cards, rows, lambda group: self._enough(pod, tables, state, group))
         # A node that is not READY has no room.
         roomy, ready = cards.node_free[rows] >= _request(pod).units, cards.state[rows] == _READY
         states = STATE_REASONS.items() if np.count_nonzero(ready) < len(ready) else ()
-        # Whose cards are all unhealthy has nothing allocatable for that reason.
+        # A node whose cards are all unhealthy has nothing allocatable for that reason.
         unhealthy = by_width(cards, rows, partial(all_unhealthy, cards)) if states else np.zeros_like(ready)
         details = {s: partial(detail, tables, rows) for s, detail in STATE_DETAILS.items()}
         found = (
@@ -206,7 +206,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         return MAX_SCORE - packed if policy is PlacementPolicy.SPREAD else packed
 
     def reserve(self, pod: Pod, tables: Tables, state: CycleState, row: int, now_ns: int) -> Reservation:
-        """The cards by the card policy, and the annotations that say so."""
+        """Cards by the card policy, and the annotations that name them."""
         request, cards = pod.template.gpu_request, tables.cards
         if request is None:
             return Reservation()
@@ -268,7 +268,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         return placed
 
     def _policy_of(self, request: GpuRequest) -> PlacementPolicy:
-        """Who asks several cards gets the tightest ones: every choice among many would have to be tried."""
+        """A pod of several cards gets the tightest ones: otherwise every combination would have to be tried."""
         policy = request.card_policy or self._card_policy
         return PlacementPolicy.BINPACK if policy is PlacementPolicy.FRAGMENTATION and request.cards > 1 else policy
 
@@ -302,7 +302,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     def _card_rejections(
         self, pod: Pod, tables: Tables, state: CycleState, rows: Rows, short: BoolArray
     ) -> list[Rejection]:
-        """Why there are too few cards on the `short` rows: what thins them out below what the pod asks, in order."""
+        """Reasons for too few cards on the `short` rows, in the order in which they reduce the candidates."""
         cards, merged = tables.cards, dict[str, list[tuple[RowGroup, Rejection]]]()
         for group in cards.groups(rows):
             with cards.viewing(group.width):
@@ -314,7 +314,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     def _card_rejections_of(
         self, pod: Pod, tables: Tables, state: CycleState, rows: Rows, short: BoolArray
     ) -> list[Rejection]:
-        """The same, of rows that are judged together."""
+        """`_card_rejections` for rows that are evaluated together."""
         request, cards = _request(pod), tables.cards
         found: list[Rejection] = []
 
@@ -349,7 +349,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
 
 
 def _fits(pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> BoolArray:
-    """`fitting` less what the card rules reject; not worked out again for the rows that were asked about last."""
+    """`fitting` less the cards that card rules reject; cached for the rows of the last call."""
     key = _fits_key(tables.cards.width)
     last = state.find(key)
     version = tables.changes.version

@@ -1,6 +1,6 @@
-"""KubeletRejections: not again at once to a node whose kubelet has just rejected such a pod.
+"""KubeletRejections: avoids a node whose kubelet has just rejected such a pod.
 
-No rule of kube-scheduler: it sends the next pod of a ReplicaSet to the same node, again and again.
+Not a rule of kube-scheduler, which sends the next pod of a ReplicaSet to the same node repeatedly.
 """
 
 from collections.abc import Hashable, Sequence
@@ -24,7 +24,7 @@ _MOST_NAMED: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Because(Detail):
-    """What the kubelets gave as reasons."""
+    """Reasons that the kubelets gave."""
 
     reasons: frozenset[str]
 
@@ -42,10 +42,10 @@ class Because(Detail):
 class KubeletRejections(PreFilterPlugin, FilterPlugin):
     """Rejects nodes whose kubelet has rejected such a pod at admission, for a while.
 
-    The kubelet has the last word: it fails a pod that was bound to its node, with a reason such as `OutOfcpu` or
-    `UnexpectedAdmissionError`. The node is then left out for pods with the same controller, or of the same name where
-    there is none, that ask the same: for 10 s, and for twice as long if the next one is rejected after that, up to 5
-    minutes, until another one of them runs there. Meanwhile nobody is preempted for such a pod.
+    The kubelet may reject a pod that was bound to its node, with a reason such as `OutOfcpu` or
+    `UnexpectedAdmissionError`. The node is then left out for pods with the same controller (or the same name without
+    one) and the same requests. This lasts 10 s, doubles with each further rejection up to 5 minutes, and ends when such
+    a pod runs there. Until then, nothing is preempted for such pods.
 
     - `node(s) had rejected such a pod (OutOfcpu)`
 
@@ -57,7 +57,7 @@ class KubeletRejections(PreFilterPlugin, FilterPlugin):
     depends: ClassVar[Change] = Change.REJECTIONS
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
-        """Whom the answer holds for, while there is one."""
+        """Key of the pods that share the rejection, while there is one."""
         return likeness(pod) if tables.rejections.reasons(pod) else None
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - nothing to keep

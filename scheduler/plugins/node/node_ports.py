@@ -45,12 +45,12 @@ class NodePorts(PreFilterPlugin, FilterPlugin):
 
 
 class HostPorts(NodeFact[frozenset[HostPort]]):
-    """Which addresses of which port are taken on which row, and by how many pods."""
+    """Addresses of each port in use on each row, with the number of pods."""
 
     booking_change: ClassVar[Change] = Change.PORTS
 
     def __init__(self, tables: "Tables") -> None:
-        """Nothing taken."""
+        """No ports in use."""
         super().__init__(tables)
         self._taken: dict[_Port, dict[int, Counter[str]]] = {}
 
@@ -59,7 +59,7 @@ class HostPorts(NodeFact[frozenset[HostPort]]):
         return pod.template.host_ports or None
 
     def book(self, row: int, read: frozenset[HostPort], sign: int) -> None:
-        """As NodeFact."""
+        """Add or remove a pod's ports."""
         for port in read:
             key = (port.protocol, port.port)
             rows = self._taken.setdefault(key, {})
@@ -86,7 +86,7 @@ class HostPorts(NodeFact[frozenset[HostPort]]):
         return mask_of(found, rows, self.tables.capacity)
 
     def _rows_with(self, port: HostPort, rows: Rows) -> Sequence[int]:
-        """Of `rows`, those where somebody has the port; only a question about one row is not asked of all."""
+        """Rows of `rows` where the port is in use; for a single row, only that row is examined."""
         taken = self._taken.get((port.protocol, port.port), {})
         if isinstance(rows, slice) and rows.stop is not None:
             return [row for row in range(rows.start or 0, rows.stop) if row in taken]

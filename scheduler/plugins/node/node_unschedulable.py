@@ -16,7 +16,7 @@ from scheduler.state.columns.arrays import Rows
 from scheduler.state.tables import Tables
 
 REASON: Final = "node(s) were unschedulable"
-# The taint that the node controller sets beside `spec.unschedulable`: who tolerates one, tolerates the other.
+# The taint that the node controller sets with `spec.unschedulable`: tolerating one means tolerating the other.
 _TAINT: Final = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
 
 

@@ -1,8 +1,8 @@
-"""The place that is reserved for a pod that waits for pods to leave: where the least has to be freed for it.
+"""The reservation for a pod that waits for pods to leave: the node where the least has to be freed.
 
-When pods leave is known to nobody. So it is the node, and its cards, where the smallest share of what the pod asks is
-missing; equals by the node's name. Where the pod has waited in vain comes last: whoever is there may never leave. Only
-pods of the same or a lower priority are waited for.
+When pods will leave is unknown. So the reservation is on the node, and its cards, where the smallest share of the
+request is missing; ties by node name. Nodes of expired reservations come last: their pods may never leave. It waits
+only for pods of the same or a lower priority.
 """
 
 from collections.abc import Collection, Generator, Iterator
@@ -19,12 +19,12 @@ from scheduler.state.columns.arrays import Int64Array, RowArray
 if TYPE_CHECKING:
     from scheduler.framework.what_if import WhatIf
 
-# Rules are asked about so many nodes at most, one in a step.
+# Maximum number of nodes on which the rules run, one per step.
 _MOST_TRIED: Final = 16
 # Both are more than any card has.
 _LAST: Final = 2**32
 _NEVER: Final = 2**40
-# (row, slot of a card) where a pod has waited in vain; the slot is NO_CARD of a pod that asks for none.
+# (row, slot of a card) of expired reservations; the slot is NO_CARD for a pod without cards.
 Places: TypeAlias = Collection[tuple[int, int]]
 NO_CARD: Final = -1
 
@@ -32,10 +32,10 @@ NO_CARD: Final = -1
 def best_place(
     what_if: "WhatIf", priority: int, gpu_mem: str, in_vain: Places = ()
 ) -> Generator[None, None, Candidate | None]:
-    """In steps. None where no node would take the pod, or none of the first ones.
+    """The node and cards to reserve, found in steps; None if none of the first nodes would take the pod.
 
-    what_if: as if the pod's priority were one more. priority: its own. gpu_mem: the resource's name. in_vain: where it
-    has waited before.
+    what_if: as if the pod's priority were one higher. priority: its own. gpu_mem: the resource's name. in_vain: its
+    expired reservations.
     """
     while not what_if.count(PODS_PER_STEP):
         yield
@@ -68,7 +68,7 @@ def missing_on_cards(what_if: "WhatIf", request: GpuRequest, rows: RowArray, in_
 
 
 def _without_kept(what_if: "WhatIf", priority: int, rows: RowArray) -> RowArray:
-    """Those where no place is kept for a pod of the same priority, which would be in each other's way."""
+    """Rows without a nomination of a pod of the same priority, which would conflict."""
     nominations, row_of = what_if.nominations, what_if.tables.row_of
     nodes = (node for node, _ in nominations.by_node(without=""))
     kept = [row_of[n] for n in nodes if n in row_of and any(k.pod.priority == priority for k in nominations.on(n))]
@@ -92,7 +92,7 @@ def _least_missing_first(what_if: "WhatIf", rows: RowArray, in_vain: Places) -> 
 
 
 def _on(what_if: "WhatIf", row: int, gpu_mem: str, in_vain: Places) -> Candidate | None:
-    """The cards of a node, or the node, that the rules agree to once pods have left; None without any."""
+    """The cards of a node, or the node, that the rules accept once pods have left; None without any."""
     pod, tables = what_if.pod, what_if.tables
     leaving = lower(pod, tables, row)
     for candidate in _cheapest_first(what_if, row, gpu_mem, in_vain):

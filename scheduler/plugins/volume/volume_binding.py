@@ -56,7 +56,7 @@ class VolumeBindingArgs(PluginArgs):
 
 
 class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
-    """Rejects nodes from which the volumes of the pod's claims cannot be used, or for which none can be had.
+    """Rejects nodes that cannot use the volumes of the pod's claims, or for which no volume can be provided.
 
     A claim that is **bound**: its volume's node affinity. A claim of a class with `WaitForFirstConsumer`: on each node
     the smallest free volume of the class that suits it, or else the class makes one: where `allowedTopologies` allow
@@ -78,8 +78,8 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
     before the Binding the scheduler writes `spec.claimRef` of each free volume, or `volume.kubernetes.io/selected-node`
     of each claim for which one is to be made, and waits until all claims are bound. A volume that was kept for the
     claim, and ties between volumes of a size, are decided by name, where kube-scheduler takes any.
-    `StorageCapacityScoring` is off by default in 1.36, and not built. Volumes of in-tree plugins are judged by their
-    own labels and node affinity; kube-scheduler translates them where CSINode says so.
+    `StorageCapacityScoring` is off by default in 1.36, and not supported. Volumes of in-tree plugins are evaluated by
+    their own labels and node affinity; kube-scheduler translates them where CSINode says so.
     Source: kube-scheduler, plugins/volumebinding.
     """
 
@@ -90,11 +90,11 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
     args: VolumeBindingArgs
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
-        """How its claims stand."""
+        """State of its claims."""
         return tables.volumes.of_pod(pod).alike if pod.volumes.claims else None
 
     def cache_key(self, pod: Pod, tables: Tables) -> Hashable:
-        """What can be had of the classes of its claims."""
+        """Versions of the available volumes of its claims' classes."""
         return tables.volumes.of_pod(pod).cache_key if pod.volumes.claims else None
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the claims are looked up again
@@ -147,7 +147,7 @@ def shown(node: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SelectedNodeGone(Detail):
-    """A claim whose volume is being made on a node that does not exist. more: claims like it, besides."""
+    """A claim whose volume is being created on a node that does not exist. more: number of further such claims."""
 
     claim: ClaimKey
     node: str
@@ -162,7 +162,7 @@ class SelectedNodeGone(Detail):
         )
 
     def joined(self, other: "SelectedNodeGone") -> "SelectedNodeGone":  # noqa: ARG002 - the same claims, whatever the nodes
-        """This one."""
+        """The first one."""
         return self
 
 
@@ -172,7 +172,7 @@ def _selected_node_gone(claims: Sequence[Delayed], counted: BoolArray) -> Select
 
 
 def _bound(claims: Sequence[Bound], tables: Tables, rows: Rows) -> list[Rejection]:
-    """On each node the first claim that objects says why."""
+    """The reason of the first claim that rejects, on each node."""
     mismatch: BoolArray = np.zeros(count_of(rows, tables.capacity), dtype=np.bool_)
     for claim in claims:
         if not claim.there:

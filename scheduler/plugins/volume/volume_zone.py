@@ -28,7 +28,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
 
     The labels are `topology.kubernetes.io/zone` and `…/region`, and the older `failure-domain.beta.kubernetes.io/…`; a
     label may name several zones, `a__b`. A node that has none of these labels takes every volume. Generic ephemeral
-    volumes are not looked at, as in kube-scheduler.
+    volumes are ignored, as in kube-scheduler.
 
     - `node(s) had no available volume zone`
     - `persistentvolume "pv" not found`
@@ -48,7 +48,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
         return tuple((one.zones, "" if one.there else one.volume) for one in tables.volumes.of_pod(pod).bound)
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:
-        """Find the zones of its volumes; reject a pod of which one does not exist."""
+        """Find the zones of its volumes; reject a pod if one of them does not exist."""
         if not pod.volumes.claims:
             return Relevance.SKIP
         volumes = tables.volumes.of_pod(pod).bound

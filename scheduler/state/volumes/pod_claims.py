@@ -1,4 +1,4 @@
-"""How all claims of a pod stand, worked out once for every rule that asks.
+"""States of a pod's claims, computed once for all rules.
 
 Source: kube-scheduler, plugins/volumebinding: volume_binding.go (podHasPVCs), binder.go (GetPodVolumeClaims).
 """
@@ -28,7 +28,7 @@ class KnownVolumes(Protocol):
 
 
 class Alike:
-    """A tuple that is hashed once: a pod may have 64 claims, and is looked up by them again and again."""
+    """A tuple that is hashed once: a pod may have 64 claims, and is looked up by them often."""
 
     __slots__ = ("_hash", "_parts")
 
@@ -38,7 +38,7 @@ class Alike:
         self._hash = hash(parts)
 
     def __hash__(self) -> int:
-        """Of the parts."""
+        """Hash of the parts."""
         return self._hash
 
     def __eq__(self, other: object) -> bool:
@@ -49,12 +49,12 @@ class Alike:
 
 
 class PodClaims(msgspec.Struct, frozen=True, kw_only=True):
-    """Of each claim once, in the order of the pod.
+    """State of each claim, once, in the order of the pod.
 
-    bound: volumes of claims that are no ephemeral ones. alike: equal for pods of one template whose claims every rule
-    answers alike. cache_key: moves when something else can be had of a class of which a claim waits for a volume.
-    missing: the first claim, other than an ephemeral one, that does not exist; "" when each does.
-    one_pod: claims that only one pod may use. attached: what a node attaches for them, as `Volumes.attached`.
+    bound: volumes of claims that are not ephemeral. alike: equal for pods of one template whose claims get the same
+    answers. cache_key: moves when the available volumes of a waiting claim's class change.
+    missing: the first claim, other than an ephemeral one, that does not exist; "" for none. one_pod: claims that only
+    one pod may use. attached: attachments for them, as `Volumes.attached`.
     """
 
     claim_states: tuple[ClaimState, ...]
@@ -67,7 +67,7 @@ class PodClaims(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pod_claims(pod: Pod, volumes: KnownVolumes) -> PodClaims:
-    """As the claims are now."""
+    """Current state of the claims."""
     claim_states: list[ClaimState] = []
     bound: list[Bound] = []
     one_pod: list[ClaimKey] = []
