@@ -45,8 +45,8 @@ from scheduler.process.startup import StartupError
 from scheduler.process.stop import stop_requested
 from scheduler.service import SchedulerService, ServiceOptions
 from scheduler.tools.page.access import Access
+from scheduler.tools.page.page_parts import SchedulerParts, leader_name, replica_name
 from scheduler.tools.page.serving import page_served
-from scheduler.tools.page.site import Scheduler, leader_name, replica_name
 
 log = structlog.get_logger()
 # In addition to the binds: watches, reads, requests about volumes, the recorder's senders, and reviews for the page.
@@ -215,7 +215,7 @@ def _page(
     """Serve the page until this ends, if enabled. Entering raises StartupError."""
     if not configuration.page.enabled:
         return contextlib.nullcontext()
-    of = Scheduler(
+    of = SchedulerParts(
         engine=service.engine,
         reader=reader,
         unit_mib=configuration.memory_unit_mib,

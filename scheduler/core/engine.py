@@ -25,7 +25,7 @@ from scheduler.pods.pod import RUNNING, Pod
 from scheduler.queue.entry import QueuedPod
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.queue.waking import QueueingHint
-from scheduler.state.amounts import RowsLeft
+from scheduler.state.amounts import AvailableOnRows
 from scheduler.state.audit import NodeAudit, audit_node
 from scheduler.state.columns.arrays import Int64Array
 from scheduler.state.columns.selectors import Expressions
@@ -60,7 +60,7 @@ class Engine:
         self.queue = queue
         self._cycles = cycles
         self.scheduler_names = frozenset(cycles)
-        self._left = RowsLeft(tables)
+        self._left = AvailableOnRows(tables)
         self.nominations = Nominations(tables, least_of_row=self._least_of_row)
         self._searches = Searches(tables, queue, cycles, self.nominations)
         self._reservations = Reservations(tables, queue, cycles, self.nominations, after_s=reserve_after_s)
@@ -206,7 +206,7 @@ class Engine:
                 (pod.scheduler_name, signature),
                 now_s,
                 wakes_on=outcome.wakes_on,
-                needs=cycle.needs(pod, signature),
+                minimum=cycle.class_minimum(pod, signature),
                 in_vain=outcome.by_permit or shown,
             )
         return Decision(queued, outcome)
@@ -242,11 +242,11 @@ class Engine:
 
     def _reclassify(self, hint: QueueingHint, key: tuple[str, Signature], now_s: float) -> None:
         pod, cycle = hint.pod, self._cycles[hint.pod.scheduler_name]
-        needs = cycle.needs(pod, key[1])
+        minimum = cycle.class_minimum(pod, key[1])
         # The state of its claims changed, and still no node can help: its message is stale.
         untold = bool(pod.volumes.claims) and cycle.fits_nowhere(pod, key[1])
-        self.queue.reclassify(hint, key, needs, retry_after_s=now_s if untold else None)
-        self._searches.reclassified(pod, key, needs)
+        self.queue.reclassify(hint, key, minimum, retry_after_s=now_s if untold else None)
+        self._searches.reclassified(pod, key, minimum)
 
     def _answer(self, hint: QueueingHint, now_s: float) -> None:
         pod, cycle = hint.pod, self._cycles[hint.pod.scheduler_name]
@@ -271,7 +271,7 @@ class Engine:
         pod = reevaluated.pod
         if reevaluated.help is Help.PREEMPTION:
             key = self._key(pod)
-            return self._searches.rescue(pod, key, self._cycles[pod.scheduler_name].needs(pod, key[1]))
+            return self._searches.rescue(pod, key, self._cycles[pod.scheduler_name].class_minimum(pod, key[1]))
         self.queue.reevaluate(pod.key.uid, now_s)
         return True
 

@@ -28,9 +28,9 @@ from scheduler.queue.entry import PodState
 from scheduler.queue.failed_deletions import FailedDeletions
 from scheduler.queue.preemptors import DueSearch, Preemptors
 from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.state.available_after_preemption import AvailabilityByPriority, AvailableAfterPreemption
 from scheduler.state.changes import ANYTHING, ClusterEvents
-from scheduler.state.left_above import LeftAbove, LeftAboves
-from scheduler.state.needs import Needs
+from scheduler.state.minimum_request import MinimumRequest
 from scheduler.state.nominations import Nomination, Nominations
 from scheduler.state.tables import Tables
 
@@ -83,7 +83,7 @@ class Searches:
         self._queue = queue
         self._cycles = cycles
         self._nominations = nominations
-        self._lefts = LeftAboves(tables)
+        self._after_preemption = AvailabilityByPriority(tables)
         self._preemptors = Preemptors()
         self._failed_deletions = FailedDeletions()
         # By uid: reservations given up for a preemption whose victims are not being deleted yet.
@@ -130,10 +130,10 @@ class Searches:
                 self._preemptors.again(self._search.due)
             self._search = None
 
-    def reclassified(self, pod: Pod, key: Hashable, needs: Needs) -> None:
+    def reclassified(self, pod: Pod, key: Hashable, minimum: MinimumRequest) -> None:
         """The signature of a waiting pod changed. key: its class."""
         if pod.key.uid in self._preemptors:
-            self._preemptors.add(key, pod, wakes_on=ANYTHING, needs=needs, unanswered=False)
+            self._preemptors.add(key, pod, wakes_on=ANYTHING, minimum=minimum, unanswered=False)
             self._preemptors.mark_due(self._preemptors.key_of(pod.key.uid))
 
     def deletion_failed(self, uid: str, now_s: float) -> Nomination | None:
@@ -192,7 +192,7 @@ class Searches:
             yield Help.FIT
             return
         no_fit, sought = with_reservation(cycle.no_fit(pod), cycle, self._nominations), _NO_ANSWER
-        for step in cycle.post_filter(pod, self._nominations, self._lefts):
+        for step in cycle.post_filter(pod, self._nominations, self._after_preemption):
             if step is None:
                 yield None
             else:
@@ -203,17 +203,17 @@ class Searches:
         elif not result.again:
             yield replace(no_fit.diagnosis, tail=result.message, tail_reasons=result.reasons)
 
-    def rescue(self, pod: Pod, key: Hashable, needs: Needs) -> bool:
+    def rescue(self, pod: Pod, key: Hashable, minimum: MinimumRequest) -> bool:
         """Make a search due for a waiting pod, unless any search is due. Returns whether it did.
 
-        key, needs: see Preemptors.add.
+        key, minimum: see Preemptors.add.
         """
         waiting = self._preemptors
         if self._search is not None or waiting.any_noted or waiting.any_due or self._nominations.full_for(pod):
             return False
         if self._nominations.of(pod.key.uid) is not None or pod.key.uid in self._failed_deletions:
             return False
-        waiting.add(key, pod, wakes_on=ANYTHING, needs=needs, unanswered=True)
+        waiting.add(key, pod, wakes_on=ANYTHING, minimum=minimum, unanswered=True)
         return True
 
     def next(self, now_s: float) -> PostFiltered | None:
@@ -262,7 +262,7 @@ class Searches:
     def _begin(self, pod: Pod, due: DueSearch | None, no_fit: NoFit | None) -> _Search:
         some = None if due is None or due.rows is None else np.array(sorted(due.rows), dtype=np.intp)
         self.begun += 1
-        steps = self._cycles[pod.scheduler_name].post_filter(pod, self._nominations, self._lefts, some)
+        steps = self._cycles[pod.scheduler_name].post_filter(pod, self._nominations, self._after_preemption, some)
         return _Search(pod=pod, due=due, no_fit=no_fit, steps=steps)
 
     def _step(self, search: _Search, now_s: float) -> tuple[PostFiltered | None, bool]:
@@ -346,11 +346,11 @@ class Searches:
             (pod.scheduler_name, signature),
             pod,
             wakes_on=no_fit.wakes_on,
-            needs=cycle.needs(pod, signature),
+            minimum=cycle.class_minimum(pod, signature),
             unanswered=unanswered,
         )
 
     @contextmanager
-    def _left_for(self, pod: Pod) -> Iterator[LeftAbove]:
+    def _left_for(self, pod: Pod) -> Iterator[AvailableAfterPreemption]:
         with self._nominations.seen_by(pod):
-            yield self._lefts.of(pod.priority)
+            yield self._after_preemption.of(pod.priority)

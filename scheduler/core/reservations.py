@@ -27,8 +27,8 @@ from scheduler.pods.pod import Pod
 from scheduler.queue.entry import PodState
 from scheduler.queue.longest_waiting import StarvingPod
 from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.state.available_after_preemption import AvailabilityByPriority
 from scheduler.state.cards.booking import CardShare
-from scheduler.state.left_above import LeftAboves
 from scheduler.state.nominations import Nomination, Nominations
 from scheduler.state.tables import Tables
 
@@ -80,7 +80,7 @@ class Reservations:
         self._cycles = cycles
         self._nominations = nominations
         self._after_s = after_s
-        self._lefts = LeftAboves(tables)
+        self._after_preemption = AvailabilityByPriority(tables)
         self._look_s = 0.0
         self._to_search: list[StarvingPod] = []
         self._search: _Search | None = None
@@ -159,7 +159,7 @@ class Reservations:
         return waits and self._nominations.of(pod.key.uid) is None and pod.priority not in self._nominations.reserved
 
     def _steps(self, pod: Pod) -> Generator[None, None, Candidate | None]:
-        what_if = self._cycles[pod.scheduler_name].without_equals(pod, self._nominations, self._lefts)
+        what_if = self._cycles[pod.scheduler_name].without_equals(pod, self._nominations, self._after_preemption)
         expired = frozenset(self._expired_slots(pod))
         return (yield from best_place(what_if, pod.priority, self._tables.resource_names.gpu_mem, expired))
 

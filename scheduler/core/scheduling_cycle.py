@@ -14,18 +14,18 @@ from msgspec.structs import replace
 
 from scheduler.framework.diagnosis import NOT_RESOLVABLE, Diagnosis, Resolvable, count_reasons
 from scheduler.framework.evaluation_cache import Evaluation
-from scheduler.framework.plugin import CardVerdict, Objection, PermitPlugin, PreBindPlugin, Rejected, Wait
+from scheduler.framework.plugin import CardVerdict, PermitPlugin, PreBindPlugin, Rejected, Rejection, Wait
 from scheduler.framework.post_filter import post_filters
 from scheduler.framework.preemption import NoPreemption, PostFilterResult, Preemption
 from scheduler.framework.runtime import NOWHERE, Runtime, Signature
 from scheduler.framework.what_if import RowMemo, WhatIf
 from scheduler.pods.pod import Pod
+from scheduler.state.available_after_preemption import AvailabilityByPriority
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.changes import ANYTHING, Change
 from scheduler.state.columns.arrays import Int64Array, RowArray
 from scheduler.state.facts.priorities import Priorities
-from scheduler.state.left_above import LeftAboves
-from scheduler.state.needs import Needs
+from scheduler.state.minimum_request import MinimumRequest
 from scheduler.state.nominations import Nominations
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.volumes.plan import VolumePlan
@@ -83,14 +83,14 @@ class Sought:
 class PodEvaluation:
     """Answers of every rule for every node about one pod, for `explain`. Valid until the tables change.
 
-    diagnosis: None if a node takes the pod. never: a reason that holds for every node, or "". rules: each rule's name
-    with its objections over all rows. resolvable: intp[…], rows where evictions may make room. verdicts: the state of
+    diagnosis: None if a node takes the pod. unschedulable: a reason that holds for every node, or "". rules: each rule
+    with its rejections over all rows. resolvable: intp[…], rows where evictions may make room. verdicts: the state of
     each card of a row for the pod.
     """
 
     diagnosis: Diagnosis | None
-    never: str
-    rules: tuple[tuple[str, list[Objection]], ...]
+    unschedulable: str
+    rules: tuple[tuple[str, list[Rejection]], ...]
     resolvable: RowArray
     verdicts: Callable[[int], list[CardVerdict]]
 
@@ -100,7 +100,7 @@ class _Diagnosed:
     """At a version of the tables and a cache key."""
 
     version: int
-    moment: Signature
+    cache_key: Signature
     diagnosis: Diagnosis
     resolvable: Resolvable
 
@@ -123,7 +123,7 @@ class SchedulingCycle:
             runtime.tables.fact(Priorities)
 
     def post_filter(
-        self, pod: Pod, nominations: Nominations, lefts: LeftAboves, rows: RowArray | None = None
+        self, pod: Pod, nominations: Nominations, after_preemption: AvailabilityByPriority, rows: RowArray | None = None
     ) -> Iterator[Sought | None]:
         """PostFilter in steps: None until the last one, the result; empty without a PostFilter plugin.
 
@@ -135,7 +135,7 @@ class SchedulingCycle:
             return
         key = runtime.signature(pod)
         asked = (key, pod.priority, pod.preempts)
-        version = (tables.changes.version, tables.budgets.version, runtime.moment(pod))
+        version = (tables.changes.version, tables.budgets.version, runtime.cache_key(pod))
         kept = self._in_vain.get(asked)
         if rows is None and kept is not None and kept[0] == version and nominations.of(pod.key.uid) is None:
             yield kept[1]
@@ -145,15 +145,15 @@ class SchedulingCycle:
             found, wakes_on = self._diagnosed(pod, key, evaluation).resolvable, evaluation.wakes_on
         else:
             found, wakes_on = runtime.resolvable_on(pod, rows)
-        left = lefts.of(pod.priority)
-        what_if = WhatIf(runtime, pod, found, nominations=nominations, left=left, memo=self._memo)
+        available = after_preemption.of(pod.priority)
+        what_if = WhatIf(runtime, pod, found, nominations=nominations, after_preemption=available, memo=self._memo)
         result = yield from self._post_filtered(pod, what_if)
         sought = Sought(result, wakes_on | what_if.wakes_on)
         if rows is None and isinstance(result, NoPreemption) and not result.keeps and not result.again:
             self._in_vain[asked] = (version, sought)
         yield sought
 
-    def without_equals(self, pod: Pod, nominations: Nominations, lefts: LeftAboves) -> WhatIf:
+    def without_equals(self, pod: Pod, nominations: Nominations, after_preemption: AvailabilityByPriority) -> WhatIf:
         """What-if evaluation for an unschedulable pod without pods of its own or a lower priority.
 
         The caller keeps the tables as the pod sees them, now and at each query.
@@ -161,13 +161,13 @@ class SchedulingCycle:
         runtime, key = self._runtime, self._runtime.signature(pod)
         found = self._diagnosed(pod, key, runtime.evaluate(pod, key)).resolvable
         above = replace(pod, priority=pod.priority + 1)
-        left = lefts.of(above.priority)
-        return WhatIf(runtime, above, found, nominations=nominations, left=left, memo=self._memo)
+        available = after_preemption.of(above.priority)
+        return WhatIf(runtime, above, found, nominations=nominations, after_preemption=available, memo=self._memo)
 
     def fits_without(self, pod: Pod, other: PodRecord) -> bool:
         """Whether the node of `other` takes the pod once `other` is gone. other: booked, another pod."""
         tables, key = self._runtime.tables, (self._runtime.signature(pod), other.pod.key.uid)
-        version = (tables.changes.version, self._runtime.moment(pod))
+        version = (tables.changes.version, self._runtime.cache_key(pod))
         known = self._without.get(key)
         if known is not None and known[0] == version:
             return known[1]
@@ -194,7 +194,7 @@ class SchedulingCycle:
         """
         key = self._runtime.signature(pod)
         evaluation = self._runtime.evaluate(pod, key)
-        row = NOWHERE if evaluation.never else self._row(pod, evaluation, nominated)
+        row = NOWHERE if evaluation.unschedulable else self._row(pod, evaluation, nominated)
         if row == NOWHERE:
             return NoFit(pod, self._diagnosed(pod, key, evaluation).diagnosis, _wakes_on(evaluation))
         return self._take(pod, evaluation, row, now_ns, self._runtime.profile.permit if permits else ())
@@ -203,13 +203,13 @@ class SchedulingCycle:
         """Evaluate every rule on every node; changes nothing."""
         runtime, key = self._runtime, self._runtime.signature(pod)
         evaluation = runtime.evaluate(pod, key)
-        nowhere = evaluation.never or runtime.best_row(pod, evaluation) == NOWHERE
+        nowhere = evaluation.unschedulable or runtime.best_row(pod, evaluation) == NOWHERE
         found = self._diagnosed(pod, key, evaluation) if nowhere else None
         resolvable = NOT_RESOLVABLE if found is None else found.resolvable
         return PodEvaluation(
             diagnosis=None if found is None else found.diagnosis,
-            never=evaluation.never,
-            rules=tuple(runtime.objections_by_rule(pod, evaluation)),
+            unschedulable=evaluation.unschedulable,
+            rules=tuple(runtime.rejections_by_rule(pod, evaluation)),
             resolvable=np.setdiff1d(resolvable.rows, resolvable.ruled_out),
             verdicts=lambda row: runtime.verdicts(pod, evaluation, row),
         )
@@ -218,9 +218,9 @@ class SchedulingCycle:
         """Equal for pods that every rule treats alike while the tables stay unchanged."""
         return self._runtime.signature(pod)
 
-    def needs(self, pod: Pod, signature: Signature) -> Needs:
+    def class_minimum(self, pod: Pod, signature: Signature) -> MinimumRequest:
         """Minimum request: a row that lacks any of it rejects the pod."""
-        return self._runtime.needs(pod, signature)
+        return self._runtime.class_minimum(pod, signature)
 
     def fits_on(self, pod: Pod, rows: RowArray | None) -> tuple[bool, int]:
         """(whether any of `rows` takes the pod, bits of Change that can help if none does). rows: None for all."""
@@ -238,11 +238,11 @@ class SchedulingCycle:
         required = any(one.required_during_scheduling_ignored_during_execution for one in terms)
         if required or template.spread or pod.volumes.claims or profile.has_rules_of_others:
             return None
-        return profile.least(pod)
+        return profile.minimum_request(pod)
 
-    def least(self, pod: Pod) -> Int64Array:
+    def minimum_request(self, pod: Pod) -> Int64Array:
         """int64[amounts]: the pod's minimum request on a row, whatever its rules read."""
-        return self._runtime.profile.least(pod)
+        return self._runtime.profile.minimum_request(pod)
 
     def resolvable_on(self, pod: Pod, row: int) -> bool:
         """Whether evictions may make room on the row for the pod, which does not fit there now."""
@@ -326,16 +326,18 @@ class SchedulingCycle:
         tables = self._runtime.tables
         version, nodes = tables.changes.version, len(tables.row_of)
         kept = self._diagnoses.get(key)
-        if kept is not None and (kept.version, kept.moment) == (version, evaluation.moment):
+        if kept is not None and (kept.version, kept.cache_key) == (version, evaluation.cache_key):
             return kept
-        if evaluation.never:
-            found = _Diagnosed(version, evaluation.moment, Diagnosis(nodes, rejected=evaluation.never), NOT_RESOLVABLE)
+        if evaluation.unschedulable:
+            found = _Diagnosed(
+                version, evaluation.cache_key, Diagnosis(nodes, rejected=evaluation.unschedulable), NOT_RESOLVABLE
+            )
         else:
-            objections = list(self._runtime.objections_by_rule(pod, evaluation))
-            rules, groups = [rule for rule, _ in objections], [group for _, group in objections]
+            rejections = list(self._runtime.rejections_by_rule(pod, evaluation))
+            rules, groups = [rule for rule, _ in rejections], [group for _, group in rejections]
             rows = self._runtime.resolvable(evaluation, groups)
             diagnosis = Diagnosis(nodes, count_reasons(tables.valid, groups, tables.names, rules))
-            found = _Diagnosed(version, evaluation.moment, diagnosis, rows)
+            found = _Diagnosed(version, evaluation.cache_key, diagnosis, rows)
         self._diagnoses[key] = found
         return found
 
@@ -355,4 +357,4 @@ _EXISTENCE: Final = int(Change.EXISTENCE)
 
 def _wakes_on(evaluation: Evaluation) -> int:
     """A new node can help every pod that some node could take."""
-    return evaluation.wakes_on if evaluation.never else evaluation.wakes_on | _EXISTENCE
+    return evaluation.wakes_on if evaluation.unschedulable else evaluation.wakes_on | _EXISTENCE

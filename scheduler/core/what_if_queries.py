@@ -14,8 +14,8 @@ import numpy as np
 from scheduler.core.scheduling_cycle import Outcome, Placement, PodEvaluation, SchedulingCycle
 from scheduler.framework.preemption import PostFilterResult
 from scheduler.pods.pod import Pod
+from scheduler.state.available_after_preemption import AvailabilityByPriority
 from scheduler.state.columns.arrays import Int64Array
-from scheduler.state.left_above import LeftAboves
 from scheduler.state.nominations import Nominations
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
@@ -65,15 +65,15 @@ class WhatIfQueries:
         self._tables = tables
         self._cycles = cycles
         self._nominations = nominations
-        self._lefts = LeftAboves(tables)
+        self._after_preemption = AvailabilityByPriority(tables)
 
     def evaluate(self, pod: Pod) -> PodEvaluation:
         """Answers of every rule for every node about the pod. Call it within `nominations.seen_by`."""
         return self._cycles[pod.scheduler_name].evaluate(pod)
 
-    def least(self, pod: Pod) -> Int64Array:
+    def minimum_request(self, pod: Pod) -> Int64Array:
         """int64[amounts]: the minimum request of the pod on a row, in plain amounts."""
-        return self._cycles[pod.scheduler_name].least(pod)
+        return self._cycles[pod.scheduler_name].minimum_request(pod)
 
     @contextmanager
     def without(self, pod: Pod, node: str, records: Collection[PodRecord] = ()) -> Iterator[Without]:
@@ -89,7 +89,7 @@ class WhatIfQueries:
 
     def preemption_for(self, pod: Pod) -> Generator[None, None, PostFilterResult | None]:
         """Result of PostFilter for an unschedulable pod, in steps; evicts nothing. None: the profile has none."""
-        steps = self._cycles[pod.scheduler_name].post_filter(pod, self._nominations, self._lefts)
+        steps = self._cycles[pod.scheduler_name].post_filter(pod, self._nominations, self._after_preemption)
         while True:
             with self._nominations.seen_by(pod):
                 try:

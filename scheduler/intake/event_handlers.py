@@ -15,9 +15,9 @@ from config.protocol import names
 from config.protocol.quantity import QuantityError
 from scheduler.core.engine import Engine
 from scheduler.kube import objects
-from scheduler.kube.budgets import node_excess
 from scheduler.kube.port import SERVICES, Changed, Deleted, Kind, ListBegins, ListEnds, Undecodable, WatchEvent
 from scheduler.kube.problem import Problem
+from scheduler.kube.size_limits import node_excess
 from scheduler.pods.mistakes import forgotten, misspelt, misspelt_as, mistakes, node_mistakes
 from scheduler.pods.pod import Pod, PodReader
 from scheduler.state.columns.selectors import Expressions, equalities, of_label_selector
@@ -192,7 +192,7 @@ class EventHandlers:
         elif pod.scheduler_name in self._engine.scheduler_names:
             self._learn_from(pod)
             self._waiting(pod)
-            if not pod.template.over_budget:
+            if not pod.template.over_limit:
                 self._report_mistakes(pod, wire)
         elif pod.terminating:
             self._engine.pod_terminating(pod.key.uid)
@@ -232,14 +232,14 @@ class EventHandlers:
         if pod.scheduler_name != _FORGOTTEN:
             if meant := misspelt(pod.scheduler_name, own_names):
                 message = misspelt_as(pod.scheduler_name, meant)
-        elif not self._engine.tables.news.legacy_nodes:
+        elif not self._engine.tables.card_changes.legacy_nodes:
             ours = names.SCHEDULER_NAME if names.SCHEDULER_NAME in own_names else min(own_names)
             message = forgotten(pod.scheduler_name, ours)
         if message:
             self._report(Problem("Pod", str(pod.key), message, pod.key.uid, reason=_MISTAKE))
 
-    def _over_budget(self, pod: Pod, consequence: str, *, on_object: bool) -> None:
-        message = f"has more than this scheduler reads: {', '.join(pod.template.over_budget)}; {consequence}"
+    def _over_limit(self, pod: Pod, consequence: str, *, on_object: bool) -> None:
+        message = f"has more than this scheduler reads: {', '.join(pod.template.over_limit)}; {consequence}"
         self._report(Problem("Pod", str(pod.key), message, pod.key.uid, on_object, _OVER_BUDGET))
 
     def _long_selector(self, kind: str, name: str) -> None:
@@ -249,8 +249,8 @@ class EventHandlers:
         self._report(Problem(kind, name, message, on_object=False, reason=_OVER_BUDGET))
 
     def _assigned(self, pod: Pod) -> None:
-        if pod.template.over_budget:
-            self._over_budget(pod, "what it holds of cpu, memory, storage and GPUs counts", on_object=True)
+        if pod.template.over_limit:
+            self._over_limit(pod, "what it holds of cpu, memory, storage and GPUs counts", on_object=True)
         problem = self._engine.pod_assigned(pod)
         if problem:
             self._report(Problem("Pod", str(pod.key), problem, pod.key.uid))
@@ -259,17 +259,17 @@ class EventHandlers:
         if pod.terminating:
             self._engine.pod_terminating(pod.key.uid)
             return
-        if pod.template.over_budget:
+        if pod.template.over_limit:
             # The message of the attempt gives its owner the same text.
-            self._over_budget(pod, "it stays pending", on_object=False)
+            self._over_limit(pod, "it stays pending", on_object=False)
         self._engine.pod_waiting(pod, self._now_s(), self._waits_since_s(pod.created))
         self._waiting_seen(pod)
 
     def _node_changed(self, node: objects.Node) -> None:
-        over_budget = node_excess(node)
-        if over_budget:
+        over_limit = node_excess(node)
+        if over_limit:
             self._engine.node_gone(node.metadata.name)
-            message = f"has more than this scheduler reads: {', '.join(over_budget)}; no pod is placed on it"
+            message = f"has more than this scheduler reads: {', '.join(over_limit)}; no pod is placed on it"
             self._report(Problem("Node", node.metadata.name, message, node.metadata.uid, reason=_OVER_BUDGET))
             return
         try:
@@ -281,7 +281,7 @@ class EventHandlers:
             self._report(Problem("Node", node.metadata.name, problem, node.metadata.uid))
         if found := node_mistakes(node):
             self._report(Problem("Node", node.metadata.name, "; ".join(found), node.metadata.uid, reason=_MISTAKE))
-        for pod, what in self._engine.tables.news.take_failures():
+        for pod, what in self._engine.tables.card_changes.take_failures():
             message = f"{what}; the pod is on it: node {node.metadata.name}"
             self._report(
                 Problem("Pod", str(pod.key), message, pod.key.uid, reason=_CARD_FAILED, happened=_CARD_HAS_FAILED)

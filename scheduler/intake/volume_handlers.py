@@ -8,9 +8,9 @@ from typing import Any, Final, TypeAlias
 
 from config.protocol.quantity import QuantityError
 from scheduler.kube import port, storage
-from scheduler.kube.budgets import ExcessError
 from scheduler.kube.port import Changed, Deleted, Kind, Undecodable, WatchEvent
 from scheduler.kube.problem import Problem
+from scheduler.kube.size_limits import ExcessError
 from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.volumes.attachments import Attachment
 from scheduler.state.volumes.claim import claim_of

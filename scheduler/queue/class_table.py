@@ -10,10 +10,10 @@ from typing import Final, Protocol
 import numpy as np
 
 from scheduler.queue.entry import SortKey
-from scheduler.state.amounts import ANY_BIT, NOTHING, Amount, CardsLeft, row_bits
+from scheduler.state.amounts import ANY_BIT, NOTHING, Amount, AvailableOnCards, row_bits
 from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, resized
-from scheduler.state.needs import Needs
+from scheduler.state.minimum_request import MinimumRequest
 
 _FIRST_SLOTS: Final = 64
 # Above this many (row, class) pairs, only the best amounts of all rows are compared: less exact, but cheap.
@@ -32,22 +32,23 @@ class Available(Protocol):
     def amounts(self, rows: RowArray, /) -> Int64Array:
         """int64[amounts, rows]."""
 
-    def cards(self, row: int, /) -> CardsLeft:
+    def cards(self, row: int, /) -> AvailableOnCards:
         """Cards of one row."""
 
 
 class ClassTable:
     """One slot per class; a free slot wakes on nothing.
 
-    least: int64[amounts, slots]; cards, exclusive, models, uuids: [slots]; rows: int64[2, slots]: as `Needs`. choosy:
-    bool[slots], compared row by row. wakes_on: int64[slots], bits of Change. order: int64[2, slots], sort key of the
-    best pod. due: bool[slots], needs a hint. since: int64[slots], first position in `EventRows` that the hint covers.
+    minimum: int64[amounts, slots]; cards, exclusive, models, uuids: [slots]; rows: int64[2, slots]: as MinimumRequest.
+    choosy: bool[slots], compared row by row. wakes_on: int64[slots], bits of Change. order: int64[2, slots], sort key
+    of the best pod. due: bool[slots], needs a hint. since: int64[slots], first position in `EventRows` that the hint
+    covers.
     """
 
     def __init__(self, *, measured_by: int) -> None:
         """measured_by: bits of Change that can alter the available amounts of a row."""
         self._measured_by = measured_by
-        self.least: Int64Array = np.full((len(Amount), _FIRST_SLOTS), NOTHING, dtype=np.int64)
+        self.minimum: Int64Array = np.full((len(Amount), _FIRST_SLOTS), NOTHING, dtype=np.int64)
         self.cards = np.zeros(_FIRST_SLOTS, dtype=np.int16)
         self.exclusive: BoolArray = np.zeros(_FIRST_SLOTS, dtype=np.bool_)
         self.models: Int64Array = np.zeros(_FIRST_SLOTS, dtype=np.int64)
@@ -66,13 +67,13 @@ class ClassTable:
             self._grow()
         return self._free.pop()
 
-    def need(self, slot: int, needs: Needs) -> None:
+    def need(self, slot: int, minimum: MinimumRequest) -> None:
         """Set the current minimum request of the class."""
-        self.least[:, slot] = needs.least
-        self.cards[slot], self.exclusive[slot] = needs.cards, needs.exclusive
-        self.models[slot], self.uuids[slot] = needs.models, needs.uuids
-        self.rows[:, slot] = needs.rows
-        self.choosy[slot] = needs.cards > 0 or needs.rows != (ANY_BIT, ANY_BIT)
+        self.minimum[:, slot] = minimum.amounts
+        self.cards[slot], self.exclusive[slot] = minimum.cards, minimum.exclusive
+        self.models[slot], self.uuids[slot] = minimum.models, minimum.uuids
+        self.rows[:, slot] = minimum.rows
+        self.choosy[slot] = minimum.cards > 0 or minimum.rows != (ANY_BIT, ANY_BIT)
 
     def allow(self, rows: RowArray) -> None:
         """Let every class try these rows again: fields of their nodes changed."""
@@ -111,7 +112,7 @@ class ClassTable:
         enough = np.zeros_like(slots)
         if len(found):
             amounts = left.amounts(rows)
-            enough[found] = _some_row_has(amounts, self.least[:, found])
+            enough[found] = _some_row_has(amounts, self.minimum[:, found])
             choosy = np.flatnonzero(enough & self.choosy)
             if len(choosy) and len(rows) <= _MOST_ROWS:
                 enough[choosy] = False
@@ -126,18 +127,18 @@ class ClassTable:
             low, high = row_bits(row)
             here = (self.rows[0, slots] & low != 0) & (self.rows[1, slots] & high != 0) & ~served
             if len(rows) > 1:
-                here &= (amounts[:, place, np.newaxis] >= self.least[:, slots]).all(axis=0)
+                here &= (amounts[:, place, np.newaxis] >= self.minimum[:, slots]).all(axis=0)
             if here.any():
                 asking = np.flatnonzero(here)
                 served[asking[self._has_cards(slots[asking], left.cards(row))]] = True
         return slots[served]
 
-    def _has_cards(self, slots: RowArray, cards: CardsLeft) -> BoolArray:
+    def _has_cards(self, slots: RowArray, cards: AvailableOnCards) -> BoolArray:
         """bool[slots]: enough cards qualify for the class."""
         asked = self.cards[slots]
         if len(cards.free) > _MOST_CARDS or not asked.any():
             return np.ones(len(slots), dtype=np.bool_)
-        fits = cards.free[:, np.newaxis] >= self.least[Amount.CARD_UNITS, slots]
+        fits = cards.free[:, np.newaxis] >= self.minimum[Amount.CARD_UNITS, slots]
         fits &= cards.empty[:, np.newaxis] | ~self.exclusive[slots]
         fits &= cards.models[:, np.newaxis] & self.models[slots] != 0
         fits &= cards.uuids[:, np.newaxis] & self.uuids[slots] != 0
@@ -165,7 +166,7 @@ class ClassTable:
 
     def _grow(self) -> None:
         slots = len(self.due)
-        self.least = resized(self.least, (len(Amount), 2 * slots), NOTHING)
+        self.minimum = resized(self.minimum, (len(Amount), 2 * slots), NOTHING)
         self.cards = resized(self.cards, (2 * slots,), 0)
         self.exclusive = resized(self.exclusive, (2 * slots,), 0)
         self.models = resized(self.models, (2 * slots,), 0)
@@ -179,14 +180,14 @@ class ClassTable:
         self._free = list(range(2 * slots - 1, slots - 1, -1))
 
 
-def _some_row_has(left: Int64Array, least: Int64Array) -> BoolArray:
-    """bool[classes]: some row has the minimum request. left: [amounts, rows]; least: [amounts, classes]."""
-    rows, classes = left.shape[1], least.shape[1]
+def _some_row_has(left: Int64Array, minimum: Int64Array) -> BoolArray:
+    """bool[classes]: some row has the minimum request. left: [amounts, rows]; minimum: [amounts, classes]."""
+    rows, classes = left.shape[1], minimum.shape[1]
     if rows * classes > _MOST_PAIRS:
         left, rows = left.max(axis=1, keepdims=True), 1
     if rows == 1:
-        return np.asarray((left >= least).all(axis=0), dtype=np.bool_)
+        return np.asarray((left >= minimum).all(axis=0), dtype=np.bool_)
     enough = np.ones((rows, classes), dtype=np.bool_)
-    for of_row, of_class in zip(left, least, strict=True):
+    for of_row, of_class in zip(left, minimum, strict=True):
         enough &= of_row[:, np.newaxis] >= of_class
     return np.asarray(enough.any(axis=0), dtype=np.bool_)

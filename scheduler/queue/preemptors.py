@@ -4,9 +4,9 @@
 
 Preemption can take the room of lower priorities anyway, so no class is due when such a pod leaves. When a pod of the
 same or a higher priority leaves, or a node changes, a class is due if enough would then be available there
-(`scheduler.state.left_above`). Each class gets one search for these rows; another one follows only after a search that
-helped. kube-scheduler instead retries the pod after each event, and the attempt ends with PostFilter. Owned by the
-event loop. No method awaits, so each one is atomic.
+(`scheduler.state.available_after_preemption`). Each class gets one search for these rows; another one follows only
+after a search that helped. kube-scheduler instead retries the pod after each event, and the attempt ends with
+PostFilter. Owned by the event loop. No method awaits, so each one is atomic.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -20,7 +20,7 @@ from scheduler.pods.pod import Pod
 from scheduler.queue.class_table import Available, ClassTable
 from scheduler.state.changes import Change, ClusterEvents
 from scheduler.state.columns.arrays import BoolArray, RowArray
-from scheduler.state.needs import Needs
+from scheduler.state.minimum_request import MinimumRequest
 
 # Above this many rows, each class is due without a comparison of amounts.
 _MOST_ROWS: Final = 64
@@ -112,7 +112,7 @@ class Preemptors:
         """Whether `take` may return a search after `settle`."""
         return bool(self._classes) and (bool(self._noted) or bool(self._table.due.any()))
 
-    def add(self, key: Hashable, pod: Pod, *, wakes_on: int, needs: Needs, unanswered: bool) -> None:
+    def add(self, key: Hashable, pod: Pod, *, wakes_on: int, minimum: MinimumRequest, unanswered: bool) -> None:
         """Add an unschedulable pod. key: equal for pods that every rule treats alike. Rest: see `SchedulingQueue`."""
         uid = pod.key.uid
         key = (key, pod.priority, pod.key.namespace)
@@ -124,7 +124,7 @@ class Preemptors:
         self._class_of[uid] = found
         if unanswered:
             found.unanswered[uid] = None
-        self._table.need(found.slot, needs)
+        self._table.need(found.slot, minimum)
         self._table.wakes_on[found.slot] |= wakes_on | _MEASURED_BY
         self._mark(found)
 

@@ -44,7 +44,7 @@ from scheduler.queue.throttled_pods import ThrottledPods
 from scheduler.queue.unschedulable_pods import UnschedulablePods
 from scheduler.queue.waking import QueueingHint
 from scheduler.state.changes import ClusterEvents
-from scheduler.state.needs import NOTHING_NEEDED, Needs
+from scheduler.state.minimum_request import NO_MINIMUM, MinimumRequest
 
 # More than ever arrive: pods with a nomination sort in front.
 _TRIED_ALREADY: Final = 1 << 48
@@ -172,13 +172,13 @@ class SchedulingQueue:
         now_s: float,
         *,
         wakes_on: int,
-        needs: Needs = NOTHING_NEEDED,
+        minimum: MinimumRequest = NO_MINIMUM,
         in_vain: bool = False,
     ) -> None:
         """The pod in flight is unschedulable. Do not call this after an await since `pop`: see the module.
 
         signature: equal for pods that every rule treats alike, not None. wakes_on: bits of changes that can help; 0 if
-        no change of the cluster can. needs: minimum request on a row. in_vain: it fits, but something outside the
+        no change of the cluster can. minimum: minimum request on a row. in_vain: it fits, but something outside the
         cluster's state rejected it.
         """
         entry = self._in_flight(uid)
@@ -191,7 +191,7 @@ class SchedulingQueue:
         elif in_vain:
             self._no_fit.back_off(entry, now_s)
         else:
-            self._no_fit.add(entry, signature if wakes_on else None, now_s, wakes_on, needs)
+            self._no_fit.add(entry, signature if wakes_on else None, now_s, wakes_on, minimum)
 
     def in_vain(self, uid: str, now_s: float) -> None:
         """Room for an UNSCHEDULABLE pod could not be made: it backs off. No effect in other states."""
@@ -276,13 +276,13 @@ class SchedulingQueue:
         self._no_fit.confirm(hint)
 
     def reclassify(
-        self, hint: QueueingHint, signature: Hashable, needs: Needs, *, retry_after_s: float | None = None
+        self, hint: QueueingHint, signature: Hashable, minimum: MinimumRequest, *, retry_after_s: float | None = None
     ) -> None:
         """`hint.pod` has another signature now: rules may read other objects together with the pod.
 
         retry_after_s: retry it in any case, then or when its back-off has ended, so that its message stays true.
         """
-        self._no_fit.reclassify(hint, signature, needs, retry_after_s)
+        self._no_fit.reclassify(hint, signature, minimum, retry_after_s)
 
     def reevaluate(self, uid: str, now_s: float) -> None:
         """Verify the signature of an UNSCHEDULABLE pod, then evaluate its class; retry a pod without a class."""

@@ -35,7 +35,7 @@ from scheduler.queue.heap import Heap
 from scheduler.queue.longest_waiting import LongestWaiting
 from scheduler.queue.waking import EVERYWHERE, EventRows, PodClass, QueueingHint
 from scheduler.state.changes import ANYTHING, Change, ClusterEvents
-from scheduler.state.needs import Needs
+from scheduler.state.minimum_request import MinimumRequest
 
 # Source: kube-scheduler, backend/queue/scheduling_queue.go, DefaultPodMaxInUnschedulablePodsDuration.
 _LEFTOVER_S: Final = 300.0
@@ -79,7 +79,7 @@ class UnschedulablePods:
         # Signatures verified since the next pod became ready.
         self._held_up = 0
 
-    def add(self, entry: Entry, signature: Hashable, now_s: float, wakes_on: int, needs: Needs) -> None:
+    def add(self, entry: Entry, signature: Hashable, now_s: float, wakes_on: int, minimum: MinimumRequest) -> None:
         """An attempt found no fit. signature: None if no change of the cluster helps. Rest: of its class."""
         entry.signature = signature
         wait_s = backoff_s(entry.no_fits, initial_s=self._initial_s, max_s=self._max_s)
@@ -89,7 +89,7 @@ class UnschedulablePods:
         self.unschedulable.push(entry, entry.leftover_s)
         self.evaluated.add(entry, now_s)
         if signature is not None:
-            pod_class = self._join(entry, signature, needs)
+            pod_class = self._join(entry, signature, minimum)
             self._table.wakes_on[pod_class.slot] |= wakes_on
 
     def back_off(self, entry: Entry, now_s: float) -> None:
@@ -211,7 +211,9 @@ class UnschedulablePods:
         self._table.since[slot] = EVERYWHERE
         self._any_due = True
 
-    def reclassify(self, hint: QueueingHint, signature: Hashable, needs: Needs, retry_after_s: float | None) -> None:
+    def reclassify(
+        self, hint: QueueingHint, signature: Hashable, minimum: MinimumRequest, retry_after_s: float | None
+    ) -> None:
         """Move the pod to another class. If that class waits already, its results hold for the pod too.
 
         retry_after_s: retry it in any case, then or when its back-off since the last attempt has ended.
@@ -226,7 +228,7 @@ class UnschedulablePods:
             wait_s = backoff_s(entry.no_fits, initial_s=self._initial_s, max_s=self._max_s)
             entry.leftover_s = min(entry.leftover_s, max(retry_after_s, entry.queued_s + wait_s))
         self.unschedulable.push(entry, entry.leftover_s)
-        slot = self._join(entry, signature, needs).slot
+        slot = self._join(entry, signature, minimum).slot
         if new:
             self._table.wakes_on[slot] = ANYTHING
             self._table.due[slot] = True
@@ -335,7 +337,7 @@ class UnschedulablePods:
         if rows is not None:
             table.due &= ~some | table.rule_out(some, np.array(sorted(rows), dtype=np.intp), left)
 
-    def _join(self, entry: Entry, signature: Hashable, needs: Needs) -> PodClass:
+    def _join(self, entry: Entry, signature: Hashable, minimum: MinimumRequest) -> PodClass:
         pod_class = self._classes.get(signature)
         if pod_class is None:
             pod_class = PodClass(key=signature, slot=self._table.take(), best=entry)
@@ -344,7 +346,7 @@ class UnschedulablePods:
             pod_class.add(entry)
         entry.claims = self._claim_users.add(entry, pod_class.slot)
         entry.selected = self._namespace_users.add(entry, pod_class.slot)
-        self._table.need(pod_class.slot, needs)
+        self._table.need(pod_class.slot, minimum)
         self._table.order[:, pod_class.slot] = pod_class.best.sort_key
         self.longest.add(entry, signature)
         return pod_class

@@ -1,4 +1,4 @@
-"""What is known of each node and pod, and of what selects pods, as it was seen last; `tables` keeps it."""
+"""Nodes, pods and pod selectors as last seen; `tables` updates them."""
 
 from collections.abc import Iterator
 
@@ -14,13 +14,13 @@ from scheduler.state.pod_record import PodRecord
 
 
 class Known(Rowed):
-    """The reading side of the tables, and what stands in no column. cluster_events: see `take_cluster_events`.
+    """The reading side of the tables, and data outside the columns. cluster_events: events that `take_cluster_events` will return.
 
     references: changes whenever objects change that pods refer to: claims, storage, namespaces, selectors.
     """
 
     def __init__(self) -> None:
-        """Nothing."""
+        """Empty."""
         super().__init__()
         self._pods: dict[str, PodRecord] = {}
         self._pods_on: dict[str, dict[str, PodRecord]] = {}
@@ -37,11 +37,11 @@ class Known(Rowed):
         return record is not None and record.assumed
 
     def is_gone(self, uid: str) -> bool:
-        """Whether a pod that had a node, or was placed, is there no longer."""
+        """Whether a pod that had a node, or was placed, no longer exists."""
         return uid not in self._pods
 
     def record(self, uid: str) -> PodRecord | None:
-        """What is known of a pod with a node; read only."""
+        """Record of a pod with a node; read only."""
         return self._pods.get(uid)
 
     def records(self) -> Iterator[PodRecord]:
@@ -57,11 +57,11 @@ class Known(Rowed):
         return self._nodes[name]
 
     def inventory(self, node: str) -> NodeInventory:
-        """What the node says of its cards; KeyError when it is not there."""
+        """Inventory of the node; KeyError if it does not exist."""
         return self._inventories[node]
 
     def take_pod_problems(self) -> list[tuple[Pod, str]]:
-        """Pods whose allocation cannot be followed on their node, and why: those noticed since the last call."""
+        """Pods whose allocation cannot be followed on their node, with the reason: noted since the last call."""
         found, self._pod_problems = list(self._pod_problems.values()), {}
         return found
 
@@ -71,7 +71,7 @@ class Known(Rowed):
         return found
 
     def set_selector(self, namespace: str, uid: str, selector: Expressions, *, of_service: bool) -> None:
-        """Of a Service or a controller; () when it selects nothing, or is gone."""
+        """Set the selector of a Service or controller; () when it selects nothing, or is deleted."""
         known = self.default_selectors
         new = known.set_service(namespace, uid, selector) if of_service else known.set_controller(uid, selector)
         if new:

@@ -32,7 +32,7 @@ def test_a_rule_that_is_left_out_is_seen(comparison: Comparison, rule: type[Plug
 
 def test_a_negation_that_is_left_out_is_seen(comparison: Comparison) -> None:
     (mutant,) = [mutant for mutant in mutants_of(node_name) if mutant.change == "~ left out"]
-    assert mutant.line == "return (Objection(~named, REASON),)"
+    assert mutant.line == "return (Rejection(~named, REASON),)"
     with put_in(node_name, mutant):
         assert comparison.sees(("node_name",))
 

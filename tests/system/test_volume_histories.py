@@ -128,7 +128,7 @@ class History:
             # It has a place, and waits for its volumes, which a controller would have to give it.
             return
         runtime, judged = evaluation(cycle.profile, engine.tables, pod)
-        assert judged.never or not runtime.feasible(pod, judged).any(), f"{pod.key} waits, and fits"
+        assert judged.unschedulable or not runtime.feasible(pod, judged).any(), f"{pod.key} waits, and fits"
 
     def _claim_comes(self) -> None:
         self.controller.comes(self._claim(f"c{self.made}"))

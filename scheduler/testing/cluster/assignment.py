@@ -24,8 +24,8 @@ def assigned(pod: PodObject, binding: Binding, node: Node | None) -> PodObject:
         message = "target.name: Required value"
         raise ApiFailed(message, 500)
     check_uid(pod, binding.pod.uid)
-    if (objection := _objection(pod)) is not None:
-        message = f'Operation cannot be fulfilled on pods/binding "{pod.metadata.name}": {objection}'
+    if (rejection := _rejection(pod)) is not None:
+        message = f'Operation cannot be fulfilled on pods/binding "{pod.metadata.name}": {rejection}'
         raise ApiConflict(message, 409)
     metadata = replace(
         pod.metadata,
@@ -58,7 +58,7 @@ def merged(conditions: tuple[PodCondition, ...], condition: PodCondition) -> tup
     return (*conditions, condition)
 
 
-def _objection(pod: PodObject) -> str | None:
+def _rejection(pod: PodObject) -> str | None:
     name = pod.metadata.name
     if pod.metadata.deletion_timestamp:
         return f"pod {name} is being deleted, cannot be assigned to a host"

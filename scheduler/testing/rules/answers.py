@@ -43,11 +43,11 @@ def answer(runtime: Runtime, pod: Pod) -> ScheduleResult:
     """What the scheduler would say of the pod, with what this runtime has kept."""
     evaluation = runtime.evaluate(pod, runtime.signature(pod))
     nodes = len(runtime.tables.row_of)
-    if evaluation.never:
-        return ScheduleResult(message=Diagnosis(nodes, rejected=evaluation.never).message)
+    if evaluation.unschedulable:
+        return ScheduleResult(message=Diagnosis(nodes, rejected=evaluation.unschedulable).message)
     row = runtime.best_row(pod, evaluation)
     if row == NOWHERE:
-        reasons = count_reasons(runtime.tables.valid, runtime.objections(pod, evaluation))
+        reasons = count_reasons(runtime.tables.valid, runtime.rejections(pod, evaluation))
         return ScheduleResult(message=Diagnosis(nodes, reasons).message)
     return _with_place(runtime, pod, evaluation, row)
 

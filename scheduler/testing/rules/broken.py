@@ -13,7 +13,7 @@ class RuleBroken(AssertionError):
 def message(rule: type[Plugin], failure: Failure, company: Company, cause: str, seed: int) -> str:
     """The whole text."""
     lines = [f"{rule.name}: {cause}", "", f"The smallest history found, with {rule.name} {company}:"]
-    lines += [f"{number:>3}. {sentence}" for number, sentence in enumerate(failure.story, start=1)]
+    lines += [f"{number:>3}. {sentence}" for number, sentence in enumerate(failure.log, start=1)]
     lines += ["", *_outcome(failure), "", f"seed={seed} finds this history again."]
     return "\n".join(lines)
 

@@ -65,14 +65,14 @@ class FailureKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """The first thing that went wrong. step: how many had happened. story: these, as sentences.
+    """The first thing that went wrong. step: how many had happened. log: these steps, as sentences.
 
     pod: about which, None when it is about none. kept, fresh: the two answers. world: as it was then.
     """
 
     kind: FailureKind
     step: int
-    story: tuple[str, ...]
+    log: tuple[str, ...]
     world: TrialWorld
     pod: Pod | None = None
     kept: ScheduleResult = field(default_factory=ScheduleResult)
@@ -82,14 +82,14 @@ class Failure:
 
 def run(history: History, profile: Profile) -> Failure | None:
     """The first failure; None when everything holds."""
-    world, story = TrialWorld(profile), list[str]()
+    world, log = TrialWorld(profile), list[str]()
     for number, step in enumerate(history.steps, start=1):
         try:
-            found = _step(world, step, story) and _check(world, history, number, story)
+            found = _step(world, step, log) and _check(world, history, number, log)
         except Restless:
-            found = Failure(kind=FailureKind.RESTLESS, step=number, story=tuple(story), world=world)
+            found = Failure(kind=FailureKind.RESTLESS, step=number, log=tuple(log), world=world)
         except Exception as error:  # noqa: BLE001 - whatever the rule raises is part of the history
-            found = Failure(kind=FailureKind.RAISED, step=number, story=tuple(story), world=world, error=error)
+            found = Failure(kind=FailureKind.RAISED, step=number, log=tuple(log), world=world, error=error)
         if found:
             return found
     return None
@@ -102,21 +102,21 @@ def probes(history: History, world: TrialWorld) -> list[Pod]:
     return [*asked, *(world.pod(live) for live in world.waiting_pods())]
 
 
-def _step(world: TrialWorld, step: Step, story: list[str]) -> bool:
+def _step(world: TrialWorld, step: Step, log: list[str]) -> bool:
     """Whether it did anything."""
     world.pass_time()
     world.happened.clear()
     what = step.happen(world)
     if what:
-        story.append(what)
+        log.append(what)
         try:
             world.settle()
         finally:
-            story[-1] = "; ".join((what, *world.happened))
+            log[-1] = "; ".join((what, *world.happened))
     return bool(what)
 
 
-def _check(world: TrialWorld, history: History, number: int, story: list[str]) -> Failure | None:
+def _check(world: TrialWorld, history: History, number: int, log: list[str]) -> Failure | None:
     fresh = world.fresh()
     # Asked in the order of the history first, so that what one pod leaves behind is seen by the next.
     for pod in probes(history, world):
@@ -125,7 +125,7 @@ def _check(world: TrialWorld, history: History, number: int, story: list[str]) -
             return Failure(
                 kind=FailureKind.ANSWER,
                 step=number,
-                story=tuple(story),
+                log=tuple(log),
                 world=world,
                 pod=pod,
                 kept=kept,
@@ -135,11 +135,9 @@ def _check(world: TrialWorld, history: History, number: int, story: list[str]) -
         pod = world.pod(live)
         expected = answer(fresh_runtime(fresh), pod)
         if expected.node:
-            return Failure(
-                kind=FailureKind.WAITING, step=number, story=tuple(story), world=world, pod=pod, fresh=expected
-            )
+            return Failure(kind=FailureKind.WAITING, step=number, log=tuple(log), world=world, pod=pod, fresh=expected)
     if of_tables(world.tables) != of_tables(fresh.tables):
-        return Failure(kind=FailureKind.TABLES, step=number, story=tuple(story), world=world)
+        return Failure(kind=FailureKind.TABLES, step=number, log=tuple(log), world=world)
     return None
 
 

@@ -39,7 +39,7 @@ class Best:
         if self.failure is None:
             return (sys.maxsize, 0)
         settings = [setting for probe in self.history.probes for setting in probe]
-        return (len(self.failure.story), sum(map(len, map(str, self.failure.story))) + 10 * len(settings))
+        return (len(self.failure.log), sum(map(len, map(str, self.failure.log))) + 10 * len(settings))
 
 
 def search(

@@ -17,8 +17,8 @@ from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 from scheduler.tools.explain.audit import NO_NODE, UNKNOWN_CARD, WITHOUT_CARD
 from scheduler.tools.explain.findings import ClusterFinding, Severity
+from scheduler.tools.explain.pod_summary import own_name
 from scheduler.tools.explain.reading import ClusterSnapshot
-from scheduler.tools.explain.standing import own_name
 
 NO_INVENTORY: Final = "no-inventory"
 NO_SUCH_CARD: Final = "no-such-card"
@@ -42,7 +42,7 @@ class BoundBy(StrEnum):
     NOBODY = "nobody"
 
 
-class AdoptionObjection(NamedTuple):
+class AdoptionBlocker(NamedTuple):
     """A check that objects to a pod. pod: with its node, where it has one. detail: of this pod, or ""."""
 
     check: str
@@ -102,44 +102,44 @@ def bound_by(pod: Pod) -> BoundBy:
     return BoundBy.EXTENDER if names.MEM_IDX in written or names.ALLOCATION in written else BoundBy.NOBODY
 
 
-def objections(reading: ClusterSnapshot, record: PodRecord) -> Iterator[AdoptionObjection]:
+def blockers(reading: ClusterSnapshot, record: PodRecord) -> Iterator[AdoptionBlocker]:
     """Of a pod with a node that holds units."""
     pod, held, tables = record.pod, record.held, reading.engine.tables
     told = f"pod/{pod.key} on node {record.node}"
     if held is None:
-        yield AdoptionObjection(NO_NODE, told)
+        yield AdoptionBlocker(NO_NODE, told)
         return
     announced = tables.inventory(record.node)
     for check, detail in _of_cards(record, held, announced):
-        yield AdoptionObjection(check, told, detail)
+        yield AdoptionBlocker(check, told, detail)
     for uuid, units in held.lost:
-        yield AdoptionObjection(UNKNOWN_CARD, told, f"{units} units of {uuid[:_LONGEST]}")
+        yield AdoptionBlocker(UNKNOWN_CARD, told, f"{units} units of {uuid[:_LONGEST]}")
     if bound_by(pod) is BoundBy.SCHEDULER:
         return
     if pod.terminating:
         since = reading.terminating_since.get(pod.key.uid, "")
-        yield AdoptionObjection(TERMINATING, told, f"since {since}" if since else "")
+        yield AdoptionBlocker(TERMINATING, told, f"since {since}" if since else "")
     if bound_by(pod) is BoundBy.EXTENDER:
-        yield from (AdoptionObjection(DISAGREES, told, detail) for detail in _of_request(record))
+        yield from (AdoptionBlocker(DISAGREES, told, detail) for detail in _of_request(record))
         # Of a node with one card the legacy plugin gives that one, and says nothing.
         may_differ = len(announced.cards) > 1 and not announced.has_uuids and pod.phase == RUNNING
         if may_differ and not held.unknown and pod.annotations.get(names.MEM_ASSIGNED) != _ASSIGNED:
-            yield AdoptionObjection(NOT_ASSIGNED, told)
+            yield AdoptionBlocker(NOT_ASSIGNED, told)
 
 
-def waiting(reading: ClusterSnapshot) -> Iterator[AdoptionObjection]:
+def waiting(reading: ClusterSnapshot) -> Iterator[AdoptionBlocker]:
     """Pods without a node that another scheduler is to place."""
     for pod in sorted(reading.of_others, key=lambda one: str(one.key)):
         index = legacy_index(pod.annotations)
         # The extender writes the card first and binds then; where the second fails, the first stays.
         left = "" if index is None else f"; annotated for card {index}, and not bound"
-        yield AdoptionObjection(PENDING, f"pod/{pod.key}", f"schedulerName {pod.scheduler_name[:_LONGEST]}{left}")
+        yield AdoptionBlocker(PENDING, f"pod/{pod.key}", f"schedulerName {pod.scheduler_name[:_LONGEST]}{left}")
 
 
-def of_pods(reading: ClusterSnapshot, objected: Iterable[AdoptionObjection]) -> Iterator[ClusterFinding]:
+def of_pods(reading: ClusterSnapshot, blocked: Iterable[AdoptionBlocker]) -> Iterator[ClusterFinding]:
     """One finding for each check."""
     pods: dict[str, list[str]] = {check: [] for check in _CHECKS}
-    for one in objected:
+    for one in blocked:
         pods[one.check].append(f"{one.pod}: {one.detail}" if one.detail else one.pod)
     for check, about in pods.items():
         if about:

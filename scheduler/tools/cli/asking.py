@@ -45,8 +45,8 @@ from scheduler.pods.pod_volumes import NO_VOLUMES
 from scheduler.tools.cli.manifests import Manifest, Unanswerable, Unreadable
 from scheduler.tools.cli.priorities import NOT_THERE, OF_FILES, UNREADABLE, given
 from scheduler.tools.explain.answers import Explanation, WhatIfAnswer, listed
+from scheduler.tools.explain.pod_summary import explain, own_name, sentence
 from scheduler.tools.explain.reading import ClusterSnapshot, answer_of
-from scheduler.tools.explain.standing import explain, own_name, sentence
 from scheduler.tools.explain.what_if import what_if
 
 _MOST_NAMES: Final = 3
@@ -154,7 +154,7 @@ def _or(near: list[str]) -> str:
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
-async def site(
+async def cluster_view(
     cluster: Cluster, configuration: SchedulerConfiguration, kinds: Collection[Kind[Any]] = KINDS
 ) -> ClusterView:
     """Read the cluster. kinds: of objects, no others are read. Raises Unreadable when nodes or pods cannot be read."""

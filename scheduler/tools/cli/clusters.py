@@ -14,7 +14,7 @@ from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.client_config.connect import ConnectError, Connection, connect
 from scheduler.kube.rest.watching import WatchOptions
 from scheduler.process.output import warn
-from scheduler.tools.cli.asking import ClusterView, site
+from scheduler.tools.cli.asking import ClusterView, cluster_view
 from scheduler.tools.cli.manifests import Unreadable
 
 R = TypeVar("R")
@@ -84,7 +84,7 @@ def asked(
 
     async def ask() -> R:
         async with opened(configuration, environment) as cluster:
-            read = await site(cluster, configuration, kinds)
+            read = await cluster_view(cluster, configuration, kinds)
             read.namespace = cluster.namespace
             answer = await question(read)
         tell_unread(read.unread)

@@ -12,7 +12,7 @@ from config.settings.scheduler import SchedulerConfiguration
 from scheduler.kube.port import CONFIG_MAPS, NODES, PODS, ApiConflict, ApiError, ApiRefused, Cluster
 from scheduler.process.output import show
 from scheduler.state.tables import Tables
-from scheduler.tools.cli.asking import site
+from scheduler.tools.cli.asking import cluster_view
 from scheduler.tools.cli.clusters import opened
 from scheduler.tools.cli.manifests import Unanswerable, Unreadable
 from scheduler.tools.explain.cordons import Cordon, NoSuchCard
@@ -55,7 +55,7 @@ async def written(
 ) -> Cordon:
     """Write what `change` makes of the node. Raises Unanswerable."""
     for _ in range(_TRIES):
-        tables = (await site(cluster, configuration, (NODES, PODS, CONFIG_MAPS))).reading.engine.tables
+        tables = (await cluster_view(cluster, configuration, (NODES, PODS, CONFIG_MAPS))).reading.engine.tables
         made = _change(tables, change, node, cards)
         if not made.changed:
             return made

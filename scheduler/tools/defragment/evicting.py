@@ -30,7 +30,7 @@ from scheduler.kube.port import (
     PodKey,
     WatchEvent,
 )
-from scheduler.tools.cli.asking import ClusterView, site
+from scheduler.tools.cli.asking import ClusterView, cluster_view
 from scheduler.tools.cli.clusters import tell_unread
 from scheduler.tools.cli.cordoning import Annotating
 from scheduler.tools.cli.manifests import Manifest, Unanswerable, Unreadable
@@ -84,7 +84,7 @@ class Planner:
 
     async def read(self, cluster: Cluster) -> ClusterView:
         """The cluster as it is now. Raises Unreadable."""
-        of = await site(cluster, self._configuration)
+        of = await cluster_view(cluster, self._configuration)
         of.namespace = self._namespace
         return of
 
@@ -155,7 +155,7 @@ class Rebalancing:
             plan = after
             if not plan.moves:
                 break
-        self._say(f"Done. {_standing(plan)}")
+        self._say(f"Done. {_progress(plan)}")
         return True
 
     async def _evicted(self, moved: Moved, of: ClusterView) -> tuple[str, str]:
@@ -271,13 +271,13 @@ def _in_vain(before: MovePlan, after: MovePlan) -> str:
     """What the last move has not brought; "" where it has."""
     was, now = before.answer.fragmentation, after.answer.fragmentation
     if was is not None and now is not None:
-        return "" if now.before < was.before else f"{_standing(after)} {was.before:.1f} were before."
+        return "" if now.before < was.before else f"{_progress(after)} {was.before:.1f} were before."
     if after.answer.place is None or len(after.moves) >= len(before.moves):
         return f"{verdict(after.answer)} Somebody else has taken room, or a pod went elsewhere than planned."
     return ""
 
 
-def _standing(plan: MovePlan) -> str:
+def _progress(plan: MovePlan) -> str:
     """A sentence: how it is now."""
     now = plan.answer.fragmentation
     if now is None:

@@ -15,8 +15,8 @@ from scheduler.tools.defragment.movable import Movable, successor
 from scheduler.tools.defragment.order import Moved
 from scheduler.tools.defragment.search import room_for
 from scheduler.tools.explain.answers import NodeAndCards
+from scheduler.tools.explain.pod_summary import asks
 from scheduler.tools.explain.reading import ClusterSnapshot
-from scheduler.tools.explain.standing import asks
 
 _BOUND: Final = "It is bound there already: nothing has to be moved for it."
 _UNREAD: Final = "The PodDisruptionBudgets cannot be read: the API server may refuse to evict pods of this plan."

@@ -12,13 +12,13 @@ from config.protocol.inventory import Health
 from scheduler.state.cards.card_columns import CardOnNode
 from scheduler.state.tables import Tables
 from scheduler.tools.cli.console import Console
-from scheduler.tools.demo.story import StoryLine, StoryTone
+from scheduler.tools.demo.demo_log import LogLine, LogTone
 
 _COLOURS: Final = (
     "sky_blue1", "gold1", "light_green", "orchid1", "light_salmon1", "pale_turquoise1",
     "khaki1", "plum2", "dark_sea_green2", "light_pink1", "wheat1", "cornflower_blue",
 )  # fmt: skip
-_TONES: Final = {StoryTone.BOUND: "green", StoryTone.WAITS: "yellow", StoryTone.CLUSTER: "cyan"}
+_TONES: Final = {LogTone.BOUND: "green", LogTone.WAITS: "yellow", LogTone.CLUSTER: "cyan"}
 _SIDE_BY_SIDE: Final = 130  # columns from which the lists have room beside the cards
 _LISTS: Final = 50  # columns that they then have at least
 _FEWEST_LINES: Final = 4  # of decisions, however much else there is to show
@@ -33,7 +33,7 @@ class Scene:
     title: str
     tables: Tables
     waiting: Mapping[str, str]
-    lines: Sequence[StoryLine]
+    lines: Sequence[LogLine]
 
 
 class Painter:
@@ -160,8 +160,8 @@ def _waiting_lines(waiting: Mapping[str, str], width: int, at_most: int) -> list
     return lines
 
 
-def _decision(line: StoryLine) -> Text:
-    shown = line.text.replace(" nodes are available: ", ": ") if line.tone is StoryTone.WAITS else line.text
+def _decision(line: LogLine) -> Text:
+    shown = line.text.replace(" nodes are available: ", ": ") if line.tone is LogTone.WAITS else line.text
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(f"{line.at_s:5.1f}s ", style="bright_black")
     return text.append(f"{line.tone.value:7} ", style=_TONES[line.tone]).append(shown)

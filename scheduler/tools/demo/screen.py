@@ -10,8 +10,8 @@ from rich.text import Text
 
 from scheduler.tools.cli.console import Console
 from scheduler.tools.demo.claims import Assertion
+from scheduler.tools.demo.demo_log import LogLine
 from scheduler.tools.demo.picture import Painter, Scene
-from scheduler.tools.demo.story import StoryLine
 
 _PIPED_WIDTH: Final = 110
 _HEADING: Final = "What this showed, each line checked:"
@@ -24,7 +24,7 @@ class Screen(Protocol):
     def opened(self) -> contextlib.AbstractContextManager[object]:
         """Shown while this is entered."""
 
-    def tell(self, line: StoryLine) -> None:
+    def tell(self, line: LogLine) -> None:
         """Something has happened."""
 
     def draw(self, scene: Scene) -> None:
@@ -49,7 +49,7 @@ class _Picture:
     def opened(self) -> contextlib.AbstractContextManager[object]:
         return self._live
 
-    def tell(self, line: StoryLine) -> None:
+    def tell(self, line: LogLine) -> None:
         """Nothing: the picture holds the last ones."""
 
     def draw(self, scene: Scene) -> None:
@@ -75,7 +75,7 @@ class _Lines:
     def opened(self) -> contextlib.AbstractContextManager[object]:
         return contextlib.nullcontext()
 
-    def tell(self, line: StoryLine) -> None:
+    def tell(self, line: LogLine) -> None:
         self._console.print(f"{line.at_s:5.1f}s {line.tone.value:7} {line.text}", soft_wrap=True)
 
     def draw(self, scene: Scene) -> None:

@@ -39,7 +39,7 @@ class ExplainedCard(Answer, frozen=True):
     pods: tuple[HeldUnits, ...]
 
 
-class Objecting(Answer, frozen=True):
+class RuleRejection(Answer, frozen=True):
     """A rule that objects to a node, and its reason. cause: what of pod and node the reason is about, or ""."""
 
     rule: str
@@ -54,7 +54,7 @@ class ExplainedNode(Answer, frozen=True):
     """
 
     name: str
-    rules: tuple[Objecting, ...]
+    rules: tuple[RuleRejection, ...]
     short_units: int
     cards: tuple[ExplainedCard, ...]
     leaving: tuple[str, ...]
@@ -62,7 +62,7 @@ class ExplainedNode(Answer, frozen=True):
 
 
 class ReasonGroup(Answer, frozen=True):
-    """Nodes whose first objection this is. examples: some of their names."""
+    """Nodes whose first rejection this is. examples: some of their names."""
 
     nodes: int
     rule: str
@@ -108,7 +108,7 @@ class ReservedPlace(Answer, frozen=True):
 
 
 class Explanation(Answer, frozen=True):
-    """state: one word, see `scheduler.tools.explain.standing`. words: what there is to say and to do, in sentences.
+    """state: one word, see `scheduler.tools.explain.pod_summary`. words: what there is to say and to do, in sentences.
 
     message: what the scheduler writes on the pod, "" when it fits. place: where it is, or would go now; None when
     nowhere. nearest: the nodes that lack least, nearest first. preemption: what makes room for it, None for nothing.

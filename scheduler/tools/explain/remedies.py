@@ -15,7 +15,7 @@ from scheduler.plugins.volume.volume_binding import BIND_CONFLICT
 from scheduler.pods.pod import Pod
 from scheduler.process.terminal import typed
 from scheduler.state.pod_record import PodRecord
-from scheduler.tools.explain.answers import ExplainedCard, ExplainedNode, Objecting
+from scheduler.tools.explain.answers import ExplainedCard, ExplainedNode, RuleRejection
 from scheduler.tools.explain.reading import ClusterSnapshot, listed_pods, told_going
 
 Leaving: TypeAlias = Generator[None, None, list[PodRecord]]
@@ -131,12 +131,12 @@ def _nobody(reading: ClusterSnapshot, pod: Pod, node: str) -> str:
     return "no pod that leaves would make room"
 
 
-def _by_hand(node: str, rules: Sequence[Objecting], cards: Sequence[ExplainedCard]) -> Iterator[str]:
-    if any(objecting.rule == "NodeUnschedulable" for objecting in rules):
+def _by_hand(node: str, rules: Sequence[RuleRejection], cards: Sequence[ExplainedCard]) -> Iterator[str]:
+    if any(rejection.rule == "NodeUnschedulable" for rejection in rules):
         yield typed("kubectl", "uncordon", node)
-    for objecting in rules:
-        if objecting.reason == BIND_CONFLICT:
-            yield f"it needs a PersistentVolume that node {node} can use, for {objecting.cause}"
+    for rejection in rules:
+        if rejection.reason == BIND_CONFLICT:
+            yield f"it needs a PersistentVolume that node {node} can use, for {rejection.cause}"
     # A card that is too small for the pod is of no use to it in any state.
     states = {card.health.partition(" (")[0] for card in cards if card.why and card.units >= card.needed}
     if "cordoned" in states:

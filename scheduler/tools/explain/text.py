@@ -163,9 +163,9 @@ def _groups(answer: Explanation, width: int) -> Iterator[str]:
 def _node(answer: Explanation, node: ExplainedNode, width: int) -> Iterator[str]:
     if not node.rules:
         yield f"Node {node.name} takes it."
-    for objecting in node.rules:
-        cause = f" ({objecting.cause})" if objecting.cause else ""
-        yield from _wrapped(f"Node {node.name}: {objecting.rule}: {objecting.reason}{cause}", width)
+    for rejection in node.rules:
+        cause = f" ({rejection.cause})" if rejection.cause else ""
+        yield from _wrapped(f"Node {node.name}: {rejection.rule}: {rejection.reason}{cause}", width)
     if node.cards:
         models = sorted({card.model for card in node.cards})
         mixed = len(models) > 1

@@ -11,8 +11,8 @@ from scheduler.state.packing.fragmentation import measured
 from scheduler.state.tables import Tables
 from scheduler.tools.explain.answers import Explanation, FreeMemory, NodeAndCards, WhatIfAnswer
 from scheduler.tools.explain.explanation import MOST_NODES
+from scheduler.tools.explain.pod_summary import asks, judged, place_of
 from scheduler.tools.explain.reading import ClusterSnapshot
-from scheduler.tools.explain.standing import asks, judged, place_of
 
 MOST_REPLICAS = 10_000
 

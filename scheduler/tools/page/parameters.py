@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Final
 
-from scheduler.tools.page.questions import MOST_REPLICAS, Wanted
+from scheduler.tools.page.queries import MOST_REPLICAS, WhatIfQuery
 
 LONGEST_TEXT: Final = 253
 _LARGEST: Final = 2**24
 _MOST_CARDS: Final = 256
 
 
-def wanted_pod(query: Mapping[str, str]) -> Wanted:
+def wanted_pod(query: Mapping[str, str]) -> WhatIfQuery:
     """Raises ValueError."""
     selector: dict[str, str] = {}
     for term in query.get("selector", "")[: 4 * LONGEST_TEXT].split(","):
@@ -27,7 +27,7 @@ def wanted_pod(query: Mapping[str, str]) -> Wanted:
     if not 0 <= units <= _LARGEST or not 1 <= cards <= _MOST_CARDS:
         message = f"expected 0 to {_LARGEST} units of memory and 1 to {_MOST_CARDS} cards"
         raise ValueError(message)
-    return Wanted(
+    return WhatIfQuery(
         units=units,
         cards=cards,
         exclusive=query.get("exclusive", "") == "true",

@@ -31,14 +31,14 @@ def check_plot(file: Path) -> None:
 
 def _check_place(file: Path) -> None:
     try:
-        message = _in_the_way(file)
+        message = _unwritable(file)
     except OSError as error:
         message = f"{file} may not be written: {error.strerror}"
     if message:
         raise NoPlot(message)
 
 
-def _in_the_way(file: Path) -> str:
+def _unwritable(file: Path) -> str:
     if not file.parent.is_dir():
         return f"{file}: there is no folder {file.parent}"
     if file.is_dir():

@@ -9,7 +9,7 @@ import pytest
 from scheduler.core.engine import Engine
 from scheduler.core.scheduling_cycle import SchedulingCycle
 from scheduler.framework.cycle_state import CycleState
-from scheduler.framework.plugin import FilterPlugin, Objection
+from scheduler.framework.plugin import FilterPlugin, Rejection
 from scheduler.framework.preemption import Preemption
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runtime
@@ -106,7 +106,7 @@ class AnotherRule(FilterPlugin):
     name = "AnotherRule"
     depends = Change.PODS
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002 - as asked
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002 - as asked
         return ()
 
 

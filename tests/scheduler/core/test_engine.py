@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from scheduler.core.engine import Engine
 from scheduler.core.scheduling_cycle import NoFit, Placement, SchedulingCycle
 from scheduler.framework.cycle_state import CycleState
-from scheduler.framework.plugin import Allow, FilterPlugin, Objection, PermitPlugin, PermitResult, Rejected, Wait
+from scheduler.framework.plugin import Allow, FilterPlugin, PermitPlugin, PermitResult, Rejected, Rejection, Wait
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runtime
 from scheduler.plugins.card.gpu_share import GpuShare
@@ -114,9 +114,9 @@ class Fickle(FilterPlugin):
     name: ClassVar[str] = "Fickle"
     depends: ClassVar[Change] = Change.INVENTORY | Change.DOMAINS
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002
         shape = tables.valid[rows].shape
-        return (Objection(np.ones(shape, dtype=np.bool_), "fickle"),) if isinstance(rows, slice) else ()
+        return (Rejection(np.ones(shape, dtype=np.bool_), "fickle"),) if isinstance(rows, slice) else ()
 
 
 def test_a_pod_whose_place_a_rule_shows_and_then_refuses_is_not_tried_in_a_hot_loop() -> None:

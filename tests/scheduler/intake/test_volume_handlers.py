@@ -84,9 +84,9 @@ def test_a_claim_with_a_selector_of_thousands_of_values_is_not_looked_for_and_sa
     selector = {"matchExpressions": [{"key": "tier", "operator": "In", "values": values}]}
     show(tables, CLAIMS, claim("data", selector=selector))
 
-    (standing,) = tables.volumes.of_pod(pod("p", **with_claims("data"))).standings
+    (claim_state,) = tables.volumes.of_pod(pod("p", **with_claims("data"))).claim_states
 
-    assert standing.alike[1] == (
+    assert claim_state.alike[1] == (
         'persistentvolumeclaim "data" has more than this scheduler reads: 5000 selector values (at most 64)'
     )
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from scheduler.pods.pod_volumes import PodClaim, PodVolumes
 from scheduler.state.amounts import Amount
 from scheduler.state.changes import ClusterEvents
-from scheduler.state.needs import NOTHING_NEEDED, Needs
+from scheduler.state.minimum_request import NO_MINIMUM, MinimumRequest
 from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, events_on, full, pod
 
 
@@ -77,12 +77,12 @@ def test_an_event_costs_nothing_when_nobody_waits() -> None:
     assert _cost(lambda: ToyCluster(0).queue.note_events(events_on(0))) < 150
 
 
-def _classes(count: int, needs: Needs = NOTHING_NEEDED) -> ToyCluster:
+def _classes(count: int, minimum: MinimumRequest = NO_MINIMUM) -> ToyCluster:
     cluster = ToyCluster(0)
     for index in range(count):
         cluster.add(pod(f"p{index}"))
         cluster.queue.pop(0.0)
-        cluster.queue.unschedulable(f"p{index}", index, 0.0, wakes_on=ANY, needs=needs)
+        cluster.queue.unschedulable(f"p{index}", index, 0.0, wakes_on=ANY, minimum=minimum)
     return cluster
 
 
@@ -95,10 +95,10 @@ def test_noting_an_event_costs_the_same_however_many_classes_wait() -> None:
 
 
 def test_classes_that_a_row_is_too_small_for_are_ruled_out_in_one_go() -> None:
-    needs = Needs(least=np.full(len(Amount), 1, dtype=np.int64))
+    minimum = MinimumRequest(amounts=np.full(len(Amount), 1, dtype=np.int64))
 
     def asking(classes: int) -> int:
-        cluster = _classes(classes, needs)
+        cluster = _classes(classes, minimum)
         cluster.queue.note_events(events_on(0))
         return _cost(lambda: cluster.next_hint() is None)
 
@@ -125,7 +125,7 @@ def _using(pods: int, claims: int) -> ToyCluster:
     for index in range(pods):
         cluster.add(replace(pod(f"p{index}"), volumes=volumes))
         cluster.queue.pop(0.0)
-        cluster.queue.unschedulable(f"p{index}", "one class", 0.0, wakes_on=ANY, needs=NOTHING_NEEDED)
+        cluster.queue.unschedulable(f"p{index}", "one class", 0.0, wakes_on=ANY, minimum=NO_MINIMUM)
     return cluster
 
 

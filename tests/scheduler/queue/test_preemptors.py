@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from scheduler.pods.pod import Pod
 from scheduler.queue.preemptors import DueSearch, Preemptors
-from scheduler.state.amounts import Amount, CardsLeft
+from scheduler.state.amounts import Amount, AvailableOnCards
 from scheduler.state.changes import Change, ClusterEvents
 from scheduler.state.columns.arrays import Int64Array, RowArray
-from scheduler.state.needs import NOTHING_NEEDED, Needs
+from scheduler.state.minimum_request import NO_MINIMUM, MinimumRequest
 from tests.support.builders import pod
 
 PODS: Final = int(Change.PODS)
@@ -34,7 +34,7 @@ class Left:
         found[Amount.CPU_MILLIS] = self.cpu
         return found
 
-    def cards(self, row: int) -> CardsLeft:
+    def cards(self, row: int) -> AvailableOnCards:
         raise AssertionError(row)
 
     @contextmanager
@@ -45,31 +45,31 @@ class Left:
 class WithoutCards(Left):
     """Rows without cards."""
 
-    def cards(self, row: int) -> CardsLeft:  # noqa: ARG002 - of each
+    def cards(self, row: int) -> AvailableOnCards:  # noqa: ARG002 - of each
         none = np.zeros(0, dtype=np.int64)
-        return CardsLeft(none, none.astype(np.bool_), none, none)
+        return AvailableOnCards(none, none.astype(np.bool_), none, none)
 
 
 def nobody(_pod: Pod) -> bool:
     return False
 
 
-def cpu(millis: int) -> Needs:
-    least = NOTHING_NEEDED.least.copy()
-    least[Amount.CPU_MILLIS] = millis
-    return replace_fields(NOTHING_NEEDED, least=least)
+def cpu(millis: int) -> MinimumRequest:
+    minimum = NO_MINIMUM.amounts.copy()
+    minimum[Amount.CPU_MILLIS] = millis
+    return replace_fields(NO_MINIMUM, amounts=minimum)
 
 
-def waiting(*names: str, priority: int = 10, needs: Needs = NOTHING_NEEDED) -> Preemptors:
+def waiting(*names: str, priority: int = 10, minimum: MinimumRequest = NO_MINIMUM) -> Preemptors:
     preemptors = Preemptors()
     for name in names:
-        add(preemptors, name, priority=priority, needs=needs)
+        add(preemptors, name, priority=priority, minimum=minimum)
     return preemptors
 
 
-def add(preemptors: Preemptors, name: str, *, priority: int = 10, needs: Needs = NOTHING_NEEDED) -> None:
+def add(preemptors: Preemptors, name: str, *, priority: int = 10, minimum: MinimumRequest = NO_MINIMUM) -> None:
     one = replace(pod(name), priority=priority)
-    preemptors.add(name.partition("-")[0], one, wakes_on=PODS, needs=needs, unanswered=False)
+    preemptors.add(name.partition("-")[0], one, wakes_on=PODS, minimum=minimum, unanswered=False)
 
 
 def events_on(row: int = 3, kinds: int = PODS, **up_to: int) -> ClusterEvents:
@@ -106,8 +106,8 @@ def test_a_class_is_asked_about_what_lower_pods_do_not_stand_for(
 
 
 def test_classes_for_which_too_little_is_left_are_not_asked() -> None:
-    preemptors = waiting("a-1", needs=cpu(200))
-    add(preemptors, "b-1", needs=cpu(100))
+    preemptors = waiting("a-1", minimum=cpu(200))
+    add(preemptors, "b-1", minimum=cpu(100))
 
     preemptors.note(events_on())
 
@@ -117,9 +117,9 @@ def test_classes_for_which_too_little_is_left_are_not_asked() -> None:
 @pytest.mark.parametrize("kinds", [Change.REJECTIONS, Change.VOLUMES])
 def test_rows_that_are_allowed_by_now_are_asked_about(kinds: Change) -> None:
     preemptors, left = Preemptors(), WithoutCards(0)
-    nowhere = replace_fields(NOTHING_NEEDED, rows=(0, 0))
+    nowhere = replace_fields(NO_MINIMUM, rows=(0, 0))
     one = replace(pod("p"), priority=10)
-    preemptors.add("p", one, wakes_on=PODS | int(kinds), needs=nowhere, unanswered=False)
+    preemptors.add("p", one, wakes_on=PODS | int(kinds), minimum=nowhere, unanswered=False)
     everywhere = ClusterEvents()
     everywhere.note_everywhere(int(kinds))
 
@@ -133,7 +133,7 @@ def test_rows_that_are_allowed_by_now_are_asked_about(kinds: Change) -> None:
 
 def test_after_a_pod_was_helped_the_others_are_held_against_what_is_left() -> None:
     preemptors, left = waiting("a-1", "a-2"), Left(100)
-    add(preemptors, "b-1", priority=9, needs=cpu(100))
+    add(preemptors, "b-1", priority=9, minimum=cpu(100))
     preemptors.note(events_on())
     preemptors.settle(left.seen_by)
     first = preemptors.take(nobody)
@@ -150,7 +150,7 @@ def test_the_best_class_comes_first_and_a_pod_without_an_answer_before_the_other
     preemptors = waiting("a-1", "a-2", priority=5)
     add(preemptors, "b-1", priority=7)
     preemptors.note(events_on())
-    preemptors.add("a", replace(pod("a-2"), priority=5), wakes_on=PODS, needs=NOTHING_NEEDED, unanswered=True)
+    preemptors.add("a", replace(pod("a-2"), priority=5), wakes_on=PODS, minimum=NO_MINIMUM, unanswered=True)
 
     found = questions(preemptors, Left(0).seen_by)
 
@@ -160,7 +160,7 @@ def test_the_best_class_comes_first_and_a_pod_without_an_answer_before_the_other
 def test_a_class_that_is_turned_away_keeps_no_other_waiting() -> None:
     preemptors = waiting("a-1", "a-2", priority=7)
     preemptors.add(
-        "a", replace(pod("other", namespace="few"), priority=7), wakes_on=PODS, needs=NOTHING_NEEDED, unanswered=True
+        "a", replace(pod("other", namespace="few"), priority=7), wakes_on=PODS, minimum=NO_MINIMUM, unanswered=True
     )
     add(preemptors, "b-1", priority=5)
     preemptors.note(events_on())
@@ -183,7 +183,7 @@ def test_fifty_thousand_pods_are_one_question_for_each_class() -> None:
     for number in range(50_000):
         key = replace(template.key, name=f"p{number}", uid=f"p{number}")
         one = replace(template, key=key, priority=10)
-        preemptors.add(number % 500, one, wakes_on=PODS, needs=NOTHING_NEEDED, unanswered=False)
+        preemptors.add(number % 500, one, wakes_on=PODS, minimum=NO_MINIMUM, unanswered=False)
     for row in range(8):
         preemptors.note(events_on(row))
 

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from scheduler.queue.entry import PodState
-from scheduler.state.needs import NOTHING_NEEDED
+from scheduler.state.minimum_request import NO_MINIMUM
 from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, events_on, full, key_of, plenty, pod, pods, with_labels
 
 
@@ -77,7 +77,7 @@ def test_pods_whose_class_has_split_are_moved_and_asked_for_one_by_one() -> None
         if hint.signature == uid:
             cluster.queue.fits_not(hint, wakes_on=ANY)
         else:
-            cluster.queue.reclassify(hint, uid, NOTHING_NEEDED)
+            cluster.queue.reclassify(hint, uid, NO_MINIMUM)
         cluster.queue.validate()
     # The answer to an old class says nothing about a new one.
     assert sorted(seen, key=str) == [(f"p{n}", new, None if new else {1}) for n in range(3) for new in (False, True)]
@@ -91,7 +91,7 @@ def test_a_pod_that_joins_a_class_that_waits_shares_its_answers() -> None:
     cluster.queue.fits_not(hint, wakes_on=ANY)
     other = cluster.queue.next_hint(plenty)
     assert other is not None
-    cluster.queue.reclassify(other, hint.signature, NOTHING_NEEDED)
+    cluster.queue.reclassify(other, hint.signature, NO_MINIMUM)
     assert cluster.queue.next_hint(plenty) is None
     cluster.queue.validate()
 

@@ -6,7 +6,7 @@ from scheduler.pods.pod import Pod
 from scheduler.pods.pod_volumes import PodClaim, PodVolumes
 from scheduler.queue.waking import QueueingHint
 from scheduler.state.changes import Change, ClusterEvents
-from scheduler.state.needs import NOTHING_NEEDED
+from scheduler.state.minimum_request import NO_MINIMUM
 from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, plenty, pod
 
 PODS = int(Change.PODS)
@@ -27,7 +27,7 @@ def waiting(*pods: Pod, wakes_on: int = ANY) -> ToyCluster:
     for each in pods:
         cluster.add(each)
         cluster.queue.pop(0.0)
-        cluster.queue.unschedulable(each.key.uid, "one class", 0.0, wakes_on=wakes_on, needs=NOTHING_NEEDED)
+        cluster.queue.unschedulable(each.key.uid, "one class", 0.0, wakes_on=wakes_on, minimum=NO_MINIMUM)
     return cluster
 
 
@@ -59,7 +59,7 @@ def test_the_pods_that_use_a_claim_are_asked_and_no_others() -> None:
     cluster = waiting(using("p0", "c0"), using("p1", "c1"), using("p2", "c2"))
     cluster.queue.note_events(changed("c1"))
     assert question(cluster) == ("p1", "signature")
-    cluster.queue.reclassify(the_hint(cluster), "another class", NOTHING_NEEDED)
+    cluster.queue.reclassify(the_hint(cluster), "another class", NO_MINIMUM)
     assert question(cluster) == ("p1", "all rows")
     cluster.queue.fits_not(the_hint(cluster), wakes_on=ANY)
     assert question(cluster) is None
@@ -77,7 +77,7 @@ def test_of_pods_that_use_the_same_claims_one_is_asked_and_the_next_when_that_ha
     cluster.queue.note_events(changed("c"))
     for name in ("p0", "p1"):
         assert question(cluster) == (name, "signature")
-        cluster.queue.reclassify(the_hint(cluster), "another class", NOTHING_NEEDED)
+        cluster.queue.reclassify(the_hint(cluster), "another class", NO_MINIMUM)
     assert question(cluster) == ("p2", "signature")
     cluster.queue.confirm(the_hint(cluster))
     cluster.queue.fits_not(the_hint(cluster), wakes_on=ANY)
@@ -100,7 +100,7 @@ def test_of_a_namespace_the_pods_are_asked_whatever_their_class_waits_for() -> N
     assert question(cluster) == ("p0", "signature")
     cluster.queue.confirm(the_hint(cluster))
     assert question(cluster) == ("p2", "signature")
-    cluster.queue.reclassify(the_hint(cluster), "another class", NOTHING_NEEDED)
+    cluster.queue.reclassify(the_hint(cluster), "another class", NO_MINIMUM)
     assert question(cluster) == ("p2", "all rows")
     cluster.queue.fits_not(the_hint(cluster), wakes_on=ANY)
     assert question(cluster) is None
@@ -110,7 +110,7 @@ def test_of_pods_with_equal_labels_one_is_asked_and_the_next_when_that_has_moved
     cluster = waiting(*(labelled(f"p{number}", "red", tier="x") for number in range(3)))
     cluster.queue.note_events(changed(namespaces=("red",)))
     assert question(cluster) == ("p0", "signature")
-    cluster.queue.reclassify(the_hint(cluster), "another class", NOTHING_NEEDED)
+    cluster.queue.reclassify(the_hint(cluster), "another class", NO_MINIMUM)
     assert question(cluster) == ("p1", "signature")
     cluster.queue.add_or_update(labelled("p1", "red", tier="y"), 0.0)
     assert question(cluster) == ("p1", "signature")

@@ -7,7 +7,7 @@ import numpy as np
 from scheduler.queue.entry import PodState
 from scheduler.state.amounts import Amount
 from scheduler.state.changes import Change
-from scheduler.state.needs import Needs
+from scheduler.state.minimum_request import MinimumRequest
 from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, events_on, full, plenty, pod, pods, with_labels
 
 # Above `scheduler.queue.unschedulable_pods._MOST_HINTS`.
@@ -264,8 +264,8 @@ def test_a_class_that_is_ruled_out_by_what_is_left_wakes_when_there_is_more() ->
     cluster = ToyCluster(0)
     cluster.add(pod("p"))
     cluster.queue.pop(0.0)
-    needs = Needs(least=np.full(len(Amount), 1, dtype=np.int64))
-    cluster.queue.unschedulable("p", "class", 0.0, wakes_on=int(Change.TAINTS), needs=needs)
+    minimum = MinimumRequest(amounts=np.full(len(Amount), 1, dtype=np.int64))
+    cluster.queue.unschedulable("p", "class", 0.0, wakes_on=int(Change.TAINTS), minimum=minimum)
     cluster.queue.note_events(events_on(0, kinds=int(Change.TAINTS)))
     assert cluster.next_hint() is None
     cluster.queue.note_events(events_on(0, kinds=int(Change.CARDS)))

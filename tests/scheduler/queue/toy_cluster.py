@@ -10,10 +10,10 @@ from scheduler.kube.port import PodKey
 from scheduler.pods.pod import Pod, Template
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.queue.waking import QueueingHint, SomeRows
-from scheduler.state.amounts import ANY_BIT, NOTHING, Amount, CardsLeft
+from scheduler.state.amounts import ANY_BIT, NOTHING, Amount, AvailableOnCards
 from scheduler.state.changes import Change, ClusterEvents
 from scheduler.state.columns.arrays import Int64Array, RowArray
-from scheduler.state.needs import Needs
+from scheduler.state.minimum_request import MinimumRequest
 
 GATED = "waits for its gates"
 ANY = int(Change.ANY)
@@ -85,17 +85,17 @@ class Plenty:
     def amounts(self, rows: RowArray) -> Int64Array:
         return np.full((len(Amount), len(rows)), 1000, dtype=np.int64)
 
-    def cards(self, _row: int) -> CardsLeft:
+    def cards(self, _row: int) -> AvailableOnCards:
         return one_card(1000)
 
 
 plenty = Plenty()
 
 
-def one_card(units: int) -> CardsLeft:
+def one_card(units: int) -> AvailableOnCards:
     """A card that fits any model and UUID."""
     bits = np.full(1, ANY_BIT, dtype=np.int64)
-    return CardsLeft(np.full(1, units, dtype=np.int64), np.ones(1, dtype=np.bool_), bits, bits)
+    return AvailableOnCards(np.full(1, units, dtype=np.int64), np.ones(1, dtype=np.bool_), bits, bits)
 
 
 class Gates:
@@ -110,11 +110,11 @@ def key_of(pod: Pod) -> Hashable:
     return (pod.template, *sorted(pod.labels.items()))
 
 
-def needs(pod: Pod) -> Needs:
+def minimum(pod: Pod) -> MinimumRequest:
     """Minimum request of the pod."""
     asked = np.full(len(Amount), NOTHING, dtype=np.int64)
     asked[Amount.CARD_UNITS] = pod.template.gpu_units
-    return Needs(least=asked)
+    return MinimumRequest(amounts=asked)
 
 
 class ToyCluster:
@@ -136,13 +136,13 @@ class ToyCluster:
         return sum(self.room[row] // units for row in (range(len(self.room)) if rows is None else rows))
 
     def amounts(self, rows: RowArray) -> Int64Array:
-        """See RowsLeft; units are those of one card."""
+        """See AvailableOnRows; units are those of one card."""
         left = np.zeros((len(Amount), len(rows)), dtype=np.int64)
         left[Amount.CARD_UNITS] = [self.room[row] for row in rows]
         return left
 
-    def cards(self, row: int) -> CardsLeft:
-        """See RowsLeft."""
+    def cards(self, row: int) -> AvailableOnCards:
+        """See AvailableOnRows."""
         return one_card(self.room[row])
 
     def decide(self) -> str | None:
@@ -156,7 +156,7 @@ class ToyCluster:
         row = next((row for row, room in enumerate(self.room) if room >= units), None)
         if row is None:
             signature = key_of(queued.pod)
-            self.queue.unschedulable(uid, signature, self.now_s, wakes_on=ANY, needs=needs(queued.pod))
+            self.queue.unschedulable(uid, signature, self.now_s, wakes_on=ANY, minimum=minimum(queued.pod))
         else:
             self.room[row] -= units
             self.placed[uid] = (queued.pod, row)
@@ -181,7 +181,7 @@ class ToyCluster:
         self.asked.append(hint)
         signature = key_of(hint.pod)
         if signature != hint.signature:
-            self.queue.reclassify(hint, signature, needs(hint.pod))
+            self.queue.reclassify(hint, signature, minimum(hint.pod))
             return False
         fits = self.capacity(hint.pod.template.gpu_units, hint.rows) > 0
         if fits:

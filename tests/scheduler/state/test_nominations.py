@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from config.protocol.inventory import Health
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
-from scheduler.state.amounts import Amount, RowsLeft
+from scheduler.state.amounts import Amount, AvailableOnRows
 from scheduler.state.audit import audit_node
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.ledger import of_tables, recompute
@@ -175,7 +175,7 @@ def test_rows_with_kept_places_have_as_much_left_as_anybody_could_have() -> None
     kept = Nominations(tables)
     kept.nominate(pod("p", 12, priority=5, requests={"cpu": "60"}), "a", share(0, 12))
     kept.nominate(pod("q", 16, priority=5), "a", share(1, 16))
-    left = RowsLeft(tables)
+    left = AvailableOnRows(tables)
 
     amounts = left.amounts(tables.rank[:1])
     assert amounts[Amount.CPU_MILLIS, 0] == 64_000

@@ -23,8 +23,8 @@ from scheduler.queue.entry import Entry
 from scheduler.state.cards.card_columns import CardColumns
 from scheduler.state.columns.arrays import Int64Array, RowArray, Rows
 from scheduler.tools.explain.answers import Explanation
+from scheduler.tools.explain.pod_summary import explain, own_name
 from scheduler.tools.explain.reading import ClusterSnapshot, answer_of
-from scheduler.tools.explain.standing import explain, own_name
 from scheduler.tools.explain.text import copies, fitting, headline, preempting, under_way
 from scheduler.tools.explain.what_if import what_if as placed
 from scheduler.tools.page.rows import PIECE, Sees
@@ -36,7 +36,7 @@ MOST_REPLICAS: Final = 16
 MOST_LEAVING: Final = 256
 
 
-class Wanted(msgspec.Struct, kw_only=True):
+class WhatIfQuery(msgspec.Struct, kw_only=True):
     """A pod that does not exist. units: of GPU memory, of all its cards. cpu, memory: as Kubernetes writes them."""
 
     units: int
@@ -96,7 +96,7 @@ def why(engine: Engine, unit_mib: int, pod: Pod, sees: Sees) -> Generator[None, 
     return Why(f"Pod {answer.pod} {headline(answer)}", tuple(under_way(answer)), preempting(answer), answer)
 
 
-def what_if(engine: Engine, reader: PodReader, unit_mib: int, wanted: Wanted, sees: Sees) -> Fits:
+def what_if(engine: Engine, reader: PodReader, unit_mib: int, wanted: WhatIfQuery, sees: Sees) -> Fits:
     """How many such pods would fit now. Raises QuantityError for an amount that is none."""
     pod = reader.read(_wire(wanted, own_name(engine), reader.resources))
     tables, request = engine.tables, pod.template.gpu_request
@@ -127,10 +127,10 @@ def _reading(engine: Engine, unit_mib: int, sees: Sees) -> ClusterSnapshot:
 def _taking(valid: "np.typing.NDArray[np.bool_]", judgement: PodEvaluation) -> RowArray:
     """Rows to which no rule objects."""
     left = valid.copy()
-    for _, objections in judgement.rules:
-        for objection in objections:
-            left &= ~objection.rejected
-    return np.flatnonzero(left if not judgement.never else np.zeros_like(left))
+    for _, rejections in judgement.rules:
+        for rejection in rejections:
+            left &= ~rejection.rejected
+    return np.flatnonzero(left if not judgement.unschedulable else np.zeros_like(left))
 
 
 def _copies(cards: CardColumns, request: GpuRequest, rows: RowArray) -> Int64Array:
@@ -147,7 +147,7 @@ def _copies(cards: CardColumns, request: GpuRequest, rows: RowArray) -> Int64Arr
     return np.asarray(np.minimum(by_cards, np.maximum(cards.node_free[rows], 0) // request.units), dtype=np.int64)
 
 
-def _wire(wanted: Wanted, scheduler: str, resources: ResourceNames) -> objects.PodObject:
+def _wire(wanted: WhatIfQuery, scheduler: str, resources: ResourceNames) -> objects.PodObject:
     limits = {resources.gpu_mem: str(wanted.units)} if wanted.units else {}
     limits |= {name: amount for name, amount in (("cpu", wanted.cpu), ("memory", wanted.memory)) if amount}
     annotations = {names.EXCLUSIVE: "true"} if wanted.exclusive else {}

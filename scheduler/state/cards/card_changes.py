@@ -1,4 +1,4 @@
-"""What has happened to the cards that nodes announce: told once, or remembered for a message. Owned by the tables."""
+"""Changes of the cards that nodes announce, reported once or kept for a message. Owned by the tables."""
 
 from collections.abc import Iterable
 
@@ -7,15 +7,15 @@ from scheduler.state.cards.card_columns import Held
 from scheduler.state.cards.node_inventory import GpuState, NodeInventory, newly_unhealthy
 
 
-class CardNews:
-    """legacy_nodes: those that announce totals, and no inventory.
+class CardChanges:
+    """legacy_nodes: nodes that announce totals, and no inventory.
 
-    away_since: nodes that have cards and no allocatable gpu-mem -> what the kubelet had reported last when that was
-    seen first, RFC 3339, "" unknown.
+    away_since: nodes with cards but no allocatable gpu-mem -> the kubelet's last report when that was first seen, RFC
+    3339, "" unknown.
     """
 
     def __init__(self) -> None:
-        """Nothing has happened."""
+        """No changes."""
         self.legacy_nodes: set[str] = set()
         self.away_since: dict[str, str] = {}
         self._failures: list[tuple[Pod, str]] = []
@@ -28,7 +28,7 @@ class CardNews:
         reported_at: str,
         pods: Iterable[tuple[Pod, Held | None]],
     ) -> None:
-        """A node announces other cards. pods: that it runs, booked on what it announces now."""
+        """Note that a node announces other cards. pods: its pods, booked on the new cards."""
         (self.legacy_nodes.discard if now.has_uuids else self.legacy_nodes.add)(node)
         if now.state is not GpuState.NOT_ALLOCATABLE:
             self.away_since.pop(node, None)
@@ -40,11 +40,11 @@ class CardNews:
                 self._failures += [(pod, failed[slot]) for slot in held.slots if slot in failed]
 
     def gone(self, node: str) -> None:
-        """The node is gone."""
+        """Forget a deleted node."""
         self.legacy_nodes.discard(node)
         self.away_since.pop(node, None)
 
     def take_failures(self) -> list[tuple[Pod, str]]:
-        """Pods whose card has become unhealthy since the last call, and which it is: once for each failure."""
+        """Pods whose card became unhealthy since the last call, with the card: once for each failure."""
         found, self._failures = self._failures, []
         return found

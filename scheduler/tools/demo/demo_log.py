@@ -12,7 +12,7 @@ from scheduler.metrics.observer import ServiceObserver
 from scheduler.queue.entry import QueuedPod
 
 
-class StoryTone(Enum):
+class LogTone(Enum):
     """What a line is about."""
 
     BOUND = "bound"
@@ -21,18 +21,18 @@ class StoryTone(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class StoryLine:
+class LogLine:
     """at_s: seconds of the demo."""
 
     at_s: float
-    tone: StoryTone
+    tone: LogTone
     text: str
 
 
-class Story(ServiceObserver):
+class DemoLog(ServiceObserver):
     """Observes the service and tells the demo. waiting: pod name -> why, of pods that do not fit so far."""
 
-    def __init__(self, metrics: Metrics, now_s: Callable[[], float], tell: Callable[[StoryLine], None]) -> None:
+    def __init__(self, metrics: Metrics, now_s: Callable[[], float], tell: Callable[[LogLine], None]) -> None:
         """now_s: seconds of the demo. tell: told of each line."""
         super().__init__(metrics)
         self.waiting: dict[str, str] = {}
@@ -42,7 +42,7 @@ class Story(ServiceObserver):
 
     def happened(self, text: str) -> None:
         """The cluster did something on its own."""
-        self._say(StoryTone.CLUSTER, text)
+        self._say(LogTone.CLUSTER, text)
 
     def decided(self, decision: Decision, took_s: float) -> None:
         """See ServiceObserver. The same message about a pod is told once in a row."""
@@ -50,7 +50,7 @@ class Story(ServiceObserver):
         outcome, pod = decision.outcome, decision.queued.pod.key.name
         if isinstance(outcome, NoFit) and self.waiting.get(pod) != outcome.diagnosis.message:
             self.waiting[pod] = outcome.diagnosis.message
-            self._say(StoryTone.WAITS, f"{pod}: {outcome.diagnosis.message}")
+            self._say(LogTone.WAITS, f"{pod}: {outcome.diagnosis.message}")
 
     def bound(self, queued: QueuedPod, placement: Placement, now_s: float) -> None:
         """See ServiceObserver."""
@@ -59,12 +59,12 @@ class Story(ServiceObserver):
         self.waiting.pop(pod, None)
         self.bound_pods += 1
         cards = " and ".join(f"card {share.index} ({share.units})" for share in placement.cards)
-        self._say(StoryTone.BOUND, f"{pod} to {placement.node}, {cards}" if cards else f"{pod} to {placement.node}")
+        self._say(LogTone.BOUND, f"{pod} to {placement.node}, {cards}" if cards else f"{pod} to {placement.node}")
 
     def bind_rejected(self, placement: Placement, refused: BindRejected) -> None:
         """See ServiceObserver."""
         super().bind_rejected(placement, refused)
-        self._say(StoryTone.WAITS, f"{placement.pod.key.name}: binding was refused: {refused.reason}")
+        self._say(LogTone.WAITS, f"{placement.pod.key.name}: binding was refused: {refused.reason}")
 
-    def _say(self, tone: StoryTone, text: str) -> None:
-        self._tell(StoryLine(self._now_s(), tone, text))
+    def _say(self, tone: LogTone, text: str) -> None:
+        self._tell(LogLine(self._now_s(), tone, text))

@@ -1,4 +1,4 @@
-"""Budgets: what of a large pod is left out, in which words, and that what it holds goes on counting."""
+"""Size limits: what of a large pod is left out, in which words, and that what it holds goes on counting."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 from config.protocol import names, quantity
 from scheduler.kube import objects
-from scheduler.kube.budgets import NODE_BUDGETS, POD_BUDGETS, node_excess
+from scheduler.kube.size_limits import NODE_LIMITS, POD_LIMITS, node_excess
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod, PodReader
 from tests.support.builders import wire_node, wire_pod
@@ -126,9 +126,9 @@ def ports(count: int) -> list[dict[str, object]]:
         ),
     ],
 )
-def test_what_is_over_a_budget_is_left_out_and_what_the_pod_holds_counts(options: dict[str, Any], told: str) -> None:
+def test_what_is_over_a_limit_is_left_out_and_what_the_pod_holds_counts(options: dict[str, Any], told: str) -> None:
     pod = read(node="n", **options)
-    assert pod.template.over_budget == (told,)
+    assert pod.template.over_limit == (told,)
     assert (pod.template.gpu_units, pod.template.requests) == (3, {"cpu": 1000})
     left = (pod.template.node_affinity, pod.template.anti_affinity, pod.template.tolerations, pod.template.host_ports)
     more = (pod.template.spread, pod.template.node_selector)
@@ -137,17 +137,17 @@ def test_what_is_over_a_budget_is_left_out_and_what_the_pod_holds_counts(options
 
 def test_every_container_counts_however_many_there_are() -> None:
     template = PodReader(ResourceNames()).read(wire_pod("p", [1] * 1000, node="n", requests={"cpu": "1"})).template
-    assert template.over_budget == ("1000 containers (at most 256)",)
+    assert template.over_limit == ("1000 containers (at most 256)",)
     assert (template.gpu_units, template.requests) == (1000, {"cpu": 1_000_000})
 
 
-def test_a_pod_that_is_large_in_all_its_parts_is_over_the_budget_of_bytes() -> None:
+def test_a_pod_that_is_large_in_all_its_parts_is_over_the_limit_of_bytes() -> None:
     long = ["x" * 63] * 1500
     affinity = {
         "nodeAffinity": {PREFERRED: [{"weight": 1, "preference": {"matchExpressions": [in_values("k", *long)]}}]}
     }
     template = read(node="n", affinity=affinity, tolerations=[{"operator": "Exists"}]).template
-    (told,) = template.over_budget
+    (told,) = template.over_limit
     assert told.endswith(" bytes of requests, selectors and terms (at most 65536)")
     assert (template.gpu_units, template.requests, template.tolerations) == (3, {"cpu": 1000}, ())
 
@@ -161,21 +161,21 @@ def containers(count: int) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("kind", ["containers", "initContainers"])
-def test_of_a_pod_that_waits_and_is_over_a_budget_no_amount_is_read(kind: str) -> None:
+def test_of_a_pod_that_waits_and_is_over_a_limit_no_amount_is_read(kind: str) -> None:
     wire = wire_pod("p", 1, **{kind: containers(1_000)})
     before = quantity.whole.cache_info(), quantity.milli.cache_info()
     template = PodReader(ResourceNames()).read(wire).template
     assert (quantity.whole.cache_info(), quantity.milli.cache_info()) == before
-    assert [told.partition(" containers")[0] for told in template.over_budget] in (["1000"], ["1001"])
+    assert [told.partition(" containers")[0] for told in template.over_limit] in (["1000"], ["1001"])
     assert (template.requests, template.gpu_units, template.gpu_request) == ({}, 0, None)
 
 
-def test_a_pod_that_gets_a_node_counts_even_if_it_was_over_a_budget_while_it_waited() -> None:
+def test_a_pod_that_gets_a_node_counts_even_if_it_was_over_a_limit_while_it_waited() -> None:
     reader = PodReader(ResourceNames())
     waits, runs, too = (
         reader.read(wire_pod("p", [1] * 1000, node=node, requests={"cpu": "1"})).template for node in ("", "n", "n")
     )
-    assert waits.over_budget == runs.over_budget
+    assert waits.over_limit == runs.over_limit
     assert (waits.gpu_units, runs.gpu_units, runs.requests) == (0, 1000, {"cpu": 1_000_000})
     assert runs is too
 
@@ -197,15 +197,15 @@ def test_each_amount_of_a_large_pod_on_a_node_is_read_once() -> None:
         pytest.param({"containers": ports(128)}, id="128 host ports"),
     ],
 )
-def test_what_is_within_its_budget_is_read(options: dict[str, Any]) -> None:
-    assert read(**options).template.over_budget == ()
+def test_what_is_within_its_limit_is_read(options: dict[str, Any]) -> None:
+    assert read(**options).template.over_limit == ()
 
 
 def test_long_annotations_are_kept_where_they_are_ours() -> None:
     text = "x" * 2000
     annotations = {names.ALLOCATION: text, "kubectl.kubernetes.io/last-applied": text}
     pod = read(annotations={**annotations, "example.com/tier": "gold"})
-    assert pod.template.over_budget == ()
+    assert pod.template.over_limit == ()
     assert pod.annotations.keys() == {names.ALLOCATION, "example.com/tier"}
 
 
@@ -218,7 +218,7 @@ def test_long_annotations_that_say_what_is_asked_are_read_and_not_kept() -> None
     assert (good.annotations, bad.annotations) == ({}, {})
 
 
-def test_two_pods_that_are_over_a_budget_in_the_same_way_share_their_template() -> None:
+def test_two_pods_that_are_over_a_limit_in_the_same_way_share_their_template() -> None:
     reader = PodReader(ResourceNames())
     pods = [reader.read(wire_pod(name, 3, requests=numbered(MANY))) for name in "ab"]
     assert pods[0].template is pods[1].template
@@ -237,12 +237,12 @@ def test_two_pods_that_are_over_a_budget_in_the_same_way_share_their_template() 
         pytest.param(wire_node("a", [16], labels=numbered(300), more=numbered(24)), (), id="a large real one"),
     ],
 )
-def test_budgets_of_nodes(node: objects.Node, told: tuple[str, ...]) -> None:
+def test_size_limits_of_nodes(node: objects.Node, told: tuple[str, ...]) -> None:
     assert node_excess(node) == told
 
 
 def test_the_document_has_every_limit() -> None:
     text = (ROOT / "docs" / "compatibility.md").read_text()
-    of_pods = [(budget.what, budget.most) for budget in POD_BUDGETS]
-    of_nodes = [(what, most) for what, most, _ in NODE_BUDGETS]
+    of_pods = [(limit.what, limit.most) for limit in POD_LIMITS]
+    of_nodes = [(what, most) for what, most, _ in NODE_LIMITS]
     assert not [what for what, most in (*of_pods, *of_nodes) if f"| {what} | {most} |" not in text]

@@ -7,7 +7,7 @@ from http import HTTPStatus
 import pytest
 
 from scheduler.tools.page.access import AccessDenied
-from scheduler.tools.page.steps import Steps
+from scheduler.tools.page.query_queue import QueryQueue
 
 
 def question(until: asyncio.Event) -> Generator[None, None, str]:
@@ -17,7 +17,7 @@ def question(until: asyncio.Event) -> Generator[None, None, str]:
 
 
 async def test_who_asks_much_leaves_room_for_others() -> None:
-    steps, may_end = Steps(), asyncio.Event()
+    steps, may_end = QueryQueue(), asyncio.Event()
     asked = [asyncio.create_task(steps.answer(question(may_end), "greedy")) for _ in range(4)]
     await asyncio.sleep(0)
     with pytest.raises(AccessDenied) as refused:
@@ -31,7 +31,7 @@ async def test_who_asks_much_leaves_room_for_others() -> None:
 
 
 async def test_who_leaves_may_ask_again() -> None:
-    steps, never = Steps(), asyncio.Event()
+    steps, never = QueryQueue(), asyncio.Event()
     asked = [asyncio.create_task(steps.answer(question(never), "one")) for _ in range(4)]
     await asyncio.sleep(0)
     for one in asked:

@@ -1,7 +1,7 @@
-"""Which nominated pods a pod of higher priority has to be decided without, when there are many of them.
+"""Nominated pods without which a pod of higher priority has to be decided, when there are many.
 
-Without all of them would be right, and costs a booking for each. Most make no difference to it: on their rows it lacks
-something even without them, mostly since their victims are still there; or it would have enough beside them.
+Deciding without all of them would be right, but costs a booking for each. Most make no difference: the pod lacks
+something on their rows even without them, mostly because their victims are still there, or has enough even with them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ import numpy as np
 
 from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY
 from scheduler.pods.pod import Pod, Template
-from scheduler.state.amounts import NOTHING, Amount, left
+from scheduler.state.amounts import NOTHING, Amount, available_on
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
@@ -19,29 +19,31 @@ from scheduler.state.tables import Tables
 _NATIVE: Final = (CPU, MEMORY, EPHEMERAL_STORAGE)
 
 
-def in_the_way(tables: Tables, pod: Pod, least: Int64Array, nominated: Sequence[PodRecord]) -> list[PodRecord]:
-    """Those that may make a difference to whether their rows take the pod. nominated: they are booked.
+def conflicting_nominations(
+    tables: Tables, pod: Pod, minimum: Int64Array, nominated: Sequence[PodRecord]
+) -> list[PodRecord]:
+    """Nominations that may affect whether their rows take the pod. nominated: booked ones.
 
-    least: int64[amounts], what the pod needs of a row at least. The pod's rules look at no other rows.
+    minimum: int64[amounts], the pod's minimum request. The pod's rules read no other rows.
     """
     there = [record for record in nominated if record.node in tables.row_of]
     rows = np.array([tables.row_of[record.node] for record in there], dtype=np.intp)
     here, at = np.unique(rows, return_inverse=True)
-    now = left(tables, here)
+    now = available_on(tables, here)
     without = now.copy()
     np.add.at(without.T, at, _held(there))
-    if least[Amount.CARD_UNITS] != NOTHING:
+    if minimum[Amount.CARD_UNITS] != NOTHING:
         without[Amount.CARD_UNITS] = _most_on_a_card(tables, here, at, there)
-    matters = _enough(without, least)
+    matters = _enough(without, minimum)
     if _asks_for_amounts_only(pod):
-        matters = matters & ~_enough(now, least)
+        matters = matters & ~_enough(now, minimum)
     of_record = matters[at].tolist()
     return [record for record, its in zip(there, of_record, strict=True) if its or _keeps_away(record.pod)]
 
 
-def _enough(amounts: Int64Array, least: Int64Array) -> BoolArray:
+def _enough(amounts: Int64Array, minimum: Int64Array) -> BoolArray:
     """bool[rows]. amounts: int64[amounts, rows]."""
-    return np.asarray((amounts >= least[:, np.newaxis]).all(axis=0), dtype=np.bool_)
+    return np.asarray((amounts >= minimum[:, np.newaxis]).all(axis=0), dtype=np.bool_)
 
 
 def _held(records: Iterable[PodRecord]) -> list[list[int]]:
@@ -59,7 +61,7 @@ def _held(records: Iterable[PodRecord]) -> list[list[int]]:
 
 
 def _most_on_a_card(tables: Tables, here: RowArray, at: RowArray, nominated: Sequence[PodRecord]) -> Int64Array:
-    """int64[rows]: what the card with most would have left without these, whoever else holds it exclusively."""
+    """int64[rows]: maximum free units of a card without these pods, even if another pod holds it exclusively."""
     stored = tables.cards.stored
     free = stored.units[:, here] - stored.taken[:, here]
     for place, record in zip(at.tolist(), nominated, strict=True):

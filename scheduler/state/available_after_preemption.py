@@ -1,7 +1,7 @@
-"""What rows have left once all pods below a priority are gone: more than that no preemption can make of them.
+"""Available amounts of rows without all pods below a priority: the upper bound of any preemption.
 
-Pods are counted row by row, and again where a row has changed, so that a node on which preemption cannot help is never
-looked at pod by pod for each pod that waits.
+Pods are counted per row, and again when the row changes. So a node on which preemption cannot help is not searched pod
+by pod for every waiting pod.
 """
 
 from operator import attrgetter
@@ -12,26 +12,26 @@ from cachetools import LRUCache
 
 from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY
 from scheduler.pods.gpu_request import GpuRequest
-from scheduler.state.amounts import NOTHING, Amount, CardsLeft, left, model_bit, uuid_bit
+from scheduler.state.amounts import NOTHING, Amount, AvailableOnCards, available_on, model_bit, uuid_bit
 from scheduler.state.cards.models import accepted_codes
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.facts.priorities import Priorities
 from scheduler.state.tables import Tables
 
-# Of a node with more cards, what pods hold is compared in sums only.
+# On nodes with more cards, only sums are compared.
 _MOST_CARDS: Final = 16
 _NONE: Final = -1
-# To gather more of them takes longer than a step may.
+# Gathering more of them takes longer than a step may.
 _MOST_CHANGES: Final = 4096
-# For all priorities together: of eight, with 8,000 nodes.
+# For all priorities together: eight priorities with 8,000 nodes.
 _MOST_BYTES: Final = 16 * 1024 * 1024
 
 
-class LeftAbove:
-    """For pods of one priority; to be asked while the tables are as such a pod sees them.
+class AvailableAfterPreemption:
+    """Available amounts for pods of one priority; read it while the tables are as such a pod sees them.
 
-    left: int64[amounts, nodes]; of CARD_UNITS, on the card with most. free: int64[cards, nodes], units of each card
-    that may be given out, -1 of others. empty: bool[cards, nodes], then held by no pod.
+    available: int64[amounts, nodes]; CARD_UNITS: of the best card. free: int64[cards, nodes], units of each card that
+    can be allocated, -1 of others. empty: bool[cards, nodes], then held by no pod.
     """
 
     def __init__(self, tables: Tables, priority: int) -> None:
@@ -49,11 +49,11 @@ class LeftAbove:
 
     @property
     def size_bytes(self) -> int:
-        """What it costs."""
-        return self.left.nbytes + self.free.nbytes + self.empty.nbytes + self._wide.nbytes
+        """Memory in bytes."""
+        return self.available.nbytes + self.free.nbytes + self.empty.nbytes + self._wide.nbytes
 
     def follow(self, most_pods: int) -> bool:
-        """Count what has changed, until about so many pods were looked at; whether that was all."""
+        """Count changed rows, up to about `most_pods` pods; whether the count is complete."""
         self._note_changes()
         looked_at = 0
         while self._uncounted:
@@ -65,23 +65,25 @@ class LeftAbove:
         return True
 
     def amounts(self, rows: RowArray) -> Int64Array:
-        """int64[amounts, rows]: what is left, NOTHING where nobody could go. Counts those rows first."""
+        """int64[amounts, rows]: available amounts, NOTHING without pods of lower priority. Counts those rows first."""
         self._note_changes()
         for row in self._uncounted.intersection(rows.tolist()):
             self._uncounted.discard(row)
             self._count(row)
         somebody = self._tables.fact(Priorities).lowest[rows] < self._priority
-        return np.where(somebody, self.left[:, rows], NOTHING)
+        return np.where(somebody, self.available[:, rows], NOTHING)
 
-    def cards(self, row: int) -> CardsLeft:
-        """Of one row that is counted."""
+    def cards(self, row: int) -> AvailableOnCards:
+        """Cards of one counted row."""
         slots = self._tables.cards.slots[row]
         if len(slots) > _MOST_CARDS:
-            many = np.full(len(slots), self.left[Amount.CARD_UNITS, row])
-            return CardsLeft(many, np.ones(len(slots), dtype=np.bool_), np.full_like(many, -1), np.full_like(many, -1))
+            many = np.full(len(slots), self.available[Amount.CARD_UNITS, row])
+            return AvailableOnCards(
+                many, np.ones(len(slots), dtype=np.bool_), np.full_like(many, -1), np.full_like(many, -1)
+            )
         given = np.flatnonzero(self.free[: len(slots), row] >= 0)
         models = self._tables.cards.stored.model[given, row].tolist()
-        return CardsLeft(
+        return AvailableOnCards(
             free=self.free[given, row],
             empty=self.empty[given, row],
             models=np.array([model_bit(code) for code in models], dtype=np.int64),
@@ -89,7 +91,7 @@ class LeftAbove:
         )
 
     def serves(self, rows: Rows, request: GpuRequest) -> BoolArray:
-        """bool[rows]: so many cards may have as much left as the pod asks of each. Of rows that are counted."""
+        """bool[rows]: enough cards may have the requested memory. For counted rows."""
         cards = self._tables.cards
         fits = self.free[:, rows] >= request.units_per_card
         if request.exclusive:
@@ -104,7 +106,7 @@ class LeftAbove:
         tables, capacity = self._tables, self._tables.capacity
         self._version = tables.changes.version
         self._uncounted = set(np.flatnonzero(tables.valid).tolist())
-        self.left: Int64Array = np.zeros((len(Amount), capacity), dtype=np.int64)
+        self.available: Int64Array = np.zeros((len(Amount), capacity), dtype=np.int64)
         self.free: Int64Array = np.full((_MOST_CARDS, capacity), _NONE, dtype=np.int64)
         self.empty: BoolArray = np.zeros((_MOST_CARDS, capacity), dtype=np.bool_)
         self._wide: BoolArray = np.zeros(capacity, dtype=np.bool_)
@@ -120,7 +122,7 @@ class LeftAbove:
             self._uncounted.update(changed.rows)
         if self._uncounted:
             rows = np.fromiter(self._uncounted, dtype=np.intp, count=len(self._uncounted))
-            # Where nobody could go, nobody asks.
+            # Rows without pods of lower priority are never read.
             self._uncounted = set(rows[tables.fact(Priorities).lowest[rows] < self._priority].tolist())
 
     def _count(self, row: int) -> None:
@@ -142,13 +144,16 @@ class LeftAbove:
                     on[slot] += held
                     holders[slot] += 1
                     exclusive[slot] += record.exclusive
-        here = left(tables, slice(row, row + 1))[:, 0]
-        self.left[:, row] = here + np.array([cpu, memory, storage, pods, 0, units], dtype=np.int64)
+        here = available_on(tables, slice(row, row + 1))[:, 0]
+        self.available[:, row] = here + np.array([cpu, memory, storage, pods, 0, units], dtype=np.int64)
         going = np.array([on, holders, exclusive], dtype=np.int64)
-        self.left[Amount.CARD_UNITS, row] = self._count_cards(row, going)
+        self.available[Amount.CARD_UNITS, row] = self._count_cards(row, going)
 
     def _count_cards(self, row: int, going: Int64Array) -> int:
-        """What the card with most has left. going: int64[3, cards]: units, holders, exclusive holders that would go."""
+        """Available units of the best card.
+
+        going: int64[3, cards]: units, holders, exclusive holders of lower priority.
+        """
         stored, slots = self._tables.cards.stored, going.shape[1]
         on, holders, exclusive = going
         given = stored.usable[:slots, row] & (stored.exclusive[:slots, row] == exclusive)
@@ -161,17 +166,17 @@ class LeftAbove:
         return int(free.max(initial=_NONE))
 
 
-class LeftAboves:
-    """For the priorities that were asked about last."""
+class AvailabilityByPriority:
+    """Available amounts for the priorities used last."""
 
     def __init__(self, tables: Tables) -> None:
-        """None yet."""
+        """Empty."""
         self._tables = tables
-        self._kept: LRUCache[int, LeftAbove] = LRUCache(_MOST_BYTES, getsizeof=attrgetter("size_bytes"))
+        self._kept: LRUCache[int, AvailableAfterPreemption] = LRUCache(_MOST_BYTES, getsizeof=attrgetter("size_bytes"))
 
-    def of(self, priority: int) -> LeftAbove:
-        """For pods of this priority."""
+    def of(self, priority: int) -> AvailableAfterPreemption:
+        """Available amounts for pods of this priority."""
         found = self._kept.get(priority)
         if found is None or found.capacity != self._tables.capacity:
-            found = self._kept[priority] = LeftAbove(self._tables, priority)
+            found = self._kept[priority] = AvailableAfterPreemption(self._tables, priority)
         return found

@@ -2,11 +2,11 @@
 
 The API server takes an object of 1.5 MiB (etcd's limit on a request) with 256 KiB of annotations, and counts next to
 nothing of what is in it. Each of these numbers is several times what a real workload has, and what a decision about
-5,000 nodes can still afford: no decision may hold the loop for 20 ms. Two pods that are over a budget are not worse
-than one: the reader of an object pays for the bytes that it decodes, and for nothing beyond the budget.
+5,000 nodes can still afford: no decision may hold the loop for 20 ms. Two pods that are over a limit are not worse
+than one: the reader of an object pays for the bytes that it decodes, and for nothing beyond the limit.
 
-A pod that waits and is over a budget stays pending, and nothing of what it asks is read. One that has a node goes on
-counting: no budget ever frees what is in use. Its containers are all counted, each with cpu, memory, storage and GPUs
+A pod that waits and is over a limit stays pending, and nothing of what it asks is read. One that has a node goes on
+counting: no limit ever frees what is in use. Its containers are all counted, each with cpu, memory, storage and GPUs
 alone where the names are too many.
 Why: docs/decisions/0010-limit-how-much-of-an-object-is-read.md.
 """
@@ -43,7 +43,7 @@ class ExcessError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class SizeLimit:
     """At most so many of something in a pod. what: in the plural. without: the pod less what `count` counts."""
 
     what: str
@@ -52,32 +52,32 @@ class Budget:
     without: Callable[[PodObject], PodObject]
 
 
-POD_BUDGETS: Final = (
+POD_LIMITS: Final = (
     # A pod of a service mesh has a dozen. All are summed up, and each has a place in the allocation.
-    Budget("containers", 256, pod_parts.containers, lambda pod: pod),
+    SizeLimit("containers", 256, pod_parts.containers, lambda pod: pod),
     # An array of all nodes is worked out for each term and for each requirement.
-    Budget("node affinity terms", 64, pod_parts.node_terms, pod_parts.without_node_affinity),
-    Budget("node selector requirements", 128, pod_parts.node_requirements, pod_parts.without_node_affinity),
+    SizeLimit("node affinity terms", 64, pod_parts.node_terms, pod_parts.without_node_affinity),
+    SizeLimit("node selector requirements", 128, pod_parts.node_requirements, pod_parts.without_node_affinity),
     # A column of all nodes is made at the first question about a key.
-    Budget("keys in node selectors", 16, pod_parts.node_keys, pod_parts.without_node_affinity),
+    SizeLimit("keys in node selectors", 16, pod_parts.node_keys, pod_parts.without_node_affinity),
     # As many host names as a list by hand may have. Each is looked up once per class of pods.
-    Budget("node selector values", 2048, pod_parts.node_values, pod_parts.without_node_affinity),
+    SizeLimit("node selector values", 2048, pod_parts.node_values, pod_parts.without_node_affinity),
     # The terms of a pod that runs are held against every pod that comes after it.
-    Budget("pod affinity terms", 64, pod_parts.pod_terms, pod_parts.without_pod_affinity),
-    Budget("pod affinity requirements", 128, pod_parts.pod_requirements, pod_parts.without_pod_affinity),
-    Budget("pod affinity values", 1024, pod_parts.pod_values, pod_parts.without_pod_affinity),
+    SizeLimit("pod affinity terms", 64, pod_parts.pod_terms, pod_parts.without_pod_affinity),
+    SizeLimit("pod affinity requirements", 128, pod_parts.pod_requirements, pod_parts.without_pod_affinity),
+    SizeLimit("pod affinity values", 1024, pod_parts.pod_values, pod_parts.without_pod_affinity),
     # Each is held against each taint of each different set of taints.
-    Budget("tolerations", 64, lambda pod: len(pod.spec.tolerations), pod_parts.without_tolerations),
+    SizeLimit("tolerations", 64, lambda pod: len(pod.spec.tolerations), pod_parts.without_tolerations),
     # At each decision the pods of every domain are added up for each of them.
-    Budget("topology spread constraints", 8, pod_parts.spread_constraints, pod_parts.without_spread),
+    SizeLimit("topology spread constraints", 8, pod_parts.spread_constraints, pod_parts.without_spread),
     # Each constraint counts the pods that its selector matches, and is held against every pod that comes and goes.
-    Budget("topology spread requirements", 32, pod_parts.spread_requirements, pod_parts.without_spread),
-    Budget("topology spread values", 256, pod_parts.spread_values, pod_parts.without_spread),
+    SizeLimit("topology spread requirements", 32, pod_parts.spread_requirements, pod_parts.without_spread),
+    SizeLimit("topology spread values", 256, pod_parts.spread_values, pod_parts.without_spread),
     # Every node that has one of them is looked at.
-    Budget("image volumes", 64, pod_parts.image_volumes, pod_parts.without_image_volumes),
+    SizeLimit("image volumes", 64, pod_parts.image_volumes, pod_parts.without_image_volumes),
     # Every node on which one of them is taken is looked at.
-    Budget("host ports", 128, pod_parts.host_ports, pod_parts.without_ports),
-    Budget("volumes", MOST_VOLUMES, lambda pod: len(pod.spec.volumes), pod_parts.without_volumes),
+    SizeLimit("host ports", 128, pod_parts.host_ports, pod_parts.without_ports),
+    SizeLimit("volumes", MOST_VOLUMES, lambda pod: len(pod.spec.volumes), pod_parts.without_volumes),
 )
 
 
@@ -93,25 +93,25 @@ def kept_resources(gpu: Iterable[str]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """A part of a pod that is over a budget. told: for people. without: the pod less that part."""
+    """A part of a pod that is over a limit. told: for people. without: the pod less that part."""
 
     told: str
     without: Callable[[PodObject], PodObject]
 
 
 def excesses(pod: PodObject, size: int, kept: frozenset[str]) -> tuple[Excess, ...]:
-    """What of the pod is over a budget. Counts only: no amount, term or value is read.
+    """What of the pod is over a limit. Counts only: no amount, term or value is read.
 
     size: of what it asks, in bytes. kept: as `kept_resources`, for a pod with too many names.
     """
     found: list[Excess] = []
     if (names := pod_parts.resource_names(pod)) > _MOST_RESOURCES:
         found.append(Excess(excess("resource names", names, _MOST_RESOURCES), partial(_with_resources, kept)))
-    for budget in POD_BUDGETS:
-        if any(budget.without is one.without for one in found):
+    for limit in POD_LIMITS:
+        if any(limit.without is one.without for one in found):
             continue
-        if (count := budget.count(pod)) > budget.most:
-            found.append(Excess(excess(budget.what, count, budget.most), budget.without))
+        if (count := limit.count(pod)) > limit.most:
+            found.append(Excess(excess(limit.what, count, limit.most), limit.without))
     if size > MOST_BYTES and not found:
         told = excess("bytes of requests, selectors and terms", size, MOST_BYTES)
         found.append(Excess(told, partial(_with_resources_alone, kept)))
@@ -119,7 +119,7 @@ def excesses(pod: PodObject, size: int, kept: frozenset[str]) -> tuple[Excess, .
 
 
 def fitted(pod: PodObject, found: Iterable[Excess]) -> PodObject:
-    """The pod less what is over a budget. Containers are all kept: each may hold memory."""
+    """The pod less what is over a limit. Containers are all kept: each may hold memory."""
     for one in found:
         pod = one.without(pod)
     return pod
@@ -130,14 +130,14 @@ def _with_resources(kept: frozenset[str], pod: PodObject) -> PodObject:
 
 
 def _with_resources_alone(kept: frozenset[str], pod: PodObject) -> PodObject:
-    for without in {budget.without: None for budget in POD_BUDGETS}:
+    for without in {limit.without: None for limit in POD_LIMITS}:
         pod = without(pod)
     return pod_parts.with_resources(pod, kept)
 
 
 # What nodes really have: feature discovery writes some 200 labels, and a pod may ask for the column of any of them; a
 # card in many MIG profiles offers two dozen names, and each is a column for all nodes.
-NODE_BUDGETS: Final[Sequence[tuple[str, int, Callable[[Node], int]]]] = (
+NODE_LIMITS: Final[Sequence[tuple[str, int, Callable[[Node], int]]]] = (
     ("labels", 1024, lambda node: len(node.metadata.labels or ())),
     ("taints", 64, lambda node: len(node.spec.taints)),
     ("resources", 128, lambda node: len(node.status.allocatable or ())),
@@ -146,7 +146,7 @@ NODE_BUDGETS: Final[Sequence[tuple[str, int, Callable[[Node], int]]]] = (
 
 def node_excess(node: Node) -> tuple[str, ...]:
     """What of a node is more than is read."""
-    counted = ((what, count(node), most) for what, most, count in NODE_BUDGETS)
+    counted = ((what, count(node), most) for what, most, count in NODE_LIMITS)
     return tuple(excess(what, count, most) for what, count, most in counted if count > most)
 
 
@@ -166,7 +166,7 @@ def is_slim(pod: PodObject) -> bool:
 def slimmed(
     pod: PodObject, *, labels: frozenset[str], annotations: frozenset[str], selectors: frozenset[str]
 ) -> tuple[PodObject, tuple[str, ...]]:
-    """The pod with no more labels, annotations and gates than are kept, and what of them was over a budget.
+    """The pod with no more labels, annotations and gates than are kept, and what of them was over a limit.
 
     labels, annotations: those that are kept whatever else there is. selectors: annotations that are label selectors.
     """
@@ -180,7 +180,7 @@ def slimmed(
             found.append(excess(f"characters of {key}", len(kept[key]), SELECTOR_CHARACTERS))
             annotations -= {key}
     kept = {key: text for key, text in kept.items() if len(text) <= LONGEST_FOREIGN_VALUE or key in annotations}
-    # Our own Binding adds some of those that are kept anyway: it must not take a pod over the budget.
+    # Our own Binding adds some of those that are kept anyway: it must not take a pod over the limit.
     if (foreign := len(kept.keys() - annotations)) > _MOST_ANNOTATIONS:
         found.append(excess("annotations", foreign, _MOST_ANNOTATIONS))
         kept = {key: kept[key] for key in annotations if key in kept}

@@ -18,7 +18,7 @@ _MOST_ASKING: Final = 8
 _MOST_OF_ONE: Final = 4
 
 
-class Steps:
+class QueryQueue:
     """Owned by the event loop."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""How the claims of a pod stand: what the rules about volumes read of them, and what makes two pods alike."""
+"""States of a pod's claims: the input of the volume rules, and the key by which two pods are alike."""
 
 from typing import NamedTuple, TypeAlias
 
@@ -9,7 +9,7 @@ from scheduler.state.volumes.volume import Zone
 
 
 class Missing(NamedTuple):
-    """There is no such claim, or the pod must not use it. reason: for people, as kube-scheduler words it."""
+    """The claim does not exist, or the pod must not use it. reason: for users, in kube-scheduler's words."""
 
     reason: str
 
@@ -20,9 +20,9 @@ class Missing(NamedTuple):
 
 
 class Immediate(NamedTuple):
-    """It is not bound, and will be without regard to any pod. volume: the one that it names, or "".
+    """Not bound, and to be bound independently of any pod. volume: the volume that it names, or "".
 
-    class_name: of its StorageClass, which may come to wait for the claim's first pod.
+    class_name: of its StorageClass, which may change to wait for the claim's first pod.
     """
 
     volume: str
@@ -30,7 +30,7 @@ class Immediate(NamedTuple):
 
     @property
     def alike(self) -> tuple[object, ...]:
-        """As Missing."""
+        """Equal for claims that get the same answers."""
         return ("immediate", "" if self.volume else self.class_name)
 
 
@@ -48,17 +48,17 @@ class Bound(NamedTuple):
 
     @property
     def alike(self) -> tuple[object, ...]:
-        """As Missing."""
+        """Equal for claims that get the same answers."""
         if self.there and not self.excess:
             return ("bound", self.reach, self.zones)
         return ("bound", self.volume, self.there, self.excess)
 
 
 class Delayed(NamedTuple):
-    """It gets its volume together with the node of its first pod.
+    """Gets its volume together with the node of its first pod.
 
-    selected: the only node that it may have it on, "" for any: a volume is being made there. kept: the volume that is
-    kept for it, "" for none. version: of what can be had of its class, which does not make two claims differ.
+    selected: the only possible node, because a volume is being created there, "" for any. kept: the volume reserved for
+    it, "" for none. version: of the available volumes of its class, which does not make two claims differ.
     """
 
     key: ClaimKey
@@ -69,8 +69,8 @@ class Delayed(NamedTuple):
 
     @property
     def alike(self) -> tuple[object, ...]:
-        """As Missing."""
+        """Equal for claims that get the same answers."""
         return ("delayed", self.claim.wants, self.claim.has_size, self.selected, self.kept)
 
 
-Standing: TypeAlias = Missing | Immediate | Bound | Delayed
+ClaimState: TypeAlias = Missing | Immediate | Bound | Delayed

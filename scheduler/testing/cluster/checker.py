@@ -21,7 +21,7 @@ from scheduler.testing.cluster.world import World
 
 @dataclass(frozen=True, slots=True)
 class ObservedBinding:
-    """A pod got a node. pod: its name; shares: its cards. at_s: by the witness's clock."""
+    """A pod got a node. pod: its name; shares: its cards. at_s: by the checker's clock."""
 
     pod: str
     node: str
@@ -31,7 +31,7 @@ class ObservedBinding:
 
 @dataclass(slots=True)
 class UnhealthySpell:
-    """A card was unhealthy. until_s: None while it still is. Times by the witness's clock."""
+    """A card was unhealthy. until_s: None while it still is. Times by the checker's clock."""
 
     node: str
     index: int
@@ -39,7 +39,7 @@ class UnhealthySpell:
     until_s: float | None = None
 
 
-class Witness:
+class ClusterChecker:
     """Owned by the world's event loop. writes: after which cards were counted.
 
     bound, ended, unhealthy_spells, writes: since the last `start_over`; violations: ever.

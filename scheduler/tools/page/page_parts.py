@@ -12,7 +12,7 @@ from scheduler.pods.pod import PodReader
 from scheduler.tools.page.access import Guard
 from scheduler.tools.page.history import UsageHistory
 from scheduler.tools.page.leader import LeaderPage
-from scheduler.tools.page.server import PageSite
+from scheduler.tools.page.server import PageParts
 from scheduler.tools.page.stream import Shown
 from scheduler.tools.page.waiting import WaitingPodRows
 
@@ -35,7 +35,7 @@ def leader_name(identity: str, holder: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scheduler:
+class SchedulerParts:
     """The parts. leads: whether it schedules. problem: what keeps pods from being scheduled, or "".
 
     replica: its name, as Kubernetes has it. leader: that of who schedules. Both "" where there is but one.
@@ -50,7 +50,7 @@ class Scheduler:
     leader: Callable[[], str] = str
 
 
-def page_site(of: Scheduler, access: Guard, leader: LeaderPage | None = None) -> PageSite:
+def page_parts(of: SchedulerParts, access: Guard, leader: LeaderPage | None = None) -> PageParts:
     """access: who may see it. leader: as in PageSite."""
     queue = of.engine.queue
     shown = Shown(
@@ -66,4 +66,4 @@ def page_site(of: Scheduler, access: Guard, leader: LeaderPage | None = None) ->
         now_s=time.monotonic,
     )
     history = UsageHistory(of.engine.tables, queue.lengths, time.time)
-    return PageSite(shown=shown, history=history, reader=of.reader, unit_mib=of.unit_mib, access=access, leader=leader)
+    return PageParts(shown=shown, history=history, reader=of.reader, unit_mib=of.unit_mib, access=access, leader=leader)

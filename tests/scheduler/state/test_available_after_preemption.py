@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from scheduler.core.engine import Engine
 from scheduler.pods.gpu_request import GpuRequest, Selection
-from scheduler.state.amounts import NOTHING, left
+from scheduler.state.amounts import NOTHING, available_on
+from scheduler.state.available_after_preemption import AvailabilityByPriority, AvailableAfterPreemption
 from scheduler.state.facts.priorities import Priorities
-from scheduler.state.left_above import LeftAbove, LeftAboves
 from tests.support.builders import bound, card, engine, pod, wire_node
 from tests.support.placing import on_card
 
@@ -33,7 +33,7 @@ def test_it_is_what_is_left_when_all_of_lower_priority_are_lifted(
     built = engine(a=[16, 16, 8], b=[4])
     tables = built.tables
     tables.fact(Priorities)
-    above, rows = LeftAbove(tables, priority), np.array(sorted(tables.row_of.values()), dtype=np.intp)
+    above, rows = AvailableAfterPreemption(tables, priority), np.array(sorted(tables.row_of.values()), dtype=np.intp)
     for number, found in enumerate((first, then)):
         for index, (node, slot, units, of_pod, alone) in enumerate(found):
             runs(built, f"p{number}-{index}", node, slot, units, priority=of_pod, alone=alone)
@@ -43,7 +43,7 @@ def test_it_is_what_is_left_when_all_of_lower_priority_are_lifted(
         lower = [record for record in tables.records() if record.pod.priority < priority]
         for record in lower:
             tables.lift(record)
-        expected = np.where(lowest < priority, left(tables, rows), NOTHING)
+        expected = np.where(lowest < priority, available_on(tables, rows), NOTHING)
         for record in lower:
             tables.put_back(record)
         assert np.array_equal(amounts, expected)
@@ -54,7 +54,7 @@ def test_a_row_with_as_many_cards_as_are_asked_serves() -> None:
     built.node_changed(wire_node("a", [card(0, 16), card(1, 16, model="X"), card(2, 16)]))
     for slot, units, priority in ((0, 12, 0), (1, 12, 0), (2, 4, 5), (2, 10, 0)):
         runs(built, f"p{slot}-{priority}", "a", slot, units, priority=priority)
-    above, row = LeftAboves(built.tables).of(5), np.array([0], dtype=np.intp)
+    above, row = AvailabilityByPriority(built.tables).of(5), np.array([0], dtype=np.intp)
     above.amounts(row)
 
     def serves(**asked: object) -> bool:
@@ -72,7 +72,7 @@ def test_counting_goes_on_where_it_was() -> None:
     built = engine(a=[16], b=[16], c=[16])
     for node in "abc":
         runs(built, f"low-{node}", node, 0, 5, priority=0)
-    above, steps = LeftAbove(built.tables, 5), 1
+    above, steps = AvailableAfterPreemption(built.tables, 5), 1
     while not above.follow(0):
         steps += 1
     assert steps == 3

@@ -1,4 +1,4 @@
-"""What a class of waiting pods needs of a row at least: a row that lacks some of it surely cannot take them."""
+"""Minimum request of a class of waiting pods: a row that lacks some of it surely cannot take them."""
 
 from dataclasses import dataclass
 from functools import reduce
@@ -12,19 +12,19 @@ from scheduler.state.amounts import ANY_BIT, BITS, NOTHING, Amount, model_bit, r
 from scheduler.state.cards.models import accepted_codes
 from scheduler.state.columns.arrays import BoolArray, Int64Array
 
-# Of more rows, too many others have the same bits.
+# With more rows, too many others share their bits.
 _MOST_ROWS: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Needs:
-    """least: int64[amounts], of which so much must be left.
+class MinimumRequest:
+    """amounts: int64[amounts], the minimum of each that must be available.
 
-    cards: how many cards with Amount.CARD_UNITS each, 0 when that amount says all. exclusive: held by no pod.
-    models, uuids: bits of the cards that will do. rows: bits of the rows that the node's own fields allow.
+    cards: number of cards with Amount.CARD_UNITS each, 0 if that amount is sufficient. exclusive: held by no pod.
+    models, uuids: bits of the acceptable cards. rows: bits of the rows that the node's own fields allow.
     """
 
-    least: Int64Array
+    amounts: Int64Array
     cards: int = 0
     exclusive: bool = False
     models: int = ANY_BIT
@@ -32,18 +32,18 @@ class Needs:
     rows: tuple[int, int] = (ANY_BIT, ANY_BIT)
 
 
-NOTHING_NEEDED: Final = Needs(least=np.full(len(Amount), NOTHING, dtype=np.int64))
+NO_MINIMUM: Final = MinimumRequest(amounts=np.full(len(Amount), NOTHING, dtype=np.int64))
 
 
-def needs_of(
-    least: Int64Array, request: GpuRequest | None, model_code: dict[str, int], allowed: BoolArray | None
-) -> Needs:
-    """model_code: of the models that were seen so far. allowed: bool[nodes], None where that is not known."""
+def minimum_request_of(
+    minimum: Int64Array, request: GpuRequest | None, model_code: dict[str, int], allowed: BoolArray | None
+) -> MinimumRequest:
+    """Minimum request of a class. model_code: of the models seen so far. allowed: bool[nodes], None if unknown."""
     rows = _rows(allowed)
     if request is None or (request.cards == 1 and not (request.exclusive or request.models or request.uuids)):
-        return Needs(least=least, rows=rows)
-    return Needs(
-        least=least,
+        return MinimumRequest(amounts=minimum, rows=rows)
+    return MinimumRequest(
+        amounts=minimum,
         cards=request.cards,
         exclusive=request.exclusive,
         models=_models(request.models, model_code),

@@ -19,7 +19,7 @@ from scheduler.pods.mistakes import forgotten
 from scheduler.pods.pod import Pod
 from scheduler.state.pod_record import PodRecord
 from scheduler.tools.explain.answers import ExplainedNode, Explanation, NodeAndCards, Preempting, ReasonGroup
-from scheduler.tools.explain.causes import claims_in_the_way
+from scheduler.tools.explain.causes import blocking_claims
 from scheduler.tools.explain.explanation import MOST_NODES, explained_node, nearest, reasons
 from scheduler.tools.explain.reading import ClusterSnapshot
 from scheduler.tools.explain.remedies import with_remedy
@@ -149,7 +149,7 @@ def _against(reading: ClusterSnapshot, pod: Pod, node: str, most: int) -> _Again
             groups = reasons(engine.tables, judgement)
         if node:
             shown = (explained_node(reading, pod, judgement, node),)
-        elif judgement.diagnosis is not None and not judgement.never:
+        elif judgement.diagnosis is not None and not judgement.unschedulable:
             shown = nearest(reading, pod, judgement, most)
     return _Against(judgement, groups, shown)
 
@@ -171,8 +171,8 @@ def _post_filtered(
 
 def _more(reading: ClusterSnapshot, pod: Pod, judgement: PodEvaluation, *, preempts: bool) -> Iterator[str]:
     """Of a pod that fits nowhere. preempts: whether pods would be removed for it."""
-    if judgement.never == UNBOUND:
-        yield from claims_in_the_way(reading.engine.tables, pod)
+    if judgement.unschedulable == UNBOUND:
+        yield from blocking_claims(reading.engine.tables, pod)
     if not pod.preempts:
         yield "It removes no other pods: its preemptionPolicy is Never."
     if preempts and DISRUPTION_BUDGETS.name in reading.unread:
