@@ -27,7 +27,6 @@ class Without:
     """A node without some of its pods, as one pod sees it."""
 
     def __init__(self, tables: Tables, cycle: SchedulingCycle, pod: Pod, node: str) -> None:
-        """Starts with all pods of the node."""
         self._tables = tables
         self._cycle = cycle
         self._pod = pod
@@ -122,7 +121,6 @@ class Placing:
     """
 
     def __init__(self, tables: Tables, cycles: Mapping[str, SchedulingCycle], nominations: Nominations) -> None:
-        """Starts empty."""
         self._tables = tables
         self._cycles = cycles
         self._nominations = nominations

@@ -189,7 +189,6 @@ class WaitingPods:
     """
 
     def __init__(self) -> None:
-        """Starts empty."""
         self._pods: dict[str, _WaitingPod] = {}
 
     async def wait(self, uid: str, waits: Sequence[PermitWait]) -> None:

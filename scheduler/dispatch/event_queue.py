@@ -75,7 +75,6 @@ class EventQueue:
         self._waiting = 0
 
     def __len__(self) -> int:
-        """Number of waiting entries."""
         return self._waiting
 
     @property

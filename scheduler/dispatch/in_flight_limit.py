@@ -312,11 +312,9 @@ class InFlightRequest:
         self._first = first
 
     async def __aenter__(self) -> None:
-        """Wait until it may be sent."""
         await self._limit.acquire(self._limiter, first=self._first)
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        """Release it."""
         self._limit.release(self._limiter, error)
 
 

@@ -127,7 +127,6 @@ class _Waiting:
     """A pod that waits for its volumes. woken: set when it may have them all, or never will."""
 
     def __init__(self, plan: VolumePlan) -> None:
-        """Starts without knowledge of its claims."""
         self.woken = asyncio.Event()
         self._plan = plan
         self._claims = dict(plan.taken)

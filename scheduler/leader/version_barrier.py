@@ -12,7 +12,6 @@ class VersionBarrier:
     """Owned by the event loop."""
 
     def __init__(self) -> None:
-        """Starts without any change."""
         # The tables include everything up to this version; None before the first list has ended.
         self._version: int | None = None
         self._last_change = 0

@@ -65,7 +65,6 @@ class LoopMetrics:
     """State of the event loop. tasks: unfinished tasks."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """registry: for these metrics."""
         self.lag_s = series.LOOP_LAG.histogram(registry, _SLOW[:9])
         self.tasks = series.TASKS.gauge(registry)
 
@@ -77,7 +76,6 @@ class ReplicaMetrics:
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """registry: for these metrics."""
         self._registry = registry
         self.leads: Callable[[], bool] = lambda: True
         self.ready: Callable[[], bool] = lambda: True
@@ -98,7 +96,6 @@ class PreemptionMetrics:
     """Searches, victims and reservations."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """registry: for these metrics."""
         self.attempts = series.PREEMPTIONS.counter(registry)
         self.victims = series.VICTIMS.histogram(registry, _VICTIMS)
         self.reservations = series.RESERVATIONS.counter(registry)
@@ -108,7 +105,6 @@ class AuditMetrics:
     """Findings of the ledger audits."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """registry: for these metrics."""
         self.audits = series.AUDITS.counter(registry)
         self.differences = series.DIFFERENCES.counter(registry)
         self.overcommitted_cards = series.OVERCOMMITTED.gauge(registry)

@@ -17,7 +17,6 @@ class EvaluatedLongestAgo:
     """A pod rests for at least `EVERY_S` between two evaluations."""
 
     def __init__(self) -> None:
-        """Starts empty."""
         # By namespace: its pods, longest ago first.
         self._pods: dict[str, OrderedDict[Entry, None]] = {}
         # Namespaces whose first pod may be due, in turn; and the others, by due time.
@@ -25,7 +24,6 @@ class EvaluatedLongestAgo:
         self._resting: Heap[float, str] = Heap()
 
     def __len__(self) -> int:
-        """Number of pods."""
         return sum(len(pods) for pods in self._pods.values())
 
     def add(self, entry: Entry, now_s: float) -> None:

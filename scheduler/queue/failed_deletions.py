@@ -21,7 +21,6 @@ class FailedDeletions:
     """Pods by uid."""
 
     def __init__(self) -> None:
-        """Starts empty."""
         self._failures: dict[str, int] = {}  # deletions in a row
         self._backing_off: Heap[float, str] = Heap()
 

@@ -17,7 +17,6 @@ class Heap(Collection[T], Generic[K, T]):
     """Distinct items, lowest key first, equal keys in the order of their pushes. Iterates in no order."""
 
     def __init__(self) -> None:
-        """Starts empty."""
         self._heap: list[tuple[K, int, T]] = []
         self._pushes = 0
         # Item -> number of its valid push; every other entry of the heap is removed.

@@ -34,7 +34,6 @@ class LongestWaiting:
     """
 
     def __init__(self) -> None:
-        """Starts empty."""
         self._groups: dict[Hashable, PodClass] = {}
         self._at: dict[int, PodClass] = {}
         self._free = list(range(_FIRST_SLOTS - 1, -1, -1))
@@ -95,7 +94,6 @@ class LongestWaiting:
         return [StarvingPod(entry.pod, now_s - entry.waits_since_s) for entry in found]
 
     def __len__(self) -> int:
-        """Number of pods."""
         return sum(len(group.pods()) for group in self._groups.values())
 
     def _rank(self, group: PodClass) -> None:

@@ -84,7 +84,6 @@ class Preemptors:
     """See the module. version: moves when a class becomes due or stops being due."""
 
     def __init__(self) -> None:
-        """Starts empty."""
         self._classes: dict[Hashable, _Class] = {}
         self._at: dict[int, _Class] = {}
         self._class_of: dict[str, _Class] = {}
@@ -95,11 +94,9 @@ class Preemptors:
         self.version = 0
 
     def __len__(self) -> int:
-        """Number of pods."""
         return len(self._class_of)
 
     def __contains__(self, uid: str) -> bool:
-        """Whether the pod is present."""
         return uid in self._class_of
 
     @property

@@ -225,8 +225,6 @@ class SchedulingQueue:
             entry.reported = how
             self._throttle(entry)
 
-    # Time
-
     def flush(self, now_s: float) -> None:
         """Activate pods whose back-off ended, and those that were UNSCHEDULABLE for 5 minutes."""
         for entry in self._failed.take_ready(now_s):
@@ -294,8 +292,6 @@ class SchedulingQueue:
         if (entry := self._entries.get(uid)) is not None:
             self.longest.pass_over(entry, entry.signature, until_s)
 
-    # Reading
-
     def lengths(self) -> dict[str, int]:
         """Number of pods by the values of label `queue` of kube-scheduler's scheduler_pending_pods."""
         return {
@@ -329,8 +325,6 @@ class SchedulingQueue:
             (PodState.UNSCHEDULABLE, self._no_fit.unschedulable),
         )
         homes_are_right(self._entries, homes)
-
-    # Helpers
 
     def _in_flight(self, uid: str) -> Entry:
         entry = self._entries.get(uid)

@@ -14,7 +14,6 @@ class ThrottledPods(Collection[Entry]):
     """Add and take cost as much as in the queue; a look costs one call per namespace."""
 
     def __init__(self) -> None:
-        """Starts empty."""
         self._by_namespace: dict[tuple[str, str], Heap[SortKey, Entry]] = {}
 
     def __len__(self) -> int:

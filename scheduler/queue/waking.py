@@ -81,7 +81,6 @@ class EventRows:
     """Rows of cluster events in order, as long as a class needs hints about them."""
 
     def __init__(self) -> None:
-        """Starts empty."""
         self._rows: list[int] = []
         self._forgotten = 0
 
