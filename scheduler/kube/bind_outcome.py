@@ -1,10 +1,10 @@
-"""How a Binding ends that was not created: refused, or without a definite answer."""
+"""Outcomes of a Binding that was not created: rejected, or without a definite answer."""
 
 from scheduler.kube import objects
 
 
 class BindRefused(Exception):
-    """Refused: the placement is undone and the pod backs off."""
+    """Rejected: the placement is undone and the pod backs off."""
 
     def __init__(
         self,
@@ -16,12 +16,12 @@ class BindRefused(Exception):
         held_back: str = "",
         found: objects.PodObject | None = None,
     ) -> None:
-        """status: HTTP status of the answer, 0 when something else decided.
+        """status: HTTP status of the answer, 0 without one.
 
-        settled: the pod has another place, or is gone: no POST can change that, and nobody needs to be told.
-        found: the pod with its other place, as it was read.
-        lasting: a request failed that most likely fails again: by a policy, or since a right is missing.
-        held_back: not sent, for its namespace fails: how, as `slot_shares.how` says; "" for one that was sent.
+        settled: the pod has another node, or is deleted: no POST can change that, and no message is needed. found: the
+        pod with its other node, as read.
+        lasting: the request will most likely fail again, because of an admission policy or a missing right. held_back:
+        not sent, because its namespace fails: how, as `slot_shares.how` words it; "" for a sent one.
         """
         super().__init__(reason)
         self.reason = reason
