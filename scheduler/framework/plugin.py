@@ -326,7 +326,7 @@ class DomainScorePlugin(ScorePlugin):
 
 
 class CardFilterPlugin(Plugin):
-    """Objects to cards, for pods that ask GPU memory. GpuShare applies it wherever it judges cards."""
+    """Rejects cards, for pods that request GPU memory. GpuShare applies it wherever it evaluates cards."""
 
     @abstractmethod
     def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardRejection]:
@@ -357,14 +357,14 @@ class ReservePlugin(Plugin):
 
     @abstractmethod
     def reserve(self, pod: Pod, tables: "Tables", state: CycleState, row: int, now_ns: int) -> Reservation:
-        """What the pod takes of `row`; the caller books it. now_ns: Unix nanoseconds."""
+        """Resources of `row` for the pod; the caller books them. now_ns: Unix nanoseconds."""
 
     def unreserve(self, pod: Pod) -> None:
-        """Give back what the plugin itself keeps for the pod; nothing, where its `reserve` was not reached."""
+        """Release anything that the plugin itself keeps for the pod; no effect if its `reserve` was not reached."""
 
 
 class PermitPlugin(Plugin):
-    """May hold a pod that has a place."""
+    """May delay the Binding of a pod that has a node."""
 
     @abstractmethod
     def permit(self, pod: Pod, node: str) -> PermitResult:

@@ -15,10 +15,9 @@ class PostFilterPlugin(Plugin):
 
     @abstractmethod
     def post_filter(self, pod: Pod, what_if: WhatIf) -> Generator[None, None, PostFilterResult]:
-        """The pods to evict, or why preemption does not help. Other work runs at each `yield`, and the cluster may
-        change.
+        """The pods to evict, or why preemption does not help.
 
-        A step takes milliseconds.
+        Other work runs at each `yield`, and the cluster may change. A step takes milliseconds.
         """
 
 

@@ -1,13 +1,12 @@
-"""How much of one object is read. Every limit is here, with its reason; what is beyond it is left out, and told. Pure.
+"""Limits on the size of one object, with their reasons; parts beyond them are left out and reported. Pure.
 
-The API server takes an object of 1.5 MiB (etcd's limit on a request) with 256 KiB of annotations, and counts next to
-nothing of what is in it. Each of these numbers is several times what a real workload has, and what a decision about
-5,000 nodes can still afford: no decision may hold the loop for 20 ms. Two pods that are over a limit are not worse
-than one: the reader of an object pays for the bytes that it decodes, and for nothing beyond the limit.
-
-A pod that waits and is over a limit stays pending, and nothing of what it asks is read. One that has a node goes on
-counting: no limit ever frees what is in use. Its containers are all counted, each with cpu, memory, storage and GPUs
-alone where the names are too many.
+The API server accepts an object of 1.5 MiB (etcd's limit on a request) with 256 KiB of annotations, and limits almost
+none of its counts. Each of these limits is several times the size of real workloads, and small enough for a decision
+about 5,000 nodes: no decision may hold the loop for 20 ms. Two pods over a limit are not worse than one: reading an
+object costs the bytes decoded, and nothing beyond the limit.
+A waiting pod over a limit stays Pending, and none of its requests are read. A pod with a node keeps counting: no limit
+ever frees resources in use. Its containers are all counted, with cpu, memory, storage and GPUs alone if there are too
+many names.
 Why: docs/decisions/0010-limit-how-much-of-an-object-is-read.md.
 """
 
@@ -21,19 +20,19 @@ from msgspec.structs import replace
 from scheduler.kube import pod_parts
 from scheduler.kube.objects import Node, PodObject
 
-# Of what a pod asks, as the reader encodes it: the largest pods of real clusters have a tenth of it.
+# Encoded size of a pod's requests: the largest pods of real clusters have a tenth of it.
 MOST_BYTES: Final = 65_536
-# Of an annotation that no rule of ours reads: rules of others read short ones, `kubectl apply` writes long ones.
+# For an annotation that no rule of ours reads: others' rules read short ones, `kubectl apply` writes long ones.
 LONGEST_FOREIGN_VALUE: Final = 1024
 # A node attaches some forty disks; each of a pod's claims is looked up at each attempt.
 MOST_VOLUMES: Final = 128
-# Of a selector in an annotation, as `kubectl -l` takes it: it is held against every pod of the namespace.
+# For a selector in an annotation, as `kubectl -l` takes it: it is compared with every pod of the namespace.
 SELECTOR_CHARACTERS: Final = 1024
 SELECTOR_REQUIREMENTS: Final = 16
-SELECTOR_VALUES: Final = 64  # of one requirement
+SELECTOR_VALUES: Final = 64  # per requirement
 _MOST_LABELS: Final = 128  # every label that a selector names is looked up in them, and they are kept
-_MOST_ANNOTATIONS: Final = 64  # they are kept, as the labels are
-_MOST_GATES: Final = 64  # all of them are in one message
+_MOST_ANNOTATIONS: Final = 64  # kept, like the labels
+_MOST_GATES: Final = 64  # all of them appear in one message
 # A node of many devices offers two dozen. A pod that waits is compared with every node in each of them.
 _MOST_RESOURCES: Final = 32
 
@@ -44,7 +43,10 @@ class ExcessError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SizeLimit:
-    """At most so many of something in a pod. what: in the plural. without: the pod less what `count` counts."""
+    """A limit on the number of some parts in a pod.
+
+    what: in the plural. without: the pod less the parts that `count` counts.
+    """
 
     what: str
     most: int
@@ -53,14 +55,14 @@ class SizeLimit:
 
 
 POD_LIMITS: Final = (
-    # A pod of a service mesh has a dozen. All are summed up, and each has a place in the allocation.
+    # A pod of a service mesh has a dozen. All are summed up, and each has an entry in the allocation.
     SizeLimit("containers", 256, pod_parts.containers, lambda pod: pod),
     # An array of all nodes is worked out for each term and for each requirement.
     SizeLimit("node affinity terms", 64, pod_parts.node_terms, pod_parts.without_node_affinity),
     SizeLimit("node selector requirements", 128, pod_parts.node_requirements, pod_parts.without_node_affinity),
     # A column of all nodes is made at the first question about a key.
     SizeLimit("keys in node selectors", 16, pod_parts.node_keys, pod_parts.without_node_affinity),
-    # As many host names as a list by hand may have. Each is looked up once per class of pods.
+    # A manual list may have this many host names. Each is looked up once per class of pods.
     SizeLimit("node selector values", 2048, pod_parts.node_values, pod_parts.without_node_affinity),
     # The terms of a pod that runs are held against every pod that comes after it.
     SizeLimit("pod affinity terms", 64, pod_parts.pod_terms, pod_parts.without_pod_affinity),
@@ -68,41 +70,41 @@ POD_LIMITS: Final = (
     SizeLimit("pod affinity values", 1024, pod_parts.pod_values, pod_parts.without_pod_affinity),
     # Each is held against each taint of each different set of taints.
     SizeLimit("tolerations", 64, lambda pod: len(pod.spec.tolerations), pod_parts.without_tolerations),
-    # At each decision the pods of every domain are added up for each of them.
+    # At each decision the pods of every domain are summed for each of them.
     SizeLimit("topology spread constraints", 8, pod_parts.spread_constraints, pod_parts.without_spread),
     # Each constraint counts the pods that its selector matches, and is held against every pod that comes and goes.
     SizeLimit("topology spread requirements", 32, pod_parts.spread_requirements, pod_parts.without_spread),
     SizeLimit("topology spread values", 256, pod_parts.spread_values, pod_parts.without_spread),
-    # Every node that has one of them is looked at.
+    # Every node that has one of them is examined.
     SizeLimit("image volumes", 64, pod_parts.image_volumes, pod_parts.without_image_volumes),
-    # Every node on which one of them is taken is looked at.
+    # Every node that uses one of them is examined.
     SizeLimit("host ports", 128, pod_parts.host_ports, pod_parts.without_ports),
     SizeLimit("volumes", MOST_VOLUMES, lambda pod: len(pod.spec.volumes), pod_parts.without_volumes),
 )
 
 
 def excess(what: str, count: int, most: int) -> str:
-    """For people: `5000 tolerations (at most 64)`."""
+    """Text for users: `5000 tolerations (at most 64)`."""
     return f"{count} {what} (at most {most})"
 
 
 def kept_resources(gpu: Iterable[str]) -> frozenset[str]:
-    """What a pod with too many resource names is still counted with. gpu: the configured names of GPU resources."""
+    """Resources that still count for a pod with too many names. gpu: the configured names of GPU resources."""
     return frozenset(("cpu", "memory", "ephemeral-storage", *gpu))
 
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """A part of a pod that is over a limit. told: for people. without: the pod less that part."""
+    """A part of a pod over a limit. told: text for users. without: the pod less that part."""
 
     told: str
     without: Callable[[PodObject], PodObject]
 
 
 def excesses(pod: PodObject, size: int, kept: frozenset[str]) -> tuple[Excess, ...]:
-    """What of the pod is over a limit. Counts only: no amount, term or value is read.
+    """Parts of the pod over a limit. Counts only: no amount, term or value is read.
 
-    size: of what it asks, in bytes. kept: as `kept_resources`, for a pod with too many names.
+    size: of its requests, in bytes. kept: as `kept_resources`, for a pod with too many names.
     """
     found: list[Excess] = []
     if (names := pod_parts.resource_names(pod)) > _MOST_RESOURCES:
@@ -119,7 +121,7 @@ def excesses(pod: PodObject, size: int, kept: frozenset[str]) -> tuple[Excess, .
 
 
 def fitted(pod: PodObject, found: Iterable[Excess]) -> PodObject:
-    """The pod less what is over a limit. Containers are all kept: each may hold memory."""
+    """The pod less the parts over a limit. Containers are all kept: each may hold memory."""
     for one in found:
         pod = one.without(pod)
     return pod
@@ -135,8 +137,8 @@ def _with_resources_alone(kept: frozenset[str], pod: PodObject) -> PodObject:
     return pod_parts.with_resources(pod, kept)
 
 
-# What nodes really have: feature discovery writes some 200 labels, and a pod may ask for the column of any of them; a
-# card in many MIG profiles offers two dozen names, and each is a column for all nodes.
+# Sizes of real nodes: feature discovery writes some 200 labels, and a pod may require the column of any of them; a card
+# in many MIG profiles offers two dozen names, and each is a column for all nodes.
 NODE_LIMITS: Final[Sequence[tuple[str, int, Callable[[Node], int]]]] = (
     ("labels", 1024, lambda node: len(node.metadata.labels or ())),
     ("taints", 64, lambda node: len(node.spec.taints)),
@@ -145,7 +147,7 @@ NODE_LIMITS: Final[Sequence[tuple[str, int, Callable[[Node], int]]]] = (
 
 
 def node_excess(node: Node) -> tuple[str, ...]:
-    """What of a node is more than is read."""
+    """Parts of a node over a limit."""
     counted = ((what, count(node), most) for what, most, count in NODE_LIMITS)
     return tuple(excess(what, count, most) for what, count, most in counted if count > most)
 
@@ -166,9 +168,9 @@ def is_slim(pod: PodObject) -> bool:
 def slimmed(
     pod: PodObject, *, labels: frozenset[str], annotations: frozenset[str], selectors: frozenset[str]
 ) -> tuple[PodObject, tuple[str, ...]]:
-    """The pod with no more labels, annotations and gates than are kept, and what of them was over a limit.
+    """The pod with at most the kept number of labels, annotations and gates, and the parts that were over a limit.
 
-    labels, annotations: those that are kept whatever else there is. selectors: annotations that are label selectors.
+    labels, annotations: keys that are always kept. selectors: annotations that are label selectors.
     """
     meta, found = pod.metadata, []
     kept_labels, kept = meta.labels or {}, meta.annotations or {}

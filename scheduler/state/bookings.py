@@ -130,7 +130,7 @@ class Bookings(Known):
         self.cards.turned.clear()
 
     def leave_out(self, record: PodRecord) -> None:
-        """As `lift`, where other pods are placed before `bring_back`: what is kept of the row is worked out again."""
+        """Lift a pod while others are placed before `bring_back`: cached results of the row are recomputed."""
         row = self.row_of[record.node]
         kinds = self._unbook(record, row)
         record.lifted = True

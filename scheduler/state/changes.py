@@ -19,12 +19,12 @@ _NO_PRIORITY: Final = -(2**32)
 
 
 class Change(IntFlag):
-    """Fields that a rule may read. A rule declares the changes that can alter its answer; a change names the fields
-    altered.
+    """Fields that a rule may read. A rule declares those that can alter its answer; a change names those altered.
 
     EXISTENCE: the node came or went, which implicitly concerns every rule. LABELS to IMAGES are the node's
     own fields; INVENTORY is its cards, and which of them can be allocated. FEATURES: features that its kubelet
-    declares. IMAGES: images on the node. PODS: a pod came to the row, left it, or reads differently now. PORTS, CARDS:
+    declares. IMAGES: images on the node.
+    PODS: a pod came to the row, left it, or reads differently now. PORTS, CARDS:
     so did one with host ports, with GPU memory. COMPANY: one that others may have affinity to. DOMAINS: rows other than
     the one that changed may be open or closed now. ATTACHMENTS: how many volumes the node attaches, or has attached
     apart from those of its pods; or a pod that came has a volume attached there that others may share. Only by COMPANY

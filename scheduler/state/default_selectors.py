@@ -73,7 +73,7 @@ class _Services:
         return True
 
     def matching(self, labels: Mapping[str, str]) -> Expressions:
-        """What the Services ask that select a pod, each once, in a fixed order: all of them are labels of the pod."""
+        """Distinct requirements of the Services that select a pod, in a fixed order: all are labels of the pod."""
         asked: dict[str, Expression] = {}
         for slot in self._index.matches(labels).tolist():
             asked.update((expression.key, expression) for expression in self._selectors[slot])

@@ -214,7 +214,7 @@ class DisruptionBudgets:
                     self.version += 1
 
     def _of(self, pod: Pod) -> Iterable[_Budget]:
-        """For a preemption: in 1.36 an empty selector matches nothing there, and no selector a pod without labels."""
+        """Budgets for a preemption: in 1.36, empty selectors match nothing, and no selector a pod without labels."""
         if not pod.labels or pod.key.namespace not in self._budgets:
             return ()
         name = pod.key.name

@@ -65,7 +65,7 @@ class RejectionLog:
         self.counted[reason if known else _OTHER] += 1
         before = self._seen.get((like, node))
         if before is not None and node in self._reasons.get(like, _NONE):
-            # Of those that were on their way there already: it is the same failure.
+            # A pod that was already on its way there: the same failure.
             return max(0.0, before.until_s - now_s)
         again = before is not None and now_s < before.until_s + LONGEST_S
         lasts_s = min(2 * before.lasts_s, LONGEST_S) if before is not None and again else FIRST_S

@@ -4,14 +4,14 @@
                           |  ^
                           seen_by: booked only for pods of its priority or a lower one
 
-A pod that has made others go, or that another scheduler says will come, counts on its node for pods of equal or lower
-priority; one of a higher priority, and the pod itself, see the node without it. The tables show one such view at a
-time. Pods are decided by priority, so from one to the next the view moves by few nominations. Where many would have to
-move for a pod of higher priority, only those do that are in its way; what is shown of the others is no more than what
-it lacks in any case (docs/decisions/0034), and preemption takes them out row by row.
-kube-scheduler filters twice, with and without the nominated pods of a node, since a rule may let a pod in for the sake
-of one that is not there yet (`RunFilterPluginsWithNominatedPods`); here they count as pods that are on their way, and
-such rules leave them out (docs/decisions/0034).
+A pod with victims, or one that another scheduler nominated, counts on its node for pods of equal or lower priority. A
+pod of higher priority, and the pod itself, see the node without it. The tables show one such view at a time. Pods are
+decided by priority, so the view moves by few nominations from one pod to the next. If many would have to move for a pod
+of higher priority, only the conflicting ones do. The others hold no more than the pod lacks in any case
+(docs/decisions/0034), and preemption takes them out row by row.
+kube-scheduler filters twice, with and without the nominated pods of a node, because a rule may accept a pod because of
+one that has not arrived (`RunFilterPluginsWithNominatedPods`). Here such rules ignore nominated pods
+(docs/decisions/0034).
 Owned by the event loop. No method awaits, so each one is atomic.
 """
 

@@ -8,7 +8,8 @@ ASSUMED: we chose the node; the API server has not shown the pod there yet. It n
 BOUND:   a watch event showed the pod on the node, which wins over what we assumed.
 The first allocation read of a pod stays for its lifetime: an edited annotation moves no memory. If an ASSUMED pod is
 shown with another allocation than ours, it was edited or bound by someone else: it counts on every card until its
-Binding is answered (`confirm`, `forget`). A pod may be seen before its node: it is booked when the node comes.
+Binding is answered (`confirm`, `forget`).
+A pod may be seen before its node: it is booked when the node comes.
 A NOMINATED pod (`scheduler.state.nominations`) is booked like these, but is not on record.
 Owned by the event loop. No method awaits, so each one is atomic.
 """
@@ -201,7 +202,7 @@ class Tables(Bookings):
             PodRecord(pod=pod, node=node, written=written, exclusive=is_exclusive(pod), assumed=True, sent=sent)
         )
         if plan is not None:
-            self.change_volumes(lambda volumes: volumes.take(pod.key.uid, plan))
+            self.change_volumes(lambda volumes: volumes.assume(pod.key.uid, plan))
 
     def confirm(self, uid: str) -> None:
         """The API server has answered that the pod is where we assumed it; no effect when it is not on record."""

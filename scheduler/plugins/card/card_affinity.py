@@ -40,7 +40,7 @@ _TERMS: Final = StateKey[CardTerms]("card_affinity.terms")
 
 
 class CardAffinity(PreFilterPlugin, CardFilterPlugin):
-    """Rejects cards that do not hold a pod that `gpushare/card-affinity` selects, or hold one to keep away from.
+    """Rejects cards without a pod that `gpushare/card-affinity` selects, or with one that the anti-affinity selects.
 
     The annotations `gpushare/card-affinity` and `gpushare/card-anti-affinity` hold a label selector as `kubectl -l`
     takes it: `app=web,tier in (a, b),!canary`. Pods of the same namespace that hold GPU memory on the card count; a pod

@@ -122,8 +122,7 @@ class AwaySince(Detail):
     node: str
 
     def worded(self, reason: str) -> str:
-        """The reason with `…, node a at least since 2026-11-22T08:42:09Z: look at the device plugin's pod there, and
-        its log`."""
+        """The reason with `…, node a at least since 2026-11-22T08:42:09Z: look at the device plugin's pod there …`."""
         since = f" at least since {self.since}" if self.since else ""
         return f"{reason}, node {self.node}{since}: look at the device plugin's pod there, and its log"
 

@@ -33,8 +33,8 @@ class GpuSharersPerCardArgs(PluginArgs):
 class GpuSharersPerCard(CardFilterPlugin):
     """Rejects cards that already hold as many pods as may share one.
 
-    The limit is the node's annotation `gpushare/max-sharers`, else the argument `maxSharers`, else there is none. Every
-    live pod on a card counts, one whose card is unknown on every card of its node.
+    The limit is the node's annotation `gpushare/max-sharers`, otherwise the argument `maxSharers`; without both there
+    is none. Every live pod on a card counts; a pod whose card is unknown counts on every card of its node.
 
     - `node(s) had too few cards below the limit of pods per card`
     """

@@ -265,7 +265,7 @@ def _only_one(holders: Sequence[_Holder], enough: Sequence[bool]) -> _Holder | N
 
 @cache
 def _choices(count: int) -> BoolArray:
-    """bool[2 ** count, count]: each choice of so many pods; of two as dear, that of the less important comes first."""
+    """bool[2 ** count, count]: each choice; ties start with the choice of less important pods."""
     numbers = np.arange(2**count)[::-1, np.newaxis]
     return np.asarray(numbers >> np.arange(count) & 1, dtype=np.bool_)
 

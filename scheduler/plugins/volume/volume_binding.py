@@ -74,10 +74,11 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
     - `node(s) did not have enough free storage`
     - `node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)`
 
-    All of them are UnschedulableAndUnresolvable: no preemption helps. Once a node is chosen the volumes are the pod's;
-    before the Binding the scheduler writes `spec.claimRef` of each free volume, or `volume.kubernetes.io/selected-node`
-    of each claim for which one is to be made, and waits until all claims are bound. A volume that was kept for the
-    claim, and ties between volumes of a size, are decided by name, where kube-scheduler takes any.
+    All of them are UnschedulableAndUnresolvable: preemption does not help. Once a node is chosen, the pod reserves the
+    volumes. Before the Binding, the scheduler writes `spec.claimRef` of each free volume, or
+    `volume.kubernetes.io/selected-node` of each claim whose volume the class will create, and waits until all claims
+    are bound. A volume reserved for the claim, and ties between volumes of a size, are decided by name, where
+    kube-scheduler takes any.
     `StorageCapacityScoring` is off by default in 1.36, and not supported. Volumes of in-tree plugins are evaluated by
     their own labels and node affinity; kube-scheduler translates them where CSINode says so.
     Source: kube-scheduler, plugins/volumebinding.

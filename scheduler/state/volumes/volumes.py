@@ -1,12 +1,12 @@
 """The claims, volumes and storage classes of the cluster, and our assumed volumes of pods.
 
-    free ──take──▶ TAKEN ──settle──▶ as the API server shows it
-      ▲              │
-      └───give_back──┘
+    free ──assume──▶ ASSUMED ──settle──▶ as the API server shows it
+      ▲                │
+      └────release─────┘
 
 ASSUMED: a pod that we placed gets the volume, or a new one on its node; the API server does not show it yet. For other
-pods it counts as bound. The API server wins. Owned by the tables, and so by the event loop. No method awaits, so each
-one is atomic.
+pods it counts as bound. The API server wins.
+Owned by the tables, and so by the event loop. No method awaits, so each one is atomic.
 Source: kube-scheduler, plugins/volumebinding/binder.go and assume_cache.go.
 """
 
@@ -72,7 +72,7 @@ class Volumes:
         self._reaches = Reaches()
         self._plans: dict[str, VolumePlan] = {}
         # Volume -> its assumed claim; claim -> the node of its new volume; and the number of pods.
-        self._taken: dict[str, ClaimKey] = {}
+        self._assumed: dict[str, ClaimKey] = {}
         self._selected: dict[ClaimKey, str] = {}
         self.attachments = Attachments()
         self._pods_with: Counter[str | ClaimKey] = Counter()
@@ -174,14 +174,14 @@ class Volumes:
 
     # Our assumptions
 
-    def take(self, uid: str, plan: VolumePlan) -> None:
+    def assume(self, uid: str, plan: VolumePlan) -> None:
         """A pod gets these volumes on its node."""
         self._plans[uid] = plan
         self._pods_with.update((*(volume for volume, _ in plan.taken), *plan.made))
         for volume, key in plan.taken:
-            if volume not in self._taken:
-                self._taken[volume] = key
-                self._take(volume, key)
+            if volume not in self._assumed:
+                self._assumed[volume] = key
+                self._assume(volume, key)
         for key in plan.made:
             if self._selected.get(key) != plan.node:
                 self._selected[key] = plan.node
@@ -197,8 +197,8 @@ class Volumes:
         if plan is None:
             return
         for volume, key in plan.taken:
-            if self._is_last(volume) and self._taken.pop(volume, None) is not None:
-                self._untake(volume, key)
+            if self._is_last(volume) and self._assumed.pop(volume, None) is not None:
+                self._release(volume, key)
         for key in plan.made:
             if self._is_last(key):
                 self._selected.pop(key, None)
@@ -309,18 +309,18 @@ class Volumes:
         if volume.claim is not None:
             self._keep((volume.claim.namespace, volume.claim.name), volume.name, of_class)
             # The claim that it was assumed for has it now, or has lost it.
-            self._taken.pop(volume.name, None)
+            self._assumed.pop(volume.name, None)
         elif volume.is_free:
             of_class.free.add(volume, self.reach(volume))
-            if volume.name in self._taken:
-                self._take(volume.name, self._taken[volume.name])
+            if volume.name in self._assumed:
+                self._assume(volume.name, self._assumed[volume.name])
             self._moves(volume, opened=True)
 
     def _forget(self, volume: Volume) -> None:
         of_class = self._of_class(volume.class_name)
         if of_class.free.discard(volume.name):
             self._moves(volume, opened=False)
-        for reference in (volume.claim, self._taken.get(volume.name)):
+        for reference in (volume.claim, self._assumed.get(volume.name)):
             if reference is not None:
                 key = reference if isinstance(reference, tuple) else (reference.namespace, reference.name)
                 self._unkeep(key, volume.name, of_class)
@@ -337,7 +337,7 @@ class Volumes:
         del self._pods_with[taken]
         return True
 
-    def _take(self, name: str, key: ClaimKey) -> None:
+    def _assume(self, name: str, key: ClaimKey) -> None:
         """Assume a free volume for a claim. A volume that is no longer free is skipped."""
         volume = self._volumes.get(name)
         if volume is not None and volume.is_free:
@@ -346,7 +346,7 @@ class Volumes:
             self._keep(key, name, of_class)
             self._moves(volume, opened=False)
 
-    def _untake(self, name: str, key: ClaimKey) -> None:
+    def _release(self, name: str, key: ClaimKey) -> None:
         volume = self._volumes.get(name)
         if volume is not None and volume.is_free:
             of_class = self._of_class(volume.class_name)
