@@ -14,7 +14,7 @@ from scheduler.state.pod_record import PodRecord
 
 
 class Known(Rowed):
-    """The reading side of the tables, and data outside the columns. cluster_events: events that `take_cluster_events` will return.
+    """The reading side of the tables, and data outside the columns. cluster_events: see `take_cluster_events`.
 
     references: changes whenever objects change that pods refer to: claims, storage, namespaces, selectors.
     """
