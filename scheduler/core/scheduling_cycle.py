@@ -250,7 +250,7 @@ class SchedulingCycle:
 
     def fits_nowhere(self, pod: Pod, signature: Signature) -> bool:
         """Whether no node can ever fit, given the pod and its claims."""
-        return bool(self._runtime.evaluate(pod, signature).never)
+        return bool(self._runtime.evaluate(pod, signature).unschedulable)
 
     def unreserve(self, pod: Pod) -> None:
         """Undo a placement: the plugins in reverse order, then the tables."""
