@@ -100,7 +100,7 @@ def cards_height(tables: Tables) -> int:
 
 
 def _blocks(tables: Tables, node: str) -> dict[int, list[tuple[str, int]]]:
-    """CardOnNode -> (pod, units) of each pod on it; a pod with an unknown card is on all of them."""
+    """Slot -> (pod, units) of each pod on it; a pod with an unknown card is on all of them."""
     blocks: dict[int, list[tuple[str, int]]] = {}
     for record in tables.records():
         if record.node != node or record.held is None:
