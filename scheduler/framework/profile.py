@@ -133,8 +133,10 @@ class Profile:
 
     def _note_declared(self, judging: Sequence[Plugin]) -> None:
         signature_plugins = tuple(p for p in judging if type(p).signature is not Plugin.signature)
-        object.__setattr__(self, "signing", signature_plugins)
-        object.__setattr__(self, "dating", tuple(p for p in judging if type(p).cache_key is not Plugin.cache_key))
+        object.__setattr__(self, "signature_plugins", signature_plugins)
+        object.__setattr__(
+            self, "volatile_plugins", tuple(p for p in judging if type(p).cache_key is not Plugin.cache_key)
+        )
         object.__setattr__(self, "facts", tuple(dict.fromkeys(fact for plugin in judging for fact in plugin.facts)))
         wakes_on = {p: int(p.depends & ~Change.DOMAINS | Change.EXISTENCE) for p in self.filter}
         object.__setattr__(self, "wakes_on", wakes_on)

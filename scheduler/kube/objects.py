@@ -148,7 +148,7 @@ class WeightedPodAffinityTerm(_Wire, frozen=True):
 
 
 class PodAffinity(_Wire, frozen=True):
-    """PodObject affinity, or anti-affinity: the shape is the same."""
+    """Pod affinity, or anti-affinity: the shape is the same."""
 
     required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] = ()
     preferred_during_scheduling_ignored_during_execution: tuple[WeightedPodAffinityTerm, ...] = ()

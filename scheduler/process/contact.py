@@ -1,6 +1,7 @@
 """Time since which the API server does not serve a request: for readiness, metrics and the log of both programs.
 
-WORKS --failed--> FAILS since then, for a reason --recovered--> WORKS
+    WORKS --failed--> FAILS since then, for a reason --recovered--> WORKS
+
 Owned by the event loop; values that another thread reads are replaced, never changed.
 """
 

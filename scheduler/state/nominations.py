@@ -322,9 +322,9 @@ class Nominations:
         if lower == len(self._hidden) or (self._tables.changes.version, *looks) == self._looked:
             return
         shown = [self._kept[uid] for _, uid in self._order[:lower] if uid not in self._hidden]
-        least = None if len(shown) <= self.most_moved else self._least_of_row(pod)
-        if least is not None:
-            records = conflicting_nominations(self._tables, pod, least, [kept.record for kept in shown])
+        minimum = None if len(shown) <= self.most_moved else self._least_of_row(pod)
+        if minimum is not None:
+            records = conflicting_nominations(self._tables, pod, minimum, [kept.record for kept in shown])
             shown = [self._kept[record.pod.key.uid] for record in records]
         for kept in shown:
             self._show(kept, shown=False)

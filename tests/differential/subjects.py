@@ -199,9 +199,11 @@ _STRICT: Final = "strict: the lists are as long as each other"
 _ALONE: Final = (
     "alone = [holder for holder, rank, does in zip(holders, ranks, enough, strict=True) if does and rank == lowest]"
 )
-_ASKED: Final = "asked = [amount for amount in Amount if amount is not Amount.CARD_UNITS and least[amount] != NOTHING]"
+_ASKED: Final = (
+    "asked = [amount for amount in Amount if amount is not Amount.CARD_UNITS and minimum[amount] != NOTHING]"
+)
 _GONE: Final = "return [*forced, *(holder for holder, gone in zip(open_to, best.tolist(), strict=True) if gone)]"
-_ROOM: Final = "_left(tables, row, amount) - int(least[amount]) + sum(holder.amounts[place] for holder in holders)"
+_ROOM: Final = "_left(tables, row, amount) - int(minimum[amount]) + sum(holder.amounts[place] for holder in holders)"
 _NO_CHOICE: Final = (
     "if not forced and (one := _only_one(open_to, (held >= held.sum(axis=0) - room).all(axis=1).tolist())) is not None:"
 )
@@ -276,8 +278,8 @@ UNSEEN: Final[dict[str, str]] = {
     "_left": _RULES,
     "_victims": _RULES,
     f"by_amounts: {_ROOM}": _RULES,
-    "promising: if amount is not Amount.CARD_UNITS and least[amount] != NOTHING:": _FASTER,
-    "promising: if request is not None and least[Amount.CARD_UNITS] != NOTHING:": _CONFIGURED,
+    "promising: if amount is not Amount.CARD_UNITS and minimum[amount] != NOTHING:": _FASTER,
+    "promising: if request is not None and minimum[Amount.CARD_UNITS] != NOTHING:": _CONFIGURED,
     f"_fewest: {_SHORT_OF}": _FASTER,
     "_fewest: if not _FEWEST_OPEN < len(open_to) <= _MOST_OPEN:": _FASTER,
     f"_fewest: {_NO_CHOICE}": _FASTER,
@@ -290,7 +292,7 @@ UNSEEN: Final[dict[str, str]] = {
     "WhatIf.count: if len(self.rows) > _FEW_ROWS:": _STEPS,
     f"Nominations._see: {_SEEN}": _KEPT,
     f"Nominations.nominate: {_BOOKED}": "of a pod that is nominated, nobody asks whether it is assumed",
-    "Nominations._see: least = None if len(shown) <= self.most_moved else self._least_of_row(pod)": _FASTER,
+    "Nominations._see: minimum = None if len(shown) <= self.most_moved else self._least_of_row(pod)": _FASTER,
     f"_Free.__init__: {_LIKE}": _FASTER,
     f"find: {_MANY}": _FASTER,
     "_Free._ranks: left = np.flatnonzero(ranks < end)": "of a row that gets nothing there is nothing to look for",

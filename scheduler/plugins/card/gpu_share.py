@@ -113,11 +113,12 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
 
     `binpack` gives half its points for cards in use and a fifth for a node in use. The rest depends on how full the
     node's usable cards are with the pod; of equally full nodes, the one with less CPU wins. `spread` is the reverse.
-    `fragmentation` scores how much of the memory typical pods could have used ([packing](../../docs/packing.md)). Pods
-    without gpu-mem are kept away from nodes with idle cards, which need the CPU: `binpack` scores the booked share of
-    the usable cards, `fragmentation` works as for other pods, `spread` scores nothing. Within the node, the card scores
-    come first; then the policy picks the tightest card that fits, the emptiest, or the card that typical pods can use
-    least; then the lower slot. A card set chooser of the profile replaces all this. A pod's annotations
+    `fragmentation` scores how much of the memory typical pods could have used ([packing](../../docs/packing.md)).
+    Pods without gpu-mem are kept away from nodes with idle cards, which need the CPU: `binpack` scores the booked share
+    of the usable cards, `fragmentation` works as for other pods, `spread` scores nothing.
+    Within the node, the card scores come first; then the policy picks the tightest card that fits, the emptiest, or the
+    card that typical pods can use least; then the lower slot. A card set chooser of the profile replaces all this. A
+    pod's annotations
     `gpushare/card-policy` and `gpushare/node-policy` win over the arguments.
 
     Writes every allocation annotation of the Binding

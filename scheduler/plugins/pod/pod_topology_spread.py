@@ -93,7 +93,7 @@ class PodTopologySpread(PreFilterPlugin, FilterPlugin, DomainScorePlugin):
     count.
 
     - `node(s) didn't match pod topology spread constraints`: with `DoNotSchedule`, the pod would make the domain of the
-    node exceed the domain with the fewest by more than `maxSkew`
+      node exceed the domain with the fewest by more than `maxSkew`
     - `node(s) didn't match pod topology spread constraints (missing required label)`: the node lacks `topologyKey`
 
     A node counts if it has the keys of all constraints, the pod's node selector and affinity allow it

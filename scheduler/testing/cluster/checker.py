@@ -1,4 +1,4 @@
-"""Checks a simulated cluster after every write, as its API server has it, whatever the scheduler believes.
+"""Checks a simulated cluster after every write, in the API server's state, not the scheduler's.
 
 Nothing here reads the scheduler's tables: cards are counted from the annotations of the pods, from scratch each time.
 """
@@ -40,7 +40,7 @@ class UnhealthySpell:
 
 
 class ClusterChecker:
-    """Owned by the world's event loop. writes: after which cards were counted.
+    """Owned by the world's event loop. writes: number of writes checked.
 
     bound, ended, unhealthy_spells, writes: since the last `start_over`; violations: ever.
     """
@@ -54,7 +54,7 @@ class ClusterChecker:
         now_s: Callable[[], float],
         on_bound: Callable[[PodObject], None],
     ) -> None:
-        """now_s: monotonic seconds. on_bound: told of each pod that got its node, after the checks."""
+        """now_s: monotonic seconds. on_bound: called for each pod that got its node, after the checks."""
         self.bound: list[ObservedBinding] = []
         self.ended: list[tuple[str, float]] = []
         self.unhealthy_spells: list[UnhealthySpell] = []
@@ -72,7 +72,7 @@ class ClusterChecker:
         world.nodes.collection.listeners.append(self._nodes_written)
 
     def start_over(self) -> None:
-        """Forget what was seen, except for violations."""
+        """Clear all observations except violations."""
         self.bound.clear()
         self.ended.clear()
         self.unhealthy_spells = [spell for spell in self.unhealthy_spells if spell.until_s is None]
@@ -83,7 +83,7 @@ class ClusterChecker:
         return [bound for bound in self.bound if bound.pod == pod]
 
     def ledger(self) -> dict[str, NodeLedger]:
-        """What is booked where, recounted."""
+        """Bookings by node, recounted."""
         living = (self._reader.read(pod) for pod in self._world.pods if _occupies(pod))
         pods = ((pod, pod.node_name, None) for pod in living)
         return recompute(self._world.nodes, pods, self._resources, self._unit_mib)
@@ -134,7 +134,7 @@ class ClusterChecker:
                 )
 
     def _count_cards(self) -> None:
-        """No card holds more than it has, and an exclusive pod shares its card with nobody."""
+        """No card holds more than it has, and exclusive pods share no card."""
         self.writes += 1
         for node, entry in self.ledger().items():
             for uuid, units in entry.free.items():

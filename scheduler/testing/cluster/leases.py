@@ -19,11 +19,11 @@ class Leases:
         self._identity = identity
 
     def find(self, namespace: str, name: str) -> Lease | None:
-        """None when there is none."""
+        """The Lease, or None."""
         return self.collection.find(namespace, name)
 
     def write(self, wanted: WantedLease) -> str:
-        """As `port.Cluster.write_lease`."""
+        """Write a Lease, see `port.Cluster.write_lease`."""
         if not wanted.version:
             new = ObjectMeta(name=wanted.name, namespace=wanted.namespace, annotations=_annotated({}, wanted))
             metadata = self._identity.given_to(new)

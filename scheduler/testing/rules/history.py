@@ -1,4 +1,4 @@
-"""A history, run: after every step the living cluster is held against one made from scratch of the same objects."""
+"""Runs a history: after every step the living cluster is compared with one made from scratch of the same objects."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -18,14 +18,14 @@ _PROBE_UID = "uid-probe"
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """steps: one after the other. probes: settings of pods that are asked about after every step, never placed."""
+    """steps: in order. probes: settings of pods that are evaluated after every step, never placed."""
 
     steps: tuple[Step, ...]
     probes: tuple[tuple[Setting, ...], ...] = ()
 
 
 def reduced(history: History, fails: Callable[[History], bool]) -> History:
-    """The history without the steps, then the settings and probes, that it takes to fail no longer; a local minimum."""
+    """The history without any steps, settings and probes that it can fail without; a local minimum."""
     size = len(history.steps)
     while size := size // 2:
         number = 0
@@ -54,20 +54,20 @@ def _without_one(history: History) -> Iterator[History]:
 
 
 class FailureKind(Enum):
-    """What went wrong."""
+    """Kinds of failures."""
 
     ANSWER = auto()  # the rules answer otherwise than they do from scratch
     WAITING = auto()  # a pod waits that some node takes
-    TABLES = auto()  # what is booked is not what the pods hold
-    RESTLESS = auto()  # pods are woken again and again
+    TABLES = auto()  # bookings differ from the pods' holdings
+    RESTLESS = auto()  # pods are woken endlessly
     RAISED = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """The first thing that went wrong. step: how many had happened. log: these steps, as sentences.
+    """The first failure. step: number of steps done. log: these steps, as sentences.
 
-    pod: about which, None when it is about none. kept, fresh: the two answers. world: as it was then.
+    pod: the affected one, or None. kept, fresh: the two answers. world: its state then.
     """
 
     kind: FailureKind
@@ -118,7 +118,7 @@ def _step(world: TrialWorld, step: Step, log: list[str]) -> bool:
 
 def _check(world: TrialWorld, history: History, number: int, log: list[str]) -> Failure | None:
     fresh = world.fresh()
-    # Asked in the order of the history first, so that what one pod leaves behind is seen by the next.
+    # In the order of the history first, so that effects of one pod on the next are seen.
     for pod in probes(history, world):
         kept, expected = answer(world.runtime, pod), answer(fresh_runtime(fresh), pod)
         if kept != expected:
@@ -142,5 +142,5 @@ def _check(world: TrialWorld, history: History, number: int, log: list[str]) -> 
 
 
 def fresh_runtime(of: Runtime) -> Runtime:
-    """Another runtime over the same tables, with nothing kept."""
+    """A runtime over the same tables, with an empty cache."""
     return Runtime(of.profile, of.tables)

@@ -1,7 +1,7 @@
-"""What this scheduler counts of pods that others have bound: `kubectl gpushare adopt --check`. Pure.
+"""This scheduler's count of pods that other schedulers bound: `kubectl gpushare adopt --check`. Pure.
 
-Nothing is counted here: it is what the tables hold of each pod, read as `config.protocol.booked_cards` reads it.
-What stands in the way is in `scheduler.tools.adoption.adoption_checks`.
+Nothing is counted here: the tables hold each pod's units, as `config.protocol.booked_cards` reads them. Blockers are in
+`scheduler.tools.adoption.adoption_checks`.
 """
 
 from collections import Counter
@@ -29,16 +29,16 @@ _BY: Final = {BoundBy.SCHEDULER: "this scheduler", BoundBy.EXTENDER: "the extend
 
 
 class CountedUnits(Answer, frozen=True):
-    """What a pod counts on a card, in the node's unit."""
+    """Units of a pod on a card, in the node's unit."""
 
     index: int
     units: int
 
 
 class AdoptedPod(Answer, frozen=True):
-    """A pod with a node. units: that it requests, in its own unit. known: whether somebody has said where it is.
+    """A pod with a node. units: its request, in its own unit. known: whether its cards are known.
 
-    cards: where it counts; every card of the node where that is not known. problems: the checks that object to it.
+    cards: where it counts; every card of the node if unknown. problems: its failed checks.
     """
 
     pod: str
@@ -75,7 +75,7 @@ class Adoption(Findings, frozen=True):
 
 
 def adoption(reading: ClusterSnapshot, unread: tuple[str, ...] = ()) -> Adoption:
-    """Of every node and pod. unread: objects that could not be read, a line each."""
+    """Adoption of every node and pod. unread: objects that could not be read, a line each."""
     tables, nodes, blocked = reading.engine.tables, list[AdoptedNode](), list[AdoptionBlocker]()
     found = [ClusterFinding(check="object", severity=Severity.WARNING, message=line) for line in unread]
     for name in sorted(tables.row_of):

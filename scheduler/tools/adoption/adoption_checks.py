@@ -1,6 +1,6 @@
-"""What stands in the way of adopting the pods of the legacy extender: `kubectl gpushare adopt --check`. Pure.
+"""Blockers of adopting the legacy extender's pods: `kubectl gpushare adopt --check`. Pure.
 
-Each check is a word of docs/migrate.md. The pods that one objects to are told together.
+Each check is a word of docs/migrate.md. The pods of one check are listed together.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,12 +30,12 @@ PENDING: Final = "pending"
 NOT_ASSIGNED: Final = "not-assigned"
 _ASSIGNED: Final = "true"
 _LONGEST: Final = 64
-# No card has so much: where its units make more, they are smaller than was configured.
+# No card has as much: more units mean that they are smaller than configured.
 _LARGEST_CARD_MIB: Final = 2**20
 
 
 class BoundBy(StrEnum):
-    """Who has chosen a pod's cards. EXTENDER: the legacy one, or another that writes as it does."""
+    """The scheduler that chose a pod's cards. EXTENDER: the legacy one, or another with its annotations."""
 
     SCHEDULER = "scheduler"
     EXTENDER = "extender"
@@ -43,7 +43,7 @@ class BoundBy(StrEnum):
 
 
 class AdoptionBlocker(NamedTuple):
-    """A check that objects to a pod. pod: with its node, where it has one. detail: of this pod, or ""."""
+    """A failed check of a pod. pod: with its node, if any. detail: of this pod, or ""."""
 
     check: str
     pod: str
@@ -51,7 +51,7 @@ class AdoptionBlocker(NamedTuple):
 
 
 class _Check(NamedTuple):
-    """words: after "2 pods: ". remedy: `{ours}` in it is what a pod writes as its schedulerName."""
+    """words: after "2 pods: ". remedy: `{ours}` in it stands for our schedulerName."""
 
     severity: Severity
     words: str
@@ -61,7 +61,7 @@ class _Check(NamedTuple):
 _AGAIN: Final = "create them again with schedulerName: {ours}"
 _EVERYWHERE: Final = "so each counts on every card of its node"
 _FAILED: Final = Severity.FAILED
-# In the order in which they are told.
+# In the order of the report.
 _CHECKS: Final = {
     WITHOUT_CARD: _Check(_FAILED, f"no annotation names a card, {_EVERYWHERE}", _AGAIN),
     NO_SUCH_CARD: _Check(_FAILED, f"the annotation names no card that the node has, {_EVERYWHERE}", _AGAIN),
@@ -95,7 +95,7 @@ _CHECKS: Final = {
 
 
 def bound_by(pod: Pod) -> BoundBy:
-    """By what only we write, or by what the extender writes as well."""
+    """By annotations that only we write, or that the extender writes, too."""
     written = pod.annotations
     if names.CARDS in written or names.UNIT_MIB in written:
         return BoundBy.SCHEDULER
@@ -103,7 +103,7 @@ def bound_by(pod: Pod) -> BoundBy:
 
 
 def blockers(reading: ClusterSnapshot, record: PodRecord) -> Iterator[AdoptionBlocker]:
-    """Of a pod with a node that holds units."""
+    """Blockers of a pod with a node that holds units."""
     pod, held, tables = record.pod, record.held, reading.engine.tables
     told = f"pod/{pod.key} on node {record.node}"
     if held is None:
@@ -121,14 +121,14 @@ def blockers(reading: ClusterSnapshot, record: PodRecord) -> Iterator[AdoptionBl
         yield AdoptionBlocker(TERMINATING, told, f"since {since}" if since else "")
     if bound_by(pod) is BoundBy.EXTENDER:
         yield from (AdoptionBlocker(DISAGREES, told, detail) for detail in _of_request(record))
-        # Of a node with one card the legacy plugin gives that one, and says nothing.
+        # On a node with one card, the legacy plugin allocates that one without an annotation.
         may_differ = len(announced.cards) > 1 and not announced.has_uuids and pod.phase == RUNNING
         if may_differ and not held.unknown and pod.annotations.get(names.MEM_ASSIGNED) != _ASSIGNED:
             yield AdoptionBlocker(NOT_ASSIGNED, told)
 
 
 def waiting(reading: ClusterSnapshot) -> Iterator[AdoptionBlocker]:
-    """Pods without a node that another scheduler is to place."""
+    """Pods without a node that another scheduler will place."""
     for pod in sorted(reading.of_others, key=lambda one: str(one.key)):
         index = legacy_index(pod.annotations)
         # The extender writes the card first and binds then; where the second fails, the first stays.
@@ -178,7 +178,7 @@ def _absurd(announced: NodeInventory) -> int:
 
 
 def _of_cards(record: PodRecord, held: Held, announced: NodeInventory) -> Iterator[tuple[str, str]]:
-    """(check, detail), of what is wrong with where the pod counts."""
+    """(check, detail) of each problem with the pod's cards."""
     booked, written = held.booked, record.written
     if booked.blocks:
         yield UNIT, booked.problem

@@ -1,6 +1,6 @@
 """`kubectl gpushare cordon` and `uncordon`: one annotation of one node, written with the user's own rights.
 
-read nodes, pods ──▶ what it becomes ──▶ PATCH ──node has changed meanwhile──▶ read again, a few times
+read nodes, pods ──▶ new value ──▶ PATCH ──node has changed──▶ read again, a few times
 """
 
 import asyncio
@@ -22,14 +22,14 @@ Change = Callable[[Tables, str, Sequence[str]], Cordon]
 
 
 class NoSuchNode(Unanswerable):
-    """There is none of that name."""
+    """No node has that name."""
 
 
 class Annotating(Cluster, Protocol):
-    """A cluster whose nodes may be written, which the scheduler itself does not."""
+    """A cluster client that may write nodes, which the scheduler's may not."""
 
     async def annotate_node(self, name: str, annotations: Mapping[str, str | None], version: str) -> None:
-        """As KubeCluster."""
+        """Set annotations of a node, as in KubeCluster."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""Who would have to leave a node so that a pod fits there: for each node the fewest, as plain amounts say. Pure.
+"""Pods that would have to leave a node so that a pod fits there: for each node the fewest, by plain amounts. Pure.
 
-Nodes are compared by what stands in the columns first, and the pods of the most promising ones are then looked at one
-by one, as preemption does it (`scheduler.plugins.preemption.victims_by_amounts`); but here no pod is more important.
+Nodes are compared by the columns first; then the pods of the most promising ones are examined one at a time, as
+preemption does (`scheduler.plugins.preemption.victims_by_amounts`); but here all pods are equally important.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,14 +26,14 @@ from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 from scheduler.tools.defragment.movable import Movable
 
-# Sets of pods that are looked at: of all nodes together, and of one node where there are many.
+# Sets of pods to examine: of all nodes together, and of one node with many.
 MOST_SETS: Final = 256
 _SETS_OF_NODE: Final = 4
-# Beside the set that is best by itself others are tried, of as many pods or one more, as long as they are so small.
+# Besides the best set, others with at most one pod more are tried, up to this size.
 _MOST_LEAVING: Final = 3
 _MOST_COMPARED: Final = 12
 
-# Sets of cards that are looked at, a third of a millisecond each: of all nodes together, and of one node.
+# Sets of cards to examine, a third of a millisecond each: of all nodes together, and of one node.
 _MOST_SETS_OF_CARDS: Final = 4_096
 _MOST_OF_NODE: Final = 256
 _FEWEST_NODES: Final = 32
@@ -51,7 +51,7 @@ class Leaving:
 def leaving(engine: Engine, movable: Movable, pod: Pod, most_nodes: int) -> list[Leaving]:
     """The fewest pods by node and set of cards, for a pod that fits nowhere; the fewest, then the smallest first.
 
-    most_nodes: that are looked at pod by pod.
+    most_nodes: number of nodes examined pod by pod.
     """
     tables = engine.tables
     with engine.nominations.seen_by(pod):
@@ -95,7 +95,7 @@ def _on_cards(engine: Engine, pod: Pod, rows: RowArray) -> Int64Array:
     holders = stored.holders[:, rows].astype(np.int64)
     if not request.exclusive:
         enough = stored.available[:, rows] & (stored.free[:, rows] >= request.units_per_card)
-        # A card whose holders are small needs all of them to go, at worst.
+        # At worst, all holders of a card with small holders must leave.
         holders = np.where(enough, 0, np.maximum(holders, 1))
     holders = np.sort(np.where(stored.usable[:, rows], holders, MOST_VICTIMS), axis=0)
     fewest: Int64Array = holders[: request.cards].sum(axis=0)
@@ -120,7 +120,7 @@ def _on_row(engine: Engine, pod: Pod, minimum: Int64Array, row: int, potential: 
 def _others(
     tables: Tables, pod: Pod, minimum: Int64Array, best: Candidate, potential: Sequence[PodRecord]
 ) -> Iterator[frozenset[str]]:
-    """Other sets that would do for the same cards: those that leave may find no place where others do."""
+    """Other sets for the same cards: pods of one set may find no new place, while others do."""
     request = pod.template.gpu_request
     if len(best.victims) > _MOST_LEAVING or (request is not None and request.exclusive):
         return
@@ -140,7 +140,7 @@ def _others(
 
 
 def _held(record: PodRecord) -> tuple[int, ...]:
-    """As the native columns count it."""
+    """Amounts in the native columns."""
     requests = record.pod.template.requests
     return (*(requests.get(name, 0) for name in (CPU, MEMORY, EPHEMERAL_STORAGE)), 1)
 
@@ -154,7 +154,7 @@ def _largest(records: Sequence[PodRecord]) -> Sequence[PodRecord]:
 
 
 def _as_important_as_others(record: PodRecord) -> PodRecord:
-    """The same for who looks at importance: none is more important, so that the fewest are chosen."""
+    """The record with equal importance, so that the fewest pods are chosen."""
     pod = replace(record.pod, priority=0, started="")
     return PodRecord(
         pod=pod,

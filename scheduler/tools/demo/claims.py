@@ -1,4 +1,4 @@
-"""What the demo claims to have shown. Each sentence is checked against the cluster before it is printed.
+"""Claims of the demo. Each sentence is checked against the cluster before it is printed.
 
 The pods are those of scheduler/tools/demo/demo.yaml.
 """
@@ -12,7 +12,7 @@ from scheduler.testing.cluster.checker import ClusterChecker, ObservedBinding, U
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """A sentence, and whether it is true. It contains what was found, so that a false one says what is wrong."""
+    """A sentence, and whether it is true. It contains the facts found, so that a false one shows the error."""
 
     sentence: str
     holds: bool
@@ -20,10 +20,10 @@ class Assertion:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the claims are held against.
+    """Input of the claims.
 
-    checker: what the API server had, write by write. ledger: of the scheduler's own tables, at the end.
-    waiting: pod name -> the scheduler's last message, of the pods that wait at the end.
+    checker: the API server's state, write by write. ledger: of the scheduler's own tables, at the end. waiting: pod
+    name -> the scheduler's last message, of pods that wait at the end.
     """
 
     checker: ClusterChecker
@@ -81,7 +81,7 @@ def _alone(checker: ClusterChecker) -> Assertion:
 
 
 def _woken(checker: ClusterChecker) -> Assertion:
-    """`serve-2` finds its place when a notebook has finished."""
+    """`serve-2` gets a node when a notebook has finished."""
     bound = _last(checker, "serve-2")
     freed = [(at_s, name) for name, at_s in checker.ended if at_s < bound.at_s]
     at_s, name = max(freed, default=(bound.at_s, "nothing"))

@@ -4,7 +4,7 @@
        ▲                                                  │
        └────────────── started pods ◀─────────────────────┘
 
-The demo's clock stands still while the scheduler has something to do, so that the same happens at every speed.
+The demo's clock stops while the scheduler works, so that every speed gives the same result.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ _LINES_KEPT: Final = 100
 _AT_REST: Final = frozenset({PodState.UNSCHEDULABLE, PodState.BACKING_OFF, PodState.GATED})
 _PATIENCE_S: Final = 10.0
 _LOOPBACK: Final = "127.0.0.1"
-_INTERRUPTED: Final = 130  # as a shell counts SIGINT
+_INTERRUPTED: Final = 130  # a shell's code for SIGINT
 _OPTIONS: Final = ServiceOptions(
     controller=names.SCHEDULER_NAME,
     instance="demo",
@@ -70,10 +70,10 @@ _OPTIONS: Final = ServiceOptions(
 
 
 def demo(out: TextIO, *, speed: float, keep: bool, serve: int | None = None) -> int:
-    """Show it on `out`: a picture where that is a terminal, else a line per event.
+    """Show it on `out`: a picture on a terminal, otherwise a line per event.
 
     speed: seconds of the demo per real second. keep: start over at the end, until interrupted.
-    serve: port on loopback where a web page shows it too, 0 for any free one; then it stays after the end.
+    serve: loopback port of a web page, 0 for any free one; then it stays after the end.
     Returns the exit code: 1 when a claim of the demo is false.
     """
     cluster = read(Path(__file__).with_name("demo.yaml"))
@@ -88,7 +88,7 @@ class _Demo:
     """One cluster and one scheduler; `run` once."""
 
     def __init__(self, steps: list[Step], resources: ResourceNames, out: TextIO, speed: float) -> None:
-        # A second of the demo may be shorter than what a cluster's back-off has to be.
+        # A second of the demo may be shorter than the minimum back-off.
         shorter = {"pod_initial_backoff_seconds": 1 / speed}
         configuration = SchedulerConfiguration(memory_unit_mib=_UNIT_MIB).model_copy(update=shorter)
         self._steps = steps
@@ -161,7 +161,7 @@ class _Demo:
         try:
             page = await serve_page(page_parts(of, Everybody()), (_LOOPBACK, port))
         except OSError as error:
-            # What the event loop says besides repeats the address.
+            # The event loop's text repeats the address.
             why = os.strerror(error.errno).lower() if error.errno else str(error)
             message = f"cannot serve the page on port {port}: {why}; choose another with --serve, or 0 for any free one"
             raise StartupError(message) from error
@@ -250,7 +250,7 @@ class _Demo:
         self._round_began_s = self._now_s
         self._player = TimelinePlayer(self._world, self._steps)
 
-    # What is seen
+    # Output
 
     def _tell(self, line: LogLine) -> None:
         self._lines.append(line)
@@ -272,7 +272,7 @@ class _Demo:
 
 @contextlib.contextmanager
 def _no_log_lines() -> Iterator[None]:
-    """Log lines would tear the picture, and say the same."""
+    """Log lines would tear the picture, and repeat it."""
     before = structlog.get_config()
     structlog.configure(processors=[_drop], cache_logger_on_first_use=False)
     try:

@@ -1,4 +1,4 @@
-"""What happens in a demo, line by line: the scheduler's decisions, and what the cluster does on its own."""
+"""The log of a demo: the scheduler's decisions, and other changes of the cluster."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from scheduler.queue.entry import QueuedPod
 
 
 class LogTone(Enum):
-    """What a line is about."""
+    """Subject of a line."""
 
     BOUND = "bound"
     WAITS = "waits"
@@ -30,10 +30,10 @@ class LogLine:
 
 
 class DemoLog(ServiceObserver):
-    """Observes the service and tells the demo. waiting: pod name -> why, of pods that do not fit so far."""
+    """Observes the service and logs the demo. waiting: pod name -> why, for pods that do not fit so far."""
 
     def __init__(self, metrics: Metrics, now_s: Callable[[], float], tell: Callable[[LogLine], None]) -> None:
-        """now_s: seconds of the demo. tell: told of each line."""
+        """now_s: seconds of the demo. tell: called with each line."""
         super().__init__(metrics)
         self.waiting: dict[str, str] = {}
         self.bound_pods = 0
@@ -45,7 +45,7 @@ class DemoLog(ServiceObserver):
         self._say(LogTone.CLUSTER, text)
 
     def decided(self, decision: Decision, took_s: float) -> None:
-        """See ServiceObserver. The same message about a pod is told once in a row."""
+        """Log a decision; a repeated message about a pod only once."""
         super().decided(decision, took_s)
         outcome, pod = decision.outcome, decision.queued.pod.key.name
         if isinstance(outcome, NoFit) and self.waiting.get(pod) != outcome.diagnosis.message:
@@ -53,7 +53,7 @@ class DemoLog(ServiceObserver):
             self._say(LogTone.WAITS, f"{pod}: {outcome.diagnosis.message}")
 
     def bound(self, queued: QueuedPod, placement: Placement, now_s: float) -> None:
-        """See ServiceObserver."""
+        """Log a bound pod."""
         super().bound(queued, placement, now_s)
         pod = placement.pod.key.name
         self.waiting.pop(pod, None)
@@ -62,7 +62,7 @@ class DemoLog(ServiceObserver):
         self._say(LogTone.BOUND, f"{pod} to {placement.node}, {cards}" if cards else f"{pod} to {placement.node}")
 
     def bind_rejected(self, placement: Placement, refused: BindRejected) -> None:
-        """See ServiceObserver."""
+        """Log a rejected binding."""
         super().bind_rejected(placement, refused)
         self._say(LogTone.WAITS, f"{placement.pod.key.name}: binding was refused: {refused.reason}")
 

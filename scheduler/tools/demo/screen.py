@@ -1,4 +1,4 @@
-"""Where the demo is shown: a live picture in a terminal, plain lines anywhere else."""
+"""Display of the demo: a live picture in a terminal, plain lines otherwise."""
 
 import contextlib
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _ECHO: Final = 3  # columns left free for the ^C that a terminal echoes: a line 
 
 
 class Screen(Protocol):
-    """What the demo is shown on."""
+    """Display of the demo."""
 
     def opened(self) -> contextlib.AbstractContextManager[object]:
         """Shown while this is entered."""
@@ -31,11 +31,11 @@ class Screen(Protocol):
         """The state now."""
 
     def close(self, scene: Scene, shown: Sequence[Assertion]) -> None:
-        """The end: the final state of the cards, and what was shown."""
+        """The end: the final state of the cards, and the claims."""
 
 
 def screen(out: TextIO) -> Screen:
-    """The one that suits `out`."""
+    """The display for `out`."""
     console = Console(out)
     return _Picture(console) if console.is_terminal and not console.is_dumb_terminal else _Lines(out)
 
@@ -50,7 +50,7 @@ class _Picture:
         return self._live
 
     def tell(self, line: LogLine) -> None:
-        """Nothing: the picture holds the last ones."""
+        """No effect: the picture shows the last lines."""
 
     def draw(self, scene: Scene) -> None:
         size = self._console.size
@@ -79,7 +79,7 @@ class _Lines:
         self._console.print(f"{line.at_s:5.1f}s {line.tone.value:7} {line.text}", soft_wrap=True)
 
     def draw(self, scene: Scene) -> None:
-        """Nothing: each line was told."""
+        """No effect: each line was printed."""
 
     def close(self, scene: Scene, shown: Sequence[Assertion]) -> None:
         self._console.print()

@@ -1,6 +1,6 @@
-"""What of a pod and of a node a rule's reason is about: the taint, the label, the claim by name.
+"""The cause of a rule's reason in a pod and a node: the taint, the label, the claim by name.
 
-The reasons themselves are kube-scheduler's and name nothing, so that a message stays short whatever nodes there are.
+The reasons themselves are kube-scheduler's and name nothing, so that a message stays short on any cluster.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +20,7 @@ _MOST: Final = 3
 
 
 def cause(tables: Tables, pod: Pod, row: int, reason: str) -> str:
-    """About one node; "" where the reason says all, or nothing more is known."""
+    """Cause on one node; "" if the reason is complete, or nothing more is known."""
     told = _CAUSES.get(reason)
     return "" if told is None else told(tables, pod, row)
 

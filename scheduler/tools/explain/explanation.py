@@ -24,7 +24,7 @@ _SELECTING: Final = frozenset({NodeAffinity.name, NodeName.name})
 
 
 def reasons(tables: Tables, judged: PodEvaluation) -> tuple[ReasonGroup, ...]:
-    """Every node under the reasons of the first rule that objects to it; the most frequent first."""
+    """Every node under the reasons of the first rule that rejects it; the most frequent first."""
     left, groups = tables.valid, []
     for rule, rejections in judged.rules:
         for rejection in rejections:
@@ -38,9 +38,9 @@ def reasons(tables: Tables, judged: PodEvaluation) -> tuple[ReasonGroup, ...]:
 def nearest(
     reading: ClusterSnapshot, pod: Pod, judged: PodEvaluation, most: int = MOST_NODES
 ) -> tuple[ExplainedNode, ...]:
-    """The node that it is nominated to; then those where it could run at all, the fewest rules in the way first.
+    """The nominated node; then nodes where the pod could run at all, those with the fewest rejecting rules first.
 
-    Then those whose cards lack least, then by name; `most` at most.
+    Ties by missing memory, then by name; at most `most`.
     """
     tables, kept = reading.engine.tables, reading.engine.nominations.of(pod.key.uid)
     rows = np.flatnonzero(tables.valid)
@@ -61,9 +61,9 @@ def nearest(
 
 
 def _never_there(tables: Tables, pod: Pod, judged: PodEvaluation) -> Int64Array:
-    """int64[nodes]: 2 where a pod that asks for cards finds none; 0 where it could run; 1 where it never could.
+    """int64[nodes]: 2 if a pod that requests cards finds none; 0 if it could run; 1 if it never could.
 
-    Never: its own selector is against it, or its cards are too small or too few, whoever leaves.
+    Never: its own selector excludes the node, or the cards are too small or too few, whatever pods leave.
     """
     never: BoolArray = np.zeros(tables.valid.shape, dtype=np.bool_)
     for rule, rejections in judged.rules:
@@ -83,7 +83,7 @@ def _never_there(tables: Tables, pod: Pod, judged: PodEvaluation) -> Int64Array:
 
 
 def explained_node(reading: ClusterSnapshot, pod: Pod, judged: PodEvaluation, name: str) -> ExplainedNode:
-    """One node, without what would make room: see `remedies`. KeyError when it is not there."""
+    """One node, without remedies: see `remedies`. KeyError if it does not exist."""
     tables = reading.engine.tables
     row = tables.row_of[name]
     only = np.zeros_like(tables.valid)

@@ -1,4 +1,4 @@
-"""How a pod stands, in words: what its owner has to know before any node is looked at."""
+"""Summary of a pod in words: facts for its owner that do not depend on a node."""
 
 import dataclasses
 from collections.abc import Generator, Iterator
@@ -30,7 +30,7 @@ Explaining: TypeAlias = Generator[None, None, Explanation]
 
 
 def asks(pod: Pod, unit_mib: int) -> str:
-    """A sentence: what the pod requests, such as 15 GiB on each of 2 cards, or what is wrong with its request."""
+    """A sentence about the pod's request, such as 15 GiB on each of 2 cards, or its error."""
     request, unit = pod.template.gpu_request, unit_name(unit_mib)
     if wrong := pod.template.gpu_request_error:
         return sentence(f"its request is wrong: {wrong}")
@@ -45,9 +45,9 @@ def asks(pod: Pod, unit_mib: int) -> str:
 def explain(
     reading: ClusterSnapshot, pod: Pod, node: str = "", mistaken: tuple[str, ...] = (), *, most: int = MOST_NODES
 ) -> Explaining:
-    """Everything about one pod that the engine was told of, in steps.
+    """Everything about one pod of the engine, in steps.
 
-    node: the only one to look at; KeyError without it. mistaken: what its author probably meant otherwise. most: nodes.
+    node: the only one to examine; KeyError without it. mistaken: its author's probable mistakes. most: nodes.
     """
     engine = reading.engine
     ours = pod.scheduler_name in engine.scheduler_names
@@ -76,12 +76,12 @@ def explain(
 
 
 def sentence(clause: str) -> str:
-    """With a capital and a full stop."""
+    """The clause as a sentence, with a capital and a full stop."""
     return f"{clause[:1].upper()}{clause[1:]}" + ("" if clause.endswith("?") else ".")
 
 
 def own_name(engine: Engine) -> str:
-    """What a pod writes as its schedulerName."""
+    """The schedulerName that a pod writes."""
     return names.SCHEDULER_NAME if names.SCHEDULER_NAME in engine.scheduler_names else min(engine.scheduler_names)
 
 
@@ -95,9 +95,9 @@ def judged(
     most: int = MOST_NODES,
     tries: bool = True,
 ) -> Explaining:
-    """A pod against all nodes, of which the `most` nearest are shown, or against one. In steps.
+    """Explanation of a pod against all nodes, showing the `most` nearest, or against one. In steps.
 
-    tries: whether it is tried what would help, and who would be removed; else it is one step.
+    tries: whether to search remedies and victims; otherwise it is one step.
     """
     engine = reading.engine
     found = _against(reading, pod, node, most)
@@ -140,7 +140,7 @@ class _Against(NamedTuple):
 
 
 def _against(reading: ClusterSnapshot, pod: Pod, node: str, most: int) -> _Against:
-    """At one moment. node, most: as `judged`."""
+    """Evaluation in one step. node, most: see `judged`."""
     engine, groups = reading.engine, tuple[ReasonGroup, ...]()
     shown: tuple[ExplainedNode, ...] = ()
     with engine.nominations.seen_by(pod):
@@ -157,7 +157,7 @@ def _against(reading: ClusterSnapshot, pod: Pod, node: str, most: int) -> _Again
 def _post_filtered(
     reading: ClusterSnapshot, pod: Pod, diagnosis: Diagnosis, *, is_under_way: bool
 ) -> Generator[None, None, tuple[str, Preempting | None]]:
-    """(what the scheduler writes on the pod, whom it would make go). is_under_way: pods are going for it already."""
+    """(the scheduler's message on the pod, its victims). is_under_way: its victims are already terminating."""
     result = yield from reading.engine.queries.preemption_for(pod)
     if isinstance(result, Preemption) and is_under_way:
         # A scheduler that has just started would find the same victims again; one that has chosen them waits.
@@ -170,7 +170,7 @@ def _post_filtered(
 
 
 def _more(reading: ClusterSnapshot, pod: Pod, judgement: PodEvaluation, *, preempts: bool) -> Iterator[str]:
-    """Of a pod that fits nowhere. preempts: whether pods would be removed for it."""
+    """More sentences about a pod that fits nowhere. preempts: whether it would preempt."""
     if judgement.unschedulable == UNBOUND:
         yield from blocking_claims(reading.engine.tables, pod)
     if not pod.preempts:
@@ -180,7 +180,7 @@ def _more(reading: ClusterSnapshot, pod: Pod, judgement: PodEvaluation, *, preem
 
 
 def would_take(engine: Engine, pod: Pod) -> NodeAndCards | None:
-    """Where the pod would go now, or is being bound; it does not stay there."""
+    """Node and cards that the pod would get now, or is being bound to; the placement is undone."""
     record = engine.tables.record(pod.key.uid)
     if record is not None:
         return NodeAndCards(node=record.node, cards=_cards(engine, record))

@@ -1,7 +1,6 @@
-"""What would make room on one node. The rules are asked after each step: what is said here was tried.
+"""Ways to make room on one node. The rules run after each step: every remedy was tried.
 
-In steps, each of a few questions: the tables may be those that somebody schedules by, and pods may come and go between
-two steps.
+In steps of a few queries each: the tables may be a running scheduler's, and pods may come and go between two steps.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -20,15 +19,15 @@ from scheduler.tools.explain.reading import ClusterSnapshot, listed_pods, told_g
 
 Leaving: TypeAlias = Generator[None, None, list[PodRecord]]
 
-# With more pods than this on a node, no single one is tried.
+# With more pods than this on a node, single pods are not tried.
 _MOST_TRIED: Final = 256
 _MOST_NAMED: Final = 3
-# Of one step.
+# Per step.
 _QUESTIONS: Final = 8
 
 
 def with_remedy(reading: ClusterSnapshot, pod: Pod, node: ExplainedNode) -> Generator[None, None, ExplainedNode]:
-    """The node with the pods that would have to go for it to take the pod, and what would make room, in a sentence."""
+    """The node with the pods that would have to leave, and a remedy in a sentence."""
     if not node.rules:
         return node
     too_many = 0 < reading.most_leaving < len(reading.engine.tables.records_on(node.name))
@@ -43,10 +42,10 @@ def with_remedy(reading: ClusterSnapshot, pod: Pod, node: ExplainedNode) -> Gene
 
 
 def leaving_pods(engine: Engine, pod: Pod, node: str) -> Leaving:
-    """The pods of the node without which it takes the pod.
+    """Pods of the node without which it takes the pod.
 
-    Of those that terminate, if that is enough; the smallest one, else as few as reprieving leaves. Empty where even the
-    node without all of them does not take it.
+    Prefer terminating pods, then the smallest single pod, then as few as possible. Empty if the node does not take it
+    even without all of them.
     """
     records = sorted((one for one in engine.tables.records_on(node) if _may_leave(one, pod)), key=_cost)
     terminating = [record for record in records if record.pod.terminating]
@@ -58,7 +57,7 @@ def leaving_pods(engine: Engine, pod: Pod, node: str) -> Leaving:
 
 
 def _enough_of(engine: Engine, pod: Pod, node: str, records: list[PodRecord]) -> Leaving:
-    """Of `records`, by cost, those that suffice."""
+    """Pods of `records`, by cost, that suffice."""
     if not records:
         return []
     yield
@@ -77,7 +76,7 @@ def _enough_of(engine: Engine, pod: Pod, node: str, records: list[PodRecord]) ->
 
 
 def _reprieved(engine: Engine, pod: Pod, node: str, records: list[PodRecord]) -> Leaving:
-    """All leave; each comes back that may, the costliest first. kube-scheduler's selectVictimsOnNode."""
+    """All leave; then each that can is put back, the costliest first. kube-scheduler's selectVictimsOnNode."""
     gone = {record.pod.key.uid: record for record in records}
     for part in _parts(records[::-1]):
         yield
@@ -96,14 +95,14 @@ def _parts(records: list[PodRecord]) -> Iterator[list[PodRecord]]:
 
 
 def _may_leave(record: PodRecord, pod: Pod) -> bool:
-    """Of what `what-if` has assumed, or what has no node yet, nothing can leave; a controller replaces its own pods."""
+    """Pods assumed by `what-if`, and pods without a node, cannot leave; a controller replaces its own pods."""
     if record.assumed or record.nominated:
         return False
     return record.pod.terminating or not pod.owner_uid or record.pod.owner_uid != pod.owner_uid
 
 
 def _cost(record: PodRecord) -> tuple[bool, int, int, str]:
-    """What is going anyway first; then of low priority, then those that hold little."""
+    """Terminating pods first; then by low priority, then by few units."""
     pod = record.pod
     return (not pod.terminating, pod.priority, record.written.units, str(pod.key))
 

@@ -1,4 +1,4 @@
-"""How many copies of a pod would fit now, where, and what stops the next."""
+"""How many copies of a pod would fit now, where, and why one more does not."""
 
 from collections.abc import Callable, Generator
 from functools import partial
@@ -27,11 +27,11 @@ def what_if(
     tries: bool = True,
     measures: bool = False,
 ) -> Generator[None, None, WhatIfAnswer]:
-    """NodeAndCards copies one after the other, beside the pods that have a node; those that wait are left aside.
+    """Place copies one at a time, next to the pods that have a node; waiting pods are ignored.
 
-    The copies are there until the last step; whoever shares the tables takes all steps at once.
-    replicas: 1 to MOST_REPLICAS. most, tries: as `judged`, of the copy that does not fit. measures: what is left, which
-    takes tens of milliseconds on a large cluster.
+    The copies exist until the last step; a caller that shares the tables runs all steps at once.
+    replicas: 1 to MOST_REPLICAS. most, tries: as in `judged`, for the copy that does not fit. measures: whether to
+    measure the remaining memory, which takes tens of milliseconds on a large cluster.
     """
     places: list[NodeAndCards] = []
     stops: Explanation | None = None

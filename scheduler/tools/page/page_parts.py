@@ -1,4 +1,4 @@
-"""What a page is made of, from the parts of a scheduler."""
+"""The parts of a page, made from the parts of a scheduler."""
 
 import time
 import uuid
@@ -36,9 +36,9 @@ def leader_name(identity: str, holder: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerParts:
-    """The parts. leads: whether it schedules. problem: what keeps pods from being scheduled, or "".
+    """leads: whether it schedules. problem: why no pods are scheduled, or "".
 
-    replica: its name, as Kubernetes has it. leader: that of who schedules. Both "" where there is but one.
+    replica: its name in Kubernetes. leader: the leader's name. Both "" with only one replica.
     """
 
     engine: Engine
@@ -56,7 +56,7 @@ def page_parts(of: SchedulerParts, access: Guard, leader: LeaderPage | None = No
     shown = Shown(
         engine=of.engine,
         waiting=WaitingPodRows(queue, time.monotonic, of.leads),
-        # Versions of another process say nothing.
+        # Versions of another process are meaningless.
         instance=uuid.uuid4().hex,
         replica=of.replica,
         unit=unit_name(of.unit_mib),

@@ -1,4 +1,4 @@
-"""What a question asks, as it is written in its address. Every text and number has a limit."""
+"""Parameters of a query in its URL. Every text and number has a limit."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -39,6 +39,6 @@ def wanted_pod(query: Mapping[str, str]) -> WhatIfQuery:
 
 
 def number(text: str | None, otherwise: int) -> int:
-    """What is written; otherwise where nothing is, or no whole number of at most 18 digits."""
+    """The number; `otherwise` if it is missing, or not a whole number of at most 18 digits."""
     readable = text is not None and text.isascii() and text.isdigit() and len(text) < len(str(2**63))
     return int(text) if text is not None and readable else otherwise

@@ -1,7 +1,7 @@
-"""Why a pod waits, what would help, and how many like it would fit: asked of the engine that schedules.
+"""Queries to the scheduling engine: why a pod waits, remedies, and how many copies would fit.
 
-The same code answers `gpushare-scheduler explain` and `what-if`. Each step restores the tables when it ends
-(`scheduler.core.what_if_queries`); so the answer to `why` is of several moments, that to a what-if of one.
+The same code answers `gpushare-scheduler explain` and `what-if`. Removed or placed pods are restored at the end of each
+step (`scheduler.core.what_if_queries`); so the answer to `why` spans several moments, that to a what-if query one.
 """
 
 import asyncio
@@ -30,9 +30,9 @@ from scheduler.tools.explain.what_if import what_if as placed
 from scheduler.tools.page.rows import PIECE, Sees
 
 MOST_NODES: Final = 5
-# All copies of a what-if are placed at one moment.
+# All copies of a what-if query are placed in one step.
 MOST_REPLICAS: Final = 16
-# To take them away, and put them back, is one moment too.
+# Removing them, and putting them back, is also one step.
 MOST_LEAVING: Final = 256
 
 
@@ -66,9 +66,9 @@ class Why(msgspec.Struct, rename="camel"):
 
 
 class Fits(msgspec.Struct, rename="camel"):
-    """nodes: that every rule lets take one now. copies: on them, by GPU memory alone. rooms: those with most room.
+    """nodes: those that every rule accepts now. copies: on them, by GPU memory alone. rooms: those with most room.
 
-    headline, words, places: as the command prints them; places: node, cards, copies. next: why no other copy fits.
+    headline, words, places: as the command prints them; places: node, cards, copies. next: why no further copy fits.
     """
 
     headline: str
@@ -81,7 +81,7 @@ class Fits(msgspec.Struct, rename="camel"):
 
 
 async def find(engine: Engine, namespace: str, name: str) -> Entry | None:
-    """A pod that waits; None when there is none."""
+    """A waiting pod; None if it does not exist."""
     for number, entry in enumerate(list(engine.queue)):
         if entry.pod.key.name == name and entry.pod.key.namespace == namespace:
             return entry
@@ -91,13 +91,13 @@ async def find(engine: Engine, namespace: str, name: str) -> Entry | None:
 
 
 def why(engine: Engine, unit_mib: int, pod: Pod, sees: Sees) -> Generator[None, None, Why]:
-    """Why the pod waits, and what would help, in steps."""
+    """Why the pod waits, and remedies, in steps."""
     answer = yield from explain(_reading(engine, unit_mib, sees), pod, most=MOST_NODES)
     return Why(f"Pod {answer.pod} {headline(answer)}", tuple(under_way(answer)), preempting(answer), answer)
 
 
 def what_if(engine: Engine, reader: PodReader, unit_mib: int, wanted: WhatIfQuery, sees: Sees) -> Fits:
-    """How many such pods would fit now. Raises QuantityError for an amount that is none."""
+    """How many such pods would fit now. Raises QuantityError for an invalid amount."""
     pod = reader.read(_wire(wanted, own_name(engine), reader.resources))
     tables, request = engine.tables, pod.template.gpu_request
     with engine.nominations.seen_by(pod):
@@ -125,7 +125,7 @@ def _reading(engine: Engine, unit_mib: int, sees: Sees) -> ClusterSnapshot:
 
 
 def _taking(valid: "np.typing.NDArray[np.bool_]", judgement: PodEvaluation) -> RowArray:
-    """Rows to which no rule objects."""
+    """Rows that no rule rejects."""
     left = valid.copy()
     for _, rejections in judgement.rules:
         for rejection in rejections:

@@ -1,6 +1,6 @@
-"""Questions that take many steps: one at a time, with a share of the event loop's time; others run meanwhile.
+"""Queries of many steps: one at a time, with a share of the event loop's time; other work runs in between.
 
-Who asks much leaves room for others to ask, and keeps each of them for a few questions at most.
+A viewer may have only a few queries in the queue, so that others get theirs answered.
 """
 
 import asyncio
@@ -22,12 +22,15 @@ class QueryQueue:
     """Owned by the event loop."""
 
     def __init__(self) -> None:
-        """Nobody asks."""
+        """Empty."""
         self._turn = asyncio.Lock()
         self._asking: Counter[Hashable] = Counter()
 
     async def answer(self, steps: Generator[None, None, R], viewer: Hashable) -> R:
-        """Answer of a question. viewer: who asks. Raises AccessDenied while many are asked, by all or by this one."""
+        """Answer of a query.
+
+        viewer: its sender. Raises AccessDenied when too many are queued, in total or of this viewer.
+        """
         if self._asking[viewer] >= _MOST_OF_ONE:
             raise AccessDenied(HTTPStatus.TOO_MANY_REQUESTS, "Your earlier questions are still being answered.")
         if self._asking.total() >= _MOST_ASKING:
@@ -38,7 +41,7 @@ class QueryQueue:
                 return await _answered(steps)
         finally:
             self._asking[viewer] -= 1
-            self._asking += Counter()  # forgets who asks nothing any more
+            self._asking += Counter()  # drops viewers without queries
             steps.close()
 
 

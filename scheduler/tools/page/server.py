@@ -1,7 +1,7 @@
-"""The page's own HTTP server: files that anybody may read, and answers for those who may see the cluster.
+"""The page's own HTTP server: public files, and answers for authorized viewers.
 
-It is not the one of the probes: what pages do, however many, must not keep the kubelet's questions waiting. Whoever is
-not refused waits for its turn; at most MOST_STREAMS pages follow the cluster at once.
+Separate from the probes' server: pages, however many, must not delay the kubelet's probes. Accepted requests are
+answered one at a time; at most MOST_STREAMS pages follow the cluster at once.
 """
 
 import asyncio
@@ -62,9 +62,9 @@ Answer = Callable[[web.BaseRequest, Viewer], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageParts:
-    """What is served, and to whom. reader, unit_mib: as the engine's. access: who may see it.
+    """Content and access. reader, unit_mib: as the engine's. access: decides about viewers.
 
-    leader: where this replica asks while it stands by; None where it answers itself.
+    leader: where this replica forwards queries while on standby; None if it answers itself.
     """
 
     shown: Shown
@@ -89,7 +89,7 @@ class PageServer:
 
     @property
     def port(self) -> int:
-        """That it listens on."""
+        """Port on which it listens."""
         port: int = self._runner.addresses[0][1]
         return port
 
@@ -142,7 +142,7 @@ class _Handler:
         }
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """As BoundedServer asks for it."""
+        """Answer of a request, for BoundedServer."""
         try:
             return await self._answered(request)
         except AccessDenied as refused:
@@ -173,18 +173,18 @@ class _Handler:
         return web.Response(body=_ENCODE(answer), headers=_HEADERS | {"Content-Type": _JSON})
 
     def _refuse_unless_asked_as_leader(self, request: web.BaseRequest) -> None:
-        """What another replica passes on is for the leader: a Lease may name one that leads no more."""
+        """Reject a forwarded request unless we lead: the Lease may name a replica that no longer leads."""
         form = request.headers.get(FORWARDED)
         if form is not None and (form != self._form or not self.parts.shown.leads()):
             raise AccessDenied(HTTPStatus.SERVICE_UNAVAILABLE, "This replica does not lead, or has another version.")
 
     async def _of_leader(self, request: web.BaseRequest, media_type: str) -> web.StreamResponse | None:
-        """What the leader says, where this replica stands by; None where its own tables are asked."""
+        """The leader's answer on a standby replica; None if our own tables must answer."""
         leader, stream = self.parts.leader, request.path == _STREAM
         if leader is None or FORWARDED in request.headers or request.method != HTTPMethod.GET:
             return None
         if not stream and request.query.get("instance") == self.parts.shown.instance:
-            # The page follows this replica, since the leader did not answer.
+            # The page follows this replica, because the leader did not answer.
             return None
         back = Back(stream, _HEADERS | {"Content-Type": media_type}, _WRITTEN_WITHIN_S)
         return await leader.answered(request, self._form, back)
@@ -217,7 +217,7 @@ class _Handler:
             await response.prepare(request)
             await Stream(self.parts.shown, self.parts.access, authorization, send).run(viewer, since)
         except (AccessDenied, TimeoutError):
-            # The page asks again, and is told; or it does not read.
+            # The page reconnects and gets an error; or it does not read.
             if request.transport is not None:
                 request.transport.abort()
         return response
@@ -257,7 +257,7 @@ class _Handler:
     async def _why(self, request: web.BaseRequest, viewer: Viewer) -> Any:  # noqa: ANN401 - what is encoded
         namespace, name = request.query.get("namespace", ""), request.query.get("name", "")
         sees, engine = self._sees(viewer), self.parts.shown.engine
-        # Whoever may not list a namespace does not learn which pods it has.
+        # A viewer who may not list a namespace does not learn which pods it has.
         entry = await find(engine, namespace, name) if sees(namespace) else None
         if entry is None:
             raise AccessDenied(HTTPStatus.NOT_FOUND, f"No pod {namespace}/{name} waits here any more.")

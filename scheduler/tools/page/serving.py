@@ -21,15 +21,15 @@ log = structlog.get_logger()
 
 
 class Replicas(Protocol):
-    """As `scheduler.leader.leadership.Leadership`."""
+    """See `scheduler.leader.leadership.Leadership`."""
 
     @property
     def leader_page(self) -> str | None:
-        """What the Lease says of the leader's page, None without."""
+        """URL of the leader's page in the Lease, or None."""
         ...
 
     def show_page(self, url: str) -> None:
-        """Say of our own page, once this replica leads."""
+        """Publish the URL of our own page, once this replica leads."""
         ...
 
 
@@ -37,9 +37,9 @@ class Replicas(Protocol):
 async def page_served(
     section: PageSection, of: SchedulerParts, access: Guard, replicas: Replicas | None, pod_ip: str
 ) -> AsyncIterator[None]:
-    """Serves the page meanwhile. Raises StartupError.
+    """Serves the page inside the block. Raises StartupError.
 
-    replicas: None where no leader is elected. pod_ip: where others reach this pod, "" where that is not known.
+    replicas: None without leader election. pod_ip: where others reach this pod, "" if unknown.
     """
     try:
         certificate = ServerCertificate(Path(section.cert_file), Path(section.key_file)) if section.cert_file else None

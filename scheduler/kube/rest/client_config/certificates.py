@@ -115,7 +115,7 @@ def _usable(bundle: bytes) -> str:
 
 
 def _load_pair(tls: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Load them from files that only this user can read and that are gone afterwards: OpenSSL takes nothing else."""
+    """Load them from private files that are deleted afterwards: OpenSSL accepts nothing else."""
     with tempfile.TemporaryDirectory(prefix="gpushare-") as folder:
         files = Path(folder, "certificate"), Path(folder, "key")
         for file, text in zip(files, (certificate, key), strict=True):
