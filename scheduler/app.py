@@ -43,12 +43,11 @@ from scheduler.process.startup import StartupError
 from scheduler.process.stop import stop_requested
 from scheduler.service import SchedulerService, ServiceOptions
 from scheduler.tools.page.access import Access
+from scheduler.tools.page.page_parts import SchedulerParts, leader_name, replica_name
 from scheduler.tools.page.serving import page_served
-from scheduler.tools.page.site import Scheduler, leader_name, replica_name
 
 log = structlog.get_logger()
-# Beside the binds: the watches, reads, requests about volumes, the recorder's senders, and
-# reviews for the page.
+# In addition to the binds: watches, reads, requests about volumes, the recorder's senders, and reviews for the page.
 _OTHER_CONNECTIONS = 52
 _RIGHTS_CHECK_EVERY_S = 60.0
 # Twice this fits into the 30 s that Kubernetes gives a pod to terminate.
@@ -74,7 +73,7 @@ async def run(configuration: SchedulerConfiguration, environment: Mapping[str, s
 
 
 def _leadership(election: LeaderElectionSection, cluster: Cluster, rng: random.Random) -> Leadership | None:
-    """None where no leader is elected."""
+    """None without leader election."""
     if not election.leader_elect:
         return None
     timing = Timing(
@@ -82,14 +81,14 @@ def _leadership(election: LeaderElectionSection, cluster: Cluster, rng: random.R
         renew_deadline_s=election.renew_deadline_s,
         retry_period_s=election.retry_period_s,
     )
-    # In a container the host's name is the pod's; a process that is started again there is another replica.
+    # In a container the host name is the pod's; a restarted process there is another replica.
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
     lease = LeaderElection(election.resource_namespace, election.resource_name, identity, timing)
     return Leadership(cluster, lease, now_s=_boot_time_s, wall=_now, rng=rng)
 
 
 def _boot_time_s() -> float:
-    """Seconds of a clock that nobody sets; on Linux, of one that goes on while the machine sleeps."""
+    """Seconds of a clock that is never set; on Linux, of one that runs while the machine sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -115,12 +114,12 @@ class _Closing(KubeCluster):
 
 
 def service_options(configuration: SchedulerConfiguration, *, instance: str) -> ServiceOptions:
-    """What the service needs of the configuration."""
+    """The service's part of the configuration."""
     return ServiceOptions(
         controller=resolve(configuration)[0].scheduler_names[0],
         instance=instance,
         bind_timeout_s=configuration.bind_request_timeout_s,
-        predecessor_s=configuration.bind_timeout_s,
+        fencing_delay_s=configuration.bind_timeout_s,
         max_binds_in_flight=configuration.max_binds_in_flight,
         not_ready_after_s=configuration.not_ready_after_s,
         audit_period_s=configuration.ledger_audit_period_s,
@@ -172,7 +171,7 @@ async def _serve(
     finally:
         await server.cleanup()
     if lost:
-        # As kube-scheduler: what it has in flight is the new leader's to find out.
+        # Same as kube-scheduler: the new leader finds out what is in flight.
         log.error("leader.lost", reason=lost)
         raise SystemExit(1)
 
@@ -182,7 +181,7 @@ def _where(configuration: SchedulerConfiguration, connection: Connection) -> dic
 
 
 def inspect_pages(inspect_api: str, inspected: InspectApi) -> dict[str, Handler]:
-    """By path. inspect_api: who may read them, as configured."""
+    """Handlers by path. inspect_api: which clients may read them, as configured."""
     if inspect_api == "none":
         return {}
     page = document_page(INSPECT_PATH, inspected.answer)
@@ -191,7 +190,7 @@ def inspect_pages(inspect_api: str, inspected: InspectApi) -> dict[str, Handler]
 
 
 def _show(service: SchedulerService, metrics: Metrics) -> None:
-    """Have the metrics read of the service what it does not tell them."""
+    """Connect the metrics that are read from the service."""
     build_info.show(metrics.registry)
     metrics.replica.ready = lambda: not service.not_ready()
     metrics.waiting = lambda: service.recorder.waiting().text()
@@ -211,10 +210,10 @@ def _page(
     *,
     pod_ip: str,
 ) -> contextlib.AbstractAsyncContextManager[None]:
-    """Serves the page meanwhile, where it is wanted. Entering it raises StartupError."""
+    """Serve the page until this ends, if enabled. Entering raises StartupError."""
     if not configuration.page.enabled:
         return contextlib.nullcontext()
-    of = Scheduler(
+    of = SchedulerParts(
         engine=service.engine,
         reader=reader,
         unit_mib=configuration.memory_unit_mib,
@@ -259,7 +258,7 @@ def _log_line(line: versions.VersionNotice) -> None:
 
 
 def rights_needed(configuration: SchedulerConfiguration) -> tuple[Right, ...]:
-    """The rights that the program uses with this configuration."""
+    """Rights that the program uses with this configuration."""
     profiles = [profile.plugins for profile in resolve(configuration)]
     preempts = any(choose(plugins, plugins.described).post_filter for plugins in profiles)
     election = configuration.leader_election
@@ -268,7 +267,7 @@ def rights_needed(configuration: SchedulerConfiguration) -> tuple[Right, ...]:
 
 
 async def _log_missing_rights(cluster: KubeCluster, needed: Sequence[Right]) -> None:
-    """Log which rights are missing, again whenever that changes, until none is."""
+    """Log missing rights, again after each change, until none is missing."""
     logged: list[str] = []
     while True:
         try:

@@ -1,4 +1,4 @@
-"""`gpushare-scheduler`: the commands and their flags. What each command does is in a module of its own."""
+"""`gpushare-scheduler`: commands and flags. Each command has a module of its own."""
 
 import asyncio
 import os
@@ -53,7 +53,7 @@ def run(
     """Schedule a cluster's pods until stopped."""
     flags = {**connection_flags(kubeconfig, context), "listen": listen, "logLevel": log_level}
     configuration = configured(PROGRAM, config, flags)
-    # What follows is slow to import and needed by this command only.
+    # Slow to import, and needed by this command only.
     import uvloop  # noqa: PLC0415
 
     from scheduler.app import run as run_scheduler  # noqa: PLC0415
@@ -143,7 +143,7 @@ add_defragment(cli, PROGRAM)
 
 
 def main() -> None:
-    """Run what the command line says."""
+    """Run the command line."""
     from scheduler.process.logs import configure_for_commands  # noqa: PLC0415 - whoever imports the commands logs as before
 
     configure_for_commands()

@@ -1,11 +1,11 @@
-"""The scheduler at work on one cluster: watches feed the engine, the engine decides, tasks bind.
+"""The scheduler on one cluster: watches feed the engine, the engine decides, tasks bind.
 
     watches ─events─▶ handlers ─▶ tables, queue
                                      │
     deciding  ◀──────── wake ◀───────┤   (a slice of a few milliseconds, then other tasks run)
         └─▶ binding tasks ─▶ recorder┘
 
-One event loop owns everything here. A bug raises, the TaskGroup ends, the process restarts clean.
+One event loop owns everything here. A bug raises, the TaskGroup ends, and the process restarts clean.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from tenacity.wait import wait_exponential
 from scheduler.core.engine import Decision, Engine
 from scheduler.core.preemption_searches import PostFiltered
 from scheduler.core.scheduling_cycle import Placement
-from scheduler.dispatch.bind_slots import BindSlots
 from scheduler.dispatch.binding_cycle import Binder, WaitingPods
 from scheduler.dispatch.binding_tasks import BindingTasks
+from scheduler.dispatch.in_flight_limit import InFlightLimit
 from scheduler.dispatch.ledger_audit import LedgerAudit
 from scheduler.dispatch.preemption_tasks import PreemptionTasks
 from scheduler.dispatch.problems import Problems
@@ -34,7 +34,7 @@ from scheduler.dispatch.recorder import Recorder
 from scheduler.dispatch.volume_binder import VolumeBinder
 from scheduler.intake.event_handlers import EventHandlers, before_start
 from scheduler.intake.volume_handlers import VolumeHandlers
-from scheduler.intake.watches import Predecessor, Watches
+from scheduler.intake.watches import PreviousLeader, Watches
 from scheduler.kube.port import Binding, Changed, Cluster
 from scheduler.kube.reflector import Backoff
 from scheduler.leader.leadership import Leadership
@@ -44,13 +44,13 @@ from scheduler.process.contact import Contact
 from scheduler.queue.entry import PodState
 
 _SLICE_S: Final = 0.005
-# Questions about pods that wait may take long: whoever comes meanwhile passes the loop several times.
-_CHECKS_SLICE_S: Final = 0.001
+# Hints and searches may take long: new pods pass the loop several times before they are decided.
+_HINTS_SLICE_S: Final = 0.001
 _BINDS_PER_VOLUME_WRITE: Final = 4
-# On the wire at once, of all preemptions together.
+# Requests in flight for all preemptions together.
 _PREEMPTION_REQUESTS: Final = 16
 _LAG_EVERY_S: Final = 0.25
-# At the end: a watch that works shows a binding in milliseconds.
+# At the end: a healthy watch shows a binding in milliseconds.
 _CONFIRMED_WITHIN_S: Final = 2.0
 
 log = structlog.get_logger()
@@ -58,7 +58,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Where time comes from. wall_ns: Unix nanoseconds; started_s: monotonic seconds at the process's start."""
+    """Source of time. wall_ns: Unix nanoseconds; started_s: monotonic seconds at the process's start."""
 
     monotonic_s: Callable[[], float] = time.monotonic
     wall_ns: Callable[[], int] = time.time_ns
@@ -67,25 +67,25 @@ class Clock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceOptions:
-    """controller, instance: this scheduler, and this process of it, as Events name them.
+    """controller, instance: this scheduler, and this process, as Events name them.
 
-    bind_timeout_s: of one bind request, > 0. predecessor_s: for so long after the start, or after its election, a bind
-    request of the process before this one may still take effect. max_binds_in_flight: bind requests at the same time,
-    >= 1. not_ready_after_s: for so long the API server may be away, or refuse our credentials, before this scheduler is
-    not ready, > 0. audit_period_s: between two audits of the ledger, > 0.
+    bind_timeout_s: of one bind request, > 0. fencing_delay_s: how long after the start, or the election, a bind request
+    of the previous leader may still take effect. max_binds_in_flight: bind requests at the same time, >= 1.
+    not_ready_after_s: outage of the API server, or rejection of our credentials, after which this scheduler is not
+    ready, > 0. audit_period_s: between two audits of the ledger, > 0.
     """
 
     controller: str
     instance: str
     bind_timeout_s: float
-    predecessor_s: float
+    fencing_delay_s: float
     max_binds_in_flight: int
     not_ready_after_s: float
     audit_period_s: float
 
 
 class SchedulerService:
-    """Runs until stopped. observer: told of what happens; the tables and the queue are read through `engine`."""
+    """Runs until stopped. observer: called with each event; read tables and queue through `engine`."""
 
     def __init__(
         self,
@@ -99,14 +99,14 @@ class SchedulerService:
         clock: Clock | None = None,
         leadership: Leadership | None = None,
     ) -> None:
-        """rng: spreads retries. leadership: None for a process that is alone, and schedules from the start."""
+        """rng: spreads retries. leadership: None without leader election: schedules from the start."""
         self.engine = engine
         self._cluster = cluster
         self._options = options
         self._observer = observer
         self._clock = clock or Clock()
         self._leadership = leadership
-        self._schedules = False  # from when on its tables are true
+        self._schedules = False  # set once its tables match the cluster
         self._wake = asyncio.Event()
         self._until_stop: list[asyncio.Task[None]] = []
         self.recorder = self._recorder()
@@ -151,30 +151,30 @@ class SchedulerService:
             handlers,
             volume_handlers,
             self._observer,
-            # A standby lists at once: it catches up when it is elected.
-            predecessor=self._predecessor(-math.inf if self._leadership else self._clock.started_s),
+            # A standby lists at once and catches up when it is elected.
+            previous_leader=self._previous_leader(-math.inf if self._leadership else self._clock.started_s),
             rng=rng,
             wake=self._wake,
         )
 
-    def _predecessor(self, since_s: float) -> Predecessor:
-        return Predecessor(since_s + self._options.predecessor_s, self._clock.monotonic_s)
+    def _previous_leader(self, since_s: float) -> PreviousLeader:
+        return PreviousLeader(since_s + self._options.fencing_delay_s, self._clock.monotonic_s)
 
     def _volume_binder(self, rng: random.Random) -> VolumeBinder:
-        """Requests about volumes have slots of their own: a webhook that hangs on one of them delays no binding."""
+        """Volume requests have a limit of their own: a webhook that hangs on one delays no binding."""
         backoff_s = Backoff(rng, wait_exponential(multiplier=0.1, max=5)).delay_s
         most = max(1, self._options.max_binds_in_flight // _BINDS_PER_VOLUME_WRITE)
-        slots = BindSlots(most, self._clock.monotonic_s, backoff_s, leads=self.leads)
-        return VolumeBinder(self._cluster, self.engine.tables, slots, gone=self.engine.tables.is_gone)
+        limit = InFlightLimit(most, self._clock.monotonic_s, backoff_s, leads=self.leads)
+        return VolumeBinder(self._cluster, self.engine.tables, limit, gone=self.engine.tables.is_gone)
 
     def _preemption_tasks(self, rng: random.Random) -> PreemptionTasks:
         now_s, backoff_s = self._clock.monotonic_s, Backoff(rng, wait_exponential(multiplier=0.1, max=5)).delay_s
-        slots = BindSlots(_PREEMPTION_REQUESTS, now_s, backoff_s, leads=self.leads)
+        limit = InFlightLimit(_PREEMPTION_REQUESTS, now_s, backoff_s, leads=self.leads)
         return PreemptionTasks(
             self.engine,
             self._cluster,
             self.recorder,
-            slots,
+            limit,
             cancel=self._binding.cancel,
             now_s=now_s,
             backoff_s=backoff_s,
@@ -187,7 +187,7 @@ class SchedulerService:
         most = self._options.max_binds_in_flight
         return Binder(
             cluster=self._cluster,
-            slots=BindSlots(most, now_s, backoff_s, on_free=self._wake.set, leads=self.leads),
+            limit=InFlightLimit(most, now_s, backoff_s, on_free=self._wake.set, leads=self.leads),
             now_s=now_s,
             timeout_s=self._options.bind_timeout_s,
             backoff_s=backoff_s,
@@ -197,41 +197,41 @@ class SchedulerService:
 
     @property
     def contact(self) -> Contact:
-        """Since when the API server does not serve a request."""
+        """Connectivity to the API server."""
         return self._watches.contact
 
     @property
     def waiting_pods(self) -> WaitingPods:
-        """Those that Permit holds."""
+        """Pods that wait for Permit."""
         return self._binding.waiting_pods
 
     @property
     def binds_in_flight(self) -> int:
-        """Bind requests on the wire."""
-        return self._binding.slots.on_the_wire
+        """Number of bind requests in flight."""
+        return self._binding.limit.in_flight
 
     @property
     def pods_being_bound(self) -> int:
-        """Pods that have a place and are not bound yet, whatever they wait for."""
+        """Number of placed pods that are not bound yet, for whatever they wait."""
         return self._binding.being_bound
 
     @property
     def _may_place(self) -> bool:
-        """Whether another pod would be bound at once: otherwise it waits better in the queue, where order counts."""
+        """Whether another pod would be bound at once; otherwise it stays in the queue, where order counts."""
         return self._binding.taken() < self._options.max_binds_in_flight
 
     def not_ready(self) -> str:
-        """What keeps pods from being scheduled; "" when nothing does."""
+        """Problem that keeps pods from being scheduled; "" if none."""
         return self._watches.not_ready(self._options.not_ready_after_s)
 
     def leads(self) -> bool:
-        """Whether this process schedules, and may send what only one of all replicas may send."""
+        """Whether this process schedules, and may send requests of the leader."""
         return self._leadership is None or self._leadership.leads()
 
     async def run(self) -> None:
-        """Schedule until `stop`, then return once the bind requests on the wire are answered.
+        """Schedule until `stop`, then return once the bind requests in flight are answered.
 
-        Raises LeaseLost, in a group, when another replica leads.
+        Raises LeaseLost, in a group, if another replica leads.
         """
         async with asyncio.TaskGroup() as beside:
             watching = self._watches.start(beside)
@@ -248,14 +248,14 @@ class SchedulerService:
             self._until_stop = [tasks.create_task(one) for one in (self._watch_lag(), self._lead(bindings))]
 
     async def _lead(self, bindings: asyncio.TaskGroup) -> None:
-        """Wait until this process leads and its tables are true, then schedule."""
+        """Wait until this process leads and its tables match the cluster, then schedule."""
         if self._leadership is not None:
             taken_over = await self._leadership.won()
             unix_s = self._clock.wall_ns() / 1e9
             if not (taken_over.first and await self._watches.are_first(self.engine.scheduler_names, unix_s)):
-                if taken_over.sends_for_s is not None and self._options.predecessor_s:
-                    await self._predecessor(self._clock.monotonic_s() + taken_over.sends_for_s).outwait()
-                await self._watches.catch_up(taken_over.pods_seen)
+                if taken_over.sends_for_s is not None and self._options.fencing_delay_s:
+                    await self._previous_leader(self._clock.monotonic_s() + taken_over.sends_for_s).wait_until_fenced()
+                await self._watches.wait_until_current(taken_over.pods_version)
             log.info("leader.schedules", identity=self._leadership.identity)
         self._schedules = True
         self._problems.begin()
@@ -267,7 +267,7 @@ class SchedulerService:
             tasks.create_task(ReasonRefresh(self.engine, self.recorder, self._observer, now_s=now_s, wake=wake).run())
 
     async def _all_seen(self) -> str | None:
-        """The last change of a pod, once the watch has shown all that we have bound; None: a request is in doubt."""
+        """The last change of a pod, once the watch has shown all our bindings; None: a request is in doubt."""
         if not self._schedules:
             return None
         not_sent = self._binding.not_sent
@@ -278,13 +278,13 @@ class SchedulerService:
                     await self._wake.wait()
         except TimeoutError:
             return None
-        return self._watches.pods_seen.last_change
+        return self._watches.barrier.last_change
 
     def stop(self) -> None:
-        """Stop deciding. Bind requests on the wire are answered, no other is sent.
+        """Stop deciding. Bind requests in flight are answered, no other is sent.
 
-        A pod whose binding has no definite answer by then is the next process's, which waits until no request of this
-        one can take effect and then lists.
+        A pod without a definite answer is left to the next process, which waits until no request of this one can take
+        effect and then lists.
         """
         for task in self._until_stop:
             task.cancel()
@@ -296,7 +296,7 @@ class SchedulerService:
             self.engine,
             period_s=self._options.audit_period_s,
             now_s=self._clock.monotonic_s,
-            report=self._problems.tell,
+            report=self._problems.report_each_time,
             done=self._observer.audited,
         )
 
@@ -309,30 +309,30 @@ class SchedulerService:
                 await self._until_something_happens()
 
     def _decide_for_a_slice(self, bindings: asyncio.TaskGroup) -> bool:
-        """Decide for a few milliseconds; False when there is nothing left to do for now."""
+        """Decide for a few milliseconds; False if there is nothing left to do now."""
         clock, engine = self._clock, self.engine
         until_s = clock.monotonic_s() + _SLICE_S
         while self._may_place:
             began_s = clock.monotonic_s()
             if began_s > until_s:
                 return True
-            engine.serve(self._binding.slots.has_room)
-            if engine.check(began_s):
-                until_s = min(until_s, began_s + _CHECKS_SLICE_S)
+            engine.serve(self._binding.limit.has_room)
+            if engine.run_hint(began_s):
+                until_s = min(until_s, began_s + _HINTS_SLICE_S)
                 continue
-            if engine.hold_back(self._binding.slots.lets_pass, began_s):
+            if engine.throttle(self._binding.limit.lets_pass, began_s):
                 continue
             if engine.search_first():
                 self._follow_late_post_filter(engine.post_filter_next(began_s), bindings)
                 continue
             decision = engine.decide(began_s, clock.wall_ns())
             if decision is None and engine.any_search:
-                until_s = min(until_s, began_s + _CHECKS_SLICE_S)
+                until_s = min(until_s, began_s + _HINTS_SLICE_S)
                 self._follow_late_post_filter(engine.post_filter_next(began_s), bindings)
                 continue
-            if decision is None and engine.serve(self._binding.slots.failing, untold=True):
-                # Nobody else is ready: the owner is told why it waits.
-                until_s = min(until_s, began_s + _CHECKS_SLICE_S)
+            if decision is None and engine.serve(self._binding.limit.pause_kind, unreported=True):
+                # No other pod is ready: update the message of a throttled one.
+                until_s = min(until_s, began_s + _HINTS_SLICE_S)
                 decision = engine.decide(began_s, clock.wall_ns())
             if decision is None:
                 return False
@@ -351,7 +351,7 @@ class SchedulerService:
             timer.cancel()
 
     def _has_backlog(self) -> bool:
-        # Also in the moment in which all binds in flight have just been answered, and the next are about to be sent.
+        # True also between the answers to all binds in flight and the next sends.
         return self.engine.queue.lengths()["active"] > 0
 
     def _follow_up(self, decision: Decision, bindings: asyncio.TaskGroup) -> None:
@@ -360,14 +360,14 @@ class SchedulerService:
             self._binding.start(decision, outcome, bindings)
             return
         post_filtered = None if outcome.by_permit else self.engine.post_filter(outcome, self._clock.monotonic_s())
-        told = outcome.diagnosis if post_filtered is None else post_filtered.diagnosis
-        self._observer.unschedulable(outcome.pod, told, decision.queued.attempts)
+        diagnosis = outcome.diagnosis if post_filtered is None else post_filtered.diagnosis
+        self._observer.unschedulable(outcome.pod, diagnosis, decision.queued.attempts)
         if post_filtered is None:
             self.recorder.failed_scheduling(outcome.pod, outcome.diagnosis)
         self._follow_post_filter(post_filtered, bindings)
 
     def _follow_late_post_filter(self, post_filtered: PostFiltered | None, tasks: asyncio.TaskGroup) -> None:
-        """What a search has found out after the attempt was told."""
+        """Handle a search that ended after the attempt was reported."""
         if post_filtered is not None and post_filtered.preemption is None and post_filtered.diagnosis.tail:
             self._observer.unschedulable(post_filtered.pod, post_filtered.diagnosis)
         self._follow_post_filter(post_filtered, tasks)
@@ -397,4 +397,4 @@ class SchedulerService:
             self._observer.loop_lagged(max(0.0, self._clock.monotonic_s() - due_s))
             self.recorder.sweep()
             if not self._schedules:
-                self.engine.check(self._clock.monotonic_s())  # takes up what has opened: nobody else does
+                self.engine.run_hint(self._clock.monotonic_s())  # consumes cluster events, as no decision does

@@ -137,7 +137,7 @@ def _fill(cluster: _Cluster, coming: Iterator[Pod], share: float) -> None:
 
 def fits(engine: Engine, pod: ScheduledPod) -> bool:
     """Whether the pod fits as the cluster is."""
-    with engine.questions.placing() as placing:
+    with engine.queries.placing() as placing:
         return placing.fits(pod)
 
 

@@ -1,4 +1,4 @@
-"""Decides: which node and cards each pod gets, whom to preempt, and what would help. Pure.
+"""Chooses node and cards for each pod, the victims of preemption, and the answer to a what-if query. Pure.
 
-`engine` is its only door; `build` puts it together.
+`engine` is the only public entry; `build` assembles it.
 """

@@ -1,4 +1,4 @@
-"""What decides, put together as configured: installed plugins, tables, queue and cycles behind one engine."""
+"""Builds the engine from a configuration: installed plugins, tables, queue and cycles."""
 
 import inspect
 from collections.abc import Sequence
@@ -26,11 +26,11 @@ ENTRY_POINTS: Final = "gpushare_scheduler.plugins"
 
 
 class BrokenPlugin(Exception):
-    """A package says that it has a plugin, and it is none; the message names the package and what is wrong."""
+    """An entry point does not name a plugin; the message names the package and the problem."""
 
 
 def installed_plugins() -> tuple[type[Plugin], ...]:
-    """Ours, and those that installed packages offer as entry points. Raises BrokenPlugin."""
+    """Built-in plugins, and those that installed packages offer as entry points. Raises BrokenPlugin."""
     plugins = list(registry.PLUGINS)
     names = {plugin.name for plugin in registry.describe(plugins)}
     for entry in sorted(entry_points(group=ENTRY_POINTS)):
@@ -45,7 +45,7 @@ def installed_plugins() -> tuple[type[Plugin], ...]:
 def build_engine(
     configuration: SchedulerConfiguration, plugins: Sequence[type[Plugin]] = registry.PLUGINS
 ) -> tuple[Engine, PodReader]:
-    """Tables, queue and cycles as configured, empty; and the reader of pods that suits them. plugins: there are."""
+    """Empty tables, queue and cycles as configured, with the matching pod reader. plugins: all that exist."""
     names = resource_names(configuration)
     tables = Tables(names, configuration.memory_unit_mib, configuration.requests_half_life_s)
     cycles: dict[str, SchedulingCycle] = {}
@@ -66,16 +66,16 @@ def build_engine(
 
 
 def resource_names(configuration: SchedulerConfiguration) -> ResourceNames:
-    """The configured names of what pods ask."""
+    """Configured names of the resources that pods request."""
     resources = configuration.resources
     return ResourceNames(resources.gpu_mem, resources.gpu_count, resources.gpu_core)
 
 
 def plugin_of(entry: EntryPoint) -> type[Plugin]:
-    """The plugin that a package offers. Raises BrokenPlugin."""
+    """The plugin that an entry point names. Raises BrokenPlugin."""
     try:
         found = entry.load()
-    except Exception as error:  # whatever code of others raises when it is imported
+    except Exception as error:  # an import runs foreign code, which may raise anything
         raise BrokenPlugin(_about(entry, f"cannot be imported: {type(error).__name__}: {error}")) from error
     if not (isinstance(found, type) and issubclass(found, Plugin)):
         expected = "a class that inherits scheduler.framework.plugin.Plugin"
@@ -86,7 +86,7 @@ def plugin_of(entry: EntryPoint) -> type[Plugin]:
 
 
 def _problem(plugin: type[Plugin]) -> str:
-    """What a class lacks to be a plugin; "" when nothing."""
+    """Why a class is not a valid plugin; "" if it is."""
     if inspect.isabstract(plugin):
         return f"the plugin lacks {', '.join(sorted(plugin.__abstractmethods__))}"
     name = getattr(plugin, "name", None)

@@ -1,6 +1,6 @@
-"""Pods with a nomination or reservation to schedule again, because something on their node has changed.
+"""Retries pods with a nomination or reservation after a change of their node.
 
-    a node changed ──▶ in doubt ── step: it fits, or its node can no longer help it ──▶ to try
+    a node changed ──▶ in doubt ── step: it fits, or its node can no longer help it ──▶ to retry
 
 Pure. Owned by the event loop; no method awaits.
 """
@@ -13,7 +13,7 @@ import numpy as np
 from scheduler.core.reservations import Reservations
 from scheduler.core.scheduling_cycle import SchedulingCycle
 from scheduler.pods.pod import Pod
-from scheduler.state.changes import Change, Openings
+from scheduler.state.changes import Change, ClusterEvents
 from scheduler.state.nominations import Nominations
 from scheduler.state.tables import Tables
 
@@ -36,38 +36,38 @@ class NominationChecks:
         self._nominations = nominations
         self._reservations = reservations
         self._to_try: list[Pod] = []
-        # By uid: pods that wait for their places on nodes that have changed since.
+        # Uids of nominated pods whose nodes changed.
         self._in_doubt: dict[str, None] = {}
 
     def __bool__(self) -> bool:
-        """Whether there are pods to try or to check."""
+        """Whether there are pods to retry or to check."""
         return bool(self._to_try or self._in_doubt)
 
     def try_again(self, pods: Iterable[Pod]) -> None:
-        """Schedule these pods again: their place is free, or no longer kept."""
+        """Retry these pods: their node has room, or their nomination is gone."""
         self._to_try += pods
 
     def take(self) -> list[Pod]:
-        """The pods to try."""
+        """Remove and return the pods to retry."""
         found, self._to_try = self._to_try, []
         return found
 
     def doubt(self, node: str) -> None:
-        """Check the pods that have their place there."""
+        """Check the pods that are nominated to the node."""
         self._in_doubt |= dict.fromkeys(kept.pod.key.uid for kept in self._nominations.on(node))
 
-    def opened(self, openings: Openings) -> None:
-        """Something may have become possible there."""
-        for row, kinds in openings.rows.items() if len(self._nominations) else ():
+    def note_events(self, events: ClusterEvents) -> None:
+        """Check the nominated pods of the rows that changed."""
+        for row, kinds in events.rows.items() if len(self._nominations) else ():
             node = self._tables.names[row]
-            # They did not fit while others were nominated there too; another pod answers for their class.
+            # Other nominations on the node kept them out; another pod answers for their class.
             free, others = self._nominations.in_turn(node)
             self._to_try += free
             self._in_doubt |= dict.fromkeys(pod.key.uid for pod in others)
             if kinds & _NODE:
                 self.doubt(node)
         for kept in self._nominations.reserved.values():
-            if self._tables.row_of.get(kept.node) in openings.rows:
+            if self._tables.row_of.get(kept.node) in events.rows:
                 self._in_doubt[kept.pod.key.uid] = None
 
     def step(self) -> bool:
@@ -78,7 +78,7 @@ class NominationChecks:
         return True
 
     def _check(self, uid: str) -> None:
-        """Try the pod if it fits, or if its node cannot help it even when pods leave."""
+        """Retry the pod now if it fits, or if its nominated node can no longer help it."""
         kept = self._nominations.of(uid)
         row = None if kept is None else self._tables.row_of.get(kept.node)
         if kept is None or row is None or kept.pod.scheduler_name not in self._cycles:
@@ -86,7 +86,7 @@ class NominationChecks:
         cycle = self._cycles[kept.pod.scheduler_name]
         with self._nominations.seen_by(kept.pod):
             fits = cycle.fits_on(kept.pod, np.array([row], dtype=np.intp))[0]
-            helps = fits or cycle.may_be_helped_on(kept.pod, row)
+            helps = fits or cycle.resolvable_on(kept.pod, row)
         if kept.reserved and not fits:
             if not (helps and self._nominations.cards_serve(kept)):
                 self._reservations.lost(kept)

@@ -1,14 +1,13 @@
-"""What can be done for pods that fit nowhere: one search at a time, in steps, the best pod first. Pure.
+"""PostFilter for unschedulable pods: one search at a time, in steps, the best pod first. Pure.
 
-    post_filter ── a step ──▶ answered                                a pod's own attempt has found no fit
+    post_filter ── a step ──▶ answered                                a pod's own attempt found no fit
               └─────────────▶ searching ── next ──▶ answered          the rest of its steps
-    opened ──▶ due ── next ──▶ searching, on the rows that have opened
+    note_events ──▶ due ── next ──▶ searching, on the rows that changed
 
-A class of pods that waits is searched for again when something opens that preemption can use, see
-`scheduler.queue.preemptors`. Its pods keep the messages that they have, until a search helps one of them.
-While as many places are kept as can be, pods are searched for only if another gives its place up for them: one of
-lower priority, or of the same where its namespace has most. Those who were turned away have their turn after that.
-A pod for which a victim could not be deleted is not searched for during its back-off.
+A cluster event that preemption can use starts a new search for a class of waiting pods (`scheduler.queue.preemptors`).
+Its pods keep their messages until a search helps one of them. At the limit of nominations, a pod is searched for only
+if another nomination gives way: one of lower priority, or of the same priority in the namespace with most. Pods that
+are turned away have their turn after that. A pod whose victim could not be deleted is skipped during its back-off.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
@@ -20,27 +19,27 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from scheduler.core.reservations import with_reserved_place
+from scheduler.core.reservations import with_reservation
 from scheduler.core.scheduling_cycle import NoFit, SchedulingCycle, Sought
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.preemption import NoPreemption, Preemption
 from scheduler.pods.pod import Pod
 from scheduler.queue.entry import PodState
-from scheduler.queue.preemptors import Preemptors, Question
-from scheduler.queue.refused_preemptors import RefusedPreemptors
+from scheduler.queue.failed_deletions import FailedDeletions
+from scheduler.queue.preemptors import DueSearch, Preemptors
 from scheduler.queue.scheduling_queue import SchedulingQueue
-from scheduler.state.changes import ANYTHING, Openings
-from scheduler.state.left_above import LeftAbove, LeftAboves
-from scheduler.state.needs import Needs
+from scheduler.state.available_after_preemption import AvailabilityByPriority, AvailableAfterPreemption
+from scheduler.state.changes import ANYTHING, ClusterEvents
+from scheduler.state.minimum_request import MinimumRequest
 from scheduler.state.nominations import Nomination, Nominations
 from scheduler.state.tables import Tables
 
 
 class PostFiltered(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of PostFilter for a pod that fits nowhere. diagnosis: what its user reads.
+    """Result of PostFilter for an unschedulable pod. diagnosis: the message for its user.
 
-    preemption: the place is kept already. displaced: pods for which a place was kept, and is no longer.
-    reserved: whether a place is reserved for the pod now, or no longer; None where it is about something else.
+    preemption: its nomination is booked already. displaced: pods that lost their nomination. reserved: whether the pod
+    got (True) or lost (False) a reservation; None if this is not about one.
     """
 
     pod: Pod
@@ -51,30 +50,30 @@ class PostFiltered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Help(Enum):
-    """How an attempt would help a pod that waits: it fits as things are, or once pods of lower priority are evicted."""
+    """How an attempt would help a waiting pod: it fits now, or it fits after the eviction of pods of lower priority."""
 
     FIT = auto()
     PREEMPTION = auto()
 
 
 class _Search(msgspec.Struct, frozen=True, kw_only=True):
-    """steps: None, and at last what came of it. no_fit: None where the pod's user has been told."""
+    """steps: None until the last one, the result. no_fit: None if the pod's user has the message already."""
 
     pod: Pod
-    question: Question | None
+    due: DueSearch | None
     no_fit: NoFit | None
     steps: Iterator[Sought | None]
 
 
 _NO_ANSWER: Final = Sought(NoPreemption("", keeps=True), 0)
 NOT_DELETED: Final = "not eligible due to a pod of lower priority that could not be deleted."
-_HELD: Final = NoPreemption(f"preemption: {NOT_DELETED}", (NOT_DELETED,))
+_NOT_NOW: Final = NoPreemption(f"preemption: {NOT_DELETED}", (NOT_DELETED,))
 _NOT_LOOKED: Final[tuple[tuple[int, int], int | None]] = ((-1, -1), None)
 _WAITING: Final = frozenset({PodState.UNSCHEDULABLE, PodState.BACKING_OFF})
 
 
 class Searches:
-    """See the module. begun: how many, ever. Owned by the event loop; no method awaits."""
+    """See the module. begun: searches so far. Owned by the event loop; no method awaits."""
 
     def __init__(
         self, tables: Tables, queue: SchedulingQueue, cycles: Mapping[str, SchedulingCycle], nominations: Nominations
@@ -84,10 +83,10 @@ class Searches:
         self._queue = queue
         self._cycles = cycles
         self._nominations = nominations
-        self._lefts = LeftAboves(tables)
+        self._after_preemption = AvailabilityByPriority(tables)
         self._preemptors = Preemptors()
-        self._refused = RefusedPreemptors()
-        # By uid: reserved places that were given up for a preemption whose victims are not being deleted yet.
+        self._failed_deletions = FailedDeletions()
+        # By uid: reservations given up for a preemption whose victims are not being deleted yet.
         self._given_up: dict[str, Nomination] = {}
         self._search: _Search | None = None
         self._first = _NOT_LOOKED
@@ -96,13 +95,13 @@ class Searches:
 
     @property
     def any(self) -> bool:
-        """Whether `next` has something to do."""
+        """Whether `next` has work."""
         if self._search is not None or self._preemptors.any_noted:
             return True
         return self._preemptors.any_due and not self._is_full()
 
     def comes_before(self, priority: int) -> bool:
-        """Whether a step of a search comes before the decision for a pod of this priority; equals take turns."""
+        """Whether a search step precedes the decision for a pod of this priority; equals take turns."""
         if self._search is None and self.any:
             self._preemptors.settle(self._left_for)
         first = self._first_priority() if self.any else None
@@ -111,65 +110,65 @@ class Searches:
         self._turn = first > priority or not self._turn
         return self._turn
 
-    def opened(self, openings: Openings) -> None:
-        """Something may have become possible there."""
-        self._preemptors.note(openings)
+    def note_events(self, events: ClusterEvents) -> None:
+        """Note cluster events for the next searches."""
+        self._preemptors.note(events)
 
-    def everybody(self) -> None:
-        """What keeps a search from beginning for anybody is over."""
-        self._preemptors.open_all()
+    def budgets_listed(self) -> None:
+        """Every class is due: until now no search could start."""
+        self._preemptors.mark_all_due()
 
     def updated(self, pod: Pod) -> None:
-        """A pod that waits was seen again."""
+        """A waiting pod changed."""
         self._preemptors.update(pod)
 
     def left(self, uid: str) -> None:
-        """The pod waits no longer, or is being decided."""
+        """The pod no longer waits, or is being decided."""
         self._preemptors.discard(uid)
         if self._search is not None and self._search.pod.key.uid == uid:
-            if self._search.question is not None:
-                self._preemptors.again(self._search.question)
+            if self._search.due is not None:
+                self._preemptors.again(self._search.due)
             self._search = None
 
-    def reclassified(self, pod: Pod, key: Hashable, needs: Needs) -> None:
-        """What rules read of a pod that waits is other than it was. key: its class."""
+    def reclassified(self, pod: Pod, key: Hashable, minimum: MinimumRequest) -> None:
+        """The signature of a waiting pod changed. key: its class."""
         if pod.key.uid in self._preemptors:
-            self._preemptors.add(key, pod, wakes_on=ANYTHING, needs=needs, unanswered=False)
-            self._preemptors.open(self._preemptors.key_of(pod.key.uid))
+            self._preemptors.add(key, pod, wakes_on=ANYTHING, minimum=minimum, unanswered=False)
+            self._preemptors.mark_due(self._preemptors.key_of(pod.key.uid))
 
-    def refused(self, uid: str, now_s: float) -> Nomination | None:
-        """A victim could not be deleted for the pod. Returns the reserved place that was given up for it, if any.
+    def deletion_failed(self, uid: str, now_s: float) -> Nomination | None:
+        """A victim could not be deleted for the pod. Returns the reservation that it gave up, if any.
 
-        Others of its class are searched for as before.
+        Other pods of its class are still searched for.
         """
         self._preemptors.discard(uid)
-        self._refused.refused(uid, now_s)
+        self._failed_deletions.note(uid, now_s)
         return self._given_up.pop(uid, None)
 
     def gone(self, uid: str) -> None:
-        """The pod needs no place any more."""
+        """The pod needs no node any more."""
         self.left(uid)
         self.settled(uid)
 
     def settled(self, uid: str) -> None:
         """Victims are being deleted for the pod, or it needs none any more."""
-        self._refused.forget(uid)
+        self._failed_deletions.forget(uid)
         self._given_up.pop(uid, None)
 
     def take_ready(self, now_s: float) -> list[str]:
-        """Pods, by uid, for which victims may be deleted again."""
-        return self._refused.take_ready(now_s)
+        """Uids of pods whose back-off after a failed deletion has ended."""
+        return self._failed_deletions.take_ready(now_s)
 
     def next_ready_s(self) -> float | None:
-        """When `take_ready` will next have some; None without any."""
-        return self._refused.next_ready_s()
+        """When `take_ready` will next return a pod; None for never."""
+        return self._failed_deletions.next_ready_s()
 
     def post_filter(self, no_fit: NoFit, now_s: float) -> PostFiltered | None:
-        """PostFilter for a pod whose attempt has found no fit. None: not known yet, see `next`."""
+        """PostFilter for a pod whose attempt found no fit. None: not known yet, see `next`."""
         pod = no_fit.pod
-        if self._refused.is_held(pod.key.uid):
-            held = _Search(pod=pod, question=None, no_fit=no_fit, steps=iter((Sought(_HELD, 0),)))
-            return self._step(held, now_s)[0]
+        if self._failed_deletions.is_backing_off(pod.key.uid):
+            waiting = _Search(pod=pod, due=None, no_fit=no_fit, steps=iter((Sought(_NOT_NOW, 0),)))
+            return self._step(waiting, now_s)[0]
         if pod.preempts:
             self._wait(no_fit, unanswered=False)
         if self._search is None or self._nominations.full_for(pod):
@@ -183,17 +182,17 @@ class Searches:
         self._wait(no_fit, unanswered=True)
         return None
 
-    def judge(self, pod: Pod) -> Iterator[Diagnosis | Help | None]:
-        """What an attempt would tell a waiting pod, or how it would help it, in steps: None, and at last that.
+    def evaluate(self, pod: Pod) -> Iterator[Diagnosis | Help | None]:
+        """Diagnosis or help that an attempt would give a waiting pod, in steps: None until the last one.
 
-        Nothing where that is not known now. To be asked while the tables are as the pod sees them.
+        Yields no result if it is not known now. Call it while the tables are as the pod sees them.
         """
         cycle = self._cycles[pod.scheduler_name]
         if cycle.fits_on(pod, None)[0]:
             yield Help.FIT
             return
-        no_fit, sought = with_reserved_place(cycle.no_fit(pod), cycle, self._nominations), _NO_ANSWER
-        for step in cycle.post_filter(pod, self._nominations, self._lefts):
+        no_fit, sought = with_reservation(cycle.no_fit(pod), cycle, self._nominations), _NO_ANSWER
+        for step in cycle.post_filter(pod, self._nominations, self._after_preemption):
             if step is None:
                 yield None
             else:
@@ -204,21 +203,21 @@ class Searches:
         elif not result.again:
             yield replace(no_fit.diagnosis, tail=result.message, tail_reasons=result.reasons)
 
-    def rescue(self, pod: Pod, key: Hashable, needs: Needs) -> bool:
-        """Search victims for a waiting pod, unless searches are due anyway. Returns whether it did.
+    def rescue(self, pod: Pod, key: Hashable, minimum: MinimumRequest) -> bool:
+        """Make a search due for a waiting pod, unless any search is due. Returns whether it did.
 
-        key, needs: as Preemptors.add.
+        key, minimum: see Preemptors.add.
         """
         waiting = self._preemptors
         if self._search is not None or waiting.any_noted or waiting.any_due or self._nominations.full_for(pod):
             return False
-        if self._nominations.of(pod.key.uid) is not None or pod.key.uid in self._refused:
+        if self._nominations.of(pod.key.uid) is not None or pod.key.uid in self._failed_deletions:
             return False
-        waiting.add(key, pod, wakes_on=ANYTHING, needs=needs, unanswered=True)
+        waiting.add(key, pod, wakes_on=ANYTHING, minimum=minimum, unanswered=True)
         return True
 
     def next(self, now_s: float) -> PostFiltered | None:
-        """One step; what came of it that has to be told or done, None: nothing, or not known yet."""
+        """One step. Returns the result if it has to be reported or carried out; None: none, or not known yet."""
         if self._search is None:
             self._preemptors.settle(self._left_for)
             self._search = self._next_search()
@@ -230,55 +229,55 @@ class Searches:
         return post_filtered
 
     def _is_full(self) -> bool:
-        """Whether no place can be kept for any of the pods that are due."""
+        """Whether no pod that is due can get a nomination."""
         return self._nominations.full and self._first_due() is None
 
     def _first_priority(self) -> int | None:
         return self._first_due() if self._search is None else self._search.pod.priority
 
     def _first_due(self) -> int | None:
-        """Of the best pod that is due and not turned away, the priority; looked for again when that may be another."""
+        """Priority of the best pod that is due and not turned away; cached by version."""
         versions = (self._nominations.version, self._preemptors.version)
         if self._first[0] != versions:
             self._first = (versions, self._preemptors.first_priority(self._nominations.full_for))
         return self._first[1]
 
     def _next_search(self) -> _Search | None:
-        question = self._preemptors.take(self._nominations.full_for)
-        if question is None:
-            # A node may have come, so that no place gives way any more.
+        due = self._preemptors.take(self._nominations.full_for)
+        if due is None:
+            # A new node may have raised the limit of nominations.
             self._first = _NOT_LOOKED
             return None
-        pod = question.pod
+        pod = due.pod
         if self._queue.state(pod.key.uid) not in _WAITING:
-            self._give_up(question)
+            self._give_up(due)
             return None
-        return self._begin(pod, question, self._no_fit(pod) if question.unanswered else None)
+        return self._begin(pod, due, self._no_fit(pod) if due.unanswered else None)
 
-    def _give_up(self, question: Question) -> None:
-        """The pod has its own attempt before it; what has opened is for others of its class."""
-        self._preemptors.discard(question.pod.key.uid)
-        self._preemptors.again(question)
+    def _give_up(self, due: DueSearch) -> None:
+        """The pod's own attempt comes first; the events are left to others of its class."""
+        self._preemptors.discard(due.pod.key.uid)
+        self._preemptors.again(due)
 
-    def _begin(self, pod: Pod, question: Question | None, no_fit: NoFit | None) -> _Search:
-        some = None if question is None or question.rows is None else np.array(sorted(question.rows), dtype=np.intp)
+    def _begin(self, pod: Pod, due: DueSearch | None, no_fit: NoFit | None) -> _Search:
+        some = None if due is None or due.rows is None else np.array(sorted(due.rows), dtype=np.intp)
         self.begun += 1
-        steps = self._cycles[pod.scheduler_name].post_filter(pod, self._nominations, self._lefts, some)
-        return _Search(pod=pod, question=question, no_fit=no_fit, steps=steps)
+        steps = self._cycles[pod.scheduler_name].post_filter(pod, self._nominations, self._after_preemption, some)
+        return _Search(pod=pod, due=due, no_fit=no_fit, steps=steps)
 
     def _step(self, search: _Search, now_s: float) -> tuple[PostFiltered | None, bool]:
-        """(what there is to tell or to do, whether the search has ended)."""
-        pod, question = search.pod, search.question
+        """(result to report or to carry out, whether the search has ended)."""
+        pod, due = search.pod, search.due
         waits = self._queue.state(pod.key.uid) in _WAITING
         with self._nominations.seen_by(pod):
             sought = next(search.steps, _NO_ANSWER) if waits else _NO_ANSWER
         if sought is None:
             return None, False
         result = sought.result
-        if question is not None and not waits:
-            self._give_up(question)
-        elif question is not None and (isinstance(result, Preemption) or result.again):
-            self._preemptors.again(question)
+        if due is not None and not waits:
+            self._give_up(due)
+        elif due is not None and (isinstance(result, Preemption) or result.again):
+            self._preemptors.again(due)
         if isinstance(result, Preemption):
             return self._nominated(search, result), True
         self._learn(pod, sought.wakes_on)
@@ -292,26 +291,26 @@ class Searches:
         reserved = kept is not None and kept.reserved
         given_up = None if result.keeps or reserved else self._nominations.remove(pod.key.uid)
         if kept is not None and given_up is None and not reserved:
-            # It waits for its place, and for nothing else.
+            # It waits for its nomination only.
             self._preemptors.discard(pod.key.uid)
-        displaced = (pod,) if given_up is not None or self._names_a_lost_place(pod) else ()
+        displaced = (pod,) if given_up is not None or self._names_a_lost_nomination(pod) else ()
         if search.no_fit is None and not displaced:
             return None
         no_fit = search.no_fit or self._no_fit(pod)
         diagnosis = replace(no_fit.diagnosis, tail=result.message, tail_reasons=result.reasons)
         return PostFiltered(pod=pod, diagnosis=diagnosis, displaced=displaced)
 
-    def _names_a_lost_place(self, pod: Pod) -> bool:
-        """Whether it waits, no place is kept for it, and its status names one that was."""
+    def _names_a_lost_nomination(self, pod: Pod) -> bool:
+        """Whether it waits without a nomination while its status still names one."""
         waits = self._queue.state(pod.key.uid) is PodState.UNSCHEDULABLE
         return waits and bool(pod.nominated_node) and self._nominations.of(pod.key.uid) is None
 
     def _nominated(self, search: _Search, result: Preemption) -> PostFiltered:
         pod = search.pod
         diagnosis = (search.no_fit or self._no_fit(pod)).diagnosis
-        if pod.key.uid in self._refused:
-            # The condition stays as it is until the deletion is accepted: otherwise each try would write it twice.
-            diagnosis = replace(diagnosis, tail=_HELD.message, tail_reasons=_HELD.reasons)
+        if pod.key.uid in self._failed_deletions:
+            # Keep the condition until the deletion is accepted; otherwise each retry would write it twice.
+            diagnosis = replace(diagnosis, tail=_NOT_NOW.message, tail_reasons=_NOT_NOW.reasons)
         displaced = [kept.pod for kept in self._nominations.on(result.node) if kept.pod.priority < pod.priority]
         for other in displaced:
             self._nominations.remove(other.key.uid)
@@ -333,12 +332,12 @@ class Searches:
         if key is not None:
             self._preemptors.learn(key, wakes_on)
             if self._nominations.full_for(pod):
-                self._preemptors.open(key)
+                self._preemptors.mark_due(key)
 
     def _no_fit(self, pod: Pod) -> NoFit:
         cycle = self._cycles[pod.scheduler_name]
         with self._nominations.seen_by(pod):
-            return with_reserved_place(cycle.no_fit(pod), cycle, self._nominations)
+            return with_reservation(cycle.no_fit(pod), cycle, self._nominations)
 
     def _wait(self, no_fit: NoFit, *, unanswered: bool) -> None:
         pod, cycle = no_fit.pod, self._cycles[no_fit.pod.scheduler_name]
@@ -347,11 +346,11 @@ class Searches:
             (pod.scheduler_name, signature),
             pod,
             wakes_on=no_fit.wakes_on,
-            needs=cycle.needs(pod, signature),
+            minimum=cycle.class_minimum(pod, signature),
             unanswered=unanswered,
         )
 
     @contextmanager
-    def _left_for(self, pod: Pod) -> Iterator[LeftAbove]:
+    def _left_for(self, pod: Pod) -> Iterator[AvailableAfterPreemption]:
         with self._nominations.seen_by(pod):
-            yield self._lefts.of(pod.priority)
+            yield self._after_preemption.of(pod.priority)

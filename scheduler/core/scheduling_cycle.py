@@ -1,6 +1,6 @@
-"""One pod against the tables: a place, or why there is none. Pure.
+"""One pod against the tables: a placement, or why there is none. Pure.
 
-PreFilter → Filter → Score → pick → assume → Reserve → Permit. Nothing here awaits, so nothing can change under it.
+PreFilter → Filter → Score → pick → assume → Reserve → Permit. Nothing here awaits, so nothing changes in between.
 """
 
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
@@ -14,52 +14,52 @@ from msgspec.structs import replace
 
 from scheduler.framework.diagnosis import NOT_RESOLVABLE, Diagnosis, Resolvable, count_reasons
 from scheduler.framework.evaluation_cache import Evaluation
-from scheduler.framework.plugin import CardVerdict, Objection, PermitPlugin, PreBindPlugin, Rejected, Wait
+from scheduler.framework.plugin import CardVerdict, PermitPlugin, PreBindPlugin, Rejected, Rejection, Wait
 from scheduler.framework.post_filter import post_filters
 from scheduler.framework.preemption import NoPreemption, PostFilterResult, Preemption
 from scheduler.framework.runtime import NOWHERE, Runtime, Signature
 from scheduler.framework.what_if import RowMemo, WhatIf
 from scheduler.pods.pod import Pod
+from scheduler.state.available_after_preemption import AvailabilityByPriority
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.changes import ANYTHING, Change
 from scheduler.state.columns.arrays import Int64Array, RowArray
 from scheduler.state.facts.priorities import Priorities
-from scheduler.state.left_above import LeftAboves
-from scheduler.state.needs import Needs
+from scheduler.state.minimum_request import MinimumRequest
 from scheduler.state.nominations import Nominations
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.volumes.plan import VolumePlan
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
-    """A Permit plugin holds the pod, at most `timeout_s` seconds."""
+class PermitWait:
+    """A Permit plugin makes the pod wait, for at most `timeout_s` seconds."""
 
     plugin: str
     timeout_s: float
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a pod goes: assumed in the tables, not yet bound.
+    """Node and cards of a pod: assumed in the tables, not yet bound.
 
-    annotations: of the Binding. holds: Permit plugins that have to allow it first. volumes: what its claims are to
-    get first. pre_bind: to be called in order.
+    annotations: of the Binding. permit_waits: Permit plugins that have to allow it first. volumes: what its claims need
+    first. pre_bind: called in order.
     """
 
     pod: Pod
     node: str
     cards: tuple[CardShare, ...]
     annotations: dict[str, str]
-    holds: tuple[Hold, ...] = ()
+    permit_waits: tuple[PermitWait, ...] = ()
     volumes: VolumePlan | None = None
     pre_bind: tuple[PreBindPlugin, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class NoFit:
-    """No node takes the pod. wakes_on: bits of Change that can help; 0 when only a change of the pod itself can.
+    """The pod is unschedulable. wakes_on: bits of Change that can help; 0 if only a change of the pod can.
 
-    by_permit: a node would take it, and a Permit plugin rejected that.
+    by_permit: a node fits, but a Permit plugin rejected the pod.
     """
 
     pod: Pod
@@ -73,40 +73,40 @@ Outcome: TypeAlias = Placement | NoFit
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """What PostFilter has found. wakes_on: bits of Change that can alter it, as far as rules were asked."""
+    """Result of PostFilter. wakes_on: bits of Change that can alter it, for the rules that were asked."""
 
     result: PostFilterResult
     wakes_on: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
-    """What every rule says of every node about one pod, for `explain`. Valid while the tables stay as they are.
+class PodEvaluation:
+    """Answers of every rule for every node about one pod, for `explain`. Valid until the tables change.
 
-    diagnosis: None when a node takes the pod. never: a reason that holds for every node, or "". rules: the name of each
-    rule with its objections over all rows. hopeful: intp[…], rows where pods that leave may make room.
-    verdicts: of a row, what each of its cards is to the pod.
+    diagnosis: None if a node takes the pod. unschedulable: a reason that holds for every node, or "". rules: each rule
+    with its rejections over all rows. resolvable: intp[…], rows where evictions may make room. verdicts: the state of
+    each card of a row for the pod.
     """
 
     diagnosis: Diagnosis | None
-    never: str
-    rules: tuple[tuple[str, list[Objection]], ...]
-    hopeful: RowArray
+    unschedulable: str
+    rules: tuple[tuple[str, list[Rejection]], ...]
+    resolvable: RowArray
     verdicts: Callable[[int], list[CardVerdict]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Diagnosed:
-    """At a version of the tables and a moment."""
+    """At a version of the tables and a cache key."""
 
     version: int
-    moment: Signature
+    cache_key: Signature
     diagnosis: Diagnosis
     resolvable: Resolvable
 
 
 class SchedulingCycle:
-    """Decides, for one profile."""
+    """Decides for one profile."""
 
     def __init__(self, runtime: Runtime) -> None:
         """runtime: the profile over the tables that this cycle also changes."""
@@ -114,28 +114,28 @@ class SchedulingCycle:
         self._post_filters = post_filters(runtime.profile)
         self._diagnoses: LRUCache[Signature, _Diagnosed] = LRUCache(_DIAGNOSES_BYTES, getsizeof=_size)
         self._memo = RowMemo(runtime.tables)
-        # At which version of the tables, and at which moment.
+        # Results with the version of the tables and the cache key.
         self._without: LRUCache[Hashable, tuple[tuple[int, Hashable], bool]] = LRUCache(maxsize=_MOST_IN_VAIN)
-        # At which version of the tables and of the budgets, and at which moment.
+        # Results with the versions of the tables and of the budgets, and the cache key.
         self._in_vain: LRUCache[Hashable, tuple[tuple[int, int, Hashable], Sought]] = LRUCache(maxsize=_MOST_IN_VAIN)
         if self._post_filters:
-            # Made while nothing is there yet, which takes no time.
+            # Cheap only while the tables are empty.
             runtime.tables.fact(Priorities)
 
     def post_filter(
-        self, pod: Pod, nominations: Nominations, lefts: LeftAboves, rows: RowArray | None = None
+        self, pod: Pod, nominations: Nominations, after_preemption: AvailabilityByPriority, rows: RowArray | None = None
     ) -> Iterator[Sought | None]:
-        """What can be done for a pod that fits nowhere, in steps: None, and at last the result; nothing without a rule.
+        """PostFilter in steps: None until the last one, the result; empty without a PostFilter plugin.
 
-        rows: the only ones where something can; None: anywhere. Other things may happen between two steps. The caller
-        sees to it that the tables are as the pod sees them.
+        rows: the only candidates; None for all. Other work may happen between two steps. Call it while the tables are
+        as the pod sees them.
         """
         runtime, tables = self._runtime, self._runtime.tables
         if not self._post_filters:
             return
         key = runtime.signature(pod)
         asked = (key, pod.priority, pod.preempts)
-        version = (tables.changes.version, tables.budgets.version, runtime.moment(pod))
+        version = (tables.changes.version, tables.budgets.version, runtime.cache_key(pod))
         kept = self._in_vain.get(asked)
         if rows is None and kept is not None and kept[0] == version and nominations.of(pod.key.uid) is None:
             yield kept[1]
@@ -145,29 +145,29 @@ class SchedulingCycle:
             found, wakes_on = self._diagnosed(pod, key, evaluation).resolvable, evaluation.wakes_on
         else:
             found, wakes_on = runtime.resolvable_on(pod, rows)
-        left = lefts.of(pod.priority)
-        what_if = WhatIf(runtime, pod, found, nominations=nominations, left=left, memo=self._memo)
+        available = after_preemption.of(pod.priority)
+        what_if = WhatIf(runtime, pod, found, nominations=nominations, after_preemption=available, memo=self._memo)
         result = yield from self._post_filtered(pod, what_if)
         sought = Sought(result, wakes_on | what_if.wakes_on)
         if rows is None and isinstance(result, NoPreemption) and not result.keeps and not result.again:
             self._in_vain[asked] = (version, sought)
         yield sought
 
-    def without_equals(self, pod: Pod, nominations: Nominations, lefts: LeftAboves) -> WhatIf:
-        """Questions for a pod that fits nowhere: what if pods of its own priority left, or of a lower one?
+    def without_equals(self, pod: Pod, nominations: Nominations, after_preemption: AvailabilityByPriority) -> WhatIf:
+        """What-if evaluation for an unschedulable pod without pods of its own or a lower priority.
 
-        The caller sees to it that the tables are as the pod sees them, now and at each question.
+        The caller keeps the tables as the pod sees them, now and at each query.
         """
         runtime, key = self._runtime, self._runtime.signature(pod)
         found = self._diagnosed(pod, key, runtime.evaluate(pod, key)).resolvable
         above = replace(pod, priority=pod.priority + 1)
-        left = lefts.of(above.priority)
-        return WhatIf(runtime, above, found, nominations=nominations, left=left, memo=self._memo)
+        available = after_preemption.of(above.priority)
+        return WhatIf(runtime, above, found, nominations=nominations, after_preemption=available, memo=self._memo)
 
     def fits_without(self, pod: Pod, other: PodRecord) -> bool:
-        """Whether the node of `other` would take the pod if that were not there. other: booked, of another pod."""
+        """Whether the node of `other` takes the pod once `other` is gone. other: booked, another pod."""
         tables, key = self._runtime.tables, (self._runtime.signature(pod), other.pod.key.uid)
-        version = (tables.changes.version, self._runtime.moment(pod))
+        version = (tables.changes.version, self._runtime.cache_key(pod))
         known = self._without.get(key)
         if known is not None and known[0] == version:
             return known[1]
@@ -182,75 +182,75 @@ class SchedulingCycle:
         return fits
 
     def no_fit(self, pod: Pod) -> NoFit:
-        """Of a pod that fits nowhere as the tables are."""
+        """The result for an unschedulable pod."""
         key = self._runtime.signature(pod)
         evaluation = self._runtime.evaluate(pod, key)
         return NoFit(pod, self._diagnosed(pod, key, evaluation).diagnosis, _wakes_on(evaluation))
 
     def schedule(self, pod: Pod, now_ns: int, nominated: str = "", *, permits: bool = True) -> Outcome:
-        """Place the pod (it is then assumed) or say why not. now_ns: Unix nanoseconds.
+        """Place the pod, which is then assumed, or say why not. now_ns: Unix nanoseconds.
 
-        nominated: the node that is taken if it fits, whatever others score; "" for none. permits: Permit is asked.
+        nominated: the node to take if it fits, whatever the scores; "" for none. permits: ask Permit plugins.
         """
         key = self._runtime.signature(pod)
         evaluation = self._runtime.evaluate(pod, key)
-        row = NOWHERE if evaluation.never else self._row(pod, evaluation, nominated)
+        row = NOWHERE if evaluation.unschedulable else self._row(pod, evaluation, nominated)
         if row == NOWHERE:
             return NoFit(pod, self._diagnosed(pod, key, evaluation).diagnosis, _wakes_on(evaluation))
         return self._take(pod, evaluation, row, now_ns, self._runtime.profile.permit if permits else ())
 
-    def judge(self, pod: Pod) -> Judgement:
-        """What stands between the pod and each node; changes nothing."""
+    def evaluate(self, pod: Pod) -> PodEvaluation:
+        """Evaluate every rule on every node; changes nothing."""
         runtime, key = self._runtime, self._runtime.signature(pod)
         evaluation = runtime.evaluate(pod, key)
-        nowhere = evaluation.never or runtime.best_row(pod, evaluation) == NOWHERE
+        nowhere = evaluation.unschedulable or runtime.best_row(pod, evaluation) == NOWHERE
         found = self._diagnosed(pod, key, evaluation) if nowhere else None
         resolvable = NOT_RESOLVABLE if found is None else found.resolvable
-        return Judgement(
+        return PodEvaluation(
             diagnosis=None if found is None else found.diagnosis,
-            never=evaluation.never,
-            rules=tuple(runtime.objections_by_rule(pod, evaluation)),
-            hopeful=np.setdiff1d(resolvable.rows, resolvable.ruled_out),
+            unschedulable=evaluation.unschedulable,
+            rules=tuple(runtime.rejections_by_rule(pod, evaluation)),
+            resolvable=np.setdiff1d(resolvable.rows, resolvable.ruled_out),
             verdicts=lambda row: runtime.verdicts(pod, evaluation, row),
         )
 
     def signature(self, pod: Pod) -> Signature:
-        """Equal for pods that every rule answers alike while the tables stay as they are."""
+        """Equal for pods that every rule treats alike while the tables stay unchanged."""
         return self._runtime.signature(pod)
 
-    def needs(self, pod: Pod, signature: Signature) -> Needs:
-        """Of a row: one that lacks some of it is surely rejected as the tables are."""
-        return self._runtime.needs(pod, signature)
+    def class_minimum(self, pod: Pod, signature: Signature) -> MinimumRequest:
+        """Minimum request: a row that lacks any of it rejects the pod."""
+        return self._runtime.class_minimum(pod, signature)
 
     def fits_on(self, pod: Pod, rows: RowArray | None) -> tuple[bool, int]:
-        """(whether some of `rows` take the pod now, bits of Change that can help if none does). rows: None for all."""
+        """(whether any of `rows` takes the pod, bits of Change that can help if none does). rows: None for all."""
         fits, evaluation = self._runtime.fits_on(pod, rows)
         return fits, _wakes_on(evaluation)
 
-    def judged_on(self, pod: Pod, rows: RowArray) -> bool:
-        """As `fits_on`, from the tables alone, also while pods are lifted from them."""
+    def fits_uncached(self, pod: Pod, rows: RowArray) -> bool:
+        """Like `fits_on`, but without the cache: valid while pods are lifted from the tables."""
         return self._runtime.judged_on(pod, rows)[0]
 
     def least_of_row(self, pod: Pod) -> Int64Array | None:
-        """int64[amounts]: what the pod needs of a row at least; None when its rules may look at other rows, too."""
+        """int64[amounts]: the pod's minimum request on a row; None if its rules may read other rows."""
         template, profile = pod.template, self._runtime.profile
         terms = (template.affinity, template.anti_affinity)
         required = any(one.required_during_scheduling_ignored_during_execution for one in terms)
         if required or template.spread or pod.volumes.claims or profile.has_rules_of_others:
             return None
-        return profile.least(pod)
+        return profile.minimum_request(pod)
 
-    def least(self, pod: Pod) -> Int64Array:
-        """The same, whatever else its rules look at."""
-        return self._runtime.profile.least(pod)
+    def minimum_request(self, pod: Pod) -> Int64Array:
+        """int64[amounts]: the pod's minimum request on a row, whatever its rules read."""
+        return self._runtime.profile.minimum_request(pod)
 
-    def may_be_helped_on(self, pod: Pod, row: int) -> bool:
-        """Whether pods that leave the row may make room for the pod, which does not fit there as it is."""
+    def resolvable_on(self, pod: Pod, row: int) -> bool:
+        """Whether evictions may make room on the row for the pod, which does not fit there now."""
         return bool(len(self._runtime.resolvable_on(pod, np.array([row], dtype=np.intp))[0].rows))
 
     def fits_nowhere(self, pod: Pod, signature: Signature) -> bool:
-        """Whether no node will ever do, as the pod and its claims are."""
-        return bool(self._runtime.evaluate(pod, signature).never)
+        """Whether no node can ever fit, given the pod and its claims."""
+        return bool(self._runtime.evaluate(pod, signature).unschedulable)
 
     def unreserve(self, pod: Pod) -> None:
         """Undo a placement: the plugins in reverse order, then the tables."""
@@ -293,7 +293,7 @@ class SchedulingCycle:
     def _place(
         self, pod: Pod, evaluation: Evaluation, row: int, now_ns: int, permit: Sequence[PermitPlugin]
     ) -> Outcome:
-        """The place, reserved and assumed; or what Permit has against it."""
+        """The reserved and assumed placement, or Permit's rejection."""
         tables, profile = self._runtime.tables, self._runtime.profile
         cards: tuple[CardShare, ...] = ()
         annotations: dict[str, str] = {}
@@ -304,43 +304,45 @@ class SchedulingCycle:
             annotations.update(reservation.annotations or {})
             plan = plan or reservation.volumes
         tables.assume(pod, row, cards, annotations, plan)
-        holds = []
+        permit_waits = []
         for permitter in permit:
             answer = permitter.permit(pod, tables.names[row])
             if isinstance(answer, Rejected):
                 return NoFit(pod, Diagnosis(len(tables.row_of), rejected=answer.reason), ANYTHING, by_permit=True)
             if isinstance(answer, Wait):
-                holds.append(Hold(permitter.name, answer.timeout_s))
+                permit_waits.append(PermitWait(permitter.name, answer.timeout_s))
         return Placement(
             pod=pod,
             node=tables.names[row],
             cards=cards,
             annotations=annotations,
-            holds=tuple(holds),
+            permit_waits=tuple(permit_waits),
             volumes=plan,
             pre_bind=profile.pre_bind,
         )
 
     def _diagnosed(self, pod: Pod, key: Signature, evaluation: Evaluation) -> _Diagnosed:
-        """Of a pod that fits nowhere, worked out once per class while the tables stay as they are."""
+        """Diagnosis of an unschedulable pod, cached per class while the tables stay unchanged."""
         tables = self._runtime.tables
         version, nodes = tables.changes.version, len(tables.row_of)
         kept = self._diagnoses.get(key)
-        if kept is not None and (kept.version, kept.moment) == (version, evaluation.moment):
+        if kept is not None and (kept.version, kept.cache_key) == (version, evaluation.cache_key):
             return kept
-        if evaluation.never:
-            found = _Diagnosed(version, evaluation.moment, Diagnosis(nodes, rejected=evaluation.never), NOT_RESOLVABLE)
+        if evaluation.unschedulable:
+            found = _Diagnosed(
+                version, evaluation.cache_key, Diagnosis(nodes, rejected=evaluation.unschedulable), NOT_RESOLVABLE
+            )
         else:
-            objections = list(self._runtime.objections_by_rule(pod, evaluation))
-            rules, groups = [rule for rule, _ in objections], [group for _, group in objections]
+            rejections = list(self._runtime.rejections_by_rule(pod, evaluation))
+            rules, groups = [rule for rule, _ in rejections], [group for _, group in rejections]
             rows = self._runtime.resolvable(evaluation, groups)
             diagnosis = Diagnosis(nodes, count_reasons(tables.valid, groups, tables.names, rules))
-            found = _Diagnosed(version, evaluation.moment, diagnosis, rows)
+            found = _Diagnosed(version, evaluation.cache_key, diagnosis, rows)
         self._diagnoses[key] = found
         return found
 
 
-# Of 500 classes with 5,000 nodes.
+# Enough for 500 classes with 5,000 nodes.
 _DIAGNOSES_BYTES: Final = 32 * 1024 * 1024
 _DIAGNOSIS_BYTES: Final = 1024
 _MOST_IN_VAIN: Final = 1024
@@ -354,5 +356,5 @@ _EXISTENCE: Final = int(Change.EXISTENCE)
 
 
 def _wakes_on(evaluation: Evaluation) -> int:
-    """A node that comes can help every pod that some node could take."""
-    return evaluation.wakes_on if evaluation.never else evaluation.wakes_on | _EXISTENCE
+    """A new node can help every pod that some node could take."""
+    return evaluation.wakes_on if evaluation.unschedulable else evaluation.wakes_on | _EXISTENCE

@@ -1,1 +1,1 @@
-"""Sends what the core has decided: Bindings, evictions, nominations, claims, conditions and Events."""
+"""Sends decisions of the core: Bindings, evictions, nominations, claims, conditions and Events."""

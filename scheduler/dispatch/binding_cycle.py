@@ -1,19 +1,20 @@
-"""Bind a placed pod: wait for Permit, PreBind, then the same POST until its outcome is known.
+"""Binds a placed pod: wait for Permit and PreBind, then the same POST until its outcome is known.
 
     POST ── 201 ───────────────────────────────▶ bound
-      │ ├─ 409 ─▶ GET: our node and annotations? ─▶ bound; another node, another pod ─▶ refused; else as a refusal
-      │ ├─ 404, 403, other 4xx: a refusal ─────▶ refused, if no POST before it is in doubt
-      │ ├─ 429 ─▶ not executed: wait, again
-      │ └─ 5xx, no answer of the API server's ─▶ in doubt: wait, the identical POST again
+      │ ├─ 409 ─▶ GET: our node and annotations? ─▶ bound; another node or pod ─▶ rejected; otherwise a rejection
+      │ ├─ 404, 403, other 4xx: a rejection ───▶ rejected, if no POST before it is in doubt
+      │ ├─ 429 ─▶ not executed: wait, retry
+      │ └─ 5xx, no answer of the API server ───▶ in doubt: wait, the identical POST again
       └─ in doubt, and for 60 s no POST that may still take effect ─▶ GET decides: as above; a pod without a node
-                                                     ─▶ refused; 404 ─▶ no answer: wait, again
-    the watch shows that the pod is gone ──────▶ refused, between any two of these
+                                                     ─▶ rejected; 404 ─▶ no answer: wait, retry
+    the watch shows that the pod is gone ──────▶ rejected, between any two of these
 
-In doubt: a POST may have taken effect, and except after a 500 may still do so. A refusal of a later POST says nothing
-of it; nor does a 404, which one misled load balancer or API server can give: only the watch says that a pod is gone.
+In doubt: a POST may have taken effect, and except after a 500 may still do so. The rejection of a later POST does not
+settle that; nor does a 404, which one misled load balancer or API server can give. Only the watch shows that a pod is
+gone.
 
-While the outcome is in doubt the pod stays assumed: nothing else prevents two pods on one card. It waits without a slot
-(bind_slots.py). Source of the API server's answers: pkg/registry/core/pod/storage/storage.go.
+While the outcome is in doubt the pod stays assumed: nothing else prevents two pods on one card. It waits without a
+request in flight (in_flight_limit.py). Source of the API server's answers: pkg/registry/core/pod/storage/storage.go.
 """
 
 import asyncio
@@ -23,24 +24,24 @@ from http import HTTPStatus
 from typing import Final
 
 from config.protocol import names
-from scheduler.core.scheduling_cycle import Hold
-from scheduler.dispatch.bind_slots import BindSlots, HeldBack, Stopped
-from scheduler.dispatch.slot_shares import how
+from scheduler.core.scheduling_cycle import PermitWait
+from scheduler.dispatch.in_flight_limit import InFlightLimit, NamespacePaused, Stopped
+from scheduler.dispatch.namespace_limiters import failure_kind
 from scheduler.kube import objects
-from scheduler.kube.bind_outcome import BindRefused, BindUnknown
+from scheduler.kube.bind_outcome import BindRejected, BindUnknown
 from scheduler.kube.port import ApiConflict, ApiError, ApiFailed, ApiRefused, ApiThrottled, Binding, Cluster, NotSent
 
 # kube-apiserver's --request-timeout: a request older than this can no longer take effect.
 SERVER_REQUEST_TIMEOUT_S: Final = 60.0
-# By the legacy plugin, at Allocate (docs/protocol.md, "Compatibility with the legacy plugin").
+# The legacy plugin overwrites them at Allocate (docs/protocol.md, "Compatibility with the legacy plugin").
 _OVERWRITTEN: Final = frozenset({names.MEM_ASSIGNED, names.MEM_ASSUME_TIME})
 
 
 @dataclass(slots=True)
 class _Doubt:
-    """What the POSTs of one pod so far leave open. Monotonic seconds.
+    """Doubt that the POSTs of one pod leave so far. Monotonic seconds.
 
-    first_s, sent_s: when the first one and the last one were sent. open_s: when the last one was that may take effect
+    first_s, sent_s: when the first and the last one were sent. open_s: when the last one was sent that may take effect
     as long as the server works on it. any: one of them may have taken effect.
     """
 
@@ -54,7 +55,7 @@ class _Doubt:
         return self.open_s is not None and now_s - self.open_s < SERVER_REQUEST_TIMEOUT_S
 
     def lasted(self, now_s: float) -> bool:
-        """Whether for a whole minute none has been sent that may still take effect."""
+        """Whether no POST that may still take effect was sent for a whole minute."""
         return now_s - (self.first_s if self.open_s is None else self.open_s) >= SERVER_REQUEST_TIMEOUT_S
 
 
@@ -62,12 +63,12 @@ class _Doubt:
 class Binder:
     """Sends Bindings. timeout_s: of one POST. now_s: monotonic seconds.
 
-    backoff_s: how long to wait after so many attempts in a row without a definite answer. on_retry: told of each of
-    them, with its HTTP status (0: none). gone: by uid, whether the watch has shown that the pod is gone.
+    backoff_s: wait after so many attempts in a row without a definite answer. on_retry: called for each such attempt,
+    with its HTTP status (0: none). gone: by uid, whether the watch has shown that the pod is gone.
     """
 
     cluster: Cluster
-    slots: BindSlots
+    limit: InFlightLimit
     now_s: Callable[[], float]
     timeout_s: float
     backoff_s: Callable[[int], float]
@@ -75,16 +76,16 @@ class Binder:
     gone: Callable[[str], bool]
 
     async def bind(self, binding: Binding) -> None:
-        """Return when the pod is bound as `binding` says; raise BindRefused when it is not and will not be.
+        """Return when the pod is bound as `binding` says; raise BindRejected if it never will be.
 
-        Raises Stopped when the process ends before the outcome is known.
+        Raises Stopped if the process ends before the outcome is known.
         """
         namespace = binding.pod.namespace
-        if why := self.slots.held_back(namespace):
-            raise held_back(namespace, why)
+        if why := self.limit.pause_reason(namespace):
+            raise not_sent(namespace, why)
         doubt = _Doubt(self.now_s(), self.now_s())
         try:
-            with self.slots.binding(namespace):
+            with self.limit.binding(namespace):
                 await self._until_definite(binding, doubt)
         except Stopped as stopped:
             stopped.in_doubt = doubt.any
@@ -98,120 +99,119 @@ class Binder:
             except BindUnknown as unknown:
                 attempt += 1
                 self.on_retry(binding, unknown.status, unknown.reason)
-                await self.slots.pause(max(self.backoff_s(attempt), unknown.retry_after_s))
+                await self.limit.pause(max(self.backoff_s(attempt), unknown.retry_after_s))
             else:
                 return
             if self.gone(binding.pod.uid):
                 message = f"the watch shows that pod {binding.pod} is gone"
-                raise BindRefused(message, settled=True)
+                raise BindRejected(message, settled=True)
 
     async def _attempt(self, binding: Binding, doubt: _Doubt, *, first: bool) -> None:
-        """One POST, and a GET where that decides: bound, or BindRefused, or BindUnknown."""
+        """One POST, and a GET if that decides: bound, BindRejected or BindUnknown."""
         try:
-            async with self.slots.slot(binding.pod.namespace, first=first):
+            async with self.limit.request(binding.pod.namespace, first=first):
                 doubt.sent_s = self.now_s()
                 await self.cluster.bind(binding, self.timeout_s)
-        except HeldBack as why:
-            raise held_back(binding.pod.namespace, str(why)) from why
+        except NamespacePaused as why:
+            raise not_sent(binding.pod.namespace, str(why)) from why
         except NotSent as error:
             raise BindUnknown(error.message, error.status) from error
         except ApiConflict as conflict:
-            told = BindRefused(conflict.message, status=conflict.status, lasting=True)
-            await self._read(binding, doubt, told)
+            rejection = BindRejected(conflict.message, status=conflict.status, lasting=True)
+            await self._read(binding, doubt, rejection)
         except ApiThrottled as throttled:
             raise BindUnknown(throttled.message, throttled.status, throttled.retry_after_s) from throttled
-        except ApiRefused as refused:
+        except ApiRefused as rejected:
             if doubt.ends_in_time(self.now_s()):
-                raise BindUnknown(refused.message, refused.status) from refused
-            told = BindRefused(refused.message, status=refused.status, lasting=True)
+                raise BindUnknown(rejected.message, rejected.status) from rejected
+            rejection = BindRejected(rejected.message, status=rejected.status, lasting=True)
             if not doubt.any:
-                raise told from refused
-            await self._read(binding, doubt, told)
+                raise rejection from rejected
+            await self._read(binding, doubt, rejection)
         except ApiError as error:
             await self._doubted(binding, doubt, error)
 
     async def _doubted(self, binding: Binding, doubt: _Doubt, error: ApiError) -> None:
-        """The POST may have taken effect; after a 500 it has ended, and cannot do so later."""
+        """The POST may have taken effect; after a 500 it has ended and cannot do so later."""
         doubt.any = True
         if not (isinstance(error, ApiFailed) and error.status == HTTPStatus.INTERNAL_SERVER_ERROR):
             doubt.open_s = doubt.sent_s
         if not doubt.lasted(self.now_s()):
             raise BindUnknown(error.message, error.status) from error
-        await self._read(binding, doubt, BindRefused(f"the API server failed to bind it: {error.message}"))
+        await self._read(binding, doubt, BindRejected(f"the API server failed to bind it: {error.message}"))
 
-    async def _read(self, binding: Binding, doubt: _Doubt, refused: BindRefused) -> None:
-        """GET the pod: bound as `binding` says, or BindRefused; BindUnknown where that would be too early to say."""
+    async def _read(self, binding: Binding, doubt: _Doubt, rejected: BindRejected) -> None:
+        """GET the pod: return if bound as `binding` says; BindRejected; BindUnknown if it is too early to say."""
         try:
-            async with self.slots.slot(binding.pod.namespace):
+            async with self.limit.request(binding.pod.namespace):
                 pod = await self.cluster.pod(binding.pod.namespace, binding.pod.name)
         except ApiError as error:
             message = f"reading the pod: {error.message}"
             raise BindUnknown(message, error.status) from error
         if pod is None:
             if doubt.any:
-                message = f"{refused.reason}; reading the pod: not found"
+                message = f"{rejected.reason}; reading the pod: not found"
                 raise BindUnknown(message, HTTPStatus.NOT_FOUND)
-            raise refused
+            raise rejected
         if pod.metadata.uid != binding.pod.uid:
             message = f"pod {binding.pod} no longer exists"
-            raise BindRefused(message, settled=True)
+            raise BindRejected(message, settled=True)
         if is_bound_as(pod, binding.node, binding.annotations):
             return
         if pod.spec.node_name:
-            raise BindRefused(refused.reason, status=refused.status, settled=True, found=pod)
+            raise BindRejected(rejected.reason, status=rejected.status, settled=True, found=pod)
         if doubt.ends_in_time(self.now_s()):
-            raise BindUnknown(refused.reason, refused.status)
-        raise refused
+            raise BindUnknown(rejected.reason, rejected.status)
+        raise rejected
 
 
-def held_back(namespace: str, why: str) -> BindRefused:
-    """Not sent: why other bindings of the namespace fail."""
-    return BindRefused(f"bindings in namespace {namespace} fail at present: {why}", held_back=how(why))
+def not_sent(namespace: str, why: str) -> BindRejected:
+    """Rejection of a binding that was not sent, because other bindings of the namespace fail."""
+    return BindRejected(f"bindings in namespace {namespace} fail at present: {why}", throttled=failure_kind(why))
 
 
 @dataclass(slots=True)
 class _WaitingPod:
-    """left: plugins that have not allowed it yet. decided: done when none is left, or with the refusal."""
+    """left: plugins that have not allowed it yet. decided: done if none is left, or with the rejection."""
 
     left: set[str]
     decided: asyncio.Future[None]
 
 
 class WaitingPods:
-    """Pods that have a place and that a Permit plugin holds back, by uid. kube-scheduler's waitingPodsMap.
+    """Placed pods that wait for Permit plugins, by uid. kube-scheduler's waitingPodsMap.
 
-        placed ──Permit says Wait──▶ WAITING ──every plugin allows──▶ binds
-                                       │
-                                       └── one rejects, or time is up ──▶ undone
+            placed ──Permit says Wait──▶ WAITING ──every plugin allows──▶ binds
+                                           │
+                                           └── one rejects, or time-out ──▶ undone
 
     Owned by the event loop.
     """
 
     def __init__(self) -> None:
-        """No pod waits."""
         self._pods: dict[str, _WaitingPod] = {}
 
-    async def wait(self, uid: str, holds: Sequence[Hold]) -> None:
-        """Return when every plugin of `holds` has allowed the pod. BindRefused when one rejects, or time is up.
+    async def wait(self, uid: str, waits: Sequence[PermitWait]) -> None:
+        """Return when every plugin in `waits` allows the pod. BindRejected if one rejects it, or after the time-out.
 
-        Raises Stopped when the process ends first.
+        Raises Stopped if the process ends first.
         """
-        if not holds:
+        if not waits:
             return
-        waiting = _WaitingPod({hold.plugin for hold in holds}, asyncio.get_running_loop().create_future())
+        waiting = _WaitingPod({wait.plugin for wait in waits}, asyncio.get_running_loop().create_future())
         self._pods[uid] = waiting
-        first = min(holds, key=lambda hold: hold.timeout_s)
+        first = min(waits, key=lambda wait: wait.timeout_s)
         try:
             async with asyncio.timeout(first.timeout_s):
                 await waiting.decided
         except TimeoutError as error:
             message = f"{first.plugin} did not allow it within {first.timeout_s:g} s"
-            raise BindRefused(message) from error
+            raise BindRejected(message) from error
         finally:
             del self._pods[uid]
 
     def allow(self, uid: str, plugin: str) -> None:
-        """One plugin allows the pod; no effect when it does not wait."""
+        """A plugin allows the pod; no effect if the pod does not wait."""
         waiting = self._pods.get(uid)
         if waiting is None:
             return
@@ -220,13 +220,13 @@ class WaitingPods:
             waiting.decided.set_result(None)
 
     def reject(self, uid: str, plugin: str, reason: str) -> None:
-        """One plugin rejects the pod; no effect when it does not wait."""
+        """A plugin rejects the pod; no effect if the pod does not wait."""
         waiting = self._pods.get(uid)
         if waiting is not None and not waiting.decided.done():
-            waiting.decided.set_exception(BindRefused(f"{plugin}: {reason}"))
+            waiting.decided.set_exception(BindRejected(f"{plugin}: {reason}"))
 
     def stop(self) -> None:
-        """The process ends: whoever waits gets Stopped."""
+        """The process ends: waiting pods get Stopped."""
         for waiting in self._pods.values():
             if not waiting.decided.done():
                 waiting.decided.set_exception(Stopped())
@@ -235,7 +235,7 @@ class WaitingPods:
 def is_bound_as(pod: objects.PodObject, node: str, annotations: Mapping[str, str]) -> bool:
     """Whether the pod is on `node` with all of `annotations`: only our Binding can have done that.
 
-    What a legacy plugin may have overwritten since does not count.
+    Annotations that a legacy plugin may have overwritten since are ignored.
     """
     written = pod.metadata.annotations or {}
     ours = {key: value for key, value in annotations.items() if key not in _OVERWRITTEN}

@@ -1,4 +1,4 @@
-"""A task per placed pod: it waits for Permit and PreBind, binds, and tells the engine what came of it."""
+"""One task per placed pod: waits for Permit and PreBind, binds, and reports the outcome to the engine."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,22 +10,22 @@ import structlog
 
 from scheduler.core.engine import Decision, Engine
 from scheduler.core.scheduling_cycle import Placement
-from scheduler.dispatch.bind_slots import BindSlots, Stopped
 from scheduler.dispatch.binding_cycle import Binder, WaitingPods
+from scheduler.dispatch.in_flight_limit import InFlightLimit, Stopped
 from scheduler.dispatch.recorder import Recorder
 from scheduler.dispatch.volume_binder import VolumeBinder, VolumesFailed
 from scheduler.kube import objects
-from scheduler.kube.bind_outcome import BindRefused
+from scheduler.kube.bind_outcome import BindRejected
 from scheduler.kube.port import ApiError, Binding
 from scheduler.metrics.observer import ServiceObserver
 from scheduler.pods.pod import Pod
 from scheduler.process.contact import BINDINGS, Contact
 from scheduler.queue.entry import QueuedPod
 
-# How long back-offs may grow after a request that most likely fails again.
+# Longest back-off after a request that most likely fails again.
 _LASTING_BACKOFF_S: Final = 300.0
 _VOLUMES: Final = "binding volumes"
-# A provisioner that is well has made a volume by then.
+# A healthy provisioner has created a volume by then.
 _VOLUMES_LATE_S: Final = 10.0
 _MOST_NAMED: Final = 3
 
@@ -34,7 +34,7 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class _Preparing:
-    """A pod that waits. until: ends the wait when it is cancelled. cancelled: why, "" while it is not."""
+    """A pod that waits. until: ends the wait when it is cancelled. cancelled: the reason, "" if not cancelled."""
 
     until: asyncio.Timeout
     cancelled: str = ""
@@ -56,16 +56,16 @@ class BindingTasks:
         follow: Callable[[Pod], Awaitable[None]],
         wake: Callable[[], None],
     ) -> None:
-        """found: told of a pod that has a place already, unless the watch has shown it.
+        """found: called with a pod that is bound elsewhere, unless the watch has shown that.
 
-        follow: writes into the status of a pod that waits which place is kept for it, if any.
-        wake: called when `taken` may have become less.
+        follow: writes the current nomination, if any, into the status of a waiting pod. wake: called when `taken` may
+        have decreased.
         """
         self.waiting_pods = WaitingPods()
-        self.being_bound = 0  # whatever they wait for
-        self.not_sent: set[str] = set()  # uids; at the end, of pods that have a place and no Binding on its way
-        self._starting = 0  # their task has not begun
-        # By uid: who waits for Permit, volumes or PreBind. Nothing of the Binding has been sent yet.
+        self.being_bound = 0  # placed pods, whatever they wait for
+        self.not_sent: set[str] = set()  # uids of pods without a Binding on its way at the end
+        self._starting = 0  # tasks that have not begun
+        # By uid: pods that wait for Permit, volumes or PreBind. Nothing of their Binding is sent yet.
         self._preparing: dict[str, _Preparing] = {}
         self._engine = engine
         self._binder = binder
@@ -78,23 +78,23 @@ class BindingTasks:
         self._wake = wake
 
     @property
-    def slots(self) -> BindSlots:
-        """Who sends the next bind request."""
-        return self._binder.slots
+    def limit(self) -> InFlightLimit:
+        """The limit of bind requests in flight."""
+        return self._binder.limit
 
     def taken(self) -> int:
-        """Slots that are taken, or will be at once."""
-        return self._starting + self.slots.taken
+        """Bind requests that are in flight, or will be at once."""
+        return self._starting + self.limit.taken
 
     def start(self, decision: Decision, placement: Placement, tasks: asyncio.TaskGroup) -> None:
-        """Bind as decided."""
+        """Bind the pod as decided."""
         self._starting += 1
-        self.slots.starts(placement.pod.key.namespace)
+        self.limit.starts(placement.pod.key.namespace)
         self.being_bound += 1
         tasks.create_task(self._bind_and_follow(decision.queued, placement))
 
     def cancel(self, uid: str, reason: str) -> bool:
-        """Take the place away from a pod of whose Binding nothing has been sent; False: there is no such pod.
+        """Undo the placement of a pod whose Binding is not sent; False if there is no such pod.
 
         Source: kube-scheduler, framework/preemption/executor.go, on waiting pods and pods in PreBind.
         """
@@ -107,13 +107,13 @@ class BindingTasks:
         return True
 
     def stop(self) -> None:
-        """Send no other request; those on the wire are answered."""
-        self.slots.stop()
+        """Send nothing more; requests in flight are answered."""
+        self.limit.stop()
         self.waiting_pods.stop()
         self._volume_binder.stop()
 
     async def _bind_and_follow(self, queued: QueuedPod, placement: Placement) -> None:
-        """The place that was kept for a pod is its own no more when it is refused, and its status still says so."""
+        """Bind; after a rejection, clear the nomination that the pod's status still names."""
         await self._bind(queued, placement)
         pod, uid = placement.pod, placement.pod.key.uid
         if pod.nominated_node and uid in self._engine.queue and self._engine.tables.record(uid) is None:
@@ -122,17 +122,17 @@ class BindingTasks:
     async def _bind(self, queued: QueuedPod, placement: Placement) -> None:
         pod = placement.pod
         self._starting -= 1
-        self.slots.started(pod.key.namespace)
+        self.limit.started(pod.key.namespace)
         if not self._starting:
-            self._wake()  # fewer may be taken than when the last pod was placed
+            self._wake()  # `taken` may be lower than when the last pod was placed
         try:
-            if placement.holds or placement.volumes is not None or placement.pre_bind:
+            if placement.permit_waits or placement.volumes is not None or placement.pre_bind:
                 await self._unless_cancelled(placement)
             await self._binder.bind(Binding(pod.key, placement.node, placement.annotations))
-        except BindRefused as refused:
-            if refused.status == HTTPStatus.UNAUTHORIZED:
-                self._contact.failed(BINDINGS, refused.reason)
-            self._refused(placement, refused)
+        except BindRejected as rejected:
+            if rejected.status == HTTPStatus.UNAUTHORIZED:
+                self._contact.failed(BINDINGS, rejected.reason)
+            self._rejected(placement, rejected)
         except Stopped as stopped:
             if not stopped.in_doubt:
                 self.not_sent.add(pod.key.uid)
@@ -147,7 +147,7 @@ class BindingTasks:
             self._wake()
 
     async def _unless_cancelled(self, placement: Placement) -> None:
-        """As `_prepared`; BindRefused also when `cancel` ends it."""
+        """Like `_prepared`; BindRejected also if `cancel` ends it."""
         uid = placement.pod.key.uid
         preparing = self._preparing[uid] = _Preparing(asyncio.timeout(None))
         try:
@@ -156,22 +156,22 @@ class BindingTasks:
         except TimeoutError as error:
             if not preparing.cancelled:
                 raise
-            raise BindRefused(preparing.cancelled) from error
+            raise BindRejected(preparing.cancelled) from error
         finally:
             del self._preparing[uid]
         if preparing.cancelled:
-            # Its wait has ended in the very moment: who has cancelled it counts on the place.
-            raise BindRefused(preparing.cancelled)
+            # The wait ended just before: the caller of `cancel` counts on the room.
+            raise BindRejected(preparing.cancelled)
 
     async def _prepared(self, placement: Placement) -> None:
-        """Wait for Permit, then for the volumes, then PreBind; BindRefused when one of them rejects."""
-        await self.waiting_pods.wait(placement.pod.key.uid, placement.holds)
+        """Wait for Permit, then for the volumes, then run PreBind; BindRejected if one of them rejects."""
+        await self.waiting_pods.wait(placement.pod.key.uid, placement.permit_waits)
         late = asyncio.get_running_loop().call_later(_VOLUMES_LATE_S, self._volumes_are_late, placement)
         try:
             await self._volume_binder.bind(placement)
         except VolumesFailed as failed:
             message = f"{_VOLUMES}: {failed.reason}"
-            raise BindRefused(message, status=failed.status, settled=failed.gone, lasting=failed.lasting) from failed
+            raise BindRejected(message, status=failed.status, settled=failed.gone, lasting=failed.lasting) from failed
         finally:
             late.cancel()
         for plugin in placement.pre_bind:
@@ -179,10 +179,10 @@ class BindingTasks:
                 await plugin.pre_bind(placement.pod, placement.node)
             except ApiError as error:
                 message = f"{plugin.name}: {error.message}"
-                raise BindRefused(message, status=error.status, lasting=True) from error
+                raise BindRejected(message, status=error.status, lasting=True) from error
 
     def _volumes_are_late(self, placement: Placement) -> None:
-        """Otherwise nobody sees that it holds its place meanwhile: no condition says that a pod waits which has one."""
+        """Report that the pod holds its node while it waits: no condition says so of a placed pod."""
         if placement.volumes is None:
             return
         pod, claims = placement.pod, [claim for claim, _ in placement.volumes]
@@ -197,16 +197,16 @@ class BindingTasks:
         log.warning("pod.waits_for_volumes", pod=str(pod.key), node=placement.node, claims=[*named, *more])
         self._recorder.about("Pod", str(pod.key), pod.key.uid, "WaitingForVolumes", note)
 
-    def _refused(self, placement: Placement, refused: BindRefused) -> None:
-        if refused.found is not None and self._engine.tables.is_assumed(placement.pod.key.uid):
-            # The watch may be late: until it says the same, the pod would be tried again, and be told that it waits.
-            self._found(refused.found)
-        now_s, longest_s = self._binder.now_s(), _LASTING_BACKOFF_S if refused.lasting else 0.0
-        self._engine.refused(placement, now_s, longest_backoff_s=longest_s, held_back=refused.held_back)
-        self._observer.refused(placement, refused)
-        if refused.settled:
+    def _rejected(self, placement: Placement, rejected: BindRejected) -> None:
+        if rejected.found is not None and self._engine.tables.is_assumed(placement.pod.key.uid):
+            # The watch may be late: until it shows the same, the pod would be retried and get a wrong message.
+            self._found(rejected.found)
+        now_s, longest_s = self._binder.now_s(), _LASTING_BACKOFF_S if rejected.lasting else 0.0
+        self._engine.bind_failed(placement, now_s, longest_backoff_s=longest_s, throttled=rejected.throttled)
+        self._observer.bind_rejected(placement, rejected)
+        if rejected.settled:
             return
-        what, reasons = "was refused", (refused.reason,)
-        if refused.held_back:
-            what, reasons = "has to wait", (refused.held_back,)
-        self._recorder.scheduler_error(placement.pod, f"binding to {placement.node} {what}: {refused.reason}", reasons)
+        what, reasons = "was refused", (rejected.reason,)
+        if rejected.throttled:
+            what, reasons = "has to wait", (rejected.throttled,)
+        self._recorder.scheduler_error(placement.pod, f"binding to {placement.node} {what}: {rejected.reason}", reasons)

@@ -1,8 +1,8 @@
 """The ledger audit on its timer: every node in turn, a few milliseconds at a time.
 
-    wait ── period ──▶ look at node after node, in slices ──▶ wait
+    wait ── period ──▶ audit node after node, in slices ──▶ wait
 
-What it finds is told at every round for as long as it lasts.
+It reports each finding in every round, as long as the finding lasts.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class LedgerAudit:
         report: Callable[[Problem], None],
         done: Callable[[AuditRound], None],
     ) -> None:
-        """period_s: between two rounds. report: told of each finding; done: of each round."""
+        """period_s: between two rounds. report: called with each finding; done: with each round."""
         self._engine = engine
         self._period_s = period_s
         self._now_s = now_s
@@ -39,13 +39,13 @@ class LedgerAudit:
         self._done = done
 
     async def run(self) -> None:
-        """A round after each period."""
+        """Run a round after each period."""
         while True:
             await asyncio.sleep(self._period_s)
             self._done(await self.round())
 
     async def round(self) -> AuditRound:
-        """Every node that is there, once."""
+        """Audit every existing node once."""
         nodes = differences = overcommitted = 0
         shared: set[str] = set()
         until_s = self._now_s() + _SLICE_S
@@ -56,22 +56,24 @@ class LedgerAudit:
                 differences += bool(found.difference)
                 overcommitted += len(found.overcommitted)
                 shared.update(found.shared)
-                self._tell(found)
+                self._report_node(found)
             if self._now_s() >= until_s:
                 await asyncio.sleep(0)
                 until_s = self._now_s() + _SLICE_S
         return AuditRound(nodes=nodes, differences=differences, overcommitted=overcommitted, shared=len(shared))
 
-    def _tell(self, found: NodeAudit) -> None:
+    def _report_node(self, found: NodeAudit) -> None:
         if found.difference:
-            self._tell_of(found, f"the ledger of the node was wrong and is repaired: {found.difference}", DIFFERS)
+            self._report_finding(
+                found, f"the ledger of the node was wrong and is repaired: {found.difference}", DIFFERS
+            )
         for card in found.overcommitted:
-            # An Event about a node is in namespace default: its readers may not see the pods.
+            # An Event about a node is in namespace default, whose readers may not see the pods.
             message = f"{card.without_pods}; kubectl gpushare audit names the largest pods on it"
-            self._tell_of(found, message, OVERBOOKED)
+            self._report_finding(found, message, OVERBOOKED)
         for uuid, other in found.shared.items():
             message = f"card {uuid} is announced by node {other} too; at most one of them gets new pods on it"
-            self._tell_of(found, message, SHARED)
+            self._report_finding(found, message, SHARED)
 
-    def _tell_of(self, found: NodeAudit, message: str, reason: str) -> None:
+    def _report_finding(self, found: NodeAudit, message: str, reason: str) -> None:
         self._report(Problem("Node", found.node, message, found.uid, reason=reason))

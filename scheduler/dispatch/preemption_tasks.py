@@ -1,15 +1,15 @@
-"""A task per preemption: says in the status for which node the pod waits, and removes its victims.
+"""One task per preemption: writes the nomination into the pod's status and deletes the victims.
 
-    PostFiltered ──▶ nominatedNodeName of those who lose their place, and of the pod
+    PostFiltered ──▶ nominatedNodeName of displaced pods, and of the pod
           └──▶ for each victim: DELETE with its uid ── accepted ──▶ Event Preempted, condition DisruptionTarget
-                                └─ of whose Binding nothing has been sent: that is cancelled, and it waits again
+                                └─ its Binding is not sent yet: that is cancelled, and it waits again
 
-The decisions go on meanwhile; the place is kept in the tables. A victim whose DELETE fails ends it: the place is kept
-no longer, and victims are deleted for the pod again after a back-off. So does a pod that is gone, or has another place:
-victims that are left stay. Only the watch says that a victim is gone, not a 404 or 409 while it is still shown.
-A victim whose DELETE has failed before is the first to be deleted, and nothing else is written until that is accepted:
-a deletion that is rejected again and again costs one request for each back-off.
-Source: kube-scheduler, framework/preemption/executor.go, which writes the condition first. Why not here:
+Decisions continue; the nomination is booked in the tables. If a DELETE fails, the task ends: the nomination is dropped,
+and victims are deleted for the pod again after a back-off. The task also ends if the pod is gone or nominated
+elsewhere; the remaining victims stay. Only the watch shows that a victim is gone, not a 404 or 409 while it is still
+shown. A victim whose DELETE failed before is deleted first, and nothing else is written until that is accepted. So a
+deletion that keeps failing costs one request for each back-off. Source: kube-scheduler,
+framework/preemption/executor.go, which writes the condition first. Reason for the difference:
 docs/decisions/0035-choose-victims-per-card.md.
 """
 
@@ -23,7 +23,7 @@ import structlog
 
 from scheduler.core.engine import Engine
 from scheduler.core.preemption_searches import PostFiltered
-from scheduler.dispatch.bind_slots import BindSlots, Stopped
+from scheduler.dispatch.in_flight_limit import InFlightLimit, Stopped
 from scheduler.dispatch.recorder import Recorder
 from scheduler.framework.preemption import Preemption
 from scheduler.kube.objects import PodCondition
@@ -40,16 +40,16 @@ from scheduler.kube.port import (
 from scheduler.pods.pod import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER, Pod
 
 _TRIES: Final = 4
-# In one line of the log.
+# Per log line.
 _MOST_NAMED: Final = 8
 
 log = structlog.get_logger()
 
 
 class PreemptionTasks:
-    """slots: of these requests. cancel: as `BindingTasks.cancel`. now_s: monotonic seconds.
+    """limit: of these requests. cancel: see `BindingTasks.cancel`. now_s: monotonic seconds.
 
-    backoff_s: before each repetition of a request. wake: after each failure.
+    backoff_s: before each repetition of a request. wake: called after each failure.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class PreemptionTasks:
         engine: Engine,
         cluster: Cluster,
         recorder: Recorder,
-        slots: BindSlots,
+        limit: InFlightLimit,
         *,
         cancel: Callable[[str, str], bool],
         now_s: Callable[[], float],
@@ -70,25 +70,25 @@ class PreemptionTasks:
         self._now_s = now_s
         self._backoff_s = backoff_s
         self._wake = wake
-        self._slots = slots
+        self._limit = limit
         self._cancel = cancel
-        # By uid of the pod: of two nominations, the later one has to be in its status in the end.
+        # By uid of the pod: its status has to end with the later of two nominations.
         self._nominating: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def start(self, post_filtered: PostFiltered, tasks: asyncio.TaskGroup) -> None:
-        """Do what was decided."""
+        """Carry out a result of PostFilter."""
         for other in post_filtered.displaced:
             tasks.create_task(self.follow(other))
         if post_filtered.preemption is not None:
             tasks.create_task(self._until_stop(self._preempt(post_filtered.preemption, tasks)))
 
     async def follow(self, pod: Pod) -> None:
-        """Write into the pod's status which place is kept for it now, if any."""
+        """Write the current nomination, if any, into the pod's status."""
         await self._until_stop(self._nominate(pod))
 
     def stop(self) -> None:
-        """Send no other request; those on the wire are answered. The next process decides again."""
-        self._slots.stop()
+        """Send nothing more; requests in flight are answered. The next process decides again."""
+        self._limit.stop()
 
     async def _until_stop(self, work: Awaitable[None]) -> None:
         with suppress(Stopped):
@@ -106,13 +106,13 @@ class PreemptionTasks:
             violations=preemption.protected,
         )
         left = [*reversed(preemption.victims)]
-        # If one stays again that has stayed before, no other is to be deleted for nothing.
-        left.sort(key=self._engine.is_refused)
+        # If an undeletable victim fails again, no other is to be deleted in vain.
+        left.sort(key=self._engine.is_undeletable)
         try:
             await self._remove_all(left, preemption, tasks)
         except ApiError as error:
             if not isinstance(error, NotSent):
-                self._engine.victim_refused(left[-1])
+                self._engine.mark_undeletable(left[-1])
             if self._is_kept(preemption):
                 self._engine.preemption_failed(pod, self._now_s())
             log.warning("preemption.failed", pod=str(pod.key), node=preemption.node, reason=error.message)
@@ -125,8 +125,8 @@ class PreemptionTasks:
             self._engine.victims_spared(left)
 
     async def _remove_all(self, left: list[Pod], preemption: Preemption, tasks: asyncio.TaskGroup) -> None:
-        """Take out of `left`, from its end, each that is being removed. Raises ApiError: the last one is not."""
-        nominated = not (left and self._engine.is_refused(left[-1]))
+        """Remove deleted victims from the end of `left`. Raises ApiError: the last one is not deleted."""
+        nominated = not (left and self._engine.is_undeletable(left[-1]))
         if nominated:
             await self._nominate(preemption.pod)
         while left and self._is_kept(preemption):
@@ -143,7 +143,7 @@ class PreemptionTasks:
         return kept is not None and kept.node == preemption.node and kept.victims == {one.key.uid for one in victims}
 
     async def _nominate(self, pod: Pod) -> None:
-        """What the status says is for others to see; the place is kept by ourselves, whether it is written or not."""
+        """Write nominatedNodeName, for other readers; the nomination holds even if the write fails."""
         async with self._nominating.setdefault(pod.key.uid, asyncio.Lock()):
             kept = self._engine.nominations.of(pod.key.uid)
             node = "" if kept is None else kept.node
@@ -155,7 +155,7 @@ class PreemptionTasks:
                 log.warning("nomination.lost", pod=str(pod.key), node=node, reason=error.message)
 
     async def _remove(self, victim: Pod, preemption: Preemption, tasks: asyncio.TaskGroup) -> bool:
-        """Delete it; False where the place is kept no longer."""
+        """Delete a victim; False if the nomination is gone."""
         pod = preemption.pod
         if self._cancel(victim.key.uid, f"preempted by {pod.key.told_in(victim.key.namespace)}"):
             self._recorder.preempted(victim, note_of(preemption, victim))
@@ -163,13 +163,13 @@ class PreemptionTasks:
         try:
             await self._patiently(victim, lambda: self._delete(victim))
         except (ApiNotFound, ApiConflict):
-            return True  # gone, and perhaps another of its name is there
+            return True  # gone; another pod may have its name
         self._recorder.preempted(victim, note_of(preemption, victim))
         tasks.create_task(self._until_stop(self._mark(victim, pod.scheduler_name)))
         return True
 
     async def _mark(self, victim: Pod, scheduler_name: str) -> None:
-        """Say in the status of a victim why it ends. Its end does not wait for that."""
+        """Write the reason into the status of a victim. Its end does not wait for that."""
         why = f"{scheduler_name}: preempting to accommodate a higher priority pod"
         condition = PodCondition(DISRUPTION_TARGET, "True", PREEMPTION_BY_SCHEDULER, why)
         try:
@@ -188,32 +188,32 @@ class PreemptionTasks:
             raise ApiFailed(error.message, error.status) from error
 
     async def _patiently(self, about: Pod, request: Callable[[], Awaitable[None]]) -> None:
-        """Send it; again, a few times, while the answer leaves open what became of it: each can be repeated.
+        """Send the request; retry a few times while its outcome is unknown, as each can be repeated.
 
-        A namespace that gives no answers, such as while a webhook hangs, leaves the slots to others.
+        A namespace that gives no answers, for example while a webhook hangs, leaves the limit to others.
         """
         namespace = about.key.namespace
         for attempt in range(1, _TRIES):
             try:
                 await self._send(namespace, request)
             except ApiThrottled as throttled:
-                await self._slots.pause(max(throttled.retry_after_s, self._backoff_s(attempt)))
+                await self._limit.pause(max(throttled.retry_after_s, self._backoff_s(attempt)))
             except ApiRefused:
                 raise
             except ApiError:
-                await self._slots.pause(self._backoff_s(attempt))
+                await self._limit.pause(self._backoff_s(attempt))
             else:
                 return
         await self._send(namespace, request)
 
     async def _send(self, namespace: str, request: Callable[[], Awaitable[None]]) -> None:
-        with self._slots.binding(namespace):
-            async with self._slots.slot(namespace):
+        with self._limit.binding(namespace):
+            async with self._limit.request(namespace):
                 await request()
 
 
 def _why(error: ApiError, victim: Pod, preemptor: Pod) -> str:
-    """The answer about a victim, for readers of the preemptor: the API server names the pod that was asked about."""
+    """The API server's answer about a victim, without the victim's name for readers in another namespace."""
     if victim.key.namespace == preemptor.key.namespace:
         return error.message
     answer = f"HTTP status {error.status}" if error.status else "no answer"
@@ -221,7 +221,7 @@ def _why(error: ApiError, victim: Pod, preemptor: Pod) -> str:
 
 
 def note_of(preemption: Preemption, victim: Pod) -> str:
-    """The Event on a victim: for which pod, where, and for how much of which card."""
+    """Note of the victim's Event: for which pod, on which node, and how much of which card."""
     text = f"Preempted by {preemption.pod.key.told_in(victim.key.namespace)} on node {preemption.node}"
     if not preemption.cards:
         return text

@@ -1,4 +1,4 @@
-"""Objects that cannot be read as they are, and cards that fail: one log line, one Event, one count each."""
+"""Reports invalid objects and failed cards: one log line, one Event, one count each."""
 
 from collections.abc import Callable
 from typing import Final
@@ -11,44 +11,44 @@ from scheduler.kube.problem import Problem
 from scheduler.metrics.observer import ServiceObserver
 
 _MOST_REPORTED: Final = 4096
-# What a standby has seen for so long before it is elected, perhaps no leader has told; the older is told already.
-_UNTOLD_S: Final = 120.0
+# Problems this recent may be unreported by a previous leader; older ones are reported already.
+_UNREPORTED_S: Final = 120.0
 
 log = structlog.get_logger()
 
 
 class Problems:
-    """Of all replicas the one that schedules tells them; the others see the same."""
+    """Only the leader reports; the other replicas see the same problems."""
 
     def __init__(self, observer: ServiceObserver, recorder: Recorder, now_s: Callable[[], float]) -> None:
         """now_s: monotonic seconds."""
         self._observer = observer
         self._recorder = recorder
-        self._speaks = False
-        # By hash: whoever makes mistakes makes ever new ones, and each is long.
+        self._leads = False
+        # By hash: new mistakes come without end, and each text is long.
         self._reported: LRUCache[int, bool] = LRUCache(maxsize=_MOST_REPORTED)
-        self._untold: TTLCache[Problem, bool] = TTLCache(_MOST_REPORTED, _UNTOLD_S, timer=now_s)
+        self._unreported: TTLCache[Problem, bool] = TTLCache(_MOST_REPORTED, _UNREPORTED_S, timer=now_s)
 
     def begin(self) -> None:
-        """From now on this replica tells them."""
-        self._speaks = True
-        for problem in list(self._untold):
+        """Start to report, as this replica leads now."""
+        self._leads = True
+        for problem in list(self._unreported):
             self.report(problem)
-        self._untold.clear()
+        self._unreported.clear()
 
     def report(self, problem: Problem) -> None:
-        """Tell it, once unless it is something that happens."""
-        if not self._speaks:
-            self._untold[problem] = True
+        """Report a problem; a state only once, an occurrence each time."""
+        if not self._leads:
+            self._unreported[problem] = True
         elif problem.happened:
             log.warning(problem.happened, pod=problem.name, problem=problem.message)
             self._recorder.about(problem.kind, problem.name, problem.uid, problem.reason, problem.message)
         elif (known := hash(problem)) not in self._reported:
             self._reported[known] = True
-            self.tell(problem)
+            self.report_each_time(problem)
 
-    def tell(self, problem: Problem) -> None:
-        """Tell it, however often."""
+    def report_each_time(self, problem: Problem) -> None:
+        """Report a problem each time."""
         self._observer.bad_object(problem.kind)
         log.warning("object.bad", kind=problem.kind, name=problem.name, problem=problem.message)
         if problem.on_object:

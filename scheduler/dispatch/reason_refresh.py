@@ -1,9 +1,9 @@
-"""What waiting pods were told is looked at again, in the background: where it holds no longer, it is corrected.
+"""Keeps the messages of waiting pods true: re-evaluates them in the background.
 
-    rest ── a few milliseconds at a time ──▶ judge pod after pod ── other reasons ──▶ recorder
-      ▲──────────── 19 times as long as that has taken ────────────┘
+    rest ── a few milliseconds at a time ──▶ re-evaluate pod after pod ── other reasons ──▶ recorder
+      ▲──────────── 19 times as long as that took ─────────────────┘
 
-It comes after everything else: nothing is corrected while what was said before waits to be written.
+It has the lowest priority: it pauses while earlier messages wait to be written.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from scheduler.core.engine import Engine
 from scheduler.dispatch.recorder import Recorder
 from scheduler.metrics.observer import ServiceObserver
 
-# When nobody is due.
+# If no pod is due.
 _IDLE_S: Final = 1.0
 _SLICE_S: Final = 0.001
-# So many times as long as was judged: a twentieth of the time is spent on it. And for so long at least.
+# Rest per time of work, which takes a twentieth of the loop; and the shortest rest.
 _REST: Final = 19
 _LEAST_REST_S: Final = 0.05
-# In one slice: 80 in a second, each two writes at most.
+# Per slice: 80 per second, each at most two writes.
 _MOST_CORRECTED: Final = 4
 _MOST_PENDING: Final = 8
 
@@ -37,7 +37,7 @@ class ReasonRefresh:
         now_s: Callable[[], float],
         wake: Callable[[], None],
     ) -> None:
-        """now_s: monotonic seconds. wake: there is something to decide."""
+        """now_s: monotonic seconds. wake: called when there is something to decide."""
         self._engine = engine
         self._recorder = recorder
         self._observer = observer
@@ -45,23 +45,25 @@ class ReasonRefresh:
         self._wake = wake
 
     async def run(self) -> None:
-        """A slice, and a rest."""
+        """Alternate slices and rests."""
         while True:
             rest_s = self.slice()
             await asyncio.sleep(rest_s)
 
     def slice(self) -> float:
-        """Judge for a moment; how long to rest then."""
+        """Re-evaluate for a moment; return the following rest in seconds."""
         began_s, corrected = self._now_s(), 0
         while self._recorder.pending_soon < _MOST_PENDING and corrected < _MOST_CORRECTED:
-            judged = self._engine.judging.step(began_s)
-            if judged is None:
+            reevaluated = self._engine.reevaluation.step(began_s)
+            if reevaluated is None:
                 return _IDLE_S
-            if judged.help is not None and self._engine.rescue(judged, began_s):
-                self._observer.lost_wakeup(judged.pod)
+            if reevaluated.help is not None and self._engine.rescue(reevaluated, began_s):
+                self._observer.lost_wakeup(reevaluated.pod)
                 self._wake()
-            if judged.diagnosis is not None and self._recorder.corrected(judged.pod, judged.diagnosis):
-                self._observer.unschedulable(judged.pod, judged.diagnosis)
+            if reevaluated.diagnosis is not None and self._recorder.update_reasons(
+                reevaluated.pod, reevaluated.diagnosis
+            ):
+                self._observer.unschedulable(reevaluated.pod, reevaluated.diagnosis)
                 corrected += 1
             if self._now_s() - began_s > _SLICE_S:
                 break

@@ -1,11 +1,11 @@
 """Events and the PodScheduled condition: sent after the bindings, repeated ones aggregated.
 
-    a pod that waits ──▶ its latest word (told.py) ──┐
-    bound, bad objects ──▶ Events, bounded ──────────┴─▶ outbox.py: namespaces in turn ──▶ senders
+    a pod that waits ──▶ its latest message (pod_messages.py) ──┐
+    bound, invalid objects ──▶ Events, bounded ─────────────────┴─▶ event_queue.py: namespaces in turn ──▶ senders
 
-Nothing waits for these. Of a pod that waits only the latest word is kept, so there are never more of them than pods,
-and none is dropped; where there are too many Events, the oldest is dropped and counted. While a backlog is being bound,
-all trickle, so that the API server binds first; afterwards, or when many wait, several go out at a time.
+Nothing waits for these. Only the latest message of a waiting pod is kept, so there are never more messages than pods,
+and none is dropped; if there are too many Events, the oldest is dropped and counted. While a backlog is being bound,
+all trickle, so that the API server binds first; afterwards, or if many wait, several are sent at a time.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from dataclasses import replace
 from math import inf
 from typing import Final
 
-from scheduler.dispatch.outbox import Outbox, Unwritten
-from scheduler.dispatch.told import Reasons, Told, ToldPods, Word
+from scheduler.dispatch.event_queue import EventQueue, Unwritten
+from scheduler.dispatch.pod_messages import PodMessage, PodMessages, PodMessageState, Reasons
 from scheduler.dispatch.waiting_series import WaitingCopy
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.kube.events import QUIET_S, Regarding, RepeatedEvents, Reporter, SeriesUpdate
@@ -35,23 +35,23 @@ from scheduler.process.terminal import one_line
 from scheduler.queue.backoff import backoff_s
 from scheduler.state.cards.booking import CardShare
 
-_OUTBOX: Final = 20_000
+_MOST_EVENTS: Final = 20_000
 _SENDERS: Final = 16
-# While busy: one entry at a time, so long apart, unless more wait than this.
+# While busy: interval between single entries, unless more than this number wait.
 _TRICKLE_S: Final = 0.05
-_CROWDED: Final = _OUTBOX // 2
-# Every quarter of a second: 50,000 entries in a minute, some tens of microseconds each time.
+_CROWDED: Final = _MOST_EVENTS // 2
+# Per quarter of a second: 50,000 entries in a minute, some tens of microseconds each time.
 _SWEPT: Final = 256
-# One that is throttled; so long after the first, doubling, while the process ends.
+# Tries of a throttled entry, and the first wait, doubling, while the process ends.
 _TRIES: Final = 4
 _TRY_S: Final = 0.2
 
 
 class Recorder:
-    """Writes what users read.
+    """Writes Events and conditions.
 
-    busy: whether a backlog is being bound at this moment. By uid: waits: whether the pod still waits for a place: what
-    was said of it must not land on a pod that has one. known: whether it is in the queue at all.
+    busy: whether a backlog is being bound now. waits: by uid, whether the pod still waits; a message must not reach a
+    placed pod. known: by uid, whether it is in the queue.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class Recorder:
         known: Callable[[str], bool],
         on_lost: Callable[[str, str], None],
     ) -> None:
-        """now_s: monotonic seconds, when something is due. unix_ns: nanoseconds, what users read.
+        """now_s: monotonic seconds, for due times. unix_ns: nanoseconds, for users.
 
-        on_lost: told (what, why) of each entry that could not be written.
+        on_lost: called with (what, why) for each entry that could not be written.
         """
         self._cluster = cluster
         self._reporter = Reporter(controller, instance)
@@ -78,62 +78,62 @@ class Recorder:
         self._busy = busy
         self._waits = waits
         self._on_lost = on_lost
-        self._outbox = Outbox(_OUTBOX, _SENDERS, _loop_s)
-        # Senders that wait for an entry, and when one is looked for next: nothing can be sent before.
+        self._queue = EventQueue(_MOST_EVENTS, _SENDERS, _loop_s)
+        # Senders that wait for an entry, and the time of the next look; nothing may be sent before.
         self._idle: deque[asyncio.Future[Unwritten]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._looks_at_s = inf
         self._trickles_at_s = 0.0
         self._known = known
-        self._told = ToldPods(known)
+        self._messages = PodMessages(known)
         self._repeated = RepeatedEvents()
         self._latest_ns = 0
 
     @property
     def pending(self) -> int:
-        """Entries not yet written."""
-        return len(self._outbox) + self._outbox.writing
+        """Number of unwritten entries."""
+        return len(self._queue) + self._queue.writing
 
     @property
     def pending_soon(self) -> int:
-        """Those of them that do not wait until their namespace gets answers again."""
-        return self._outbox.soon + self._outbox.writing
+        """Number of unwritten entries whose namespaces are expected to get answers."""
+        return self._queue.soon + self._queue.writing
 
     def scheduled(self, pod: Pod, node: str, cards: Sequence[CardShare] = ()) -> None:
         """The pod is bound, to these cards. The Binding itself has set the condition."""
-        self._told.forget(pod.key.uid)
-        self._outbox.drop_word(pod.key.namespace, pod.key.uid)
+        self._messages.forget(pod.key.uid)
+        self._queue.drop_message(pod.key.namespace, pod.key.uid)
         note = f"Successfully assigned {pod.key} to {node}{_on(cards)}"
-        self._put(self._event(_regarding(pod.key), "Scheduled", "Binding", note, warning=False))
+        self._enqueue_event(self._event(_regarding(pod.key), "Scheduled", "Binding", note, warning=False))
 
     def failed_scheduling(self, pod: Pod, diagnosis: Diagnosis) -> None:
-        """The pod fits nowhere."""
-        self._hear(pod, "Unschedulable", diagnosis.message, diagnosis.constant_text, diagnosis.rules)
+        """The pod is unschedulable."""
+        self._set_message(pod, "Unschedulable", diagnosis.message, diagnosis.constant_text, diagnosis.rules)
 
-    def corrected(self, pod: Pod, diagnosis: Diagnosis) -> bool:
-        """Tell why the pod fits nowhere, if that is other than it was told; whether it is. Not for numbers alone."""
-        told = self._told.find(pod.key.uid)
-        if told is None or told.word.reasons == diagnosis.constant_text:
+    def update_reasons(self, pod: Pod, diagnosis: Diagnosis) -> bool:
+        """Update the message if its reasons changed, not for numbers alone. Returns whether they did."""
+        state = self._messages.find(pod.key.uid)
+        if state is None or state.latest.reasons == diagnosis.constant_text:
             return False
         self.failed_scheduling(pod, diagnosis)
         return True
 
     def seen(self, pod: Pod) -> None:
-        """The pod waits, and looks like this now: a write that took effect late may have replaced a newer condition."""
-        told = self._told.find(pod.key.uid)
-        if told is not None and told.see(pod.condition, self._now_s()):
-            self._later(told)
+        """A waiting pod changed: a late write may have overwritten a newer condition."""
+        state = self._messages.find(pod.key.uid)
+        if state is not None and state.observe(pod.condition, self._now_s()):
+            self._later(state)
 
     def scheduler_error(self, pod: Pod, message: str, reasons: Reasons) -> None:
-        """The pod had a place, and could not be bound to it. reasons: equal for errors that mean the same."""
-        self._hear(pod, "SchedulerError", message, reasons, ("SchedulerError",))
+        """A placed pod could not be bound. reasons: equal for errors that mean the same."""
+        self._set_message(pod, "SchedulerError", message, reasons, ("SchedulerError",))
 
     def preempted(self, victim: Pod, note: str) -> None:
-        """The pod is removed for another one."""
-        self._put(self._event(_regarding(victim.key), "Preempted", "Preempting", note, warning=False))
+        """The pod is evicted for another one."""
+        self._enqueue_event(self._event(_regarding(victim.key), "Preempted", "Preempting", note, warning=False))
 
     def about(self, kind: str, name: str, uid: str, reason: str, note: str) -> None:
-        """A warning on a Pod (`namespace/name`) or a Node.
+        """Write a warning on a Pod (`namespace/name`) or a Node.
 
         Events about nodes live in namespace `default`, with the node's name as uid, as the kubelet writes them.
         """
@@ -141,15 +141,15 @@ class Recorder:
         about = Regarding(kind, namespace or "default", short, uid or short)
         entry = self._repeated.next_write(self._event(about, reason, "Scheduling", note), (note,), self._now_s())
         if entry is not None:
-            self._put(entry)
+            self._enqueue_event(entry)
 
     def waiting(self) -> WaitingCopy:
-        """What pods that wait were told, of this moment."""
-        return WaitingCopy(self._told.all(), self._known, self._unix_ns() / 1e9)
+        """Copy of the current messages of waiting pods."""
+        return WaitingCopy(self._messages.all(), self._known, self._unix_ns() / 1e9)
 
     def sweep(self) -> None:
-        """Forget, by and by, what was told about pods that wait no more. A small step, for a timer."""
-        self._told.sweep(_SWEPT)
+        """Drop a few entries of pods that no longer wait. A small step, for a timer."""
+        self._messages.sweep(_SWEPT)
 
     async def run(self) -> None:
         """Write entries until cancelled."""
@@ -158,28 +158,28 @@ class Recorder:
                 senders.create_task(self._send_all())
 
     async def flush(self, within_s: float) -> None:
-        """Write what is left, as far as that goes in so many seconds; for a clean exit."""
+        """Flush the backlog for at most `within_s` seconds, for a clean exit."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s), asyncio.TaskGroup() as senders:
                 for _ in range(_SENDERS):
                     senders.create_task(self._send_rest())
 
     def forget_waiting(self) -> None:
-        """Say no more of pods that wait: another replica schedules them, and knows better."""
-        self._outbox.drop_words()
+        """Drop the messages of waiting pods: another replica schedules them now."""
+        self._queue.drop_messages()
 
     async def _send_rest(self) -> None:
-        while isinstance(entry := self._outbox.take(at_once=True), Unwritten):
+        while isinstance(entry := self._queue.take(at_once=True), Unwritten):
             await self._send(entry, patient=False)
 
-    def _hear(self, pod: Pod, reason: str, message: str, reasons: Reasons, rules: tuple[str, ...]) -> None:
-        heard = Word(reason, one_line(message), reasons, self._now_s(), self._unix_ns() / 1e9, rules)
-        told = self._told.hear(pod, heard)
-        if told.event_is_due or told.condition_is_due:
-            self._tell(told)
+    def _set_message(self, pod: Pod, reason: str, message: str, reasons: Reasons, rules: tuple[str, ...]) -> None:
+        message_now = PodMessage(reason, one_line(message), reasons, self._now_s(), self._unix_ns() / 1e9, rules)
+        state = self._messages.update(pod, message_now)
+        if state.event_is_due or state.condition_is_due:
+            self._enqueue_message(state)
 
-    def _tell(self, told: Told) -> None:
-        self._outbox.put_word(told.pod.namespace, told.pod.uid)
+    def _enqueue_message(self, state: PodMessageState) -> None:
+        self._queue.put_message(state.pod.namespace, state.pod.uid)
         self._hand_out()
 
     def _event(
@@ -196,24 +196,24 @@ class Recorder:
         )
 
     def _unique_ns(self) -> int:
-        """About the Unix time, and no two alike, also when the clock is set back."""
+        """About the Unix time; strictly increasing, even if the clock is set back."""
         self._latest_ns = max(self._latest_ns + 1, self._unix_ns())
         return self._latest_ns
 
-    def _put(self, entry: EventRecord | SeriesUpdate) -> None:
+    def _enqueue_event(self, entry: EventRecord | SeriesUpdate) -> None:
         event = entry.event if isinstance(entry, SeriesUpdate) else entry
-        dropped = self._outbox.put_event(event.namespace, entry)
+        dropped = self._queue.put_event(event.namespace, entry)
         if dropped is not None:
-            self._on_lost(_name_of(dropped), f"more than {_OUTBOX} entries wait")
+            self._on_lost(_name_of(dropped), f"more than {_MOST_EVENTS} entries wait")
         self._hand_out()
 
     async def _send_all(self) -> None:
         while True:
             entry = self._next()
             self._hand_out()
-            await self._send(entry or await self._given(), patient=True)
+            await self._send(entry or await self._wait_for_entry(), patient=True)
 
-    async def _given(self) -> Unwritten:
+    async def _wait_for_entry(self) -> Unwritten:
         """Wait for an entry."""
         waiting: asyncio.Future[Unwritten] = asyncio.get_running_loop().create_future()
         self._idle.append(waiting)
@@ -223,29 +223,29 @@ class Recorder:
             if waiting in self._idle:
                 self._idle.remove(waiting)
             elif not waiting.cancelled():
-                self._outbox.put_back(waiting.result())
+                self._queue.put_back(waiting.result())
             raise
 
     def _hand_out(self) -> None:
-        """Give entries to senders that wait, as far as entries may be sent now."""
+        """Give waiting senders the entries that may be sent now."""
         while self._idle and (entry := self._next()) is not None:
             waiting = self._idle.popleft()
             if waiting.cancelled():
-                self._outbox.put_back(entry)
+                self._queue.put_back(entry)
             else:
                 waiting.set_result(entry)
 
     def _next(self) -> Unwritten | None:
-        """The next entry; None: none may be sent now."""
+        """The next entry; None if none may be sent now."""
         now_s = _loop_s()
-        if not len(self._outbox):
+        if not len(self._queue):
             return None
-        if self._busy() and len(self._outbox) < _CROWDED:
+        if self._busy() and len(self._queue) < _CROWDED:
             if now_s < self._trickles_at_s:
                 self._look_again(self._trickles_at_s)
                 return None
             self._trickles_at_s = now_s + _TRICKLE_S
-        entry = self._outbox.take()
+        entry = self._queue.take()
         if isinstance(entry, Unwritten):
             return entry
         self._look_again(entry)
@@ -264,19 +264,19 @@ class Recorder:
         self._hand_out()
 
     async def _send(self, entry: Unwritten, *, patient: bool) -> None:
-        """patient: what is throttled comes again when the API server has said; otherwise it is tried until then."""
+        """Write the entry. patient: a throttled entry returns to the queue at once, without a wait here."""
         try:
             await self._write(entry)
         except _Again as again:
             entry.tries += 1
-            self._outbox.put_back(entry)
+            self._queue.put_back(entry)
             if not patient:
                 await asyncio.sleep(max(again.after_s, backoff_s(entry.tries, initial_s=_TRY_S, max_s=QUIET_S)))
         except asyncio.CancelledError:
-            self._outbox.put_back(entry)  # for `flush`
+            self._queue.put_back(entry)  # for `flush`
             raise
         else:
-            self._outbox.done(entry)
+            self._queue.done(entry)
 
     async def _write(self, entry: Unwritten) -> None:
         """Raises _Again."""
@@ -285,62 +285,62 @@ class Recorder:
             await self._create(entry, what)
         elif isinstance(what, SeriesUpdate):
             await self._update(entry, what)
-        elif (told := self._told.find(what)) is not None:
-            if told.event_is_due:
-                await self._tell_event(entry, told)
-            if told.condition_is_due:
-                await self._tell_condition(entry, told)
+        elif (state := self._messages.find(what)) is not None:
+            if state.event_is_due:
+                await self._write_event(entry, state)
+            if state.condition_is_due:
+                await self._write_condition(entry, state)
 
-    async def _tell_event(self, entry: Unwritten, told: Told) -> None:
-        """Write the latest word as an Event, or into the series of the one that said the same."""
-        word, event = told.word, told.event
-        about, now_ns = _regarding(told.pod), int(word.unix_s * 1e9)
-        record = self._event(about, "FailedScheduling", "Scheduling", word.message, now_ns=now_ns)
+    async def _write_event(self, entry: Unwritten, state: PodMessageState) -> None:
+        """Write the latest message as an Event, or into the series of the Event with the same reasons."""
+        message, event = state.latest, state.event
+        about, now_ns = _regarding(state.pod), int(message.unix_s * 1e9)
+        record = self._event(about, "FailedScheduling", "Scheduling", message.text, now_ns=now_ns)
         if event.name:
-            update = SeriesUpdate(replace(record, name=event.name), event.series(word))
+            update = SeriesUpdate(replace(record, name=event.name), event.series(message))
             written = await self._update(entry, update)
         else:
             written = await self._create(entry, record)
-        event.sent(word, None if written is None else written.name)
+        event.sent(message, None if written is None else written.name)
 
-    async def _tell_condition(self, entry: Unwritten, told: Told) -> None:
-        if not self._waits(told.pod.uid):
+    async def _write_condition(self, entry: Unwritten, state: PodMessageState) -> None:
+        if not self._waits(state.pod.uid):
             return
-        word = told.word
-        told.sent = word.message
-        condition, changed = told.condition(), not told.shown_false
+        message = state.latest
+        state.sent = message.text
+        condition, changed = state.condition(), not state.shown_false
         try:
-            await self._ask(entry, self._cluster.set_pod_condition(told.pod, condition, changed=changed))
+            await self._ask(entry, self._cluster.set_pod_condition(state.pod, condition, changed=changed))
         except ApiNotFound:
             return  # the pod is gone
         except ApiError as error:
-            # One that is refused, too: an API server that has just started knows no rights for seconds.
-            self._on_lost(f"condition PodScheduled of {told.pod}", error.message)
-            told.failures += 1
-            self._later(told)
+            # Also after a rejection: an API server that has just started denies every right for seconds.
+            self._on_lost(f"condition PodScheduled of {state.pod}", error.message)
+            state.failures += 1
+            self._later(state)
         else:
-            told.condition_written(word)
+            state.condition_written(message)
 
-    def _later(self, told: Told) -> None:
-        """Write the latest word again after a while: the next attempt may be minutes away, or bring no news."""
-        if told.again:
+    def _later(self, state: PodMessageState) -> None:
+        """Write the latest message after a while: the next attempt may be minutes away, or bring no news."""
+        if state.again:
             return
-        told.again = True
-        asyncio.get_running_loop().call_later(told.again_after_s, self._again, told.pod.uid)
+        state.again = True
+        asyncio.get_running_loop().call_later(state.again_after_s, self._again, state.pod.uid)
 
     def _again(self, uid: str) -> None:
-        if (told := self._told.find(uid)) is None:
+        if (state := self._messages.find(uid)) is None:
             return
-        told.again = False
-        if told.condition_is_due:
-            self._tell(told)
+        state.again = False
+        if state.condition_is_due:
+            self._enqueue_message(state)
 
     async def _create(self, entry: Unwritten, record: EventRecord) -> EventRecord | None:
-        """Write an Event; return it, or None when it could not be written."""
+        """Write an Event; return it, or None if that failed."""
         try:
             await self._ask(entry, self._cluster.create_event(record))
         except ApiConflict:
-            return record  # one of this name was sent before its sender was cancelled
+            return record  # it was sent before its sender was cancelled
         except ApiNotFound:
             return None  # its namespace is gone
         except ApiError as error:
@@ -349,12 +349,12 @@ class Recorder:
         return record
 
     async def _update(self, entry: Unwritten, update: SeriesUpdate) -> EventRecord | None:
-        """Write a series; return the Event that has it, or None when it could not be written."""
+        """Write a series; return its Event, or None if that failed."""
         event = update.event
         try:
             await self._ask(entry, self._cluster.update_event(event, update.series))
         except ApiNotFound:
-            # The first event has expired meanwhile: this one is written as the first.
+            # The first event has expired: write this one as the first.
             return await self._create(entry, replace(event, time_s=update.series.last_time_s))
         except ApiError as error:
             self._on_lost(_name_of(update), error.message)
@@ -362,19 +362,19 @@ class Recorder:
         return event
 
     async def _ask(self, entry: Unwritten, request: Awaitable[None]) -> None:
-        """Raises what the request raises; _Again where it is throttled, a few times."""
+        """Raises the error of the request; _Again for the first throttled tries."""
         try:
             await request
         except ApiError as error:
-            self._outbox.answered(entry, error)
+            self._queue.answered(entry, error)
             if isinstance(error, ApiThrottled) and entry.tries < _TRIES - 1:
                 raise _Again(error.retry_after_s) from error
             raise
-        self._outbox.answered(entry, None)
+        self._queue.answered(entry, None)
 
 
 class _Again(Exception):
-    """Throttled, and worth another try; after_s: seconds."""
+    """Throttled, to be retried; after_s: seconds."""
 
     def __init__(self, after_s: float) -> None:
         super().__init__(after_s)

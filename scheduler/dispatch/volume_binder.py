@@ -1,13 +1,13 @@
-"""Gives a placed pod its volumes before it is bound: writes what was decided, then waits until its claims are bound.
+"""Binds the volumes of a placed pod before the pod: writes the decision, then waits until its claims are bound.
 
     to_write ── PATCH each ──▶ WAITING ── every claim is bound ─▶ returns
                                  │  └── a watch event of one of them: looks again
-                                 └── time is up, or it cannot come true any more ─▶ VolumesFailed
+                                 └── time-out, or the claims can no longer be bound ─▶ VolumesFailed
 
-While writes for a namespace fail, few of its pods wait for their turn; the others fail at once.
-What is written stays written: the next attempt, or the next process, finds the volume kept for its claim, and the node
-in it. An event of a claim has that claim alone looked at, by each pod that waits for it.
-Source: kube-scheduler, plugins/volumebinding/binder.go, BindPodVolumes; it looks once a second.
+While writes for a namespace fail, only a few of its pods wait for their turn; the others fail at once. A write is never
+undone: the next attempt, or the next process, finds the volume reserved for its claim, and the node in it. After an
+event of a claim, each pod that waits for the claim examines that claim only. Source: kube-scheduler,
+plugins/volumebinding/binder.go, BindPodVolumes; it looks once a second.
 """
 
 import asyncio
@@ -15,23 +15,23 @@ from collections.abc import Callable
 from typing import Final
 
 from scheduler.core.scheduling_cycle import Placement
-from scheduler.dispatch.bind_slots import BindSlots, Stopped
-from scheduler.dispatch.volume_writes import VolumeWrites, WriteRefused, Written
+from scheduler.dispatch.in_flight_limit import InFlightLimit, Stopped
+from scheduler.dispatch.volume_writes import VolumeWrites, WriteRejected, Written
 from scheduler.kube.port import Cluster
 from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.tables import Tables
 from scheduler.state.volumes.plan import VolumePlan
 from scheduler.state.volumes.progress import Failed, is_done
 
-# No event says to a waiting pod that it has gone itself.
+# No event tells a waiting pod that it was deleted itself.
 _LOOK_EVERY_S: Final = 5.0
 
 
 class VolumesFailed(Exception):
-    """The pod does not get its volumes on this node; the message says why."""
+    """The pod does not get its volumes on this node; the message gives the reason."""
 
     def __init__(self, reason: str, *, status: int = 0, lasting: bool = False, gone: bool = False) -> None:
-        """status: HTTP status of the answer that says so, or 0. lasting: as of BindRefused. gone: the pod is."""
+        """status: HTTP status of the answer, or 0. lasting: see BindRejected. gone: the pod is gone."""
         super().__init__(reason)
         self.reason = reason
         self.status = status
@@ -42,33 +42,33 @@ class VolumesFailed(Exception):
 class VolumeBinder:
     """Owns the pods that wait for volumes."""
 
-    def __init__(self, cluster: Cluster, tables: Tables, slots: BindSlots, *, gone: Callable[[str], bool]) -> None:
-        """slots: of these requests. gone: by uid, whether the watch has shown that the pod is gone."""
+    def __init__(self, cluster: Cluster, tables: Tables, limit: InFlightLimit, *, gone: Callable[[str], bool]) -> None:
+        """limit: of these requests. gone: by uid, whether the watch has shown that the pod is gone."""
         self._tables = tables
-        self._slots = slots
-        self._writes = VolumeWrites(cluster, tables.volumes, slots)
+        self._limit = limit
+        self._writes = VolumeWrites(cluster, tables.volumes, limit)
         self._gone = gone
         self._waiting: dict[Written, set[_Waiting]] = {}
         self._stopped = False
 
     async def bind(self, placement: Placement) -> None:
-        """Return when every claim of the pod is bound. Raises VolumesFailed; Stopped when the process ends first."""
+        """Return when every claim of the pod is bound. Raises VolumesFailed; Stopped if the process ends first."""
         plan = placement.volumes
         if plan is None:
             return
         namespace = placement.pod.key.namespace
-        if how := self._slots.failing(namespace):
-            # Each pod that waits for its turn would hold a place that others lack.
+        if how := self._limit.pause_kind(namespace):
+            # Each pod that waits for its turn holds room that others lack.
             message = f"writes of volumes and claims for namespace {namespace} fail at present ({how})"
             raise VolumesFailed(message, lasting=True)
         try:
             async with asyncio.timeout(plan.timeout_s):
-                with self._slots.binding(namespace):
+                with self._limit.binding(namespace):
                     for claim, volume in plan:
                         await self._writes.write(namespace, claim, volume, plan.node)
                 await self._until_bound(placement.pod.key.uid, plan)
-        except WriteRefused as refused:
-            raise VolumesFailed(str(refused), status=refused.status, lasting=True) from refused
+        except WriteRejected as rejected:
+            raise VolumesFailed(str(rejected), status=rejected.status, lasting=True) from rejected
         except Failed as failed:
             raise VolumesFailed(str(failed)) from failed
         except TimeoutError as error:
@@ -76,7 +76,7 @@ class VolumeBinder:
             raise VolumesFailed(message) from error
 
     def seen(self, key: Written) -> None:
-        """A claim, or a volume by name, has come, changed or gone."""
+        """A claim, or a volume by name, was created, changed or deleted."""
         self._writes.seen(key)
         if not self._waiting:
             return
@@ -86,9 +86,9 @@ class VolumeBinder:
                 waiting.seen(one, self._is_done)
 
     def stop(self) -> None:
-        """Who waits gets Stopped. Requests on the wire are answered."""
+        """Waiting pods get Stopped. Requests in flight are answered."""
         self._stopped = True
-        self._slots.stop()
+        self._limit.stop()
         for all_waiting in self._waiting.values():
             for waiting in all_waiting:
                 waiting.woken.set()
@@ -124,10 +124,9 @@ class VolumeBinder:
 
 
 class _Waiting:
-    """A pod that waits for its volumes. woken: set when it may have them all, or will not."""
+    """A pod that waits for its volumes. woken: set when it may have them all, or never will."""
 
     def __init__(self, plan: VolumePlan) -> None:
-        """Nothing is known."""
         self.woken = asyncio.Event()
         self._plan = plan
         self._claims = dict(plan.taken)
@@ -135,12 +134,12 @@ class _Waiting:
         self._left: set[ClaimKey] = set()
 
     def look(self, is_done: Callable[[ClaimKey, str, str], bool]) -> bool:
-        """Whether all are bound. Raises Failed: each is looked at, so that it is told although another still waits."""
+        """Whether all claims are bound. Raises Failed: every claim is examined, even if another one still waits."""
         self._left = {claim for claim, volume in self._plan if not is_done(claim, volume, self._plan.node)}
         return not self._left
 
     def seen(self, key: Written, is_done: Callable[[ClaimKey, str, str], bool]) -> None:
-        """One of its claims, or of their volumes by name."""
+        """One of its claims, or of their volumes by name, changed."""
         claim = self._claims[key] if isinstance(key, str) else key
         try:
             done = is_done(claim, self._volumes.get(claim, ""), self._plan.node)
@@ -156,7 +155,7 @@ class _Waiting:
 
 
 async def _wait(woken: asyncio.Event) -> None:
-    """Until it is set, but not for long. It is not set then."""
+    """Wait for the event, but not for long; clear it."""
     try:
         async with asyncio.timeout(_LOOK_EVERY_S):
             await woken.wait()

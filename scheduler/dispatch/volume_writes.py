@@ -1,28 +1,27 @@
-"""Writes what was decided about volumes: each once, however many of the pods that have a place need it.
+"""Writes decisions about volumes: each once, however many placed pods need it.
 
-    needed ── nobody sends it ──▶ SENDING ── answered ──▶ WRITTEN ── the watch shows it ──▶ (forgotten)
-                                     └── refused: so is every pod that waits for it
+    needed ── not being sent ──▶ SENDING ── answered ──▶ WRITTEN ── the watch shows it ──▶ (forgotten)
+                                     └── rejected: so is every pod that waits for it
 
-Each PATCH says which version it is about, so that what somebody else has changed meanwhile is not overwritten.
-Owned by the event loop.
+Each PATCH names its resource version, so it never overwrites changes of another writer. Owned by the event loop.
 """
 
 import asyncio
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from scheduler.dispatch.bind_slots import BindSlots
+from scheduler.dispatch.in_flight_limit import InFlightLimit
 from scheduler.kube.port import ApiError, Cluster, NodeForClaim, VolumeForClaim
 from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.volumes.progress import is_older, to_write
 from scheduler.state.volumes.volumes import Volumes
 
-# What is written into: a claim, or a volume by name.
+# Target of a write: a claim, or a volume by name.
 Written: TypeAlias = ClaimKey | str
 
 
-class WriteRefused(Exception):
-    """The API server did not take it; the message says what and why."""
+class WriteRejected(Exception):
+    """The API server rejected a write; the message gives the write and the reason."""
 
     def __init__(self, about: str, status: int) -> None:
         """status: HTTP status of the answer, or 0."""
@@ -32,28 +31,28 @@ class WriteRefused(Exception):
 
 @dataclass(slots=True)
 class _Sending:
-    """ended: set when it is answered, or given up. refused: what came of it."""
+    """ended: set when it is answered or given up. rejected: its rejection."""
 
     ended: asyncio.Event = field(default_factory=asyncio.Event)
-    refused: WriteRefused | None = None
+    rejected: WriteRejected | None = None
 
 
 class VolumeWrites:
     """See the module."""
 
-    def __init__(self, cluster: Cluster, volumes: Volumes, slots: BindSlots) -> None:
-        """slots: of these requests."""
+    def __init__(self, cluster: Cluster, volumes: Volumes, limit: InFlightLimit) -> None:
+        """limit: of these requests."""
         self._cluster = cluster
         self._volumes = volumes
-        self._slots = slots
+        self._limit = limit
         self._sending: dict[Written, _Sending] = {}
-        # What for, and the version that it has since.
+        # Purpose of the write, and the resulting version.
         self._written: dict[Written, tuple[ClaimKey | str, str]] = {}
 
     async def write(self, namespace: str, key: ClaimKey, name: str, node: str) -> None:
-        """Return once it is written what a claim of a plan gets. Inside `BindSlots.binding` of the pod's namespace.
+        """Return once a claim of a plan has its write. Call it inside `InFlightLimit.binding` of the namespace.
 
-        key, name, node: as `to_write`. Raises WriteRefused, Failed, Stopped.
+        key, name, node: see `to_write`. Raises WriteRejected, Failed, Stopped.
         """
         target: Written = name or key
         while (needed := self._needed(key, name, node)) is not None:
@@ -62,16 +61,16 @@ class VolumeWrites:
                 await self._send(namespace, target, needed)
                 continue
             await sending.ended.wait()
-            if sending.refused is not None:
-                raise WriteRefused(str(sending.refused), sending.refused.status)
+            if sending.rejected is not None:
+                raise WriteRejected(str(sending.rejected), sending.rejected.status)
 
     def is_unseen(self, target: Written) -> bool:
-        """Whether we have written into it what the watch has not shown yet."""
+        """Whether the watch has not shown our last write yet."""
         written = self._written.get(target)
         return written is not None and is_older(self._version(target), written[1])
 
     def seen(self, target: Written) -> None:
-        """The watch has shown it, or that it is gone."""
+        """The watch has shown a change or the deletion of the target."""
         if target in self._written and not self.is_unseen(target):
             del self._written[target]
 
@@ -84,14 +83,14 @@ class VolumeWrites:
     async def _send(self, namespace: str, target: Written, needed: VolumeForClaim | NodeForClaim) -> None:
         sending = self._sending[target] = _Sending()
         try:
-            async with self._slots.slot(namespace):
+            async with self._limit.request(namespace):
                 if isinstance(needed, VolumeForClaim):
                     version = await self._cluster.give_volume(needed)
                 else:
                     version = await self._cluster.select_node(needed)
         except ApiError as error:
-            sending.refused = WriteRefused(f"{_about(needed)}: {error.message}", error.status)
-            raise sending.refused from error
+            sending.rejected = WriteRejected(f"{_about(needed)}: {error.message}", error.status)
+            raise sending.rejected from error
         finally:
             del self._sending[target]
             sending.ended.set()
@@ -99,7 +98,7 @@ class VolumeWrites:
         self.seen(target)
 
     def _version(self, target: Written) -> str:
-        """As the watch has shown it; "", which no write is newer than, for what is gone."""
+        """Version that the watch has shown; "" if deleted, which counts as newer than any write."""
         found = self._volumes.volume(target) if isinstance(target, str) else self._volumes.claim(target)
         return "" if found is None else found.version
 

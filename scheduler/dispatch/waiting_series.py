@@ -1,4 +1,4 @@
-"""The series of pods that wait, by the rules that object to their nodes, as text from a copy of what they were told.
+"""Metrics of waiting pods, by the rules that object to their nodes, as text from a copy of their messages.
 
 event loop: Recorder.waiting() ──▶ WaitingCopy ──▶ another thread: text()
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from scheduler.dispatch.told import Told
+from scheduler.dispatch.pod_messages import PodMessageState
 from scheduler.metrics import series
 from scheduler.metrics.cluster_series import escaped, family
 
@@ -20,30 +20,30 @@ _PIECE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class WaitingCopy:
-    """told: of each pod; of some that wait no more, too, which `waits` tells by uid. now_s: Unix seconds."""
+    """states: by pod, including pods that no longer wait; `waits` sorts these out by uid. now_s: Unix seconds."""
 
-    told: list[Told]
+    states: list[PodMessageState]
     waits: Callable[[str], bool]
     now_s: float
 
     def text(self) -> Iterator[bytes]:
-        """Both families, and nothing while their numbers are gathered: whoever renders may pause between two pieces."""
+        """Both families, after empty pieces while the numbers are gathered: the renderer may pause between two."""
         pods: Counter[str] = Counter()
         longest_s: dict[str, float] = {}
-        for first in range(0, len(self.told), _PIECE):
-            for told in self.told[first : first + _PIECE]:
-                if self.waits(told.pod.uid):
-                    waited_s = self._waited_s(told)
-                    for rule in told.word.rules:
+        for first in range(0, len(self.states), _PIECE):
+            for state in self.states[first : first + _PIECE]:
+                if self.waits(state.pod.uid):
+                    waited_s = self._waited_s(state)
+                    for rule in state.latest.rules:
                         pods[rule] += 1
                         longest_s[rule] = max(longest_s.get(rule, 0.0), waited_s)
             yield b""
         yield family(series.WAITING, ((_label(rule), count) for rule, count in pods.items()))
         yield family(series.LONGEST_WAIT, ((_label(rule), wait_s) for rule, wait_s in longest_s.items()))
 
-    def _waited_s(self, told: Told) -> float:
+    def _waited_s(self, state: PodMessageState) -> float:
         with suppress(ValueError):
-            return max(0.0, self.now_s - datetime.fromisoformat(told.created).timestamp())
+            return max(0.0, self.now_s - datetime.fromisoformat(state.created).timestamp())
         return 0.0
 
 

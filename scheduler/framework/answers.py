@@ -1,10 +1,10 @@
-"""What a plugin answers, held against its contract: an answer of another shape would be spread over rows in silence."""
+"""Checks of a plugin's answers against its contract; NumPy would broadcast an answer of another shape silently."""
 
 from typing import Final
 
 import numpy as np
 
-from scheduler.framework.plugin import CardObjection, Objection, Plugin
+from scheduler.framework.plugin import CardRejection, Plugin, Rejection
 from scheduler.state.columns.arrays import Int64Array
 
 # Comparing with a dtype takes a fifth of the time of comparing with its type.
@@ -13,14 +13,14 @@ _INT64: Final = np.dtype(np.int64)
 
 
 class PluginError(Exception):
-    """A plugin has answered what its extension point does not allow: a bug of that plugin, which the message names."""
+    """A bug of the plugin that the message names: an answer that its extension point does not allow."""
 
 
-def check_objection(plugin: Plugin, objection: Objection | CardObjection, shape: tuple[int, ...]) -> None:
+def check_rejection(plugin: Plugin, rejection: Rejection | CardRejection, shape: tuple[int, ...]) -> None:
     """Raise PluginError unless the mask is bool and of `shape`: (rows,), or (cards, rows)."""
-    mask = objection.rejected
+    mask = rejection.rejected
     if mask.shape != shape or mask.dtype != _BOOL:
-        where = f"the objection {objection.reason!r}"
+        where = f"the rejection {rejection.reason!r}"
         raise _error(plugin, where, "bool", shape, mask.dtype, mask.shape)
 
 

@@ -1,13 +1,13 @@
-"""The card rules of a profile that have something to say about a class of pods, and how they apply to cards."""
+"""The card rules of a profile that apply to one class of pods."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from scheduler.framework.answers import PluginError, check_objection, checked_scores
+from scheduler.framework.answers import PluginError, check_rejection, checked_scores
 from scheduler.framework.cycle_state import CycleState, StateKey
-from scheduler.framework.plugin import CardFilterPlugin, CardObjection, CardScorePlugin, CardSetPlugin
+from scheduler.framework.plugin import CardFilterPlugin, CardRejection, CardScorePlugin, CardSetPlugin
 from scheduler.pods.pod import Pod
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 
@@ -27,15 +27,15 @@ class CardRules:
     chooser: CardSetPlugin | None = None
     wakes_on: int = 0
 
-    def objections(
+    def rejections(
         self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows, shape: tuple[int, ...]
-    ) -> list[CardObjection]:
-        """What the filters have against cards of `rows`, in order. shape: (cards, rows)."""
+    ) -> list[CardRejection]:
+        """Rejections of cards of `rows` by the card filters, in order. shape: (cards, rows)."""
         found = []
         for plugin in self.filters:
-            for objection in plugin.filter_cards(pod, tables, state, rows):
-                check_objection(plugin, objection, shape)
-                found.append(objection)
+            for rejection in plugin.filter_cards(pod, tables, state, rows):
+                check_rejection(plugin, rejection, shape)
+                found.append(rejection)
         return found
 
     def scores(

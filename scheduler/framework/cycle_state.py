@@ -1,4 +1,4 @@
-"""What a plugin works out once for a class of pods and reads again at later extension points."""
+"""Values that a plugin computes once for a class of pods and reads again at later extension points."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -19,34 +19,37 @@ class StateKey(Generic[T]):
 
 
 class CycleState:
-    """Typed values of one class of pods. Kept with its evaluation, so it may hold only what the signature holds."""
+    """Typed values of one class of pods, kept with its evaluation.
 
-    __slots__ = ("_passing", "_values")
+    May hold only values that the signature determines.
+    """
+
+    __slots__ = ("_row_cache", "_values")
 
     def __init__(self) -> None:
         """Empty."""
         self._values: dict[str, Any] = {}
-        self._passing: set[str] = set()
+        self._row_cache: set[str] = set()
 
     @property
     def size_bytes(self) -> int:
-        """What keeping it costs, about: arrays, and what says of itself what it costs by `size_bytes`."""
+        """Approximate memory: arrays, and objects that have a `size_bytes`."""
         return _size_of(self._values.values())
 
     def write(self, key: StateKey[T], value: T) -> None:
         """Set a value; a second write replaces the first."""
         self._values[key.name] = value
 
-    def write_passing(self, key: StateKey[T], value: T) -> None:
+    def write_row_cache(self, key: StateKey[T], value: T) -> None:
         """Set a value that is of use to the next questions about the same rows only: it is not kept with the class."""
-        self._passing.add(key.name)
+        self._row_cache.add(key.name)
         self._values[key.name] = value
 
-    def drop_passing(self) -> None:
+    def drop_row_cache(self) -> None:
         """Other rows will be asked about next."""
-        for name in self._passing:
+        for name in self._row_cache:
             del self._values[name]
-        self._passing.clear()
+        self._row_cache.clear()
 
     def read(self, key: StateKey[T]) -> T:
         """The value; KeyError when PreFilter did not write it."""
@@ -54,7 +57,7 @@ class CycleState:
         return value
 
     def find(self, key: StateKey[T]) -> T | None:
-        """The value; None when nobody wrote it, as when the extension point that does is disabled."""
+        """The value, or None if it was not written (the extension point that writes it may be disabled)."""
         value: T | None = self._values.get(key.name)
         return value
 

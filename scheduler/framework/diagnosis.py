@@ -1,4 +1,4 @@
-"""Objections -> the message that a user reads on a pod that fits nowhere. Pure.
+"""Rejections -> the message that a user reads on a pod that fits nowhere. Pure.
 
 Source of the format: kube-scheduler, pkg/scheduler/framework/types.go, FitError.Error.
 """
@@ -10,20 +10,20 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from scheduler.framework.plugin import Detail, Objection
+from scheduler.framework.plugin import Detail, Rejection
 from scheduler.state.columns.arrays import BoolArray, RowArray
 
 _MOST_EXAMPLES: Final = 10
-# In the place of a rule.
+# Stands for a rule.
 _EVERY_NODE: Final = "EveryNode"
 _NO_NODES: Final = "NoNodes"
 
 
 @dataclass(frozen=True, slots=True)
 class ReasonCount:
-    """nodes: how many nodes have the reason first. numbers: over those nodes. examples: some of them, by name.
+    """Nodes per reason. nodes: how many nodes have the reason first. numbers: over those nodes. examples: some names.
 
-    rule: whose reason it is, "" where that was not asked.
+    rule: the rule that gave the reason, "" where it was not requested.
     """
 
     reason: str
@@ -39,10 +39,10 @@ class ReasonCount:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Why a pod fits nowhere. nodes: how many there are. rejected: a reason that holds for every node, or "".
+    """Why a pod fits nowhere. nodes: their number. rejected: a reason that holds for every node, or "".
 
-    reserved: the place that is kept for the pod, or for one that has waited longer and keeps it away; "" for none.
-    tail: why PostFilter does not help either, or ""; tail_reasons: what of it tells it from others.
+    reserved: the reservation of the pod, or of the older pod that blocks it; "" for none.
+    tail: why PostFilter does not help, or ""; tail_reasons: the part of it that makes two messages differ.
     """
 
     nodes: int
@@ -54,7 +54,7 @@ class Diagnosis:
 
     @property
     def message(self) -> str:
-        """For the event and the PodScheduled condition."""
+        """Text of the Event and the PodScheduled condition."""
         if self.nodes == 0 and not self.rejected:
             return "no nodes available to schedule pods"
         text = self.rejected or ", ".join(sorted(str(reason) for reason in self.reasons))
@@ -64,7 +64,7 @@ class Diagnosis:
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """The names of those that object, without a word of theirs, which may quote the pod."""
+        """Names of the rejecting rules, without their reasons: a reason may quote the pod."""
         if self.rejected:
             return (_EVERY_NODE,)
         return tuple(sorted({counted.rule for counted in self.reasons})) if self.nodes else (_NO_NODES,)
@@ -86,9 +86,9 @@ class Diagnosis:
 
 
 class Resolvable(NamedTuple):
-    """Where pods that leave may make room. rows: intp[…], where the first rule that objects may change its mind.
+    """Rows where evictions may make room. rows: intp[…], rows where the first rejecting rule may change its answer.
 
-    ruled_out: intp[…], those of them that the node's own fields rule out besides.
+    ruled_out: intp[…], those of `rows` that the node's own fields rule out as well.
     """
 
     rows: RowArray
@@ -100,41 +100,41 @@ NOT_RESOLVABLE: Final = Resolvable(np.zeros(0, dtype=np.intp), np.zeros(0, dtype
 
 def count_reasons(
     valid: BoolArray,
-    objections: Iterable[Iterable[Objection]],
+    rejections: Iterable[Iterable[Rejection]],
     names: Sequence[str] = (),
     rules: Iterable[str] = repeat(""),
 ) -> tuple[ReasonCount, ...]:
-    """Counts each node under every reason of the first rule that objects to it.
+    """Node counts for each reason of the first rule that rejects a node.
 
-    valid: bool[nodes]. objections: one group per rule, in the order of the rules, over all rows. names: of the rows,
+    valid: bool[nodes]. rejections: one group per rule, in the order of the rules, over all rows. names: of the rows,
     for examples. rules: the name of each.
     """
     left = valid
     counts = []
-    for group, rule in zip(objections, rules, strict=False):
+    for group, rule in zip(rejections, rules, strict=False):
         here = left
-        for objection in group:
-            counted = objection.rejected & here
+        for rejection in group:
+            counted = rejection.rejected & here
             nodes = int(np.count_nonzero(counted))
             if nodes:
-                numbers = objection.numbers(counted) if objection.numbers else None
+                numbers = rejection.numbers(counted) if rejection.numbers else None
                 examples = tuple(names[row] for row in np.flatnonzero(counted)[:_MOST_EXAMPLES]) if names else ()
-                counts.append(ReasonCount(objection.reason, nodes, numbers, examples, rule))
+                counts.append(ReasonCount(rejection.reason, nodes, numbers, examples, rule))
                 left = left & ~counted
     return tuple(counts)
 
 
-def resolvable(valid: BoolArray, objections: Iterable[tuple[bool, Iterable[Objection]]]) -> BoolArray:
-    """bool[nodes]: where pods that leave may make room: the first rule that objects there may change its mind.
+def resolvable(valid: BoolArray, rejections: Iterable[tuple[bool, Iterable[Rejection]]]) -> BoolArray:
+    """bool[nodes]: rows where evictions may make room, because the first rejecting rule may change its answer.
 
-    valid: bool[nodes]. objections: as `count_reasons`; with each group, whether its rule looks at bookings at all.
+    valid: bool[nodes]. rejections: as `count_reasons`; with each group, whether its rule reads bookings.
     """
     left, found = valid, np.zeros_like(valid)
-    for looks_at_bookings, group in objections:
+    for looks_at_bookings, group in rejections:
         rejected, stays = np.zeros_like(valid), np.zeros_like(valid)
-        for objection in group:
-            rejected |= objection.rejected
-            stays |= objection.rejected & objection.unresolvable
+        for rejection in group:
+            rejected |= rejection.rejected
+            stays |= rejection.rejected & rejection.unresolvable
         found |= left & rejected & ~stays if looks_at_bookings else False
         left = left & ~rejected
     return found

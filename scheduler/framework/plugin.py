@@ -1,13 +1,12 @@
-"""The extension points: what a plugin is called for, and what it may answer.
+"""The extension points: when a plugin is called, and which answers it may give.
 
     PreEnqueue → PreFilter → Filter → Score → Reserve → Permit → PreBind → Bind
                                │└─ cards: CardFilter → CardScore → CardSet, applied by GpuShare
                                └─ fits nowhere: PostFilter
 
-Plugins judge rows of the tables, not nodes one by one. Each extension point has its own answer type, so that
-an illegal outcome cannot be written. A plugin inherits one class per extension point that it has; it keeps nothing of
-pods and nodes itself: what it counts is a Fact (`scheduler.state.facts.fact`), and what it works out goes into the
-CycleState.
+Plugins evaluate rows of the tables, not single nodes. Each extension point has its own answer type, so that an illegal
+outcome cannot be written. A plugin inherits one class per extension point that it has. It keeps no state of pods and
+nodes itself: counts are Facts (`scheduler.state.facts.fact`), and computed values go into the CycleState.
 Source of the vocabulary: kube-scheduler, pkg/scheduler/framework/interface.go.
 """
 
@@ -42,7 +41,7 @@ _NOTHING: Final = Change(0)
 
 
 class Detail(ABC):
-    """What a message adds to a reason: it differs from node to node, and is bounded whatever the nodes hold."""
+    """Addition to a reason: it differs from node to node and is bounded, whatever the nodes hold."""
 
     @abstractmethod
     def worded(self, reason: str) -> str:
@@ -50,14 +49,14 @@ class Detail(ABC):
 
     @abstractmethod
     def joined(self, other: Any) -> "Detail":  # noqa: ANN401 - another of its own class
-        """Of the nodes of both."""
+        """Detail of the nodes of both."""
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers(Detail):
     """The best numbers over the nodes of one reason: `wants 12, most free 8 (of 16)`.
 
-    of: None where a total says nothing. note: room that is not free, such as `16 held by 1 terminating pod`.
+    of: None where a total has no meaning. note: memory that is not free, such as `16 held by 1 terminating pod`.
     """
 
     wants: int
@@ -66,7 +65,7 @@ class Numbers(Detail):
     note: str = ""
 
     def __str__(self) -> str:
-        """What follows the reason's text. What is over-committed has nothing free."""
+        """Text after the reason. An over-committed node has 0 free."""
         total = "" if self.of is None else f" (of {self.of})"
         note = f", {self.note}" if self.note else ""
         return f"wants {self.wants}, most free {max(0, self.most_free)}{total}{note}"
@@ -82,13 +81,13 @@ class Numbers(Detail):
 
 
 @dataclass(frozen=True, slots=True)
-class Objection:
-    """A reason against some of the rows judged.
+class Rejection:
+    """A reason against some of the rows evaluated.
 
-    rejected: bool[rows judged]. reason: constant text, as kube-scheduler words it where it has the rule.
-    numbers: asked only when a message is written, with the mask (same shape) of the rows that the message
-    counts under this reason. unresolvable: bool[rows judged], or for all of them: it stays, whatever pods leave the
-    node; of a rule that depends on no bookings it always does. Source: kube-scheduler, UnschedulableAndUnresolvable.
+    rejected: bool[rows evaluated]. reason: constant text, kube-scheduler's if it has the rule. numbers: called only
+    when a message is written, with the mask (same shape) of the rows that the message counts under this reason.
+    unresolvable: bool[rows evaluated], or for all of them: evictions cannot remove the reason. Always so for a rule
+    that does not depend on bookings. Source: kube-scheduler, UnschedulableAndUnresolvable.
     """
 
     rejected: BoolArray
@@ -98,10 +97,10 @@ class Objection:
 
 
 @dataclass(frozen=True, slots=True)
-class CardObjection:
-    """A reason against some cards of the rows judged. rejected: bool[cards, rows judged].
+class CardRejection:
+    """A reason against some cards of the rows evaluated. rejected: bool[cards, rows evaluated].
 
-    reason: constant text for the nodes that have too few cards left because of it.
+    reason: constant text for nodes on which it leaves too few cards.
     """
 
     rejected: BoolArray
@@ -110,10 +109,10 @@ class CardObjection:
 
 @dataclass(frozen=True, slots=True)
 class CardVerdict:
-    """What one card of one node is to a pod. why: what keeps the pod off it, "" where nothing does.
+    """State of one card for a pod. why: why the pod cannot use it, or "".
 
-    free: units, >= 0; short: units that it lacks, 0 where it has enough or is not to be had anyway. health: its health
-    with the reason for it, such as `unhealthy (xid-79)`, and whatever else takes it out of use.
+    free: units, >= 0; short: missing units, 0 where it has enough or cannot be allocated anyway. health: the health
+    with its reason, such as `unhealthy (xid-79)`, and anything else that takes the card out of use.
     """
 
     slot: int
@@ -127,14 +126,14 @@ class Relevance(Enum):
     """PreFilter's answer when it does not reject."""
 
     JUDGE = auto()
-    SKIP = auto()  # the plugin has no objection to this class of pods on any node: it is not called
+    SKIP = auto()  # the plugin has no rejection for this class of pods on any node: it is not called
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The pod fits no node whatever the nodes look like; `reason` is what its user reads.
+    """The pod fits no node, however the nodes change; `reason` is shown to its user.
 
-    wakes_on: what can help besides a change of the pod, or of its claims.
+    wakes_on: changes that can help, other than of the pod or its claims.
     """
 
     reason: str
@@ -158,10 +157,10 @@ class Normalization(Enum):
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """What a Reserve plugin takes for a pod on a node.
+    """Cards, annotations and volumes that a Reserve plugin assigns to a pod on a node.
 
-    cards: whole-pod units per card. annotations: become part of the Binding. volumes: what its claims get there, which
-    is asked of the API server before the Binding.
+    cards: whole-pod units per card. annotations: become part of the Binding. volumes: of its claims; requested from the
+    API server before the Binding.
     """
 
     cards: tuple[CardShare, ...] = ()
@@ -177,7 +176,7 @@ class Allow(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Permit's answer when the pod waits, at most `timeout_s` > 0 seconds, for somebody to allow it."""
+    """Permit's answer when the pod waits, at most `timeout_s` > 0 seconds, for an approval."""
 
     timeout_s: float
 
@@ -192,13 +191,13 @@ class PluginArgs(PluginSection):
 class Plugin(ABC):
     """One rule. The class's docstring is its section of the plugin reference.
 
-    name: as in the configuration, kube-scheduler's where it has the rule. Args: its arguments.
-    on_by_default: whether the default profile has it; a plugin of another package is enabled by name, whatever it says.
+    name: as in the configuration, kube-scheduler's if it has the rule. Args: its arguments.
+    on_by_default: whether the default profile has it; a plugin of another package is always enabled by name.
     indispensable: whether every profile must have it.
-    depends: what can alter its answer for a row, and so what can make room for a pod that it rejected; a rule that
-    depends on the node alone is not asked again by bookings. DOMAINS: the answer for a row depends on other rows too;
-    the rule is then asked about all rows whenever a pod is decided, and nothing that it says is kept.
-    facts: those without arguments that are kept from the start, since their first count would go through all pods.
+    depends: changes that can alter its answer for a row, and so make room for a pod that it rejected. Bookings do not
+    rerun a rule that depends on the node alone. DOMAINS: the answer for a row depends on other rows too; the rule then
+    runs on all rows for every decision, and its answers are not kept.
+    facts: facts without arguments to keep from the start, because their first count would read all pods.
     Source: kube-scheduler's EventsToRegister, framework/interface.go.
     """
 
@@ -210,19 +209,25 @@ class Plugin(ABC):
     facts: ClassVar["tuple[type[Fact[Any]], ...]"] = ()
 
     def __init__(self, args: Any = None, resources: ResourceNames = ResourceNames()) -> None:  # noqa: ANN401, B008 - a subclass names its own Args; both are immutable
-        """args: an instance of Args, its defaults when None. resources: the configured names of what pods ask."""
+        """args: an instance of Args, its defaults when None.
+
+        resources: the configured names of resources and labels.
+        """
         self.args: Any = self.Args() if args is None else args
         self.resource_names = resources
 
     def signature(self, pod: Pod, tables: "Tables") -> Hashable:  # noqa: ARG002 - most rules read the Template only
-        """What this rule reads of a pod that waits, beyond its Template. Equal signatures share their answers.
+        """Fields of a waiting pod that this rule reads, beyond its Template. Equal signatures share their answers.
 
         A pod whose signature changes is decided again at once.
         """
         return None
 
-    def moment(self, pod: Pod, tables: "Tables") -> Hashable:  # noqa: ARG002 - most rules depend on rows alone
-        """What its answers for the pod's class depend on besides rows: what was said at another moment is forgotten."""
+    def cache_key(self, pod: Pod, tables: "Tables") -> Hashable:  # noqa: ARG002 - most rules depend on rows alone
+        """Inputs of its answers other than the pod's class and rows.
+
+        A change discards the cached answers of the class.
+        """
         return None
 
 
@@ -235,54 +240,54 @@ class PreEnqueuePlugin(Plugin):
 
 
 class PreFilterPlugin(Plugin):
-    """Looks at a class of pods before any node."""
+    """Prepares a class of pods, before any node."""
 
     @abstractmethod
     def pre_filter(self, pod: Pod, tables: "Tables", state: CycleState) -> PreFilterResult:
-        """Work out what Filter and Score read, into `state`; reject the pod, or say that the rule need not run.
+        """Compute into `state` the values that Filter and Score read; reject the pod, or skip the rule.
 
-        The answer may depend on what the Template and `signature` hold only, never on nodes.
+        The answer may depend only on the Template and `signature`, never on nodes.
         """
 
 
 class FilterPlugin(Plugin):
-    """Objects to nodes."""
+    """Rejects nodes."""
 
     @abstractmethod
-    def filter(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[Objection]:
-        """Objections against some of `rows`, most telling first; empty when there are none.
+    def filter(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[Rejection]:
+        """Rejections of some of `rows`, most significant first; empty when there are none.
 
-        The answer for a row may depend on what `depends` and `signature` cover only.
+        The answer for a row may depend only on fields that `depends` and `signature` cover.
         """
 
-    def diagnose(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[Objection]:
-        """As `filter`, for the message of a pod that fits nowhere: rejects the same rows, by as many reasons as help.
+    def diagnose(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[Rejection]:
+        """Reasons for the message of a pod that fits nowhere: same rows as `filter`, with more reasons if that helps.
 
-        Only for a rule whose reasons cost more than its answer; asked rarely.
+        Only for a rule whose reasons cost more than its answer; rarely called.
         """
         return self.filter(pod, tables, state, rows)
 
     def opened_by(self, pod: Pod, tables: "Tables", state: CycleState) -> int:  # noqa: ARG002 - a rule may know more
-        """Of a rule that depends on DOMAINS, asked when it has rejected rows: what may open domains for this pod.
+        """Changes that may open a domain for the pod; called for a rule that depends on DOMAINS and rejected rows.
 
-        Bits that its facts give to what they count, see `domain_bit`; every domain unless the rule knows better.
+        Bits that its facts assign to the things they count, see `domain_bit`; all domains unless the rule knows better.
         """
         return ANY_DOMAIN
 
     def verdicts(self, pod: Pod, tables: "Tables", state: CycleState, row: int) -> Sequence[CardVerdict]:  # noqa: ARG002 - most rules judge no cards
-        """What each card of the node is to the pod, for `explain`; empty for a rule that judges nodes alone."""
+        """State of each card of the node for the pod, for `explain`; empty for a rule that evaluates nodes only."""
         return ()
 
-    def least(self, pod: Pod) -> Mapping[Amount, int]:  # noqa: ARG002 - most rules have no such amount
-        """Of which amounts a node needs at least so much left, or `filter` surely rejects it; of the others, any.
+    def minimum_request(self, pod: Pod) -> Mapping[Amount, int]:  # noqa: ARG002 - most rules have no such amount
+        """Minimum available amounts without which `filter` surely rejects a node; amounts left out have no minimum.
 
-        Only makes the waiting of many pods cheaper: nodes that have less are not asked about.
+        Makes many waiting pods cheaper: nodes below the minimum are skipped.
         """
         return {}
 
 
 class ScorePlugin(Plugin):
-    """Prefers nodes. default_weight: what the score counts where no profile says otherwise."""
+    """Prefers nodes. default_weight: the weight unless the profile sets another."""
 
     normalization: ClassVar[Normalization] = Normalization.NONE
     default_weight: ClassVar[int] = 1
@@ -291,11 +296,11 @@ class ScorePlugin(Plugin):
     def scores(self, pod: Pod) -> bool:
         """Whether this class of pods is scored at all; False leaves the rule out, as PreScore's Skip does."""
 
-    def standing(self, pod: Pod, tables: "Tables") -> Hashable:  # noqa: ARG002 - most rules look at the row alone
-        """What the scores hold of the cluster as a whole, beyond the row's own fields.
+    def cluster_input(self, pod: Pod, tables: "Tables") -> Hashable:  # noqa: ARG002 - most rules look at the row alone
+        """Cluster-wide input of the scores, beyond the row's own fields.
 
-        When it is another, all rows are scored again; so it has to be cheap, as it is asked after every change of a
-        node. For rules without normalization whose `depends` are fields of the node alone.
+        If it changes, all rows are rescored. Must be cheap: called after every node change. For rules without
+        normalization whose `depends` are fields of the node alone.
         """
         return None
 
@@ -305,7 +310,7 @@ class ScorePlugin(Plugin):
 
 
 class DomainScorePlugin(ScorePlugin):
-    """Prefers nodes by what is on other nodes: asked at each pick, about all feasible rows at once.
+    """Prefers nodes by the pods on other nodes: called at each pick, on all feasible rows at once.
 
     Declares DOMAINS in `depends`.
     """
@@ -315,17 +320,17 @@ class DomainScorePlugin(ScorePlugin):
         """int64[nodes]: 0..MAX_SCORE, normalised over the feasible rows; others: any. None: it prefers none."""
 
     def score(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Int64Array:
-        """As if every node were feasible."""
+        """Scores as if every node were feasible."""
         scores = self.score_domains(pod, tables, state, tables.valid)
         return np.zeros(tables.capacity, dtype=np.int64)[rows] if scores is None else scores[rows]
 
 
 class CardFilterPlugin(Plugin):
-    """Objects to cards, for pods that ask GPU memory. GpuShare applies it wherever it judges cards."""
+    """Rejects cards, for pods that request GPU memory. GpuShare applies it wherever it evaluates cards."""
 
     @abstractmethod
-    def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardObjection]:
-        """Objections against some cards of `rows`; a slot without a card, or without the memory, may hold anything."""
+    def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardRejection]:
+        """Rejections against some cards of `rows`; a slot without a card, or without the memory, may hold anything."""
 
 
 class CardScorePlugin(Plugin):
@@ -352,14 +357,14 @@ class ReservePlugin(Plugin):
 
     @abstractmethod
     def reserve(self, pod: Pod, tables: "Tables", state: CycleState, row: int, now_ns: int) -> Reservation:
-        """What the pod takes of `row`; the caller books it. now_ns: Unix nanoseconds."""
+        """Resources of `row` for the pod; the caller books them. now_ns: Unix nanoseconds."""
 
     def unreserve(self, pod: Pod) -> None:
-        """Give back what the plugin itself keeps for the pod; nothing, where its `reserve` was not reached."""
+        """Release anything that the plugin itself keeps for the pod; no effect if its `reserve` was not reached."""
 
 
 class PermitPlugin(Plugin):
-    """May hold a pod that has a place."""
+    """May delay the Binding of a pod that has a node."""
 
     @abstractmethod
     def permit(self, pod: Pod, node: str) -> PermitResult:

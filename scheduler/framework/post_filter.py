@@ -1,4 +1,4 @@
-"""The extension point for a pod that fits nowhere. Apart from the others, as it alone is handed a `WhatIf`."""
+"""The extension point for a pod that fits nowhere. A module of its own, because only it receives a `WhatIf`."""
 
 from abc import abstractmethod
 from collections.abc import Generator
@@ -15,7 +15,10 @@ class PostFilterPlugin(Plugin):
 
     @abstractmethod
     def post_filter(self, pod: Pod, what_if: WhatIf) -> Generator[None, None, PostFilterResult]:
-        """What to do. At each `yield` others have their turn, and the cluster may change; a step takes milliseconds."""
+        """The pods to evict, or why preemption does not help.
+
+        Other work runs at each `yield`, and the cluster may change. A step takes milliseconds.
+        """
 
 
 def post_filters(profile: Profile) -> tuple[PostFilterPlugin, ...]:

@@ -1,4 +1,4 @@
-"""What PostFilter answers for a pod that fits nowhere: whom to make go, or that nothing helps."""
+"""PostFilter's answers for a pod that fits nowhere: the victims to evict, or why preemption does not help."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -9,12 +9,12 @@ from scheduler.state.cards.booking import CardShare
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """Pods that have to go, so that one of higher priority fits on a node.
+    """Pods to evict, so that one of higher priority fits on a node.
 
-    cards: those that it is to get there. victims: of `node`, the most important one first. removed: those of them that
-    do not go already. violations: how many victims count as protected where places are compared: those that go already
-    and those that the API server has refused to remove, too. protected: how many of `removed` a disruption budget
-    protects.
+    cards: cards that the pod will get there. victims: of `node`, the most important one first. removed: victims that do
+    not terminate yet. violations: victims that count as protected in the comparison of nodes, including those that
+    already terminate and those whose eviction the API server denied. protected: how many of `removed` a disruption
+    budget protects.
     """
 
     pod: Pod
@@ -28,9 +28,9 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True)
 class NoPreemption:
-    """Nothing can be done for the pod. message: for its user; reasons: what of it tells it from others.
+    """Preemption does not help the pod. message: for its user; reasons: the part of it that makes two messages differ.
 
-    again: it is worth another try by and by, whatever happens. keeps: the place that is kept for it stays so.
+    again: try later even if nothing changes. keeps: the nomination stays.
     """
 
     message: str

@@ -35,10 +35,11 @@ _OURS: Final = "scheduler.plugins."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Per extension point, in order. score: (plugin, weight).
+    """Plugins per extension point, in order. score: (plugin, weight).
 
-    signing, dating: those of `judging` that have a signature, a moment. facts: that they read, each once. over_domains:
-    those that look at other rows. wakes_on: bits of Change that can alter what each filter rejects, but for domains.
+    signature_plugins, volatile_plugins: rules that define `signature`, `cache_key`. facts: facts that the rules read,
+    each once. over_domains: rules that read other rows. wakes_on: bits of Change that can alter what each filter
+    rejects, except DOMAINS.
     """
 
     pre_enqueue: tuple[PreEnqueuePlugin, ...] = ()
@@ -54,13 +55,13 @@ class Profile:
     pre_bind: tuple[PreBindPlugin, ...] = ()
     _of_node: frozenset[Plugin] = field(init=False)
     over_domains: frozenset[Plugin] = field(init=False)
-    signing: tuple[Plugin, ...] = field(init=False, compare=False)
-    dating: tuple[Plugin, ...] = field(init=False, compare=False)
+    signature_plugins: tuple[Plugin, ...] = field(init=False, compare=False)
+    volatile_plugins: tuple[Plugin, ...] = field(init=False, compare=False)
     facts: tuple[type[Any], ...] = field(init=False, compare=False)
     wakes_on: Mapping[Plugin, int] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        """What the plugins declare is asked once."""
+        """Reads the declarations of the plugins once."""
         judging = tuple(self.judging())
         over_domains = frozenset(plugin for plugin in judging if plugin.depends & Change.DOMAINS)
         for plugin in self._of_cards():
@@ -71,36 +72,36 @@ class Profile:
                 raise PluginError(message)
         for plugin, _ in self.score:
             by_itself = plugin.normalization is Normalization.NONE and not plugin.depends & ~Change.NODE
-            if type(plugin).standing is not ScorePlugin.standing and not by_itself:
-                message = f"plugin {plugin.name}: has a standing; expected no normalization, and fields of nodes alone"
+            if type(plugin).cluster_input is not ScorePlugin.cluster_input and not by_itself:
+                message = f"plugin {plugin.name}: has a cluster_input; expected no normalization and only node fields"
                 raise PluginError(message)
         of_node = frozenset(plugin for plugin in judging if not plugin.depends & (Change.BOOKINGS | Change.DOMAINS))
         object.__setattr__(self, "over_domains", over_domains)
         object.__setattr__(self, "_of_node", of_node)
         self._note_declared(judging)
 
-    def least(self, pod: Pod) -> Int64Array:
-        """int64[amounts]: what the pod needs of each on a row at least, by what the filters say of it."""
-        least = np.full(len(Amount), NOTHING, dtype=np.int64)
+    def minimum_request(self, pod: Pod) -> Int64Array:
+        """int64[amounts]: the minimum of each that the pod needs on a row, over all filters."""
+        minimum = np.full(len(Amount), NOTHING, dtype=np.int64)
         for plugin in self.filter:
-            for amount, needed in plugin.least(pod).items():
-                least[amount] = max(least[amount], needed)
-        return least
+            for amount, needed in plugin.minimum_request(pod).items():
+                minimum[amount] = max(minimum[amount], needed)
+        return minimum
 
     @property
     def has_rules_of_others(self) -> bool:
-        """Whether some rule is not of this package: it may look at anything."""
+        """Whether a rule is from another package: it may read anything."""
         return any(not type(plugin).__module__.startswith(_OURS) for plugin in self.judging())
 
     def judging(self) -> Iterator[Plugin]:
-        """Each plugin that judges nodes or cards, once."""
+        """Each plugin that evaluates nodes or cards, once."""
         scorers = (plugin for plugin, _ in self.score)
         yield from dict.fromkeys(
             (*self.pre_filter, *self.filter, *scorers, *self._of_cards(), *self.reserve, *self.permit)
         )
 
     def card_rules(self, skipped: Collection[Plugin]) -> CardRules:
-        """Those that PreFilter did not skip."""
+        """Card plugins whose PreFilter did not return SKIP."""
         filters = tuple(plugin for plugin in self.card_filter if plugin not in skipped)
         scorers = tuple(plugin for plugin in self.card_score if plugin not in skipped)
         chooser = None if self.card_set in skipped else self.card_set
@@ -110,7 +111,7 @@ class Profile:
         return CardRules(filters, scorers, chooser, reduce(or_, (int(rule.depends) for rule in rules)))
 
     def class_rules(self, pod: Pod, skipped: Collection[Plugin]) -> ClassRules:
-        """Those that PreFilter did not skip, and that score the pod."""
+        """Plugins that apply to the pod: not skipped by PreFilter, and scorers that score it."""
         of_node, over_domains = self._of_node, self.over_domains
         filters = tuple(plugin for plugin in self.filter if plugin not in skipped)
         scoring = tuple((plugin, weight) for plugin, weight in self.score if plugin.scores(pod))
@@ -127,13 +128,15 @@ class Profile:
             normalized=normalized,
             normalized_by_bookings=tuple(plugin not in of_node for plugin, _ in normalized),
             domain_scorers=tuple(pair for pair in scoring if pair[0] in over_domains),
-            of_cluster=tuple(p for p, _ in plain if type(p).standing is not ScorePlugin.standing),
+            of_cluster=tuple(p for p, _ in plain if type(p).cluster_input is not ScorePlugin.cluster_input),
         )
 
     def _note_declared(self, judging: Sequence[Plugin]) -> None:
-        signing = tuple(p for p in judging if type(p).signature is not Plugin.signature)
-        object.__setattr__(self, "signing", signing)
-        object.__setattr__(self, "dating", tuple(p for p in judging if type(p).moment is not Plugin.moment))
+        signature_plugins = tuple(p for p in judging if type(p).signature is not Plugin.signature)
+        object.__setattr__(self, "signature_plugins", signature_plugins)
+        object.__setattr__(
+            self, "volatile_plugins", tuple(p for p in judging if type(p).cache_key is not Plugin.cache_key)
+        )
         object.__setattr__(self, "facts", tuple(dict.fromkeys(fact for plugin in judging for fact in plugin.facts)))
         wakes_on = {p: int(p.depends & ~Change.DOMAINS | Change.EXISTENCE) for p in self.filter}
         object.__setattr__(self, "wakes_on", wakes_on)

@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from scheduler.framework.answers import check_objection, checked_scores
+from scheduler.framework.answers import check_rejection, checked_scores
 from scheduler.framework.card_rules import CARD_RULES
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.diagnosis import NOT_RESOLVABLE, Resolvable, resolvable
@@ -18,9 +18,9 @@ from scheduler.framework.plugin import (
     DomainScorePlugin,
     FilterPlugin,
     Normalization,
-    Objection,
     Plugin,
     Rejected,
+    Rejection,
     Relevance,
     ReservePlugin,
 )
@@ -28,20 +28,20 @@ from scheduler.framework.profile import Profile
 from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change, ChangedRows
 from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, Int64Array, RowArray, Rows
-from scheduler.state.needs import Needs, needs_of
+from scheduler.state.minimum_request import MinimumRequest, minimum_request_of
 from scheduler.state.tables import Tables
 
 Signature: TypeAlias = Hashable
 NOWHERE: Final = -1
 _POINTS: Final = MAX_SCORE // POINT
-# More than this share of the rows changed: judging all of them as views costs less than picking them out.
+# Above this share of changed rows, evaluating all rows as views is cheaper than picking rows out.
 _FEW: Final = 2
-# An evaluation that lacks so many changes costs more to bring up to date than a few rows to judge.
+# Beyond this many missed changes, evaluating a few rows afresh is cheaper than catching up.
 _FEW_CHANGES: Final = 256
-# For each row. On most of them something has changed by then, several times: what is kept is worked out again anyway.
+# Per row. By then most rows have changed several times, and a kept evaluation would be recomputed anyway.
 FORGOTTEN_AFTER_CHANGES: Final = 64
 _NODE: Final = int(Change.NODE)
-# What rules look at that do not look at bookings.
+# Changes that only rules without bookings read.
 _OF_NODE: Final = int(Change.NODE | Change.VOLUMES | Change.REJECTIONS)
 
 
@@ -52,39 +52,41 @@ class Runtime:
     profile: Profile
     tables: Tables
     cache: EvaluationCache = field(default_factory=EvaluationCache)
-    # Of the class that was asked about last, if many rows were judged: large, and of use to its next question alone.
-    _passing: CycleState | None = field(init=False, default=None)
+    # State of the last class, if many rows were evaluated: large, and of use only to its next call.
+    _row_cache: CycleState | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        """What the plugins read of pods is kept from now on."""
+        """Starts counting the facts that the plugins read."""
         for fact in self.profile.facts:
             self.tables.fact(fact)
 
     def signature(self, pod: Pod) -> Signature:
         """Equal for pods that every rule answers alike while the tables stay as they are."""
         tables = self.tables
-        return (pod.template, *[plugin.signature(pod, tables) for plugin in self.profile.signing])
+        return (pod.template, *[plugin.signature(pod, tables) for plugin in self.profile.signature_plugins])
 
-    def moment(self, pod: Pod) -> Hashable:
+    def cache_key(self, pod: Pod) -> Hashable:
         """Equal as long as the answers for the pod's class change with rows only."""
         tables = self.tables
-        return tuple([plugin.moment(pod, tables) for plugin in self.profile.dating])
+        return tuple([plugin.cache_key(pod, tables) for plugin in self.profile.volatile_plugins])
 
-    def needs(self, pod: Pod, signature: Signature) -> Needs:
-        """What the pod needs of a row at least; which rows are allowed, if that was just worked out."""
+    def class_minimum(self, pod: Pod, signature: Signature) -> MinimumRequest:
+        """The pod's minimum request; with the allowed rows, if they were just computed."""
         kept, tables = self.cache.get(signature), self.tables
-        is_true = kept is not None and not kept.never and kept.version == tables.changes.version
-        allowed = kept.allowed if kept is not None and is_true and kept.moment == self.moment(pod) else None
-        return needs_of(self.profile.least(pod), pod.template.gpu_request, tables.cards.model_code, allowed)
+        is_true = kept is not None and not kept.unschedulable and kept.version == tables.changes.version
+        allowed = kept.allowed if kept is not None and is_true and kept.cache_key == self.cache_key(pod) else None
+        return minimum_request_of(
+            self.profile.minimum_request(pod), pod.template.gpu_request, tables.cards.model_code, allowed
+        )
 
     def evaluate(self, pod: Pod, signature: Signature) -> Evaluation:
-        """What holds for the pod's class now: kept columns where they are still true, the rest worked out again."""
-        if self._passing is not None:
-            self._passing.drop_passing()
-            self._passing = None
-        kept, moment = self.cache.get(signature), self.moment(pod)
-        if kept is not None and kept.moment == moment:
-            if kept.never:
+        """The current evaluation of the pod's class: cached columns that are still true, the rest recomputed."""
+        if self._row_cache is not None:
+            self._row_cache.drop_row_cache()
+            self._row_cache = None
+        kept, cache_key = self.cache.get(signature), self.cache_key(pod)
+        if kept is not None and kept.cache_key == cache_key:
+            if kept.unschedulable:
                 return kept
             changed = self.tables.changes.since(kept.version) if kept.capacity == self.tables.capacity else None
             if changed is not None and len(changed.rows) * _FEW <= kept.capacity:
@@ -92,17 +94,17 @@ class Runtime:
                     self._evaluate_changed(kept, pod, changed)
                 if changed.kinds & _NODE:
                     self._follow_cluster(kept, pod)
-                    # What is kept by value of a label, or by set of taints, may have grown.
+                    # Columns per label value, or per set of taints, may have grown.
                     self.cache.keep(signature, kept, self._oldest)
                 return kept
         fresh = self._evaluate_all(pod)
-        fresh.moment = moment
+        fresh.cache_key = cache_key
         self.cache.keep(signature, fresh, self._oldest)
         return fresh
 
     @property
     def _oldest(self) -> int:
-        """The first version at which what is kept may still be of use."""
+        """The oldest version whose evaluations may still be of use."""
         changes = self.tables.changes
         return max(changes.oldest, changes.version - FORGOTTEN_AFTER_CHANGES * self.tables.capacity)
 
@@ -131,35 +133,35 @@ class Runtime:
         """bool[nodes]: rows that no rule rejects now, domain rules included; never to be changed."""
         return self.left(pod, evaluation, evaluation.rules.domain_filters, ALL_ROWS, evaluation.feasible)
 
-    def objections(self, pod: Pod, evaluation: Evaluation) -> Iterator[list[Objection]]:
-        """For each rule in order, its objections over all rows."""
-        for _, objections in self.objections_by_rule(pod, evaluation):
-            yield objections
+    def rejections(self, pod: Pod, evaluation: Evaluation) -> Iterator[list[Rejection]]:
+        """Rejections of all rows, for each rule in order."""
+        for _, rejections in self.rejections_by_rule(pod, evaluation):
+            yield rejections
 
-    def objections_by_rule(self, pod: Pod, evaluation: Evaluation) -> Iterator[tuple[str, list[Objection]]]:
-        """The same, each with the name of its rule."""
+    def rejections_by_rule(self, pod: Pod, evaluation: Evaluation) -> Iterator[tuple[str, list[Rejection]]]:
+        """Rejections of all rows with the name of the rule, for each rule in order."""
         for plugin in evaluation.rules.filters:
             yield plugin.name, list(plugin.diagnose(pod, self.tables, evaluation.state, ALL_ROWS))
-        evaluation.state.drop_passing()
+        evaluation.state.drop_row_cache()
 
     def verdicts(self, pod: Pod, evaluation: Evaluation, row: int) -> list[CardVerdict]:
-        """What the rules that judge cards say of each card of the node."""
+        """State of each card of the node, by the rules that evaluate cards."""
         rules = evaluation.rules.filters
         return [verdict for plugin in rules for verdict in plugin.verdicts(pod, self.tables, evaluation.state, row)]
 
-    def resolvable(self, evaluation: Evaluation, objections: Sequence[Sequence[Objection]]) -> Resolvable:
-        """Of all rows. objections: as `objections` has given them."""
+    def resolvable(self, evaluation: Evaluation, rejections: Sequence[Sequence[Rejection]]) -> Resolvable:
+        """Rows where evictions may make room, over all rows. rejections: as from `rejections`."""
         rules, of_node = evaluation.rules.filters, set(evaluation.rules.node_filters)
-        groups = zip((rule not in of_node for rule in rules), objections, strict=True)
+        groups = zip((rule not in of_node for rule in rules), rejections, strict=True)
         (rows,) = resolvable(self.tables.valid, groups).nonzero()
         return Resolvable(rows, rows[~evaluation.allowed[rows]])
 
     def resolvable_on(self, pod: Pod, rows: RowArray) -> tuple[Resolvable, int]:
-        """Those of `rows` of which pods that leave may make room, and bits of Change that can help on the others."""
+        """Rows of `rows` where evictions may make room, and bits of Change that can help on the others."""
         state, tables = CycleState(), self.tables
-        skipped, never = self.pre_filter(pod, state)
-        if never is not None:
-            return NOT_RESOLVABLE, int(never.wakes_on)
+        skipped, unschedulable = self.pre_filter(pod, state)
+        if unschedulable is not None:
+            return NOT_RESOLVABLE, int(unschedulable.wakes_on)
         state.write(CARD_RULES, self.profile.card_rules(skipped))
         judged = Evaluation(state=state, rules=self.profile.class_rules(pod, skipped))
         rules, valid = judged.rules, tables.valid[rows]
@@ -171,18 +173,18 @@ class Runtime:
         return Resolvable(rows[found], rows[found & ~allowed]), judged.wakes_on
 
     def fits_on(self, pod: Pod, rows: RowArray | None) -> tuple[bool, Evaluation]:
-        """Whether some of `rows` take the pod now, and what was worked out for that. rows: None for all of them.
+        """Whether one of `rows` takes the pod now, with the evaluation that shows it. rows: None for all of them.
 
-        A class that was not asked for long is judged on these rows alone, and nothing is kept.
+        A class that was not evaluated for long is evaluated on these rows alone, and not cached.
         """
         signature = self.signature(pod)
         kept = self.cache.get(signature)
         if rows is not None and (
-            kept is None or kept.moment != self.moment(pod) or self._is_far_behind(kept, len(rows))
+            kept is None or kept.cache_key != self.cache_key(pod) or self._is_far_behind(kept, len(rows))
         ):
             return self.judged_on(pod, rows)
         evaluation = self.evaluate(pod, signature)
-        if evaluation.never:
+        if evaluation.unschedulable:
             return False, evaluation
         if rows is None:
             return bool(self.feasible(pod, evaluation).any()), evaluation
@@ -193,23 +195,23 @@ class Runtime:
         if kept.capacity != self.tables.capacity:
             return True
         behind = self.tables.changes.version - kept.version
-        return not kept.never and behind > max(_FEW_CHANGES, rows)
+        return not kept.unschedulable and behind > max(_FEW_CHANGES, rows)
 
     def judged_on(self, pod: Pod, rows: RowArray) -> tuple[bool, Evaluation]:
-        """As `fits_on`, from the tables alone, also while a pod is lifted from them."""
+        """The same as `fits_on` from the tables alone, also while a pod is lifted from them."""
         state = CycleState()
-        skipped, never = self.pre_filter(pod, state)
-        if never is not None:
-            return False, _never(state, never, self.tables.changes.version)
+        skipped, unschedulable = self.pre_filter(pod, state)
+        if unschedulable is not None:
+            return False, _unschedulable(state, unschedulable, self.tables.changes.version)
         state.write(CARD_RULES, self.profile.card_rules(skipped))
         judged = Evaluation(state=state, rules=self.profile.class_rules(pod, skipped))
         return bool(self.left(pod, judged, judged.rules.filters, rows, self.tables.valid[rows]).any()), judged
 
     def _evaluate_all(self, pod: Pod) -> Evaluation:
         tables, state = self.tables, CycleState()
-        skipped, never = self.pre_filter(pod, state)
-        if never is not None:
-            return _never(state, never, tables.changes.version)
+        skipped, unschedulable = self.pre_filter(pod, state)
+        if unschedulable is not None:
+            return _unschedulable(state, unschedulable, tables.changes.version)
         state.write(CARD_RULES, self.profile.card_rules(skipped))
         rules = self.profile.class_rules(pod, skipped)
         fresh = Evaluation(state=state, rules=rules, version=tables.changes.version, capacity=tables.capacity)
@@ -222,12 +224,12 @@ class Runtime:
         if fresh.scored:
             self._score_kept(pod, fresh, ALL_ROWS, node_changed=True)
         fresh.total = self._total(pod, fresh, ALL_ROWS, fresh.feasible).copy()
-        fresh.standing = self._standing(pod, rules)
-        state.drop_passing()
+        fresh.cluster_inputs = self._cluster_inputs(pod, rules)
+        state.drop_row_cache()
         return fresh
 
     def pre_filter(self, pod: Pod, state: CycleState) -> tuple[set[Plugin], Rejected | None]:
-        """(plugins to leave out, why no node will ever do); what Filter and Score read is in `state`."""
+        """(plugins to skip, why no node will ever do); `state` then holds the input of Filter and Score."""
         skipped: set[Plugin] = set()
         for plugin in self.profile.pre_filter:
             result = plugin.pre_filter(pod, self.tables, state)
@@ -250,25 +252,25 @@ class Runtime:
         kept.total[rows] = self._total(pod, kept, rows, feasible)
         kept.version = self.tables.changes.version
         if len(changed.rows) > 1:
-            # The pod is likely to land on one of them. What was worked out about one row is small, and is left there.
-            self._passing = kept.state
+            # The pod is likely to land on one of these rows. The cache of a single row is small, and stays.
+            self._row_cache = kept.state
 
-    def _standing(self, pod: Pod, rules: ClassRules) -> tuple[Hashable, ...]:
-        return tuple([plugin.standing(pod, self.tables) for plugin in rules.of_cluster])
+    def _cluster_inputs(self, pod: Pod, rules: ClassRules) -> tuple[Hashable, ...]:
+        return tuple([plugin.cluster_input(pod, self.tables) for plugin in rules.of_cluster])
 
     def _follow_cluster(self, kept: Evaluation, pod: Pod) -> None:
-        """Where the cluster as a whole is another for some node scorer, its scores are others on every row."""
-        standing = self._standing(pod, kept.rules) if kept.rules.of_cluster else ()
-        if standing == kept.standing or kept.node_total is None:
+        """Rescore all rows for scorers whose cluster-wide input changed."""
+        cluster_inputs = self._cluster_inputs(pod, kept.rules) if kept.rules.of_cluster else ()
+        if cluster_inputs == kept.cluster_inputs or kept.node_total is None:
             return
-        kept.standing = standing
+        kept.cluster_inputs = cluster_inputs
         shape = kept.node_total.shape
         node_total = np.asarray(sum(self._scored(pod, kept.state, kept.rules.node_scorers, ALL_ROWS, shape)))
         kept.total = np.where(kept.feasible, kept.total + (node_total - kept.node_total), -1)
         kept.node_total = node_total
 
     def _score_kept(self, pod: Pod, kept: Evaluation, rows: Rows, *, node_changed: bool) -> None:
-        """The scores that are kept apart from the total. node_changed: those by the node's own fields, too."""
+        """Update the scores that are kept apart from the total. node_changed: also scores of the node's own fields."""
         rules = kept.rules
         if node_changed and kept.node_total is not None:
             shape = kept.node_total[rows].shape
@@ -280,17 +282,20 @@ class Runtime:
     def left(
         self, pod: Pod, evaluation: Evaluation, filters: Sequence[FilterPlugin], rows: Rows, left: BoolArray
     ) -> BoolArray:
-        """bool[rows]: `left`, itself or a copy, less what the filters reject. Notes what can make room there again."""
+        """bool[rows]: `left`, itself or a copy, less the rows that the filters reject.
+
+        Notes the changes that can help there.
+        """
         for plugin in filters:
-            for objection in plugin.filter(pod, self.tables, evaluation.state, rows):
-                check_objection(plugin, objection, left.shape)
-                if (left & objection.rejected).any():
-                    left = left & ~objection.rejected
+            for rejection in plugin.filter(pod, self.tables, evaluation.state, rows):
+                check_rejection(plugin, rejection, left.shape)
+                if (left & rejection.rejected).any():
+                    left = left & ~rejection.rejected
                     evaluation.wakes_on |= self.profile.wakes_on[plugin]
                     if plugin in self.profile.over_domains:
                         evaluation.wakes_on |= plugin.opened_by(pod, self.tables, evaluation.state)
                     if isinstance(plugin, ReservePlugin):
-                        # Who gives cards out rejects for the card rules too.
+                        # The plugin that allocates cards also rejects for the card rules.
                         evaluation.wakes_on |= evaluation.state.read(CARD_RULES).wakes_on
         return left
 
@@ -315,7 +320,7 @@ class Runtime:
             yield scores if weight == 1 else scores * weight
 
     def _with_domains(self, pod: Pod, evaluation: Evaluation) -> tuple[Int64Array, BoolArray]:
-        """(total, feasible) with what the domain rules say now; `total` is -1 where not feasible."""
+        """(total, feasible) including the domain rules now; `total` is -1 where not feasible."""
         rules, tables, state = evaluation.rules, self.tables, evaluation.state
         feasible = self.feasible(pod, evaluation)
         total = evaluation.total if feasible is evaluation.feasible else np.where(feasible, evaluation.total, -1)
@@ -332,14 +337,16 @@ class Runtime:
             else:
                 total = _with_normalized(total, plugin.normalization, weight, raw, feasible)
         if total is not evaluation.total:
-            # They had something to say of all rows. Else what is kept is of the row where the pod is likely to land.
-            state.drop_passing()
+            # The domain rules read all rows. Otherwise the cache holds the row where the pod is likely to land.
+            state.drop_row_cache()
         return total, feasible
 
 
-def _never(state: CycleState, rejected: Rejected, version: int) -> Evaluation:
+def _unschedulable(state: CycleState, rejected: Rejected, version: int) -> Evaluation:
     wakes_on = int(rejected.wakes_on)
-    return Evaluation(state=state, rules=ClassRules(), never=rejected.reason, version=version, wakes_on=wakes_on)
+    return Evaluation(
+        state=state, rules=ClassRules(), unschedulable=rejected.reason, version=version, wakes_on=wakes_on
+    )
 
 
 def _with_normalized(

@@ -1,7 +1,7 @@
-"""What the rules would say of one node without some of its pods. For PostFilter.
+"""The rules' answers for one node without some of its pods. For PostFilter.
 
-The pods are lifted from the tables themselves, the rules are asked about that one row, and the pods are put back before
-anybody else looks: whatever rules count is counted by the same code, and no copy of a node is ever made.
+The pods are lifted from the tables themselves, the rules run on that one row, and the pods are put back before any
+other reader: the same code counts, and no node is ever copied.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
@@ -16,26 +16,26 @@ from scheduler.framework.card_rules import CARD_RULES
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.diagnosis import Resolvable
 from scheduler.framework.evaluation_cache import ClassRules, Evaluation
-from scheduler.framework.plugin import CardFilterPlugin, CardObjection
+from scheduler.framework.plugin import CardFilterPlugin, CardRejection
 from scheduler.framework.runtime import Runtime
 from scheduler.pods.pod import Pod
+from scheduler.state.available_after_preemption import AvailableAfterPreemption
 from scheduler.state.columns.arrays import RowArray, Rows
 from scheduler.state.facts.priorities import Priorities
-from scheduler.state.left_above import LeftAbove
 from scheduler.state.nominations import Nominations
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 
 _MOST_TEMPLATES: Final = 16
-# Of all templates together; some two kilobytes each.
+# Over all templates; some two kilobytes each.
 _MOST_ROWS_KEPT: Final = 4096
 _FEW_ROWS: Final = 64
-# To gather more of them takes longer than a step may.
+# Gathering more of them takes longer than a step may.
 _MOST_CHANGES: Final = 4096
 
 
 class OnlyCards(CardFilterPlugin):
-    """Objects to every card but these, of whatever row."""
+    """Rejects every card but these, of every row."""
 
     name = "OnlyCards"
 
@@ -44,18 +44,18 @@ class OnlyCards(CardFilterPlugin):
         super().__init__()
         self._slots = slots
 
-    def filter_cards(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[CardObjection]:  # noqa: ARG002 - as asked
-        """As CardFilterPlugin."""
+    def filter_cards(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[CardRejection]:  # noqa: ARG002 - as asked
+        """Rejection of every other card."""
         rejected = np.ones(tables.cards.units[:, rows].shape, dtype=np.bool_)
         rejected[[slot for slot in self._slots if slot < len(rejected)]] = False
-        return (CardObjection(rejected, "Insufficient GPU memory on one card"),)
+        return (CardRejection(rejected, "Insufficient GPU memory on one card"),)
 
 
 @dataclass(slots=True)
 class Trial:
-    """One node, and pods that are lifted from it; all are back when the `with` ends that gave it.
+    """One node without the pods that are lifted from it; they are back when the `with` block ends.
 
-    wakes_on: bits of Change that can alter what was rejected.
+    wakes_on: bits of Change that can alter a rejection.
     """
 
     runtime: Runtime
@@ -88,7 +88,7 @@ class Trial:
 
     def fits(self) -> bool:
         """Whether the node takes the pod as it is now. That its own fields allow it is known."""
-        self.state.drop_passing()
+        self.state.drop_row_cache()
         judged, rows = Evaluation(state=self.state, rules=self.rules), slice(self.row, self.row + 1)
         left = self.runtime.tables.valid[rows]
         for filters in (self.rules.booking_filters, self.rules.domain_filters):
@@ -99,26 +99,26 @@ class Trial:
         return True
 
     def reasons(self) -> tuple[str, ...]:
-        """Why it does not take the pod: what the first rule that objects says, each once."""
-        self.state.drop_passing()
+        """Why the node does not take the pod: reasons of the first rule that rejects it, each once."""
+        self.state.drop_row_cache()
         rows = slice(self.row, self.row + 1)
         for plugin in self.rules.filters:
             found = plugin.diagnose(self.pod, self.runtime.tables, self.state, rows)
-            if reasons := tuple(objection.reason for objection in found if objection.rejected[0]):
+            if reasons := tuple(rejection.reason for rejection in found if rejection.rejected[0]):
                 return reasons
         return ()
 
 
 class RowMemo:
-    """What was worked out of rows by template, until the row changes."""
+    """Results per row and template, kept until the row changes."""
 
     def __init__(self, tables: Tables) -> None:
-        """Nothing."""
+        """Empty."""
         self._tables = tables
         self._kept: LRUCache[Hashable, tuple[int, dict[int, Any]]] = LRUCache(maxsize=_MOST_TEMPLATES)
 
     def of(self, key: Hashable) -> dict[int, Any]:
-        """By row; the caller adds to it."""
+        """Results by row; the caller adds to them."""
         while sum(len(rows) for _, rows in self._kept.values()) > _MOST_ROWS_KEPT:
             self._kept.popitem()
         version = self._tables.changes.version
@@ -134,13 +134,13 @@ class RowMemo:
 
 
 class WhatIf:
-    """Questions for one pod.
+    """What-if queries for one pod.
 
-    rows: intp[…], of the nodes where pods of lower priority may make room by leaving. resolvable: how many there are
-    where any pods could. ruled_out: intp[…], those of `rows` that the node's own fields rule out besides. All as of the
+    rows: intp[…], nodes where evicting pods of lower priority may make room. resolvable: number of nodes where evicting
+    any pods could. ruled_out: intp[…], those of `rows` that the node's own fields rule out as well. All as of the
     start.
-    least: int64[amounts], what the pod needs of a row at least. left: what rows have left without pods of lower
-    priority, see `count`. wakes_on: bits of Change that can alter what rules said of trials.
+    minimum: int64[amounts], the pod's minimum request. after_preemption: available amounts without pods of lower
+    priority, see `count`. wakes_on: bits of Change that can alter the answers of trials.
     nominations: the tables show them as the pod sees them.
     """
 
@@ -151,16 +151,16 @@ class WhatIf:
         found: Resolvable,
         *,
         nominations: Nominations,
-        left: LeftAbove,
+        after_preemption: AvailableAfterPreemption,
         memo: "RowMemo",
     ) -> None:
-        """found: where the first rule that objects may change its mind as pods leave."""
+        """found: rows where the first rejecting rule may change its answer after evictions."""
         self.tables = runtime.tables
         self.nominations = nominations
-        self.left = left
+        self.after_preemption = after_preemption
         self.resolvable = len(found.rows)
         self._found = found
-        self.least = runtime.profile.least(pod)
+        self.minimum = runtime.profile.minimum_request(pod)
         lower = self.tables.fact(Priorities).lowest < pod.priority
         self.rows = found.rows[lower[found.rows]]
         self.ruled_out = found.ruled_out[lower[found.ruled_out]]
@@ -171,20 +171,20 @@ class WhatIf:
         self._memo = memo
 
     def is_there(self, row: int) -> bool:
-        """Whether a row of `rows` is still the same node's: between two steps nodes come and go."""
+        """Whether a row of `rows` still belongs to the same node: nodes may change between two steps."""
         return self.tables.row_of.get(self._names[row]) == row
 
     def count(self, most_pods: int) -> bool:
-        """Count what `rows` have left, or about so many pods of that; whether all is counted."""
+        """Count what is available on `rows`, up to about `most_pods` pods; whether the count is complete."""
         if len(self.rows) > _FEW_ROWS:
-            return self.left.follow(most_pods)
-        self.left.amounts(self.rows)
+            return self.after_preemption.follow(most_pods)
+        self.after_preemption.amounts(self.rows)
         return True
 
     def in_order(self, rows: RowArray) -> list[int]:
-        """First where the fewest places are kept for others, then by the nodes' names.
+        """Rows by the number of nominations of other pods, fewest first, then by node name.
 
-        While victims of others go there, they and what is kept for those others both count.
+        While victims of others terminate there, they and the nominated pods both count.
         """
         kept = np.zeros(self.tables.capacity, dtype=np.int64)
         for node, places in self.nominations.by_node(without=self.pod.key.uid):
@@ -194,9 +194,9 @@ class WhatIf:
         return found
 
     def memo(self) -> dict[int, Any]:
-        """What was worked out of rows for pods of this template and priority, as far as it is true.
+        """Results per row for pods of this template and priority that are still true.
 
-        To be asked for again after each `yield`.
+        To be fetched again after each `yield`.
         """
         return self._memo.of((self.pod.template, self.pod.priority, self.tables.budgets.version))
 
@@ -212,7 +212,7 @@ class WhatIf:
 
     @contextmanager
     def without_nominated(self, row: int) -> Iterator[None]:
-        """One node without the nominated pods that have to give way, as far as the tables show them."""
+        """One node without the nominated pods that have to yield to the pod, if the tables show any."""
         lifted = self._lower_nominated(row)
         try:
             for record in lifted:
@@ -240,6 +240,6 @@ class WhatIf:
             trial.lift_all(self._lower_nominated(row))
             yield trial
         finally:
-            # Whatever a rule does: what pods hold is never free because somebody has asked a question.
+            # Whatever a rule does: a query must never free the resources of pods.
             trial.put_back_all(list(trial.lifted.values()))
         self.wakes_on |= trial.wakes_on

@@ -1,1 +1,1 @@
-"""Turns what the watches of the API server bring into calls of the core."""
+"""Turns watch events of the API server into calls of the core."""

@@ -1,6 +1,6 @@
 """Watch events -> the tables and the queue. kube-scheduler's eventhandlers.go.
 
-Nothing here awaits. What is wrong with an object is reported and costs that object only.
+Nothing here awaits. An error in an object is reported and affects that object only.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,9 +15,9 @@ from config.protocol import names
 from config.protocol.quantity import QuantityError
 from scheduler.core.engine import Engine
 from scheduler.kube import objects
-from scheduler.kube.budgets import node_excess
 from scheduler.kube.port import SERVICES, Changed, Deleted, Kind, ListBegins, ListEnds, Undecodable, WatchEvent
 from scheduler.kube.problem import Problem
+from scheduler.kube.size_limits import node_excess
 from scheduler.pods.mistakes import forgotten, misspelt, misspelt_as, mistakes, node_mistakes
 from scheduler.pods.pod import Pod, PodReader
 from scheduler.state.columns.selectors import Expressions, equalities, of_label_selector
@@ -30,24 +30,24 @@ _CARD_FAILED: Final = "GPUUnhealthy"
 _CARD_HAS_FAILED: Final = "card.failed"
 _REJECTED_BY_KUBELET: Final = "RejectedByKubelet"
 _IS_REJECTED: Final = "pod.rejected_by_kubelet"
-# How the message of such a pod begins. Source: pkg/kubelet/kubelet.go, rejectPod.
+# Prefix of the message of a pod that a kubelet rejected. Source: pkg/kubelet/kubelet.go, rejectPod.
 _REJECTED: Final = "Pod was rejected: "
 _LONGEST_REASON: Final = 64
 _LONGEST_SAID: Final = 512
 _MOST_REMEMBERED: Final = 4096
-# What the API server writes into a pod that names no scheduler.
+# The API server's default for a pod that names no scheduler.
 _FORGOTTEN: Final = "default-scheduler"
 
 
 def rfc3339(unix_s: float) -> str:
-    """In UTC and whole seconds, as Kubernetes writes a time."""
+    """UTC time in whole seconds, as Kubernetes writes it."""
     return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def before_start(now_s: float, unix_s: float) -> Callable[[str], float]:
-    """When a pod was created, RFC 3339, in monotonic seconds; inf where that was after the start.
+    """Function from a pod's creation time, RFC 3339, to monotonic seconds; inf if it is after the start.
 
-    A pod that was there before this process has waited under the one before. now_s, unix_s: the start.
+    A pod that existed before this process has waited under the previous one. now_s, unix_s: the start.
     """
     start = rfc3339(unix_s)
 
@@ -74,9 +74,9 @@ class EventHandlers:
         waits_since_s: Callable[[str], float] = lambda _: inf,
         waiting_seen: Callable[[Pod], None] = lambda _: None,
     ) -> None:
-        """now_s: monotonic seconds. report: told of each Problem. waits_since_s: as `before_start`.
+        """now_s: monotonic seconds. report: called with each Problem. waits_since_s: see `before_start`.
 
-        waiting_seen: told of each pod that waits for us, whenever it comes or changes.
+        waiting_seen: called with each pod of ours that waits, whenever it is created or changed.
         """
         self._waiting_seen = waiting_seen
         self._waits_since_s = waits_since_s
@@ -88,7 +88,7 @@ class EventHandlers:
         self._rejected: LRUCache[str, None] = LRUCache(_MOST_REMEMBERED)
 
     def pods(self, events: Iterable[WatchEvent[objects.PodObject]]) -> None:
-        """Pods that have a node go to the tables, those that wait for us to the queue."""
+        """Pods with a node go to the tables, our waiting pods to the queue."""
         for event in events:
             if isinstance(event, Changed):
                 self._pod_changed(event.object)
@@ -98,7 +98,7 @@ class EventHandlers:
                 self._report(Problem("Pod", event.name, event.error, on_object=False))
 
     def failed_pods(self, events: Iterable[WatchEvent[objects.PodObject]]) -> None:
-        """Our own that a kubelet has rejected at admission; not those that are listed: that may be long ago."""
+        """Our pods that a kubelet rejected at admission; ignores listed ones, which may be old."""
         for event in events:
             if isinstance(event, ListBegins | ListEnds):
                 self._lists_failed = isinstance(event, ListBegins)
@@ -115,7 +115,7 @@ class EventHandlers:
             elif isinstance(event, Deleted):
                 self._engine.node_gone(event.object.metadata.name)
             elif isinstance(event, Undecodable):
-                # The node may have changed in any way: nothing new may be placed there.
+                # The node may have changed in any way: it gets no new pods.
                 self._engine.node_gone(event.name.rpartition("/")[2])
                 self._report(Problem("Node", event.name, event.error, on_object=False))
 
@@ -157,7 +157,7 @@ class EventHandlers:
                 self._report(Problem("ConfigMap", f"{meta.namespace}/{meta.name}", message, on_object=False))
 
     def disruption_budgets(self, events: Iterable[WatchEvent[objects.PodDisruptionBudget]]) -> None:
-        """Whom a preemption should rather spare."""
+        """PodDisruptionBudgets, which preemption prefers to respect."""
         for event in events:
             if isinstance(event, Changed):
                 meta = event.object.metadata
@@ -171,7 +171,7 @@ class EventHandlers:
             elif isinstance(event, ListEnds):
                 self._engine.budgets_listed()
             elif isinstance(event, Undecodable):
-                # What is known of it stays: it still spares somebody.
+                # Its last readable version stays in force.
                 self._report(Problem("PodDisruptionBudget", event.name, event.error, on_object=False))
 
     def _pod_changed(self, wire: objects.PodObject) -> None:
@@ -181,7 +181,7 @@ class EventHandlers:
             meta = wire.metadata
             self._report(Problem("Pod", f"{meta.namespace}/{meta.name}", str(error), meta.uid))
             if wire.spec.node_name and self._engine.tables.record(meta.uid) is None:
-                # Somebody else has placed it: it waits for us no more.
+                # Another scheduler bound it: it no longer waits for us.
                 self._engine.pod_gone(meta.uid)
             return
         if pod.finished:
@@ -192,14 +192,14 @@ class EventHandlers:
         elif pod.scheduler_name in self._engine.scheduler_names:
             self._learn_from(pod)
             self._waiting(pod)
-            if not pod.template.over_budget:
-                self._tell_mistakes(pod, wire)
+            if not pod.template.over_limit:
+                self._report_mistakes(pod, wire)
         elif pod.terminating:
             self._engine.pod_terminating(pod.key.uid)
         else:
             self._engine.pod_of_others(pod)
             if pod.template.gpu_units and not pod.terminating:
-                self._tell_scheduler_name(pod)
+                self._report_scheduler_name(pod)
 
     def _learn_from(self, pod: Pod) -> None:
         self._engine.pod_seen(pod, min(self._waits_since_s(pod.created), self._now_s()))
@@ -221,25 +221,25 @@ class EventHandlers:
         name, uid = str(pod.key), pod.key.uid
         self._report(Problem("Pod", name, message, uid, reason=_REJECTED_BY_KUBELET, happened=_IS_REJECTED))
 
-    def _tell_mistakes(self, pod: Pod, wire: objects.PodObject) -> None:
+    def _report_mistakes(self, pod: Pod, wire: objects.PodObject) -> None:
         found = mistakes(wire, self._reader.resources)
         if found:
             self._report(Problem("Pod", str(pod.key), "; ".join(found), pod.key.uid, reason=_MISTAKE))
 
-    def _tell_scheduler_name(self, pod: Pod) -> None:
-        """Pods are watched, and read, whoever schedules them. While there are legacy nodes, others may choose cards."""
+    def _report_scheduler_name(self, pod: Pod) -> None:
+        """Report a scheduler name that looks wrong. With legacy nodes, other schedulers may choose cards."""
         own_names, message = self._engine.scheduler_names, ""
         if pod.scheduler_name != _FORGOTTEN:
             if meant := misspelt(pod.scheduler_name, own_names):
                 message = misspelt_as(pod.scheduler_name, meant)
-        elif not self._engine.tables.news.legacy_nodes:
+        elif not self._engine.tables.card_changes.legacy_nodes:
             ours = names.SCHEDULER_NAME if names.SCHEDULER_NAME in own_names else min(own_names)
             message = forgotten(pod.scheduler_name, ours)
         if message:
             self._report(Problem("Pod", str(pod.key), message, pod.key.uid, reason=_MISTAKE))
 
-    def _over_budget(self, pod: Pod, consequence: str, *, on_object: bool) -> None:
-        message = f"has more than this scheduler reads: {', '.join(pod.template.over_budget)}; {consequence}"
+    def _over_limit(self, pod: Pod, consequence: str, *, on_object: bool) -> None:
+        message = f"has more than this scheduler reads: {', '.join(pod.template.over_limit)}; {consequence}"
         self._report(Problem("Pod", str(pod.key), message, pod.key.uid, on_object, _OVER_BUDGET))
 
     def _long_selector(self, kind: str, name: str) -> None:
@@ -249,8 +249,8 @@ class EventHandlers:
         self._report(Problem(kind, name, message, on_object=False, reason=_OVER_BUDGET))
 
     def _assigned(self, pod: Pod) -> None:
-        if pod.template.over_budget:
-            self._over_budget(pod, "what it holds of cpu, memory, storage and GPUs counts", on_object=True)
+        if pod.template.over_limit:
+            self._over_limit(pod, "what it holds of cpu, memory, storage and GPUs counts", on_object=True)
         problem = self._engine.pod_assigned(pod)
         if problem:
             self._report(Problem("Pod", str(pod.key), problem, pod.key.uid))
@@ -259,17 +259,17 @@ class EventHandlers:
         if pod.terminating:
             self._engine.pod_terminating(pod.key.uid)
             return
-        if pod.template.over_budget:
-            # Its owner reads the same in the message of the attempt.
-            self._over_budget(pod, "it stays pending", on_object=False)
+        if pod.template.over_limit:
+            # The message of the attempt gives its owner the same text.
+            self._over_limit(pod, "it stays pending", on_object=False)
         self._engine.pod_waiting(pod, self._now_s(), self._waits_since_s(pod.created))
         self._waiting_seen(pod)
 
     def _node_changed(self, node: objects.Node) -> None:
-        over_budget = node_excess(node)
-        if over_budget:
+        over_limit = node_excess(node)
+        if over_limit:
             self._engine.node_gone(node.metadata.name)
-            message = f"has more than this scheduler reads: {', '.join(over_budget)}; no pod is placed on it"
+            message = f"has more than this scheduler reads: {', '.join(over_limit)}; no pod is placed on it"
             self._report(Problem("Node", node.metadata.name, message, node.metadata.uid, reason=_OVER_BUDGET))
             return
         try:
@@ -281,12 +281,12 @@ class EventHandlers:
             self._report(Problem("Node", node.metadata.name, problem, node.metadata.uid))
         if found := node_mistakes(node):
             self._report(Problem("Node", node.metadata.name, "; ".join(found), node.metadata.uid, reason=_MISTAKE))
-        for pod, what in self._engine.tables.news.take_failures():
+        for pod, what in self._engine.tables.card_changes.take_failures():
             message = f"{what}; the pod is on it: node {node.metadata.name}"
             self._report(
                 Problem("Pod", str(pod.key), message, pod.key.uid, reason=_CARD_FAILED, happened=_CARD_HAS_FAILED)
             )
-        # Its pods may read differently on the cards, or in the unit, that it has now.
+        # New cards, or a new unit, may change how its pods are read.
         for pod, problem in self._engine.tables.take_pod_problems():
             self._report(Problem("Pod", str(pod.key), problem, pod.key.uid))
 
@@ -298,7 +298,7 @@ def _selector_of(selector: objects.LabelSelector | dict[str, str] | None) -> Exp
 
 
 def _indexes(text: str) -> tuple[frozenset[int], str]:
-    """The indexes in a comma list, and the first entry that is not one ("" if each is)."""
+    """Indexes in a comma-separated list, and the first invalid entry ("" if all are valid)."""
     good, wrong = set(), ""
     for entry in (part.strip() for part in text.split(",")):
         if entry.isascii() and entry.isdigit() and len(entry) <= len(str(_LARGEST_INDEX)):

@@ -1,6 +1,6 @@
-"""Watch events of claims, volumes and what else there is of storage -> the tables.
+"""Watch events of claims, volumes and other storage objects -> the tables.
 
-Nothing here awaits. What is wrong with an object is reported, and it is as if it were not there.
+Nothing here awaits. An invalid object is reported and treated as absent.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -8,9 +8,9 @@ from typing import Any, Final, TypeAlias
 
 from config.protocol.quantity import QuantityError
 from scheduler.kube import port, storage
-from scheduler.kube.budgets import ExcessError
 from scheduler.kube.port import Changed, Deleted, Kind, Undecodable, WatchEvent
 from scheduler.kube.problem import Problem
+from scheduler.kube.size_limits import ExcessError
 from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.volumes.attachments import Attachment
 from scheduler.state.volumes.claim import claim_of
@@ -18,9 +18,9 @@ from scheduler.state.volumes.storage_class import capacity_of, class_of
 from scheduler.state.volumes.volume import volume_of
 from scheduler.state.volumes.volumes import Volumes
 
-# What an object, or None when it is gone, changes; its namespace and its name.
+# (namespace, name, object or None if deleted) -> the change of the tables.
 _Read: TypeAlias = Callable[[str, str, Any], Callable[[Volumes], None]]
-# The most drivers of a node: some have a dozen.
+# Most drivers of a node: some have a dozen.
 _MOST_DRIVERS: Final = 64
 
 
@@ -34,16 +34,16 @@ class VolumeHandlers:
         report: Callable[[Problem], None],
         seen: Callable[[ClaimKey | str], None],
     ) -> None:
-        """change: makes a change in the tables. report: told of each Problem.
+        """change: applies a change to the tables. report: called with each Problem.
 
-        seen: told of each claim, or volume by name, that has come, changed or gone.
+        seen: called with each claim, or volume by name, that was created, changed or deleted.
         """
         self._change = change
         self._report = report
         self._seen = seen
 
     def handle(self, kind: Kind[Any], events: Iterable[WatchEvent[Any]]) -> None:
-        """kind: one of `port.OF_STORAGE`."""
+        """Handle a batch. kind: one of `port.OF_STORAGE`."""
         for event in events:
             if isinstance(event, Changed | Deleted):
                 meta = event.object.metadata

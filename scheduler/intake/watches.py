@@ -1,6 +1,6 @@
-"""The watches of the scheduler: what they bring goes to the event handlers, what fails to `contact`.
+"""The scheduler's watches: events go to the event handlers, failures to `contact`.
 
-Pods are listed last, once no bind request of the process before this one can still take effect.
+Pods are listed last, after the last bind request of the previous leader can take effect.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from scheduler.intake.volume_handlers import VolumeHandlers
 from scheduler.kube import objects, port
 from scheduler.kube.port import Cluster, Kind, ListBegins, ListEnds, T, WatchEvent
 from scheduler.kube.reflector import Backoff, WatchBackoff, reflect
-from scheduler.leader.pods_seen import PodsSeen
+from scheduler.leader.version_barrier import VersionBarrier
 from scheduler.metrics.observer import ServiceObserver
 from scheduler.process.contact import BINDINGS, Contact
 
@@ -27,11 +27,11 @@ _CATCHING_UP: Final = "the pods as they are now"
 _BATCH_WAIT_S: Final = 0.005
 _SLICE_S: Final = 0.005
 _SMALL_BATCH: Final = 64
-# One scheduler for a whole cluster: a server that comes back is found within a second.
+# One scheduler serves the whole cluster: it finds a returning server within a second.
 _RECONNECT_MAX_S: Final = 1.0
-# Several times as long as a scheduler that has lost its Lease may go on, as its clock may differ.
+# Several times longer than a scheduler without its Lease may continue, as its clock may differ.
 _AT_WORK_WITHIN_S: Final = 60.0
-# What the leader before has seen, our watch shows as well, unless it is broken.
+# Our watch soon shows every change that the previous leader saw, unless it is broken.
 _HANDED_OVER_WITHIN_S: Final = 1.0
 
 log = structlog.get_logger()
@@ -40,10 +40,10 @@ log = structlog.get_logger()
 async def in_slices(
     batch: Sequence[WatchEvent[T]], handle: Callable[[Sequence[WatchEvent[T]]], None], now_s: Callable[[], float]
 ) -> None:
-    """Hand a batch over; after each slice of a few milliseconds other tasks run. now_s: monotonic seconds."""
+    """Hand a batch over; other tasks run after each slice of a few milliseconds. now_s: monotonic seconds."""
     until_s = now_s() + _SLICE_S
     for event in batch:
-        # One large object costs milliseconds.
+        # A large object costs milliseconds.
         if now_s() > until_s:
             await asyncio.sleep(0)
             until_s = now_s() + _SLICE_S
@@ -52,7 +52,7 @@ async def in_slices(
 
 @dataclass(frozen=True, slots=True)
 class Watched(Generic[T]):
-    """A kind of objects that the scheduler reads, and who handles them. needed: nothing can be said without them."""
+    """A kind of objects that the scheduler reads, and its handler. needed: no answer is possible without it."""
 
     kind: Kind[T]
     handle: Callable[[Sequence[WatchEvent[T]]], None]
@@ -60,7 +60,7 @@ class Watched(Generic[T]):
 
 
 def watched(handlers: EventHandlers, volume_handlers: VolumeHandlers) -> tuple[Watched[Any], ...]:
-    """All of them, pods last: they are listed once no bind request of the process before can still take effect."""
+    """All kinds. Pods come last: they are listed after the fencing delay."""
     return (
         Watched(port.NODES, handlers.nodes),
         Watched(port.NAMESPACES, handlers.namespaces, needed=False),
@@ -73,15 +73,15 @@ def watched(handlers: EventHandlers, volume_handlers: VolumeHandlers) -> tuple[W
 
 
 @dataclass(frozen=True, slots=True)
-class Predecessor:
-    """The process before this one. quiet_s: after so many seconds of monotonic time none of its POSTs takes effect."""
+class PreviousLeader:
+    """The previous leader. fenced_s: monotonic time from which none of its requests can take effect."""
 
-    quiet_s: float
+    fenced_s: float
     now_s: Callable[[], float]
 
-    async def outwait(self) -> None:
-        """Until then."""
-        left_s = self.quiet_s - self.now_s()
+    async def wait_until_fenced(self) -> None:
+        """Sleep until `fenced_s`."""
+        left_s = self.fenced_s - self.now_s()
         if left_s > 0:
             log.info(
                 "start.waiting",
@@ -92,7 +92,7 @@ class Predecessor:
 
 
 class Watches:
-    """One task per kind. listed: set when every kind has been listed once. wake: set at each batch."""
+    """One task per kind. listed: set once every kind has been listed. wake: set at each batch."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Watches:
         volume_handlers: VolumeHandlers,
         observer: ServiceObserver,
         *,
-        predecessor: Predecessor,
+        previous_leader: PreviousLeader,
         rng: random.Random,
         wake: asyncio.Event,
     ) -> None:
@@ -109,18 +109,18 @@ class Watches:
         self._cluster = cluster
         self._handlers = handlers
         self._observer = observer
-        self._predecessor = predecessor
+        self._previous_leader = previous_leader
         self._rng = rng
         self._wake = wake
         self._watched = watched(handlers, volume_handlers)
-        # Without the budgets nobody is preempted, and everything else goes on.
+        # Without the budgets nothing is preempted; everything else works.
         self._unlisted = {one.kind.name for one in self._watched if one.kind is not port.DISRUPTION_BUDGETS}
-        self.contact = Contact({one.kind.name for one in self._watched}, predecessor.now_s)
+        self.contact = Contact({one.kind.name for one in self._watched}, previous_leader.now_s)
         self.listed = asyncio.Event()
-        self.pods_seen = PodsSeen()
+        self.barrier = VersionBarrier()
 
     def start(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
-        """Begin to watch."""
+        """Start to watch."""
         others = [one for one in self._watched if one.kind is not port.PODS]
         return [
             tasks.create_task(self._reflect_pods()),
@@ -129,9 +129,9 @@ class Watches:
         ]
 
     async def are_first(self, scheduler_names: Collection[str], unix_s: float) -> bool:
-        """Whether no scheduler of these names ran in the last minute; the tables then have all that was ever bound.
+        """Whether no scheduler of these names ran in the last minute, so that the tables miss no binding.
 
-        Only to be asked where there was no Lease. unix_s: now.
+        Call it only if there was no Lease. unix_s: now.
         """
         since = rfc3339(unix_s - _AT_WORK_WITHIN_S)
         try:
@@ -143,23 +143,23 @@ class Watches:
             return False
         await self.listed.wait()
         for last in found:
-            await self.pods_seen.reach(last.version)
+            await self.barrier.wait_for(last.version)
         return True
 
-    async def catch_up(self, pods_seen: str | None) -> None:
-        """Return when the tables have every change of a pod that was made before the call.
+    async def wait_until_current(self, pods_version: str | None) -> None:
+        """Return once the tables have every change of a pod from before the call.
 
-        pods_seen: the last one, where it is known; None: ask the API server.
+        pods_version: the last change, if known; None: ask the API server.
         """
         await self.listed.wait()
-        if pods_seen is not None:
+        if pods_version is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_HANDED_OVER_WITHIN_S):
-                    return await self.pods_seen.reach(pods_seen)
+                    return await self.barrier.wait_for(pods_version)
         backoff, failures = Backoff(self._rng, wait_exponential(multiplier=0.1, max=_RECONNECT_MAX_S)), 0
         while True:
             try:
-                last = await self._cluster.last_change(port.PODS, self.pods_seen.version)
+                last = await self._cluster.last_change(port.PODS, self.barrier.version)
             except port.ApiError as error:
                 failures += 1
                 if self.contact.failed(_CATCHING_UP, error.message):
@@ -167,10 +167,10 @@ class Watches:
                 await asyncio.sleep(backoff.delay_s(failures))
             else:
                 self.contact.recovered(_CATCHING_UP)
-                return await self.pods_seen.reach(last)
+                return await self.barrier.wait_for(last)
 
     def not_ready(self, after_s: float) -> str:
-        """What has kept pods from being scheduled, watches for longer than after_s; "" when nothing does."""
+        """Problem that keeps pods from being scheduled, watches for longer than `after_s`; "" if none."""
         problem = self.contact.problem(after_s)
         if not self._unlisted:
             return problem
@@ -178,13 +178,13 @@ class Watches:
         return f"{waiting}; {problem}" if problem else waiting
 
     async def _reflect_pods(self) -> None:
-        # Listed after the wait, so that what the predecessor bound meanwhile is in the list, however slow the watch is.
-        await self._predecessor.outwait()
+        # The list comes after the wait, so that it has every binding of the previous leader, however slow the watch is.
+        await self._previous_leader.wait_until_fenced()
         await self._reflect(port.PODS, self._pods)
 
     def _pods(self, batch: Sequence[WatchEvent[objects.PodObject]]) -> None:
         self._handlers.pods(batch)
-        self.pods_seen.handled(batch)
+        self.barrier.handled(batch)
 
     async def _reflect(self, kind: Kind[T], handle: Callable[[Sequence[WatchEvent[T]]], None]) -> None:
         batches = reflect(
@@ -196,7 +196,7 @@ class Watches:
             bookmarks=kind is port.PODS,
         )
         async for batch in batches:
-            await in_slices(batch, handle, self._predecessor.now_s)
+            await in_slices(batch, handle, self._previous_leader.now_s)
             for event in batch:
                 if isinstance(event, ListBegins):
                     self._observer.list_began(kind.name)
@@ -215,7 +215,7 @@ class Watches:
             self.listed.set()
 
     def _trouble(self, kind: Kind[T], error: port.ApiError | None) -> None:
-        # Without the failed pods it schedules as well as any other.
+        # Scheduling does not depend on the failed pods.
         if kind is not port.FAILED_PODS and error is None:
             self.contact.recovered(kind.name)
         elif kind is not port.FAILED_PODS and error is not None:
@@ -226,5 +226,5 @@ class Watches:
         if kind is not port.FAILED_PODS:
             self.contact.answered(kind.name)
         if opened:
-            # With the same credentials; whether it may bind, the next bind request tells.
+            # The credentials work; the next bind request shows whether it may bind.
             self.contact.recovered(BINDINGS)

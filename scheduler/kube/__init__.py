@@ -1,4 +1,4 @@
-"""A cluster as a program sees it: the objects, the port that a real and a simulated cluster satisfy, watching it.
+"""A cluster from a program's view: objects, watches, and the port that real and simulated clusters satisfy.
 
 Decides nothing about pods. Only `rest` opens connections.
 """

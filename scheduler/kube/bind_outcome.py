@@ -1,10 +1,10 @@
-"""How a Binding ends that was not created: refused, or without a definite answer."""
+"""Outcomes of a Binding that was not created: rejected, or without a definite answer."""
 
 from scheduler.kube import objects
 
 
-class BindRefused(Exception):
-    """Refused: the placement is undone and the pod backs off."""
+class BindRejected(Exception):
+    """The placement is undone and the pod backs off."""
 
     def __init__(
         self,
@@ -13,27 +13,28 @@ class BindRefused(Exception):
         status: int = 0,
         settled: bool = False,
         lasting: bool = False,
-        held_back: str = "",
+        throttled: str = "",
         found: objects.PodObject | None = None,
     ) -> None:
-        """status: HTTP status of the answer, 0 when something else decided.
+        """status: HTTP status of the answer, 0 without one.
 
-        settled: the pod has another place, or is gone: no POST can change that, and nobody needs to be told.
-        found: the pod with its other place, as it was read.
-        lasting: a request failed that most likely fails again: by a policy, or since a right is missing.
-        held_back: not sent, for its namespace fails: how, as `slot_shares.how` says; "" for one that was sent.
+        settled: the pod has another node, or is gone: no POST can change that, and no message is needed.
+        found: the pod with its other node, as read.
+        lasting: the request most likely fails again: a policy rejects it, or a right is missing.
+        throttled: kind of failure of its namespace (`namespace_limiters.failure_kind`), if nothing was sent; otherwise
+        "".
         """
         super().__init__(reason)
         self.reason = reason
         self.status = status
         self.settled = settled
         self.lasting = lasting
-        self.held_back = held_back
+        self.throttled = throttled
         self.found = found
 
 
 class BindUnknown(Exception):
-    """No definite answer: stay assumed and send the identical POST again."""
+    """No definite answer: stay assumed and retry the identical POST."""
 
     def __init__(self, reason: str, status: int, retry_after_s: float = 0.0) -> None:
         """status: HTTP status of the answer, 0 without one. retry_after_s: as the server demands, or 0."""

@@ -1,8 +1,8 @@
-"""What an API server makes of a manifest before it stores it for the first time: identity, defaults, status.
+"""The API server's changes to a new manifest before it is stored: identity, defaults, status.
 
 Only the fields that `objects` decodes. Source: pkg/apis/core/v1/defaults.go, pkg/registry/core/pod/strategy.go
-(PrepareForCreate) and the admission plugin DefaultTolerationSeconds, Kubernetes 1.36. Not here, since the clusters
-tested against run without them: TaintNodesByCondition and ServiceAccount.
+(PrepareForCreate) and the admission plugin DefaultTolerationSeconds, Kubernetes 1.36. Left out, because the tested
+clusters run without them: TaintNodesByCondition and ServiceAccount.
 """
 
 from collections.abc import Callable, Mapping
@@ -61,7 +61,7 @@ class Identity:
 
 
 def decoded(source: Decoded | Mapping[str, Any], kind: type[Decoded]) -> Decoded:
-    """The object itself, or what a Kubernetes manifest says; raises msgspec.ValidationError."""
+    """The object itself, or decoded from a Kubernetes manifest; raises msgspec.ValidationError."""
     if isinstance(source, kind):
         return source
     # Through the wire form: msgspec builds raw parts from bytes only.
@@ -115,7 +115,7 @@ def _container(container: Container) -> Container:
 
 
 def _tolerations(named: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
-    """With those of 300 s that every pod gets unless it has some of its own for the same taint."""
+    """Tolerations with the default ones of 300 s, unless the pod has its own for the same taint."""
     missing = [key for key in _TOLERATED_FOR_A_WHILE if not any(_covers(toleration, key) for toleration in named)]
     return (*named, *(Toleration(key=key, operator="Exists", effect="NoExecute") for key in missing))
 

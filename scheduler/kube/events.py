@@ -1,4 +1,4 @@
-"""Events as both programs write them: their form, and what is seen again made a series. Pure."""
+"""Events of both programs: their form, and series of repeated ones. Pure."""
 
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -9,14 +9,15 @@ from scheduler.kube.port import EventRecord, EventSeries
 from scheduler.process.terminal import one_line
 
 LONGEST_NOTE: Final = 1024
-# What repeats itself is written again at most this often: as often as a pod that nothing helps is tried.
+# Minimum time between writes of a repeated Event: as long as an unschedulable pod waits for its next attempt.
 QUIET_S: Final = 300.0
-# Of the API server's (pkg/apis/core/validation/events.go). A node's name may have 253 characters, a controller's 317.
+# Limit of the API server (pkg/apis/core/validation/events.go). A node's name may have 253 characters, a controller's
+# 317.
 _LONGEST_INSTANCE: Final = 128
 # An object's name has at most 253 characters; the time in hexadecimal takes 17.
 _LONGEST_NAME: Final = 230
 _REMEMBERED: Final = 20_000
-# A series that has not gone on for so long is over: longer than a pod that nothing helps takes to be tried again.
+# A series without a repeat for this long is over: longer than an unschedulable pod waits for its next attempt.
 _SERIES_ENDS_S: Final = 2 * QUIET_S
 
 
@@ -32,7 +33,7 @@ class Regarding:
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """Whoever writes Events. controller: the program. instance: this run of it, or its node."""
+    """The author of Events. controller: the program. instance: this run of it, or its node."""
 
     controller: str
     instance: str
@@ -48,7 +49,7 @@ class Reporter:
         now_ns: int,
         unique_ns: int | None = None,
     ) -> EventRecord:
-        """An Event of this moment. note: as text alone, since it quotes objects, and cut to what the API server takes.
+        """An Event now. note: plain text, because it quotes objects; cut to the API server's limit.
 
         now_ns: Unix nanoseconds.
         unique_ns: makes the name, so two Events on one object need different ones; None: now_ns.
@@ -66,14 +67,14 @@ class Reporter:
             note=cut_note(one_line(note)),
             time_s=now_ns / 1e9,
             reporting_controller=self.controller,
-            # Its end says which process and which host it is.
+            # The end names the process and the host.
             reporting_instance=self.instance[-_LONGEST_INSTANCE:],
         )
 
 
 @dataclass(frozen=True, slots=True)
 class SeriesUpdate:
-    """The event that was written first, and how often it has been seen since."""
+    """The first event of a series, and its repeats since."""
 
     event: EventRecord
     series: EventSeries
@@ -90,7 +91,7 @@ _Key: TypeAlias = tuple[str, str, tuple[str, ...]]
 
 
 class RepeatedEvents:
-    """The events of late, so that one that comes again becomes a series. Owned by the event loop."""
+    """Recent events, so that a repeated one becomes a series. Owned by the event loop."""
 
     def __init__(self) -> None:
         """Remembers the newest 20,000, each until its series has ended."""
@@ -98,16 +99,17 @@ class RepeatedEvents:
         self._seen: TTLCache[_Key, _Repeated] = TTLCache(_REMEMBERED, _SERIES_ENDS_S, timer=lambda: self._latest_s)
 
     def __len__(self) -> int:
-        """Series that may go on."""
+        """Number of open series."""
         return len(self._seen)
 
     def next_write(
         self, event: EventRecord, constant_text: tuple[str, ...], now_s: float
     ) -> EventRecord | SeriesUpdate | None:
-        """What to write for an event that happens now; None while the series was written less than QUIET_S ago.
+        """The write for an event that happens now; None while the series was written less than QUIET_S ago.
 
-        constant_text: what of the note tells it from other events of this object and reason: not its numbers.
-        now_s: monotonic seconds: somebody may set the clock that the event has its time from.
+        constant_text: parts of the note that distinguish it from other events of this object and reason, without its
+        numbers.
+        now_s: monotonic seconds, because the clock of the event's own time may be set.
         """
         key = (event.object_uid, event.reason, constant_text)
         self._latest_s = now_s

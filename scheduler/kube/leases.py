@@ -1,4 +1,4 @@
-"""Leases (coordination.k8s.io/v1), as leader election writes them: one holder, renewed before its time is over.
+"""Leases (coordination.k8s.io/v1), as leader election writes them: one holder, which renews it before it expires.
 
 Pure data, as `objects`. Source: staging/src/k8s.io/client-go/tools/leaderelection/resourcelock/leaselock.go.
 """
@@ -10,16 +10,16 @@ import msgspec
 from scheduler.kube.objects import ApiObject, Int32
 from scheduler.kube.resource_versions import is_version
 
-# Written by who gives the Lease up: see `leader_election`.
+# Written when the holder releases the Lease: see `leader_election`.
 PODS_SEEN: Final = "gpushare/pods-seen"
 # Written by the holder, where other replicas reach its web page.
 PAGE_URL: Final = "gpushare/page-url"
 
 
 class LeaseSpec(msgspec.Struct, rename="camel", frozen=True):
-    """holder_identity: "" for nobody. lease_duration_seconds: how long after a renewal others keep off.
+    """holder_identity: "" without a holder. lease_duration_seconds: validity after a renewal.
 
-    acquire_time, renew_time: metav1.MicroTime, by the holder's clock: for people; nobody compares it with another.
+    acquire_time, renew_time: metav1.MicroTime, by the holder's clock: for users; never compared with another clock.
     """
 
     holder_identity: str = ""
@@ -30,17 +30,17 @@ class LeaseSpec(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Lease(ApiObject, frozen=True):
-    """As the API server has it."""
+    """A Lease of the API server."""
 
     spec: LeaseSpec = LeaseSpec()
 
     @property
-    def pods_seen(self) -> str | None:
+    def pods_version(self) -> str | None:
         """The resource version that who gave it up has written, None without."""
         written = (self.metadata.annotations or {}).get(PODS_SEEN, "")
         return written if is_version(written) else None
 
     @property
     def page_url(self) -> str | None:
-        """Where the holder says that its web page is, None without. Whoever may write the Lease may write anything."""
+        """URL of the holder's web page, None without one. Untrusted: anyone who can write the Lease can set it."""
         return (self.metadata.annotations or {}).get(PAGE_URL)

@@ -1,7 +1,7 @@
-"""Kubernetes objects as they come over the wire, naming only the fields that the scheduler reads.
+"""Kubernetes objects of the wire format, with only the fields that the scheduler reads.
 
 Pure data. Decoded by msgspec, which skips every other field without building it.
-`tests/support/documents/pod_fields.py` lists all fields of PodSpec and says of each why it is here or not.
+`tests/support/documents/pod_fields.py` lists all fields of PodSpec, and why each is here or not.
 Source: the OpenAPI document of Kubernetes 1.36.
 """
 
@@ -11,14 +11,14 @@ import msgspec
 
 _INT32: Final = 2**31
 _INT64: Final = 2**63
-# As wide as the API has them: no column of a table overflows, whoever has written them.
+# The API's width: no column of a table overflows, whatever an object contains.
 Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-_INT32, lt=_INT32)]
 Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-_INT64, le=_INT64 - 1)]
 Quantities: TypeAlias = dict[str, str | Int64 | float]
 
 
 class _Wire(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """A leaf or tree of wire data: immutable, without cycles, so the collector need not look at it."""
+    """Wire data: immutable and without cycles, so the garbage collector can skip it."""
 
 
 class OwnerReference(_Wire, frozen=True):
@@ -31,10 +31,10 @@ class OwnerReference(_Wire, frozen=True):
 
 
 class ObjectMeta(_Wire, frozen=True):
-    """The head that every object has. creation_timestamp: RFC 3339, "" when absent.
+    """Metadata of every object. creation_timestamp: RFC 3339, "" when absent.
 
-    deletion_timestamp: when an object that is being deleted is due to be gone: the deletion was requested
-    deletion_grace_period_seconds before. Source: staging/src/k8s.io/apiserver/pkg/registry/rest/delete.go.
+    deletion_timestamp: end of the grace period of a terminating object; its deletion was requested
+    deletion_grace_period_seconds earlier. Source: staging/src/k8s.io/apiserver/pkg/registry/rest/delete.go.
     """
 
     name: str
@@ -149,14 +149,14 @@ class WeightedPodAffinityTerm(_Wire, frozen=True):
 
 
 class PodAffinity(_Wire, frozen=True):
-    """PodObject affinity, or anti-affinity: the shape is the same."""
+    """Pod affinity, or anti-affinity: the shape is the same."""
 
     required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] = ()
     preferred_during_scheduling_ignored_during_execution: tuple[WeightedPodAffinityTerm, ...] = ()
 
 
 class Affinity(_Wire, frozen=True):
-    """All affinities of a pod."""
+    """Affinities of a pod."""
 
     node_affinity: NodeAffinityTerms | None = None
     pod_affinity: PodAffinity | None = None
@@ -195,17 +195,17 @@ class SchedulingGate(_Wire, frozen=True):
 
 
 class SchedulingGroup(_Wire, frozen=True):
-    """Of a gang: `schedulingGroup` of 1.36, and `workloadRef` of 1.35, of which nothing is read."""
+    """Gang of a pod: `schedulingGroup` of 1.36, and `workloadRef` of 1.35; none of its fields are read."""
 
     pod_group_name: str = ""
 
 
 class VolumeSource(_Wire, frozen=True):
-    """Where a volume comes from, in the spelling of its kind, the key that it stands under.
+    """Source of a volume, with the field names of its kind.
 
     claim_name: of a persistentVolumeClaim. The others name a disk: pd_name of gcePersistentDisk, disk_uri of azureDisk,
     volume_id of awsElasticBlockStore, cinder and portworxVolume, iqn of iscsi; monitors, pool and image of rbd.
-    reference: of an image. Of the other kinds nothing is read.
+    reference: of an image. Other kinds are not read.
     """
 
     claim_name: str = ""
@@ -225,9 +225,9 @@ class ResourceClaim(_Wire, frozen=True):
 
 
 class PodSpec(_Wire, frozen=True):
-    """What a pod specifies. volumes: each has its name and, under its kind, its source.
+    """Specification of a pod. volumes: each has its name and, under its kind, its source.
 
-    preemption_policy: PreemptLowerPriority (also when "") or Never. workload_ref: what 1.35 has for scheduling_group.
+    preemption_policy: PreemptLowerPriority (also when "") or Never. workload_ref: scheduling_group in 1.35.
     """
 
     containers: tuple[Container, ...] = ()
@@ -254,9 +254,9 @@ class PodSpec(_Wire, frozen=True):
 
 
 class ContainerStatus(_Wire, frozen=True):
-    """resources and allocated_resources: what the kubelet has actuated and admitted (in-place resize).
+    """resources and allocated_resources: sizes that the kubelet has actuated and admitted (in-place resize).
 
-    container_id: `<runtime>://<id>` of its present life, "" before the first.
+    container_id: `<runtime>://<id>` of its current instance, "" before the first.
     """
 
     name: str
@@ -309,14 +309,17 @@ class Taint(_Wire, frozen=True):
 
 
 class NodeSpec(_Wire, frozen=True):
-    """What operators set on a node."""
+    """Node fields that operators set."""
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
 
 
 class NodeInfo(_Wire, frozen=True):
-    """What the kubelet reports. container_runtime_version: such as `containerd://2.1.9`; kubelet_version: `v1.36.3`."""
+    """Information from the kubelet.
+
+    container_runtime_version: such as `containerd://2.1.9`; kubelet_version: `v1.36.3`.
+    """
 
     container_runtime_version: str = ""
     kubelet_version: str = ""
@@ -337,7 +340,7 @@ class ContainerImage(_Wire, frozen=True):
 
 
 class NodeStatus(_Wire, frozen=True):
-    """allocatable: what pods may request; capacity: what is there. declared_features: of the kubelet, sorted."""
+    """allocatable: amounts that pods may request; capacity: total. declared_features: of the kubelet, sorted."""
 
     allocatable: Quantities | None = None
     capacity: Quantities | None = None
@@ -347,7 +350,7 @@ class NodeStatus(_Wire, frozen=True):
     declared_features: tuple[str, ...] = ()
 
     def reported_at(self) -> str:
-        """When the kubelet has last written this, RFC 3339; "" where it does not say."""
+        """Time of the kubelet's last report, RFC 3339; "" if unknown."""
         return next((c.last_heartbeat_time or "" for c in self.conditions if c.type == "Ready"), "")
 
 
@@ -377,7 +380,7 @@ class PriorityClass(ApiObject, frozen=True):
 
 
 class DisruptionBudgetSpec(_Wire, frozen=True):
-    """Whom a budget protects: the pods of its namespace that `selector` matches."""
+    """Pods that a budget protects: those of its namespace that `selector` matches."""
 
     selector: LabelSelector | None = None
 

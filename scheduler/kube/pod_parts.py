@@ -27,7 +27,7 @@ def _all_containers(spec: PodSpec) -> Iterator[Container]:
 
 
 def containers(pod: PodObject) -> int:
-    """Of all kinds."""
+    """Init, regular and ephemeral containers."""
     return len(pod.spec.containers) + len(pod.spec.init_containers)
 
 
@@ -56,7 +56,7 @@ def node_terms(pod: PodObject) -> int:
 
 
 def node_requirements(pod: PodObject) -> int:
-    """Of the node selector and of all terms."""
+    """Requirements of the node selector and of all terms."""
     written = sum(len(term.match_expressions) + len(term.match_fields) for term in _written_node_terms(pod))
     return written + len(pod.spec.node_selector or ())
 
@@ -92,17 +92,17 @@ def _spread_selectors(pod: PodObject) -> Iterator[LabelSelector]:
 
 
 def pod_terms(pod: PodObject) -> int:
-    """Of affinity and anti-affinity, required and preferred."""
+    """Terms of affinity and anti-affinity, required and preferred."""
     return sum(1 for _ in _written_pod_terms(pod))
 
 
 def pod_requirements(pod: PodObject) -> int:
-    """Of all selectors in those terms."""
+    """Requirements of all selectors in those terms."""
     return sum(map(_requirements, _selectors(pod)))
 
 
 def pod_values(pod: PodObject) -> int:
-    """Of all selectors in those terms, and the namespaces that they name."""
+    """Values of all selectors in those terms, and the namespaces that they name."""
     requirements: Iterator[Requirement] = chain.from_iterable(one.match_expressions for one in _selectors(pod))
     return sum(len(one.values) for one in requirements) + sum(len(term.namespaces) for term in _written_pod_terms(pod))
 
@@ -113,13 +113,13 @@ def spread_constraints(pod: PodObject) -> int:
 
 
 def spread_requirements(pod: PodObject) -> int:
-    """Of all selectors of the constraints, with the keys of labels that they add."""
+    """Requirements of all selectors of the constraints, with the label keys that they add."""
     keys = sum(len(constraint.match_label_keys) for constraint in pod.spec.topology_spread_constraints)
     return keys + sum(map(_requirements, _spread_selectors(pod)))
 
 
 def spread_values(pod: PodObject) -> int:
-    """Of all selectors of the constraints."""
+    """Values of all selectors of the constraints."""
     return sum(len(one.values) for selector in _spread_selectors(pod) for one in selector.match_expressions)
 
 
@@ -138,19 +138,19 @@ def host_ports(pod: PodObject) -> int:
 
 
 def without_node_affinity(pod: PodObject) -> PodObject:
-    """Nor node selector."""
+    """The pod without node affinity and node selector."""
     affinity = replace(pod.spec.affinity or Affinity(), node_affinity=NodeAffinityTerms())
     return replace(pod, spec=replace(pod.spec, affinity=affinity, node_selector=None))
 
 
 def without_pod_affinity(pod: PodObject) -> PodObject:
-    """Nor anti-affinity."""
+    """The pod without pod affinity and anti-affinity."""
     affinity = replace(pod.spec.affinity or Affinity(), pod_affinity=PodAffinity(), pod_anti_affinity=PodAffinity())
     return replace(pod, spec=replace(pod.spec, affinity=affinity))
 
 
 def without_ports(pod: PodObject) -> PodObject:
-    """Of any container."""
+    """The pod without host ports."""
     spec = replace(
         pod.spec,
         containers=tuple(replace(container, ports=()) for container in pod.spec.containers),
@@ -181,7 +181,7 @@ def without_spread(pod: PodObject) -> PodObject:
 
 
 def with_resources(pod: PodObject, kept: frozenset[str]) -> PodObject:
-    """With these resources alone."""
+    """The pod with these resources alone."""
 
     def amounts(of: Quantities | None) -> Quantities | None:
         return of and {name: of[name] for name in kept if name in of}

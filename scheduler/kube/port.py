@@ -1,4 +1,4 @@
-"""What the programs need of a cluster: the `Cluster` protocol, the values that cross it, the errors it raises.
+"""The programs' view of a cluster: the `Cluster` protocol, its values, and the errors it raises.
 
 `rest/` satisfies `Cluster` with a real API server, `scheduler.testing.cluster` with a cluster in memory;
 one contract suite runs against both.
@@ -42,7 +42,7 @@ class Kind(Generic[T]):
 
 # Finished pods hold nothing: the server leaves them out, and a pod that finishes arrives as Deleted.
 PODS: Final = Kind("pods", objects.PodObject, "/api/v1/pods", "status.phase!=Succeeded,status.phase!=Failed")
-# The others say of a pod that it failed, and not why. kube-scheduler's are not ours, whatever our profiles are called.
+# These Events say why a pod failed; others do not. kube-scheduler's are not ours, whatever the profiles are called.
 FAILED_PODS: Final = Kind(
     "failed pods", objects.PodObject, "/api/v1/pods", "status.phase=Failed,spec.schedulerName!=default-scheduler"
 )
@@ -97,7 +97,7 @@ class ListBegins:
 
 @dataclass(frozen=True, slots=True)
 class ListEnds:
-    """What was not among the events since ListBegins does not exist at `resource_version`."""
+    """An object without an event since ListBegins does not exist at `resource_version`."""
 
     resource_version: str
 
@@ -111,7 +111,7 @@ class Changed(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Deleted(Generic[T_co]):
-    """The object is gone, or no longer matches the kind's field selector; its last state."""
+    """The object was deleted, or no longer matches the kind's field selector; its last state."""
 
     object: T_co
 
@@ -125,7 +125,7 @@ class Bookmark:
 
 @dataclass(frozen=True, slots=True)
 class Undecodable:
-    """One object that is not what the API says it is. name: "namespace/name" as far as it could be read."""
+    """An object that violates the API. name: "namespace/name" as far as it could be read."""
 
     name: str
     error: str
@@ -164,9 +164,9 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class VolumeForClaim:
-    """A volume is to be bound to a claim. version: of the volume, which must not have changed since.
+    """Binding of a volume to a claim. version: of the volume, which must not have changed since.
 
-    kept: whether an operator has kept it for the claim by name.
+    kept: whether an operator has reserved it for the claim by name.
     """
 
     volume: str
@@ -179,7 +179,7 @@ class VolumeForClaim:
 
 @dataclass(frozen=True, slots=True)
 class NodeForClaim:
-    """A volume is to be made for a claim, for this node. version: of the claim, which must not have changed since."""
+    """Node for the new volume of a claim. version: of the claim, which must not have changed since."""
 
     namespace: str
     claim: str
@@ -189,16 +189,16 @@ class NodeForClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedLease:
-    """A Lease is to be so. version: of the Lease, which must not have changed since; "" to make it.
+    """Desired state of a Lease. version: of the Lease, which must not have changed since; "" to create it.
 
-    pods_seen, page_url: as in `leases.Lease`, None to take the annotation away.
+    pods_version, page_url: as in `leases.Lease`, None to remove the annotation.
     """
 
     namespace: str
     name: str
     version: str
     spec: leases.LeaseSpec
-    pods_seen: str | None = None
+    pods_version: str | None = None
     page_url: str | None = None
 
 
@@ -223,9 +223,9 @@ class EventSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRecord:
-    """An events.k8s.io/v1 Event. name: the object's own name, unique in the namespace of what it is about.
+    """An events.k8s.io/v1 Event. name: the object's own name, unique in the namespace of its object.
 
-    kind: of the object it is about (Pod or Node; a Node's events live in namespace `default`).
+    kind: of its object (Pod or Node; a Node's events live in namespace `default`).
     type: Normal or Warning. note: at most 1024 bytes of UTF-8. time_s: Unix seconds.
     """
 
@@ -244,7 +244,7 @@ class EventRecord:
 
 
 class ApiError(Exception):
-    """The API server did not execute the request, or did not say so. message: the server's own, in one line."""
+    """The API server did not execute the request, or did not confirm it. message: the server's own, in one line."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         """status: HTTP status, 0 when there was no answer."""
@@ -262,7 +262,7 @@ class ApiConflict(ApiRefused):
 
 
 class ApiNotFound(ApiRefused):
-    """404. One witness that the object is gone; only the watch proves it."""
+    """404. Evidence that the object is deleted; only the watch proves it."""
 
 
 class ApiForbidden(ApiRefused):
@@ -273,7 +273,7 @@ class ApiThrottled(ApiError):
     """429: not executed; retry after `retry_after_s` seconds, 0 when the server named none."""
 
     def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
-        """retry_after_s: >= 0; what is longer than LONGEST_RETRY_AFTER_S is not obeyed, whoever demands it."""
+        """retry_after_s: >= 0; a value above LONGEST_RETRY_AFTER_S is ignored."""
         super().__init__(message, 429)
         self.retry_after_s = min(retry_after_s, LONGEST_RETRY_AFTER_S)
 
@@ -283,18 +283,18 @@ class ApiFailed(ApiError):
 
 
 class ApiSilent(ApiError):
-    """No answer of the API server's: the request may or may not have taken effect, or may still.
+    """No answer from the API server: the request may or may not have taken effect, or may still.
 
-    Time-out, connection lost, or something else has answered in its place, such as a load balancer's default backend;
-    then `status` is that of what came.
+    Time-out, lost connection, or an answer by something else, such as a load balancer's default backend; then `status`
+    is from that answer.
     """
 
 
 class NotSent(ApiSilent):
-    """We have not sent the request, since we do not lead at present: it cannot take effect."""
+    """Not sent, because this replica is not the leader: it cannot take effect."""
 
     def __init__(self) -> None:
-        """See the class."""
+        """The one message."""
         super().__init__("not sent: this replica does not lead at present, as its Lease is not renewed")
 
 
@@ -303,37 +303,37 @@ class WatchExpired(ApiError):
 
 
 class Cluster(Protocol):
-    """An API server. Every method raises ApiError and nothing else for what the server or the network does."""
+    """An API server. Every method raises only ApiError for failures of the server or the network."""
 
     def watch(self, kind: Kind[T], since: str | None) -> AsyncIterator[list[WatchEvent[T]]]:
         """One watch connection, as batches of events in order; ends when the server closes it normally.
 
-        since: resource version to go on from; None: begin with a consistent list (ListBegins … ListEnds).
-        A batch is small enough to be handled without holding the event loop (at most 256 events); an empty one says
-        that the server has accepted a watch from `since`, before there is anything to tell.
-        Raises WatchExpired when `since` is too old, ApiSilent when nothing, not even a bookmark, came for long.
+        since: resource version to continue from; None: begin with a consistent list (ListBegins … ListEnds).
+        A batch is small enough to be handled without holding the event loop (at most 256 events); an empty one confirms
+        a watch from `since`, before any event. Raises WatchExpired when `since` is too old, ApiSilent after a long time
+        without any data, even a bookmark.
         """
         ...
 
     async def last_change(self, kind: Kind[T], since: str) -> str:
-        """The version of the last change of the kind's objects now, by a consistent read; `since` if none came later.
+        """Version of the last change of the kind's objects now, by a consistent read; `since` if there is none later.
 
-        since: resource version from which on to look. Raises WatchExpired when it is too old, ApiSilent when the server
-        could not tell in a few seconds.
+        since: resource version to start from. Raises WatchExpired when it is too old, ApiSilent when the server could
+        not answer in a few seconds.
         """
         ...
 
     async def last_scheduled(self, scheduler_name: str) -> LastScheduled:
-        """When a pod of this scheduler name was last bound, or told for the first time that it fits nowhere.
+        """Time when a pod of this scheduler name was last bound, or first reported as unschedulable.
 
         A consistent read of all pods of this name.
         """
         ...
 
     async def write_lease(self, wanted: WantedLease, timeout_s: float) -> str:
-        """Make or change a Lease; returns its new resource version.
+        """Create or change a Lease; returns its new resource version.
 
-        Raises ApiConflict when it has changed meanwhile, or is there already; ApiNotFound when it is gone.
+        Raises ApiConflict if it has changed since, or exists already; ApiNotFound if it was deleted.
         """
         ...
 
@@ -341,25 +341,25 @@ class Cluster(Protocol):
         """POST the binding once. Returns when the server has answered that the pod is bound.
 
         Raises ApiConflict (already assigned, other uid, being deleted, gated), ApiNotFound, ApiForbidden,
-        ApiThrottled, other ApiRefused; ApiFailed or ApiSilent when the outcome is not known.
+        ApiThrottled, other ApiRefused; ApiFailed or ApiSilent when the outcome is unknown.
         """
         ...
 
     async def pod(self, namespace: str, name: str) -> objects.PodObject | None:
-        """The pod as the API server has it now (a consistent read), None when there is none."""
+        """The pod as the API server has it now (a consistent read), None without one."""
         ...
 
     async def give_volume(self, wanted: VolumeForClaim) -> str:
         """Write the claim into the volume; returns the volume's new resource version.
 
-        ApiConflict when it has changed meanwhile, ApiNotFound.
+        ApiConflict if it has changed since, ApiNotFound.
         """
         ...
 
     async def select_node(self, wanted: NodeForClaim) -> str:
         """Write the node into the claim; returns the claim's new resource version.
 
-        ApiConflict when it has changed meanwhile, ApiNotFound.
+        ApiConflict if it has changed since, ApiNotFound.
         """
         ...
 
@@ -371,11 +371,14 @@ class Cluster(Protocol):
         ...
 
     async def set_nominated_node(self, pod: PodKey, node: str) -> None:
-        """Say in the pod's status for which node it waits, "" for none. ApiConflict: it has another uid now."""
+        """Set the nominated node in the pod's status, "" for none. ApiConflict: it has another uid now."""
         ...
 
     async def delete_pod(self, pod: PodKey) -> None:
-        """Delete the pod, with its own grace period. ApiNotFound: it is gone; ApiConflict: it has another uid now."""
+        """Delete the pod, with its own grace period.
+
+        ApiNotFound: already deleted; ApiConflict: it has another uid now.
+        """
         ...
 
     async def create_event(self, event: EventRecord) -> None:

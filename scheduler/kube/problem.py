@@ -8,11 +8,10 @@ BAD_ANNOTATION: Final = "BadAnnotation"
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with an object of the cluster. kind: Pod, Node, ConfigMap; name: `namespace/name` or name.
+    """A problem of an object of the cluster. kind: Pod, Node, ConfigMap; name: `namespace/name` or name.
 
-    uid: "" where it is not known. on_object: whether its owner should see an Event on it, with this reason.
-    happened: what has happened to the object, as the log names it, which is told each time; "" where something is wrong
-    with it, which is told once.
+    uid: "" if unknown. on_object: whether its owner should see an Event on it, with this reason.
+    happened: the log's name of an event, which is reported each time; "" for a lasting problem, which is reported once.
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""All changes to one kind of object, forever, whatever happens to the connection.
+"""All changes to one kind of object, across all connection failures.
 
 Three nested generators, each of which gives up on one failure only:
 
@@ -6,11 +6,10 @@ Three nested generators, each of which gives up on one failure only:
       _until_expired     a list, then watches from one connection to the next; ends at 410, and the next one lists again
         _connection      one watch; ends when the server closes it or it fails
 
-Consumers see lists and changes, and bookmarks if they want; versions, reconnections and back-off stay in here. What
-vanished while nobody was watching arrives as Deleted, before the ListEnds that shows it, as does an object that came
-back under its old name with a new uid, before that. Such a Deleted has name, namespace and uid and nothing else:
-keeping last states would hold every object in memory twice. A list may start over before it has ended: then ListBegins
-comes again.
+Consumers see lists and changes, and bookmarks on request; versions, reconnections and back-off stay in here. An object
+that was deleted between two watches arrives as Deleted, before the ListEnds that shows it. So does the old one of an
+object recreated with a new uid. Such a Deleted has only name, namespace and uid: keeping last states would hold every
+object in memory twice. A list may start over before it has ended: then ListBegins comes again.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ from scheduler.kube import objects, port
 from scheduler.kube.port import Cluster, Kind, T, WatchEvent
 
 BATCH: Final = 256
-# A watch that the server ended normally is resumed at once, unless it ended as soon as it began.
+# A watch that the server ended normally is resumed at once, unless it ended immediately.
 _LONG_ENOUGH_S: Final = 1.0
 # A failure after so long has nothing to do with those before.
 _STEADY_S: Final = 60.0
@@ -52,17 +51,17 @@ class Backoff:
         return self._policy.wait(state) * self._rng.uniform(0.5, 1.0)
 
     def at_least_s(self, asked_s: float) -> float:
-        """Seconds to wait when the server asks for so many: up to half as many more.
+        """Seconds to wait when the server asks for `asked_s`: up to half as many more.
 
-        kube-apiserver asks each client that it throttles for the same second, and they would all come back in it.
+        kube-apiserver gives all throttled clients the same second, and they would all return in it.
         """
         return min(asked_s * self._rng.uniform(1.0, 1.5), port.LONGEST_RETRY_AFTER_S)
 
 
 class WatchBackoff:
-    """How long to wait before the next connection, by what ended the last one (docs/decisions/0016).
+    """Wait before the next connection, by the failure of the last one (docs/decisions/0016).
 
-    cheap: no list is behind it, so that every watch is back soon after the server is. dear: everything else.
+    cheap: without a list behind it, so that every watch is back soon after the server is. dear: everything else.
     """
 
     def __init__(self, rng: random.Random, *, reconnect_max_s: float) -> None:
@@ -72,7 +71,7 @@ class WatchBackoff:
 
 
 def _unheard(_kind: object, _opened: bool) -> None:  # noqa: FBT001 - as OnAnswer
-    """Nobody wants to know."""
+    """Ignore the failure."""
 
 
 async def reflect(
@@ -111,7 +110,7 @@ async def _until_expired(
         except port.ApiError as failure:
             error = failure
         expired = isinstance(error, port.WatchExpired)
-        # A list whose version is too old at once is no progress.
+        # A list that expires at once is no progress.
         if follower.version != before and not (expired and before is None):
             pace.progressed()
         lasted_s = asyncio.get_running_loop().time() - began_s
@@ -137,9 +136,9 @@ async def _connection(
 
 
 class _Follower(Generic[T]):
-    """Where in the history of one kind we are, and what existed there.
+    """Position in the history of one kind, and the objects that existed there.
 
-    version: to go on from; None before a list is complete.
+    version: to continue from; None before a list is complete.
     """
 
     def __init__(self, kind: Kind[T], *, bookmarks: bool) -> None:
@@ -154,7 +153,7 @@ class _Follower(Generic[T]):
         self.version = None
 
     def follow(self, batch: list[WatchEvent[T]]) -> Iterator[WatchEvent[T]]:
-        """Yield what consumers need of these events."""
+        """Yield the events for consumers."""
         for event in batch:
             match event:
                 case port.Changed():
@@ -171,7 +170,7 @@ class _Follower(Generic[T]):
                     self._listed, self.version = None, event.resource_version
                     yield event
                 case port.Undecodable():
-                    # It exists: what is known of it stays until it is readable again, or gone.
+                    # It exists: its last state stays valid until it is readable again, or deleted.
                     if self._listed is not None:
                         self._listed.add(event.name)
                     yield event
@@ -190,7 +189,7 @@ class _Follower(Generic[T]):
         self._reached(event.object)
         name, uid = _name(event.object), event.object.metadata.uid
         if self._uids.get(name, uid) != uid:
-            # What came back under this name could not be decoded: the one before has not been said to be gone.
+            # The recreated object could not be decoded, and the deletion of the old one was not reported.
             yield self._gone(name)
         self._uids.pop(name, None)
         yield event
@@ -214,13 +213,13 @@ class _Follower(Generic[T]):
         return port.Deleted(self._kind.type(metadata=objects.ObjectMeta(bare, namespace, self._uids[name])))
 
     def _reached(self, changed: T) -> None:
-        # The objects of a list come in no order: only its end says which version it shows.
+        # A list has no order: only its end has the version that it shows.
         if self._listed is None:
             self.version = changed.metadata.resource_version
 
 
 class _Sort(Enum):
-    """What ended a connection, as far as it decides how soon there is a next one."""
+    """Kinds of connection failures that differ in the wait before the next connection."""
 
     SILENT = "no answer: trying again costs the server nothing until it is there"
     FORBIDDEN = "refused: by a server that has not read its own rules yet, or for long"
@@ -230,9 +229,9 @@ class _Sort(Enum):
 
 
 class _Pace(Generic[T]):
-    """How long to wait between two connections, and what to say about it.
+    """Wait between two connections, and the reason for the log.
 
-    Failures of one sort count together, whatever came between them: a server that is back after a long absence and
+    Failures of one kind count together, even with others between them: a server that is back after a long absence and
     answers that a version has expired is listed at once.
     """
 
@@ -246,7 +245,7 @@ class _Pace(Generic[T]):
         self._reported: tuple[type[port.ApiError], str] | None = None
 
     def answered(self, *, opened: bool, complete: bool) -> None:
-        """The server has sent something. complete: what was listed is known, and changes follow."""
+        """Note an answer of the server. complete: the list is complete, and changes follow."""
         self._on_answer(self._kind, opened)
         self._listing = not complete
         if complete and self._reported is not None:

@@ -1,4 +1,4 @@
-"""Objects that select pods: Services and controllers. Pure data, as `objects`; nothing but the selector is read."""
+"""Objects that select pods: Services and controllers. Pure data, as `objects`; only the selector is read."""
 
 from scheduler.kube.objects import ApiObject, LabelSelector, _Wire
 

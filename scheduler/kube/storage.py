@@ -1,4 +1,4 @@
-"""Objects of storage as they come over the wire, naming only the fields that the scheduler reads.
+"""Storage objects of the wire format, with only the fields that the scheduler reads.
 
 Pure data, as `objects`. Source: the OpenAPI document of Kubernetes 1.36.
 """
@@ -17,11 +17,11 @@ from scheduler.kube.objects import (
 
 
 class _Wire(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """As in `objects`."""
+    """Immutable wire data, as in `objects`."""
 
 
 class PersistentVolumeClaimSpec(_Wire, frozen=True):
-    """volume_name: of the volume that it is bound to, or is to be. storage_class_name: None when it says nothing."""
+    """volume_name: of its bound or requested volume. storage_class_name: None if unset."""
 
     access_modes: tuple[str, ...] = ()
     selector: LabelSelector | None = None
@@ -54,7 +54,7 @@ class ClaimReference(_Wire, frozen=True):
 
 
 class VolumeNodeAffinity(_Wire, frozen=True):
-    """From which nodes a volume can be used; None from all."""
+    """Nodes that can use a volume; None for all."""
 
     required: NodeSelector | None = None
 
@@ -75,7 +75,7 @@ class DiskSource(_Wire, frozen=True):
 
 
 class PersistentVolumeSpec(_Wire, frozen=True):
-    """claim_ref: None while nobody has it. Of the sources, those are read that count against a limit of nodes."""
+    """claim_ref: None for a free volume. Only sources that count against a node limit are read."""
 
     capacity: Quantities | None = None
     access_modes: tuple[str, ...] = ()
@@ -140,7 +140,7 @@ class CsiNodeDriver(_Wire, frozen=True):
 
 
 class CsiNodeSpec(_Wire, frozen=True):
-    """The drivers on a node; the kubelet writes null where it has none."""
+    """The drivers on a node; the kubelet writes null for none."""
 
     drivers: tuple[CsiNodeDriver, ...] | None = None
 
@@ -152,7 +152,7 @@ class CSINode(ApiObject, frozen=True):
 
 
 class CsiDriverSpec(_Wire, frozen=True):
-    """storage_capacity: whether its capacity is told in CSIStorageCapacity objects, and to be looked at."""
+    """storage_capacity: whether CSIStorageCapacity objects report its capacity, and it counts."""
 
     storage_capacity: bool = False
 
@@ -173,7 +173,7 @@ class CSIStorageCapacity(ApiObject, frozen=True):
 
 
 class VolumeAttachmentSource(_Wire, frozen=True):
-    """What is attached."""
+    """The attached volume."""
 
     persistent_volume_name: str = ""
 

@@ -1,7 +1,7 @@
-"""What a Kubernetes of another version lacks of what the programs use, as lines for their logs. Pure.
+"""Features that the programs use and another Kubernetes version lacks, as log lines. Pure.
 
-Source of every `since`: pkg/features/kube_features.go of kubernetes and of apiserver, 1.29 to 1.37, which say of each
-gate in which minor version it is on by default. Whoever switches a gate by hand knows more than its version tells.
+Source of every `since`: pkg/features/kube_features.go of kubernetes and of apiserver, 1.29 to 1.37, which list for each
+gate the minor versions with it on by default. Manually switched gates are not recognized.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-# Of a text that comes from outside, as much as a version can be.
+# Longest text that is read as a version.
 _LONGEST: Final = 64
 _MINOR: Final = re.compile(r"v?(\d{1,3})\.(\d{1,3})")
 
@@ -21,18 +21,18 @@ class Minor(NamedTuple):
     minor: int
 
     def __str__(self) -> str:
-        """As operators write it."""
+        """Form that operators write."""
         return f"{self.major}.{self.minor}"
 
 
-# e2e/servers pins these; docs/compatibility.md says what has been run with which.
+# Pinned in e2e/servers; docs/compatibility.md lists the tested combinations.
 OLDEST_RUN: Final = Minor(1, 34)
 NEWEST_RUN: Final = Minor(1, 36)
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """Something that is on by default from `since`. without: what is different until then.
+    """A feature that is on by default from `since`. without: the difference before that.
 
     also: older minor versions in which it was on by default, and then off again.
     """
@@ -43,7 +43,7 @@ class Feature:
     also: frozenset[Minor] = frozenset()
 
     def on(self, minor: Minor) -> bool:
-        """By default."""
+        """Whether it is on by default."""
         return minor >= self.since or minor in self.also
 
 
@@ -78,7 +78,7 @@ OF_THE_KUBELET: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ServerVersion:
-    """What an API server says of itself. emulated: the older version as which it behaves, "" for none."""
+    """Version reported by an API server. emulated: the older version as which it behaves, "" for none."""
 
     version: str
     emulated: str = ""
@@ -93,28 +93,28 @@ class VersionNotice(NamedTuple):
 
 
 def of_server(announced: ServerVersion, features: Sequence[Feature]) -> list[VersionNotice]:
-    """What an API server's version means for a program that uses these features."""
+    """Notices on an API server's version for a program that uses these features."""
     return _lines("kube-apiserver", announced.version, announced.emulated or announced.version, features)
 
 
 def of_kubelet(version: str) -> list[VersionNotice]:
-    """What the version of a node's kubelet, `nodeInfo.kubeletVersion`, means for the device plugin."""
+    """Notices for the device plugin on a kubelet's version, `nodeInfo.kubeletVersion`."""
     return _lines("kubelet", version[:_LONGEST], version[:_LONGEST], OF_THE_KUBELET)
 
 
 def off(version: str, features: Sequence[Feature]) -> list[Feature]:
-    """Those that are off by default in that version; none where it cannot be read."""
+    """Features that are off by default in that version; none if it cannot be read."""
     minor = minor_of(version)
     return [] if minor is None else [feature for feature in features if not feature.on(minor)]
 
 
 def unknown(program: str, reason: str) -> VersionNotice:
-    """Of a version that cannot be read."""
+    """Notice on an unreadable version."""
     return VersionNotice("warning", "kubernetes.version_unknown", {"program": program, "reason": reason})
 
 
 def minor_of(version: str) -> Minor | None:
-    """Of `v1.36.3`, `v1.31.5-gke.1023000` or `1.29+`; None where it is none."""
+    """Minor of `v1.36.3`, `v1.31.5-gke.1023000` or `1.29+`; None for another text."""
     found = _MINOR.match(version)
     return Minor(int(found.group(1)), int(found.group(2))) if found else None
 

@@ -1,1 +1,1 @@
-"""Decides which replica schedules, and how far the new leader has caught up with the previous one."""
+"""Leader election, and how far the new leader's tables have caught up with the previous leader."""

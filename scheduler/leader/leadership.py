@@ -1,4 +1,4 @@
-"""This replica's part in the leader election: it follows the Lease, and writes it when that is due."""
+"""This replica's part in leader election: it follows the Lease, and writes it when due."""
 
 import asyncio
 import random
@@ -24,27 +24,27 @@ from scheduler.kube.reflector import WatchBackoff, reflect
 from scheduler.leader.leader_election import LeaderElection, TakeOver
 from scheduler.process.contact import Contact
 
-# The requests, beside the watches in `Contact`.
+# Names of the requests in `Contact`, next to the watches.
 _WATCH: Final = "leases"
 _WRITES: Final = "renewals of the lease"
-# At the end of a process that leads.
+# At the end of the leader's process.
 _END_WITHIN_S: Final = 2.0
-# Standbys do not all write at the same moment: of the retry period, at most so much later.
+# Spreads the writes of standbys: maximum delay as a fraction of the retry period.
 _JITTER: Final = 0.2
-# Then the watch of the Lease is opened again.
+# After this many rejections the watch of the Lease is restarted.
 _REFUSED_IN_A_ROW: Final = 2
-# A server that comes back is found before the deadline is over.
+# A returning server is found before the deadline.
 _RECONNECT_MAX_S: Final = 1.0
 
 log = structlog.get_logger()
 
 
 class LeaseLost(Exception):
-    """This replica has led and does not any more: the process has to end."""
+    """This replica no longer leads: the process has to end."""
 
 
 class Leadership:
-    """See the module. Make it inside the event loop that uses it."""
+    """See the module. Create it inside the event loop that uses it."""
 
     def __init__(
         self,
@@ -55,42 +55,42 @@ class Leadership:
         wall: Callable[[], str],
         rng: random.Random,
     ) -> None:
-        """now_s: seconds of a clock that is never set, and that goes on while the machine sleeps. wall: RFC 3339."""
+        """now_s: seconds of a clock that is never set and runs while the machine sleeps. wall: RFC 3339."""
         self._cluster = cluster
         self._election = election
         self._now_s = now_s
         self._wall = wall
         self._rng = rng
         self._listed = asyncio.Event()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._won: asyncio.Future[TakeOver] = asyncio.get_running_loop().create_future()
-        self._told = ""
-        self._shown = False  # whether the list that is under way has it
-        # Writes in a row that were refused because the Lease is not as the watch shows it.
+        self._logged = ""
+        self._shown = False  # whether the current list contains the Lease
+        # Rejected writes in a row, because the Lease is not as the watch shows it.
         self._behind = 0
         self._ending = False
 
     @property
     def identity(self) -> str:
-        """Of this replica."""
+        """Identity of this replica."""
         return self._election.identity
 
     @property
     def leader(self) -> str:
-        """Who holds the Lease, as far as known; "" for nobody."""
+        """Known holder of the Lease; "" if none."""
         return self._election.holder
 
     @property
     def leader_page(self) -> str | None:
-        """Where the Lease says that the leader's web page is; None without, or where this replica holds it."""
+        """URL of the leader's web page from the Lease; None without one, or if this replica leads."""
         return self._election.leader_page
 
     def show_page(self, url: str) -> None:
-        """Write this into the Lease, with each acquisition and renewal: where other replicas reach our web page."""
+        """Publish the URL of our web page in the Lease, with each acquisition and renewal."""
         self._election.own_page = url
 
     def leads(self) -> bool:
-        """Whether this replica may send a request now that only the leader may send."""
+        """Whether this replica may send a leader's request now."""
         return self._election.leads(self._now_s())
 
     async def won(self) -> TakeOver:
@@ -100,7 +100,7 @@ class Leadership:
     async def run(self, contact: Contact) -> None:
         """Follow the Lease, take it when it is free, renew it, until `end`. Raises LeaseLost.
 
-        contact: is told what fails, so that a replica that cannot lead is not ready.
+        contact: records failures, so that a replica that cannot lead is not ready.
         """
         async with asyncio.TaskGroup() as tasks:
             following = tasks.create_task(self._follow(contact))
@@ -110,24 +110,25 @@ class Leadership:
                 if why := self._election.lost(self._now_s()):
                     raise LeaseLost(why)
                 if self._behind >= _REFUSED_IN_A_ROW:
-                    # A connection that is dead on one side brings nothing: a new one begins with what there is.
+                    # A half-dead connection brings nothing; a new one starts with the current state.
                     self._behind = 0
                     following.cancel()
                     following = tasks.create_task(self._follow(contact))
                 await self._until_due()
             following.cancel()
 
-    async def end(self, running: asyncio.Task[None], pods_seen: str | None) -> None:
-        """Let `run` end, and give the Lease up: the next replica need not wait.
+    async def end(self, running: asyncio.Task[None], pods_version: str | None) -> None:
+        """Let `run` end, and release the Lease, so that the next replica need not wait.
 
-        pods_seen: as `LeaderElection.given_up`; None where a request of ours is in doubt, so that the Lease runs out.
+        pods_version: see `LeaderElection.given_up`; None if a request of ours is in doubt, so that the Lease expires
+        instead.
         """
         self._ending = True
-        self._news.set()
-        # A renewal on its way is waited for: over it the Lease could not be given up.
+        self._changed.set()
+        # Wait for a renewal in flight: it would make the release fail.
         await asyncio.wait({running}, timeout=_END_WITHIN_S)
         running.cancel()
-        wanted = None if pods_seen is None else self._election.given_up(self._wall(), pods_seen)
+        wanted = None if pods_version is None else self._election.given_up(self._wall(), pods_version)
         if wanted is None:
             return
         try:
@@ -152,10 +153,10 @@ class Leadership:
                 self._observe(event)
             self._behind = 0
             if self.leader not in {"", self.identity}:
-                # It is renewed by another one: nothing of ours fails any more.
+                # Another replica renews it: no write of ours fails any more.
                 contact.recovered(_WRITES)
-            self._tell()
-            self._news.set()
+            self._log_leader()
+            self._changed.set()
 
     def _observe(self, event: WatchEvent[Lease]) -> None:
         match event:
@@ -178,11 +179,11 @@ class Leadership:
             return
         try:
             version = await self._cluster.write_lease(wanted, self._election.request_timeout_s)
-        except (ApiConflict, ApiNotFound) as refused:
-            # Another one was faster: the watch will show it.
+        except (ApiConflict, ApiNotFound) as rejected:
+            # Another replica was faster: the watch will show it.
             self._behind += 1
             contact.recovered(_WRITES)
-            log.info("leader.lease_not_written", reason=refused.message)
+            log.info("leader.lease_not_written", reason=rejected.message)
         except ApiError as error:
             if contact.failed(_WRITES, error.message):
                 log.warning("leader.lease_not_written", reason=error.message)
@@ -192,7 +193,7 @@ class Leadership:
             self._leads_now(led=led)
 
     def _leads_now(self, *, led: bool) -> None:
-        """The Lease is ours. led: before, too."""
+        """The Lease is ours. led: it was before, too."""
         if self._election.taken_over is None or led:
             return
         log.info("leader.elected" if not self._won.done() else "leader.again", identity=self.identity)
@@ -200,23 +201,23 @@ class Leadership:
             self._won.set_result(self._election.taken_over)
 
     async def _until_due(self) -> None:
-        """Until there is something to write, or something new of the Lease."""
+        """Wait until a write is due, or the Lease changes."""
         if self._ending:
             return
         election, now_s = self._election, self._now_s()
         due_s = election.due_s()
         if not self._won.done() and due_s > now_s:
             due_s += self._rng.uniform(0.0, _JITTER) * election.timing.retry_period_s
-        self._news.clear()
+        self._changed.clear()
         try:
             async with asyncio.timeout(max(0.0, due_s - now_s)):
-                await self._news.wait()
+                await self._changed.wait()
         except TimeoutError:
             return
 
-    def _tell(self) -> None:
-        """Who leads, when that is another one, and new."""
+    def _log_leader(self) -> None:
+        """Log a new leader, unless it is this replica."""
         leader = self.leader
-        if leader not in {"", self._told, self.identity} and not self._won.done():
-            self._told = leader
+        if leader not in {"", self._logged, self.identity} and not self._won.done():
+            self._logged = leader
             log.info("leader.standby", leader=leader, hint="this replica schedules nothing until the leader ends")

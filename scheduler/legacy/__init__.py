@@ -1,1 +1,1 @@
-"""What exists for users of gpushare-scheduler-extender alone, and goes when they have moved."""
+"""Features for users of gpushare-scheduler-extender only; removed after their migration."""

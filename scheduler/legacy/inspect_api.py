@@ -1,9 +1,9 @@
 """The legacy extender's HTTP inspect API: which pod holds how much of which card, from the tables, as JSON.
 
-    asked ──▶ node after node, in slices ──▶ kept for a second, for everybody
-              └ 3 ms of work, 27 ms of rest: nobody who asks holds decisions up
+    request ──▶ node after node, in slices ──▶ cached for a second, for all clients
+                └ 3 ms of work, 27 ms of rest: requests delay no decision
 
-The paths and the shape are in docs/inspect.md, "Over HTTP"; numbers are what the scheduler has booked.
+docs/inspect.md, "Over HTTP", describes paths and format; numbers are the scheduler's bookings.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ PATH: Final = "/gpushare-scheduler/inspect"
 _KEPT_S: Final = 1.0
 _SLICE_S: Final = 0.003
 _RESTS: Final = 9
-# Between two looks at the clock.
+# Between two readings of the clock.
 _PODS: Final = 64
-# Pieces of a large answer are sent one by one.
+# Pieces of a large answer are sent one at a time.
 _NODES_OF_A_PIECE: Final = 64
 
 
@@ -60,13 +60,13 @@ class InspectApi:
     """Owned by the event loop."""
 
     def __init__(self, tables: Tables, not_ready: Callable[[], str]) -> None:
-        """not_ready: why the tables are not those of the cluster; "" when they are."""
+        """not_ready: why the tables do not match the cluster; "" if they do."""
         self._tables = tables
         self._not_ready = not_ready
         self._all = SharedAnswer(self._nodes, _KEPT_S)
 
     async def answer(self, node: str) -> HttpBody:
-        """Of one node, or of all where there is no name."""
+        """Answer for one node, or for all if `node` is ""."""
         if reason := self._not_ready():
             return _failed(reason, HTTPStatus.SERVICE_UNAVAILABLE)
         if not node:
@@ -88,7 +88,7 @@ def _failed(error: str, status: HTTPStatus) -> HttpBody:
 
 
 async def _in_slices(parts: Iterator[bytes]) -> list[bytes]:
-    """All of them but the empty ones, which only say that the clock may be looked at."""
+    """All non-empty parts; an empty part only allows a reading of the clock."""
     found, began_s = list[bytes](), time.perf_counter()
     for part in parts:
         if part:
@@ -101,7 +101,7 @@ async def _in_slices(parts: Iterator[bytes]) -> list[bytes]:
 
 
 def _node(tables: Tables, name: str) -> Iterator[bytes]:
-    """A node with cards, as JSON; nothing for another one, or for one that has gone meanwhile."""
+    """A node with cards, as JSON; empty for another node, or for a deleted one."""
     row = tables.row_of.get(name)
     if row is None or not tables.cards.slots[row]:
         return
@@ -114,7 +114,7 @@ def _node(tables: Tables, name: str) -> Iterator[bytes]:
         if record.held is None or record.nominated:
             continue
         for slot, own in record.held.places:
-            if slot < len(pods):  # its node has lost cards while we rested
+            if slot < len(pods):  # its node lost cards during a rest
                 pods[slot].append(_Pod(record.pod.key.name, record.pod.key.namespace, own))
     devices = [
         _Device(slot.card.index, total, sum(pod.used for pod in on), on)

@@ -1,10 +1,10 @@
-"""The series of nodes and cards, as text straight from a copy of the columns.
+"""Metrics of nodes and cards, as text straight from a copy of the columns.
 
     event loop: copied() ──▶ ClusterCopy ──▶ another thread: text()
 
 At 5,000 nodes of 8 cards these are 90,000 lines. As objects of prometheus-client they cost seconds and hundreds of
-megabytes, so the text is written here. Each piece of it is small, so that whoever renders can pause between two.
-Source of the form: prometheus.io/docs/instrumenting/exposition_formats, "Text-based format".
+megabytes, so the text is written here. Each piece is small, so that the renderer can pause between two. Source of the
+format: prometheus.io/docs/instrumenting/exposition_formats, "Text-based format".
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,20 +25,20 @@ from scheduler.state.packing.workload import FloatArray
 from scheduler.state.tables import Tables
 
 _FREE_RATIOS: Final = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
-# Of each of two families, lines in one piece: about a millisecond.
+# Lines per piece of each of two families: about a millisecond.
 _PIECE: Final = 500
 _MIB: Final = 2**20
-# No namespace can be called that.
+# Not a valid name of a namespace.
 _OTHER_NAMESPACES: Final = "_other"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterCopy:
-    """What the tables held. nodes, rows: of every node. units, lost: as CardColumns; free: units less taken.
+    """Contents of the tables. nodes, rows: every node. units, lost: see CardColumns; free: units less taken.
 
-    Of free and lost, places that are kept for preemptors are no part: their victims are, as long as they are there.
-    slots: of each row, None where cards have no series of their own. The tables replace a row's list or append to it.
-    unit_mib: int64[nodes]. cards_seen: as packing sees them. rejections: by reason. requested: bytes, by namespace.
+    free and lost exclude nominations; their victims count as long as they exist. slots: per row, None if cards have no
+    metrics of their own; the tables replace a row's list or append to it. unit_mib: int64[nodes]. cards_seen: for
+    packing. rejections: by reason. requested: bytes by namespace.
     """
 
     queues: Mapping[str, int]
@@ -54,7 +54,7 @@ class ClusterCopy:
     requested: Mapping[str, int]
 
     def text(self) -> Iterator[bytes]:
-        """All series, in pieces of a few hundred lines."""
+        """All metrics, in pieces of a few hundred lines."""
         yield family(series.PENDING, ((f'queue="{queue}"', length) for queue, length in self.queues.items()))
         rejections = ((f'reason="{escaped(reason)}"', count) for reason, count in self.rejections.items())
         yield family(series.REJECTIONS, rejections)
@@ -68,7 +68,7 @@ class ClusterCopy:
 
     def _node_sums(self) -> Iterator[tuple[str, int, int]]:
         totals, left = self.units.sum(axis=0), self.free.sum(axis=0) - self.lost
-        # As Python's numbers: a product of large ones is no overflow.
+        # Python's integers: products of large ones do not overflow.
         units, booked, unit_mib = totals.tolist(), (totals - left).tolist(), self.unit_mib.tolist()
         for name, row in zip(self.nodes, self.rows, strict=True):
             if units[row] or booked[row]:
@@ -79,14 +79,14 @@ class ClusterCopy:
         for name, row in zip(self.nodes, self.rows, strict=True):
             node, unit_bytes = escaped(name), int(self.unit_mib[row]) * _MIB
             units, free = self.units[:, row].tolist(), self.free[:, row].tolist()
-            # A slot that has come since the copy has no numbers in it.
+            # A slot newer than the copy has no numbers in it.
             for slot, total, left in zip(slots[row], units, free, strict=False):
                 labels = f'card="{slot.card.index}",node="{node}",uuid="{escaped(slot.card.uuid)}"'
                 yield labels, total * unit_bytes, (total - left) * unit_bytes
 
     def _fragmentation(self) -> Iterator[bytes]:
         measured = self.cards_seen.nothing()
-        # Whoever renders pauses after each step.
+        # The renderer pauses after each step.
         yield from (b"" for _ in self.cards_seen.each_measured(measured))
         unit_bytes = self.unit_mib * float(_MIB)
         free, fragmented = measured.free * unit_bytes, measured.unusable * unit_bytes
@@ -112,13 +112,13 @@ class ClusterCopy:
 
 
 def copied(tables: Tables, queues: Mapping[str, int], *, per_card: bool) -> ClusterCopy:
-    """A copy of what a scrape shows, on the event loop. per_card: with every card.
+    """Copy for one scrape; call it on the event loop. per_card: with every card.
 
-    Nothing in it is an object per node: at 5,000 nodes these would cost milliseconds, and the collector's attention.
+    It holds no object per node: at 5,000 nodes these would cost milliseconds, and work for the garbage collector.
     """
     cards = tables.cards
     free, lost = cards.stored.units - cards.stored.taken, cards.lost.copy()
-    # Of these the columns show now one and now another, and often their victims are still there.
+    # The columns show nominations that vary by view, often together with their victims.
     for row, held in tables.kept_on_cards():
         for slot, units in held.places:
             free[slot, row] += units
@@ -139,7 +139,7 @@ def copied(tables: Tables, queues: Mapping[str, int], *, per_card: bool) -> Clus
 
 
 def _requested(tables: Tables) -> dict[str, int]:
-    """By namespace, without the places that are kept for preemptors."""
+    """By namespace, without nominations."""
     fact = tables.fact(NamespaceMemory)
     found = fact.requested.copy()
     for row, pod in tables.nominated():
@@ -150,7 +150,7 @@ def _requested(tables: Tables) -> dict[str, int]:
 
 
 def _largest(requested: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """The namespaces with most, and how much the others have in all."""
+    """The namespaces with most, and the sum of the others."""
     positive = {name: amount for name, amount in requested.items() if amount > 0}
     if len(positive) > series.MOST_NAMESPACES:
         most = dict(nlargest(series.MOST_NAMESPACES, positive.items(), key=lambda item: (item[1], item[0])))
@@ -160,7 +160,7 @@ def _largest(requested: Mapping[str, int]) -> Iterator[tuple[str, int]]:
 
 
 def _two_gauges(first: Series, second: Series, values: Iterable[tuple[str, int, int]]) -> Iterator[bytes]:
-    """Two families over the same series; a family's lines are together, so the second one waits for the first."""
+    """Two families over the same series; lines of a family stay together, so the second waits for the first."""
     waiting = [second.head()]
     yield first.head()
     rest = iter(values)
@@ -171,7 +171,7 @@ def _two_gauges(first: Series, second: Series, values: Iterable[tuple[str, int, 
 
 
 def family(one: Series, values: Iterable[tuple[str, float]]) -> bytes:
-    """Its text. values: by labels as they are written."""
+    """Text of a family. values: by labels in text format."""
     return one.head() + _lines(f"{one.name}{{{labels}}} {value}" for labels, value in values)
 
 
@@ -180,5 +180,5 @@ def _lines(lines: Iterable[str]) -> bytes:
 
 
 def escaped(value: str) -> str:
-    """As a label's value: a node's annotation may hold anything."""
+    """Escape a label value: a node's annotation may hold anything."""
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -1,4 +1,4 @@
-"""Metrics of the scheduler: what is counted while it works, and what is read of the cluster at each scrape."""
+"""The scheduler's metrics: counters of its work, and the state of the cluster at each scrape."""
 
 from collections.abc import Callable, Iterator
 from itertools import chain
@@ -16,18 +16,18 @@ from scheduler.state.tables import Tables
 _FAST: Final = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1)
 _SLOW: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300)
 _ATTEMPTS: Final = (1, 2, 4, 8, 16)
-# As kube-scheduler's.
+# Same as kube-scheduler's.
 _VICTIMS: Final = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Metrics:
-    """One registry for what is counted, by the attributes; the state of the cluster is read at each scrape.
+    """One registry for counters, as attributes; the state of the cluster is read at each scrape.
 
-    waiting: who waits, and what each was told; may be set.
+    waiting: text of the metrics of waiting pods; may be set.
     """
 
     def __init__(self, tables: Tables, queue_lengths: Callable[[], dict[str, int]], *, per_card: bool) -> None:
-        """per_card: whether every card has series of its own."""
+        """per_card: whether every card has metrics of its own."""
         self.registry = r = new_registry()
         self.attempts = series.ATTEMPTS.counter(r)
         self.algorithm_s = series.ALGORITHM.histogram(r, _FAST)
@@ -44,16 +44,16 @@ class Metrics:
         self.binds_in_flight = series.BINDS_IN_FLIGHT.gauge(r)
         self.pods_being_bound = series.BEING_BOUND.gauge(r)
         self.replica = ReplicaMetrics(r)
-        # The text of the waiting pods' series, from a copy that was made on the event loop.
+        # Text of the metrics of waiting pods, from a copy that was made on the event loop.
         self.waiting: Callable[[], Iterator[bytes]] = lambda: iter(())
         self._tables = tables
-        # Made while nothing is there yet, which takes no time.
+        # Cheap only while the tables are empty.
         tables.fact(NamespaceMemory)
         self._queue_lengths = queue_lengths
         self._per_card = per_card
 
     def scrape(self) -> Iterator[bytes]:
-        """What `/metrics` shows, of this moment. Call it on the event loop; the text is for another thread."""
+        """Text of `/metrics`. Call it on the event loop; another thread renders the text."""
         self.replica.look()
         if not self.replica.leads():
             return exposition(self.registry)
@@ -62,53 +62,49 @@ class Metrics:
 
 
 class LoopMetrics:
-    """How the event loop is. tasks: those that have not ended."""
+    """State of the event loop. tasks: unfinished tasks."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """registry: where it is shown."""
         self.lag_s = series.LOOP_LAG.histogram(registry, _SLOW[:9])
         self.tasks = series.TASKS.gauge(registry)
 
 
 class ReplicaMetrics:
-    """What this process is among others. The others leave out what all of them would say of one cluster.
+    """Role of this process. Only the leader exports the metrics of the cluster.
 
     leads: whether it schedules. ready: whether it could. Both may be set.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """registry: where it is shown."""
         self._registry = registry
         self.leads: Callable[[], bool] = lambda: True
         self.ready: Callable[[], bool] = lambda: True
         self._shown = series.READY.gauge(registry), series.LEADS.gauge(registry)
 
     def follow(self, lease: str, leads: Callable[[], bool]) -> None:
-        """lease: its name. A process that is alone has none."""
+        """Export the leader status. lease: its name. Without leader election there is none."""
         self.leads = leads
         series.MASTER.gauge(self._registry).labels(lease).set_function(leads)
 
     def look(self) -> None:
-        """Ask both, on the event loop."""
+        """Read both, on the event loop."""
         for gauge, holds in zip(self._shown, (self.ready, self.leads), strict=True):
             gauge.set(holds())
 
 
 class PreemptionMetrics:
-    """What was sought for pods that fit nowhere, who goes for them, and what is reserved."""
+    """Searches, victims and reservations."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """registry: where they are shown."""
         self.attempts = series.PREEMPTIONS.counter(registry)
         self.victims = series.VICTIMS.histogram(registry, _VICTIMS)
         self.reservations = series.RESERVATIONS.counter(registry)
 
 
 class AuditMetrics:
-    """What the ledger audits have found."""
+    """Findings of the ledger audits."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """registry: where they are shown."""
         self.audits = series.AUDITS.counter(registry)
         self.differences = series.DIFFERENCES.counter(registry)
         self.overcommitted_cards = series.OVERCOMMITTED.gauge(registry)

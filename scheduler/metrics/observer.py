@@ -1,4 +1,4 @@
-"""What the service reports of its work: log lines and metrics."""
+"""Log lines and metrics about the service's work."""
 
 import logging
 import time
@@ -17,7 +17,7 @@ from scheduler.core.preemption_searches import PostFiltered
 from scheduler.core.scheduling_cycle import NoFit, Placement
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.kube import port
-from scheduler.kube.bind_outcome import BindRefused
+from scheduler.kube.bind_outcome import BindRejected
 from scheduler.kube.port import Binding, Kind, T
 from scheduler.metrics.metrics import Metrics
 from scheduler.metrics.tally import Tally
@@ -27,33 +27,33 @@ from scheduler.queue.entry import QueuedPod
 from scheduler.state.audit import AuditRound
 
 _MOST_ATTEMPTS: Final = 16
-# Of one outage: a reason may name a port or a time, and then each is a new one.
+# Per outage: a reason may name a port or a time, so each can be new.
 _MOST_REASONS: Final = 16
 log = structlog.get_logger()
 
 
 class ServiceObserver:
-    """Told by the service what happens. Logs each failed attempt and each bind, counts everything."""
+    """Logs each failed attempt and each bind, counts everything."""
 
     def __init__(self, metrics: Metrics, clock_s: Callable[[], float] = time.monotonic) -> None:
-        """metrics: where to count. clock_s: monotonic seconds, for lines that stand for many."""
+        """metrics: for counting. clock_s: monotonic seconds, for lines that stand for many."""
         self._metrics = metrics
         self._tally = Tally(clock_s)
         self._searches = 0
         self._scheduled: dict[str, Counter] = {}
         self._sli_s: dict[int, Histogram] = {}
-        # When the server as a whole is unreachable, every watch fails: one line is enough for all of them.
+        # If the whole server is unreachable, every watch fails: one line is enough for all.
         self._cut_off: set[str] = set()
         self._cut_off_reasons: set[str] = set()
 
     def decided(self, decision: Decision, took_s: float) -> None:
-        """One attempt was made."""
+        """An attempt was made."""
         self._metrics.algorithm_s.observe(took_s)
         if isinstance(decision.outcome, NoFit):
             self._metrics.attempts.labels("unschedulable", decision.queued.pod.scheduler_name).inc()
 
     def unschedulable(self, pod: Pod, diagnosis: Diagnosis, attempt: int | None = None) -> None:
-        """The pod fits nowhere. attempt: None where a search that took longer has found out what the tail says."""
+        """The pod is unschedulable. attempt: None if a longer search found the tail of the message."""
         log.info(
             "pod.unschedulable",
             pod=str(pod.key),
@@ -64,12 +64,12 @@ class ServiceObserver:
             log.debug("pod.rejected", pod=str(pod.key), attempt=attempt, nodes=diagnosis.by_node)
 
     def lost_wakeup(self, pod: Pod) -> None:
-        """A waiting pod was found to fit, or preemption to help it, although nothing had woken it."""
+        """A waiting pod would fit, or preemption would help it, but no event had woken it."""
         log.warning("pod.lost_wakeup", pod=str(pod.key))
         self._metrics.lost_wakeups.inc()
 
     def post_filtered(self, begun: int, post_filtered: PostFiltered | None) -> None:
-        """PostFilter was asked for pods that fit nowhere. begun: searches so far, ever."""
+        """PostFilter ran for unschedulable pods. begun: searches so far."""
         self._metrics.preemption.attempts.inc(begun - self._searches)
         self._searches = begun
         if post_filtered is not None and post_filtered.reserved is not None:
@@ -81,10 +81,10 @@ class ServiceObserver:
             self._metrics.preemption.victims.observe(len(preemption.removed))
 
     def bound(self, queued: QueuedPod, placement: Placement, now_s: float) -> None:
-        """The API server has bound the pod."""
+        """The API server bound the pod."""
         pod = placement.pod
         self._log_connected(BINDINGS)
-        # Looking up a labelled child costs more than counting, and this runs for every pod.
+        # Looking up a labeled child costs more than counting, and this runs for every pod.
         name, attempts = pod.scheduler_name, min(queued.attempts, _MOST_ATTEMPTS)
         if name not in self._scheduled:
             self._scheduled[name] = self._metrics.attempts.labels("scheduled", name)
@@ -96,24 +96,24 @@ class ServiceObserver:
         cards = {share.index: share.units for share in placement.cards}
         log.info("pod.bound", pod=str(pod.key), node=placement.node, cards=cards, attempt=queued.attempts)
 
-    def refused(self, placement: Placement, refused: BindRefused) -> None:
-        """The binding was refused. One line for many: by namespace and status."""
+    def bind_rejected(self, placement: Placement, rejected: BindRejected) -> None:
+        """The binding was rejected. One line for many: by namespace and status."""
         pod = placement.pod
-        if refused.settled:
-            log.info("bind.dropped", pod=str(pod.key), node=placement.node, reason=refused.reason)
+        if rejected.settled:
+            log.info("bind.dropped", pod=str(pod.key), node=placement.node, reason=rejected.reason)
             return
         self._metrics.attempts.labels("error", pod.scheduler_name).inc()
-        if refused.status == HTTPStatus.UNAUTHORIZED:
-            # Not of this pod, but of every request.
-            self._log_cut_off(BINDINGS, refused.reason, refused.status)
+        if rejected.status == HTTPStatus.UNAUTHORIZED:
+            # Concerns every request, not this pod.
+            self._log_cut_off(BINDINGS, rejected.reason, rejected.status)
             return
-        namespace, status = pod.key.namespace, refused.status
-        reason = refused.reason.replace(pod.key.name, "*")
-        number = self._tally.count(("refused", namespace, status, refused.held_back), reason)
+        namespace, status = pod.key.namespace, rejected.status
+        reason = rejected.reason.replace(pod.key.name, "*")
+        number = self._tally.count(("rejected", namespace, status, rejected.throttled), reason)
         if not number:
             return
-        fields = {"namespace": namespace, "pod": str(pod.key), "node": placement.node, "reason": refused.reason}
-        if refused.held_back:
+        fields = {"namespace": namespace, "pod": str(pod.key), "node": placement.node, "reason": rejected.reason}
+        if rejected.throttled:
             log.warning("bind.held_back", number=number, **fields)
         elif status == HTTPStatus.FORBIDDEN:
             hint = "grant create on pods/binding (deploy/manifests/rbac.yaml), or check the admission policies"
@@ -122,7 +122,7 @@ class ServiceObserver:
             log.warning("bind.refused", status=status, number=number, **fields)
 
     def bind_retried(self, binding: Binding, status: int, reason: str) -> None:
-        """A bind request had no definite answer and is sent again. One line for many: by namespace and status."""
+        """A bind request had no definite answer and is retried. One line for many: by namespace and status."""
         self._metrics.bind_retries.inc()
         pod = binding.pod
         number = self._tally.count(("retry", pod.namespace, status), reason.replace(pod.name, "*"))
@@ -142,7 +142,7 @@ class ServiceObserver:
         log.info("bind.unfinished", pod=str(placement.pod.key), node=placement.node)
 
     def record_lost(self, what: str, why: str) -> None:
-        """An event or condition could not be written. One line for many: by what it was."""
+        """An Event or condition could not be written. One line for many: by type."""
         self._metrics.lost_records.inc()
         kind, _, _ = what.partition(" on ")
         number = self._tally.count(("lost", kind.partition(" of ")[0]), "")
@@ -184,18 +184,18 @@ class ServiceObserver:
     def _log_connected(self, kind: str) -> None:
         if kind not in self._cut_off:
             return
-        # Credentials that one request is served with serve the others too; if not, that is logged again.
+        # Credentials that work for one request work for the others; if not, that is logged again.
         self._cut_off -= {kind, BINDINGS}
         if not self._cut_off:
             self._cut_off_reasons.clear()
             log.info("api.reachable")
 
     def bad_object(self, kind: str) -> None:
-        """An object cannot be read as it is."""
+        """An object is invalid."""
         self._metrics.problems.labels(kind).inc()
 
     def audited(self, found: AuditRound) -> None:
-        """The ledger was counted again."""
+        """The ledger was audited."""
         metrics = self._metrics.audit
         metrics.audits.inc()
         metrics.differences.inc(found.differences)

@@ -1,4 +1,4 @@
-"""Every metric of the scheduler: kube-scheduler's names and units where it has the same one, else our own prefix.
+"""Every metric of the scheduler: kube-scheduler's names and units where it has the same, otherwise our own prefix.
 
 Source of the names: kube-scheduler, pkg/scheduler/metrics/metrics.go (subsystem `scheduler`) and its uses; client-go,
 tools/leaderelection/metrics.go.
@@ -16,7 +16,7 @@ MOST_NAMESPACES: Final = 1000
 _SAME: Final = "the same"
 _PROFILE: Final = Label("profile", "profiles of the configuration")
 _NODE: Final = Label("node", "nodes with cards")
-_NODES_OF_CARDS: Final = Label("node", "nodes with cards where `perCardMetrics` is on, else none")
+_NODES_OF_CARDS: Final = Label("node", "nodes with cards if `perCardMetrics` is on, otherwise none")
 _NAMESPACE: Final = Label("namespace", f"{MOST_NAMESPACES:,} with the most memory, and `_other` for the rest")
 _PLUGIN: Final = Label("plugin", "plugins of the configuration, and `EveryNode`, `NoNodes`, `SchedulerError`")
 
@@ -41,20 +41,20 @@ MASTER: Final = Series(
 ATTEMPTS: Final = Series(
     name="scheduler_schedule_attempts_total",
     kind="counter",
-    says="Attempts to schedule a pod, by result: scheduled, unschedulable, or error where the binding was refused.",
+    says="Attempts to schedule a pod, by result: scheduled, unschedulable, or error if the binding was rejected.",
     labels=(Label("result", "3"), _PROFILE),
     alike=_SAME,
 )
 ALGORITHM: Final = Series(
     name="scheduler_scheduling_algorithm_duration_seconds",
     kind="histogram",
-    says="Time to decide on one pod, without the search for pods that could go.",
+    says="Time to decide on one pod, without PostFilter.",
     alike="the same with that search (PostFilter); other buckets",
 )
 SLI: Final = Series(
     name="scheduler_pod_scheduling_sli_duration_seconds",
     kind="histogram",
-    says="Time from first queueing a pod to the answer that it is bound, by attempts; 16 is 16 or more.",
+    says="Time from first queueing a pod to its binding, by attempts; 16 is 16 or more.",
     labels=(Label("attempts", "16"),),
     alike="the same; 15 attempts and more are `15+`; other buckets",
 )
@@ -67,38 +67,38 @@ POD_ATTEMPTS: Final = Series(
 PENDING: Final = Series(
     name="scheduler_pending_pods",
     kind="gauge",
-    says="Pods that wait: active ones are ready, backoff failed just now, unschedulable fit nowhere, gated must not.",
+    says="Waiting pods: active ones are ready, backoff failed recently, unschedulable fit nowhere, gated must wait.",
     labels=(Label("queue", "4"),),
     of_leader=True,
-    alike="the same; pods whose namespace gets no bindings answered count as active, or as backoff once told so",
+    alike="the same; pods of a throttled namespace count as active, or as backoff once their message says so",
 )
 PREEMPTIONS: Final = Series(
     name="scheduler_preemption_attempts_total",
     kind="counter",
-    says="Searches for pods of lower priority that could go, whether any were found or not.",
-    alike="the same, for every pod; here pods that fit nowhere alike share a search",
+    says="Searches for victims of preemption, whether any were found or not.",
+    alike="the same, for every pod; here unschedulable pods of one class share a search",
 )
 VICTIMS: Final = Series(
     name="scheduler_preemption_victims",
     kind="histogram",
-    says="Pods removed for one pod.",
+    says="Victims of one preemption.",
     alike=_SAME,
 )
 RESERVATIONS: Final = Series(
     name=f"{PREFIX}reservations_total",
     kind="counter",
-    says="Places reserved for pods that have waited for reserveAfter (kept), and places given up without success.",
+    says="Reservations for pods that waited for reserveAfter (kept), and reservations given up without success.",
     labels=(Label("result", "2"),),
 )
 LOST_WAKEUPS: Final = Series(
     name=f"{PREFIX}lost_wakeups_total",
     kind="counter",
-    says="Waiting pods that the check in the background found to fit although nothing had woken them. 0 is normal.",
+    says="Waiting pods that background re-evaluation found to fit although no event had woken them. 0 is normal.",
 )
 WAITING: Final = Series(
     name=f"{PREFIX}waiting_pods",
     kind="gauge",
-    says="Pods that were told why they wait, by plugin that objects; a pod counts under each plugin that does.",
+    says="Waiting pods with a message, by plugin that objects; a pod counts under each such plugin.",
     labels=(_PLUGIN,),
     of_leader=True,
 )
@@ -111,50 +111,48 @@ LONGEST_WAIT: Final = Series(
 )
 
 BINDS_IN_FLIGHT: Final = Series(
-    name=f"{PREFIX}binds_in_flight", kind="gauge", says="Bind requests on the wire, at most maxBindsInFlight."
+    name=f"{PREFIX}binds_in_flight", kind="gauge", says="Bind requests in flight, at most maxBindsInFlight."
 )
-BEING_BOUND: Final = Series(
-    name=f"{PREFIX}pods_being_bound", kind="gauge", says="Pods that have a place and are not bound yet."
-)
+BEING_BOUND: Final = Series(name=f"{PREFIX}pods_being_bound", kind="gauge", says="Placed pods that are not bound yet.")
 BIND_RETRIES: Final = Series(
     name=f"{PREFIX}bind_retries_total",
     kind="counter",
-    says="Bind requests sent again because there was no definite answer: a timeout, or an error of the server.",
+    says="Bind requests retried after no definite answer: a timeout, or a server error.",
 )
 REJECTIONS: Final = Series(
     name=f"{PREFIX}kubelet_rejections_total",
     kind="counter",
-    says="Bound pods that a kubelet has failed at admission, by its reason.",
+    says="Bound pods that a kubelet rejected at admission, by its reason.",
     labels=(Label("reason", "the first 32, and `other`"),),
     of_leader=True,
 )
 LOST_RECORDS: Final = Series(
     name=f"{PREFIX}lost_records_total",
     kind="counter",
-    says="Events and conditions that could not be written; the log line record.lost says why.",
+    says="Events and conditions that could not be written; log line record.lost gives the reason.",
 )
 BAD_OBJECTS: Final = Series(
     name=f"{PREFIX}bad_objects_total",
     kind="counter",
-    says="Objects that cannot be read as they are, by kind; the log line object.bad says what is wrong.",
-    labels=(Label("kind", "kinds that are watched"),),
+    says="Invalid objects, by kind; log line object.bad gives the problem.",
+    labels=(Label("kind", "watched kinds"),),
 )
 LISTS: Final = Series(
     name=f"{PREFIX}lists_total",
     kind="counter",
-    says="Complete lists, by kind: one at the start, and one whenever a watch cannot be continued.",
-    labels=(Label("kind", "kinds that are watched"),),
+    says="Complete lists, by kind: one at the start, and one whenever a watch cannot continue.",
+    labels=(Label("kind", "watched kinds"),),
 )
 
 AUDITS: Final = Series(
     name=f"{PREFIX}ledger_audits_total",
     kind="counter",
-    says="Audits of the ledger: every card counted again from its node and pods.",
+    says="Audits of the ledger: every card is recounted from its node and pods.",
 )
 DIFFERENCES: Final = Series(
     name=f"{PREFIX}ledger_differences_total",
     kind="counter",
-    says="Nodes whose ledger an audit has found wrong and repaired; always a bug.",
+    says="Nodes whose ledger an audit repaired; always a bug.",
 )
 OVERCOMMITTED: Final = Series(
     name=f"{PREFIX}overcommitted_cards",
@@ -168,9 +166,9 @@ SHARED_CARDS: Final = Series(
 LOOP_LAG: Final = Series(
     name=f"{PREFIX}loop_lag_seconds",
     kind="histogram",
-    says="How late a timer of the event loop comes, tried four times a second: for so long nothing else ran.",
+    says="Delay of an event-loop timer, measured four times a second: the loop was blocked for this time.",
 )
-TASKS: Final = Series(name=f"{PREFIX}asyncio_tasks", kind="gauge", says="Tasks of the event loop that have not ended.")
+TASKS: Final = Series(name=f"{PREFIX}asyncio_tasks", kind="gauge", says="Unfinished tasks of the event loop.")
 ANSWER_AGE, FAILING = contact_series(PREFIX)
 
 NODE_MEMORY: Final = Series(
@@ -183,33 +181,33 @@ NODE_MEMORY: Final = Series(
 NODE_BOOKED: Final = Series(
     name=f"{PREFIX}node_memory_booked_bytes",
     kind="gauge",
-    says="Memory booked on the cards of the node, without what is kept for preemptors.",
+    says="Memory booked on the cards of the node, without nominations.",
     labels=(_NODE,),
     of_leader=True,
 )
 MEMORY_FREE: Final = Series(
     name=f"{PREFIX}memory_free_bytes",
     kind="gauge",
-    says="Memory of all cards that new pods may be given; what is kept for preemptors counts as booked.",
+    says="Free memory of all cards; nominations count as booked.",
     of_leader=True,
 )
 MEMORY_FRAGMENTED: Final = Series(
     name=f"{PREFIX}memory_fragmented_bytes",
     kind="gauge",
-    says="Of that, what the pods that usually come cannot use, as an average over them.",
+    says="Free memory that typical pods cannot use, averaged over them.",
     of_leader=True,
 )
 NODE_FREE: Final = Series(
     name=f"{PREFIX}node_memory_free_bytes",
     kind="gauge",
-    says="Memory of the cards of the node that new pods may be given.",
+    says="Free memory of the cards of the node; nominations count as booked.",
     labels=(_NODES_OF_CARDS,),
     of_leader=True,
 )
 NODE_FRAGMENTED: Final = Series(
     name=f"{PREFIX}node_memory_fragmented_bytes",
     kind="gauge",
-    says="Of that, what the pods that usually come cannot use, as an average over them.",
+    says="Free memory that typical pods cannot use, averaged over them.",
     labels=(_NODES_OF_CARDS,),
     of_leader=True,
 )
@@ -223,7 +221,7 @@ NAMESPACE_REQUESTED: Final = Series(
 FREE_RATIO: Final = Series(
     name=f"{PREFIX}card_free_ratio",
     kind="histogram",
-    says="Cards by the part of their memory that is free. A histogram of this moment: its counts go down, too.",
+    says="Cards by the free part of their memory. A snapshot: bucket counts can decrease.",
     of_leader=True,
 )
 CARD_MEMORY: Final = Series(
@@ -236,7 +234,7 @@ CARD_MEMORY: Final = Series(
 CARD_BOOKED: Final = Series(
     name=f"{PREFIX}card_memory_booked_bytes",
     kind="gauge",
-    says="Memory booked on the card, without what is kept for preemptors.",
+    says="Memory booked on the card, without nominations.",
     labels=CARD_MEMORY.labels,
     of_leader=True,
 )

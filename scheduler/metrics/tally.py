@@ -1,4 +1,4 @@
-"""One log line for many events of the same kind, with how many it stands for."""
+"""One log line for many events of the same kind, with their number."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -6,38 +6,38 @@ from typing import Final
 
 from cachetools import LRUCache
 
-# The same again, and another reason for the same key.
+# Interval between lines of the same reason, and of another reason for the same key.
 _SAME_S: Final = 300.0
 _OTHER_S: Final = 30.0
 _REMEMBERED: Final = 4096
 
 
 @dataclass(slots=True)
-class _Said:
+class _Line:
     reason: str
-    said_s: float
+    logged_s: float
     since: int
 
 
 class Tally:
-    """Counts by key. Remembers the newest 4,096 keys; reasons, which others write, are no keys."""
+    """Counts by key. Remembers the newest 4,096 keys. Reasons come from others, so they are not keys."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         """now_s: monotonic seconds."""
         self._now_s = now_s
-        self._said: LRUCache[Hashable, _Said] = LRUCache(maxsize=_REMEMBERED)
+        self._lines: LRUCache[Hashable, _Line] = LRUCache(maxsize=_REMEMBERED)
 
     def count(self, key: Hashable, reason: str) -> int:
-        """Count one; return how many a line stands for that is to be said now, 0: say nothing.
+        """Count one event. Returns how many events the line to log now stands for; 0: log nothing.
 
-        The first is said at once, the same again every 5 minutes, another reason after 30 s.
+        The first is logged at once, the same reason again every 5 minutes, another reason after 30 s.
         """
-        now_s, said = self._now_s(), self._said.get(key)
-        if said is None:
-            self._said[key] = _Said(reason, now_s, 0)
+        now_s, last = self._now_s(), self._lines.get(key)
+        if last is None:
+            self._lines[key] = _Line(reason, now_s, 0)
             return 1
-        said.since += 1
-        if now_s - said.said_s < (_SAME_S if reason == said.reason else _OTHER_S):
+        last.since += 1
+        if now_s - last.logged_s < (_SAME_S if reason == last.reason else _OTHER_S):
             return 0
-        number, said.reason, said.said_s, said.since = said.since, reason, now_s, 0
+        number, last.reason, last.logged_s, last.since = last.since, reason, now_s, 0
         return number

@@ -90,7 +90,7 @@ _POINTS: Final[Mapping[type[Plugin], str]] = {
     PreBindPlugin: "preBind",
 }
 _OF_CARDS: Final = frozenset({"cardFilter", "cardScore", "cardSet"})
-# There is one queue sort and one binder, which are no classes of their own.
+# The only queue sort and the only binder, which are not classes.
 _ONE_OF_A_KIND: Final = (
     PluginDescription(
         name="PrioritySort", points=frozenset({"queueSort"}), indispensable=True, summary="The order of the queue."
@@ -102,12 +102,12 @@ _ONE_OF_A_KIND: Final = (
 
 
 def describe(plugins: Sequence[type[Plugin]] = PLUGINS) -> tuple[PluginDescription, ...]:
-    """What a configuration has to know of `plugins`, and of the queue sort and the binder."""
+    """Facts about `plugins`, the queue sort and the binder for a configuration."""
     return (*map(_described, plugins), *_ONE_OF_A_KIND)
 
 
 def build(profile: ResolvedProfile, resources: ResourceNames, plugins: Sequence[type[Plugin]] = PLUGINS) -> Profile:
-    """The profile's plugins, one object each, in the configured order. ConfigurationError for a name that is none."""
+    """The profile's plugins, one object each, in the configured order. ConfigurationError for an unknown name."""
     chosen = choose(profile.plugins, describe(plugins))
     named = {name for point in chosen.__slots__ if point != "weights" for name in getattr(chosen, point)}
     classes = {plugin.name: plugin for plugin in plugins}

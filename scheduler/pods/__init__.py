@@ -1,4 +1,4 @@
-"""What a pod asks, read once from its object: resources, GPU memory, what no rule supports. Pure.
+"""A pod's requests, read once from its object: resources, GPU memory, unsupported rules. Pure.
 
 Knows neither nodes nor the state of the cluster.
 """

@@ -1,7 +1,7 @@
-"""All that scheduling reads of a pod's object apart from who it is. Pure.
+"""Every field of a pod's object that scheduling reads, apart from its identity. Pure.
 
-What is worked out for pods of one template is worked out from this alone, so it cannot depend on anything that the
-fingerprint does not hold: a reader of another label, annotation or field finds nothing until its owner declares it.
+Values of one template are computed from this alone, so they cannot depend on a field that the fingerprint lacks. A
+reader of another label, annotation or field finds nothing until its owner declares it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ _IMAGE: Final = "image"
 class Asked(msgspec.Struct, frozen=True, array_like=True):
     """Equal for pods that ask the same: names, names of volumes and unread labels do not enter.
 
-    volume_kinds: one for each volume. over_budget: what of the labels, annotations or gates is more than is read, for
+    volume_kinds: one for each volume. over_limit: what of the labels, annotations or gates is more than is read, for
     people.
     """
 
@@ -45,14 +45,14 @@ class Asked(msgspec.Struct, frozen=True, array_like=True):
     labels: dict[str, str]
     annotations: dict[str, str]
     resized: Resized | None
-    over_budget: tuple[str, ...]
+    over_limit: tuple[str, ...]
 
     def fingerprint(self) -> bytes:
         """Equal for equal ones only."""
         return _ENCODE(self)
 
     def as_pod(self) -> objects.PodObject:
-        """A pod that asks this, and of which there is nothing else to read."""
+        """A pod with these requests and no other fields."""
         volumes: list[dict[str, str | objects.VolumeSource | None]] = [{kind: _SOURCE} for kind in self.volume_kinds]
         volumes += [{_IMAGE: objects.VolumeSource(reference=reference)} for reference in self.volume_images]
         return objects.PodObject(
@@ -77,7 +77,7 @@ class Asked(msgspec.Struct, frozen=True, array_like=True):
 
 
 def image_references(spec: objects.PodSpec) -> Iterator[str]:
-    """Of volumes that are images."""
+    """Image references of image volumes."""
     sources = (volume.get(_IMAGE) for volume in spec.volumes)
     return (source.reference for source in sources if isinstance(source, objects.VolumeSource))
 
@@ -86,14 +86,14 @@ class AskedReader:
     """Wire pod -> Asked."""
 
     def __init__(self, resources: ResourceNames) -> None:
-        """resources: the configured names of what is asked. labels, annotations: the keys that are read."""
+        """resources: the configured names of resources and labels. labels, annotations: the keys that are read."""
         self.labels: Final = frozenset(gpu_request.labels_read(resources))
         self.annotations: Final = frozenset(gpu_request.annotations_read(resources))
         # In a fixed order, so that equal ones have equal fingerprints.
         self._labels, self._annotations = tuple(sorted(self.labels)), tuple(sorted(self.annotations))
 
-    def read(self, wire: objects.PodObject, over_budget: tuple[str, ...] = ()) -> Asked:
-        """over_budget: as in Asked."""
+    def read(self, wire: objects.PodObject, over_limit: tuple[str, ...] = ()) -> Asked:
+        """over_limit: as in Asked."""
         meta, spec = wire.metadata, wire.spec
         labels, annotations = meta.labels or _EMPTY, meta.annotations or _EMPTY
         kinds = [kind for volume in spec.volumes for kind in volume if kind != "name"]
@@ -118,5 +118,5 @@ class AskedReader:
             {key: labels[key] for key in self._labels if key in labels},
             {key: annotations[key] for key in self._annotations if key in annotations},
             effective_requests.resized(wire),
-            over_budget,
+            over_limit,
         )

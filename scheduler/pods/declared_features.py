@@ -1,6 +1,6 @@
-"""Which features of the kubelet a pod needs, of those that nodes declare. Pure.
+"""Kubelet features that a pod needs, of those that nodes declare. Pure.
 
-Of the features that Kubernetes 1.36 registers, the others are needed for updates of a pod alone, or by nobody.
+The other features that Kubernetes 1.36 registers are needed only for pod updates, or not at all.
 Source: component-helpers, nodedeclaredfeatures/features/registry.go, and InferForScheduling of each.
 """
 

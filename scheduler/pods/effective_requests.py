@@ -1,4 +1,4 @@
-"""What a pod requests in all: the container formula, pod-level resources, overhead, in-place resize.
+"""A pod's total request: the container formula, pod-level resources, overhead, in-place resize.
 
 Pure. Amounts: cpu in thousandths of a core, everything else in whole units (bytes, devices).
 Source: k8s.io/component-helpers/resource/helpers.go, PodRequests and its helpers;
@@ -28,10 +28,10 @@ CPU: Final = "cpu"
 MEMORY: Final = "memory"
 EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 PODS: Final = "pods"
-# No node has as much of anything: what is absurd is cut off here, so that sums over a node's pods never wrap.
+# No node has as much of anything. Absurd amounts are cut off here, so that sums over a node's pods never wrap.
 MOST: Final = 2**53
 _APPS: Final = repeat(ContainerKind.APP)
-# Source: pkg/scheduler/util/pod_resources.go: what a container that names no request counts as in scoring.
+# Scoring default of a container without a request. Source: pkg/scheduler/util/pod_resources.go.
 DEFAULT_CPU_MILLIS: Final = 100
 DEFAULT_MEMORY_BYTES: Final = 200 * 1024 * 1024
 _ASSUMED: Final[Amounts] = {CPU: DEFAULT_CPU_MILLIS, MEMORY: DEFAULT_MEMORY_BYTES}
@@ -41,10 +41,10 @@ _NOTHING: Final[Quantities] = {}
 
 
 class Resized(NamedTuple):
-    """What a pod's status says that its spec does not, of what the effective requests read.
+    """Sizes in a pod's status that differ from its spec.
 
-    containers, init_containers: those whose size is not what they ask. resources, allocated: of the pod as a whole.
-    infeasible: the kubelet has said that the new size can never be given.
+    containers, init_containers: those whose size differs from their request. resources, allocated: of the pod as a
+    whole. infeasible: the kubelet has reported that it can never give the new size.
     """
 
     containers: tuple[ContainerStatus, ...]
@@ -73,7 +73,7 @@ def resized(pod: PodObject) -> Resized | None:
 
 
 def status_of(said: Resized | None) -> PodStatus:
-    """A status that says this."""
+    """A status with these sizes."""
     if said is None:
         return _AS_ASKED
     return PodStatus(
@@ -86,7 +86,7 @@ def status_of(said: Resized | None) -> PodStatus:
 
 
 def amounts(quantities: Quantities | None) -> Amounts:
-    """Quantities as exact integers, rounded up; QuantityError when one is none."""
+    """Quantities as exact integers, rounded up. Raises QuantityError for an invalid one."""
     if not quantities:
         return {}
     return {
@@ -96,20 +96,20 @@ def amounts(quantities: Quantities | None) -> Amounts:
 
 
 def is_sidecar(container: Container) -> bool:
-    """An init container that goes on running beside the app containers."""
+    """An init container that keeps running alongside the app containers."""
     return init_kind(container.restart_policy) is not ContainerKind.INIT
 
 
 def combined(spec: PodSpec, of_container: Callable[[Container], Amounts]) -> Amounts:
-    """By the container formula. of_container: what one container occupies."""
+    """Total by the container formula. of_container: amounts of one container."""
     return peak_amounts(_in_order(spec, of_container))
 
 
 class Requests(NamedTuple):
-    """What a pod requests in all.
+    """A pod's total request.
 
     amounts: every resource that it occupies on its node, each at most MOST; zero amounts are left out.
-    scoring_cpu_millis, scoring_memory_bytes: for scoring, where a container that names none counts as a small one.
+    scoring_cpu_millis, scoring_memory_bytes: for scoring; a container without a request counts with a small default.
     """
 
     amounts: Amounts
@@ -122,7 +122,8 @@ def effective_requests(pod: PodObject) -> Requests:
     containers = list(_in_order(pod.spec, _by_container(pod)))
     total = peak_amounts(containers)
     whole, overhead = _pod_level(pod, total), amounts(pod.spec.overhead)
-    # Of a pod that asks as a whole, a container counts as a small one only in what nobody of the pod asks.
+    # With a pod-level request, a container gets the scoring default only for resources that nothing in the pod
+    # requests.
     said = total.keys() | whole.keys() | overhead.keys() if whole else frozenset[str]()
     assumed = {name: amount for name, amount in _ASSUMED.items() if name not in said}
     all_say = all(assumed.keys() <= own.keys() for own, _ in containers)
@@ -144,7 +145,7 @@ def _in_order(spec: PodSpec, of_container: Callable[[Container], Amounts]) -> It
 
 
 def _by_container(pod: PodObject) -> Callable[[Container], Amounts]:
-    """What each container occupies, with its resize in place taken into account."""
+    """Amounts of each container, including its in-place resize."""
     spec, status = pod.spec, pod.status
     if not (status.container_statuses or status.init_container_statuses):
         return lambda container: amounts(_requests(container.resources))
@@ -160,7 +161,7 @@ def _by_container(pod: PodObject) -> Callable[[Container], Amounts]:
 def _not_as_asked(
     statuses: Sequence[ContainerStatus], containers: Sequence[Container], *, infeasible: bool
 ) -> tuple[ContainerStatus, ...]:
-    """The sizes that count beside what the container asks, without the ids that each life of it has."""
+    """Sizes that count in addition to the container's request, without the IDs of its instances."""
     sized = [status for status in statuses if status.resources is not None]
     if not sized:
         return ()
@@ -176,9 +177,9 @@ def _not_as_asked(
 def _differs(
     actuated: ResourceRequirements | None, admitted: Quantities | None, asked: ResourceRequirements | None
 ) -> bool:
-    """Whether a size that runs or was admitted is written otherwise than what is asked, or has more to it.
+    """Whether an actuated or admitted size differs from the request, or has more entries.
 
-    If not, the largest of the three is what is asked.
+    If not, the largest of the three equals the request.
     """
     if actuated is None:
         return False
@@ -200,11 +201,11 @@ def _container_requests(container: Container, status: ContainerStatus | None, *,
 def _while_resized(
     own: Amounts, actuated: ResourceRequirements, admitted: Quantities | None, *, infeasible: bool
 ) -> Amounts:
-    """What counts while the size asked, the size that runs and the size that was admitted may differ: the largest."""
+    """The largest of the requested, actuated and admitted sizes, while they may differ."""
     occupied = amounts(actuated.requests)
     _raise(occupied, amounts(admitted))
     if not infeasible:
-        # Else the kubelet has said that the new size can never be given: what is actuated or admitted counts.
+        # Otherwise the new size is infeasible: the actuated or admitted size counts.
         _raise(occupied, own)
     return occupied
 
@@ -219,10 +220,10 @@ def _requests(resources: ResourceRequirements | None) -> Quantities | None:
 
 
 def _pod_level(pod: PodObject, of_containers: Amounts) -> Amounts:
-    """What the pod asks as a whole, of the resources for which it can, with its resize in place taken into account.
+    """Pod-level request, for the resources that allow one, including its in-place resize.
 
-    of_containers: their sum, which counts where the pod has a limit only.
-    Source of that: pkg/apis/core/v1/defaults.go, defaultPodRequests.
+    of_containers: the sum of the containers, which counts where the pod has only a limit. Source of that:
+    pkg/apis/core/v1/defaults.go, defaultPodRequests.
     """
     spec, status = pod.spec, pod.status
     if spec.resources is None:

@@ -1,4 +1,4 @@
-"""What a pod asks of GPU cards, read from its containers, labels and annotations. Pure.
+"""A pod's GPU request, read from its containers, labels and annotations. Pure.
 
 The forms are in docs/protocol.md, "Requests". A wrong one is a `GpuRequestError`, whose message is shown on the pod.
 """
@@ -15,7 +15,7 @@ from scheduler.pods.effective_requests import MOST, combined, is_sidecar
 _MOST_CARDS: Final = 256
 _LARGEST_ASK: Final = 2**31 - 1
 _GIB: Final = 1024
-# 64 TiB: whoever asks so much has written bytes.
+# 64 TiB: a request this large was written in bytes.
 _NO_CARD_HAS_MIB: Final = 1 << 26
 _BYTES: Final = ("Mi", "Gi", "Ti", "Pi", "Ei")
 _LONGEST_SHOWN: Final = 32
@@ -23,13 +23,13 @@ _DIGITS_OF_UNITS: Final = 4
 
 
 class GpuRequestError(ValueError):
-    """An ask that cannot be read or met by any cluster; the text says which key and what was expected."""
+    """A request that cannot be read, or that no cluster can meet. The text names the key and the expected value."""
 
 
-class Policy(StrEnum):
-    """Where to place: BINPACK fills what is in use first, SPREAD takes what is emptiest.
+class PlacementPolicy(StrEnum):
+    """Placement: BINPACK fills cards in use first, SPREAD the emptiest.
 
-    FRAGMENTATION takes what pods as they usually come can use least.
+    FRAGMENTATION takes the memory that typical pods can use least.
     """
 
     BINPACK = "binpack"
@@ -73,18 +73,18 @@ class GpuRequest:
     exclusive: bool = False
     models: Selection = Selection()
     uuids: Selection = Selection()
-    card_policy: Policy | None = None
-    node_policy: Policy | None = None
+    card_policy: PlacementPolicy | None = None
+    node_policy: PlacementPolicy | None = None
 
     @property
     def units(self) -> int:
-        """Units over all cards: what the pod takes of the node's `gpu-mem`."""
+        """Units over all cards: the pod's request of the node's `gpu-mem`."""
         return self.cards * self.units_per_card
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceNames:
-    """The configured names of what is asked."""
+    """Configured names of resources and labels."""
 
     gpu_mem: str = names.GPU_MEM
     gpu_count: str = names.GPU_COUNT
@@ -92,12 +92,12 @@ class ResourceNames:
 
 
 def labels_read(resources: ResourceNames) -> tuple[str, ...]:
-    """The labels that `gpu_request_of` looks at."""
+    """Labels that `gpu_request_of` reads."""
     return (resources.gpu_count, names.PLACEMENT_LABEL)
 
 
 def annotations_read(resources: ResourceNames) -> tuple[str, ...]:
-    """The annotations that `gpu_request_of` looks at."""
+    """Annotations that `gpu_request_of` reads."""
     return (
         *(resources.gpu_count, names.EXCLUSIVE),
         *(names.CARD_MODELS, names.CARD_UUIDS),
@@ -106,7 +106,7 @@ def annotations_read(resources: ResourceNames) -> tuple[str, ...]:
 
 
 def gpu_units(pod: PodObject, resource: str) -> int:
-    """The pod's effective ask of `resource` over all cards, whatever its annotations say; at most MOST."""
+    """The pod's effective request of `resource` over all cards, whatever its annotations say; at most MOST."""
     return min(MOST, combined(pod.spec, lambda container: {resource: _limit(container, resource)}).get(resource, 0))
 
 
@@ -116,9 +116,9 @@ def unit_name(unit_mib: int) -> str:
 
 
 def gpu_request_of(pod: PodObject, resources: ResourceNames, unit_mib: int = 1024) -> GpuRequest | None:
-    """What the pod asks; None when it asks no GPU memory. Raises GpuRequestError for a wrong ask.
+    """The pod's GPU request, None without GPU memory. Raises GpuRequestError for an invalid one.
 
-    unit_mib: MiB in one unit, for the words.
+    unit_mib: MiB in one unit, for messages.
     """
     units = gpu_units(pod, resources.gpu_mem)
     annotations, labels = pod.metadata.annotations or {}, pod.metadata.labels or {}
@@ -144,7 +144,7 @@ def gpu_request_of(pod: PodObject, resources: ResourceNames, unit_mib: int = 102
 
 
 def sidecars(pod: PodObject) -> tuple[bool, ...]:
-    """For each init container, whether it is a sidecar."""
+    """Whether each init container is a sidecar."""
     return tuple(is_sidecar(container) for container in pod.spec.init_containers)
 
 
@@ -153,7 +153,7 @@ def _limit(container: Container, resource: str) -> int:
 
 
 def _written(container: Container, resource: str) -> str:
-    """The amount as it stands there; `0` where there is none."""
+    """The quantity as written; `0` without one."""
     resources = container.resources
     if resources is None:
         return "0"
@@ -221,13 +221,13 @@ def _selection(key: str, annotations: Mapping[str, str]) -> Selection:
     return Selection(wanted or _NO_NAMES, excluded or _NO_NAMES)
 
 
-def _policy(key: str, annotations: Mapping[str, str]) -> Policy | None:
+def _policy(key: str, annotations: Mapping[str, str]) -> PlacementPolicy | None:
     text = annotations.get(key)
     if text is None:
         return None
     try:
-        return Policy(text)
+        return PlacementPolicy(text)
     except ValueError:
-        allowed = ", ".join(policy.value for policy in Policy)
+        allowed = ", ".join(policy.value for policy in PlacementPolicy)
         message = f"{key}: {text[:64]!r} is unknown; expected one of: {allowed}"
         raise GpuRequestError(message) from None

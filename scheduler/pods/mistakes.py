@@ -1,7 +1,7 @@
-"""What a pod's author probably meant otherwise: it is read as written, and its owner is told. Pure.
+"""Probable mistakes of a pod's author; the pod is read as written, and its owner gets a hint. Pure.
 
-A key that nobody reads has no effect, so that a pod without the rule that its author wrote would be bound in silence.
-Told are keys that begin as ours do, and keys that differ from one of ours by a letter; a few per pod.
+An unknown key has no effect, so without a hint the pod would be bound without the rule that its author meant. Hints
+cover keys with our prefix and keys that differ from one of ours by a letter; a few per pod.
 """
 
 import re
@@ -22,18 +22,18 @@ _LONGEST_AMOUNT: Final = 16
 _MOST_SUSPECTS: Final = 16
 _NEAR: Final = 0.6  # of the letters
 _EMPTY: Final[Mapping[str, str]] = {}
-# A digit, or a letter that stands alone.
+# A digit, or a single letter.
 _OF_A_SERIES: Final = re.compile(r"\d|(?<![a-z])[a-z](?![a-z])")
 _POD_KEYS: Final = names.POD_ANNOTATIONS | names.POD_LABELS
 
 
 def mistakes(wire: objects.PodObject, resources: ResourceNames) -> tuple[str, ...]:
-    """What to tell the owner of a pod that waits, at most MOST sentences."""
+    """Hints for the owner of a waiting pod, at most MOST sentences."""
     return tuple(islice(_found(wire, resources), MOST))
 
 
 def node_mistakes(node: objects.Node) -> tuple[str, ...]:
-    """Of the annotations of a node, at most MOST sentences."""
+    """Hints about a node's annotations, at most MOST sentences."""
     unknown = (
         key
         for key in node.metadata.annotations or _EMPTY
@@ -43,7 +43,7 @@ def node_mistakes(node: objects.Node) -> tuple[str, ...]:
 
 
 def forgotten(scheduler_name: str, ours: str) -> str:
-    """What to write where a pod requests GPU memory and names somebody else."""
+    """Hint for a pod that requests GPU memory and names another scheduler."""
     return (
         f"it requests GPU memory and its schedulerName is {scheduler_name}, which chooses no card: "
         f"add `schedulerName: {ours}` to its spec"
@@ -51,9 +51,9 @@ def forgotten(scheduler_name: str, ours: str) -> str:
 
 
 def misspelt(scheduler_name: str, ours: Collection[str]) -> str:
-    """Which of our names it probably was meant to be; "" for one that may be somebody else's.
+    """Our name that was probably meant; "" if the name may belong to another scheduler.
 
-    Names of a series, such as team-a and team-b, or scheduler and scheduler2, are a letter apart and no misspellings.
+    Names of a series, such as team-a and team-b, or scheduler and scheduler2, are a letter apart and not misspellings.
     """
     near = (
         name
@@ -66,7 +66,7 @@ def misspelt(scheduler_name: str, ours: Collection[str]) -> str:
 
 
 def misspelt_as(scheduler_name: str, meant: str) -> str:
-    """What to write where a pod requests GPU memory and misspells a name of ours."""
+    """Hint for a pod that requests GPU memory and misspells one of our names."""
     return (
         f"it requests GPU memory and its schedulerName is {scheduler_name}, a letter away from {meant}: "
         f"write `schedulerName: {meant}`"
@@ -102,7 +102,7 @@ def _of_keys(kind: str, written: Iterable[str], read: Collection[str], resources
 
 
 def _of_resources(spec: objects.PodSpec, resources: ResourceNames, *, says_count: bool) -> Iterator[str]:
-    """Names. says_count: a label or an annotation says how many cards."""
+    """Hints about resource names. says_count: a label or annotation gives the number of cards."""
     known = {resources.gpu_mem, resources.gpu_core}
     for container, limits, requests in _asked(spec):
         for name, amount in chain(limits.items(), requests.items()):
@@ -170,7 +170,7 @@ def _meant(name: str) -> str:
 
 
 def _likeness(key: str, ours: str) -> float:
-    """0 to 1, of what stands behind the prefix."""
+    """Similarity of the parts after the prefix, 0 to 1."""
     one, other = key.rpartition("/")[2], ours.rpartition("/")[2]
     return _in_common(one, other) / max(len(one), len(other), 1)
 

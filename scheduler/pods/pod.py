@@ -1,7 +1,7 @@
-"""A pod as the scheduler thinks of it: its identity, and what it has in common with others of its template.
+"""The scheduler's pod: its identity, and the Template that it shares with similar pods.
 
 Pure. `PodReader` turns wire objects into these; pods of one template share one `Template` object, so a
-template's requests, selectors and asks are worked out once, and classes compare by identity.
+template's requests and selectors are computed once, and classes compare by identity.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from cachetools import LRUCache
 
 from config.protocol import names
 from scheduler.kube import objects
-from scheduler.kube.budgets import LONGEST_FOREIGN_VALUE, excesses, fitted, is_slim, kept_resources, slimmed
 from scheduler.kube.port import PodKey
+from scheduler.kube.size_limits import LONGEST_FOREIGN_VALUE, excesses, fitted, is_slim, kept_resources, slimmed
 from scheduler.pods.asked import Asked, AskedReader, image_references
 from scheduler.pods.declared_features import required_features
 from scheduler.pods.effective_requests import Amounts, effective_requests
@@ -24,7 +24,7 @@ from scheduler.pods.gpu_request import GpuRequest, GpuRequestError, ResourceName
 from scheduler.pods.pod_volumes import NO_VOLUMES, ClaimKey, PodVolumes, volumes_of
 from scheduler.pods.unsupported import unsupported_rules
 
-# 1,024 templates of the usual size that no known pod may have. A key is as long as what it stands for, or a digest.
+# 1,024 templates of the usual size without a known pod. A key is as long as the data it stands for, or a digest.
 _LONGEST_KEY: Final = 4096
 _KEPT_BYTES: Final = 1024 * _LONGEST_KEY
 _DIGEST: Final = 32
@@ -54,15 +54,15 @@ class HostPort:
 
 
 class Template(msgspec.Struct, frozen=True, eq=False, kw_only=True, weakref=True):
-    """What scheduling reads of a pod, apart from who it is. Compared by identity: see PodReader.
+    """Every field of a pod that scheduling reads, apart from its identity. Compared by identity: see PodReader.
 
     requests: all resources but gpu-mem, zero amounts left out (cpu in millis, others whole).
-    gpu_units: effective ask of gpu-mem over all cards, also where `gpu_request` could not be read.
+    gpu_units: effective gpu-mem request over all cards, also where `gpu_request` could not be read.
     gpu_request_error: why the GPU request is wrong; "" when it is right. unsupported: requirements without a rule.
     images: of each container, init containers first; volume_images: of each volume that is an image; with their tags.
     required_features: names of features that the node has to declare.
-    over_budget: what the pod has more of than is read, and so was left out; see `scheduler.kube.budgets`. Of a pod that
-    waits, nothing else is read then: it stays pending, whatever it asks.
+    over_limit: parts that exceed a size limit and were left out, see `scheduler.kube.size_limits`. A waiting pod with
+    any stays Pending, and nothing else of it is read.
     """
 
     requests: Amounts
@@ -71,7 +71,7 @@ class Template(msgspec.Struct, frozen=True, eq=False, kw_only=True, weakref=True
     gpu_units: int
     gpu_request: GpuRequest | None
     gpu_request_error: str
-    over_budget: tuple[str, ...] = ()
+    over_limit: tuple[str, ...] = ()
     unsupported: tuple[str, ...]
     sidecars: tuple[bool, ...]
     node_selector: Mapping[str, str]
@@ -89,10 +89,10 @@ class Template(msgspec.Struct, frozen=True, eq=False, kw_only=True, weakref=True
 class Pod(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """One pod. created: RFC 3339, "" unknown. node_name: "" while it waits. owner_uid: of its controller, or "".
 
-    volumes: its own, in which the pods of one template may differ.
-    started: when a kubelet has seen it first, RFC 3339, "" before. nominated_node: as its status says, or "".
-    preempts: whether pods of lower priority may be removed for it. preempted: a scheduler is removing it for another.
-    mirror: of a static pod, which its kubelet keeps running, whatever is deleted at the API server.
+    volumes: the pod's own; pods of one template may differ in them.
+    started: when a kubelet first saw it, RFC 3339, "" before. nominated_node: as its status says, or "".
+    preempts: whether it may preempt. preempted: a scheduler is evicting it for another pod.
+    mirror: of a static pod, which its kubelet keeps running even if the pod is deleted.
     """
 
     key: PodKey
@@ -120,14 +120,14 @@ class Pod(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def claim_keys(self) -> list[ClaimKey]:
-        """Of the claims that it uses."""
+        """Keys of the pod's claims."""
         return [(self.key.namespace, claim.name) for claim in self.volumes.claims]
 
 
 class _Kept(NamedTuple):
-    """A Template, and what keeping it costs, in bytes: about what it was read from.
+    """A Template and its approximate memory in bytes: about the size of its source.
 
-    counted: whether it says what a pod with a node holds; False for what waits and is over a budget.
+    counted: whether it holds the amounts of a pod with a node; False for a waiting pod over a limit.
     """
 
     template: Template
@@ -136,50 +136,49 @@ class _Kept(NamedTuple):
 
 
 class PodReader:
-    """Wire pod -> Pod. Raises QuantityError for an amount that is none."""
+    """Converts wire objects to Pods. Raises QuantityError for an invalid amount."""
 
     def __init__(self, resources: ResourceNames, unit_mib: int = 1024) -> None:
-        """resources: the configured names of what is asked. unit_mib: MiB in one unit of gpu-mem, for the words."""
+        """resources: the configured names of resources and labels.
+
+        unit_mib: MiB in one unit of gpu-mem, for messages.
+        """
         self.resources: Final = resources
         self._resources = resources
         self._unit_mib = unit_mib
         self._asked = AskedReader(resources)
         self._kept = kept_resources((resources.gpu_mem, resources.gpu_core))
-        # These are read however long they are: what is wrong with one is told by who reads it.
+        # Read whatever their length: their readers report an invalid one.
         self._annotations = self._asked.annotations | _PROTOCOL
         # Nearly every pod has the same, and each template read its own.
         self._tolerations: LRUCache[tuple[objects.Toleration, ...], tuple[objects.Toleration, ...]] = LRUCache(_SHARED)
         self._kept_whole = frozenset(names.ALLOCATION_KEYS) - self._asked.annotations
         self._templates: LRUCache[bytes, _Kept] = LRUCache(_KEPT_BYTES, getsizeof=lambda kept: kept.size)
-        # By digest. However many there are, as long as a pod that is known has them; those above are the latest.
+        # By digest: every Template that a known pod has; the ones above are the most recent.
         self._in_use: WeakValueDictionary[bytes, Template] = WeakValueDictionary()
 
     def read(self, wire: objects.PodObject) -> Pod:
-        """The pod, sharing its Template with every pod read before that asks the same.
+        """The pod, sharing its Template with every earlier pod that requests the same.
 
-        What is over a budget (`scheduler.kube.budgets`) is left out, and named in the Template.
+        Parts over a limit (`scheduler.kube.size_limits`) are left out, and named in the Template.
         """
         if is_slim(wire):
             return self._read(wire, wire.metadata.annotations, ())
-        wire, over_budget = slimmed(
-            wire, labels=self._asked.labels, annotations=self._annotations, selectors=_SELECTORS
-        )
-        # Of the long ones, those that say what is asked are in the template.
+        wire, over_limit = slimmed(wire, labels=self._asked.labels, annotations=self._annotations, selectors=_SELECTORS)
+        # Long annotations that hold requests are in the template.
         kept = {
             key: text
             for key, text in (wire.metadata.annotations or _EMPTY).items()
             if len(text) <= LONGEST_FOREIGN_VALUE or key in self._kept_whole
         }
-        return self._read(wire, kept, over_budget)
+        return self._read(wire, kept, over_limit)
 
-    def _read(
-        self, wire: objects.PodObject, annotations: Mapping[str, str] | None, over_budget: tuple[str, ...]
-    ) -> Pod:
-        """annotations: those that are kept. over_budget: as in Asked."""
+    def _read(self, wire: objects.PodObject, annotations: Mapping[str, str] | None, over_limit: tuple[str, ...]) -> Pod:
+        """annotations: those that are kept. over_limit: as in Asked."""
         meta, spec, status = wire.metadata, wire.spec, wire.status
         return Pod(
             key=PodKey(meta.namespace, meta.name, meta.uid),
-            template=self._template(self._asked.read(wire, over_budget), spec.node_name),
+            template=self._template(self._asked.read(wire, over_limit), spec.node_name),
             labels=meta.labels or _EMPTY,
             annotations=annotations or _EMPTY,
             priority=spec.priority,
@@ -204,7 +203,7 @@ class PodReader:
     def _template(self, asked: Asked, node_name: str) -> Template:
         fingerprint = asked.fingerprint()
         size = len(fingerprint)
-        # The key of a large one would cost as much as what it stands for.
+        # A large key would cost as much as the data it stands for.
         key = fingerprint if size <= _LONGEST_KEY else _digest(fingerprint)
         kept = self._templates.get(key)
         if kept is None and (template := self._in_use.get(_digest(fingerprint))) is not None:
@@ -220,15 +219,15 @@ class PodReader:
         """size: of the fingerprint."""
         pod = asked.as_pod()
         found = excesses(pod, size, self._kept)
-        over_budget = (*asked.over_budget, *(one.told for one in found))
-        if over_budget and waits:
-            # Summing up what it asks would cost more than reading it has.
-            return _Kept(self._worked_out(_NOTHING_ASKED, over_budget), _LONGEST_KEY, counted=False)
-        template = self._worked_out(fitted(pod, found), over_budget)
+        over_limit = (*asked.over_limit, *(one.told for one in found))
+        if over_limit and waits:
+            # Summing up its requests would cost more than reading it.
+            return _Kept(self._worked_out(_NOTHING_ASKED, over_limit), _LONGEST_KEY, counted=False)
+        template = self._worked_out(fitted(pod, found), over_limit)
         return _Kept(template, max(size, _LONGEST_KEY), counted=True)
 
-    def _worked_out(self, pod: objects.PodObject, over_budget: tuple[str, ...]) -> Template:
-        """pod: what is read of one."""
+    def _worked_out(self, pod: objects.PodObject, over_limit: tuple[str, ...]) -> Template:
+        """pod: the fields that were read of one pod."""
         spec = pod.spec
         gpu_request, gpu_request_error = None, ""
         try:
@@ -245,7 +244,7 @@ class PodReader:
             gpu_units=gpu_units(pod, self._resources.gpu_mem) if gpu_request is None else gpu_request.units,
             gpu_request=gpu_request,
             gpu_request_error=gpu_request_error,
-            over_budget=over_budget,
+            over_limit=over_limit,
             unsupported=unsupported_rules(pod),
             sidecars=sidecars(pod),
             node_selector=spec.node_selector or _EMPTY,
@@ -255,15 +254,15 @@ class PodReader:
             affinity=affinity.pod_affinity or NO_TERMS,
             anti_affinity=affinity.pod_anti_affinity or NO_TERMS,
             spread=spec.topology_spread_constraints,
-            # A pod over a budget is not scored, and may have thousands.
-            images=() if over_budget else tuple(_full_name(each.image) for each in containers),
-            volume_images=() if over_budget else tuple(map(_full_name, image_references(spec))),
+            # A pod over a limit is not scored, and may have thousands.
+            images=() if over_limit else tuple(_full_name(each.image) for each in containers),
+            volume_images=() if over_limit else tuple(map(_full_name, image_references(spec))),
             required_features=required_features(spec),
         )
 
 
 def _full_name(reference: str) -> str:
-    """With a tag: `a.b:5000/c` is `a.b:5000/c:latest`; one with a tag or digest is as it stands.
+    """Image reference with a tag: `a.b:5000/c` becomes `a.b:5000/c:latest`; a tag or digest is kept.
 
     Source: kube-scheduler, plugins/imagelocality/image_locality.go, normalizedImageName.
     """

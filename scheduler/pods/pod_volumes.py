@@ -1,7 +1,7 @@
-"""The volumes of a pod, as far as they decide where it may run. Pure.
+"""The volumes of a pod that restrict its nodes. Pure.
 
 Sources: k8s.io/component-helpers/storage/ephemeral (VolumeClaimName); kube-scheduler, plugins/volumerestrictions
-(isVolumeConflict); k8s.io/csi-translation-lib/plugins, for the drivers that have taken the place of volume plugins.
+(isVolumeConflict); k8s.io/csi-translation-lib/plugins, for the drivers that replaced volume plugins.
 """
 
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from scheduler.kube import objects
-from scheduler.kube.budgets import MOST_VOLUMES
+from scheduler.kube.size_limits import MOST_VOLUMES
 
 # (namespace, name) of a PersistentVolumeClaim.
 ClaimKey: TypeAlias = tuple[str, str]
-# (driver, handle): what a node attaches.
+# (driver, handle): an attachment of a node.
 Attachable: TypeAlias = tuple[str, str]
 
 CLAIM: Final = "persistentVolumeClaim"
@@ -24,7 +24,7 @@ AZURE: Final = "azureDisk"
 CINDER: Final = "cinder"
 GCE: Final = "gcePersistentDisk"
 PORTWORX: Final = "portworxVolume"
-# By kind: the CSI driver that attaches it.
+# CSI driver that attaches each kind.
 DRIVERS: Final = {
     AWS: "ebs.csi.aws.com",
     AZURE: "disk.csi.azure.com",
@@ -63,7 +63,7 @@ NO_VOLUMES: Final = PodVolumes()
 
 
 def volumes_of(pod: objects.PodObject) -> PodVolumes:
-    """Nothing of a pod that has more volumes than are read."""
+    """Volumes of the pod; none for a pod with more volumes than are read."""
     volumes = pod.spec.volumes
     if not any(kind in JUDGED for volume in volumes for kind in volume) or len(volumes) > MOST_VOLUMES:
         return NO_VOLUMES
@@ -94,7 +94,7 @@ class Disk(NamedTuple):
 
 
 def handle(kind: str, source: objects.VolumeSource | Disk) -> str:
-    """The handle that its CSI driver knows the disk by, as far as one disk differs from another."""
+    """CSI handle of a disk; different disks have different handles."""
     if kind == GCE:
         return source.pd_name
     if kind == AZURE:
@@ -108,7 +108,7 @@ def _disks(kind: str, source: objects.VolumeSource) -> Iterator[DiskUse]:
     if kind == GCE:
         yield DiskUse(f"{kind} {source.pd_name}", source.read_only)
     elif kind == AWS:
-        # Not even two readers share one.
+        # Even two readers cannot share one.
         yield DiskUse(f"{kind} {source.volume_id}", read_only=False)
     elif kind == _ISCSI:
         yield DiskUse(f"{kind} {source.iqn}", source.read_only)

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from scheduler.kube.budgets import SELECTOR_REQUIREMENTS, SELECTOR_VALUES
 from scheduler.kube.objects import Requirement
+from scheduler.kube.size_limits import SELECTOR_REQUIREMENTS, SELECTOR_VALUES
 
 _NAME: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
 _KEY: Final = rf"(?:[a-z0-9][-a-z0-9.]*/)?{_NAME}"
@@ -21,13 +21,13 @@ _EXPECTED: Final = "expected such as app=web,tier in (a, b),!canary"
 
 
 class SelectorError(ValueError):
-    """A text that is no label selector; the message says what of it, and what was expected."""
+    """An invalid label selector; the message names the part and the expected form."""
 
 
 def requirements(text: str) -> tuple[Requirement, ...]:
-    """What all of has to hold. Raises SelectorError; an empty text is a mistake, since it would select every pod.
+    """Requirements of the selector, all to be met. Raises SelectorError; an empty text, too, is an error.
 
-    text: as long as an annotation that is read (`scheduler.kube.budgets`).
+    text: at most as long as an annotation that is read (`scheduler.kube.size_limits`).
     """
     found = tuple(_requirements(text))
     if len(found) > SELECTOR_REQUIREMENTS:

@@ -1,4 +1,4 @@
-"""What a pod's state does not allow, in the tables and in the queue."""
+"""Transitions that a pod's state does not allow, in the tables and in the queue."""
 
 
 class TransitionError(Exception):

@@ -1,6 +1,6 @@
-"""Rules that a pod may ask for and that this scheduler does not have yet.
+"""Requirements of pods that this scheduler does not support yet.
 
-A pod with such a requirement is left pending with a message that says which, never bound as if it had not asked.
+A pod with one stays Pending with a message that names it, and is never bound as if it had none.
 """
 
 from typing import Final
@@ -8,8 +8,8 @@ from typing import Final
 from scheduler.kube import objects
 from scheduler.pods.pod_volumes import JUDGED
 
-# Volumes that need nothing of a scheduler: they are made, or mounted, on whatever node the pod runs. A kind that
-# Kubernetes adds waits until it has been looked up.
+# Volumes that do not restrict the node: they are created or mounted wherever the pod runs. A kind that Kubernetes adds
+# waits until it has been examined.
 _FREE_VOLUMES: Final = frozenset(
     {
         *("configMap", "secret", "emptyDir", "projected", "downwardAPI", "hostPath", "image", "gitRepo", "csi"),
@@ -20,7 +20,7 @@ _FREE_VOLUMES: Final = frozenset(
 
 
 def unsupported_rules(pod: objects.PodObject) -> tuple[str, ...]:
-    """What the pod asks that is not built: why it waits, for people."""
+    """Unsupported requirements of the pod, as text for users."""
     return (*_volumes(pod.spec), *_groups(pod.spec))
 
 

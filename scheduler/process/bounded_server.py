@@ -4,7 +4,7 @@
         |                   |                      |                    |
         +-------------------+---- deadline, or for a new one when all places are taken (places.py) ----> cut off
 
-A probe of the kubelet is always accepted, and keeps its place: others have more.
+A probe of the kubelet is always accepted, and keeps its connection: other clients have more.
 """
 
 import asyncio
@@ -25,10 +25,10 @@ Answer: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """connections: at the same time, those in their TLS handshake among them. handshake_s: for it.
+    """connections: maximum at one time, including those in their TLS handshake. handshake_s: limit of the handshake.
 
     request_s: for the first request; Prometheus and the kubelet send theirs at once.
-    answer_s: to be answered, and to read the answer; longer than Prometheus waits by default (scrape_timeout: 10 s).
+    answer_s: for the answer, and for reading it; longer than Prometheus waits by default (scrape_timeout: 10 s).
     idle_s: to send another request; Prometheus scrapes on one connection, every minute by default.
     """
 
@@ -43,7 +43,7 @@ DEFAULT_LIMITS: Final = Limits()
 
 
 def _is_ours(line: logging.LogRecord) -> bool:
-    """Whether a line is about a bug; whoever reaches the port can send what is no request, as often as they like."""
+    """Whether a line is about a bug; a client can send invalid requests as often as it likes."""
     return line.exc_info is None or not isinstance(line.exc_info[1], HttpProcessingError)
 
 
@@ -55,7 +55,7 @@ class BoundedServer(web.Server):
     """Answers with `answer`, cancelled when the client leaves or its time is over."""
 
     def __init__(self, answer: Answer, limits: Limits = DEFAULT_LIMITS, tls: ssl.SSLContext | None = None) -> None:
-        """tls: what listens is to have none of its own; None: plain HTTP."""
+        """tls: None for HTTP. The listening socket must be plain: the handshake happens here."""
         super().__init__(
             self._answered,
             handler_cancellation=True,
@@ -72,7 +72,7 @@ class BoundedServer(web.Server):
         self._places: dict[Hashable, OpenConnection] = {}
 
     def __call__(self) -> Any:  # noqa: ANN401 - a private type of aiohttp
-        """As web.Server, for a connection that was accepted."""
+        """Protocol for an accepted connection, as in web.Server."""
         return super().__call__() if self._tls is None else Handshake(self._accepted)
 
     def _accepted(self, handshake: Handshake, transport: asyncio.BaseTransport) -> None:
@@ -88,19 +88,19 @@ class BoundedServer(web.Server):
             self._forget(handshake)
 
     async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as web.Server
-        """As web.Server."""
+        """Close all connections, as web.Server does."""
         for handshake in self._handshakes.values():
             handshake.abort()
         await super().shutdown(timeout)
 
     def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:  # noqa: ANN401 - a private type of aiohttp
-        """As web.Server."""
+        """Note an open connection, as web.Server does."""
         self._over(handler)
         super().connection_made(handler, transport)
         self._take_place(handler, transport, self._limits.request_s)
 
     def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:  # noqa: ANN401 - as above
-        """As web.Server."""
+        """Note a closed connection, as web.Server does."""
         self._forget(handler)
         super().connection_lost(handler, exc)
 
@@ -112,7 +112,7 @@ class BoundedServer(web.Server):
         except ConnectionResetError:
             if request.transport is not None and not request.transport.is_closing():
                 raise
-            # Whoever asked has left, or was cut off: nobody reads what is returned.
+            # The client has left, or was cut off: the response is not read.
             return web.Response()
         finally:
             self._moves(connection, ConnectionState.IDLE, self._limits.idle_s)

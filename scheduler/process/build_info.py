@@ -1,7 +1,7 @@
-"""Which build this is: its version, and the commit that it was built from where that is known.
+"""This build: its version, and its commit if known.
 
 installed from a wheel    commit.txt beside this file, written by setup.py when the wheel was built
-run from a clone          what git says of the clone, now
+run from a clone          git's answer for the clone, now
 """
 
 import platform
@@ -31,13 +31,13 @@ class BuildInfo:
     commit: str
 
     def __str__(self) -> str:
-        """For `--version`."""
+        """Text for `--version`."""
         return f"{self.version} (commit {self.commit})" if self.commit else self.version
 
 
 @cache
 def build_info() -> BuildInfo:
-    """Of the code that runs. From a clone it asks git, some hundredths of a second the first time."""
+    """The running build. In a clone it calls git, some hundredths of a second the first time."""
     try:
         installed = version(_PACKAGE)
     except PackageNotFoundError:
@@ -46,7 +46,7 @@ def build_info() -> BuildInfo:
 
 
 def show(registry: CollectorRegistry) -> None:
-    """The metric `gpushare_build_info`: always 1, what is told is in its labels."""
+    """The metric `gpushare_build_info`: always 1, with the build in its labels."""
     build = build_info()
     labels = {"version": build.version, "commit": build.commit, "python": platform.python_version()}
     Info("gpushare_build", "Which build of gpushare-scheduler this is.", registry=registry).info(labels)
@@ -59,7 +59,7 @@ def _commit() -> str:
 
 
 def _of_clone() -> str:
-    """What git says; nothing without git, or where it does not trust this user with the clone."""
+    """Git's description; "" without git, or if git does not trust this user with the clone."""
     try:
         said = subprocess.run(  # noqa: S603 - the command is the one above
             _DESCRIBE, cwd=_CLONE, capture_output=True, text=True, check=False, timeout=_ANSWER_WITHIN_S

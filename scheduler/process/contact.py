@@ -1,8 +1,8 @@
-"""Since when the API server does not serve a request: for readiness, metrics and the log of both programs.
+"""Time since which the API server does not serve a request: for readiness, metrics and the log of both programs.
 
     WORKS --failed--> FAILS since then, for a reason --recovered--> WORKS
 
-Owned by the event loop; what is read in another thread is replaced, never changed.
+Owned by the event loop; values that another thread reads are replaced, never changed.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -28,12 +28,12 @@ class _State:
     reason: str = ""
 
     def failing_s(self, now_s: float) -> float:
-        """For how long, 0 while it works."""
+        """Duration of the failure, 0 while it works."""
         return 0.0 if self.failing_since_s is None else now_s - self.failing_since_s
 
 
 class Contact:
-    """What is known of the connection, by request: a watch, by the name of its kind, or another that may be refused."""
+    """API connectivity by request: a watch, by the name of its kind, or another request that may fail."""
 
     def __init__(self, watches: Iterable[str], now_s: Callable[[], float]) -> None:
         """now_s: monotonic seconds."""
@@ -43,11 +43,11 @@ class Contact:
         self._told: dict[str, set[str]] = {}
 
     def answered(self, request: str) -> None:
-        """The server has sent something; what fails may fail all the same: a list has to be complete."""
+        """Note an answer. A failure may continue: a list has to be complete."""
         self._states[request] = replace(self._state(request), answered_s=self._now_s())
 
     def recovered(self, request: str) -> None:
-        """It works again, or for the first time."""
+        """Note that it works again, or for the first time."""
         if request in self._watches:
             self._states[request] = _State(self._now_s())
         else:
@@ -55,7 +55,7 @@ class Contact:
         self._told.pop(request, None)
 
     def failed(self, request: str, reason: str) -> bool:
-        """The server has not answered, or has refused. True for a reason that is new since the last recovery."""
+        """Note a failure. True for a reason that is new since the last recovery."""
         now_s, before = self._now_s(), self._state(request)
         since_s = now_s if before.failing_since_s is None else before.failing_since_s
         self._states[request] = replace(before, failing_since_s=since_s, reason=reason)
@@ -66,7 +66,7 @@ class Contact:
         return is_new
 
     def problem(self, longer_than_s: float) -> str:
-        """What has failed for longer than that, for how long, and why; "" when nothing has."""
+        """The request that has failed longer than that, for how long, and why; "" for none."""
         now_s = self._now_s()
         late = {r: state for r, state in self._states.items() if state.failing_s(now_s) > longer_than_s}
         if not late:
@@ -112,11 +112,11 @@ class ContactCollector(Collector):
         self._contact = contact
 
     def describe(self) -> list[Metric]:
-        """Nothing: names are not checked for twins."""
+        """No names: they are not checked for duplicates."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Two gauges, by what is requested."""
+        """Two gauges, by request."""
         answered, failing = (one.gauges() for one in self._series)
         for request, age_s, failing_s in self._contact.ages_s():
             answered.add_metric([request], age_s)

@@ -9,7 +9,7 @@ from aiohttp import web
 
 
 class HttpBody(NamedTuple):
-    """pieces: of the body; whoever reads slowly holds references, and no copy of its own."""
+    """pieces: of the body; a slow reader holds references, not a copy."""
 
     pieces: Sequence[bytes]
     status: HTTPStatus = HTTPStatus.OK
@@ -19,7 +19,7 @@ class HttpBody(NamedTuple):
 def document_page(
     path: str, answer: Callable[[str], Awaitable[HttpBody]]
 ) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
-    """path: of the page, with or without a slash at its end. answer: to what follows it, "" for nothing."""
+    """path: of the page, with or without a trailing slash. answer: called with the rest of the path, "" for none."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         found = await answer(request.path.removeprefix(path.rstrip("/")).lstrip("/"))

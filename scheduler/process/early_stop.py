@@ -1,7 +1,7 @@
-"""Told to stop, a program stops, from its first moment.
+"""A program that stops on SIGTERM from its first moment.
 
-As the first process of a container it is not ended by a SIGTERM that nobody handles, and what the commands import takes
-some tenths of a second. So this imports little, and comes before the rest.
+The first process of a container ignores an unhandled SIGTERM, and the imports of the commands take some tenths of a
+second. So this module imports little, and comes before the rest.
 """
 
 import signal
@@ -11,7 +11,7 @@ from typing import NoReturn
 
 
 def end_on_sigterm() -> None:
-    """From now on SIGTERM ends the process with status 0, until an event loop takes the signal over."""
+    """Let SIGTERM end the process with status 0, until an event loop handles the signal."""
     signal.signal(signal.SIGTERM, _ended)
 
 

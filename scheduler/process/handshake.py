@@ -3,9 +3,8 @@
     accepted ──handshake──▶ the protocol of its requests
        └── fails, takes too long, or is cut off ──▶ closed
 
-asyncio tells a server of a connection once the handshake is over, and until then counts none: whoever opens connections
-and says nothing would take every file that the process may open. So the server listens without TLS, learns of each, and
-has the handshake made on a socket of its own.
+asyncio reports a connection to a server only after the handshake: silent clients could use up all file descriptors of
+the process. So the server listens without TLS, sees each connection, and runs the handshake on its own socket.
 """
 
 import asyncio
@@ -28,10 +27,10 @@ class Handshake(asyncio.Protocol):
         self._making: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is accepted."""
+        """Start the handshake."""
         # Before anything is read of it, so that the handshake finds all.
         self._accepted(self, transport)
-        # uvloop's is no asyncio.Transport, but has what is used.
+        # uvloop's is not an asyncio.Transport, but has the methods used here.
         cast("asyncio.Transport", transport).abort()
 
     def begin(
@@ -53,13 +52,13 @@ class Handshake(asyncio.Protocol):
         self._making.add_done_callback(lambda made: _ended(made, own, over))
 
     def abort(self) -> None:
-        """Close it; afterwards that of the requests is none of ours."""
+        """Abort the handshake. No effect after the request protocol took over."""
         if self._making is not None:
             self._making.cancel()
 
 
 async def _make(own: socket.socket, protocol: asyncio.BaseProtocol, tls: ssl.SSLContext, within_s: float) -> None:
-    # What comes of a peer that speaks no TLS, leaves, or says nothing.
+    # Errors of a peer that does not speak TLS, leaves, or sends nothing.
     with contextlib.suppress(OSError):
         await asyncio.get_running_loop().connect_accepted_socket(
             lambda: protocol, own, ssl=tls, ssl_handshake_timeout=within_s
@@ -69,5 +68,5 @@ async def _make(own: socket.socket, protocol: asyncio.BaseProtocol, tls: ssl.SSL
 def _ended(made: asyncio.Task[None], own: socket.socket, over: Callable[[], None]) -> None:
     over()
     if made.cancelled():
-        # Before it began, nobody else has it.
+        # Before the handshake began, nothing else uses it.
         own.close()

@@ -44,12 +44,12 @@ def configure_for_commands() -> None:
 
 
 def _in_order(_logger: object, _method: str, line: EventDict) -> EventDict:
-    """What every line has comes first, so that lines can be read, cut and compared by eye."""
+    """Common fields first, so that lines can be read, cut and compared by eye."""
     return {key: line[key] for key in _FIRST if key in line} | dict(line)
 
 
 def _showable(_logger: object, _method: str, line: EventDict) -> EventDict:
-    """Without whatever a terminal would obey; the renderer's colours come later. A traceback is set in."""
+    """Replaces terminal control characters; the renderer's colours come later. A traceback is indented."""
     return {
         one_line(key): "\n".join(f"  {one_line(part)}" for part in str(value).split("\n"))
         if key == _TRACEBACK
@@ -59,7 +59,7 @@ def _showable(_logger: object, _method: str, line: EventDict) -> EventDict:
 
 
 def _shown(value: object) -> object:
-    """Numbers, dates and constants stay what they are, for the renderer's colours."""
+    """The value; numbers, dates and constants unchanged, for the renderer's colours."""
     return value if value is None or isinstance(value, int | float) else one_line(str(value))
 
 

@@ -13,7 +13,7 @@ from aiohttp import web
 def on_this_machine(
     handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
 ) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
-    """The same, for callers on this machine; others are told so."""
+    """The handler for callers on this machine; others get an explanation."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         if not is_loopback(request.remote):
@@ -24,7 +24,7 @@ def on_this_machine(
 
 
 def is_loopback(peer: str | None) -> bool:
-    """Whether a connection came from this machine's loopback. peer: an IP address; None is nobody known."""
+    """Whether a connection came from this machine's loopback. peer: an IP address; None if unknown."""
     try:
         address = ipaddress.ip_address((peer or "").partition("%")[0])
     except ValueError:

@@ -1,8 +1,8 @@
-"""The door to standard output and standard error: what the commands of both programs print goes through it.
+"""Standard output and standard error: the commands of both programs print only through this module.
 
-Whatever a terminal would obey instead of showing it is replaced here, whoever has written the text. Only tables of rich
-(`scheduler.tools.cli.console`), colored lines (`scheduler.tools.cli.colours`) and log lines
-(`scheduler.process.logs`) go another way, and lose the same; tests/repository/test_output.py holds that.
+Terminal control characters are replaced here, whatever the source of the text. Only tables of rich
+(`scheduler.tools.cli.console`), colored lines (`scheduler.tools.cli.colours`) and log lines (`scheduler.process.logs`)
+go another way, with the same replacement; tests/repository/test_output.py checks that.
 """
 
 import sys
@@ -12,12 +12,12 @@ from scheduler.process.terminal import escaped_json, one_line, printable
 
 
 def show(lines: Iterable[str]) -> None:
-    """Print lines: a line end within one is no line end."""
+    """Print lines: a line end within one is replaced."""
     sys.stdout.write(printable(lines))
 
 
 def show_text(text: str) -> None:
-    """Print text of several lines, with a line end at its end only where the text has one. At once."""
+    """Print text of several lines at once, with a final line end only if the text has one."""
     sys.stdout.write("\n".join(map(one_line, text.split("\n"))))
     sys.stdout.flush()
 
@@ -34,6 +34,6 @@ def show_pairs(pairs: Iterable[tuple[str, str]]) -> None:
 
 
 def warn(lines: Iterable[str]) -> None:
-    """Print lines on standard error. At once."""
+    """Print lines on standard error at once."""
     sys.stderr.write(printable(lines))
     sys.stderr.flush()

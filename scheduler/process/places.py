@@ -1,9 +1,9 @@
-"""Who has a connection, and whose is cut off for a new one when all places are taken.
+"""Open connections, and the choice of one to close when the server is full.
 
     CONNECTED --request--> ANSWERING --answered--> IDLE --request--> ANSWERING
 
-Of the address that has the most: first those that have not asked anything, then those that ask nothing more, then
-answers; of these the one on which nothing has happened for longest. So whoever opens many takes the places of his own.
+Closed first is a connection of the address that has the most: one without a request, then an idle one, then one being
+answered; of these, the one idle longest. So a client with many connections loses its own.
 """
 
 from asyncio import TimerHandle
@@ -19,7 +19,7 @@ _WROTE_S: Final = web.RequestKey("wrote_s", float)
 
 
 class ConnectionState(IntEnum):
-    """In the order in which they are cut off."""
+    """States in the order in which they are closed."""
 
     CONNECTED = 0
     IDLE = 1
@@ -46,12 +46,12 @@ class OpenConnection:
 
 
 def wrote(request: web.BaseRequest, now_s: float) -> None:
-    """Part of its answer has been written now: for answers that go on. now_s: the event loop's time."""
+    """Note that a part of its answer was written, for long answers. now_s: the event loop's time."""
     request[_WROTE_S] = now_s
 
 
 def to_cut_off(places: dict[Hashable, OpenConnection]) -> Hashable:
-    """Return whose connection, of at least one; see the module."""
+    """The connection to close, of at least one; see the module."""
     of = Counter(place.peer for place in places.values())
     most = max(of.values())
     candidates = [key for key, place in places.items() if of[place.peer] == most]

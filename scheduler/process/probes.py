@@ -20,11 +20,11 @@ _ALL_IPV4: Final = "0.0.0.0"  # noqa: S104 - what is served is for the cluster
 _NO_IPV6: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 _NO_PAGES: Final[Mapping[str, Handler]] = MappingProxyType({})
 _METHODS: Final = (HTTPMethod.GET, HTTPMethod.HEAD)
-# Answers come at most so often, whoever asks: a hundredth of the event loop's time, and enough for every kubelet and
-# Prometheus that there could be.
+# Minimum time between answers: a hundredth of the event loop's time, and enough for any number of kubelets and
+# Prometheus servers.
 _PROBES_EVERY_S: Final = 0.005
 _PAGES_EVERY_S: Final = 0.05
-# For answers under way when the program ends: a client that reads slowly must not keep it from ending in time.
+# For running answers when the program ends: a slow client must not delay the end.
 _SHUTDOWN_S: Final = 1.0
 
 
@@ -46,7 +46,7 @@ async def serve(
     """
     probes, page, metrics = Turns(_PROBES_EVERY_S), Turns(_PAGES_EVERY_S), Turns(_PAGES_EVERY_S)
     handlers = {
-        # Without a turn: the kubelet ends a program that others keep from saying that it is alive.
+        # Without queueing: the kubelet kills a program whose liveness answer is delayed by others.
         "/healthz": _probe(alive),
         "/readyz": probes.each(_probe(ready)),
         "/metrics": metrics.each(_metrics(Scrapes(scrape))),
@@ -69,7 +69,7 @@ async def serve(
 
 
 class Turns:
-    """Answers of one sort, one after the other, in the order of the requests."""
+    """Answers of one kind, one at a time, in the order of the requests."""
 
     def __init__(self, every_s: float) -> None:
         """every_s: from one to the next, at least."""
@@ -78,7 +78,7 @@ class Turns:
         self._lock = asyncio.Lock()
 
     def each(self, handler: Handler) -> Handler:
-        """The same, in its turn."""
+        """The handler, one request at a time."""
 
         async def handle(request: web.BaseRequest) -> web.StreamResponse:
             await self.come()
@@ -89,7 +89,7 @@ class Turns:
     async def come(self) -> None:
         """Return when it is the caller's turn."""
         loop = asyncio.get_running_loop()
-        # Whoever leaves while waiting takes no turn.
+        # A client that leaves while waiting is skipped.
         async with self._lock:
             await asyncio.sleep(max(0.0, self._next_s - loop.time()))
             self._next_s = loop.time() + self._every_s
@@ -139,7 +139,7 @@ def _metrics(scrapes: Scrapes) -> Handler:
         response.content_length = sum(map(len, pieces))
         await response.prepare(request)
         for piece in pieces if request.method != HTTPMethod.HEAD else ():
-            # Piece by piece: a client that reads slowly holds references, and no copy of its own.
+            # Piece by piece: a slow client holds references, not a copy.
             await response.write(piece)
             wrote(request, asyncio.get_running_loop().time())
             await asyncio.sleep(0)

@@ -1,7 +1,7 @@
-"""The text of `/metrics`: rendered once for everybody who asks within a second, in a thread that leaves time to others.
+"""The text of `/metrics`: rendered at most once a second, in a thread that leaves time to others.
 
-Only one thread of a process runs Python at a time: what a rendering takes, decisions do not have. So it comes in small
-pieces, and after each one the thread sleeps nine times as long as it worked.
+Only one thread of a process runs Python at a time: rendering takes time from decisions. So it works in small pieces,
+and after each one the thread sleeps nine times as long as it worked.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from scheduler.process.shared_answer import SharedAnswer
 P = TypeVar("P")
 _KEPT_S: Final = 1.0
 _SHARE: Final = 0.1
-# A sleep has a cost of its own.
+# A sleep has its own cost.
 _SHORTEST_BREAK_S: Final = 0.0005
 
 
@@ -40,7 +40,7 @@ class Scrapes:
     """Owned by the event loop."""
 
     def __init__(self, scrape: Callable[[], Iterator[bytes]], kept_s: float = _KEPT_S) -> None:
-        """scrape: called on the event loop; what it returns is read in another thread."""
+        """scrape: called on the event loop; its result is read in another thread."""
         self._scrape = scrape
         self._rendered = SharedAnswer(self._render, kept_s)
 

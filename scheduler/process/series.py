@@ -1,4 +1,4 @@
-"""What a metric is called and what it says, declared once: registries, texts of a scrape and docs/metrics.md use it."""
+"""Names and meaning of metrics, declared once: registries, scrapes and docs/metrics.md use them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _UNITS: Final = {"_seconds": "seconds", "_bytes": "bytes", "_ratio": "ratio"}
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """bound: what bounds the number of its values."""
+    """bound: limit on the number of its values."""
 
     name: str
     bound: str
@@ -23,11 +23,10 @@ class Label:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """One metric. name: as it is scraped. says: the help text, one sentence or two.
+    """One metric. name: as scraped. says: the help text, one sentence or two.
 
-    of_leader: only the replica that schedules shows it, since all of them would say it of one cluster.
-    alike: whether kube-scheduler's metric of the same name means the same; "" where it has none of that name.
-    in_unit: where the name does not end in it.
+    of_leader: only the active replica shows it, because it describes the cluster. alike: whether kube-scheduler's
+    metric of the same name means the same; "" without one. in_unit: the unit if the name does not end in it.
     """
 
     name: str
@@ -40,13 +39,13 @@ class Series:
 
     @property
     def unit(self) -> str:
-        """Of a value."""
+        """Unit of a value."""
         stem = self.name.removesuffix("_total")
         return self.in_unit or next((unit for end, unit in _UNITS.items() if stem.endswith(end)), "count")
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """In their order."""
+        """Names of the labels, in order."""
         return tuple(label.name for label in self.labels)
 
     def counter(self, registry: CollectorRegistry) -> Counter:
@@ -84,7 +83,7 @@ BUILD: Final = Series(
 
 
 def new_registry() -> CollectorRegistry:
-    """Without a `_created` series beside every counter and histogram: nobody asks for them, and they double both."""
+    """Without `_created` series for counters and histograms: they are unused, and double both."""
     disable_created_metrics()  # type: ignore[no-untyped-call] # the library says no types of it
     return CollectorRegistry()
 

@@ -1,4 +1,4 @@
-"""An answer that takes long to make: made once for everybody who asks meanwhile, and kept for a moment."""
+"""A slow answer: made once for all concurrent callers, and kept for a moment."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -23,7 +23,7 @@ class SharedAnswer(Generic[R]):
             return self._kept[0]
         if self._making is None:
             self._making = asyncio.create_task(self._made())
-        # Whoever leaves does not end it for the others.
+        # A caller that leaves does not end it for the others.
         return await asyncio.shield(self._making)
 
     async def _made(self) -> R:

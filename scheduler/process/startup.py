@@ -1,5 +1,5 @@
-"""How a program says that it cannot start."""
+"""The error of a program that cannot start."""
 
 
 class StartupError(Exception):
-    """The program cannot run as it is configured, or where it is; the message says what to do."""
+    """The program cannot run with this configuration, or in this environment; the message says what to do."""

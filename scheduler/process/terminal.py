@@ -12,9 +12,9 @@ _LAST_OF_PLANE_0: Final = 0xFFFF
 
 
 def one_line(text: str) -> str:
-    """The text with a question mark for whatever a terminal would obey instead of showing it, line ends as well.
+    """The text with a question mark for each terminal control character, including line ends.
 
-    Models, reasons and UUIDs come from annotations, and messages from whoever answers: anything may stand there.
+    Models, reasons and UUIDs come from annotations, and messages from any server: they may contain anything.
     """
     if text.isprintable():
         return text
@@ -45,7 +45,7 @@ def some(entries: Sequence[str], most: int) -> str:
 
 
 def escaped_json(text: str) -> str:
-    r"""JSON of the same meaning with `\uXXXX` for whatever a terminal would obey, line ends between values excepted."""
+    r"""JSON of the same meaning with `\uXXXX` for terminal control characters, except line ends between values."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() or one == "\n" else _escaped(one) for one in text)
@@ -60,5 +60,5 @@ def _escaped(one: str) -> str:
 
 
 def typed(*words: str) -> str:
-    """A command to be typed in a shell: each word is one there, whatever is in it."""
+    """A shell command: each word stays one word, whatever it contains."""
     return shlex.join(words)

@@ -1,1 +1,1 @@
-"""Pods that wait: active, backing off, unschedulable, in flight. Pure: time arrives as an argument."""
+"""Pods that wait to be scheduled: active, backing off, unschedulable, in flight. Pure: time is an argument."""

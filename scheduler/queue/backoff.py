@@ -1,13 +1,13 @@
-"""How long a pod waits after failed attempts."""
+"""Back-off after failed attempts."""
 
 
 def backoff_s(attempts: int, *, initial_s: float, max_s: float) -> float:
     """Seconds to wait after `attempts` failed tries: doubles each time, up to `max_s`.
 
-    attempts: failed tries so far, >= 0; 0 waits nothing.
-    Source: kube-scheduler, backend/queue/backoff_queue.go, calculateBackoffDuration.
+    attempts: failed tries so far, >= 0; 0 gives no wait. Source: kube-scheduler, backend/queue/backoff_queue.go,
+    calculateBackoffDuration.
     """
     if attempts == 0:
         return 0.0
-    # 2 ** 64 seconds is beyond every max_s; a larger exponent would only cost.
+    # 2 ** 64 seconds exceeds every max_s; a larger exponent would only cost time.
     return min(max_s, initial_s * 2.0 ** min(attempts - 1, 64))

@@ -1,6 +1,6 @@
-"""Which waiting pods refer to an object, by class. Pods that refer to it alike share one record.
+"""Index of waiting pods by the objects that they refer to. Pods with the same references share one record.
 
-Owned by the pods that wait. No method awaits, so each one is atomic.
+Owned by the unschedulable pods. No method awaits, so each one is atomic.
 """
 
 from collections.abc import Hashable, Iterable, Iterator
@@ -17,7 +17,7 @@ class _Users(Generic[ObjectT]):
         self._using: dict[ObjectT, dict[Referrers[ObjectT], None]] = {}
 
     def remove(self, alike: Referrers[ObjectT], entry: Entry, slot: int) -> Entry | None:
-        """Take the pod out. Returns another pod of its class that refers to the same; None if there is none."""
+        """Remove the pod. Returns another pod of its class with the same references; None if none exists."""
         pods = alike.pods[slot]
         del pods[entry]
         if pods:
@@ -28,7 +28,7 @@ class _Users(Generic[ObjectT]):
         return None
 
     def users(self, objects: Iterable[ObjectT]) -> Iterator[Entry]:
-        """One pod of each class for each way to refer to one of these."""
+        """One pod of each class for each set of references that includes one of `objects`."""
         for one in objects:
             for alike in self._using.get(one, ()):
                 for pods in alike.pods.values():
@@ -63,28 +63,28 @@ class _Users(Generic[ObjectT]):
 
 
 class ClaimUsers(_Users[ClaimKey]):
-    """By the claims that they use. Holds nothing of pods without claims."""
+    """Pods by the claims that they use. Holds no pods without claims."""
 
     def add(self, entry: Entry, slot: int) -> Referrers[ClaimKey] | None:
-        """A pod of the class in the slot; None if it uses no claims."""
+        """Add a pod of the class in the slot; returns None if it uses no claims."""
         pod = entry.pod
         used = pod.volumes.claims
         return self._add(entry, slot, (pod.key.namespace, used), pod.claim_keys) if used else None
 
 
 class NamespaceUsers(_Users[str]):
-    """By their namespace. Pods there with equal labels and annotations and one controller are selected alike."""
+    """Pods by namespace. Equal labels, annotations and controller mean that selectors treat them alike."""
 
     def add(self, entry: Entry, slot: int) -> Referrers[str]:
-        """A pod of the class in the slot."""
+        """Add a pod of the class in the slot."""
         namespace = entry.pod.key.namespace
         return self._add(entry, slot, selected_by(entry.pod), (namespace,))
 
 
 def selected_by(pod: Pod) -> int:
-    """A number for what rules may read of a pod together with objects of its namespace.
+    """Hash of the fields that rules may read of a pod together with objects of its namespace.
 
-    To keep all of it would cost half a kilobyte for each pod. Should two pods ever have one number by chance, the
-    background check finds the one that is not asked.
+    The fields themselves would cost half a kilobyte for each pod. If two pods ever collide, the background
+    re-evaluation finds the pod that was skipped.
     """
     return hash((pod.key.namespace, pod.owner_uid, frozenset(pod.labels.items()), frozenset(pod.annotations.items())))

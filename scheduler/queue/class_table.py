@@ -1,9 +1,8 @@
-"""The classes of waiting pods as columns, so that one change is held against all of them at once.
+"""Classes of waiting pods as columns, so that one change is compared with all of them at once.
 
-A row on which a class would lack cpu, memory or card units cannot help it, whatever its rules say; a change of a kind
-that none of its rules looks at cannot either. Both are compared for every class in one pass over arrays. Of the classes
-that are left, those that ask for certain cards or rows are compared with the cards of each row, in one pass per row.
-Only the classes that are left then are asked about.
+A row cannot help a class if it lacks cpu, memory or card units for it, or if no rule of the class reads a change of
+that kind. One pass over arrays compares both for every class. The remaining classes that request certain cards or rows
+are compared with the cards of each row, in one pass per row. Only classes that remain then get a queueing hint.
 """
 
 from typing import Final, Protocol
@@ -11,45 +10,45 @@ from typing import Final, Protocol
 import numpy as np
 
 from scheduler.queue.entry import SortKey
-from scheduler.state.amounts import ANY_BIT, NOTHING, Amount, CardsLeft, row_bits
+from scheduler.state.amounts import ANY_BIT, NOTHING, Amount, AvailableOnCards, row_bits
 from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, resized
-from scheduler.state.needs import Needs
+from scheduler.state.minimum_request import MinimumRequest
 
 _FIRST_SLOTS: Final = 64
-# Above so many (row, class) pairs, rows are compared by their best amounts: that rules fewer classes out.
+# Above this many (row, class) pairs, only the best amounts of all rows are compared: less exact, but cheap.
 _MOST_PAIRS: Final = 262_144
-# Of more rows at once, the cards are not looked at one by one, nor are those of a row with more cards than that.
+# Above these limits of rows, and of cards on a row, cards are not compared one by one.
 _MOST_ROWS: Final = 32
 _MOST_CARDS: Final = 32
 _NODE: Final = int(Change.NODE)
-# Rows that the node's own fields allow may take the pod again, of the classes that wait for one of these.
+# Changes after which rows that the node's own fields allow may take the pod again.
 _ALLOW_AGAIN: Final = int(Change.VOLUMES | Change.REJECTIONS)
 
 
 class Available(Protocol):
-    """What rows have left now, see `scheduler.state.amounts`."""
+    """Amounts that rows have available now, see `scheduler.state.amounts`."""
 
     def amounts(self, rows: RowArray, /) -> Int64Array:
         """int64[amounts, rows]."""
 
-    def cards(self, row: int, /) -> CardsLeft:
-        """Of one row."""
+    def cards(self, row: int, /) -> AvailableOnCards:
+        """Cards of one row."""
 
 
 class ClassTable:
     """One slot per class; a free slot wakes on nothing.
 
-    least: int64[amounts, slots]; cards, exclusive, models, uuids: [slots]; rows: int64[2, slots]: as `Needs`.
-    choosy: bool[slots], to be compared row by row. wakes_on: int64[slots], bits of Change.
-    order: int64[2, slots], the sort key of the best pod. due: bool[slots], to be asked about. since: int64[slots], from
-    which opening on, see `OpenRows`.
+    minimum: int64[amounts, slots]; cards, exclusive, models, uuids: [slots]; rows: int64[2, slots]: as MinimumRequest.
+    choosy: bool[slots], compared row by row. wakes_on: int64[slots], bits of Change. order: int64[2, slots], sort key
+    of the best pod. due: bool[slots], needs a hint. since: int64[slots], first position in `EventRows` that the hint
+    covers.
     """
 
     def __init__(self, *, measured_by: int) -> None:
-        """measured_by: bits of Change that can alter what a row has left of the amounts."""
+        """measured_by: bits of Change that can alter the available amounts of a row."""
         self._measured_by = measured_by
-        self.least: Int64Array = np.full((len(Amount), _FIRST_SLOTS), NOTHING, dtype=np.int64)
+        self.minimum: Int64Array = np.full((len(Amount), _FIRST_SLOTS), NOTHING, dtype=np.int64)
         self.cards = np.zeros(_FIRST_SLOTS, dtype=np.int16)
         self.exclusive: BoolArray = np.zeros(_FIRST_SLOTS, dtype=np.bool_)
         self.models: Int64Array = np.zeros(_FIRST_SLOTS, dtype=np.int64)
@@ -63,34 +62,34 @@ class ClassTable:
         self._free = list(range(_FIRST_SLOTS - 1, -1, -1))
 
     def take(self) -> int:
-        """A slot for a new class, not due."""
+        """Allocate a slot for a new class, not due."""
         if not self._free:
             self._grow()
         return self._free.pop()
 
-    def need(self, slot: int, needs: Needs) -> None:
-        """What the class needs as things are now."""
-        self.least[:, slot] = needs.least
-        self.cards[slot], self.exclusive[slot] = needs.cards, needs.exclusive
-        self.models[slot], self.uuids[slot] = needs.models, needs.uuids
-        self.rows[:, slot] = needs.rows
-        self.choosy[slot] = needs.cards > 0 or needs.rows != (ANY_BIT, ANY_BIT)
+    def need(self, slot: int, minimum: MinimumRequest) -> None:
+        """Set the current minimum request of the class."""
+        self.minimum[:, slot] = minimum.amounts
+        self.cards[slot], self.exclusive[slot] = minimum.cards, minimum.exclusive
+        self.models[slot], self.uuids[slot] = minimum.models, minimum.uuids
+        self.rows[:, slot] = minimum.rows
+        self.choosy[slot] = minimum.cards > 0 or minimum.rows != (ANY_BIT, ANY_BIT)
 
     def allow(self, rows: RowArray) -> None:
-        """The nodes' own fields may allow every class there now."""
+        """Let every class try these rows again: fields of their nodes changed."""
         for row in rows.tolist():
             self.rows |= np.array(row_bits(row), dtype=np.int64)[:, np.newaxis]
 
     def allow_everywhere(self, kinds: int) -> None:
-        """The same of all rows, after changes of these kinds that hold for every row."""
+        """Let classes try all rows again, after changes of these kinds that concern every row."""
         if kinds & _NODE:
             self.rows[:] = ANY_BIT
         elif kinds & _ALLOW_AGAIN:
-            # A node that could not give a volume, or was left out, may have room later.
+            # A node without a volume, or one that was skipped, may have room later.
             self.rows[:, self.concerned(kinds & _ALLOW_AGAIN)] = ANY_BIT
 
     def release(self, slot: int) -> None:
-        """The class has no pods left."""
+        """Free the slot of a class without pods."""
         self.wakes_on[slot] = 0
         self.due[slot] = False
         self._free.append(slot)
@@ -100,20 +99,20 @@ class ClassTable:
         return np.asarray(self.wakes_on & kinds != 0, dtype=np.bool_)
 
     def make_due(self, slots: BoolArray, since: int) -> None:
-        """Those of `slots` that are not due yet are to be asked about what opened from `since` on."""
+        """Make `slots` due for the events from `since` on; slots that are due already keep their start."""
         self.since[slots & ~self.due] = since
         self.due |= slots
 
     def rule_out(self, slots: BoolArray, rows: RowArray, left: Available) -> BoolArray:
-        """bool[slots]: those of `slots` to which some of `rows` may have enough left.
+        """bool[slots]: the subset of `slots` for which some of `rows` may have enough available.
 
-        The others wake on what rows have left from now on, which they may have looked at in vain for the first time.
+        The other slots wake on available amounts from now on: amounts may be what they lacked for the first time.
         """
         found = np.flatnonzero(slots)
         enough = np.zeros_like(slots)
         if len(found):
             amounts = left.amounts(rows)
-            enough[found] = _some_row_has(amounts, self.least[:, found])
+            enough[found] = _some_row_has(amounts, self.minimum[:, found])
             choosy = np.flatnonzero(enough & self.choosy)
             if len(choosy) and len(rows) <= _MOST_ROWS:
                 enough[choosy] = False
@@ -122,31 +121,31 @@ class ClassTable:
         return enough
 
     def _served(self, slots: RowArray, rows: RowArray, amounts: Int64Array, left: Available) -> RowArray:
-        """Those of `slots` that one of `rows` may serve with cards, too. amounts: int64[amounts, rows], left there."""
+        """Subset of `slots` that one of `rows` may serve, cards included. amounts: int64[amounts, rows]."""
         served = np.zeros(len(slots), dtype=np.bool_)
         for place, row in enumerate(rows.tolist()):
             low, high = row_bits(row)
             here = (self.rows[0, slots] & low != 0) & (self.rows[1, slots] & high != 0) & ~served
             if len(rows) > 1:
-                here &= (amounts[:, place, np.newaxis] >= self.least[:, slots]).all(axis=0)
+                here &= (amounts[:, place, np.newaxis] >= self.minimum[:, slots]).all(axis=0)
             if here.any():
                 asking = np.flatnonzero(here)
                 served[asking[self._has_cards(slots[asking], left.cards(row))]] = True
         return slots[served]
 
-    def _has_cards(self, slots: RowArray, cards: CardsLeft) -> BoolArray:
-        """bool[slots]: so many cards will do as the class asks."""
+    def _has_cards(self, slots: RowArray, cards: AvailableOnCards) -> BoolArray:
+        """bool[slots]: enough cards qualify for the class."""
         asked = self.cards[slots]
         if len(cards.free) > _MOST_CARDS or not asked.any():
             return np.ones(len(slots), dtype=np.bool_)
-        fits = cards.free[:, np.newaxis] >= self.least[Amount.CARD_UNITS, slots]
+        fits = cards.free[:, np.newaxis] >= self.minimum[Amount.CARD_UNITS, slots]
         fits &= cards.empty[:, np.newaxis] | ~self.exclusive[slots]
         fits &= cards.models[:, np.newaxis] & self.models[slots] != 0
         fits &= cards.uuids[:, np.newaxis] & self.uuids[slots] != 0
         return np.asarray(np.count_nonzero(fits, axis=0) >= asked, dtype=np.bool_)
 
     def first_due(self) -> int | None:
-        """The due class with the best pod."""
+        """Slot of the due class with the best pod."""
         due = np.flatnonzero(self.due)
         if len(due) <= 1:
             return int(due[0]) if len(due) else None
@@ -155,19 +154,19 @@ class ClassTable:
         return int(due[best[arrival[best].argmin()]])
 
     def all_due(self) -> list[int]:
-        """The due classes, that with the best pod first."""
+        """Slots of the due classes, the class with the best pod first."""
         due = np.flatnonzero(self.due)
         priority, arrival = self.order[:, due]
         found: list[int] = due[np.lexsort((arrival, priority))].tolist()
         return found
 
     def sort_key(self, slot: int) -> SortKey:
-        """Of the best pod of the class."""
+        """Sort key of the best pod of the class."""
         return int(self.order[0, slot]), int(self.order[1, slot])
 
     def _grow(self) -> None:
         slots = len(self.due)
-        self.least = resized(self.least, (len(Amount), 2 * slots), NOTHING)
+        self.minimum = resized(self.minimum, (len(Amount), 2 * slots), NOTHING)
         self.cards = resized(self.cards, (2 * slots,), 0)
         self.exclusive = resized(self.exclusive, (2 * slots,), 0)
         self.models = resized(self.models, (2 * slots,), 0)
@@ -181,14 +180,14 @@ class ClassTable:
         self._free = list(range(2 * slots - 1, slots - 1, -1))
 
 
-def _some_row_has(left: Int64Array, least: Int64Array) -> BoolArray:
-    """bool[classes]: some row has all that the class asks. left: [amounts, rows]; least: [amounts, classes]."""
-    rows, classes = left.shape[1], least.shape[1]
+def _some_row_has(left: Int64Array, minimum: Int64Array) -> BoolArray:
+    """bool[classes]: some row has the minimum request. left: [amounts, rows]; minimum: [amounts, classes]."""
+    rows, classes = left.shape[1], minimum.shape[1]
     if rows * classes > _MOST_PAIRS:
         left, rows = left.max(axis=1, keepdims=True), 1
     if rows == 1:
-        return np.asarray((left >= least).all(axis=0), dtype=np.bool_)
+        return np.asarray((left >= minimum).all(axis=0), dtype=np.bool_)
     enough = np.ones((rows, classes), dtype=np.bool_)
-    for of_row, of_class in zip(left, least, strict=True):
+    for of_row, of_class in zip(left, minimum, strict=True):
         enough &= of_row[:, np.newaxis] >= of_class
     return np.asarray(enough.any(axis=0), dtype=np.bool_)

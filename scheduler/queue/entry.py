@@ -1,4 +1,4 @@
-"""One pod in the queue, and the states that it can be in."""
+"""A pod in the queue, and its states."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ import msgspec
 from scheduler.pods.pod import Pod
 from scheduler.pods.pod_volumes import ClaimKey
 
-# (-priority, place in the order of arrival): the least comes first.
+# (-priority, number of arrival): the lowest comes first.
 SortKey: TypeAlias = tuple[int, int]
 
 
@@ -20,9 +20,9 @@ ObjectT = TypeVar("ObjectT", bound=Hashable)
 
 @dataclass(slots=True, eq=False)
 class Referrers(Generic[ObjectT]):
-    """Pods of one namespace that refer to the same objects in the same way. pods: by the slot of their class.
+    """Pods of one namespace with the same references to the same objects. pods: by slot of their class.
 
-    Whatever becomes of these objects, it changes the signatures of all pods in one slot alike.
+    A change of these objects changes the signatures of all pods in one slot alike.
     """
 
     key: Hashable
@@ -31,18 +31,18 @@ class Referrers(Generic[ObjectT]):
 
 
 class PodState(Enum):
-    """Where a pod is; drawn in scheduling_queue.py."""
+    """States of a pod; see the diagram in scheduling_queue.py."""
 
     GATED = auto()
     ACTIVE = auto()
-    HELD_BACK = auto()
+    THROTTLED = auto()
     BACKING_OFF = auto()
     UNSCHEDULABLE = auto()
     IN_FLIGHT = auto()
 
 
 class QueuedPod(msgspec.Struct, frozen=True):
-    """One attempt. attempts: this one included, >= 1.
+    """One attempt. attempts: number of this attempt, >= 1.
 
     first_queued_s: when the pod first became active.
     """
@@ -53,22 +53,23 @@ class QueuedPod(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, eq=False, kw_only=True):
-    """What the queue knows of one pod; changed by the queue only.
+    """State of one pod; changed only by the queue.
 
-    sequence: place in the order of arrival, 0 before it has one; negative where it came with a nomination.
-    sort_key: as computed when the pod last became active.
-    attempts: pops. no_fits: attempts that found no node. errors: failures in a row since then; above 0 in
-    BACKING_OFF means that the back-off is for an error.
-    changes: of the pod itself that led to attempts in short order; changed_s: when the last one did, or will.
-    gate: PreEnqueue's message, "" when not GATED. signature: None when in no class.
-    claims, selected: the pods of its class that use the same claims, and those that are selected by the same objects.
-    waits_since_s: when it became ready for the first time, also if that was another process before this one.
-    passed_until_s: it counts not as starved until then. told: how its namespace fails, as it was
-    told since it became active; "" while it was not.
-    ready_s: end of the back-off. leftover_s: when an UNSCHEDULABLE pod is tried again whatever happens.
-    judged_s: when it was found to fit nowhere last, be it by an attempt or not; judged_at: by what state of things,
-    None where that is not known.
-    gone: deleted in flight. changed: updated in flight, in a way that may matter; edited: in what a policy may read.
+    sequence: number of arrival, 0 before the first activation; negative for a pod that came with a nomination.
+    sort_key: computed at the last activation.
+    attempts: pops. no_fits: attempts that found no node. errors: failures in a row since then; in BACKING_OFF, above 0
+    if the back-off is for an error.
+    changes: updates of the pod itself that led to attempts in quick succession; changed_s: when the last one led or
+    will lead to one.
+    gate: PreEnqueue's message, "" unless GATED. signature: None without a class.
+    claims, selected: pods of its class that use the same claims, and pods that the same objects select.
+    waits_since_s: when it first became ready, also under a previous process. passed_until_s: not starving until then.
+    reported: the failure of its namespace that its message names, since the last activation; "" for none.
+    ready_s: end of the back-off. leftover_s: when an UNSCHEDULABLE pod is retried in any case.
+    evaluated_s: when it was last found to be unschedulable, by an attempt or by re-evaluation; evaluated_at: the
+    version of that evaluation, None if unknown.
+    gone: deleted in flight. changed: updated in flight in a way that may matter; edited: in fields that a policy may
+    read.
     """
 
     pod: Pod
@@ -90,19 +91,19 @@ class Entry(msgspec.Struct, eq=False, kw_only=True):
     queued_s: float = 0.0
     changes: int = 0
     changed_s: float = -inf
-    told: str = ""
-    judged_s: float = 0.0
-    judged_at: Hashable = None
+    reported: str = ""
+    evaluated_s: float = 0.0
+    evaluated_at: Hashable = None
     gone: bool = False
     changed: bool = False
     edited: bool = False
 
 
 def by_priority(pod: Pod) -> int:
-    """PrioritySort: the highest first."""
+    """PrioritySort: the highest priority first."""
     return -pod.priority
 
 
 def by_template(pod: Pod) -> Hashable:
-    """What a rule may read of a pod, when nothing beside its template is."""
+    """Signature for rules that read only the pod's template."""
     return pod.template

@@ -1,4 +1,4 @@
-"""Pods whose attempts failed, or that change again and again: each serves a back-off, whatever the cluster does.
+"""Pods that failed, or that change too often: each serves a back-off, whatever the cluster does.
 
 Owned by the scheduling queue. now_s: monotonic seconds.
 """
@@ -11,10 +11,10 @@ from scheduler.queue.heap import Heap
 
 
 class FailedPods(Collection[Entry]):
-    """BACKING_OFF after errors, or because of changes of their own."""
+    """Pods in BACKING_OFF after errors or after changes of their own."""
 
     def __init__(self, *, initial_backoff_s: float, max_backoff_s: float) -> None:
-        """As `backoff_s`."""
+        """See `backoff_s`."""
         self._by_end: Heap[float, Entry] = Heap()
         self._initial_s = initial_backoff_s
         self._max_s = max_backoff_s
@@ -29,18 +29,18 @@ class FailedPods(Collection[Entry]):
         return iter(self._by_end)
 
     def add(self, entry: Entry, now_s: float, *, longest_s: float) -> None:
-        """After an error, which `errors` counts already. longest_s: how long a back-off may be, if that is longer."""
+        """Back off after an error, which `errors` counts already. longest_s: longest back-off, if above the default."""
         if entry.edited and longest_s > self._max_s:
-            entry.errors = 1  # as `shorten`: what was refused is what it was before
+            entry.errors = 1  # as in `shorten`: the rejected version was the old one
         longest_s = max(self._max_s, longest_s)
         self._back_off(entry, now_s + backoff_s(entry.errors, initial_s=self._initial_s, max_s=longest_s))
 
     def add_changed(self, entry: Entry) -> None:
-        """After a change of its own, until `changed_s`."""
+        """Back off after a change of its own, until `changed_s`."""
         self._back_off(entry, entry.changed_s)
 
     def changes_too_often(self, entry: Entry, now_s: float) -> bool:
-        """Whether a change of its own has to wait: each is an attempt, which whoever owns the pod has for nothing."""
+        """Whether a change of the pod has to wait: every change costs an attempt, and costs its owner nothing."""
         if now_s - entry.changed_s > self._max_s:
             entry.changes = 0
         ready_s = entry.changed_s + backoff_s(entry.changes, initial_s=self._initial_s, max_s=self._max_s)
@@ -49,9 +49,9 @@ class FailedPods(Collection[Entry]):
         return ready_s > now_s
 
     def shorten(self, entry: Entry, now_s: float) -> None:
-        """Begin a long back-off after errors again: a policy may think otherwise of what the pod is now.
+        """Restart a long back-off after errors: a policy may accept the changed pod.
 
-        In flight: the one that may come of it.
+        In flight: applies to the back-off that may follow.
         """
         entry.edited = entry.state is PodState.IN_FLIGHT
         if entry.state is PodState.BACKING_OFF and entry.errors and entry.ready_s > now_s + self._max_s:
@@ -60,15 +60,15 @@ class FailedPods(Collection[Entry]):
             self._back_off(entry, now_s + self._initial_s)
 
     def discard(self, entry: Entry) -> None:
-        """Forget it, if it is here."""
+        """Remove the pod, if present."""
         self._by_end.discard(entry)
 
     def take_ready(self, now_s: float) -> Iterator[Entry]:
-        """Those whose back-off has ended."""
+        """Remove and return pods whose back-off has ended."""
         return self._by_end.pop_until(now_s)
 
     def next_ready_s(self) -> float | None:
-        """When the next back-off ends; None without any."""
+        """When the next back-off ends; None for never."""
         first = self._by_end.first()
         return None if first is None else first[0]
 

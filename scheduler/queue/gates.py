@@ -1,4 +1,4 @@
-"""PreEnqueue: whether a pod may be queued at all."""
+"""PreEnqueue: whether a pod may be queued."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -8,18 +8,18 @@ from scheduler.pods.pod import Pod
 
 
 class Gate(Protocol):
-    """A PreEnqueue plugin, as the queue sees it."""
+    """The queue's view of a PreEnqueue plugin."""
 
     def pre_enqueue(self, pod: Pod) -> str | None:
-        """Why the pod may not be queued; None when it may."""
+        """Why the pod may not be queued; None if it may."""
 
 
-# By scheduler name, asked in order.
+# By scheduler name, in order.
 NO_GATES: Final[Mapping[str, Sequence[Gate]]] = MappingProxyType({})
 
 
 def gate_message(gates: Mapping[str, Sequence[Gate]], pod: Pod) -> str:
-    """Of the first gate that is closed for the pod; "" when none is."""
+    """Message of the first gate that rejects the pod; "" if none does."""
     for plugin in gates.get(pod.scheduler_name, ()):
         message = plugin.pre_enqueue(pod)
         if message is not None:

@@ -1,6 +1,6 @@
-"""A heap that also forgets from its middle.
+"""A heap that supports removal of any item.
 
-Forgotten items stay inside until they come up, or until they are the greater part.
+Removed items stay inside until they reach the top, or until they outnumber the others.
 """
 
 from collections.abc import Collection, Hashable, Iterator
@@ -14,13 +14,12 @@ _FEW_FORGOTTEN: Final = 8
 
 
 class Heap(Collection[T], Generic[K, T]):
-    """Distinct items, least key first, equal keys in the order of their pushes. Iterates in no order."""
+    """Distinct items, lowest key first, equal keys in the order of their pushes. Iterates in no order."""
 
     def __init__(self) -> None:
-        """Empty."""
         self._heap: list[tuple[K, int, T]] = []
         self._pushes = 0
-        # Item -> number of the push that counts; every other entry of the heap is forgotten.
+        # Item -> number of its valid push; every other entry of the heap is removed.
         self._live: dict[T, int] = {}
 
     def __len__(self) -> int:
@@ -33,19 +32,19 @@ class Heap(Collection[T], Generic[K, T]):
         return iter(self._live)
 
     def push(self, item: T, key: K) -> None:
-        """Add the item; one that is here already gets the new key."""
+        """Add the item; an item that is present gets the new key."""
         self._pushes += 1
         self._live[item] = self._pushes
         heappush(self._heap, (key, self._pushes, item))
         self._compact()
 
     def discard(self, item: T) -> None:
-        """Forget the item, if it is here."""
+        """Remove the item, if present."""
         if self._live.pop(item, None) is not None:
             self._compact()
 
     def first(self) -> tuple[K, T] | None:
-        """The least key and its item; None when empty."""
+        """The lowest key and its item; None if empty."""
         heap = self._heap
         while heap:
             key, push, item = heap[0]
@@ -55,7 +54,7 @@ class Heap(Collection[T], Generic[K, T]):
         return None
 
     def pop(self) -> T | None:
-        """Take the item with the least key; None when empty."""
+        """Remove and return the item with the lowest key; None if empty."""
         first = self.first()
         if first is None:
             return None
@@ -64,7 +63,7 @@ class Heap(Collection[T], Generic[K, T]):
         return first[1]
 
     def pop_until(self, key: K) -> Iterator[T]:
-        """Take the items whose keys are at most `key`, least first."""
+        """Remove and return the items with keys up to `key`, lowest first."""
         while (first := self.first()) is not None and first[0] <= key:
             heappop(self._heap)
             del self._live[first[1]]

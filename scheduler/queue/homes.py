@@ -1,4 +1,4 @@
-"""Whether each pod of the queue is in the collection of its state, and in no other."""
+"""Check that each pod is in the collection of its state, and in no other."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -7,12 +7,12 @@ from scheduler.queue.entry import Entry, PodState
 
 
 def homes_are_right(entries: Mapping[str, Entry], homes: Sequence[tuple[PodState, Collection[Entry]]]) -> None:
-    """TransitionError names the first pod that is elsewhere. entries: by uid. homes: the collections of each state."""
+    """Raise TransitionError for the first misplaced pod. entries: by uid. homes: collections of each state."""
     for uid, entry in entries.items():
         name = f"pod {entry.pod.key}"
         found = [state for state, pods in homes if entry in pods]
         expect(entry.pod.key.uid == uid, f"{name} is kept as {uid}")
-        # In flight is where a pod is in no other collection.
+        # A pod in flight is in no collection.
         expect((found or [PodState.IN_FLIGHT]) == [entry.state], f"{name} is {entry.state.name}, kept as {found}")
         expect(bool(entry.gate) == (entry.state is PodState.GATED), f"{name} is gated by {entry.gate!r}")
     kept = sum(len(pods) for _, pods in homes)

@@ -1,7 +1,7 @@
-"""Which of the pods that fit nowhere have waited for longest: as columns, so that a look costs no loop.
+"""Finds the unschedulable pods that have waited longest: as columns, so that a look needs no loop.
 
-A tenant may have ten thousand pods that wait, each a class of its own. So the first of each namespace is found, and
-whoever asks takes the namespaces in turn.
+A tenant may have ten thousand waiting pods, each a class of its own. So only the first pod of each namespace is
+returned, and the caller lets the namespaces take turns.
 """
 
 from collections.abc import Collection, Hashable
@@ -18,23 +18,22 @@ from scheduler.state.columns.arrays import Int64Array, resized
 _FIRST_SLOTS: Final = 64
 
 
-class Starved(NamedTuple):
-    """A pod that fits nowhere. waited_s: for how long, > 0."""
+class StarvingPod(NamedTuple):
+    """An unschedulable pod. waited_s: seconds, > 0."""
 
     pod: Pod
     waited_s: float
 
 
 class LongestWaiting:
-    """The pods in groups of one class, priority and namespace, each group a slot.
+    """Pods in groups of one class, priority and namespace, each group a slot.
 
-    order: int64[2, slots], the sort key of the first pod of the group. since_s: float64[slots], since when that waits;
-    inf of a free slot. passed_until_s: float64[slots], until when it is passed over. namespace: int64[slots], a number
-    for its namespace.
+    order: int64[2, slots], sort key of the first pod of the group. since_s: float64[slots], when that pod began to
+    wait; inf for a free slot. passed_until_s: float64[slots], skipped until then. namespace: int64[slots], hash of the
+    namespace.
     """
 
     def __init__(self) -> None:
-        """No pods."""
         self._groups: dict[Hashable, PodClass] = {}
         self._at: dict[int, PodClass] = {}
         self._free = list(range(_FIRST_SLOTS - 1, -1, -1))
@@ -44,7 +43,7 @@ class LongestWaiting:
         self._namespace: Int64Array = np.zeros(_FIRST_SLOTS, dtype=np.int64)
 
     def add(self, entry: Entry, signature: Hashable) -> None:
-        """A pod waits. signature: its class."""
+        """Add a waiting pod. signature: its class."""
         key = _key(entry, signature)
         group = self._groups.get(key)
         if group is None:
@@ -60,7 +59,7 @@ class LongestWaiting:
             self._rank(group)
 
     def discard(self, entry: Entry, signature: Hashable) -> None:
-        """The pod leaves, which was added with this signature."""
+        """Remove a pod that was added with this signature."""
         group = self._groups[_key(entry, signature)]
         first = group.best
         if group.discard(entry):
@@ -73,29 +72,28 @@ class LongestWaiting:
         self._free.append(group.slot)
 
     def pass_over(self, entry: Entry, signature: Hashable, until_s: float) -> None:
-        """The pod is not `first` until then, nor are those of its group behind it."""
+        """Skip the pod, and the pods of its group behind it, until then."""
         entry.passed_until_s = until_s
         group = self._groups.get(_key(entry, signature))
         if group is not None:
             self._rank(group)
 
-    def first(self, before_s: float, now_s: float, *, without: Collection[int]) -> list[Starved]:
-        """Of each priority and namespace the first pod that waits since `before_s` or longer, the best pod first.
+    def first(self, before_s: float, now_s: float, *, without: Collection[int]) -> list[StarvingPod]:
+        """First pod per priority and namespace that waits since `before_s` or longer, the best first.
 
-        without: priorities that are left out.
+        without: priorities to skip.
         """
         slots = np.flatnonzero((self._since_s <= before_s) & (self._passed_until_s <= now_s))
         if without:
             slots = slots[~np.isin(self._order[0, slots], [-priority for priority in without])]
         slots = slots[np.lexsort((self._order[1, slots], self._order[0, slots]))]
-        # Two namespaces with one number are improbable, and one of them then has its turn with the other.
+        # A hash collision is improbable; the two namespaces would then share their turns.
         numbers = self._namespace[slots] ^ self._order[0, slots]
         firsts = slots[np.sort(np.unique(numbers, return_index=True)[1])].tolist()
         found = (self._at[slot].best for slot in firsts)
-        return [Starved(entry.pod, now_s - entry.waits_since_s) for entry in found]
+        return [StarvingPod(entry.pod, now_s - entry.waits_since_s) for entry in found]
 
     def __len__(self) -> int:
-        """How many pods."""
         return sum(len(group.pods()) for group in self._groups.values())
 
     def _rank(self, group: PodClass) -> None:

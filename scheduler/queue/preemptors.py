@@ -1,13 +1,12 @@
-"""Pods that wait and for which others may go: by class, until something opens that preemption could use.
+"""Waiting pods that may preempt others: by class, until a cluster event that preemption can use.
 
-    add ──▶ WAITING ──▶ due: a pod is `unanswered`, or something has opened ── take ──▶ the search
+    add ──▶ WAITING ──▶ due: a pod is `unanswered`, or events arrived ── take ──▶ the search
 
-What pods of lower priority hold makes no difference to whether preemption can help, so when one of them leaves, nobody
-here is due. When a pod of the same or a higher priority leaves, or a node changes, the classes are due for which enough
-would be left there (`scheduler.state.left_above`): one search for each class and what has opened, about these rows
-only, and another one only after one that has helped. kube-scheduler: each plugin's events bring the pod back to an
-attempt, which ends with PostFilter.
-Owned by the event loop. No method awaits, so each one is atomic.
+Preemption can take the room of lower priorities anyway, so no class is due when such a pod leaves. When a pod of the
+same or a higher priority leaves, or a node changes, a class is due if enough would then be available there
+(`scheduler.state.available_after_preemption`). Each class gets one search for these rows; another one follows only
+after a search that helped. kube-scheduler instead retries the pod after each event, and the attempt ends with
+PostFilter. Owned by the event loop. No method awaits, so each one is atomic.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -19,11 +18,11 @@ import numpy as np
 
 from scheduler.pods.pod import Pod
 from scheduler.queue.class_table import Available, ClassTable
-from scheduler.state.changes import Change, Openings
+from scheduler.state.changes import Change, ClusterEvents
 from scheduler.state.columns.arrays import BoolArray, RowArray
-from scheduler.state.needs import Needs
+from scheduler.state.minimum_request import MinimumRequest
 
-# Of more rows that have opened, each class is due, whatever is left on them.
+# Above this many rows, each class is due without a comparison of amounts.
 _MOST_ROWS: Final = 64
 _MOST_KEPT: Final = 256
 _MEASURED_BY: Final = int(Change.EXISTENCE | Change.ALLOCATABLE | Change.INVENTORY | Change.PODS | Change.CARDS)
@@ -31,13 +30,16 @@ _NODE: Final = int(Change.NODE)
 # None: all rows.
 _SomeRows: TypeAlias = frozenset[int] | None
 _NOTHING: Final[frozenset[int]] = frozenset()
-# The tables as a pod sees them, and what rows have left then once all pods of lower priority are gone.
+# Amounts that remain available on rows without pods of lower priority, as the pod sees the tables.
 LeftFor: TypeAlias = Callable[[Pod], AbstractContextManager[Available]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """Would it help the pod if others went? rows: that have opened; None: all. unanswered: it was not answered yet."""
+class DueSearch:
+    """A search that is due: would preemption help the pod? rows: that changed; None: all.
+
+    unanswered: the pod's own attempt has no answer yet.
+    """
 
     key: Hashable
     pod: Pod
@@ -47,9 +49,9 @@ class Question:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Class:
-    """Pods of one priority and namespace that every rule answers alike, by uid in the order in which they came.
+    """Pods of one priority and namespace that every rule treats alike, by uid in order of arrival.
 
-    unanswered: those that were not answered yet. rows: what has opened since the class was asked about.
+    unanswered: pods without an answer yet. rows: that changed since the last search.
     """
 
     key: Hashable
@@ -60,44 +62,41 @@ class _Class:
 
     @property
     def one(self) -> Pod:
-        """That stands for all."""
+        """The pod that represents the class."""
         return next(iter(self.pods.values()))
 
     @property
     def priority(self) -> int:
-        """Of each."""
+        """Priority of each pod."""
         return self.one.priority
 
     @property
     def due(self) -> bool:
         return bool(self.unanswered) or self.rows is None or bool(self.rows)
 
-    def open(self, rows: _SomeRows) -> None:
-        """These have opened."""
+    def add_rows(self, rows: _SomeRows) -> None:
+        """Add rows that changed."""
         both = None if self.rows is None or rows is None else self.rows | rows
         self.rows = None if both is None or len(both) > _MOST_KEPT else both
 
 
 class Preemptors:
-    """See the module. version: moves when a class is due, or no longer."""
+    """See the module. version: moves when a class becomes due or stops being due."""
 
     def __init__(self) -> None:
-        """None."""
         self._classes: dict[Hashable, _Class] = {}
         self._at: dict[int, _Class] = {}
         self._class_of: dict[str, _Class] = {}
         self._table = ClassTable(measured_by=_MEASURED_BY)
-        self._noted = Openings()
-        self._places_spent = False
+        self._noted = ClusterEvents()
+        self._room_spent = False
         self._arrivals = 0
         self.version = 0
 
     def __len__(self) -> int:
-        """How many pods."""
         return len(self._class_of)
 
     def __contains__(self, uid: str) -> bool:
-        """Whether the pod is one of them."""
         return uid in self._class_of
 
     @property
@@ -107,11 +106,11 @@ class Preemptors:
 
     @property
     def any_due(self) -> bool:
-        """Whether `take` may have something, once what was noted is settled."""
+        """Whether `take` may return a search after `settle`."""
         return bool(self._classes) and (bool(self._noted) or bool(self._table.due.any()))
 
-    def add(self, key: Hashable, pod: Pod, *, wakes_on: int, needs: Needs, unanswered: bool) -> None:
-        """A pod fits nowhere. key: equal for pods that every rule answers alike. The rest: as `SchedulingQueue`."""
+    def add(self, key: Hashable, pod: Pod, *, wakes_on: int, minimum: MinimumRequest, unanswered: bool) -> None:
+        """Add an unschedulable pod. key: equal for pods that every rule treats alike. Rest: see `SchedulingQueue`."""
         uid = pod.key.uid
         key = (key, pod.priority, pod.key.namespace)
         found = self._class_of.get(uid)
@@ -122,18 +121,18 @@ class Preemptors:
         self._class_of[uid] = found
         if unanswered:
             found.unanswered[uid] = None
-        self._table.need(found.slot, needs)
+        self._table.need(found.slot, minimum)
         self._table.wakes_on[found.slot] |= wakes_on | _MEASURED_BY
         self._mark(found)
 
     def update(self, pod: Pod) -> None:
-        """The pod as it was seen last; nothing when it is none of them."""
+        """Replace the pod by its latest version; no effect if it is absent."""
         found = self._class_of.get(pod.key.uid)
         if found is not None:
             found.pods[pod.key.uid] = pod
 
     def discard(self, uid: str) -> None:
-        """The pod waits no longer, or has a place that is kept for it; nothing when it is none of them."""
+        """Remove a pod that no longer waits or has a nomination; no effect if it is absent."""
         found = self._class_of.pop(uid, None)
         if found is None:
             return
@@ -147,81 +146,81 @@ class Preemptors:
             self._table.release(found.slot)
             self.version += 1
 
-    def note(self, openings: Openings) -> None:
-        """Something may have become possible there."""
+    def note(self, events: ClusterEvents) -> None:
+        """Note cluster events."""
         if self._classes:
-            self._noted.add(openings)
+            self._noted.add(events)
 
     def settle(self, left_for: LeftFor) -> None:
-        """Find the classes for which something has opened. left_for: for a pod of each priority."""
-        if self._places_spent:
+        """Find the classes that the noted events make due. left_for: for a pod of each priority."""
+        if self._room_spent:
             self._screen_again(left_for)
-        noted, self._noted = self._noted, Openings()
+        noted, self._noted = self._noted, ClusterEvents()
         for kinds, up_to, rows in _alike(noted):
             if kinds & _NODE:
                 self._table.allow(rows)
             slots = self._table.concerned(kinds) & (-self._table.order[0] <= up_to)
             if len(rows) > _MOST_ROWS:
-                self._open(slots, None)
+                self._mark_slots_due(slots, None)
             else:
                 self._screen(slots, rows, left_for)
         if noted.everywhere:
             self._table.allow_everywhere(noted.everywhere)
-            self._open(self._table.concerned(noted.everywhere), None)
+            self._mark_slots_due(self._table.concerned(noted.everywhere), None)
 
     def first_priority(self, turned_away: Callable[[Pod], bool]) -> int | None:
-        """Of the best pod that is due; None where none is known to be. turned_away: as `take`."""
+        """Priority of the best pod that is due; None if none is known to be. turned_away: see `take`."""
         found = self._first(turned_away)
         return None if found is None else found.priority
 
-    def take(self, turned_away: Callable[[Pod], bool]) -> Question | None:
-        """The next question, about the best pod that is due; None without one.
+    def take(self, turned_away: Callable[[Pod], bool]) -> DueSearch | None:
+        """The next due search, for the best pod; None without one.
 
-        turned_away: whether no place can be kept for the pod now, whose answer is that of its class.
+        turned_away: whether no nomination is possible for the pod now; its answer holds for its class.
         """
         found = self._first(turned_away)
         if found is None:
             return None
         uid = next(iter(found.unanswered), "")
         unanswered = bool(uid)
-        question = Question(
+        due = DueSearch(
             key=found.key,
             pod=found.pods[uid] if unanswered else found.one,
             rows=None if unanswered else found.rows,
             unanswered=unanswered,
         )
         found.unanswered.pop(uid, None)
-        # What opens from now on is another question.
+        # Later events make another search due.
         found.rows = _NOTHING
         self._mark(found)
-        return question
+        return due
 
-    def again(self, question: Question) -> None:
-        """What has helped the pod, or has not been found out, may help others of its class."""
-        self.open(question.key, question.rows)
-        self._places_spent = True
+    def again(self, due: DueSearch) -> None:
+        """A search that helped the pod, or had no result, may help others of its class."""
+        self.mark_due(due.key, due.rows)
+        self._room_spent = True
 
-    def open(self, key: Hashable, rows: _SomeRows = None) -> None:
-        """The class, if there is one, is due. key: as of a Question."""
+    def mark_due(self, key: Hashable, rows: _SomeRows = None) -> None:
+        """Make the class due, if it exists. key: as in DueSearch."""
         found = self._classes.get(key)
         if found is not None:
-            found.open(rows)
+            found.add_rows(rows)
             self._mark(found)
 
-    def open_all(self) -> None:
-        """Each class is due."""
+    def mark_all_due(self) -> None:
+        """Make every class due."""
         for found in self._classes.values():
-            found.open(None)
+            found.add_rows(None)
             self._mark(found)
 
     def learn(self, key: Hashable, wakes_on: int) -> None:
-        """These bits of Change can help the class, too. key: as of a Question."""
+        """These bits of Change can help the class, too. key: as in DueSearch."""
         found = self._classes.get(key)
         if found is not None:
             self._table.wakes_on[found.slot] |= wakes_on
 
     def key_of(self, uid: str) -> Hashable:
-        """As of a Question; None when the pod is none of them."""
+        """Key as in DueSearch; None if the pod is absent."""
         found = self._class_of.get(uid)
         return None if found is None else found.key
 
@@ -244,22 +243,22 @@ class Preemptors:
             self._table.due[found.slot] = found.due
             self.version += 1
 
-    def _open(self, slots: BoolArray, rows: _SomeRows) -> None:
+    def _mark_slots_due(self, slots: BoolArray, rows: _SomeRows) -> None:
         for slot in np.flatnonzero(slots).tolist():
-            self._at[slot].open(rows)
+            self._at[slot].add_rows(rows)
             self._mark(self._at[slot])
 
     def _screen(self, slots: BoolArray, rows: RowArray, left_for: LeftFor) -> None:
-        """Those of `slots` are due for which enough would be left on some of `rows`."""
+        """Make those of `slots` due for which some of `rows` would have enough available."""
         for priority in sorted(set(self._table.order[0, slots].tolist())):
             of_priority = slots & (self._table.order[0] == priority)
             one = self._at[int(of_priority.argmax())]
             with left_for(one.one) as left:
-                self._open(self._table.rule_out(of_priority, rows, left), frozenset(rows.tolist()))
+                self._mark_slots_due(self._table.rule_out(of_priority, rows, left), frozenset(rows.tolist()))
 
     def _screen_again(self, left_for: LeftFor) -> None:
-        """Of what had opened, too little may be left for some."""
-        self._places_spent = False
+        """Drop classes for which the rows no longer have enough available."""
+        self._room_spent = False
         found: dict[frozenset[int], list[int]] = {}
         for slot in np.flatnonzero(self._table.due).tolist():
             one = self._at[slot]
@@ -271,13 +270,13 @@ class Preemptors:
             of_rows = np.zeros_like(self._table.due)
             of_rows[slots] = True
             if len(rows) > _MOST_ROWS:
-                self._open(of_rows, rows)
+                self._mark_slots_due(of_rows, rows)
             else:
                 self._screen(of_rows, np.array(sorted(rows), dtype=np.intp), left_for)
 
 
-def _alike(noted: Openings) -> Iterator[tuple[int, int, RowArray]]:
-    """(bits of Change, up to which priority, the rows of exactly these)."""
+def _alike(noted: ClusterEvents) -> Iterator[tuple[int, int, RowArray]]:
+    """(bits of Change, highest priority, rows of exactly these)."""
     rows_of: dict[tuple[int, int], list[int]] = {}
     for row, kinds in noted.rows.items():
         rows_of.setdefault((kinds, noted.up_to[row]), []).append(row)

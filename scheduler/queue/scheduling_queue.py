@@ -1,4 +1,4 @@
-"""Every pod of ours that has no place yet, and whose turn it is.
+"""Pods that wait to be scheduled, by state, in scheduling order.
 
     absent ──▶ GATED ──PreEnqueue agrees──▶ ACTIVE ──pop──▶ IN_FLIGHT ──done──▶ absent
        │                                     ▲ ▲               │  │
@@ -6,24 +6,24 @@
                                                │               └──┴─ unschedulable ──▶ UNSCHEDULABLE ─┤
                                                └────(back-off ended; woken, updated, left over)───────┘
 
-    ACTIVE ──hold_back──▶ HELD_BACK ──serve──▶ ACTIVE     IN_FLIGHT ──set_aside──▶ HELD_BACK
-    delete: any state ─▶ absent; from IN_FLIGHT when the attempt has ended.
+    ACTIVE ──throttle──▶ THROTTLED ──serve──▶ ACTIVE     IN_FLIGHT ──set_aside──▶ THROTTLED
+    delete: any state ─▶ absent; from IN_FLIGHT after the attempt has ended.
 
-GATED:         PreEnqueue said no; asked again when the pod changes.
-ACTIVE:        ready, by priority, then in the order of arrival (for a gated pod: of the gate's opening).
-HELD_BACK:     ready, as ACTIVE, but its namespace's bindings get no answers, or fail: those of others go first.
-BACKING_OFF:   failed, was shown a place in vain, or changed again and again; always served. Three counters: errors in
-               a row, attempts without fit, changes of its own that were tried.
-UNSCHEDULABLE: found no fit; waits for a check that shows a place, for an update, or for the leftover time (5 min).
-IN_FLIGHT:     popped: being decided, then, with a place, being bound.
+    GATED:         PreEnqueue rejected it; asked again when the pod changes.
+    ACTIVE:        ready, by priority, then in order of arrival (for a gated pod: when its gate opened).
+    THROTTLED:     ready, but the bindings of its namespace are slow or fail: pods of other namespaces go first.
+    BACKING_OFF:   failed, was woken in vain, or changed too often; always served in full. Three counters: errors in
+                   a row, attempts without fit, changes of its own that were tried.
+    UNSCHEDULABLE: found no fit; waits for a hint that it fits, for an update, or for the leftover time (5 min).
+    IN_FLIGHT:     popped: being decided, and then, if placed, being bound.
 
-A pod keeps its place in the order of arrival, however often it is tried. One that comes with a nomination has been
-tried already, by another process: it sorts before the others of its priority. One that cannot fit is not ACTIVE, so it
-blocks nobody. Before the head of the active pods is popped, every class of waiting pods that sorts before it has been
-asked whether what has opened can help it (`next_check`): a newcomer never takes what a better pod waits for.
+A pod keeps its position in order of arrival, however often it is tried. A pod with a nomination was tried before, by
+another process: it sorts before the others of its priority. An unschedulable pod is not ACTIVE, so it blocks nothing.
+Before the head of the active pods is popped, every class of waiting pods that sorts before it gets its hints
+(`next_hint`): a new pod never takes the room that a better pod waits for.
 
 kube-scheduler logs the events that arrive while a pod is in flight. Here nothing awaits from `pop` to `unschedulable`,
-so no event can come between. A pod in flight with a place waits for none: if its bind fails, it backs off.
+so no event can come between. A placed pod in flight waits for no event: if its bind fails, it backs off.
 
 Owned by the event loop. No method awaits, so each one is atomic. now_s: monotonic seconds, never going back.
 """
@@ -39,19 +39,19 @@ from scheduler.queue.entry import Entry, PodState, QueuedPod, SortKey, by_priori
 from scheduler.queue.failed_pods import FailedPods
 from scheduler.queue.gates import NO_GATES, Gate, gate_message
 from scheduler.queue.heap import Heap
-from scheduler.queue.held_back import HeldBackPods
 from scheduler.queue.homes import homes_are_right
+from scheduler.queue.throttled_pods import ThrottledPods
 from scheduler.queue.unschedulable_pods import UnschedulablePods
-from scheduler.queue.waking import Check
-from scheduler.state.changes import Openings
-from scheduler.state.needs import NOTHING_NEEDED, Needs
+from scheduler.queue.waking import QueueingHint
+from scheduler.state.changes import ClusterEvents
+from scheduler.state.minimum_request import NO_MINIMUM, MinimumRequest
 
-# More than ever arrive: who comes with a nomination is in front.
+# More than ever arrive: pods with a nomination sort in front.
 _TRIED_ALREADY: Final = 1 << 48
 
 
 class SchedulingQueue:
-    """See the module. A verb in a state that does not have it raises TransitionError."""
+    """See the module. A method that does not apply to the pod's state raises TransitionError."""
 
     def __init__(
         self,
@@ -61,9 +61,9 @@ class SchedulingQueue:
         pre_enqueue: Mapping[str, Sequence[Gate]] = NO_GATES,
         queue_sort: Callable[[Pod], int] = by_priority,
     ) -> None:
-        """Back-offs as in `backoff_s`, > 0. pre_enqueue: by scheduler name, asked in order.
+        """Back-offs: see `backoff_s`, > 0. pre_enqueue: by scheduler name, asked in order.
 
-        queue_sort: the least goes first, equals in the order of arrival; asked once, when a pod becomes active.
+        queue_sort: the lowest goes first, equals in order of arrival; called once, at activation.
         """
         self._queue_sort = queue_sort
         self._pre_enqueue = pre_enqueue
@@ -71,12 +71,12 @@ class SchedulingQueue:
         self._active: Heap[SortKey, Entry] = Heap()
         self._failed = FailedPods(initial_backoff_s=initial_backoff_s, max_backoff_s=max_backoff_s)
         self._gated: dict[Entry, None] = {}
-        self._held_back = HeldBackPods()
+        self._throttled = ThrottledPods()
         self._no_fit = UnschedulablePods(initial_backoff_s=initial_backoff_s, max_backoff_s=max_backoff_s)
-        self.judged, self.longest = self._no_fit.judged, self._no_fit.longest
+        self.evaluated, self.longest = self._no_fit.evaluated, self._no_fit.longest
         self._arrivals = 0
 
-    # The pod's own events
+    # Events of the pod itself
 
     def __contains__(self, uid: str) -> bool:
         """Whether the pod is in any state, in flight included."""
@@ -85,11 +85,11 @@ class SchedulingQueue:
     def add_or_update(
         self, pod: Pod, now_s: float, signature_of: Callable[[Pod], Hashable] = by_template, since_s: float = inf
     ) -> None:
-        """A pod that waits for us was seen, with or without changes. In flight: the next attempt takes this version.
+        """Add or update a waiting pod. In flight: the next attempt takes this version.
 
-        A change matters that somebody looks at: a rule (its signature is another), a gate, or the order of the queue.
-        signature_of: as `unschedulable` is told. A mere status change does not matter.
-        since_s: when a pod that is new here, and not gated, began to wait; inf: now.
+        Only changes read by a rule (its signature differs), a gate or the queue order cause a new attempt; a status
+        change does not. signature_of: as passed to `unschedulable`. since_s: when a pod that is new here, and not
+        gated, began to wait; inf: now.
         """
         entry = self._entries.get(pod.key.uid)
         if entry is None:
@@ -109,7 +109,7 @@ class SchedulingQueue:
             self._reconsider(entry, now_s)
 
     def delete(self, uid: str) -> None:
-        """The pod is gone or needs us no more; nothing when it is absent. In flight: forgotten when that ends."""
+        """Remove a pod; no effect if it is absent. In flight: removed when the attempt ends."""
         entry = self._entries.get(uid)
         if entry is None:
             return
@@ -122,7 +122,7 @@ class SchedulingQueue:
     # Attempts
 
     def pop(self, now_s: float) -> QueuedPod | None:
-        """The next pod to decide, now IN_FLIGHT; None when none is ready. Flushes first."""
+        """The next pod to decide, now IN_FLIGHT; None if none is ready. Flushes first."""
         self.flush(now_s)
         entry = self._active.pop()
         if entry is None:
@@ -134,26 +134,26 @@ class SchedulingQueue:
         return QueuedPod(entry.pod, entry.attempts, entry.first_queued_s)
 
     def first(self) -> Pod | None:
-        """The pod that `pop` would give now, if nothing is flushed; None when none is ready."""
+        """The pod that `pop` would return now, without a flush; None if none is ready."""
         first = self._active.first()
         return None if first is None else first[1].pod
 
-    def hold_back(self, holds: Callable[[str], bool], now_s: float) -> bool:
-        """Let others pass the next pod to decide, if `holds` its namespace; whether that was so."""
+    def throttle(self, throttled: Callable[[str], bool], now_s: float) -> bool:
+        """Let others pass the next pod if its namespace is `throttled`. Returns whether it did."""
         self.flush(now_s)
         first = self._active.first()
-        if first is None or not holds(first[1].pod.key.namespace):
+        if first is None or not throttled(first[1].pod.key.namespace):
             return False
         self._active.discard(first[1])
-        self._hold(first[1])
+        self._throttle(first[1])
         return True
 
-    def serve(self, serves: Callable[[str], object], *, untold: bool = False) -> bool:
-        """The best pod held back of the namespaces that `serves` is ACTIVE, in its old place; whether there is one.
+    def serve(self, serves: Callable[[str], object], *, unreported: bool = False) -> bool:
+        """Make the best THROTTLED pod of the namespaces in `serves` ACTIVE again. Returns whether one existed.
 
-        untold: of those alone that were not told yet what `serves` returns.
+        It keeps its position. unreported: only pods whose message does not yet name the value that `serves` returns.
         """
-        entry = self._held_back.take(serves, untold=untold) if self._held_back else None
+        entry = self._throttled.take(serves, unreported=unreported) if self._throttled else None
         if entry is None:
             return False
         entry.state = PodState.ACTIVE
@@ -161,7 +161,7 @@ class SchedulingQueue:
         return True
 
     def done(self, uid: str) -> None:
-        """The pod in flight is bound, or gone."""
+        """The pod in flight is bound or gone."""
         self._in_flight(uid)
         del self._entries[uid]
 
@@ -172,14 +172,14 @@ class SchedulingQueue:
         now_s: float,
         *,
         wakes_on: int,
-        needs: Needs = NOTHING_NEEDED,
+        minimum: MinimumRequest = NO_MINIMUM,
         in_vain: bool = False,
     ) -> None:
-        """The pod in flight fits nowhere. Not to be called after an await since `pop`: see the module.
+        """The pod in flight is unschedulable. Do not call this after an await since `pop`: see the module.
 
-        signature: equal for pods that every rule answers alike, not None. wakes_on: bits of what can help; 0 when no
-        change of the cluster can, only one of the pod. needs: of a row that can help.
-        in_vain: a place was there, and something other than the cluster's state refused it.
+        signature: equal for pods that every rule treats alike, not None. wakes_on: bits of changes that can help; 0 if
+        no change of the cluster can. minimum: minimum request on a row. in_vain: it fits, but something outside the
+        cluster's state rejected it.
         """
         entry = self._in_flight(uid)
         entry.no_fits += 1
@@ -191,27 +191,27 @@ class SchedulingQueue:
         elif in_vain:
             self._no_fit.back_off(entry, now_s)
         else:
-            self._no_fit.add(entry, signature if wakes_on else None, now_s, wakes_on, needs)
+            self._no_fit.add(entry, signature if wakes_on else None, now_s, wakes_on, minimum)
 
     def in_vain(self, uid: str, now_s: float) -> None:
-        """A place was to be made for an UNSCHEDULABLE pod, and could not be: it backs off. Else nothing."""
+        """Room for an UNSCHEDULABLE pod could not be made: it backs off. No effect in other states."""
         entry = self._entries.get(uid)
         if entry is not None and entry.state is PodState.UNSCHEDULABLE:
             self._no_fit.remove(entry)
             self._no_fit.back_off(entry, now_s)
 
     def try_again(self, uid: str, now_s: float) -> None:
-        """An UNSCHEDULABLE pod is ACTIVE, whatever it waits for; else nothing."""
+        """Make an UNSCHEDULABLE pod ACTIVE; no effect in other states."""
         entry = self._entries.get(uid)
         if entry is not None and entry.state is PodState.UNSCHEDULABLE:
             self._no_fit.remove(entry)
             self._activate(entry, now_s)
 
     def failed(self, uid: str, now_s: float, *, longest_s: float = 0.0) -> None:
-        """The attempt in flight ended in an error, such as a refused bind. Backs off, whatever else happens.
+        """The attempt in flight failed, for example with a rejected bind: it backs off.
 
-        longest_s: how long the back-off may grow where that is longer than usual; such a one is cut short when the pod
-        changes in what a policy may read.
+        longest_s: longest back-off, if above the default; such a back-off is cut short when the pod changes in fields
+        that a policy may read.
         """
         entry = self._in_flight(uid)
         entry.errors += 1
@@ -219,116 +219,112 @@ class SchedulingQueue:
             self._failed.add(entry, now_s, longest_s=longest_s)
 
     def set_aside(self, uid: str, now_s: float, how: str) -> None:
-        """The attempt in flight was not sent, for the bindings of its namespace fail: HELD_BACK, and told how."""
+        """The attempt in flight was not sent, as its namespace is paused: THROTTLED. how: kind of failure."""
         entry = self._in_flight(uid)
         if not self._waits_no_longer(entry, now_s):
-            entry.told = how
-            self._hold(entry)
-
-    # Time
+            entry.reported = how
+            self._throttle(entry)
 
     def flush(self, now_s: float) -> None:
-        """Activate pods whose back-off ended, and those left UNSCHEDULABLE for 5 minutes."""
+        """Activate pods whose back-off ended, and those that were UNSCHEDULABLE for 5 minutes."""
         for entry in self._failed.take_ready(now_s):
             self._activate(entry, now_s)
         for entry in self._no_fit.take_ready(now_s):
             self._activate(entry, now_s)
 
     def next_ready_s(self) -> float | None:
-        """When `flush` will next activate a pod, past when it can already; None when no pod waits for time."""
+        """When `flush` will next activate a pod, possibly in the past; None for never."""
         ends_s = (self._failed.next_ready_s(), self._no_fit.next_ready_s())
         return min((end_s for end_s in ends_s if end_s is not None), default=None)
 
     # Changes of the cluster
 
-    def opened(self, openings: Openings) -> None:
-        """Something may have become possible there."""
-        self._no_fit.note(openings)
+    def note_events(self, events: ClusterEvents) -> None:
+        """Note cluster events."""
+        self._no_fit.note(events)
 
     @property
-    def has_questions(self) -> bool:
+    def has_hints(self) -> bool:
         """Whether anything is noted or due that may help a waiting pod."""
-        return self._no_fit.has_questions
+        return self._no_fit.has_hints
 
-    def next_check(self, left: Available) -> Check | None:
-        """The next question; None when the next pod may be popped.
+    def next_hint(self, left: Available) -> QueueingHint | None:
+        """The next hint to evaluate; None if the next pod may be popped.
 
-        The answer: `fits`, `fits_not` or `reclassify`; where it is `of_signature`, `confirm` or `reclassify`.
-        Of the classes with something to ask, that of the best waiting pod comes first. left: what rows have left now.
+        Answer it with `fits`, `fits_not` or `reclassify`; if it is `of_signature`, with `confirm` or `reclassify`. The
+        class of the best waiting pod comes first. left: amounts that rows have available now.
         """
-        if not self._no_fit.has_questions:
+        if not self._no_fit.has_hints:
             return None
         head = self._active.first()
-        return self._no_fit.next_check(None if head is None else head[0], left)
+        return self._no_fit.next_hint(None if head is None else head[0], left)
 
-    def fits(self, check: Check, now_s: float) -> None:
-        """`check.pod` fits: the best pod of its class is popped next."""
-        entry = self._no_fit.wake(check)
+    def fits(self, hint: QueueingHint, now_s: float) -> None:
+        """`hint.pod` fits: pop the best pod of its class next."""
+        entry = self._no_fit.wake(hint)
         if entry is not None:
             self._activate(entry, now_s)
 
-    def fits_not(self, check: Check, *, wakes_on: int) -> None:
-        """Not on `check.rows`: the class is not asked again until something opens. wakes_on: as `unschedulable`."""
-        self._no_fit.sleep(check, wakes_on)
+    def fits_not(self, hint: QueueingHint, *, wakes_on: int) -> None:
+        """`hint.pod` fits on none of `hint.rows`: no hint until the next event. wakes_on: see `unschedulable`."""
+        self._no_fit.sleep(hint, wakes_on)
 
-    def confirm(self, check: Check) -> None:
-        """`check.pod` still has this signature."""
-        self._no_fit.confirm(check)
+    def confirm(self, hint: QueueingHint) -> None:
+        """`hint.pod` still has this signature."""
+        self._no_fit.confirm(hint)
 
-    def reclassify(self, check: Check, signature: Hashable, needs: Needs, *, told_after_s: float | None = None) -> None:
-        """`check.pod` has another signature now: what a rule reads of a pod may depend on other objects.
+    def reclassify(
+        self, hint: QueueingHint, signature: Hashable, minimum: MinimumRequest, *, retry_after_s: float | None = None
+    ) -> None:
+        """`hint.pod` has another signature now: rules may read other objects together with the pod.
 
-        told_after_s: try it in any case, then or when its back-off has ended, so that its owner is told.
+        retry_after_s: retry it in any case, then or when its back-off has ended, so that its message stays true.
         """
-        self._no_fit.reclassify(check, signature, needs, told_after_s)
+        self._no_fit.reclassify(hint, signature, minimum, retry_after_s)
 
-    def recheck(self, uid: str, now_s: float) -> None:
-        """Check the signature of an UNSCHEDULABLE pod, then its class; try a pod that is in no class."""
-        if not self._no_fit.recheck(self._entries.get(uid)):
+    def reevaluate(self, uid: str, now_s: float) -> None:
+        """Verify the signature of an UNSCHEDULABLE pod, then evaluate its class; retry a pod without a class."""
+        if not self._no_fit.reevaluate(self._entries.get(uid)):
             self.try_again(uid, now_s)
 
     def pass_over(self, uid: str, until_s: float) -> None:
-        """The pod is not `starved` until then, nor are those of its class, priority and namespace behind it."""
+        """Do not count the pod, or pods of its group behind it, as starving until then."""
         if (entry := self._entries.get(uid)) is not None:
             self.longest.pass_over(entry, entry.signature, until_s)
 
-    # What is known
-
     def lengths(self) -> dict[str, int]:
-        """Pods by the values that kube-scheduler's scheduler_pending_pods has for its label `queue`."""
+        """Number of pods by the values of label `queue` of kube-scheduler's scheduler_pending_pods."""
         return {
-            "active": len(self._active) + len(self._held_back) - self._held_back.told,
-            "backoff": len(self._failed) + len(self._no_fit.backing_off) + self._held_back.told,
+            "active": len(self._active) + len(self._throttled) - self._throttled.reported,
+            "backoff": len(self._failed) + len(self._no_fit.backing_off) + self._throttled.reported,
             "unschedulable": len(self._no_fit.unschedulable),
             "gated": len(self._gated),
         }
 
     def state(self, uid: str) -> PodState | None:
-        """Where the pod is; None when absent."""
+        """State of the pod; None if absent."""
         return entry.state if (entry := self._entries.get(uid)) is not None else None
 
     def __iter__(self) -> Iterator[Entry]:
-        """Every pod, as it came; read only."""
+        """Every pod in order of arrival; read only."""
         return iter(self._entries.values())
 
     def gate(self, uid: str) -> str:
-        """PreEnqueue's message for a GATED pod, else ""."""
+        """PreEnqueue's message for a GATED pod, otherwise ""."""
         return entry.gate if (entry := self._entries.get(uid)) is not None else ""
 
     def validate(self) -> None:
-        """Recompute every cross-reference; TransitionError names the first that is wrong."""
+        """Recompute every cross-reference; TransitionError names the first error."""
         self._no_fit.validate()
         homes: tuple[tuple[PodState, Collection[Entry]], ...] = (
             (PodState.GATED, self._gated),
             (PodState.ACTIVE, self._active),
-            (PodState.HELD_BACK, self._held_back),
+            (PodState.THROTTLED, self._throttled),
             (PodState.BACKING_OFF, self._failed),
             (PodState.BACKING_OFF, self._no_fit.backing_off),
             (PodState.UNSCHEDULABLE, self._no_fit.unschedulable),
         )
         homes_are_right(self._entries, homes)
-
-    # The parts of the verbs
 
     def _in_flight(self, uid: str) -> Entry:
         entry = self._entries.get(uid)
@@ -338,7 +334,7 @@ class SchedulingQueue:
         return entry
 
     def _waits_no_longer(self, entry: Entry, now_s: float) -> bool:
-        """Whether a pod that is in no collection has gone, or is GATED now."""
+        """Whether a pod that is in no collection is gone, or GATED now."""
         if entry.gone:
             del self._entries[entry.pod.key.uid]
         elif entry.changed and self._gate_message(entry.pod):
@@ -347,17 +343,17 @@ class SchedulingQueue:
             return False
         return True
 
-    def _hold(self, entry: Entry) -> None:
-        entry.state = PodState.HELD_BACK
-        self._held_back.add(entry)
+    def _throttle(self, entry: Entry) -> None:
+        entry.state = PodState.THROTTLED
+        self._throttled.add(entry)
 
     def _admit(self, entry: Entry, now_s: float) -> None:
-        """Into GATED or ACTIVE, from no other collection."""
+        """Move a pod that is in no collection to GATED or ACTIVE."""
         message = self._gate_message(entry.pod)
         entry.gate = message
         if message:
             entry.state = PodState.GATED
-            # Its place in the order of arrival is that of the gate's opening.
+            # It arrives when the gate opens.
             entry.sequence = 0
             self._gated[entry] = None
         else:
@@ -368,7 +364,7 @@ class SchedulingQueue:
             self._arrivals += 1
             entry.sequence = self._arrivals - (_TRIED_ALREADY if entry.pod.nominated_node else 0)
         entry.sort_key = (self._queue_sort(entry.pod), entry.sequence)
-        entry.state, entry.told = PodState.ACTIVE, ""
+        entry.state, entry.reported = PodState.ACTIVE, ""
         entry.queued_s = now_s
         entry.first_queued_s = min(entry.first_queued_s, now_s)
         entry.waits_since_s = min(entry.waits_since_s, now_s)
@@ -386,10 +382,10 @@ class SchedulingQueue:
             self._admit(entry, now_s)
 
     def _leave(self, entry: Entry) -> None:
-        """Out of every collection but `_entries`."""
+        """Remove the pod from every collection but `_entries`."""
         self._gated.pop(entry, None)
         self._active.discard(entry)
-        self._held_back.discard(entry)
+        self._throttled.discard(entry)
         self._failed.discard(entry)
         self._no_fit.remove(entry)
 

@@ -1,23 +1,22 @@
-"""Pods that found no fit, by class, until a place for them is shown.
+"""Pods that found no fit, by class, until a hint shows that one fits.
 
-    add ──▶ UNSCHEDULABLE ── wake: a check showed a place ──▶ ACTIVE ── in vain ──▶ BACKING_OFF
-                 └────────── take_ready: leftover ──────────▶ ACTIVE ◀── take_ready ─────┘
+    add ──▶ UNSCHEDULABLE ── wake: a hint fits ────────▶ ACTIVE ── in vain ──▶ BACKING_OFF
+                 └────────── take_ready: leftover ─────▶ ACTIVE ◀── take_ready ─────┘
 
-Whoever waits fits nowhere: the attempt said so, and every opening since then was held against the class. So an
-opening is asked about once, class by class, in the order of their best pods; a class that it cannot help is not
-asked. One that fits has its best pod woken, which is decided before the next question: places are spent in the tables
-themselves, and as many pods are woken as there are places.
+The last attempt and every event since then showed no fit for the class. So each event is evaluated once per class, in
+order of their best pods; classes that it cannot help get no hint. If a class fits, its best pod is woken and decided
+before the next hint: decisions take room in the tables, so exactly as many pods are woken as fit.
 
-One pod can answer for its class only while all pods of the class have the same signature. When something changes that
-pods refer to individually (a claim, the labels of their namespace, a Service in it), the signatures of the pods that
-refer to it are checked first: a pod with a new signature moves to another class (docs/decisions/0031).
+One pod represents its class only while all pods of the class have the same signature. After a change of an object that
+pods refer to individually (a claim, the labels of their namespace, a Service in it), the signatures of these pods are
+verified first: a pod with a new signature moves to another class (docs/decisions/0031).
 
-Openings are offered in rounds: what opens during a round waits until every class that sorts before the pod to be
-decided next has been asked, so a steady stream of openings keeps no class from being asked.
+Events are handled in rounds: events during a round wait until every class that sorts before the next pod to decide has
+had its hints. So a steady stream of events starves no class.
 
-A pod to which a place was shown in vain (a Permit plugin says no) serves a back-off, whatever opens meanwhile.
-Where kube-scheduler differs: its queueing hints judge pod by pod, and an event wakes every pod that it may concern.
-Owned by the scheduling queue. No method awaits, so each one is atomic.
+A pod that was woken in vain (a Permit plugin rejected it) serves a back-off, whatever happens. Difference to
+kube-scheduler: its queueing hints evaluate pod by pod, and an event wakes every pod that it may concern. Owned by the
+scheduling queue. No method awaits, so each one is atomic.
 """
 
 from collections.abc import Hashable, Iterator
@@ -31,79 +30,78 @@ from scheduler.queue.backoff import backoff_s
 from scheduler.queue.claim_users import ClaimUsers, NamespaceUsers, selected_by
 from scheduler.queue.class_table import Available, ClassTable
 from scheduler.queue.entry import Entry, PodState, SortKey
+from scheduler.queue.evaluated_longest_ago import EvaluatedLongestAgo
 from scheduler.queue.heap import Heap
-from scheduler.queue.judged_longest_ago import JudgedLongestAgo
 from scheduler.queue.longest_waiting import LongestWaiting
-from scheduler.queue.waking import EVERYWHERE, Check, OpenRows, PodClass
-from scheduler.state.changes import ANYTHING, Change, Openings
-from scheduler.state.needs import Needs
+from scheduler.queue.waking import EVERYWHERE, EventRows, PodClass, QueueingHint
+from scheduler.state.changes import ANYTHING, Change, ClusterEvents
+from scheduler.state.minimum_request import MinimumRequest
 
 # Source: kube-scheduler, backend/queue/scheduling_queue.go, DefaultPodMaxInUnschedulablePodsDuration.
 _LEFTOVER_S: Final = 300.0
-# Among pods of one priority, those who are asked in vain share the time with those who come, however often something
-# opens: so many questions in a row before a pod is decided; after that, so many more for each pod that is. So pods of
-# ten thousand templates that wait hold up a new one for milliseconds, not for seconds.
-_MOST_CHECKS: Final = 64
-_CHECKS_PER_POD: Final = 8
-# What can alter an Amount.
+# Hints in a row before a pod of the same priority is decided, and further hints for each decided pod. So waiting pods
+# of ten thousand templates delay a new pod by milliseconds, not by seconds, however often events arrive.
+_MOST_HINTS: Final = 64
+_HINTS_PER_POD: Final = 8
+# Changes that can alter an Amount.
 _MEASURED_BY: Final = int(Change.EXISTENCE | Change.ALLOCATABLE | Change.INVENTORY | Change.PODS | Change.CARDS)
 _NODE: Final = int(Change.NODE)
 
 
 class UnschedulablePods:
-    """unschedulable, backing_off: the pods in these states, by the time that ends them; for the owner to read.
+    """unschedulable, backing_off: pods in these states, by the time that ends them; read by the owner.
 
-    judged: the first of these by when they were judged last. longest: by when they began to wait.
+    evaluated: the unschedulable pods by time of their last evaluation. longest: by the time when they began to wait.
     """
 
     def __init__(self, *, initial_backoff_s: float, max_backoff_s: float) -> None:
-        """As `backoff_s`."""
+        """See `backoff_s`."""
         self.unschedulable: Heap[float, Entry] = Heap()
         self.backing_off: Heap[float, Entry] = Heap()
-        self.judged = JudgedLongestAgo()
+        self.evaluated = EvaluatedLongestAgo()
         self._initial_s = initial_backoff_s
         self._max_s = max_backoff_s
         self._classes: dict[Hashable, PodClass] = {}
         self._at: dict[int, PodClass] = {}
         self._claim_users = ClaimUsers()
         self._namespace_users = NamespaceUsers()
-        self._rechecks: Heap[SortKey, Entry] = Heap()
-        # Which of them are checked because of a claim, and because of their namespace.
+        self._to_verify: Heap[SortKey, Entry] = Heap()
+        # Reason for each of them: a claim, or an object of their namespace.
         self._of_claims: set[Entry] = set()
         self._of_namespaces: set[Entry] = set()
         self._table = ClassTable(measured_by=_MEASURED_BY)
         self.longest = LongestWaiting()
-        self._open = OpenRows()
-        self._noted = Openings()
+        self._event_rows = EventRows()
+        self._noted = ClusterEvents()
         self._any_due = False
-        self._places_spent = False
+        self._room_spent = False
         self._asked = 0
-        # How many signatures were checked since the next pod has been ready.
+        # Signatures verified since the next pod became ready.
         self._held_up = 0
 
-    def add(self, entry: Entry, signature: Hashable, now_s: float, wakes_on: int, needs: Needs) -> None:
-        """An attempt found no fit. signature: None when no change of the cluster helps. The rest: of its class."""
+    def add(self, entry: Entry, signature: Hashable, now_s: float, wakes_on: int, minimum: MinimumRequest) -> None:
+        """An attempt found no fit. signature: None if no change of the cluster helps. Rest: of its class."""
         entry.signature = signature
         wait_s = backoff_s(entry.no_fits, initial_s=self._initial_s, max_s=self._max_s)
-        # A back-off longer than that is served first; kube-scheduler moves such a pod to its back-off queue.
+        # A longer back-off is served in full; kube-scheduler moves such a pod to its back-off queue.
         entry.leftover_s = now_s + max(_LEFTOVER_S, wait_s)
         entry.state = PodState.UNSCHEDULABLE
         self.unschedulable.push(entry, entry.leftover_s)
-        self.judged.add(entry, now_s)
+        self.evaluated.add(entry, now_s)
         if signature is not None:
-            pod_class = self._join(entry, signature, needs)
+            pod_class = self._join(entry, signature, minimum)
             self._table.wakes_on[pod_class.slot] |= wakes_on
 
     def back_off(self, entry: Entry, now_s: float) -> None:
-        """A place was shown to the pod in vain."""
+        """The pod was woken in vain."""
         entry.signature = None
         entry.ready_s = now_s + backoff_s(entry.no_fits, initial_s=self._initial_s, max_s=self._max_s)
         entry.state = PodState.BACKING_OFF
         self.backing_off.push(entry, entry.ready_s)
 
     def remove(self, entry: Entry) -> None:
-        """The pod leaves."""
-        self.judged.discard(entry)
+        """Remove the pod."""
+        self.evaluated.discard(entry)
         self._take_out(entry)
 
     def _take_out(self, entry: Entry) -> None:
@@ -114,120 +112,123 @@ class UnschedulablePods:
         if pod_class is not None:
             self.longest.discard(entry, pod_class.key)
             self._release(entry, pod_class.slot)
-            self._checked(entry)
+            self._verified(entry)
             if pod_class.discard(entry):
                 self._table.order[:, pod_class.slot] = pod_class.best.sort_key
             else:
                 self._forget(pod_class)
 
     def take_ready(self, now_s: float) -> Iterator[Entry]:
-        """Take the pods whose back-off ended, and those left over for too long."""
+        """Remove and return pods whose back-off ended, or that waited for the leftover time."""
         for heap in (self.backing_off, self.unschedulable):
             for entry in heap.pop_until(now_s):
                 self.remove(entry)
                 yield entry
 
     def next_ready_s(self) -> float | None:
-        """When `take_ready` will next have something."""
+        """When `take_ready` will next return a pod."""
         firsts = (heap.first() for heap in (self.backing_off, self.unschedulable))
         return min((first[0] for first in firsts if first is not None), default=None)
 
-    def note(self, openings: Openings) -> None:
-        """Something may have become possible there."""
+    def note(self, events: ClusterEvents) -> None:
+        """Note cluster events."""
         if self._classes:
-            self._noted.add(openings)
+            self._noted.add(events)
 
     def popped(self) -> None:
-        """A pod is being decided, and may take a place that others are to be asked about."""
-        self._places_spent = True
+        """A pod is being decided and may take room that due hints count on."""
+        self._room_spent = True
         self._held_up = 0
-        self._asked = max(0, min(self._asked, _MOST_CHECKS) - _CHECKS_PER_POD)
+        self._asked = max(0, min(self._asked, _MOST_HINTS) - _HINTS_PER_POD)
 
     @property
-    def has_questions(self) -> bool:
-        """False when `next_check` has nothing to ask, whatever comes next in the queue."""
-        return self._any_due or bool(self._noted) or bool(self._rechecks)
+    def has_hints(self) -> bool:
+        """False if `next_hint` has nothing to evaluate, whatever comes next in the queue."""
+        return self._any_due or bool(self._noted) or bool(self._to_verify)
 
-    def next_check(self, head: SortKey | None, left: Available) -> Check | None:
-        """The next question; None when neither a class nor a signature that sorts before `head` is to be checked.
+    def next_hint(self, head: SortKey | None, left: Available) -> QueueingHint | None:
+        """The next hint; None if no class or signature that sorts before `head` needs one.
 
-        One of a better priority is always asked; of the same priority, no more than a pod has to wait for. After a
-        round with many signatures, a pod is decided before the next round: Services that come and go all the time hold
-        up no pod for longer. head: of the pod to be decided next, None without one. left: as ClassTable.rule_out.
+        A class of a better priority always gets its hint; of the same priority, only as many as a pod has to wait for.
+        After a round with many signatures, a pod is decided before the next round: Services that come and go all the
+        time delay no pod further. head: sort key of the next pod to decide, None without one. left: see
+        ClassTable.rule_out.
         """
-        check = self._first_check(head, left)
-        if check is None and self._noted and (head is None or self._held_up < _MOST_CHECKS):
+        hint = self._first_hint(head, left)
+        if hint is None and self._noted and (head is None or self._held_up < _MOST_HINTS):
             self._begin_round(left)
-            check = self._first_check(head, left)
-        if check is None or self._waits_for_its_turn(check, head):
+            hint = self._first_hint(head, left)
+        if hint is None or self._waits_for_its_turn(hint, head):
             return None
         self._asked += 1
-        self._held_up += check.of_signature and head is not None
-        return check
+        self._held_up += hint.of_signature and head is not None
+        return hint
 
-    def wake(self, check: Check) -> Entry | None:
-        """Take the best pod of the class, which fits; None when all have left."""
-        pod_class = self._classes.get(check.signature)
+    def wake(self, hint: QueueingHint) -> Entry | None:
+        """Remove and return the best pod of the class, which fits; None if the class is empty."""
+        pod_class = self._classes.get(hint.signature)
         if pod_class is None:
             return None
         entry = pod_class.best
         self.remove(entry)
         return entry
 
-    def sleep(self, check: Check, wakes_on: int) -> None:
-        """No pod of the class fits on the rows of the check. wakes_on: bits of what can help now."""
-        pod_class = self._classes.get(check.signature)
+    def sleep(self, hint: QueueingHint, wakes_on: int) -> None:
+        """No pod of the class fits on the rows of the hint. wakes_on: bits of changes that can help now."""
+        pod_class = self._classes.get(hint.signature)
         if pod_class is not None:
             self._table.due[pod_class.slot] = False
             self._table.wakes_on[pod_class.slot] |= wakes_on
 
-    def recheck(self, entry: Entry | None) -> bool:
-        """Check the signature of a pod, and then its class. Returns False if it waits in none."""
+    def reevaluate(self, entry: Entry | None) -> bool:
+        """Verify the signature of a pod, then evaluate its class. Returns False if it has no class."""
         if entry is None or entry.signature is None:
             return False
-        self._recheck(entry, self._of_claims)
+        self._verify_later(entry, self._of_claims)
         return True
 
     def update(self, entry: Entry, pod: Pod) -> None:
-        """The pod was seen again, and has the signature that it had."""
+        """The pod changed and kept its signature."""
         other = selected_by(entry.pod) != selected_by(pod)
         entry.pod = pod
         pod_class = self._classes.get(entry.signature) if other else None
         if pod_class is not None:
             self._release_selected(entry, pod_class.slot)
             entry.selected = self._namespace_users.add(entry, pod_class.slot)
-            # Of those that it resembles now, one may have been checked already.
-            self._recheck(entry, self._of_namespaces)
+            # A pod that it resembles now may have been verified already.
+            self._verify_later(entry, self._of_namespaces)
 
-    def confirm(self, check: Check) -> None:
-        """The pod still has the signature of its class. After a change of a claim, that is due on all rows."""
-        if not check.stands:
+    def confirm(self, hint: QueueingHint) -> None:
+        """The pod still has the signature of its class. After a change of a claim, the class is due on all rows."""
+        if not hint.stands:
             return
-        of_claim = check.entry in self._of_claims
-        self._checked(check.entry)
+        of_claim = hint.entry in self._of_claims
+        self._verified(hint.entry)
         if not of_claim:
             return
-        slot = self._classes[check.signature].slot
+        slot = self._classes[hint.signature].slot
         self._table.due[slot] = True
         self._table.since[slot] = EVERYWHERE
         self._any_due = True
 
-    def reclassify(self, check: Check, signature: Hashable, needs: Needs, told_after_s: float | None) -> None:
-        """Move the pod to another class. If that class waits already, its answers hold for the pod too.
+    def reclassify(
+        self, hint: QueueingHint, signature: Hashable, minimum: MinimumRequest, retry_after_s: float | None
+    ) -> None:
+        """Move the pod to another class. If that class waits already, its results hold for the pod too.
 
-        told_after_s: it is to be tried in any case, then or when its back-off since the last attempt has ended.
+        retry_after_s: retry it in any case, then or when its back-off since the last attempt has ended.
         """
-        entry = check.entry
-        if not check.stands:
+        entry = hint.entry
+        if not hint.stands:
             return
         self._take_out(entry)
         new = signature not in self._classes
         entry.signature = signature
-        if told_after_s is not None:
+        if retry_after_s is not None:
             wait_s = backoff_s(entry.no_fits, initial_s=self._initial_s, max_s=self._max_s)
-            entry.leftover_s = min(entry.leftover_s, max(told_after_s, entry.queued_s + wait_s))
+            entry.leftover_s = min(entry.leftover_s, max(retry_after_s, entry.queued_s + wait_s))
         self.unschedulable.push(entry, entry.leftover_s)
-        slot = self._join(entry, signature, needs).slot
+        slot = self._join(entry, signature, minimum).slot
         if new:
             self._table.wakes_on[slot] = ANYTHING
             self._table.due[slot] = True
@@ -235,7 +236,7 @@ class UnschedulablePods:
             self._any_due = True
 
     def validate(self) -> None:
-        """Recompute every cross-reference; TransitionError names the first that is wrong."""
+        """Recompute every cross-reference; TransitionError names the first error."""
         for key, pod_class in self._classes.items():
             first = min(entry.sort_key for entry in pod_class.pods())
             expect(pod_class.best.sort_key == first, f"class {key!r} has another best pod")
@@ -250,7 +251,7 @@ class UnschedulablePods:
         hopeless = sum(entry.signature is None for entry in self.unschedulable)
         expect(waiting == len(self.longest), f"{len(self.longest)} pods wait in groups, {waiting} in classes")
         expect(waiting + hopeless == len(self.unschedulable), f"{waiting} pods wait in classes")
-        expect(len(self.judged) == len(self.unschedulable), f"{len(self.judged)} pods are judged again")
+        expect(len(self.evaluated) == len(self.unschedulable), f"{len(self.evaluated)} pods are re-evaluated")
         expect(len(self._at) == len(self._classes), f"{len(self._at)} slots are in use")
         using = {
             (claim, one.slot, entry)
@@ -264,60 +265,60 @@ class UnschedulablePods:
         expect(len(of_namespaces) == waiting, f"{len(of_namespaces)} pods are found by namespaces, {waiting} wait")
         alike = all(e.selected is not None and e.selected.key == selected_by(e.pod) for e in of_namespaces)
         expect(alike, "a pod is found by labels that it no longer has")
-        expect(set(self._rechecks) == self._of_claims | self._of_namespaces, "a pod is checked without a reason")
-        waits = all(entry.signature in self._classes for entry in self._rechecks)
+        expect(set(self._to_verify) == self._of_claims | self._of_namespaces, "a pod is checked without a reason")
+        waits = all(entry.signature in self._classes for entry in self._to_verify)
         expect(waits, "a pod that waits in no class is to be checked")
         due = np.flatnonzero(self._table.due).tolist()
         expect(set(due) <= self._at.keys(), f"slots {due} are due")
         expect(self._any_due or not due, f"slots {due} are due and nobody knows")
 
-    # The parts of the verbs
+    # Helpers
 
-    def _first_check(self, head: SortKey | None, left: Available) -> Check | None:
-        """Signatures first: a pod that has left its class must not answer for it."""
-        first = self._rechecks.first() if self._rechecks else None
+    def _first_hint(self, head: SortKey | None, left: Available) -> QueueingHint | None:
+        """Signatures come first: a pod that left its class must not represent it."""
+        first = self._to_verify.first() if self._to_verify else None
         if first is not None and (head is None or first[0] < head):
-            return Check(first[1].signature, first[1], None, of_signature=True)
+            return QueueingHint(first[1].signature, first[1], None, of_signature=True)
         slot = self._first_due(head, left)
         if slot is None:
             return None
         pod_class = self._at[slot]
-        return Check(pod_class.key, pod_class.best, self._open.since(int(self._table.since[slot])))
+        return QueueingHint(pod_class.key, pod_class.best, self._event_rows.since(int(self._table.since[slot])))
 
-    def _waits_for_its_turn(self, check: Check, head: SortKey | None) -> bool:
-        """Whether the next pod to decide has the same priority, and enough was asked before it."""
-        if head is None or self._asked < _MOST_CHECKS:
+    def _waits_for_its_turn(self, hint: QueueingHint, head: SortKey | None) -> bool:
+        """Whether the next pod to decide has the same priority and enough hints came before it."""
+        if head is None or self._asked < _MOST_HINTS:
             return False
-        first = self._rechecks.first() if check.of_signature else None
-        sort_key = self._classes[check.signature].best.sort_key if first is None else first[0]
+        first = self._to_verify.first() if hint.of_signature else None
+        sort_key = self._classes[hint.signature].best.sort_key if first is None else first[0]
         return sort_key[0] == head[0]
 
     def _first_due(self, head: SortKey | None, left: Available) -> int | None:
-        """The due class with the best pod, if that sorts before `head`."""
+        """Slot of the due class with the best pod, if that sorts before `head`."""
         if not self._any_due:
             return None
-        if self._places_spent:
+        if self._room_spent:
             self._rule_out_again(left)
         slot = self._table.first_due()
         if slot is None:
             self._any_due = False
-            self._open.clear()
+            self._event_rows.clear()
             return None
         return None if head is not None and self._table.sort_key(slot) > head else slot
 
     def _begin_round(self, left: Available) -> None:
-        noted, self._noted = self._noted, Openings()
+        noted, self._noted = self._noted, ClusterEvents()
         table = self._table
-        position = self._open.add(noted.rows)
+        position = self._event_rows.add(noted.rows)
         for kinds, rows in noted.by_kinds():
             if kinds & _NODE:
                 table.allow(rows)
             may_fit = table.rule_out(table.concerned(kinds), rows, left)
             table.make_due(may_fit, position)
         for entry in self._claim_users.users(noted.claims):
-            self._recheck(entry, self._of_claims)
+            self._verify_later(entry, self._of_claims)
         for entry in self._namespace_users.users(noted.namespaces):
-            self._recheck(entry, self._of_namespaces)
+            self._verify_later(entry, self._of_namespaces)
         if noted.everywhere:
             anywhere = table.concerned(noted.everywhere)
             table.due |= anywhere
@@ -326,17 +327,17 @@ class UnschedulablePods:
         self._any_due = True
 
     def _rule_out_again(self, left: Available) -> None:
-        """Drop the classes for which too little is left of what had opened."""
-        self._places_spent = False
+        """Drop classes for which the rows that changed no longer have enough available."""
+        self._room_spent = False
         table = self._table
         some = table.due & (table.since != EVERYWHERE)
         if not some.any():
             return
-        rows = self._open.since(int(table.since[some].min()))
+        rows = self._event_rows.since(int(table.since[some].min()))
         if rows is not None:
             table.due &= ~some | table.rule_out(some, np.array(sorted(rows), dtype=np.intp), left)
 
-    def _join(self, entry: Entry, signature: Hashable, needs: Needs) -> PodClass:
+    def _join(self, entry: Entry, signature: Hashable, minimum: MinimumRequest) -> PodClass:
         pod_class = self._classes.get(signature)
         if pod_class is None:
             pod_class = PodClass(key=signature, slot=self._table.take(), best=entry)
@@ -345,28 +346,28 @@ class UnschedulablePods:
             pod_class.add(entry)
         entry.claims = self._claim_users.add(entry, pod_class.slot)
         entry.selected = self._namespace_users.add(entry, pod_class.slot)
-        self._table.need(pod_class.slot, needs)
+        self._table.need(pod_class.slot, minimum)
         self._table.order[:, pod_class.slot] = pod_class.best.sort_key
         self.longest.add(entry, signature)
         return pod_class
 
-    def _recheck(self, entry: Entry, why: set[Entry]) -> None:
+    def _verify_later(self, entry: Entry, why: set[Entry]) -> None:
         why.add(entry)
-        if entry not in self._rechecks:
-            self._rechecks.push(entry, entry.sort_key)
+        if entry not in self._to_verify:
+            self._to_verify.push(entry, entry.sort_key)
 
-    def _checked(self, entry: Entry) -> None:
-        self._rechecks.discard(entry)
+    def _verified(self, entry: Entry) -> None:
+        self._to_verify.discard(entry)
         self._of_claims.discard(entry)
         self._of_namespaces.discard(entry)
 
     def _release(self, entry: Entry, slot: int) -> None:
-        """If the pod was to be checked, another of its class that refers to the same is checked in its place."""
+        """Release the references. If the pod was to be verified, another pod with the same references is."""
         if entry.claims is not None:
             following = self._claim_users.remove(entry.claims, entry, slot)
             entry.claims = None
             if following is not None and entry in self._of_claims:
-                self._recheck(following, self._of_claims)
+                self._verify_later(following, self._of_claims)
         self._release_selected(entry, slot)
 
     def _release_selected(self, entry: Entry, slot: int) -> None:
@@ -374,10 +375,10 @@ class UnschedulablePods:
             following = self._namespace_users.remove(entry.selected, entry, slot)
             entry.selected = None
             if following is not None and entry in self._of_namespaces:
-                self._recheck(following, self._of_namespaces)
+                self._verify_later(following, self._of_namespaces)
 
     def _forget(self, pod_class: PodClass) -> None:
-        """Its last pod has left."""
+        """Drop an empty class."""
         del self._classes[pod_class.key]
         del self._at[pod_class.slot]
         self._table.release(pod_class.slot)

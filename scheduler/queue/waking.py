@@ -1,4 +1,4 @@
-"""What has opened since which class of waiting pods was asked about: the questions, and the rows that they cover."""
+"""Queueing hints for classes of waiting pods, and the rows that changed since their last hint."""
 
 from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ _LONGEST_LOG: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """A question: does the pod of `entry` fit on some of `rows` now? rows: None for all of them.
+class QueueingHint:
+    """A hint to evaluate: does the pod of `entry` fit on any of `rows` now? rows: None for all.
 
-    signature: as `unschedulable` was told; stale when the pod now has another: see `reclassify`.
-    of_signature: ask only whether the pod still has this signature.
+    signature: as passed to `unschedulable`; stale if the pod has another one now: see `reclassify`. of_signature:
+    verify only whether the pod still has this signature.
     """
 
     signature: Hashable
@@ -29,7 +29,7 @@ class Check:
 
     @property
     def pod(self) -> Pod:
-        """As it was seen last."""
+        """The latest version of the pod."""
         return self.entry.pod
 
     @property
@@ -40,10 +40,10 @@ class Check:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class PodClass:
-    """Pods that every rule answers alike and that found no fit, at least one; they are UNSCHEDULABLE.
+    """Unschedulable pods that every rule treats alike, at least one.
 
-    slot: of `ClassTable`. best: the first of them in the order of the queue. several: all of them, once there were two:
-    of ten thousand classes most have one pod.
+    slot: in `ClassTable`. best: the first of them in queue order. several: all of them, since there were two: most of
+    ten thousand classes have one pod.
     """
 
     key: Hashable
@@ -52,7 +52,7 @@ class PodClass:
     several: Heap[SortKey, Entry] | None = None
 
     def add(self, entry: Entry) -> None:
-        """One more."""
+        """Add a pod."""
         if self.several is None:
             self.several = Heap()
             self.several.push(self.best, self.best.sort_key)
@@ -60,14 +60,14 @@ class PodClass:
         self._choose()
 
     def discard(self, entry: Entry) -> bool:
-        """One less, if it is here; whether any is left."""
+        """Remove the pod, if present. Returns whether any is left."""
         if self.several is None:
             return entry is not self.best
         self.several.discard(entry)
         return self._choose()
 
     def pods(self) -> Collection[Entry]:
-        """All of them, in no order."""
+        """All pods, in no order."""
         return (self.best,) if self.several is None else self.several
 
     def _choose(self) -> bool:
@@ -77,16 +77,15 @@ class PodClass:
         return first is not None
 
 
-class OpenRows:
-    """Rows in the order in which they opened, for as long as a class is to be asked about them."""
+class EventRows:
+    """Rows of cluster events in order, as long as a class needs hints about them."""
 
     def __init__(self) -> None:
-        """None."""
         self._rows: list[int] = []
         self._forgotten = 0
 
     def add(self, rows: Iterable[int]) -> int:
-        """These have opened. Returns the position of the first of them, >= 0."""
+        """Add rows. Returns the position of the first of them, >= 0."""
         if len(self._rows) > _LONGEST_LOG:
             self.clear()
         position = self._forgotten + len(self._rows)
@@ -94,11 +93,11 @@ class OpenRows:
         return position
 
     def since(self, position: int) -> SomeRows:
-        """What has opened from `position` on; None, all rows, when that is too long ago to say, or EVERYWHERE."""
+        """Rows from `position` on; None, all rows, if that is too long ago, or EVERYWHERE."""
         start = position - self._forgotten
         return None if start < 0 else frozenset(self._rows[start:])
 
     def clear(self) -> None:
-        """Nobody is to be asked about them any more, or about all rows."""
+        """Forget all rows: no class needs hints about them."""
         self._forgotten += len(self._rows)
         self._rows = []

@@ -1,7 +1,6 @@
-"""What a row has left, as far as it can be compared with what many classes of pods ask, all at once.
+"""Available amounts of rows, in a form that is compared with the requests of many classes of pods at once.
 
-A few amounts that nearly every pod asks for rule most rows out at a glance. Of a row for which that is not enough, the
-cards are looked at one by one.
+A few amounts that nearly every pod requests rule most rows out. On the other rows, the cards are examined one by one.
 """
 
 from enum import IntEnum
@@ -20,9 +19,9 @@ from scheduler.state.tables import Tables
 
 
 class Amount(IntEnum):
-    """The place of each in a column of amounts: the native resources in the order of their columns, then the cards.
+    """Row of each amount in an array of amounts: the native resources in the order of their columns, then the cards.
 
-    CARD_UNITS: gpu-mem units of one card that may be given out. NODE_UNITS: of the node in all.
+    CARD_UNITS: available gpu-mem units of one card. NODE_UNITS: of the whole node.
     """
 
     CPU_MILLIS = 0
@@ -33,8 +32,8 @@ class Amount(IntEnum):
     NODE_UNITS = 5
 
 
-class CardsLeft(NamedTuple):
-    """The cards of one row that may be given out, one entry each.
+class AvailableOnCards(NamedTuple):
+    """Cards of one row that can be allocated, one entry each.
 
     free: units, negative when over-committed. empty: held by no pod. models, uuids: the bit of each, see below.
     """
@@ -49,43 +48,43 @@ class CardsLeft(NamedTuple):
 NOTHING: Final = int(np.iinfo(np.int64).min)
 
 
-# Sets are compared as bits of one number: what has no bit is surely not in the set, what has one may be.
+# Sets are compared as bits of one number: a member without its bit is surely not in the set, one with it may be.
 BITS: Final = 63
 ANY_BIT: Final = -1
 
 
 def model_bit(code: int) -> int:
-    """Of a card's model, by `CardColumns.model_code`; the last bit is of all beyond it."""
+    """Bit of a card's model, by `CardColumns.model_code`; the last bit stands for all higher codes."""
     return 1 << min(code, BITS - 1)
 
 
 def uuid_bit(uuid: str) -> int:
-    """Of a card, which shares it with others."""
+    """Bit of a card, shared with other cards."""
     return 1 << blake2b(uuid.encode(), digest_size=1).digest()[0] % BITS
 
 
 def row_bits(row: int) -> tuple[int, int]:
-    """Of a row: of its place among 63, and of that of the 63. A set of a few rows has few others with both."""
+    """Bits of a row: its position among 63, and the position of those 63. Few other rows have both bits."""
     return 1 << row % BITS, 1 << row // BITS % BITS
 
 
-class RowsLeft:
-    """What the rows of the tables have left, whenever it is asked."""
+class AvailableOnRows:
+    """Current available amounts of the rows of the tables."""
 
     def __init__(self, tables: Tables) -> None:
         """tables: read only."""
         self._tables = tables
 
     def amounts(self, rows: RowArray) -> Int64Array:
-        """As `left`; on rows where nominated pods are booked, as much as that could be for anybody."""
-        amounts = left(self._tables, rows)
+        """The same as `available_on`; rows with booked nominated pods get the maximum for any pod."""
+        amounts = available_on(self._tables, rows)
         for place, row in enumerate(rows.tolist() if self._tables.any_nominated else ()):
             for record in self._tables.nominated_on(row):
                 amounts[:, place] += _given_back(record)
         return amounts
 
-    def cards(self, row: int) -> CardsLeft:
-        """Of one row; where nominated pods are booked, without them."""
+    def cards(self, row: int) -> AvailableOnCards:
+        """Available cards of one row; booked nominated pods do not count."""
         nominated = list(self._tables.nominated_on(row))
         for record in nominated:
             self._tables.lift(record)
@@ -95,11 +94,11 @@ class RowsLeft:
             for record in nominated:
                 self._tables.put_back(record)
 
-    def _cards(self, row: int) -> CardsLeft:
+    def _cards(self, row: int) -> AvailableOnCards:
         columns = self._tables.cards
         stored, slots = columns.stored, columns.slots[row]
         given = np.flatnonzero(stored.available[: len(slots), row])
-        return CardsLeft(
+        return AvailableOnCards(
             free=stored.free[given, row].astype(np.int64),
             empty=stored.holders[given, row] == 0,
             models=np.array([model_bit(code) for code in stored.model[given, row].tolist()], dtype=np.int64),
@@ -108,15 +107,15 @@ class RowsLeft:
 
 
 def _given_back(record: PodRecord) -> Int64Array:
-    """int64[amounts]: what is left more of each at most without a nominated pod, which is in no node's total."""
+    """int64[amounts]: upper bound of the amounts that a nominated pod occupies; it is in no node's total."""
     template = record.pod.template
     native = [template.requests.get(name, 0) for name in (CPU, MEMORY, EPHEMERAL_STORAGE)]
     on_one_card = MOST_UNITS if record.exclusive else template.gpu_units
     return np.array([*native, 1, on_one_card, 0], dtype=np.int64)
 
 
-def left(tables: Tables, rows: Rows) -> Int64Array:
-    """int64[amounts, rows]: what is left there, negative when over-committed. CARD_UNITS: of the card with most."""
+def available_on(tables: Tables, rows: Rows) -> Int64Array:
+    """int64[amounts, rows]: available amounts, negative when over-committed. CARD_UNITS: of the best card."""
     resources, cards = tables.resources, tables.cards
     native = resources.allocatable[:NATIVE, rows] - resources.requested[:NATIVE, rows]
     most = []

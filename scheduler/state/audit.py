@@ -1,8 +1,8 @@
-"""The ledger audit: one node at a time, what the columns hold against what its objects say, as they were last seen.
+"""The ledger audit: compares the columns of one node at a time with its objects, as last seen.
 
-The columns are kept by increments; here they are counted again from scratch. A difference is a bug of ours and is
-repaired by reading the node again. What is over-committed is nobody's to repair, whoever did it: two schedulers, an
-edited annotation, or a bind request of a killed process that took effect after it was waited for.
+The columns are updated by increments; here they are recounted from scratch. A difference is our bug, and is repaired by
+reading the node again. Over-commitment cannot be repaired here, whatever caused it: two schedulers, an edited
+annotation, or a late bind request of a killed process.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ _MOST_NAMED: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRound:
-    """What one round has found: nodes whose columns were wrong, cards with more booked than they have, shared UUIDs."""
+    """Result of one round: nodes with wrong columns, over-committed cards, shared UUIDs."""
 
     nodes: int = 0
     differences: int = 0
@@ -41,15 +41,15 @@ class OvercommittedCard:
 
     @property
     def without_pods(self) -> str:
-        """The same for readers who may not see the pods."""
+        """The text for readers who may not see the pods."""
         return f"card {self.uuid} has {self.units} units, and {self.booked} are booked"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAudit:
-    """What was found of one node. uid: the Node object's. difference: what the columns had wrong, "" when nothing.
+    """Result for one node. uid: the Node object's. difference: the wrong values of the columns, "" for none.
 
-    shared: UUIDs of its cards that other nodes announce too -> one of those nodes.
+    shared: UUIDs of its cards that another node announces too -> one such node.
     """
 
     node: str
@@ -74,7 +74,7 @@ def audit_node(tables: Tables, name: str) -> NodeAudit | None:
     difference = ""
     if found != expected:
         difference = f"the columns hold {found}, its pods make {expected}"
-        # Everything of the node is worked out from its object and its pods, whatever the columns hold.
+        # Everything is recomputed from the node's object and pods, not from the columns.
         node = tables.node(name)
         tables.remove_node(name)
         tables.upsert_node(node)
@@ -89,9 +89,9 @@ def audit_node(tables: Tables, name: str) -> NodeAudit | None:
 
 
 def _overcommitted(units: Mapping[str, int], records: list[PodRecord]) -> tuple[OvercommittedCard, ...]:
-    """By what pods are known to hold: one whose card is not known counts on each, and is on one at most.
+    """Over-committed cards. A pod whose card is unknown counts on each, and is on one at most.
 
-    What is kept for a nominated pod may still be held by those that have to go.
+    Memory of a nominated pod may still be held by its victims.
     """
     records = [record for record in records if not record.nominated]
     booked: Counter[str] = Counter()

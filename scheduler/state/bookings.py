@@ -1,8 +1,8 @@
-"""What is booked where: the columns that pods change, and which pod is on which row. The inner part of the tables.
+"""Bookings: the columns that pods change, and the row of each pod. The inner part of the tables.
 
 a pod on a node, assumed or bound    in both: on record, and booked
 a nominated pod (`nominations`)      booked, while it is shown; not on record
-a pod that is lifted                 on record, and not booked: for the length of a question, see `lift`, `leave_out`
+a pod that is lifted                 on record, and not booked: during a query, see `lift`, `leave_out`
 """
 
 from collections.abc import Collection, Hashable, Iterator
@@ -70,7 +70,7 @@ class Bookings(Known):
     # Nominated pods, and what-if
 
     def show(self, record: PodRecord) -> None:
-        """Book a nominated pod. Nobody is woken: no place comes of it."""
+        """Book a nominated pod. It frees nothing, so it wakes no pod."""
         record.read = self._facts.read(record.pod)
         for pods_on in (self._pods_on, self._nominated_on):
             pods_on.setdefault(record.node, {})[record.pod.key.uid] = record
@@ -79,7 +79,7 @@ class Bookings(Known):
             self._changed(row, self._book(record, row))
 
     def hide(self, record: PodRecord, *, for_good: bool) -> None:
-        """Undo `show`. for_good: its place is open for everybody."""
+        """Undo `show`. for_good: its resources are available to all pods."""
         uid = record.pod.key.uid
         for pods_on in (self._pods_on, self._nominated_on):
             others = pods_on[record.node]
@@ -92,21 +92,21 @@ class Bookings(Known):
         kinds = self._unbook(record, row)
         if for_good:
             if record.pod.volumes.claims:
-                self.openings.note_claims(record.pod.claim_keys)
+                self.cluster_events.note_claims(record.pod.claim_keys)
             self._opened(row, kinds, record.pod.priority)
             self._note_turned()
         else:
             self._changed(row, kinds)
 
     def open_again(self, record: PodRecord) -> None:
-        """A nominated pod that is hidden keeps its place no longer. It may be on record by now: there, or elsewhere."""
+        """Drop a hidden nomination. The pod may be on record by now: there, or elsewhere."""
         row, own = self.row_of.get(record.node), self._pods.get(record.pod.key.uid)
         if row is None:
             return
         if own is not None and own.node == record.node:
             self._opened(row, _BOOKINGS, record.pod.priority)
             return
-        # It may have kept others off other rows, too. No pod is booked twice, not even for a moment.
+        # It may have excluded pods from other rows, too. No pod is ever booked twice.
         booked = own if own is not None and own.node in self.row_of and not own.lifted else None
         if booked is not None:
             self.lift(booked)
@@ -116,7 +116,7 @@ class Bookings(Known):
             self.put_back(booked)
 
     def lift(self, record: PodRecord) -> None:
-        """Ask as if the pod were not there. Nobody is told: `put_back` comes before anything else changes."""
+        """Remove the pod's booking for a query. Records no change: `put_back` comes before anything else changes."""
         row = self.row_of[record.node]
         self._unbook(record, row)
         record.lifted = True
@@ -130,7 +130,7 @@ class Bookings(Known):
         self.cards.turned.clear()
 
     def leave_out(self, record: PodRecord) -> None:
-        """As `lift`, where other pods are placed before `bring_back`: what is kept of the row is worked out again."""
+        """Lift a pod while others are placed before `bring_back`: cached results of the row are recomputed."""
         row = self.row_of[record.node]
         kinds = self._unbook(record, row)
         record.lifted = True
@@ -156,7 +156,7 @@ class Bookings(Known):
     # The parts of the verbs
 
     def _book(self, record: PodRecord, row: int) -> int:
-        """Into the columns. Bits of what changes."""
+        """Book into the columns. Returns bits of the changes."""
         self._book_resources(record, row, 1)
         record.held = self._hold(record, row)
         return self._facts.book(record, row, 1) | booking_kinds(record)
@@ -170,7 +170,7 @@ class Bookings(Known):
         return kinds
 
     def _changed(self, row: int, kinds: int) -> None:
-        """As `_opened`, where nothing becomes possible for anybody."""
+        """The same as `_opened` for changes that free nothing."""
         self.changes.note(row, kinds)
         while self.cards.turned:
             self.changes.note(self.cards.turned.pop(), _INVENTORY)
@@ -181,7 +181,7 @@ class Bookings(Known):
         return self.cards.hold(row, record.written, exclusive=record.exclusive, nominated=record.nominated)
 
     def _note_turned(self) -> None:
-        """Cards of other nodes may be used, or not any more, since they have a UUID in common."""
+        """Note cards of other nodes that became usable or unusable because of a shared UUID."""
         while self.cards.turned:
             self._opened(self.cards.turned.pop(), _INVENTORY)
 
@@ -190,7 +190,7 @@ class Bookings(Known):
         self.resources.add(row, template.requests, (template.scoring_cpu_millis, template.scoring_memory_bytes), sign)
 
     def _opened(self, row: int, kinds: int, up_to: int = ANY_PRIORITY) -> None:
-        """up_to: as `Openings`."""
+        """up_to: as `ClusterEvents`."""
         self.changes.note(row, kinds)
-        self.openings.note(row, kinds, up_to)
-        self.openings.note_everywhere(ANY_DOMAIN if kinds & _DOMAINS else kinds & _SOME_DOMAINS)
+        self.cluster_events.note(row, kinds, up_to)
+        self.cluster_events.note_everywhere(ANY_DOMAIN if kinds & _DOMAINS else kinds & _SOME_DOMAINS)

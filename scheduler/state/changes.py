@@ -1,4 +1,4 @@
-"""What changed on which row, and when: so that only rules that look at it are asked again, about those rows."""
+"""Changes per row and version, so that only rules that read a changed field run again, on those rows."""
 
 from array import array
 from collections.abc import Iterable, Iterator
@@ -13,25 +13,24 @@ from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.columns.arrays import RowArray
 
 _LONGEST_LOG: Final = 65_536
-# Above and below what the API server allows.
+# Above and below the API server's range.
 ANY_PRIORITY: Final = 2**32
 _NO_PRIORITY: Final = -(2**32)
 
 
 class Change(IntFlag):
-    """What a rule may look at. A rule declares what can alter its answer; a change says what it has altered.
+    """Fields that a rule may read. A rule declares those that can alter its answer; a change names those altered.
 
-    EXISTENCE: the node came or went, which concerns every rule without its saying so. LABELS to IMAGES are the node's
-    own fields; INVENTORY is its cards, and which of them may be given out. FEATURES: those that its kubelet declares.
-    IMAGES: those that it has.
-    PODS: a pod came to the row, left it, or reads differently now. PORTS, CARDS: so did one with host ports, with GPU
-    memory. COMPANY: one that others may want to be with. DOMAINS: rows other than the one that changed may be open or
-    closed now.
-    ATTACHMENTS: how many volumes the node attaches, or has attached apart from those of its pods; or a pod that came
-    has a volume attached there that others may share. By COMPANY and ATTACHMENTS alone a pod that comes makes room.
-    VOLUMES: a volume, or room for one, can be had that could not be before, on whatever row.
+    EXISTENCE: the node came or went, which implicitly concerns every rule. LABELS to IMAGES are the node's
+    own fields; INVENTORY is its cards, and which of them can be allocated. FEATURES: features that its kubelet
+    declares. IMAGES: images on the node.
+    PODS: a pod came to the row, left it, or reads differently now. PORTS, CARDS:
+    so did one with host ports, with GPU memory. COMPANY: one that others may have affinity to. DOMAINS: rows other than
+    the one that changed may be open or closed now. ATTACHMENTS: how many volumes the node attaches, or has attached
+    apart from those of its pods; or a pod that came has a volume attached there that others may share. Only by COMPANY
+    and ATTACHMENTS can a new pod make room. VOLUMES: a volume, or room for one, became available, on any row.
     REJECTIONS: its kubelet has rejected a pod, or that is long enough ago.
-    WORKLOAD: packing is measured there against what pods have asked since.
+    WORKLOAD: packing is measured there against newer requests.
     """
 
     EXISTENCE = auto()
@@ -58,7 +57,7 @@ class Change(IntFlag):
     ANY = NODE | BOOKINGS | DOMAINS | ATTACHMENTS | VOLUMES | REJECTIONS | WORKLOAD
 
 
-# Beside the bits of Change, so that a domain that opens for some wakes not everybody who waits for one.
+# Next to the bits of Change, so that an opened domain wakes only the pods that wait for it.
 _FIRST_DOMAIN_BIT: Final = 18
 _DOMAIN_BITS: Final = 44
 ANY_DOMAIN: Final = int(Change.DOMAINS) | (((1 << _DOMAIN_BITS) - 1) << _FIRST_DOMAIN_BIT)
@@ -66,9 +65,9 @@ ANYTHING: Final = int(Change.ANY) | ANY_DOMAIN
 
 
 def domain_bit(number: int) -> int:
-    """The bit of one of the things that open and close domains, such as a term of pods that run; several share one.
+    """Bit of a thing that opens and closes domains, such as a term of running pods; several share one.
 
-    A change says which have opened domains, a class which keep it out. Change.DOMAINS alone says neither.
+    A change names the opened domains, a class the ones that exclude it. Change.DOMAINS alone names neither.
     """
     return 1 << (_FIRST_DOMAIN_BIT + number % _DOMAIN_BITS)
 
@@ -84,18 +83,18 @@ _NONE: Final = ChangedRows([], 0)
 
 
 class ChangeLog:
-    """Rows in the order in which they changed. version: changes noted so far, ever; read only."""
+    """Rows in the order of their changes. version: number of changes so far; read only."""
 
     def __init__(self) -> None:
-        """Nothing noted."""
+        """No changes."""
         self.version = 0
-        # Of numbers, not of objects: these would be six times as large.
+        # Numbers, not objects: objects would take six times the memory.
         self._rows = array("i")
         self._kinds = array("q")
 
     @property
     def oldest(self) -> int:
-        """The first version of which `since` can say what has changed after it."""
+        """The first version for which `since` knows all later changes."""
         return self.version - len(self._rows)
 
     def note(self, row: int, kinds: int) -> None:
@@ -108,7 +107,7 @@ class ChangeLog:
         self._kinds.append(kinds)
 
     def kinds_since(self, version: int) -> int | None:
-        """Bits of every Change noted after `version`; None when that is too long ago to say."""
+        """Bits of every Change after `version`; None if that is too long ago."""
         count = self.version - version
         if count > len(self._rows):
             return None
@@ -116,7 +115,7 @@ class ChangeLog:
         return int(np.bitwise_or.reduce(noted))
 
     def since(self, version: int) -> ChangedRows | None:
-        """What changed after `version`; None when that is too long ago to say."""
+        """Changes after `version`; None if that is too long ago."""
         count = self.version - version
         if count > len(self._rows):
             return None
@@ -128,13 +127,13 @@ class ChangeLog:
         return ChangedRows(list(set(self._rows[start:])), reduce(or_, self._kinds[start:]))
 
 
-class Openings:
-    """Where something may have become possible for a pod that waits, until somebody takes that up.
+class ClusterEvents:
+    """Cluster events that may make waiting pods schedulable, until they are taken.
 
-    rows: row -> bits of Change. everywhere: bits that hold for every row. claims: for pods that use one of them, for
-    whatever reason they wait. namespaces: whose pods may have other signatures now.
-    up_to: row -> the highest priority of a pod for which more is possible there once all pods of lower priority have
-    gone. Of a pod that leaves, its own: whoever has a higher priority could have made it go before.
+    rows: row -> bits of Change. everywhere: bits for every row. claims: for all pods that use one of them. namespaces:
+    those whose pods may have other signatures now.
+    up_to: row -> the highest priority of a pod for which evicting all pods of lower priority now frees more. When a pod
+    leaves, its own priority: a pod of higher priority could have evicted it before.
     """
 
     def __init__(self) -> None:
@@ -156,15 +155,15 @@ class Openings:
         self.everywhere |= kinds
 
     def note_claims(self, claims: Iterable[ClaimKey]) -> None:
-        """These may stand otherwise now, or have a user less."""
+        """Note claims whose state may have changed, or that lost a user."""
         self.claims.update(dict.fromkeys(claims))
 
     def note_namespace(self, name: str) -> None:
-        """The signatures of the pods there may have changed, for whatever reason they wait."""
+        """Note a namespace whose pods' signatures may have changed, for whatever reason they wait."""
         self.namespaces[name] = None
 
-    def add(self, other: "Openings") -> None:
-        """What is noted there too."""
+    def add(self, other: "ClusterEvents") -> None:
+        """Add the events of another object."""
         for row, kinds in other.rows.items():
             self.note(row, kinds, other.up_to[row])
         self.note_everywhere(other.everywhere)

@@ -1,4 +1,4 @@
-"""Which pods a pod is spread with when it says nothing: those of its Services, and of its controller.
+"""Default spreading: a pod without constraints is spread with the pods of its Services and controller.
 
 Source: kube-scheduler, plugins/helper/spread.go, DefaultSelector.
 """
@@ -9,7 +9,7 @@ from typing import Final
 from scheduler.state.columns.selectors import Expression, Expressions
 from scheduler.state.facts.label_index import LabelIndex
 
-# Of one selector, with the values of all: what is beyond is not read, and the object counts as one without a selector.
+# Per selector, with the values of all. Beyond the limit, the object counts as one without a selector.
 MOST_TERMS: Final = 256
 
 
@@ -22,7 +22,7 @@ class DefaultSelectors:
         self._services: dict[str, _Services] = {}
 
     def set_controller(self, uid: str, selector: Expressions) -> bool:
-        """() when it is gone, or selects nothing. Whether that is something new."""
+        """Set a controller's selector, () when it is deleted or selects nothing. Returns whether it changed."""
         if self._of_controller.get(uid, ()) == selector:
             return False
         if selector:
@@ -32,7 +32,7 @@ class DefaultSelectors:
         return True
 
     def set_service(self, namespace: str, uid: str, selector: Expressions) -> bool:
-        """As for a controller."""
+        """Set a Service's selector. Returns whether it changed."""
         services = self._services.setdefault(namespace, _Services())
         changed = services.set(uid, selector)
         if not services.slot_of:
@@ -40,7 +40,7 @@ class DefaultSelectors:
         return changed
 
     def of(self, namespace: str, labels: Mapping[str, str], controller_uid: str) -> Expressions:
-        """What a pod there with these labels is spread with; () for nothing. controller_uid: "" for none."""
+        """Selector of the pods to spread a pod with these labels with; () for none. controller_uid: "" for none."""
         services = self._services.get(namespace)
         found = () if services is None else services.matching(labels)
         of_controller = self._of_controller.get(controller_uid)
@@ -50,7 +50,7 @@ class DefaultSelectors:
 
 
 class _Services:
-    """Those of one namespace. slot_of: by uid."""
+    """Services of one namespace. slot_of: by uid."""
 
     def __init__(self) -> None:
         self.slot_of: dict[str, int] = {}
@@ -73,7 +73,7 @@ class _Services:
         return True
 
     def matching(self, labels: Mapping[str, str]) -> Expressions:
-        """What the Services ask that select a pod, each once, in a fixed order: all of them are labels of the pod."""
+        """Distinct requirements of the Services that select a pod, in a fixed order: all are labels of the pod."""
         asked: dict[str, Expression] = {}
         for slot in self._index.matches(labels).tolist():
             asked.update((expression.key, expression) for expression in self._selectors[slot])
@@ -81,5 +81,5 @@ class _Services:
 
 
 def size_of(selector: Expressions) -> int:
-    """To be compared with MOST_TERMS."""
+    """Size for comparison with MOST_TERMS."""
     return sum(1 + len(expression.values) for expression in selector)

@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets: whom a preemption should rather spare.
+"""PodDisruptionBudgets: the pods that preemption should spare if it can.
 
 Source: kube-scheduler 1.36, plugins/defaultpreemption/default_preemption.go, filterPodsWithPDBViolation.
 """
@@ -14,18 +14,18 @@ from scheduler.pods.pod import Pod
 from scheduler.state.columns.selectors import Expressions, match, of_label_selector
 from scheduler.state.pod_record import PodRecord
 
-# Of one namespace: each of its pods is held against each of them.
+# Per namespace: each of its pods is compared with each of them.
 MOST_BUDGETS: Final = 64
-# Of all their selectors together: 128 pods of a node that match them all take 5 ms. Mostly a selector has one or two.
+# Over all selectors of a namespace: 128 pods of a node that match them all take 5 ms. Mostly a selector has one or two.
 MOST_REQUIREMENTS: Final = 256
-# Of one selector: all of them are kept.
+# Per selector: all of them are kept.
 MOST_VALUES: Final = 1024
-# Of the budgets that match a pod: some ten thousand pods.
+# For the budgets that match a pod: some ten thousand pods.
 _KEPT_BYTES: Final = 4_000_000
 
 
 class _Budget(msgspec.Struct, frozen=True):
-    """counted, going: names of pods whose end its status counts already, and of those that we remove meanwhile."""
+    """counted, going: names of pods whose end its status already counts, and of our victims since then."""
 
     name: str
     selector: Expressions
@@ -35,10 +35,10 @@ class _Budget(msgspec.Struct, frozen=True):
 
 
 class _LeftOut:
-    """Budgets of one namespace that wait for room, as they came.
+    """Budgets of one namespace that wait for room, in order of arrival.
 
-    As bytes: a namespace may have thousands of them, and none is used before it is read. By the length of the selector:
-    the shortest is read first, and where there is no room for it there is none for any.
+    As bytes: a namespace may have thousands, and none is used before it is read. By the length of the selector: the
+    shortest is read first, and if it has no room, none has.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class _LeftOut:
                 del self._of_length[length]
 
     def first(self, most: int) -> objects.PodDisruptionBudget | None:
-        """The first one of at most so many requirements; None without one."""
+        """The first one with at most this many requirements, or None."""
         length = min(self._of_length, default=most + 1)
         if length > most:
             return None
@@ -70,20 +70,20 @@ class _LeftOut:
 
 
 class _Budgets(msgspec.Struct):
-    """Of one namespace. selectors: the version at which one of them was last another. left_out: not read yet."""
+    """Budgets of one namespace. selectors: the version of the last change of a selector. left_out: not read yet."""
 
     by_name: dict[str, _Budget] = msgspec.field(default_factory=dict)
     selectors: int = 0
     left_out: _LeftOut = msgspec.field(default_factory=_LeftOut)
 
     def room(self, besides: str = "") -> int:
-        """How many requirements the next one may have; -1 where no other is read. besides: one that does not count."""
+        """Maximum requirements of the next budget; -1 if no further one is read. besides: one that does not count."""
         others = [len(one.selector) for one in self.by_name.values() if one.name != besides]
         return MOST_REQUIREMENTS - sum(others) if len(others) < MOST_BUDGETS else -1
 
 
 class _Matching(msgspec.Struct, frozen=True):
-    """The names of the budgets that match a pod with these labels."""
+    """Names of the budgets that match a pod with these labels."""
 
     labels: Mapping[str, str]
     selectors: int
@@ -91,12 +91,12 @@ class _Matching(msgspec.Struct, frozen=True):
 
 
 def _size(kept: _Matching) -> int:
-    """Bytes, with its place in the cache; the labels and names are others'."""
+    """Bytes, with its cache entry; labels and names belong to other objects."""
     return 320 + 8 * len(kept.names)
 
 
 class DisruptionBudgets:
-    """Those that protect somebody, by namespace. Owned by the event loop.
+    """Budgets that protect a pod, by namespace. Owned by the event loop.
 
     listed: whether all are known. version: moves when one changes.
     """
@@ -109,9 +109,9 @@ class DisruptionBudgets:
         self._matching: LRUCache[str, _Matching] = LRUCache(_KEPT_BYTES, getsizeof=_size)
 
     def set(self, budget: objects.PodDisruptionBudget) -> str:
-        """Add or replace one. Returns why it protects nobody although it selects somebody, or "".
+        """Add or replace a budget. Returns why it protects no pod although it selects some, or "".
 
-        One for which there is no room is read as soon as others of its namespace have left enough.
+        A budget without room is read as soon as others of its namespace have left enough.
         """
         meta = budget.metadata
         selector = of_label_selector(budget.spec.selector)
@@ -130,7 +130,7 @@ class DisruptionBudgets:
         return problem
 
     def remove(self, namespace: str, name: str) -> None:
-        """One is gone."""
+        """Remove a budget."""
         own = self._budgets.get(namespace)
         if own is None:
             return
@@ -163,15 +163,16 @@ class DisruptionBudgets:
     def split(
         self, records: Iterable[PodRecord], *, with_refused: bool = True
     ) -> tuple[list[PodRecord], list[PodRecord]]:
-        """(those that may not go if all of them go, the others), each in order. records: the first are spared last.
+        """(pods that cannot all be evicted, the others), each in order. records: the first are spared last.
 
-        with_refused: what the API server has refused to remove is of the first: it will hardly remove it now.
+        with_refused: pods whose eviction the API server denied count among the first: another attempt would hardly
+        succeed.
         """
         left: dict[tuple[str, str], int] = {}
         violating: list[PodRecord] = []
         others: list[PodRecord] = []
         for record in records:
-            within = not (with_refused and record.refused)
+            within = not (with_refused and record.undeletable)
             for budget in self._of(record.pod):
                 key = (record.pod.key.namespace, budget.name)
                 left[key] = left.get(key, budget.allowed - len(budget.going)) - 1
@@ -180,15 +181,15 @@ class DisruptionBudgets:
         return violating, others
 
     def let_go(self, records: Iterable[PodRecord]) -> bool:
-        """Whether the API server would evict all of them, one after the other.
+        """Whether the API server would evict all of them, one at a time.
 
-        It evicts no pod of several budgets, whatever they allow; and here an empty selector is of all pods.
-        Source: kube-apiserver 1.36, registry/core/pod/storage/eviction.go, Create and getPodDisruptionBudgets.
+        It evicts no pod of several budgets, whatever they allow; and here an empty selector selects all pods. Source:
+        kube-apiserver 1.36, registry/core/pod/storage/eviction.go, Create and getPodDisruptionBudgets.
         """
         left: dict[tuple[str, str], int] = {}
         for record in records:
             budgets = self._selecting(record.pod)
-            if record.refused or len(budgets) > 1:
+            if record.undeletable or len(budgets) > 1:
                 return False
             for budget in budgets:
                 key = (record.pod.key.namespace, budget.name)
@@ -198,14 +199,14 @@ class DisruptionBudgets:
         return True
 
     def spend(self, victims: Iterable[Pod]) -> None:
-        """These are about to be removed. What a budget allows is that much less, until its status is next written."""
+        """Note victims that will be evicted. Their budgets allow fewer evictions until the next status update."""
         for pod in victims:
             for budget in () if pod.terminating else self._of(pod):
                 budget.going.add(pod.key.name)
                 self.version += 1
 
     def spare(self, pods: Iterable[Pod]) -> None:
-        """These stay after all."""
+        """Note victims that stay after all."""
         for pod in pods:
             for budget in self._budgets.get(pod.key.namespace, _Budgets()).by_name.values():
                 if pod.key.name in budget.going:
@@ -213,7 +214,7 @@ class DisruptionBudgets:
                     self.version += 1
 
     def _of(self, pod: Pod) -> Iterable[_Budget]:
-        """For a preemption: in 1.36 an empty selector matches nothing there, and no selector a pod without labels."""
+        """Budgets for a preemption: in 1.36, empty selectors match nothing, and no selector a pod without labels."""
         if not pod.labels or pod.key.namespace not in self._budgets:
             return ()
         name = pod.key.name
@@ -224,7 +225,7 @@ class DisruptionBudgets:
         ]
 
     def _selecting(self, pod: Pod) -> list[_Budget]:
-        """Those whose selector matches the pod."""
+        """Budgets whose selector matches the pod."""
         own = self._budgets.get(pod.key.namespace)
         if own is None:
             return []
@@ -236,7 +237,7 @@ class DisruptionBudgets:
 
 
 def _too_long(selector: Expressions) -> str:
-    """Why a budget is not read, whatever room there is; ""."""
+    """Why a budget is never read, or ""."""
     values = sum(len(expression.values) for expression in selector)
     if len(selector) > MOST_REQUIREMENTS:
         return f"its selector has {len(selector)} requirements (at most {MOST_REQUIREMENTS} are read)"
@@ -244,7 +245,7 @@ def _too_long(selector: Expressions) -> str:
 
 
 def _without_room(own: _Budgets, name: str, selector: Expressions) -> str:
-    """Why a budget is not read for now; ""."""
+    """Why a budget is not read now, or ""."""
     room = own.room(name)
     if room < 0:
         return f"its namespace has more than the {MOST_BUDGETS} PodDisruptionBudgets that are read at a time"

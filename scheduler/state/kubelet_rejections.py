@@ -1,8 +1,8 @@
-"""Nodes whose kubelet has rejected a pod at admission: for a while, pods like it go elsewhere.
+"""Nodes whose kubelet has rejected a pod at admission; pods like it avoid them for a while.
 
-A controller makes another pod at once, and what decides the same way each time would send every one to the same node.
-A node is left out for 10 s, and for twice as long if the next one is rejected after that, up to 5 minutes, until one
-runs there that did not run before. What other nodes say, these pods find out one by one.
+A controller creates another pod at once, and a deterministic scheduler would send each one to the same node. A node is
+left out for 10 s, twice as long after each further rejection up to 5 minutes, until a new such pod runs there. Pods
+learn about other nodes one at a time.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ MOST: Final = 16_384
 _MOST_REASONS: Final = 32
 _OTHER: Final = "other"
 
-# The namespace, since a pod's author can name any owner; its controller; its name, where it has none; what it asks.
+# The namespace, because a pod's author can name any owner; the controller; the name, without one; the requests.
 Likeness: TypeAlias = tuple[str, str, str, Template]
 
 
@@ -39,15 +39,15 @@ def likeness(pod: Pod) -> Likeness:
 
 
 class RejectionLog:
-    """Owned by the event loop. Times are monotonic seconds. counted: rejections ever, by reason; read only."""
+    """Owned by the event loop. Times are monotonic seconds. counted: rejections so far, by reason; read only."""
 
     def __init__(self, changed: Callable[[str], None], opened: Callable[[str], None]) -> None:
-        """changed: told of a node that is left out for some; opened: of one that is not any more, by name."""
+        """changed: called with a node that is left out for some pods; opened: with one that no longer is."""
         self._changed = changed
         self._opened = opened
-        # By likeness and node: why it is left out.
+        # By likeness and node: the reason.
         self._reasons: dict[Likeness, dict[str, str]] = {}
-        # Every `_Seen.until_s` of those, and older ones, which say nothing any more.
+        # Every `_Seen.until_s` of those, and stale ones.
         self._ends: list[tuple[float, int, Likeness, str]] = []
         self._seen: LRUCache[tuple[Likeness, str], _Seen] = LRUCache(MOST)
         self._noted = 0
@@ -65,7 +65,7 @@ class RejectionLog:
         self.counted[reason if known else _OTHER] += 1
         before = self._seen.get((like, node))
         if before is not None and node in self._reasons.get(like, _NONE):
-            # Of those that were on their way there already: it is the same failure.
+            # A pod that was already on its way there: the same failure.
             return max(0.0, before.until_s - now_s)
         again = before is not None and now_s < before.until_s + LONGEST_S
         lasts_s = min(2 * before.lasts_s, LONGEST_S) if before is not None and again else FIRST_S
@@ -97,7 +97,7 @@ class RejectionLog:
     def _end(self) -> None:
         until_s, _, like, node = heappop(self._ends)
         seen = self._seen.get((like, node))
-        # Otherwise it was rejected again meanwhile.
+        # Otherwise another pod was rejected since.
         if seen is None or seen.until_s <= until_s:
             self._use_again(like, node)
 

@@ -1,6 +1,6 @@
-"""The ledger worked out from scratch: what is booked where, as a function of nodes and live pods.
+"""The ledger computed from scratch: bookings as a function of nodes and live pods.
 
-Pure and slow on purpose: no columns, no increments. It is what the audit, and the tests, hold the tables against.
+Pure and slow on purpose: no columns, no increments. The audit and the tests compare the tables with it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,10 +41,10 @@ def recompute(
     *,
     nominated: Iterable[tuple[Pod, str, WrittenAllocation]] = (),
 ) -> dict[str, NodeLedger]:
-    """Node name -> what its live pods leave of it.
+    """Node name -> free amounts, less its live pods.
 
-    pods: (pod, node, what was written for it first); None where its annotations say it. nominated: the same of those
-    whose places are kept.
+    pods: (pod, node, its first written allocation); None if its annotations have it. nominated: the same for nominated
+    pods.
     """
     announced = {node.metadata.name: read_inventory(node, resources, memory_unit_mib) for node in nodes}
     return of_announced(announced, pods, nominated)
@@ -55,7 +55,7 @@ def of_announced(
     pods: Iterable[tuple[Pod, str, WrittenAllocation | None]],
     nominated: Iterable[tuple[Pod, str, WrittenAllocation]] = (),
 ) -> dict[str, NodeLedger]:
-    """The same, of nodes whose inventories have been read: by name."""
+    """`recompute` for nodes whose inventories have been read: by name."""
     ledger = {name: of_node(cards, ()) for name, cards in announced.items()}
     for pod, node, written in pods:
         if node in ledger:
@@ -71,7 +71,7 @@ def of_node(
     pods: Iterable[tuple[Pod, WrittenAllocation, bool]],
     nominated: Iterable[tuple[Pod, WrittenAllocation, bool]] = (),
 ) -> NodeLedger:
-    """Of one node. pods, nominated: (pod, what was written for it first, whether it was exclusive then)."""
+    """The ledger of one node. pods, nominated: (pod, its first written allocation, whether it was exclusive then)."""
     entry = NodeLedger()
     for card in announced.cards:
         entry.free[card.uuid], entry.holders[card.uuid], entry.exclusive[card.uuid] = card.units, 0, 0
@@ -83,7 +83,7 @@ def of_node(
 
 
 def of_tables(tables: Tables) -> dict[str, NodeLedger]:
-    """The same, read from the columns."""
+    """The ledger read from the columns."""
     return {name: of_row(tables, row) for name, row in tables.row_of.items()}
 
 

@@ -1,17 +1,17 @@
-"""Places that are kept for pods which have none yet: kube-scheduler's nominated pods.
+"""Nominations of pods without a node: kube-scheduler's nominated pods.
 
-    absent --nominate--> KEPT --remove--> absent         (placed, gone, or its nomination cleared)
+    absent --nominate--> KEPT --remove--> absent         (placed, deleted, or its nomination cleared)
                           |  ^
-                          seen_by: booked for pods of its priority or a lower one, for nobody else
+                          seen_by: booked only for pods of its priority or a lower one
 
-A pod that has made others go, or that another scheduler says will come, counts on its node for pods of equal or lower
-priority; one of a higher priority, and the pod itself, see the node without it. The tables show one such view at a
-time. Pods are decided by priority, so from one to the next the view moves by few nominations. Where many would have to
-move for a pod of higher priority, only those do that are in its way; what is shown of the others is no more than what
-it lacks in any case (docs/decisions/0034), and preemption takes them out row by row.
-kube-scheduler filters twice, with and without the nominated pods of a node, since a rule may let a pod in for the sake
-of one that is not there yet (`RunFilterPluginsWithNominatedPods`); here they count as pods that are on their way, and
-such rules leave them out (docs/decisions/0034).
+A pod with victims, or one that another scheduler nominated, counts on its node for pods of equal or lower priority. A
+pod of higher priority, and the pod itself, see the node without it. The tables show one such view at a time. Pods are
+decided by priority, so the view moves by few nominations from one pod to the next. If many would have to move for a pod
+of higher priority, only the conflicting ones do. The others hold no more than the pod lacks in any case
+(docs/decisions/0034), and preemption takes them out row by row.
+kube-scheduler filters twice, with and without the nominated pods of a node, because a rule may accept a pod because of
+one that has not arrived (`RunFilterPluginsWithNominatedPods`). Here such rules ignore nominated pods
+(docs/decisions/0034).
 Owned by the event loop. No method awaits, so each one is atomic.
 """
 
@@ -28,11 +28,11 @@ import msgspec
 from scheduler.pods.pod import Pod
 from scheduler.state.cards.booking import CardShare, chosen, is_exclusive, unknown, written_of
 from scheduler.state.columns.arrays import Int64Array
-from scheduler.state.in_the_way import in_the_way
+from scheduler.state.conflicting_nominations import conflicting_nominations
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 
-# What is beyond this many keeps no place: every decision for a pod of another priority may have to move them all.
+# Further nominations are ignored: every decision for a pod of another priority may have to move them all.
 MOST_NOMINATIONS: Final = 1024
 _MOST_IN_TURN: Final = 16
 # A millisecond.
@@ -44,11 +44,10 @@ def _nobody_knows(_pod: Pod) -> None:
 
 
 class Nomination(msgspec.Struct, eq=False, kw_only=True):
-    """One pod. record: as it is booked. victims: uids of the pods that have to go first.
+    """Nomination of one pod. record: its booking. victims: uids of the pods that must leave first.
 
-    waited_s: how long it had waited when its place was reserved, so that nobody has to go; None for any other place.
-    decided: by us, so that the pod's status follows; otherwise the status alone says so.
-    shown: whether it is booked now.
+    waited_s: its waiting time when its place was reserved without victims; None for a nomination with victims.
+    decided: by us, so that the pod's status follows; otherwise by its status alone. shown: whether it is booked now.
     """
 
     record: PodRecord
@@ -59,12 +58,12 @@ class Nomination(msgspec.Struct, eq=False, kw_only=True):
 
     @property
     def pod(self) -> Pod:
-        """For which the place is kept."""
+        """The nominated pod."""
         return self.record.pod
 
     @property
     def node(self) -> str:
-        """Where."""
+        """Its node."""
         return self.record.node
 
     @property
@@ -74,20 +73,20 @@ class Nomination(msgspec.Struct, eq=False, kw_only=True):
 
     @property
     def lacks_cards(self) -> bool:
-        """Whether it counts on every card of its node, as nobody knows which it is to get."""
+        """Whether it counts on every card of its node, because its cards are unknown."""
         return bool(self.record.written.units) and not self.record.written.decided
 
     @property
     def order(self) -> tuple[int, str]:
-        """By priority; equals by uid."""
+        """By priority; ties by uid."""
         return self.pod.priority, self.pod.key.uid
 
 
 class Nominations:
-    """By uid of the pod. version: moves when a place is kept, or no longer.
+    """Nominations by uid of the pod. version: moves when one is added or removed.
 
-    views: of the changes that the tables have noted, how many only show what another pod sees; read only.
-    reserved: by priority, the place of a pod that waits there until pods leave by themselves; one at most. Read only.
+    views: how many of the noted changes only switch views; read only. reserved: by priority, the one reservation of a
+    pod that waits there for pods to leave. Read only.
     """
 
     def __init__(
@@ -97,15 +96,15 @@ class Nominations:
         least_of_row: Callable[[Pod], Int64Array | None] = _nobody_knows,
         most_moved: int = MOST_MOVED,
     ) -> None:
-        """None.
+        """Empty.
 
-        least_of_row: int64[amounts], what a pod needs of a row at least; None when its rules look at other rows, too.
-        most_moved: for a pod of higher priority so many are taken out, whether they are in its way or not; may be set.
+        least_of_row: int64[amounts], a pod's minimum request; None when its rules read other rows, too. most_moved: for
+        a pod of higher priority this many are taken out, whether they conflict or not; may be set.
         """
         self._tables = tables
         self._least_of_row = least_of_row
         self.most_moved = most_moved
-        # What was looked at last: nothing has changed since, and the pod asks the same.
+        # The last view: nothing has changed since, and the pod requests the same.
         self._looked: Hashable = None
         self._hidden: dict[str, Nomination] = {}
         self.version = 0
@@ -117,29 +116,29 @@ class Nominations:
         self._order: list[tuple[int, str]] = []
         # Uids of pods that name a node which does not exist, or did not when they came.
         self._nowhere: OrderedDict[str, None] = OrderedDict()
-        # By priority and namespace: uids, the last one that was kept last.
+        # By priority and namespace: uids, the latest last.
         self._of_priority: dict[int, dict[str, dict[str, None]]] = {}
-        # Of the pod whose view the tables show: nominations of at least this priority are booked.
+        # Priority of the pod whose view the tables show: nominations of at least this priority are booked.
         self._priority: float = -inf
 
     def __len__(self) -> int:
-        """How many places are kept."""
+        """Number of nominations."""
         return len(self._kept)
 
     @property
     def full(self) -> bool:
-        """Whether no other place can be kept, unless one is given up."""
+        """Whether a new nomination requires dropping another."""
         return len(self._kept) >= MOST_NOMINATIONS
 
     def full_for(self, pod: Pod) -> bool:
-        """Whether no other place can be kept for the pod, nor one be given up for it."""
+        """Whether there is no room for the pod's nomination, and no other can be dropped for it."""
         return self.full and self.gives_way_to(pod) is None
 
     def gives_way_to(self, pod: Pod) -> Nomination | None:
-        """The place that is given up for the pod when no other can be kept; None when none is.
+        """The nomination to drop for the pod when there is no room; None without any.
 
-        One on a node that does not exist, whoever asks. Then, of the lowest priority, the last one of the namespace
-        that has most of those: for a pod of a higher priority, and for one of the same whose namespace has still fewer.
+        First one on a node that does not exist. Then, of the lowest priority, the latest of the namespace with most of
+        those: for a pod of higher priority, or of the same if its namespace has still fewer.
         """
         if (nowhere := self._first_nowhere()) is not None:
             return nowhere
@@ -152,15 +151,15 @@ class Nominations:
         return self._kept[next(reversed(most))]
 
     def of(self, uid: str) -> Nomination | None:
-        """The place that is kept for a pod."""
+        """The nomination of a pod."""
         return self._kept.get(uid)
 
     def on(self, node: str) -> list[Nomination]:
-        """Those on a node."""
+        """Nominations on a node."""
         return list(self._on.get(node, {}).values())
 
     def by_node(self, *, without: str) -> Iterator[tuple[str, int]]:
-        """(node, how many places are kept there). without: uid of the pod whose own does not count."""
+        """(node, number of its nominations). without: uid of the pod whose own does not count."""
         return ((node, len(here) - (without in here)) for node, here in self._on.items())
 
     def goes(self, uid: str) -> bool:
@@ -168,7 +167,7 @@ class Nominations:
         return bool(self._waits_for.get(uid))
 
     def shown(self, pod: Pod) -> None:
-        """What the status of a pod without a node says; nothing of what we have decided: that it follows, late."""
+        """Note the nomination in a pod's status; our own decisions win, because the status follows them late."""
         kept, said = self.of(pod.key.uid), pod.nominated_node
         if kept is not None and (kept.decided or kept.node == said):
             return
@@ -186,10 +185,10 @@ class Nominations:
         *,
         waited_s: float | None = None,
     ) -> Nomination | None:
-        """Keep a place for the pod, instead of the one before. None when too many are kept already.
+        """Nominate the pod to a node, replacing its earlier nomination. None if there are too many.
 
-        shares: its cards, as we have decided; None where only its status says where it goes. victims: uids of pods that
-        are to go first. waited_s: as Nomination; no other place is reserved at its priority then.
+        shares: its cards, as we have decided; None if only its status names the node. victims: uids of pods to evict
+        first. waited_s: as in Nomination; no other place is then reserved at its priority.
         """
         self.remove(pod.key.uid)
         if self.full:
@@ -222,7 +221,7 @@ class Nominations:
         return kept
 
     def remove(self, uid: str) -> Nomination | None:
-        """The place is kept no longer; what it was."""
+        """Remove the nomination, and return it."""
         kept = self._kept.pop(uid, None)
         if kept is None:
             return None
@@ -246,19 +245,19 @@ class Nominations:
         if kept.shown:
             self._tables.hide(kept.record, for_good=True)
         else:
-            # It is not booked now, as whoever was decided last did not see it; others did.
+            # It is not booked now, because the pod decided last did not see it; others did.
             self._tables.open_again(kept.record)
         return kept
 
     def pod_gone(self, uid: str) -> list[Pod]:
-        """A pod is on no node any more. For whom it was the last that had to go."""
+        """Note a deleted pod. Returns the pods for which it was the last victim."""
         waiting = [self._kept[other] for other in sorted(self._waits_for.pop(uid, ()))]
         return [kept.pod for kept in waiting if self._is_free(kept)]
 
     def in_turn(self, node: str) -> tuple[list[Pod], list[Pod]]:
-        """A few of the pods for which a place is kept there, in turn: (for whom nobody has to go any more, the others).
+        """Some pods nominated to the node, round-robin: (those without remaining victims, the others).
 
-        Others may fit before somebody has gone. Without those whose place is reserved: whoever leaves is one of many.
+        Others may fit before their victims leave. Reservations are left out: there, many pods may leave.
         """
         here, free, others = self._on.get(node, {}), list[Pod](), list[Pod]()
         for kept in here.values():
@@ -270,7 +269,7 @@ class Nominations:
         return found
 
     def cards_serve(self, kept: Nomination) -> bool:
-        """Whether the cards that are kept may still be given to the pod, or nobody knows which those are."""
+        """Whether the nominated cards can still be allocated to the pod, or are unknown."""
         row, written = self._tables.row_of.get(kept.node), kept.record.written
         if kept.lacks_cards or not written.units:
             return row is not None
@@ -323,9 +322,9 @@ class Nominations:
         if lower == len(self._hidden) or (self._tables.changes.version, *looks) == self._looked:
             return
         shown = [self._kept[uid] for _, uid in self._order[:lower] if uid not in self._hidden]
-        least = None if len(shown) <= self.most_moved else self._least_of_row(pod)
-        if least is not None:
-            records = in_the_way(self._tables, pod, least, [kept.record for kept in shown])
+        minimum = None if len(shown) <= self.most_moved else self._least_of_row(pod)
+        if minimum is not None:
+            records = conflicting_nominations(self._tables, pod, minimum, [kept.record for kept in shown])
             shown = [self._kept[record.pod.key.uid] for record in records]
         for kept in shown:
             self._show(kept, shown=False)

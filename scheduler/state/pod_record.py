@@ -1,4 +1,4 @@
-"""What the tables keep of one pod on one node."""
+"""Record of one pod on one node in the tables."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -17,14 +17,13 @@ _CARDS: Final = int(Change.CARDS)
 
 
 class PodRecord(msgspec.Struct, eq=False, kw_only=True):
-    """One pod on one node. held: None until the node is there. read: what each fact read of it, in their order.
+    """One pod on one node. held: None until the node exists. read: value of each fact, in their order.
 
-    pod: as it was seen last. written, exclusive: as they were read first, which is what is booked.
-    rivals: (what we chose, what is shown) while it is not known which of them is so. confirmed: the API server has
-    answered that it is what we chose. sent: the annotations of our Binding while the pod is assumed.
-    nominated: the pod has no node yet; the place is kept for it, see `scheduler.state.nominations`.
-    lifted: it is not booked for the moment, see `Bookings.lift`. going: it has to go for a pod whose place is kept.
-    refused: the API server has refused to remove it.
+    pod: as last seen. written, exclusive: as first read, which is what is booked.
+    rivals: (our choice, the shown allocation) while it is unknown which one is valid. confirmed: the API server has
+    confirmed our choice. sent: the annotations of our Binding while the pod is assumed.
+    nominated: the pod has no node yet, see `scheduler.state.nominations`. lifted: temporarily not booked, see
+    `Bookings.lift`. going: a victim of a nominated pod. undeletable: the API server has rejected its deletion.
     """
 
     pod: Pod
@@ -40,19 +39,19 @@ class PodRecord(msgspec.Struct, eq=False, kw_only=True):
     nominated: bool = False
     lifted: bool = False
     going: bool = False
-    refused: bool = False
+    undeletable: bool = False
 
     def shows_what_was_sent(self, pod: Pod) -> bool:
-        """Whether the pod, as it is seen now, carries every annotation of our Binding, and asks what it asked then."""
+        """Whether the pod as seen now carries every annotation of our Binding, and its original requests."""
         sent = self.sent
         return bool(sent) and pod.template is self.pod.template and sent.items() <= pod.annotations.items()
 
 
 def booking_kinds(record: PodRecord) -> int:
-    """Bits of what a pod changes that comes or goes, whatever facts count of it."""
+    """Bits of the changes when a pod comes or goes, regardless of facts."""
     return _PODS | _CARDS if record.written.units else _PODS
 
 
 def problem_of(record: PodRecord) -> str:
-    """What is wrong with what the pod says of its cards, "" when nothing is."""
+    """Error in the pod's card annotations, "" for none."""
     return record.written.problem if record.held is None else record.held.booked.problem

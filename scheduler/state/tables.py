@@ -4,11 +4,11 @@
        ^                  |               ^
        +-----forget-------+    absent --add (bound by someone else)
 
-ASSUMED: we chose the place; the API server has not told us so yet. It never expires.
+ASSUMED: we chose the node; the API server has not shown the pod there yet. It never expires.
 BOUND:   a watch event showed the pod on the node, which wins over what we assumed.
-The first decision that is read of a pod stays for as long as it lives: an edited annotation moves no memory. What is
-shown of an ASSUMED pod on its node, other than we chose it, is either edited or somebody else's: it counts on every
-card until its Binding is answered (`confirm`, `forget`).
+The first allocation read of a pod stays for its lifetime: an edited annotation moves no memory. If an ASSUMED pod is
+shown with another allocation than ours, it was edited or bound by someone else: it counts on every card until its
+Binding is answered (`confirm`, `forget`).
 A pod may be seen before its node: it is booked when the node comes.
 A NOMINATED pod (`scheduler.state.nominations`) is booked like these, but is not on record.
 Owned by the event loop. No method awaits, so each one is atomic.
@@ -27,7 +27,7 @@ from scheduler.pods.pod import Pod
 from scheduler.pods.transitions import TransitionError
 from scheduler.state.bookings import Bookings
 from scheduler.state.cards.booking import CardShare, chosen, is_exclusive, same_decision, unknown, written_of
-from scheduler.state.cards.card_news import CardNews
+from scheduler.state.cards.card_changes import CardChanges
 from scheduler.state.cards.node_inventory import node_differences, read_inventory
 from scheduler.state.changes import ANY_DOMAIN, Change
 from scheduler.state.columns.arrays import ALL_ROWS, FIRST_CAPACITY, BoolArray, resized
@@ -51,12 +51,12 @@ _INVENTORY: Final = int(Change.INVENTORY)
 _ATTACHMENTS: Final = int(Change.ATTACHMENTS)
 _VOLUMES: Final = int(Change.VOLUMES)
 _REJECTIONS: Final = int(Change.REJECTIONS)
-# From so few a volume that came or went can be used, if they are told one by one.
+# Up to this many rows, a changed volume opens the rows one by one.
 _FEW_ROWS: Final = 32
 
 
 class Tables(Bookings):
-    """All columns. Plugins read; only the verbs here change them."""
+    """All columns. Plugins read; only the methods here change them."""
 
     def __init__(
         self, resources: ResourceNames, memory_unit_mib: int = 1024, requests_half_life_s: float = HALF_LIFE_S
@@ -71,7 +71,7 @@ class Tables(Bookings):
         self.unschedulable: BoolArray = np.zeros(FIRST_CAPACITY, dtype=np.bool_)
         self.taints = Taints()
         self.images = Images()
-        self.news = CardNews()
+        self.card_changes = CardChanges()
         self.terminating = Terminating()
         self._marked_unhealthy: dict[str, frozenset[int]] = {}
         self.budgets = DisruptionBudgets()
@@ -80,10 +80,10 @@ class Tables(Bookings):
     # Nodes
 
     def upsert_node(self, node: Node) -> str:
-        """Add or replace a node. Returns what is wrong with its inventory, "" when nothing is.
+        """Add or replace a node. Returns the error of its inventory, "" for none.
 
-        Raises QuantityError, with the tables as before, for an amount that is none. A node that reads as before
-        changes nothing.
+        Raises QuantityError for an invalid amount, with the tables unchanged. A node that reads the same changes
+        nothing.
         """
         node = self.images.shared(node)
         old = self._nodes.get(name := node.metadata.name)
@@ -107,7 +107,7 @@ class Tables(Bookings):
             self._rebook(name, row)
             records = self._pods_on.get(name, {}).values()
             pods = ((record.pod, record.held) for record in records if not record.nominated)
-            self.news.changed(name, before, inventory, node.status.reported_at(), pods)
+            self.card_changes.changed(name, before, inventory, node.status.reported_at(), pods)
         if old is None:
             kinds |= self._book_all(name, row, 1)
         self._opened(row, kinds | self._facts.node_changed(row, node))
@@ -115,7 +115,7 @@ class Tables(Bookings):
         return inventory.problem or self.cards.shared_problem(row, self.names)
 
     def remove_node(self, name: str) -> None:
-        """The node is gone; its pods stay on record until they go too, or it comes back."""
+        """Remove the node; its pods stay on record until they are deleted, or it comes back."""
         row = self.row_of.get(name)
         if row is None:
             return
@@ -129,7 +129,7 @@ class Tables(Bookings):
         self.resources.clear(row)
         self.cards.clear(row)
         del self._inventories[name]
-        self.news.gone(name)
+        self.card_changes.gone(name)
         del self._nodes[name]
         self._opened(row, kinds)
         self._note_turned()
@@ -146,7 +146,7 @@ class Tables(Bookings):
             self._note_turned()
 
     def set_namespace(self, name: str, labels: dict[str, str] | None) -> None:
-        """Labels of a namespace; None when it is gone."""
+        """Set the labels of a namespace; None when it is deleted."""
         if self.namespaces.get(name) == labels:
             return
         if labels is None:
@@ -155,11 +155,11 @@ class Tables(Bookings):
             self.namespaces[name] = labels
         self._facts.namespaces_changed()
         self.references += 1
-        self.openings.note_everywhere(ANY_DOMAIN)
-        self.openings.note_namespace(name)
+        self.cluster_events.note_everywhere(ANY_DOMAIN)
+        self.cluster_events.note_namespace(name)
 
     def change_volumes(self, change: Callable[[Volumes], None]) -> None:
-        """Of claims, volumes, storage classes or what nodes attach."""
+        """Apply a change of claims, volumes, storage classes or attachments."""
         change(self.volumes)
         self.references += 1
         changes = self.volumes.take_changes()
@@ -174,9 +174,9 @@ class Tables(Bookings):
             else:
                 for row in rows.tolist():
                     self.changes.note(row, _VOLUMES)
-        self.openings.note_claims(changes.claims)
+        self.cluster_events.note_claims(changes.claims)
         if changes.opened:
-            self.openings.note_everywhere(_VOLUMES)
+            self.cluster_events.note_everywhere(_VOLUMES)
 
     # Pods
 
@@ -188,10 +188,10 @@ class Tables(Bookings):
         sent: Mapping[str, str] = NOTHING_SENT,
         plan: VolumePlan | None = None,
     ) -> None:
-        """We place `pod` on `row` and these cards. TransitionError when it is somewhere already.
+        """Place `pod` on `row` and these cards. TransitionError if it has a node already.
 
-        sent: the annotations of the Binding; a pod that is shown with all of them is where we chose. plan: what its
-        claims get, which is theirs until the Binding is answered, or given back by `forget`.
+        sent: the annotations of the Binding; a pod shown with all of them has our allocation. plan: volumes of its
+        claims, assumed until the Binding is answered, or released by `forget`.
         """
         if pod.key.uid in self._pods:
             message = f"pod {pod.key} is already on {self._pods[pod.key.uid].node}; expected none"
@@ -202,7 +202,7 @@ class Tables(Bookings):
             PodRecord(pod=pod, node=node, written=written, exclusive=is_exclusive(pod), assumed=True, sent=sent)
         )
         if plan is not None:
-            self.change_volumes(lambda volumes: volumes.take(pod.key.uid, plan))
+            self.change_volumes(lambda volumes: volumes.assume(pod.key.uid, plan))
 
     def confirm(self, uid: str) -> None:
         """The API server has answered that the pod is where we assumed it; no effect when it is not on record."""
@@ -215,7 +215,7 @@ class Tables(Bookings):
             self._decide(record, record.rivals[0])
 
     def forget(self, uid: str) -> None:
-        """The assumed pod did not get its place from us. TransitionError unless it is assumed."""
+        """Release an assumed pod that we did not place after all. TransitionError unless it is assumed."""
         record = self._pods.get(uid)
         if record is None or not record.assumed:
             message = f"pod {uid} is {'absent' if record is None else 'bound'}; expected assumed"
@@ -227,7 +227,7 @@ class Tables(Bookings):
             self._decide(record, record.rivals[1])
 
     def add(self, pod: Pod) -> str:
-        """A watch event shows `pod` on `pod.node_name`. Returns what is wrong with its allocation, or ""."""
+        """Note a pod that a watch event shows on `pod.node_name`. Returns the error of its allocation, or ""."""
         old = self._pods.get(pod.key.uid)
         self._settle(pod.key.uid)
         if old is None or old.node != pod.node_name:
@@ -244,7 +244,7 @@ class Tables(Bookings):
         return problem or problem_of(old)
 
     def remove(self, uid: str) -> bool:
-        """The pod is gone or finished. Whether it was on record."""
+        """Remove a deleted or finished pod. Returns whether it was on record."""
         record = self._pods.get(uid)
         if record is not None:
             self._settle(uid)
@@ -254,12 +254,12 @@ class Tables(Bookings):
     # The parts of the verbs
 
     def _settle(self, uid: str) -> None:
-        """What the pod has taken of volumes is as the API server shows it."""
+        """The pod's volumes are now as the API server shows them."""
         if self.volumes.plan(uid) is not None:
             self.change_volumes(lambda volumes: volumes.settle(uid))
 
     def _see_again(self, record: PodRecord, pod: Pod) -> str:
-        """The pod is shown on the node of its record. Returns what is wrong with what it says now."""
+        """Update a pod on the node of its record. Returns the error of its new allocation, or ""."""
         if pod.annotations == record.pod.annotations and not record.assumed:
             return ""
         rivals = record.rivals
@@ -267,7 +267,7 @@ class Tables(Bookings):
         is_ours = record.shows_what_was_sent(pod)
         if not is_ours:
             shown = written_of(pod)
-            # What was shown first stays: an edit does not make another binding ours.
+            # The first shown allocation stays: an edit does not make another binding ours.
             is_ours = same_decision(shown, ours) and (rivals is None or not rivals[1].decided)
         if is_ours:
             self._decide(record, ours)
@@ -286,13 +286,13 @@ class Tables(Bookings):
         return ""
 
     def _decide(self, record: PodRecord, written: WrittenAllocation) -> None:
-        """The record is this from now on, and no assumption any more."""
+        """Settle the record on this allocation."""
         record.assumed, record.rivals, record.sent = False, None, NOTHING_SENT
         if written is not record.written:
             self._rewrite(record, written)
 
     def _rewrite(self, record: PodRecord, written: WrittenAllocation) -> None:
-        """Book the pod by what is written here instead."""
+        """Book the pod by this allocation instead."""
         self._leave(record)
         record.written = written
         self._enter(record)
@@ -304,8 +304,8 @@ class Tables(Bookings):
     def _used_again(self, node: str) -> None:
         if (row := self.row_of.get(node)) is not None:
             self.changes.note(row, _REJECTIONS)
-        # Whoever was rejected there may preempt again, wherever that is.
-        self.openings.note_everywhere(_REJECTIONS)
+        # A pod that was rejected there may preempt again, anywhere.
+        self.cluster_events.note_everywhere(_REJECTIONS)
 
     def _row_for(self, name: str) -> int:
         if (row := self.row_of.get(name)) is not None:
@@ -336,7 +336,7 @@ class Tables(Bookings):
                 self._pod_problems[record.pod.key.uid] = (record.pod, record.held.booked.problem)
 
     def _book_all(self, name: str, row: int, sign: int) -> int:
-        """Everything of every pod of a node that came (its cards are booked already) or goes. Bits of what changes."""
+        """Book or unbook all pods of a node, whose cards are booked already. Returns bits of the changes."""
         kinds = 0
         for record in self._pods_on.get(name, {}).values():
             self._book_resources(record, row, sign)
@@ -359,11 +359,11 @@ class Tables(Bookings):
         self.target.booked()
         self._note_turned()
         if kinds & _COMPANY:
-            self.openings.note(row, _COMPANY)
+            self.cluster_events.note(row, _COMPANY)
         if kinds & _ATTACHMENTS:
-            self.openings.note_claims(self.volumes.claims_sharing(pod))
-            self.openings.note(row, _ATTACHMENTS)
-        self.openings.note_everywhere(kinds & _SOME_DOMAINS)
+            self.cluster_events.note_claims(self.volumes.claims_sharing(pod))
+            self.cluster_events.note(row, _ATTACHMENTS)
+        self.cluster_events.note_everywhere(kinds & _SOME_DOMAINS)
 
     def _leave(self, record: PodRecord) -> None:
         uid = record.pod.key.uid
@@ -374,7 +374,7 @@ class Tables(Bookings):
         if not others:
             del self._pods_on[record.node]
         if record.pod.volumes.claims:
-            self.openings.note_claims(record.pod.claim_keys)
+            self.cluster_events.note_claims(record.pod.claim_keys)
         row = self.row_of.get(record.node)
         if row is None:
             return
@@ -382,7 +382,7 @@ class Tables(Bookings):
         self._note_turned()
 
     def _reread(self, record: PodRecord, pod: Pod) -> None:
-        """The pod reads differently now: what it is booked with moves, where it is booked."""
+        """Move the bookings of a pod that reads differently now."""
         row = self.row_of.get(record.node)
         kinds = 0
         if record.pod.template is not pod.template:

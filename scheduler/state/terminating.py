@@ -1,4 +1,4 @@
-"""Pods on record that are being deleted and still hold GPU memory: room that comes without anybody's doing."""
+"""Terminating pods on record that hold GPU memory: room that becomes free without any action."""
 
 from collections.abc import Iterator
 

@@ -12,7 +12,7 @@ import msgspec
 from scheduler.plugins import registry
 from tests.differential import victims
 from tests.differential.nominated import asks_of_domains, seen_by
-from tests.differential.ours import Objecting, Ours, Verdicts
+from tests.differential.ours import Ours, RuleRejection, Verdicts
 from tests.differential.wire import Answer, Probe, Recorded, Scores, Verdict
 
 _PER_POINT: Final = 1_000
@@ -101,13 +101,13 @@ def _about(scenario: Recorded, probe: Probe, ours: Ours) -> Iterator[tuple[str, 
 
 def _filtered(theirs: Answer, ours: Verdicts, excused: Collection[str]) -> Iterator[tuple[str, object, object]]:
     if theirs.pre_filter is not None:
-        yield from _unless_equal("PreFilter", tuple(theirs.pre_filter.reasons or ()), (ours.never,))
+        yield from _unless_equal("PreFilter", tuple(theirs.pre_filter.reasons or ()), (ours.unschedulable,))
         yield from _unless_equal("message", theirs.message, ours.message)
         return
     yield from _unless_equal("feasible nodes", theirs.feasible, ours.feasible)
     for name, verdict in theirs.rejected.items():
         if verdict.plugin:
-            yield from _unless_equal(f"node {name}", _objecting(verdict), ours.rejected.get(name))
+            yield from _unless_equal(f"node {name}", _rejecting(verdict), ours.rejected.get(name))
         yield from _unless_equal(f"node {name}, resolvable", verdict.code == _RESOLVABLE, name in ours.resolvable)
     if not {BY_NAME, PREFERENCE} & set(excused):
         yield from _unless_equal("message", theirs.message, ours.message)
@@ -118,8 +118,8 @@ def _unless_equal(what: str, expected: object, got: object) -> Iterator[tuple[st
         yield what, expected, got
 
 
-def _objecting(verdict: Verdict) -> Objecting:
-    return Objecting(verdict.plugin, tuple(sorted(verdict.reasons or ())))
+def _rejecting(verdict: Verdict) -> RuleRejection:
+    return RuleRejection(verdict.plugin, tuple(sorted(verdict.reasons or ())))
 
 
 def _scores(

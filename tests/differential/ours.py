@@ -25,7 +25,7 @@ from scheduler.kube import objects, port
 from scheduler.kube.port import Changed, ListEnds
 from scheduler.plugins import registry
 from scheduler.pods.pod import Pod
-from scheduler.state.left_above import LeftAboves
+from scheduler.state.available_after_preemption import AvailabilityByPriority
 from tests.differential.wire import Recorded
 
 # Each kind that our scheduler watches, and where its events go. The other kinds of a scenario are left out.
@@ -42,7 +42,7 @@ _LAST: Final = "Pod"
 
 
 @dataclass(frozen=True, slots=True)
-class Objecting:
+class RuleRejection:
     """The first plugin of ours that rejects a node, and all its reasons, sorted."""
 
     plugin: str
@@ -51,15 +51,15 @@ class Objecting:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """About one probe. never: the reason of a PreFilter that rejects the pod on every node, or "".
+    """About one probe. unschedulable: the reason of a PreFilter that rejects the pod on every node, or "".
 
     resolvable: of the nodes that are rejected, those where pods that leave may make room.
     scores: plugin -> feasible node -> thousandths of a point, 0..100,000; without the plugins that skip the pod.
     """
 
     message: str
-    never: str
-    rejected: Mapping[str, Objecting]
+    unschedulable: str
+    rejected: Mapping[str, RuleRejection]
     feasible: tuple[str, ...]
     resolvable: frozenset[str]
     scores: Mapping[str, Mapping[str, int]]
@@ -121,7 +121,7 @@ class Ours:
     def choice(self, raw: bytes) -> Choice:
         """Of preemption, about a probe that fits nowhere."""
         with self._seen_by(raw) as pod:
-            steps = self._cycle.post_filter(pod, self._engine.nominations, LeftAboves(self._tables))
+            steps = self._cycle.post_filter(pod, self._engine.nominations, AvailabilityByPriority(self._tables))
             return _told(next((sought.result for sought in steps if sought is not None), None))
 
     def choices(self, raw: bytes) -> dict[str, Choice]:
@@ -136,7 +136,7 @@ class Ours:
                     pod,
                     Resolvable(row, row[~evaluation.allowed[row]]),
                     nominations=self._engine.nominations,
-                    left=LeftAboves(self._tables).of(pod.priority),
+                    after_preemption=AvailabilityByPriority(self._tables).of(pod.priority),
                     memo=RowMemo(self._tables),
                 )
                 for plugin in post_filters(self._runtime.profile):
@@ -156,17 +156,17 @@ class Ours:
     def _verdicts(self, pod: Pod) -> Verdicts:
         runtime = self._runtime
         evaluation = self._evaluated_by_row(pod)
-        if evaluation.never:
-            return Verdicts(self._message(pod), evaluation.never, {}, (), frozenset(), {})
+        if evaluation.unschedulable:
+            return Verdicts(self._message(pod), evaluation.unschedulable, {}, (), frozenset(), {})
         feasible = self._names(runtime.feasible(pod, evaluation))
-        rejected: dict[str, Objecting] = {}
-        for plugin, group in zip(evaluation.rules.filters, runtime.objections(pod, evaluation), strict=True):
+        rejected: dict[str, RuleRejection] = {}
+        for plugin, group in zip(evaluation.rules.filters, runtime.rejections(pod, evaluation), strict=True):
             reasons: dict[str, list[str]] = {}
-            for objection in group:
-                for name in self._names(objection.rejected):
-                    reasons.setdefault(name, []).append(objection.reason)
+            for rejection in group:
+                for name in self._names(rejection.rejected):
+                    reasons.setdefault(name, []).append(rejection.reason)
             rejected |= {
-                name: Objecting(plugin.name, tuple(sorted(found)))
+                name: RuleRejection(plugin.name, tuple(sorted(found)))
                 for name, found in reasons.items()
                 if name not in rejected
             }
@@ -175,9 +175,9 @@ class Ours:
         return Verdicts(self._message(pod), "", rejected, feasible, resolvable, scores)
 
     def _resolvable(self, pod: Pod, evaluation: Evaluation) -> frozenset[str]:
-        if evaluation.never:
+        if evaluation.unschedulable:
             return frozenset()
-        groups = list(self._runtime.objections(pod, evaluation))
+        groups = list(self._runtime.rejections(pod, evaluation))
         rows = self._runtime.resolvable(evaluation, groups).rows
         return frozenset(self._tables.names[row] for row in rows.tolist())
 

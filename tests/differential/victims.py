@@ -75,6 +75,6 @@ def _key(victims: list[_Pod], violations: int) -> Key:
     return violations, highest, total, len(victims), _later_first(earliest)
 
 
-def _later_first(moment: str) -> str:
+def _later_first(cache_key: str) -> str:
     """A text that is less for a later moment. moment: RFC 3339, or "~"."""
-    return "".join(chr(0x100 - ord(one)) for one in moment)
+    return "".join(chr(0x100 - ord(one)) for one in cache_key)

@@ -22,7 +22,7 @@ from scheduler.kube import objects, port
 from scheduler.kube.port import Kind
 from scheduler.kube.rest.decoding import Decoder
 from scheduler.testing.cluster.cluster import MemoryCluster
-from scheduler.tools.cli.asking import site
+from scheduler.tools.cli.asking import cluster_view
 from scheduler.tools.cli.manifests import Unanswerable
 from tests.fuzz import corpus, planted
 from tests.fuzz.cluster import GOOD, Cluster
@@ -195,7 +195,7 @@ class _Round:
         """What people look at: the metrics, and why a pod waits."""
         generate_latest(on.metrics.registry)
         for pod in [pod for pod in on.world.pods if not pod.spec.node_name][:2]:
-            where = await site(MemoryCluster(on.world), AT_ONCE)
+            where = await cluster_view(MemoryCluster(on.world), AT_ONCE)
             with suppress(Unanswerable):
                 await where.explained(pod.metadata.namespace, pod.metadata.name)
             self.outcome.counts["explained"] += 1

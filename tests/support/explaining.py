@@ -10,7 +10,7 @@ from scheduler.kube.port import ApiForbidden, Kind, PodKey, T, WatchEvent
 from scheduler.pods.pod import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER
 from scheduler.testing.cluster.cluster import MemoryCluster
 from scheduler.testing.cluster.world import World
-from scheduler.tools.cli.asking import ClusterView, site
+from scheduler.tools.cli.asking import ClusterView, cluster_view
 from scheduler.tools.cli.explain import text
 from scheduler.tools.explain.answers import Explanation, WhatIfAnswer
 from tests.support.builders import manifest, wire_node
@@ -64,7 +64,7 @@ class Limited(MemoryCluster):
 
 def asked(of: World, *refused: str) -> ClusterView:
     """refused: names of kinds that nobody is allowed to read."""
-    return asyncio.run(site(Limited(of, *refused), SchedulerConfiguration()))
+    return asyncio.run(cluster_view(Limited(of, *refused), SchedulerConfiguration()))
 
 
 def explained(of: World, name: str, node: str = "", refused: tuple[str, ...] = ()) -> Explanation:

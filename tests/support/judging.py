@@ -67,9 +67,9 @@ def _skips(plugin: PreFilterPlugin, pod: Pod, tables: Tables) -> bool:
 def _against(plugin: FilterPlugin, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> dict[str, set[str]]:
     judged = np.arange(tables.capacity)[rows]
     found: dict[str, set[str]] = {}
-    for objection in plugin.filter(pod, tables, state, rows):
-        against = judged[objection.rejected]
+    for rejection in plugin.filter(pod, tables, state, rows):
+        against = judged[rejection.rejected]
         nodes = {tables.names[row] for row in against.tolist()} - {""}
         if nodes:
-            found.setdefault(objection.reason, set()).update(nodes)
+            found.setdefault(rejection.reason, set()).update(nodes)
     return found

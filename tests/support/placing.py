@@ -44,7 +44,7 @@ def settle(built: Engine) -> list[str]:
     """Answer every question and decide every pod; the names of the pods that were placed."""
     placed: list[str] = []
     while True:
-        checked, decision = built.check(1.0), built.decide(1.0, NOW_NS)
+        checked, decision = built.run_hint(1.0), built.decide(1.0, NOW_NS)
         if decision is None:
             if not checked:
                 return placed

@@ -8,14 +8,14 @@ from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import (
     Allow,
     CardFilterPlugin,
-    CardObjection,
+    CardRejection,
     CardSetPlugin,
     FilterPlugin,
-    Objection,
     PermitPlugin,
     PermitResult,
     PluginArgs,
     Rejected,
+    Rejection,
     ScorePlugin,
 )
 from scheduler.pods.pod import Pod
@@ -30,7 +30,7 @@ class Sound(FilterPlugin):
     name: ClassVar[str] = "Sound"
     on_by_default: ClassVar[bool] = True
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> tuple[Objection, ...]:  # noqa: ARG002
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> tuple[Rejection, ...]:  # noqa: ARG002
         return ()
 
 
@@ -74,7 +74,7 @@ class FarCards(CardFilterPlugin):
     name: ClassVar[str] = "FarCards"
     depends: ClassVar[Change] = Change.CARDS | Change.DOMAINS
 
-    def filter_cards(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> tuple[CardObjection, ...]:  # noqa: ARG002
+    def filter_cards(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> tuple[CardRejection, ...]:  # noqa: ARG002
         return ()
 
 
@@ -119,8 +119,8 @@ class WideMask(Sound):
 
     name: ClassVar[str] = "WideMask"
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> tuple[Objection, ...]:  # noqa: ARG002
-        return (Objection(np.zeros(tables.capacity + 1, dtype=np.bool_), "wide"),)
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> tuple[Rejection, ...]:  # noqa: ARG002
+        return (Rejection(np.zeros(tables.capacity + 1, dtype=np.bool_), "wide"),)
 
 
 class Permission(PermitPlugin):

@@ -26,13 +26,13 @@ def decision(profile: Profile, tables: Tables, pod: Pod, now_ns: int, nominated:
     """What `SchedulingCycle.schedule` has to answer; the tables stay as they are."""
     runtime, judged = evaluation(profile, tables, pod)
     nodes = len(tables.row_of)
-    if judged.never:
-        return NoFit(pod, Diagnosis(nodes, rejected=judged.never), judged.wakes_on)
+    if judged.unschedulable:
+        return NoFit(pod, Diagnosis(nodes, rejected=judged.unschedulable), judged.wakes_on)
     row = tables.row_of.get(nominated, NOWHERE)
     if row == NOWHERE or not runtime.feasible(pod, judged)[row]:
         row = runtime.best_row(pod, judged)
     if row == NOWHERE:
-        reasons = count_reasons(tables.valid, runtime.objections(pod, judged))
+        reasons = count_reasons(tables.valid, runtime.rejections(pod, judged))
         return NoFit(pod, Diagnosis(nodes, reasons), judged.wakes_on | int(Change.EXISTENCE))
     cards: tuple[CardShare, ...] = ()
     annotations: dict[str, str] = {}

@@ -73,7 +73,7 @@ class _Cluster:
 
     def settle(self) -> None:
         """Until no pod is ready."""
-        while self._timed(lambda: self.engine.check(time.monotonic())) or self._decide():
+        while self._timed(lambda: self.engine.run_hint(time.monotonic())) or self._decide():
             pass
 
     def ends(self, pod: Wire) -> None:
@@ -131,7 +131,7 @@ def _heartbeats(cluster: _Cluster) -> tuple[float, int]:
     began_s = time.process_time()
     for node in again:
         cluster.handlers.nodes([Changed(node)])
-        while cluster.engine.check(0.0):
+        while cluster.engine.run_hint(0.0):
             asked += 1
     return (time.process_time() - began_s) / len(again), asked
 

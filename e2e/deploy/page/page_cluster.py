@@ -8,8 +8,8 @@ from config.protocol.inventory import Card, Health
 from scheduler.core.engine import Engine
 from scheduler.kube.rest.reviews import User
 from scheduler.tools.page.access import Guard
+from scheduler.tools.page.page_parts import SchedulerParts, page_parts
 from scheduler.tools.page.server import PageServer, serve_page
-from scheduler.tools.page.site import Scheduler, page_site
 from tests.support.builders import READER, UNIT_MIB, bound, card, engine, pod, wire_node
 
 TOKEN = "token-of-ann"  # noqa: S105 - accepted by nobody but the reviewer below
@@ -66,8 +66,8 @@ def place(made: Engine, name: str, at: tuple[str, int], units: int, namespace: s
 @asynccontextmanager
 async def serving(made: Engine, guard: Guard) -> AsyncIterator[PageServer]:
     """The page of this cluster, on loopback."""
-    of = Scheduler(engine=made, reader=READER, unit_mib=UNIT_MIB, leads=lambda: True, problem=lambda: "")
-    page = await serve_page(page_site(of, guard), ("127.0.0.1", 0))
+    of = SchedulerParts(engine=made, reader=READER, unit_mib=UNIT_MIB, leads=lambda: True, problem=lambda: "")
+    page = await serve_page(page_parts(of, guard), ("127.0.0.1", 0))
     try:
         yield page
     finally:

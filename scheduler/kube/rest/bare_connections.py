@@ -1,8 +1,8 @@
 """A pool of bare HTTP/1.1 connections (http1.py) to one server.
 
-For the two requests that every pod costs, its Binding and its Event, and for all others that only the leader may send:
-whether it still leads is asked just before the bytes are sent. A client for everything, such as aiohttp, makes headers,
-a URL, a body's stream and their timers for each request; here the head of all of them is made once. Why:
+For the two requests of every pod, its Binding and its Event, and for all others that only the leader may send:
+leadership is checked just before the bytes are sent. A client for everything, such as aiohttp, makes headers,
+a URL, a body stream and timers for each request; here the common head is made once. Why:
 docs/decisions/0045-send-frequent-requests-over-bare-connections.md.
 """
 
@@ -24,7 +24,7 @@ from scheduler.kube.rest.client_config.connect import Connection
 from scheduler.kube.rest.client_config.impersonation import Headers, sendable
 from scheduler.kube.rest.http1 import Http1Connection, HttpAnswer
 
-# Of a request: with its query, percent-encoded. A function is called just before the bytes are sent; where it raises,
+# Path of a request with its query, percent-encoded. A function is called just before the bytes are sent; if it raises,
 # none are.
 Path: TypeAlias = str | Callable[[], str]
 JSON: Final = "application/json"
@@ -32,28 +32,28 @@ _VERBS: Final = {method: method.value.encode() for method in HTTPMethod}
 # Below the idle time-out of the API server (90 s) and of usual load balancers (60 s): a connection that the other side
 # has just closed turns a bind into one of unknown outcome.
 KEEP_ALIVE_S: Final = 45.0
-# Until the next address of the server is tried too, as aiohttp does.
+# Delay before the next address of the server is tried too, as in aiohttp.
 _NEXT_ADDRESS_AFTER_S: Final = 0.25
 # Silence before the first probe, silence between two (seconds), and how many go unanswered.
 _TCP_KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 
 def new_socket(address: tuple[Any, ...]) -> socket.socket:
-    """Return a socket that notices within a minute that its peer is gone, even when nothing is sent."""
+    """A socket that notices a lost peer within a minute, even without traffic."""
     family, kind, protocol, *_ = address
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _TCP_KEEP_ALIVE:
-        if (option := getattr(socket, name, None)) is not None:  # what there is differs between systems
+        if (option := getattr(socket, name, None)) is not None:  # availability differs between systems
             made.setsockopt(socket.IPPROTO_TCP, option, value)
     return made
 
 
 class Connections:
-    """At most so many connections to one server. The one that was used last is used next, so that few stay open.
+    """A bounded pool of connections to one server. The most recent one is used next, so that few stay open.
 
-    When the certificates of `to` have changed, every later request goes over a connection that was made with the new
-    ones: the others end, those with a request under way after its answer.
+    After a change of the certificates of `to`, requests use only connections made with the new ones; older connections
+    close, busy ones after their answer.
 
     Make it inside the event loop that uses it.
     """
@@ -61,7 +61,7 @@ class Connections:
     def __init__(self, to: Connection, headers: Mapping[str, str], most: int) -> None:
         """to: without a proxy. headers: of every request, without Content-Type.
 
-        most: a request beyond waits until another is answered.
+        most: further requests wait for an answer to another.
         """
         url = urlsplit(to.url)
         self._to, self._encrypted = to, url.scheme == "https"
@@ -70,7 +70,7 @@ class Connections:
         self._server_name = (to.server_name or self._host) if self._encrypted else None
         self._root = url.path.encode()
         self._same = {"Host": url.netloc.rpartition("@")[2], **headers}
-        # Of one identity, by Content-Type.
+        # Heads of one identity, by Content-Type.
         self._identity: Headers = ()
         self._heads: dict[str, bytes] = {}
         self._free = asyncio.Semaphore(most)
@@ -90,11 +90,11 @@ class Connections:
         *,
         content_type: str = JSON,
     ) -> HttpAnswer:
-        """Send, and wait for the answer. OSError: there is none, or no whole one; the request may have been executed.
+        """Send, and wait for the answer. OSError: no complete answer; the request may have been executed.
 
-        path: see Path. identity: as `Credentials.identity`. until_s: monotonic seconds; then nothing is sent any more,
-        also by a process that was stopped meanwhile, whose timers are late: TimeoutError.
-        A caller that is cancelled meanwhile costs the connection: what is answered later is for nobody.
+        path: see Path. identity: as `Credentials.identity`. until_s: monotonic seconds; nothing is sent after it, even
+        by a stopped process whose timers are late: TimeoutError. Cancelling the caller closes the connection: a late
+        answer is dropped.
         """
         if identity != self._identity:
             self._identity, self._heads = identity, {}
@@ -111,7 +111,7 @@ class Connections:
             return answer
 
     def _request(self, method: HTTPMethod, path: Path, head: bytes, body: bytes, until_s: float) -> bytes:
-        """As bytes, where it may still be sent."""
+        """The request as bytes, if it may still be sent."""
         if time.monotonic() >= until_s:
             raise TimeoutError
         here = (path if isinstance(path, str) else path()).encode("ascii")
@@ -154,13 +154,13 @@ class Connections:
             self._ending = self._loop.call_later(KEEP_ALIVE_S, self._end_idle)
 
     def _end_idle(self) -> None:
-        """Only now and then, not with each request: a timer costs more than what it watches over."""
+        """Only occasionally, not with each request: a timer costs more than the connection."""
         while self._idle and self._idle[0].idle_until_s <= self._loop.time():
             self._idle.popleft().end()
         self._ending = self._loop.call_at(self._idle[0].idle_until_s, self._end_idle) if self._idle else None
 
     def _head(self, content_type: str) -> bytes:
-        """What follows the path, up to the length of the body."""
+        """The head after the path, up to the length of the body."""
         headers = {**self._same, "Content-Type": content_type}
         lines = [f"{name}: {value}" for name, value in (*headers.items(), *self._identity)]
         if not all(map(sendable, lines)):
@@ -174,7 +174,7 @@ class Connections:
         connected = await start_connection(
             addresses, happy_eyeballs_delay=_NEXT_ADDRESS_AFTER_S, loop=self._loop, socket_factory=new_socket
         )
-        # When it is given up, what the kernel has not delivered yet is thrown away, not sent when the network is back.
+        # When it is aborted, undelivered data is dropped, not sent when the network is back.
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         tls = self._tls
         _, made = await self._loop.create_connection(
@@ -182,7 +182,7 @@ class Connections:
         )
         if self._closed:
             made.fail("the client is closed")
-        # Not before: a connection that is given up while it is made never hears from uvloop that it is lost.
+        # Not before: a connection aborted during its creation never gets uvloop's connection_lost.
         if made.reusable:
             self._open.add(made)
         return made

@@ -25,9 +25,9 @@ _UID_DIFFERS: Final = "metadata.uid: Invalid value"
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """connections: the most at once, watches included. request_timeout_s: for what may be sent by any replica.
+    """connections: maximum, including watches. request_timeout_s: for requests that any replica may send.
 
-    leaders_timeout_s: for what only the leader may send, Bindings apart, so that nothing of it takes effect later.
+    leaders_timeout_s: for requests that only the leader may send, except Bindings, so that none takes effect later.
     """
 
     connections: int = 64
@@ -39,8 +39,8 @@ class ClientOptions:
 class KubeCluster:
     """A client of one API server; make it inside the event loop that uses it, and close it there.
 
-    namespace: of what a user names without one. leads: asked just before a request is sent that only the leader may
-    send, which may be long after it was asked for: a connection has to be free, or made.
+    namespace: default for names without one. leads: called just before a request of the leader is sent. This may be
+    long after the call: a connection has to be free, or made.
     """
 
     def __init__(self, connection: Connection, rng: random.Random, options: ClientOptions | None = None) -> None:
@@ -59,21 +59,21 @@ class KubeCluster:
 
     @property
     def has_answered(self) -> bool:
-        """Whether the server has answered any request, with whatever."""
+        """Whether the server has answered any request, with any status."""
         return self._transport.has_answered
 
     def watch(self, kind: Kind[T], since: str | None) -> AsyncIterator[list[WatchEvent[T]]]:
-        """As the port; a list that starts over begins with another ListBegins."""
+        """A watch; a restarted list begins with another ListBegins."""
         return self._watching.watch(kind, since)
 
     async def bind(self, binding: port.Binding, timeout_s: float) -> None:
-        """As the port; see `_as_leader`."""
+        """POST the binding as the leader, see `_as_leader`."""
         path = f"{writing.pod_path(binding.pod.namespace, binding.pod.name)}/binding"
         body = writing.binding_body(binding)
         await self._as_leader(HTTPMethod.POST, path, body, "Status", timeout_s=timeout_s)
 
     async def pod(self, namespace: str, name: str) -> objects.PodObject | None:
-        """As the port."""
+        """The pod, by a consistent read."""
         path = writing.pod_path(namespace, name)
         try:
             body = await self._transport.send(HTTPMethod.GET, path, answers="Pod", timeout_s=self._timeout_s)
@@ -82,28 +82,28 @@ class KubeCluster:
         return self._pods.object(body)
 
     async def give_volume(self, wanted: port.VolumeForClaim) -> str:
-        """As the port."""
+        """Write the claim into the volume."""
         path, body = writing.volume_path(wanted.volume), writing.volume_patch(wanted)
         return self._volumes.object(
             await self._patch_as_leader(path, body, "PersistentVolume")
         ).metadata.resource_version
 
     async def select_node(self, wanted: port.NodeForClaim) -> str:
-        """As the port."""
+        """Write the node into the claim."""
         path, body = writing.claim_path(wanted.namespace, wanted.claim), writing.claim_patch(wanted)
         answer = await self._patch_as_leader(path, body, "PersistentVolumeClaim")
         return self._claims.object(answer).metadata.resource_version
 
     async def last_change(self, kind: Kind[T], since: str) -> str:
-        """As the port."""
+        """Version of the last change."""
         return await self._watching.last_change(kind, since)
 
     async def last_scheduled(self, scheduler_name: str) -> port.LastScheduled:
-        """As the port."""
+        """Time of the last scheduling."""
         return await last_scheduled(self._transport, scheduler_name, self._timeout_s)
 
     async def write_lease(self, wanted: port.WantedLease, timeout_s: float) -> str:
-        """As the port."""
+        """Create or change a Lease."""
         path, body = writing.leases_path(wanted.namespace), writing.lease_body(wanted)
         if wanted.version:
             answer = await self._patch(f"{path}/{wanted.name}", body, "Lease", timeout_s)
@@ -112,25 +112,25 @@ class KubeCluster:
         return self._leases.object(answer).metadata.resource_version
 
     async def set_pod_condition(self, pod: PodKey, condition: objects.PodCondition, *, changed: bool = True) -> None:
-        """As the port."""
+        """Patch one condition of the pod."""
         await self._patch_status(pod, writing.condition_patch(pod, condition, time.time() if changed else None))
 
     async def set_nominated_node(self, pod: PodKey, node: str) -> None:
-        """As the port."""
+        """Patch the pod's nominated node."""
         await self._patch_status(pod, writing.nomination_patch(pod, node))
 
     async def delete_pod(self, pod: PodKey) -> None:
-        """As the port."""
+        """Delete the pod with its grace period."""
         path, body = writing.pod_path(pod.namespace, pod.name), writing.deletion_body(pod)
         await self._as_leader(HTTPMethod.DELETE, path, body, "Pod")
 
     async def create_event(self, event: port.EventRecord) -> None:
-        """As the port."""
+        """Create the Event."""
         path, body = writing.events_path(event), writing.event_body(event)
         await self._transport.write(HTTPMethod.POST, path, body, answers="Event", timeout_s=self._timeout_s)
 
     async def update_event(self, event: port.EventRecord, series: port.EventSeries) -> None:
-        """As the port."""
+        """Update the series of the Event."""
         await self._patch(f"{writing.events_path(event)}/{event.name}", writing.series_patch(series), "Event")
 
     async def missing_rights(self, needed: Sequence[rights.Right] = rights.NEEDED) -> list[str]:
@@ -139,40 +139,40 @@ class KubeCluster:
 
     @property
     def reviews(self) -> Reviews:
-        """Who others are and what they may do, asked over the same connections."""
+        """Reviews of users and their rights, over the same connections."""
         return Reviews(self._transport)
 
     async def server_version(self) -> ServerVersion:
-        """Of the API server. Raises ApiError."""
+        """Version of the API server. Raises ApiError."""
         return await version.read(self._transport, self._timeout_s)
 
     async def annotate_node(self, name: str, annotations: Mapping[str, str | None], version: str) -> None:
         """Set these annotations of a node, remove those that are None. Raises ApiError.
 
-        version: `resourceVersion` that the node has to have, or it is ApiConflict. For the commands of operators, with
-        their rights: the scheduler's account has none to write nodes.
+        version: `resourceVersion` that the node must have, otherwise ApiConflict. For commands of operators, with their
+        rights: the scheduler's account cannot write nodes.
         """
         await self._patch(writing.node_path(name), writing.annotations_patch(annotations, version), "Node")
 
     async def evict_pod(self, pod: PodKey) -> None:
         """Ask the API server to evict the pod. For the commands of operators, as `annotate_node`.
 
-        ApiThrottled: a disruption budget does not allow it now; ApiNotFound: it is gone; ApiConflict: it has another
-        uid now.
+        ApiThrottled: a disruption budget does not allow it now; ApiNotFound: already deleted; ApiConflict: it has
+        another uid now.
         """
         path = f"{writing.pod_path(pod.namespace, pod.name)}/eviction"
         body = writing.eviction_body(pod)
         await self._transport.send(HTTPMethod.POST, path, body, answers="Status", timeout_s=self._timeout_s)
 
     async def close(self) -> None:
-        """As the port."""
+        """Close all connections."""
         await self._transport.close()
 
     async def _patch_status(self, pod: PodKey, body: bytes) -> None:
         try:
             await self._patch_as_leader(f"{writing.pod_path(pod.namespace, pod.name)}/status", body, "Pod")
         except port.ApiRefused as error:
-            # In a patch, another uid is not a failed precondition but a field that may not change.
+            # In a patch, another uid is not a failed precondition but a change of an immutable field.
             if error.status == HTTPStatus.UNPROCESSABLE_ENTITY and _UID_DIFFERS in error.message:
                 raise port.ApiConflict(error.message, error.status) from error
             raise
@@ -190,9 +190,9 @@ class KubeCluster:
         timeout_s: float | None = None,
         content_type: str = JSON,
     ) -> bytes:
-        """The body of the answer; NotSent where `leads` says no.
+        """Body of the answer; NotSent if `leads` is False.
 
-        The API server is told what is left of the time, so that it does not go on after we gave up.
+        The API server gets the remaining time, so that it does not continue after we gave up.
         """
         timeout_s = timeout_s or self._leaders_timeout_s
         until_s = time.monotonic() + timeout_s

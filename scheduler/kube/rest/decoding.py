@@ -1,7 +1,7 @@
 """Lines of a watch and items of a list -> events. Each object is decoded alone, so that a bad one costs one object.
 
-No field of an object is raw: a view would keep the whole line, or a page of 500 objects, in memory for as long as the
-object lives.
+No field of an object is raw: a view would keep the whole line, or a page of 500 objects, in memory as long as the
+object.
 """
 
 from http import HTTPStatus
@@ -105,7 +105,7 @@ class Decoder(Generic[T]):
     def watched(self, line: bytes) -> WatchEvent[T]:
         """Read one line of a watch; the bookmark that closes a streamed list becomes ListEnds.
 
-        Raises the ApiError that an ERROR event stands for, ApiSilent for what no API server sends in a watch.
+        Raises the ApiError of an ERROR event, ApiSilent for a line that no API server sends in a watch.
         """
         try:
             known = decoded(self._line.decode, line)
@@ -118,11 +118,11 @@ class Decoder(Generic[T]):
         return self._otherwise(line, f"unknown watch event {known.type}")
 
     def _otherwise(self, line: bytes, problem: str) -> WatchEvent[T]:
-        """Read what is no object of the kind: a bookmark (it has no name), a metav1.Status, or a malformed object."""
+        """Read another line: a bookmark (it has no name), a metav1.Status, or a malformed object."""
         try:
             unread = decoded(_UNREAD_LINE.decode, line)
         except msgspec.ValidationError as error:
-            # The object in it is not looked at here: the line itself is no watch event.
+            # The object in it is not examined: the line itself is not a watch event.
             raise not_an_answer(HTTPStatus.OK, line) from error
         except MALFORMED as error:
             return port.Undecodable("", str(error))
@@ -138,7 +138,7 @@ class Decoder(Generic[T]):
         return port.Undecodable(_name(unread.object), problem)
 
     def _gone(self, item: msgspec.Raw, problem: str) -> WatchEvent[T]:
-        """Read a malformed object that is gone: the deletion matters, and its metadata names it."""
+        """Read a malformed object that was deleted: the deletion matters, and its metadata names it."""
         try:
             return port.Deleted(self._type(metadata=decoded(_WITH_METADATA.decode, item).metadata))
         except MALFORMED:

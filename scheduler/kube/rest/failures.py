@@ -1,9 +1,9 @@
-"""What the API server answers -> the errors of `port`, and what is no answer of the API server's.
+"""Answers of the API server -> the errors of `port`; answers of others are recognized.
 
 Between us and the API server stand load balancers and proxies, which answer too: an error page, a default backend's
-404, a sign-in page with 200. Only an object of the API says what became of a request: a refusal is a metav1.Status, a
-success the object that the request is about. Whatever else comes is as good as silence (`port.ApiSilent`).
-The one exception is 429: the API server itself writes it as plain text, and nobody executes what he sends back.
+404, a sign-in page with 200. Only an API object decides about a request: a rejection is a metav1.Status, a success the
+request's object. Any other answer counts as silence (`port.ApiSilent`). The one exception is 429: the API server writes
+it as plain text, and a server that sends it has not executed the request.
 Source: staging/src/k8s.io/apiserver/pkg/server/filters/maxinflight.go, tooManyRequests.
 """
 
@@ -27,12 +27,12 @@ _STATUS_KIND: Final = "Status"
 _SUCCESS: Final = "Success"
 _LONGEST_WAIT_S: Final = int(port.LONGEST_RETRY_AFTER_S)
 _LONGEST_MESSAGE: Final = 1024
-# Of an answer that is none, as much as tells who may have sent it.
+# Excerpt of a foreign answer, enough to recognize its sender.
 _LONGEST_EXCERPT: Final = 128
-# A test backend shows the headers of whoever asks it. Shorter ones are words: "basic authentication".
+# A test backend echoes the request headers. Shorter matches are words: "basic authentication".
 _CREDENTIALS: Final = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]{16,}", re.IGNORECASE)
 
-# What msgspec raises for a malformed document, bytes that are no UTF-8 and endless nesting included.
+# msgspec's errors for a malformed document, including invalid UTF-8 and endless nesting.
 MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -64,7 +64,7 @@ _OUTCOME: Final = msgspec.json.Decoder(_Outcome)
 
 
 def error_from_answer(status: int, headers: Mapping[str, str], body: bytes) -> port.ApiError:
-    """The error for an answer with a status of 300 or more. body: a metav1.Status, or whatever a proxy wrote."""
+    """The error for an answer with a status of 300 or more. body: a metav1.Status, or a proxy's text."""
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         return port.ApiThrottled(_message_of(body) or _phrase(status), _seconds(headers.get("Retry-After", "")))
     try:
@@ -77,34 +77,34 @@ def error_from_answer(status: int, headers: Mapping[str, str], body: bytes) -> p
 def error_from_event(status: ApiStatus) -> port.ApiError:
     """The error for an ERROR event inside a watch."""
     if status.code == HTTPStatus.TOO_MANY_REQUESTS:
-        # Bounded as an integer: one of over 308 digits is no float.
+        # Bounded as an integer: over 308 digits do not fit a float.
         seconds = min(max(status.details.retry_after_seconds, 0), _LONGEST_WAIT_S) if status.details else 0
         return port.ApiThrottled(one_line(status.message) or _phrase(status.code), float(seconds))
     return _error(status.code, status.message)
 
 
 def not_an_answer(status: int, body: bytes) -> port.ApiSilent:
-    """The error for what the API server has not written."""
+    """The error for an answer that is not from the API server."""
     excerpt = one_line(body[: 4 * _LONGEST_EXCERPT].decode(errors="replace"), _LONGEST_EXCERPT) or "an empty body"
     return port.ApiSilent(f"not the API server's answer: {status} {_phrase(status)}: {excerpt}", status)
 
 
 def expect_kind(kind: str, status: int, body: bytes) -> None:
-    """Raise ApiSilent unless an answer below 300 is an object of this kind; a metav1.Status has to say Success."""
+    """Raise ApiSilent unless an answer below 300 is an object of this kind; a metav1.Status must be Success."""
     if kind == _STATUS_KIND:
         right = _says_success(body)
     else:
-        # As kube-apiserver writes it: so a page of 500 objects is not parsed twice.
+        # Spelled as by kube-apiserver, so that a page of 500 objects is not parsed twice.
         right = body.startswith(b'{"kind":"%s"' % kind.encode()) or _kind_of(body) == kind
     if not right:
         raise not_an_answer(status, body)
 
 
 def one_line(text: str, longest: int = _LONGEST_MESSAGE) -> str:
-    """The text in one line that any log and terminal can show, at most so many characters; cut with an ellipsis.
+    """The text in one line for any log and terminal, with at most `longest` characters; cut with an ellipsis.
 
-    A webhook's message may hold whatever its author, or that of the pod, has put into it. What was sent to say who we
-    are is left out, should somebody send it back.
+    A webhook's message may contain anything that its author, or the pod's, put into it. Our credentials are removed, in
+    case they are echoed.
     """
     shown = "".join(c if c.isprintable() else " " for c in text[: 4 * longest])
     shown = _CREDENTIALS.sub(r"\1 …", " ".join(shown.split()))
@@ -113,7 +113,7 @@ def one_line(text: str, longest: int = _LONGEST_MESSAGE) -> str:
 
 def _error(status: int, message: str) -> port.ApiError:
     message = one_line(message) or _phrase(status)
-    # A redirect is not followed: whoever sent it, the API server has not executed the request.
+    # A redirect is not followed: the API server has not executed the request.
     default = port.ApiRefused if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.INTERNAL_SERVER_ERROR else None
     return _REFUSALS.get(status, default or port.ApiFailed)(message, status)
 

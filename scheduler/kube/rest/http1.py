@@ -18,13 +18,13 @@ from typing import Final, NamedTuple, cast
 
 import httptools
 
-# Of one answer, its head included. The API server sends back what it was sent, or a Status.
+# Limit of one answer, with its head. The API server echoes the object, or sends a Status.
 MOST_BYTES: Final = 4 * 2**20
 # Before CPython 3.12, to name a member of HTTPStatus takes as long as to parse a header.
 _OK: Final = int(HTTPStatus.OK)
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
 _RETRY_AFTER: Final = b"retry-after"
-# No other is looked at. The API server sends five more with every answer.
+# No other headers are read. The API server sends five more with every answer.
 _LENGTHS: Final = frozenset(map(len, (*_FRAMING, _RETRY_AFTER)))
 
 
@@ -40,7 +40,7 @@ class Http1Connection(asyncio.Protocol):
     """One request at a time. reusable: open, and everything that came belonged to an answer."""
 
     def __init__(self, opened: "set[Http1Connection]", tls: ssl.SSLContext | None) -> None:
-        """opened: the connection leaves it when it is lost. tls: what it is made with."""
+        """opened: the connection leaves it when it is lost. tls: its context."""
         self.tls = tls
         self.reusable = False
         self.idle_until_s = 0.0
@@ -55,7 +55,7 @@ class Http1Connection(asyncio.Protocol):
         self._body: list[bytes] = []
 
     async def send(self, request: bytes) -> HttpAnswer:
-        """Raises ConnectionError, at once where the connection has ended already."""
+        """The answer. Raises ConnectionError, at once if the connection has ended already."""
         if not self.reusable:
             raise ConnectionError(self._ended_by)
         self._waiting = asyncio.get_running_loop().create_future()
@@ -64,7 +64,7 @@ class Http1Connection(asyncio.Protocol):
         return await self._waiting
 
     def end(self) -> None:
-        """Close it, whatever is on the way."""
+        """Close it, whatever is in flight."""
         self.reusable = False
         self._transport.abort()
 
@@ -76,16 +76,16 @@ class Http1Connection(asyncio.Protocol):
         if waiting is not None and not waiting.done():
             waiting.set_exception(ConnectionError(message))
 
-    # As asyncio.Protocol
+    # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is open."""
-        # uvloop's transport of a TLS connection is no asyncio.Transport, but has what is used.
+        """Keep the transport."""
+        # uvloop's transport of a TLS connection is not an asyncio.Transport, but has the methods used here.
         self._transport = cast("asyncio.Transport", transport)
         self.reusable = True
 
     def data_received(self, data: bytes) -> None:
-        """Part of an answer, or what nobody has asked for."""
+        """Part of an answer, or unsolicited data."""
         self._received += len(data)
         if self._waiting is None:
             self.fail("the server sends without being asked")
@@ -95,7 +95,7 @@ class Http1Connection(asyncio.Protocol):
             self._parse(data)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """It is closed. An answer without a length ends with it."""
+        """Note the end. An answer without a length ends with it."""
         self.reusable = False
         self._opened.discard(self)
         if error is None and self._waiting is not None and self._ends_with_connection:
@@ -106,7 +106,7 @@ class Http1Connection(asyncio.Protocol):
         # The parser refers to this connection: without this line, both stay until a full collection, which is rare.
         del self._parser
 
-    # As the parser's protocol
+    # Callbacks of the parser
 
     def on_message_begin(self) -> None:
         """An answer begins: the one that is waited for, after interim ones, or a second one."""
@@ -117,7 +117,7 @@ class Http1Connection(asyncio.Protocol):
         self._headers, self._body = {}, []
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Only what is needed is kept."""
+        """Keep only the headers in use."""
         if len(name) not in _LENGTHS:
             return
         lowered = name.lower()

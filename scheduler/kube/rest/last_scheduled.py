@@ -1,4 +1,4 @@
-"""When a pod of one scheduler name was last bound or judged, from a consistent list of these pods."""
+"""Time when a pod of one scheduler name was last bound or evaluated, from a consistent list of these pods."""
 
 from http import HTTPMethod
 from typing import Final
@@ -15,7 +15,7 @@ from scheduler.kube.rest.transport import Transport
 
 _PAGE: Final = 500
 _SCHEDULED: Final = "PodScheduled"
-# What the API server itself writes into a pod that has a gate.
+# Written by the API server itself into a pod with a gate.
 _GATED: Final = "SchedulingGated"
 
 
@@ -42,7 +42,7 @@ _DECODER: Final = msgspec.json.Decoder(_Pod)
 
 
 async def last_scheduled(transport: Transport, scheduler_name: str, timeout_s: float) -> LastScheduled:
-    """As `port.Cluster.last_scheduled`. timeout_s: of each page."""
+    """See `port.Cluster.last_scheduled`. timeout_s: of each page."""
     selector = quote(f"spec.schedulerName={scheduler_name}", safe="")
     moment, version, rest = "", 0, ""
     while True:

@@ -1,4 +1,4 @@
-"""Who somebody is and what they may do, as the API server says: TokenReview and SubjectAccessReview."""
+"""Identity and rights of users by the API server: TokenReview and SubjectAccessReview."""
 
 from collections.abc import Mapping
 from http import HTTPMethod
@@ -20,7 +20,7 @@ Asked: TypeAlias = Mapping[str, Mapping[str, str]]
 
 
 class User(msgspec.Struct, frozen=True):
-    """Somebody whose token the API server accepts."""
+    """A user whose token the API server accepts."""
 
     username: str = ""
     uid: str = ""
@@ -59,7 +59,7 @@ class Reviews:
         self._transport = transport
 
     async def user_of(self, token: str) -> User | None:
-        """Whose token it is; None when the API server does not accept it. Raises ApiError."""
+        """Owner of the token; None if the API server does not accept it. Raises ApiError."""
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": _TOKEN_KIND, "spec": {"token": token}}
         status = (await self._asked(_TOKENS, _TOKEN_KIND, review, _TOKEN)).status
         return status.user if status.authenticated and status.user.username else None

@@ -1,4 +1,4 @@
-"""Whether the API server grants what the scheduler needs, checked at startup: a missing right is one log line."""
+"""The scheduler's rights, checked at startup: a missing right is one log line."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,16 +34,16 @@ class Right:
     name: str = ""
 
     def __str__(self) -> str:
-        """As in a log line: `create pods/binding`, `list configmaps in namespace kube-system`."""
+        """Form of a log line: `create pods/binding`, `list configmaps in namespace kube-system`."""
         resource = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
         resource = f"{resource}.{self.group}" if self.group else resource
         resource = f"{resource}/{self.name}" if self.name else resource
         return f"{self.verb} {resource}" + (f" in namespace {self.namespace}" if self.namespace else "")
 
 
-# Of a scheduler that preempts; the chart grants it where a profile does.
+# Right of a scheduler that preempts; the chart grants it if a profile does.
 PREEMPTION: Final = Right("delete", "pods")
-# Exactly what deploy/manifests grants, and what this package uses.
+# Exactly the rights that deploy/manifests grants and this package uses.
 NEEDED: Final = (
     *(Right(verb, "pods") for verb in ("list", "watch", "get")),
     *(Right(verb, resource) for resource in ("nodes", "namespaces") for verb in ("list", "watch")),
@@ -65,7 +65,7 @@ NEEDED: Final = (
 
 
 def of_lease(namespace: str, name: str) -> tuple[Right, ...]:
-    """What leader election needs."""
+    """Rights of leader election."""
     own = tuple(Right(verb, "leases", "", _LEASES, namespace, name) for verb in ("list", "watch", "patch"))
     return (Right("create", "leases", "", _LEASES, namespace), *own)
 
@@ -84,7 +84,7 @@ _REVIEW: Final = msgspec.json.Decoder(_Review)
 
 async def missing_rights(transport: Transport, timeout_s: float, needed: Sequence[Right] = NEEDED) -> list[str]:
     """Return the needed rights that the API server denies, one readable line each. Raises ApiError."""
-    # Not all at once: each would make a connection of its own, while the lists are on their way.
+    # One at a time: otherwise each would open a connection while the lists are read.
     answers = [await _ask(transport, right, timeout_s) for right in needed]
     return [
         f"{right}: {answer.reason}" if answer.reason else str(right)

@@ -29,14 +29,14 @@ from scheduler.kube.rest.http1 import MOST_BYTES, HttpAnswer
 
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 
-# Of a page that is no watch.
+# Excerpt of a page that is not a watch.
 _EXCERPT: Final = 512
 _AGENT: Final = "gpushare-scheduler"
 _CONNECT_S: Final = 10.0
 _REFUSAL_READ_IN_S: Final = 10.0
-# For a whole connection: a free place, the proxy, TLS.
+# Limit for a whole connection: a free place, the proxy, TLS.
 _MADE_S: Final = 2 * _CONNECT_S
-# Also bounds what one chunk of a watch costs the event loop.
+# Also bounds the event loop's time for one chunk of a watch.
 _READ_BUFFER: Final = 2**18
 # Without Accept-Encoding the server does not compress, which saves both sides more time than the network costs.
 _NOT_BY_ITSELF: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
@@ -54,11 +54,11 @@ class Stalled(port.ApiSilent):
 class Transport:
     """A pool of connections to one API server; make it inside the event loop that uses it.
 
-    has_answered: whether the session has had the head of an answer, of whatever status. Bare connections do not count.
+    has_answered: whether the session got the head of an answer, with any status. Bare connections do not count.
     """
 
     def __init__(self, connection: Connection, connections: int) -> None:
-        """connections: at most so many at once; a request beyond waits for one, within its time-out."""
+        """connections: maximum; a further request waits for one, within its time-out."""
         self._credentials = connection.credentials
         self._url = connection.url
         self._server_name = connection.server_name
@@ -79,18 +79,18 @@ class Transport:
         timeout_s: float,
         content_type: str = JSON,
     ) -> bytes:
-        """Return the body of the answer, once its status is below 300 and it is what the API server answers.
+        """Body of the answer, if its status is below 300 and it is from the API server.
 
-        path: with its query, percent-encoded. answers: the kind of the object that the API server sends back.
-        timeout_s: for everything, a renewal of credentials included; the request is given up then, and the connection
-        closed. Raises ApiError; ApiSilent also where something else than the API server has answered.
+        path: with its query, percent-encoded. answers: kind of the expected object. timeout_s: for everything,
+        including a renewal of credentials; then the request is aborted, and the connection closed. Raises ApiError;
+        ApiSilent also for an answer that is not from the API server.
         """
         return await self._body_of(self._whole(method, path, body, content_type), answers, timeout_s)
 
     async def write(
         self, method: HTTPMethod, path: Path, body: bytes, *, answers: str, timeout_s: float, content_type: str = JSON
     ) -> bytes:
-        """As `send`, at a third of the cost; through a proxy, as every other request.
+        """`send` at a third of the cost; through a proxy, the same as every other request.
 
         path: see Path; through a proxy, a function is called before a connection is taken.
         """
@@ -103,16 +103,16 @@ class Transport:
 
     @asynccontextmanager
     async def stream(self, path: str, stall_s: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """GET an endless body: its chunks as they come, once the server has accepted the request.
+        """GET an endless body: its chunks as they arrive, after the server has accepted the request.
 
         stall_s: longest time without a byte. Raises ApiError, also inside the context: Stalled after such a time.
         """
-        # `connect`: aiohttp waits for what a proxy answers to CONNECT without any of the other two.
+        # `connect`: the other two do not limit aiohttp's wait for a proxy's answer to CONNECT.
         made_in_s = min(_MADE_S, stall_s)
         limits = aiohttp.ClientTimeout(connect=made_in_s, sock_connect=_CONNECT_S, sock_read=stall_s)
         try:
             response = await self._answer(HTTPMethod.GET, path, None, JSON, limits)
-            # Never given back to the pool: a watch has no end to read up to.
+            # Never returned to the pool: a watch has no end.
             async with response:
                 if response.status >= _MULTIPLE_CHOICES:
                     raise error_from_answer(response.status, response.headers, await _refusal(response))
@@ -135,7 +135,7 @@ class Transport:
         await self._session.close()
 
     async def _body_of(self, answering: Awaitable[HttpAnswer], answers: str, timeout_s: float) -> bytes:
-        """As `send`."""
+        """Body of an answer within the time-out, checked as in `send`."""
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await answering
@@ -152,7 +152,7 @@ class Transport:
     async def _written(
         self, bare: Connections, method: HTTPMethod, path: Path, body: bytes, *, content_type: str, until_s: float
     ) -> HttpAnswer:
-        """As `_answer`."""
+        """Send over bare connections."""
         identity = await self._credentials.identity()
         over = self._credentials.tls
         answer = await bare.send(method, path, body, identity, until_s, content_type=content_type)
@@ -162,9 +162,9 @@ class Transport:
         return await bare.send(method, path, body, renewed, until_s, content_type=content_type)
 
     async def _whole(self, method: HTTPMethod, path: Path, body: bytes | None, content_type: str) -> HttpAnswer:
-        """As `_answer`, read to its end."""
+        """Answer read to its end."""
         response = await self._answer(method, path, body, content_type)
-        # What was not read to its end is not given back to the pool.
+        # An answer that was not read to its end does not return to the pool.
         async with response:
             body = await (_refusal(response) if response.status >= _MULTIPLE_CHOICES else response.read())
         return HttpAnswer(response.status, response.headers, body)
@@ -177,7 +177,7 @@ class Transport:
         content_type: str,
         limits: aiohttp.ClientTimeout | None = None,
     ) -> aiohttp.ClientResponse:
-        """Send; after a 401, which executes nothing, renew the credentials and send once more."""
+        """Send; after a 401, which executes nothing, renew the credentials and send again."""
         identity = await self._credentials.identity()
         over = self._credentials.tls
         response = await self._sent(method, path, body, self._headers_for(identity, content_type), limits)
@@ -188,7 +188,7 @@ class Transport:
         return await self._sent(method, path, body, self._headers_for(identity, content_type), limits)
 
     async def _renewed(self, refused: Headers, over: ssl.SSLContext) -> Headers:
-        """The identity to use after `refused` was answered with 401; over: what connections were made with."""
+        """Identity to use after `refused` was answered with 401; over: TLS context of that connection."""
         try:
             await self._credentials.renew(refused, over)
         except NotRenewed as error:
@@ -244,7 +244,7 @@ def _session(proxy: str | None, connections: int) -> aiohttp.ClientSession:
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> bytes:
-    """What a refusal says: its beginning, where it is longer than any of the API server's or takes too long."""
+    """Body of a rejection, cut if it is longer than any of the API server's or takes too long."""
     said = bytearray()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_REFUSAL_READ_IN_S):
@@ -258,6 +258,6 @@ def _silent(error: aiohttp.ClientError | OSError) -> port.ApiSilent:
         return port.ApiSilent(f"TLS: {error}")
     if isinstance(error, aiohttp.ClientConnectorError) and (number := error.os_error.errno or 0) > 0:
         return port.ApiSilent(f"connection failed: {error.host}:{error.port}: {os.strerror(number)}")
-    # What fails at a proxy is told with its address, and what is no HTTP as it came.
+    # A proxy's failure includes its address, and a foreign protocol its bytes.
     told = one_line(_USER_OF_URL.sub("//", str(error))) or type(error).__name__
     return port.ApiSilent(f"connection failed: {told}")

@@ -1,7 +1,7 @@
-"""The version of the API server: read once it answers, and said in the log with what is off there.
+"""The version of the API server: read when it first answers, and logged with the features that are off there.
 
-Every account may read `/version` by default (ClusterRole system:public-info-viewer), and a program that may not works
-as well. Source of the document: staging/src/k8s.io/apimachinery/pkg/version/types.go, Info.
+Every account may read `/version` by default (ClusterRole system:public-info-viewer), and a program without that right
+works, too. Source of the document: staging/src/k8s.io/apimachinery/pkg/version/types.go, Info.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _INFO: Final = msgspec.json.Decoder(_Info)
 
 async def read(transport: Transport, timeout_s: float) -> ServerVersion:
     """Ask the server. Raises ApiError."""
-    # The document is no object of the API: it has no kind.
+    # The document is not an API object: it has no kind.
     body = await transport.send(HTTPMethod.GET, _PATH, answers="", timeout_s=timeout_s)
     try:
         info = _INFO.decode(body)
@@ -52,15 +52,15 @@ async def read(transport: Transport, timeout_s: float) -> ServerVersion:
 
 
 async def tell(ask: Read, features: Sequence[Feature], say: Say) -> None:
-    """Say which version the server has, and which of the features is off there; or, once, that it cannot be read.
+    """Log the server's version and its disabled features; or, once, that the version cannot be read.
 
-    Runs beside the start, which waits for nothing of it. A server that says no is not asked again.
+    Runs alongside the start, which does not wait for it. A server that denies the request is not asked again.
     """
     for attempt in itertools.count(1):
         try:
             announced = await ask()
         except ApiError as error:
-            # Otherwise the watches fail for the same reason and log it; where they do not, it is said the second time.
+            # Otherwise the watches fail for the same reason and log it; if not, it is logged the second time.
             definite = isinstance(error, ApiRefused) and error.status != HTTPStatus.UNAUTHORIZED
             if attempt == _SAID_AT or (definite and attempt < _SAID_AT):
                 say(versions.unknown("kube-apiserver", error.message))

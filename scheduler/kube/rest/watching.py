@@ -1,8 +1,8 @@
 """Lists and watches: one connection at a time, as batches of events.
 
-A list comes in one of two ways, with the same events. Streamed: the watch itself begins with every object and says by
-an annotated bookmark when that is over; one connection, and no gap before the watch. Paged: GETs of 500 objects, then a
-watch from the list's version. Where the server refuses to stream, pages are taken from then on.
+A list comes in one of two ways, with the same events. Streamed: the watch itself begins with every object, and an
+annotated bookmark ends the list; one connection, and no gap before the watch. Paged: GETs of 500 objects, then a watch
+from the list's version. If the server rejects streaming, pages are used from then on.
 Source: KEP-3157; kubernetes.io/docs/reference/using-api/api-concepts, "Streaming lists".
 """
 
@@ -24,18 +24,18 @@ from scheduler.kube.rest.decoding import Decoder
 from scheduler.kube.rest.transport import Stalled, Transport
 
 BATCH: Final = 256
-# Of one event. etcd takes 1.5 MiB by default, in a form that JSON makes six times as long where much is escaped.
+# Limit of one event. etcd takes 1.5 MiB by default, which JSON may expand sixfold by escapes.
 LONGEST_LINE: Final = 32 * 2**20
 _STREAMED: Final = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 _LISTS: Final = 3
 # kube-apiserver sends a bookmark about 2 s before the end of a watch: of one of 3 s, after 0.5 to 2.0 s (1.36).
 _GLANCE_S: Final = 3
-# For both requests of it: one of several API servers may accept them and say nothing.
+# For both requests of it: one of several API servers may accept them without ever answering.
 _GLANCE_WITHIN_S: Final = 10.0
 
 
 class Listing(Enum):
-    """How a list is requested. EITHER: streamed, and in pages once the server has refused that."""
+    """Form of list requests. EITHER: streamed, and in pages after the server has rejected that."""
 
     EITHER = "either"
     STREAMED = "streamed"
@@ -49,7 +49,7 @@ class WatchOptions:
     kube-apiserver 1.36 sends the first bookmark after 60 to 120 s and one every 60 s from then on, but the API promises
     none at all: so silence after a bookmark is a stalled connection, and silence before the first one ends the watch
     normally, to be resumed on another connection.
-    lasts_s: the server ends a watch after a time between these two, in whole seconds.
+    lasts_s: bounds of the time after which the server ends a watch, in whole seconds.
     """
 
     listing: Listing = Listing.EITHER
@@ -102,7 +102,7 @@ class Watching:
         self._streams = options.listing is not Listing.PAGED
 
     async def watch(self, kind: Kind[T], since: str | None) -> AsyncGenerator[list[WatchEvent[T]], None]:
-        """As `port.Cluster.watch`. A list that starts over begins with another ListBegins."""
+        """See `port.Cluster.watch`. A restarted list begins with another ListBegins."""
         if since is None and self._streams:
             try:
                 async with aclosing(self._streamed(kind)) as batches:
@@ -123,7 +123,7 @@ class Watching:
                 yield batch
 
     async def last_change(self, kind: Kind[T], since: str) -> str:
-        """As `port.Cluster.last_change`."""
+        """See `port.Cluster.last_change`."""
         try:
             async with asyncio.timeout(_GLANCE_WITHIN_S):
                 return await self._glance(kind, since)
@@ -132,7 +132,7 @@ class Watching:
             raise port.ApiSilent(message) from error
 
     async def _glance(self, kind: Kind[T], since: str) -> str:
-        """The same, in its own time: a watch so short that a bookmark comes soon where no object changes."""
+        """`last_change` with its own time: a watch so short that a bookmark comes soon if no object changes."""
         body = await self._transport.send(
             HTTPMethod.GET, f"{kind.path}?limit=1", answers=kind.list_kind, timeout_s=self._options.page_timeout_s
         )
@@ -175,7 +175,7 @@ class Watching:
     async def _connection(
         self, kind: Kind[T], query: str, lasts_s: int | None = None
     ) -> AsyncGenerator[list[WatchEvent[T]], None]:
-        """One watch request, until the server ends it: after so many seconds, None: as configured."""
+        """One watch request, until the server ends it: after `lasts_s` seconds, None: as configured."""
         seconds = lasts_s or self._rng.randint(*self._options.lasts_s)
         path = _path(kind, f"watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&{query}")
         lines, decoder, may_be_silent = LineSplitter(), Decoder(kind), False
@@ -227,7 +227,7 @@ class Watching:
 
 
 def _batches(decoder: Decoder[T], lines: list[bytes]) -> Iterator[list[WatchEvent[T]]]:
-    """Yield the events of `lines`, then raise the ApiError that an ERROR event among them stands for."""
+    """Yield the events of `lines`, then raise the ApiError of an ERROR event among them."""
     for start in range(0, len(lines), BATCH):
         batch: list[WatchEvent[T]] = []
         try:

@@ -1,4 +1,4 @@
-"""What is sent to the API server, as bodies: bindings, conditions, events.
+"""Bodies of requests to the API server: bindings, conditions, events.
 
 Field order and spelling are those of Kubernetes 1.36; everything is encoded from structs, without models.
 """
@@ -26,7 +26,7 @@ class _BindingMeta(msgspec.Struct):
 
 
 class _Target(msgspec.Struct, rename="camel"):
-    """kind: the zone and region labels are copied to the pod only when it says Node."""
+    """kind: the zone and region labels are copied to the pod only if it is Node."""
 
     name: str
     kind: str = "Node"
@@ -125,7 +125,7 @@ class _Event(msgspec.Struct, rename="camel"):
 
 
 class _Version(msgspec.Struct, rename="camel", omit_defaults=True):
-    """resource_version: a patch that names another than the object has is refused with 409."""
+    """resource_version: a patch that names another than the object's is rejected with 409."""
 
     resource_version: str
     annotations: dict[str, str] | None = None
@@ -153,7 +153,7 @@ class _ClaimPatch(msgspec.Struct):
 
 
 _ENCODER: Final = msgspec.json.Encoder()
-# The controller of volumes takes a claim out again only where this says that nobody but a program has put it in.
+# The volume controller removes a claim only if this marks it as set by a program.
 _BOUND_BY_CONTROLLER: Final = {"pv.kubernetes.io/bound-by-controller": "yes"}
 _SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 
@@ -177,12 +177,12 @@ def pod_path(namespace: str, name: str) -> str:
 
 
 def node_path(name: str) -> str:
-    """Path of a node, whose name somebody may have typed."""
+    """Path of a node, whose name a user may have typed."""
     return f"/api/v1/nodes/{quote(name, safe='')}"
 
 
 def annotations_patch(annotations: Mapping[str, str | None], version: str) -> bytes:
-    """These annotations set, or removed where they are None. version: that the object has to have."""
+    """A patch that sets these annotations, or removes those that are None. version: required of the object."""
     return _ENCODER.encode({"metadata": {"annotations": dict(annotations), "resourceVersion": version}})
 
 
@@ -230,7 +230,7 @@ def lease_body(wanted: WantedLease) -> bytes:
     if not wanted.version:
         new = None if wanted.page_url is None else {leases.PAGE_URL: wanted.page_url}
         return _ENCODER.encode(_Lease(_LeaseMeta(name=wanted.name, annotations=new), wanted.spec))
-    annotations = {leases.PODS_SEEN: wanted.pods_seen, leases.PAGE_URL: wanted.page_url}
+    annotations = {leases.PODS_SEEN: wanted.pods_version, leases.PAGE_URL: wanted.page_url}
     metadata = _LeaseMeta(resource_version=wanted.version, annotations=annotations)
     return _ENCODER.encode(_Lease(metadata, wanted.spec))
 
@@ -238,7 +238,7 @@ def lease_body(wanted: WantedLease) -> bytes:
 def condition_patch(pod: PodKey, condition: objects.PodCondition, changed_s: float | None) -> bytes:
     """Strategic merge patch that sets one condition of the pod with this uid and of no other.
 
-    changed_s: when its status became what it is, in Unix seconds; None: the time that the server has stays.
+    changed_s: time of its last transition, in Unix seconds; None: the server's time stays.
     Source: kube-scheduler, util.PatchPodStatus.
     """
     written = _Condition(

@@ -8,7 +8,7 @@ from config.protocol import names
 from scheduler.framework.cycle_state import CycleState, StateKey
 from scheduler.framework.plugin import (
     CardFilterPlugin,
-    CardObjection,
+    CardRejection,
     PreFilterPlugin,
     PreFilterResult,
     Rejected,
@@ -30,7 +30,7 @@ TOGETHER: Final = f"node(s) had too few cards with a pod that {names.CARD_AFFINI
 
 @dataclass(frozen=True, slots=True)
 class CardTerms:
-    """What a pod asks. together: its cards hold a matching pod; apart: they hold none. None: no such annotation."""
+    """Terms of a pod. together: its cards hold a matching pod; apart: they hold none. None: no such annotation."""
 
     together: Expressions | None
     apart: Expressions | None
@@ -40,12 +40,12 @@ _TERMS: Final = StateKey[CardTerms]("card_affinity.terms")
 
 
 class CardAffinity(PreFilterPlugin, CardFilterPlugin):
-    """Rejects cards that do not hold a pod that `gpushare/card-affinity` selects, or hold one to keep away from.
+    """Rejects cards without a pod that `gpushare/card-affinity` selects, or with one that the anti-affinity selects.
 
     The annotations `gpushare/card-affinity` and `gpushare/card-anti-affinity` hold a label selector as `kubectl -l`
-    takes it: `app=web,tier in (a, b),!canary`. Pods of the same namespace count that hold GPU memory on the card; one
-    whose card is unknown counts on every card of its node. The first pod of a group that shall share a card leaves
-    card-affinity out: nobody is there yet whom it could join. A pod that is there already keeps nobody away.
+    takes it: `app=web,tier in (a, b),!canary`. Pods of the same namespace that hold GPU memory on the card count; a pod
+    whose card is unknown counts on every card of its node. The first pod of a group that shares a card must leave
+    card-affinity out: there is no pod to join yet. The anti-affinity of a running pod does not affect new pods.
 
     - `node(s) had too few cards with a pod that gpushare/card-affinity matches`
     - `node(s) had too few cards without a pod that gpushare/card-anti-affinity matches`
@@ -64,7 +64,7 @@ class CardAffinity(PreFilterPlugin, CardFilterPlugin):
         return (*texts, pod.key.namespace, _matches_itself(pod, texts[1]))
 
     def pre_filter(self, pod: Pod, tables: "Tables", state: CycleState) -> PreFilterResult:  # noqa: ARG002 - as above
-        """Read the selectors; leave pods alone that have none."""
+        """Read the selectors; skip pods without any."""
         try:
             terms = CardTerms(
                 _expressions(pod.annotations, names.CARD_AFFINITY),
@@ -77,15 +77,15 @@ class CardAffinity(PreFilterPlugin, CardFilterPlugin):
         state.write(_TERMS, terms)
         return Relevance.JUDGE
 
-    def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardObjection]:
+    def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardRejection]:
         """Cards without company that is wanted, and those with company that is not."""
         terms, holders = state.read(_TERMS), tables.fact(CardHolders)
-        objections = []
+        rejections = []
         if terms.together is not None:
-            objections.append(CardObjection(~holders.matching(pod.key.namespace, terms.together, rows), TOGETHER))
+            rejections.append(CardRejection(~holders.matching(pod.key.namespace, terms.together, rows), TOGETHER))
         if terms.apart is not None:
-            objections.append(CardObjection(holders.matching(pod.key.namespace, terms.apart, rows), APART))
-        return objections
+            rejections.append(CardRejection(holders.matching(pod.key.namespace, terms.apart, rows), APART))
+        return rejections
 
 
 def _expressions(annotations: Mapping[str, str], key: str) -> Expressions | None:
@@ -100,7 +100,7 @@ def _expressions(annotations: Mapping[str, str], key: str) -> Expressions | None
 
 
 def _matches_itself(pod: Pod, text: str | None) -> bool:
-    """Whether copies of the pod keep each other away; a selector that cannot be read keeps nobody away."""
+    """Whether copies of the pod exclude each other; an unreadable selector excludes none."""
     try:
         return text is not None and match(of_text(text), pod.labels)
     except SelectorError:

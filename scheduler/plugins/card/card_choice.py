@@ -1,7 +1,7 @@
-"""The arithmetic of GpuShare: which cards fit, which are taken, and how many copies of a pod they hold.
+"""The arithmetic of GpuShare: cards that fit, cards that are chosen, and how many copies of a pod they hold.
 
-Free functions over the columns of cards. What is of the shape [cards, rows] is of rows that are judged together, see
-`scheduler.state.cards.card_arrays`; `by_width` puts the answers of several such groups together.
+Free functions over the columns of cards. Arrays [cards, rows] cover rows that are evaluated together, see
+`scheduler.state.cards.card_arrays`; `by_width` joins the answers of several such groups.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,8 +11,8 @@ from typing import Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.framework.plugin import MAX_SCORE, Detail, Objection
-from scheduler.pods.gpu_request import GpuRequest, Policy, Selection
+from scheduler.framework.plugin import MAX_SCORE, Detail, Rejection
+from scheduler.pods.gpu_request import GpuRequest, PlacementPolicy, Selection
 from scheduler.state.cards.card_arrays import RowGroup, per_row
 from scheduler.state.cards.card_columns import CardColumns
 from scheduler.state.cards.models import accepted_codes
@@ -30,14 +30,14 @@ _SMALL_NODE: Final = MAX_SCORE * 3 // 1000
 _HALF_AS_SMALL: Final = 64_000
 _FULLNESS: Final = MAX_SCORE - _USED_CARDS - _USED_NODE - _SMALL_NODE
 _NEVER: Final = 2**31 - 1
-# As an array: numpy takes a third longer with a plain number.
+# An array: NumPy takes a third longer with a plain number.
 _NEVER_FREE: Final = np.array(_NEVER, dtype=np.int32)
-# With fewer rows than that, what is saved per row is less than what it costs.
+# With fewer rows, the saving per row is less than the cost.
 _FEW_ROWS: Final = 64
 
 
 def by_width(cards: CardColumns, rows: Rows, judge: Callable[[Rows], NDArray[AnyT]]) -> NDArray[AnyT]:
-    """What `judge` answers, one entry for each of `rows`; asked of rows of one width at a time."""
+    """Answers of `judge`, one for each of `rows`; called for rows of one width at a time."""
     if not cards.mixed:
         return judge(rows)
     answers = []
@@ -48,23 +48,23 @@ def by_width(cards: CardColumns, rows: Rows, judge: Callable[[Rows], NDArray[Any
     return merged
 
 
-def together(cards: CardColumns, found: Sequence[tuple[RowGroup, Objection]], rows: int) -> Objection:
-    """One objection over all rows judged, of the same one against rows of several widths."""
+def together(cards: CardColumns, found: Sequence[tuple[RowGroup, Rejection]], rows: int) -> Rejection:
+    """One rejection over all rows, from the same rejection over rows of several widths."""
     group, first = found[0]
     if group.places is None and not cards.mixed:
         return first
-    rejected = per_row([(group, objection.rejected) for group, objection in found], rows)
+    rejected = per_row([(group, rejection.rejected) for group, rejection in found], rows)
 
     def numbers(counted: BoolArray) -> Detail:
         details = []
-        for group, objection in found:
+        for group, rejection in found:
             own = counted if group.places is None else counted[group.places]
-            if own.any() and objection.numbers is not None:
+            if own.any() and rejection.numbers is not None:
                 with cards.viewing(group.width):
-                    details.append(objection.numbers(own))
+                    details.append(rejection.numbers(own))
         return reduce(lambda one, other: one.joined(other), details)
 
-    return Objection(rejected, first.reason, None if first.numbers is None else numbers)
+    return Rejection(rejected, first.reason, None if first.numbers is None else numbers)
 
 
 def fitting(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
@@ -75,7 +75,7 @@ def fitting(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
 def chosen_slots(  # noqa: PLR0917 - columns, and what is asked of them
     cards: CardColumns,
     request: GpuRequest,
-    policy: Policy,
+    policy: PlacementPolicy,
     rows: Rows,
     fits: BoolArray,
     scores: Sequence[Int64Array] = (),
@@ -86,7 +86,7 @@ def chosen_slots(  # noqa: PLR0917 - columns, and what is asked of them
     A row with fewer fitting cards than asked gets slots that do not fit.
     """
     free = cards.free[:, rows]
-    order = free if policy is Policy.BINPACK else -free
+    order = free if policy is PlacementPolicy.BINPACK else -free
     if scores:
         keys = (np.where(fits, order, _NEVER), *(-score for score in reversed(scores)), ~fits)
         return np.asarray(np.lexsort(keys, axis=0)[: request.cards], dtype=np.intp)
@@ -96,10 +96,10 @@ def chosen_slots(  # noqa: PLR0917 - columns, and what is asked of them
             tightest: RowArray = order.argmin(axis=0)[np.newaxis]
             return tightest
         return np.asarray(order.argsort(axis=0, kind="stable")[: request.cards], dtype=np.intp)
-    # With the slot in the low bits of each number the least number says its slot, and ties fall to the lower one.
-    # numpy finds the least of each column in a tenth of the time that it takes to find where it is.
+    # With the slot in the low bits, the smallest number names its slot, and ties fall to the lower one. NumPy finds the
+    # smallest of each column in a tenth of the time of argmin.
     bits = max(1, (len(free) - 1).bit_length())
-    # In place: an array of this size costs more to make than to fill.
+    # In place: allocating an array of this size costs more than filling it.
     numbered = order.astype(np.int64)
     numbered <<= bits
     numbered |= np.arange(len(free))[:, np.newaxis]
@@ -108,16 +108,16 @@ def chosen_slots(  # noqa: PLR0917 - columns, and what is asked of them
     return np.asarray(least & ((1 << bits) - 1), dtype=np.intp)
 
 
-def slots_on(cards: CardColumns, request: GpuRequest, policy: Policy, row: int, may: BoolArray) -> list[int]:
-    """As `chosen_slots`, of one row: with Python's numbers, in a quarter of the time. Empty where too few cards fit.
+def slots_on(cards: CardColumns, request: GpuRequest, policy: PlacementPolicy, row: int, may: BoolArray) -> list[int]:
+    """The same as `chosen_slots` for one row: plain Python numbers, a quarter of the time. Empty if too few cards fit.
 
-    may: bool[cards, 1], cards that may be given to the pod, whatever they have free.
+    may: bool[cards, 1], cards that can be allocated to the pod, whatever they have free.
     """
     least, free = request.units_per_card, cards.free[:, row].tolist()
     fits = [(units, slot) for slot, units in enumerate(free) if units >= least and may.item(slot, 0)]
     if len(fits) < request.cards:
         return []
-    fits.sort(key=None if policy is Policy.BINPACK else _emptiest)
+    fits.sort(key=None if policy is PlacementPolicy.BINPACK else _emptiest)
     return [slot for _, slot in fits[: request.cards]]
 
 
@@ -131,9 +131,9 @@ def binpack_score(
 ) -> Int64Array:
     """int64[rows], 0..MAX_SCORE: how well a node suits binpack.
 
-    Half for landing on cards in use, a fifth for a node in use, the rest by how full the node's usable cards are with
-    the pod on them, but for a little by how few CPUs the node has. slots: as `chosen_slots`; rows without enough
-    fitting cards get any number.
+    Half for landing on cards in use, a fifth for a node in use, the rest for how full the node's usable cards are with
+    the pod on them, with a small part for few CPUs. slots: as `chosen_slots`; rows without enough fitting cards get any
+    number.
     """
     if (row := only_row(rows)) is not None:
         score = binpack_score_on(cards, resources, request, row, slots[:, 0].tolist())
@@ -150,7 +150,7 @@ def binpack_score(
 def binpack_score_on(
     cards: CardColumns, resources: ResourceColumns, request: GpuRequest, row: int, slots: Sequence[int]
 ) -> int:
-    """The same of one row: with Python's numbers, in a fifth of the time."""
+    """`binpack_score` for one row: plain Python numbers, a fifth of the time."""
     holders = cards.stored.holders
     on_used_cards = all(holders.item(slot, row) for slot in slots)
     full = (cards.booked.item(row) + request.units) * _FULLNESS // max(cards.total.item(row), 1)
@@ -159,7 +159,7 @@ def binpack_score_on(
 
 
 def idle_score(cards: CardColumns, rows: Rows) -> Int64Array:
-    """int64[rows], 0..MAX_SCORE: how much of the usable cards' memory is booked; MAX_SCORE where there are none."""
+    """int64[rows], 0..MAX_SCORE: booked share of the usable cards' memory; MAX_SCORE without usable cards."""
     total = cards.total[rows]
     idle = np.maximum(total - cards.booked[rows], 0)
     score: Int64Array = MAX_SCORE - idle * MAX_SCORE // np.maximum(total, 1)
@@ -167,7 +167,7 @@ def idle_score(cards: CardColumns, rows: Rows) -> Int64Array:
 
 
 def eligible(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
-    """Cards that may be given to this pod, whatever they have free."""
+    """Cards that can be allocated to this pod, whatever they have free."""
     may = cards.available[:, rows]
     if request.exclusive:
         may = may & (cards.holders[:, rows] == 0)

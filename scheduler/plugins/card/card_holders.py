@@ -1,4 +1,4 @@
-"""Whose pods are on which card, and which of them a label selector matches."""
+"""Pods on each card by namespace, and which of them a label selector matches."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 _Holder: TypeAlias = tuple[str, Mapping[str, str]]
 # Questions about all rows that are asked again before anything changes: of one decision.
 _MOST_ANSWERS: Final = 4
-# Fewer rows are looked at one by one.
+# Fewer rows are read one at a time.
 _FEW_ROWS: Final = 64
 _NOBODY: Final = -1
 
 
 class CardHolders(CardFact[_Holder]):
-    """Whose pods are on which card, by namespace: a question about one namespace costs its own pods only."""
+    """Pods on each card by namespace: a query about one namespace costs only its own pods."""
 
     booking_change: ClassVar[Change] = Change.CARDS | Change.COMPANY
 
     def __init__(self, tables: "Tables") -> None:
-        """Nobody."""
+        """No pods."""
         super().__init__(tables)
         self._of: dict[str, _Namespace] = {}
 
     def read(self, pod: Pod) -> _Holder | None:
-        """Of every pod that holds GPU memory."""
+        """Every pod that holds GPU memory."""
         return (pod.key.namespace, pod.labels) if pod.template.gpu_units else None
 
     def book(self, row: int, slots: tuple[int, ...], read: _Holder, sign: int) -> None:
-        """As CardFact."""
+        """Add or remove one pod."""
         name, labels = read
         space = self._of.get(name)
         if space is None:
@@ -67,10 +67,10 @@ class CardHolders(CardFact[_Holder]):
 
 
 class _Namespace:
-    """Who of one namespace is where: one entry for each pod on each card.
+    """Pods of one namespace: one entry for each pod on each card.
 
-    code_at, row_at, slot_at: int32[entries]: which labels, where; code _NOBODY for an entry that is free. on: row ->
-    slot -> its entries. Pods with the same labels have the same code.
+    code_at, row_at, slot_at: int32[entries]: labels and place; code _NOBODY for a free entry. on: row -> slot -> its
+    entries. Pods with equal labels have the same code.
     """
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class _Namespace:
 
 
 def _once_per_values(selector: Expressions) -> Callable[[Mapping[str, str]], bool]:
-    """Whether labels match. Worked out once for all that have the same values of the keys that `selector` names."""
+    """Whether labels match; computed once for equal values of the keys that `selector` names."""
     keys = tuple({expression.key: None for expression in selector})
     known: dict[tuple[str | None, ...], bool] = {}
 

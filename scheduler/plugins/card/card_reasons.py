@@ -1,7 +1,7 @@
-"""Why there are too few cards for a pod, and why one card is none for it: the words of GpuShare.
+"""Reasons for too few cards, and for each card that a pod cannot use: GpuShare's messages.
 
-Free functions over the columns of cards, of rows that are judged together; asked only for a message. What a message
-says of many nodes is bounded: a few models, a few reasons for a health.
+Free functions over the columns of cards, for rows that are evaluated together; called only for a message. The message
+about many nodes is bounded: a few models, a few reasons for a health.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.framework.plugin import CardObjection, CardVerdict, Detail, Numbers, Objection
+from scheduler.framework.plugin import CardRejection, CardVerdict, Detail, Numbers, Rejection
 from scheduler.plugins.card.card_choice import eligible, selected
 from scheduler.plugins.card.terminating_cards import held_by_terminating
 from scheduler.pods.gpu_request import GpuRequest
@@ -59,7 +59,7 @@ _LATER: Final = "~"  # than every time
 _MOST_NAMES: Final = 5
 _LONGEST_NAME: Final = 64
 _LONGEST_REASON: Final = 32
-# Of the cards that a message is about, so many are asked why.
+# Number of cards examined for the reasons of a message.
 _MOST_ASKED: Final = 1024
 
 
@@ -116,13 +116,13 @@ class ModelsThere(Detail):
 
 @dataclass(frozen=True, slots=True)
 class AwaySince(Detail):
-    """The node that has been without a device plugin for longest, and since when at least, RFC 3339."""
+    """The node that has been without a device plugin longest, and since when at least, RFC 3339."""
 
     since: str
     node: str
 
     def worded(self, reason: str) -> str:
-        """`…, node a at least since 2026-11-22T08:42:09Z: look at the device plugin's pod there, and its log`."""
+        """The reason with `…, node a at least since 2026-11-22T08:42:09Z: look at the device plugin's pod there …`."""
         since = f" at least since {self.since}" if self.since else ""
         return f"{reason}, node {self.node}{since}: look at the device plugin's pod there, and its log"
 
@@ -132,8 +132,8 @@ class AwaySince(Detail):
 
 
 def away_since(tables: Tables, rows: Rows, counted: BoolArray) -> AwaySince:
-    """Of the `counted` rows."""
-    known = tables.news.away_since
+    """Details of the `counted` rows."""
+    known = tables.card_changes.away_since
     here = [tables.names[row] for row in _row_numbers(tables.cards, rows)[counted].tolist()]
     return min(
         (AwaySince(known.get(name, ""), name) for name in here),
@@ -143,12 +143,12 @@ def away_since(tables: Tables, rows: Rows, counted: BoolArray) -> AwaySince:
 
 @dataclass(frozen=True, slots=True)
 class SeeNode(Detail):
-    """The node, of several the first by name, whose Event says more."""
+    """The node whose Event says more; the first by name."""
 
     node: str
 
     def worded(self, reason: str) -> str:
-        """`…, node a: the Event GPUNotReady of the node says what is missing`."""
+        """The reason with `…, node a: the Event GPUNotReady of the node says what is missing`."""
         return f"{reason}, node {self.node}: the Event GPUNotReady of the node says what is missing"
 
     def joined(self, other: "SeeNode") -> "SeeNode":
@@ -157,11 +157,11 @@ class SeeNode(Detail):
 
 
 def see_node(tables: Tables, rows: Rows, counted: BoolArray) -> SeeNode:
-    """Of the `counted` rows."""
+    """Details of the `counted` rows."""
     return SeeNode(min(tables.names[row] for row in _row_numbers(tables.cards, rows)[counted].tolist()))
 
 
-# By GpuState: what a message adds, of the `counted` rows.
+# By GpuState: details for a message about the `counted` rows.
 STATE_DETAILS: Final[Mapping[int, Callable[[Tables, Rows, BoolArray], Detail]]] = {
     _NOT_ALLOCATABLE: away_since,
     int(GpuState.WITHHELD): see_node,
@@ -176,7 +176,10 @@ def out_codes(cards: CardColumns, rows: Rows) -> Int8Array:
 
 
 def cards_out(cards: CardColumns, rows: Rows, among: BoolArray, counted: BoolArray) -> CardsOut:
-    """What takes cards of the `counted` rows out of use. among: bool[cards, rows], those that would do."""
+    """Health reasons of the cards of `counted` rows that are out of use.
+
+    among: bool[cards, rows], otherwise suitable cards.
+    """
     codes = np.where(among, out_codes(cards, rows), np.int8(Out.IN_USE))[:, counted]
     numbers = np.bincount(codes.ravel(), minlength=len(Out)).tolist()
     found = Counter({out: numbers[out] for out in OUT_OF_USE if numbers[out]})
@@ -190,7 +193,7 @@ def cards_out(cards: CardColumns, rows: Rows, among: BoolArray, counted: BoolArr
 
 
 def models_there(cards: CardColumns, request: GpuRequest, rows: Rows, counted: BoolArray) -> ModelsThere:
-    """Of the `counted` rows."""
+    """Models of the `counted` rows."""
     asked = (selected(cards, request, rows) & (cards.units[:, rows] > 0))[:, counted]
     others = np.where(asked, 0, cards.model[:, rows][:, counted])
     numbers = np.bincount(others.ravel(), minlength=1 + len(cards.model_code)).tolist()
@@ -200,9 +203,10 @@ def models_there(cards: CardColumns, request: GpuRequest, rows: Rows, counted: B
 
 
 def card_numbers(tables: Tables, request: GpuRequest, rows: Rows, counted: BoolArray) -> Numbers:
-    """What the `counted` rows lack of memory on the cards that may be given to the pod. counted: bool[rows].
+    """Missing memory of the `counted` rows on cards that can be allocated to the pod. counted: bool[rows].
 
-    It notes what would be enough: cards that terminating pods hold, or else one that may not be given, with the reason.
+    The note names memory that would be enough: held by terminating pods, or on a card that cannot be allocated, with
+    the reason.
     """
     cards = tables.cards
     here = _row_numbers(cards, rows)[counted]
@@ -229,9 +233,9 @@ def _barred(cards: CardColumns, request: GpuRequest, here: RowArray, may: BoolAr
 
 @dataclass(frozen=True, slots=True)
 class _NthFreest:
-    """The rows with the best N-th freest card. free: on it, < 0 without one. of: its units.
+    """Rows with the best N-th freest card. free: units on it, < 0 without one. of: its units.
 
-    places: among the rows judged. slots: intp[N, places], the freest first.
+    places: among the rows evaluated. slots: intp[N, places], the freest first.
     """
 
     free: int
@@ -240,7 +244,7 @@ class _NthFreest:
     slots: RowArray
 
     def best(self) -> Iterator[tuple[int, list[int]]]:
-        """(place, slots of its N freest cards), of some of them."""
+        """(place, slots of its N freest cards), for some of them."""
         return islice(zip(self.places.tolist(), self.slots.T.tolist(), strict=True), _MOST_ASKED)
 
 
@@ -260,9 +264,9 @@ def _nth_freest(cards: CardColumns, request: GpuRequest, rows: RowArray, among: 
 
 
 def verdicts(
-    cards: CardColumns, request: GpuRequest, row: int, objections: Sequence[CardObjection]
+    cards: CardColumns, request: GpuRequest, row: int, rejections: Sequence[CardRejection]
 ) -> list[CardVerdict]:
-    """What each card of `row` is to the pod. objections: of the card rules, [cards, 1] each."""
+    """State of each card of `row` for the pod. rejections: of the card rules, [cards, 1] each."""
     rows = slice(row, row + 1)
     wanted, may = selected(cards, request, rows)[:, 0], eligible(cards, request, rows)[:, 0]
     found = []
@@ -274,7 +278,7 @@ def verdicts(
         elif not may[slot]:
             why = _bar(cards, request, row, slot)
         else:
-            rule = next((one.reason for one in objections if one.rejected[slot, 0]), "")
+            rule = next((one.reason for one in rejections if one.rejected[slot, 0]), "")
             why = f"{short} short" if short else rule
         health = _health(cards, row, slot)
         found.append(CardVerdict(slot, free, short if may[slot] and wanted[slot] else 0, health, why))
@@ -324,10 +328,10 @@ def all_unhealthy(cards: CardColumns, rows: Rows) -> BoolArray:
 
 def out_of_use(
     cards: CardColumns, request: GpuRequest, rows: Rows, there: BoolArray, short: BoolArray
-) -> Iterator[Objection]:
-    """Rows on which too few cards are in use, of those that would be large enough; by what is worst there.
+) -> Iterator[Rejection]:
+    """Rows with too few cards in use among those large enough; by the worst health there.
 
-    there: bool[cards, rows], the cards that the pod may ask. short: bool[rows], those not explained yet.
+    there: bool[cards, rows], cards that the pod may request. short: bool[rows], rows not explained yet.
     """
     if not short.any():
         return
@@ -341,10 +345,10 @@ def out_of_use(
     for code, reason in OUT_OF_USE.items():
         here = few & (worst == int(code))
         if here.any():
-            yield Objection(here, reason, partial(cards_out, cards, rows, out))
+            yield Rejection(here, reason, partial(cards_out, cards, rows, out))
 
 
 def memory_reason(request: GpuRequest) -> str:
-    """Of nodes where too few cards have the memory."""
+    """Reason for nodes where too few cards have the memory."""
     how_many = "one card" if request.cards == 1 else f"{request.cards} cards"
     return f"Insufficient GPU memory on {how_many}{' without other pods' if request.exclusive else ''}"

@@ -1,8 +1,8 @@
-"""The arithmetic of the policy `fragmentation`: what a pod's place leaves of the room that pods usually need.
+"""The arithmetic of the policy `fragmentation`: how much of the room that typical pods need an allocation leaves.
 
-A place is scored by how much worth (`scheduler.state.packing.workload`) goes for the memory that is taken: memory that
-nobody could use goes first. Differences of less than a share of a card are none; ties fall to the order of the nodes,
-which so are filled one after the other.
+A placement is scored by the worth (`scheduler.state.packing.workload`) that its memory loses: memory that no pod could
+use goes first. Differences below a share of a card do not count. Ties fall to the order of the nodes, so that these are
+filled one at a time.
 """
 
 from collections.abc import Sequence
@@ -23,25 +23,25 @@ from scheduler.state.packing.workload import FloatArray, PodMix, Room
 from scheduler.state.tables import Tables
 
 _MIDDLE: Final = MAX_SCORE // 2
-# So many steps from the middle a score is halfway to its end: small differences count most, and all of them count.
+# Steps from the middle at which a score is halfway to its end: small differences count most, and all of them count.
 _HALFWAY: Final = 25
-# In one number: what is free on a card, its model, its slot.
+# In one number: free units of a card, its model, its slot.
 _SLOT_BITS, _MODEL_BITS = 8, 28
 _NO_CARD: Final = np.int64(1) << 62
-# So many rows cost less one by one.
+# This many rows cost less one at a time.
 _FEW: Final = 6
-# What is worked out about so many is still in the processor's cache from one step to the next.
+# Intermediate results of this many stay in the processor's cache.
 _PLACES_AT_A_TIME: Final = 512
 
 
 class PlacementEffect(NamedTuple):
-    """What becomes of a pod on each row. scores: int64[rows], 0..MAX_SCORE. slots: intp[cards of the pod, rows]."""
+    """Effect of a pod on each row. scores: int64[rows], 0..MAX_SCORE. slots: intp[cards of the pod, rows]."""
 
     scores: Int64Array
     slots: RowArray
 
     def of(self, known: Rows, rows: Rows) -> "PlacementEffect | None":
-        """Of `rows`, where they are those of which this is known, or one of them. known, rows: each judged together."""
+        """The effect on `rows`, if they are the known rows, or one of them. known, rows: each evaluated together."""
         if isinstance(known, slice):
             return self if isinstance(rows, slice) and known == rows else None
         if (row := only_row(rows)) is None:
@@ -59,16 +59,16 @@ class _Place(NamedTuple):
 
 
 def on_best_card(pod: Pod, tables: Tables, rows: Rows, fits: BoolArray) -> PlacementEffect:
-    """A pod of one card, on the card of each row that suits best, the tightest of equals.
+    """Effect of a one-card pod on the best card of each row, the tightest on ties.
 
-    rows: judged together. fits: bool[cards, rows]; a row without any gets any score and slot.
+    rows: evaluated together. fits: bool[cards, rows]; a row without any gets any score and slot.
     """
     if (row := only_row(rows)) is not None:
         scores, slots = _best_cards_of_few(pod, tables, tables.target.columns_of(row), np.array([row]), fits)
         return PlacementEffect(scores, slots[np.newaxis])
     count = fits.shape[1]
     placed = PlacementEffect(np.zeros(count, dtype=np.int64), np.zeros((1, count), dtype=np.intp))
-    # Nothing more is asked about full rows, of which there are many on a full cluster.
+    # Full rows, of which a full cluster has many, are left out.
     (roomy,) = np.logical_or.reduce(fits).nonzero()
     fits = fits[:, roomy]
     for part in tables.target.parts(rows_at(rows, roomy)):
@@ -79,9 +79,9 @@ def on_best_card(pod: Pod, tables: Tables, rows: Rows, fits: BoolArray) -> Place
 
 
 def on_cards(pod: Pod, tables: Tables, rows: Rows, slots: RowArray) -> Int64Array:
-    """int64[rows], 0..MAX_SCORE: of a pod that gets these cards, or none. slots: intp[cards of the pod, rows].
+    """int64[rows], 0..MAX_SCORE: scores of a pod that gets these cards, or none. slots: intp[cards of the pod, rows].
 
-    rows: judged together.
+    rows: evaluated together.
     """
     if (row := only_row(rows)) is not None:
         return _on_slots_of(pod, tables, row, slots[:, 0].tolist())
@@ -99,7 +99,7 @@ def _on_slots_of(pod: Pod, tables: Tables, row: int, slots: Sequence[int]) -> In
 
 
 def _steps_on(pod: Pod, columns: RoomColumns, places: Sequence[_Place]) -> Int64Array:
-    """int64[places]: of a few places, each by itself until all that they leave is weighed at once."""
+    """int64[places]: steps of a few placements, each computed alone until all remaining room is weighed at once."""
     left = np.empty((len(places), columns.width))
     for number, place in enumerate(places):
         workload, after = columns.workload_of(place.row), columns.room_of(place.row)
@@ -112,7 +112,7 @@ def _steps_on(pod: Pod, columns: RoomColumns, places: Sequence[_Place]) -> Int64
 
 
 def _best_cards(pod: Pod, tables: Tables, part: Part, fits: BoolArray) -> tuple[Int64Array, RowArray]:
-    """(int64[rows]: scores, intp[rows]: slots) of the rows of one part, each of which has cards that fit."""
+    """(int64[rows]: scores, intp[rows]: slots) of the rows of one part, each with cards that fit."""
     first, like = alike(part.columns.kinds(part.rows), fits)
     rows = rows_at(part.rows, first)
     best = _best_cards_of_few if len(rows) <= _FEW else _best_cards_of
@@ -153,7 +153,7 @@ def _best_cards_of(
     np.not_equal(row[1:], row[:-1], out=begins[1:])
     best = np.maximum.reduceat(steps, begins.nonzero()[0]) if len(row) else steps
     slots = np.zeros(len(rows), dtype=np.intp)
-    # Of several that are as good the first is written last.
+    # Of several equally good ones, the first is written last.
     (good,) = (steps == best[begins.cumsum() - 1]).nonzero()
     slots[row[good[::-1]]] = slot[good[::-1]]
     return _score(best), slots
@@ -161,7 +161,7 @@ def _best_cards_of(
 
 def _on_slots(pod: Pod, tables: Tables, part: Part, slots: RowArray) -> Int64Array:
     """int64[rows]: scores of the rows of one part."""
-    # Which cards it gets may differ where all else is the same.
+    # Rows that are equal otherwise may differ in the pod's cards.
     first, like = (ALL_ROWS, ALL_ROWS) if len(slots) else alike(part.columns.kinds(part.rows))
     rows, places = rows_at(part.rows, first), np.arange(slots.shape[1])
     seen = FreeCards.of(tables, rows)
@@ -172,9 +172,9 @@ def _on_slots(pod: Pod, tables: Tables, part: Part, slots: RowArray) -> Int64Arr
 def _steps_with(
     pod: Pod, columns: RoomColumns, rows: RowArray, cpu: FloatArray, cards: Sequence[tuple[FloatArray, Int32Array]]
 ) -> Int64Array:
-    """int64[places]: of a place on each of `rows`. cpu: its free millis.
+    """int64[places]: steps of a placement on each of `rows`. cpu: its free millis.
 
-    cards: those that the pod gets there, each as (free units, model).
+    cards: the cards that the pod gets there, each as (free units, model).
     """
     steps = np.zeros(len(rows), dtype=np.int64)
     for start in range(0, len(rows), _PLACES_AT_A_TIME):
@@ -188,7 +188,7 @@ def _steps_with(
 
 
 def _steps_of(pod: Pod, columns: RoomColumns, rows: RowArray, left: FloatArray, cpu: FloatArray) -> Int64Array:
-    """int64[places]: how little is lost by what each place leaves on its row, in the least steps that count.
+    """int64[places]: loss of each placement on its row, in the smallest steps that count.
 
     left: float64[places, 3 x asks], the room; cpu: float64[places], free millis, >= 0.
     """
@@ -198,7 +198,7 @@ def _steps_of(pod: Pod, columns: RoomColumns, rows: RowArray, left: FloatArray, 
 
 
 def _change(pod: Pod, workload: PodMix, free: FloatArray, model: Int32Array) -> FloatArray:
-    """float64[cards, 3 x asks]: by which the room of a place is another once the pod has the card."""
+    """float64[cards, 3 x asks]: change of the room of a card once the pod has it."""
     kinds, models, like = workload.kinds_of_cards(free, model)
     changes = workload.on_cards(_left(pod, kinds), models) - workload.on_cards(kinds, models)
     return changes.take(like, axis=0)
@@ -232,7 +232,7 @@ def _left_of(pod: Pod, free: int) -> int:
 
 
 def _units(pod: Pod) -> int:
-    """That the pod asks: what else it takes of a card that it has alone is of use to nobody."""
+    """Requested units: the rest of a card that the pod holds exclusively is of use to no pod."""
     request = pod.template.gpu_request
     return 0 if request is None else request.units
 

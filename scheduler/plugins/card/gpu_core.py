@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from scheduler.framework.cycle_state import CycleState, StateKey
 from scheduler.framework.plugin import (
     CardFilterPlugin,
-    CardObjection,
+    CardRejection,
     PreFilterPlugin,
     PreFilterResult,
     Rejected,
@@ -29,8 +29,8 @@ class GpuCore(PreFilterPlugin, CardFilterPlugin):
     """Rejects cards that have too little of their compute share left.
 
     A container asks `aliyun.com/gpu-core.percentage` as a limit; one card has 100. With `gpu-count` the request is
-    spread evenly over the cards, rounded up. The pod has to ask gpu-mem too, since that is what gives it a card. The
-    node's total is judged by `NodeResourcesFit`, so a node that announces none takes no such pod.
+    spread evenly over the cards, rounded up. The pod must also request gpu-mem, because that gives it a card.
+    `NodeResourcesFit` checks the node's total, so a node that announces none takes no such pod.
 
     - `Insufficient aliyun.com/gpu-core.percentage on one card`
     - `aliyun.com/gpu-core.percentage: the pod asks 130 of one card; expected at most 100`
@@ -54,10 +54,10 @@ class GpuCore(PreFilterPlugin, CardFilterPlugin):
         state.write(_PER_CARD, asked)
         return Relevance.JUDGE
 
-    def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardObjection]:  # noqa: ARG002 - PreFilter has read it
+    def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardRejection]:  # noqa: ARG002 - PreFilter has read it
         """Cards with too little left."""
         short = self._left(tables, rows) < state.read(_PER_CARD)
-        return (CardObjection(short, f"Insufficient {self.resource_names.gpu_core} on one card"),)
+        return (CardRejection(short, f"Insufficient {self.resource_names.gpu_core} on one card"),)
 
     def _left(self, tables: "Tables", rows: Rows) -> Int64Array:
         return WHOLE_CARD - tables.fact(PercentBooked, self.resource_names.gpu_core).over(rows)
@@ -77,7 +77,7 @@ class PercentBooked(CardSums):
 
 
 def percent_per_card(pod: Pod, resource: str) -> int:
-    """What the pod asks of each of its cards, rounded up; at most what a column of many such pods can hold."""
+    """The pod's request per card, rounded up; at most the amount that a column of many such pods can hold."""
     total, request = pod.template.requests.get(resource, 0), pod.template.gpu_request
     cards = 1 if request is None else request.cards
     return min(-(-total // cards), _MOST)

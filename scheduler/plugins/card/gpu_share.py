@@ -1,7 +1,7 @@
-"""GpuShare: which cards fit, which node is preferred, and which cards are taken.
+"""GpuShare: fitting cards, preferred nodes, and the cards to allocate.
 
-What a card or node has free is in `scheduler.state.cards.card_columns`; what a pod may ask for in docs/protocol.md,
-"Requests".
+Free memory of cards and nodes is in `scheduler.state.cards.card_columns`; the forms of a pod's request are in
+docs/protocol.md, "Requests".
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,11 +21,11 @@ from scheduler.framework.plugin import (
     Detail,
     FilterPlugin,
     Numbers,
-    Objection,
     PluginArgs,
     PreFilterPlugin,
     PreFilterResult,
     Rejected,
+    Rejection,
     Relevance,
     Reservation,
     ReservePlugin,
@@ -55,7 +55,7 @@ from scheduler.plugins.card.card_reasons import (
     verdicts,
 )
 from scheduler.plugins.card.fragmentation import PlacementEffect, on_best_card, on_cards
-from scheduler.pods.gpu_request import GpuRequest, Policy, ResourceNames
+from scheduler.pods.gpu_request import GpuRequest, PlacementPolicy, ResourceNames
 from scheduler.pods.pod import Pod
 from scheduler.state.amounts import Amount
 from scheduler.state.cards.booking import allocation_of, share_of
@@ -67,8 +67,8 @@ from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.columns.row_masks import count_of, only_row
 from scheduler.state.tables import Tables
 
-PolicyName: TypeAlias = Literal["binpack", "spread", "fragmentation"]
-# As plain numbers: comparing an array with an IntEnum's member takes ten times as long.
+PlacementPolicyName: TypeAlias = Literal["binpack", "spread", "fragmentation"]
+# Plain numbers: comparing an array with an IntEnum member takes ten times as long.
 _READY: Final = int(GpuState.READY)
 _Fits: TypeAlias = tuple[Rows, int, BoolArray]
 _Chosen: TypeAlias = tuple[Rows, int, RowArray]
@@ -78,22 +78,23 @@ _SLOTS: Final[StateKey[tuple[int, int, list[int]]]] = StateKey("gpu_share.slots"
 class GpuShareArgs(PluginArgs):
     """A pod's `gpushare/card-policy` and `gpushare/node-policy` win over them."""
 
-    card_policy: PolicyName = Field(
+    card_policy: PlacementPolicyName = Field(
         default="binpack",
         description="Among the cards of a node: the tightest that fits, the emptiest, or by what others need.",
     )
-    node_policy: PolicyName = Field(
+    node_policy: PlacementPolicyName = Field(
         default="binpack",
         description="Among the nodes: the fullest in GPU memory that fits, the emptiest, or by what others need.",
     )
 
 
 class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
-    """Judges `gpu-mem`, per card and per node, and nobody else does: fits, prefers and takes cards by their memory.
+    """The only rule for `gpu-mem`, per card and per node: filters, scores and allocates cards by their memory.
 
-    A card may be given when it is healthy, not cordoned, not lost, held by no exclusive pod, of the models and UUIDs
-    that the pod asks for, and when no card rule of the profile objects; an exclusive pod needs one that no pod holds.
-    The node's total counts too: allocatable gpu-mem less the requests of live pods that are not on unhealthy cards.
+    A card can be allocated when it is healthy, not cordoned, not lost and not held by an exclusive pod. It must be of
+    the models and UUIDs that the pod requests, and no card rule of the profile may reject it. An exclusive pod needs a
+    card that no pod holds. The node's total counts too: allocatable gpu-mem less the requests of live pods that are not
+    on unhealthy cards.
 
     | reason | when | numbers |
     |---|---|---|
@@ -110,13 +111,14 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     | the reason of a card rule | that rule leaves too few of the cards with enough memory | |
     | `Insufficient aliyun.com/gpu-mem` | the node's total is used up | yes |
 
-    Binpack scores half for landing on cards in use, a fifth for a node in use, the rest by how full the node's usable
-    cards are with the pod on them, and of nodes as full the one with less CPU; `spread` is the reverse. Fragmentation
-    scores the place by what pods as they usually come could have used of it ([packing](../../docs/packing.md)). Pods
-    without gpu-mem are kept off idle cards, which need the CPU: binpack scores how much of the usable cards is booked,
-    fragmentation as for others, spread nothing.
-    Within the node: what the card scores prefer, then the tightest card that fits, the emptiest, or the one that such
-    pods can use least, then the lower slot. A profile's card set chooser chooses instead. A pod's annotations
+    `binpack` gives half its points for cards in use and a fifth for a node in use. The rest depends on how full the
+    node's usable cards are with the pod; of equally full nodes, the one with less CPU wins. `spread` is the reverse.
+    `fragmentation` scores how much of the memory typical pods could have used ([packing](../../docs/packing.md)).
+    Pods without gpu-mem are kept away from nodes with idle cards, which need the CPU: `binpack` scores the booked share
+    of the usable cards, `fragmentation` works as for other pods, `spread` scores nothing.
+    Within the node, the card scores come first; then the policy picks the tightest card that fits, the emptiest, or the
+    card that typical pods can use least; then the lower slot. A card set chooser of the profile replaces all this. A
+    pod's annotations
     `gpushare/card-policy` and `gpushare/node-policy` win over the arguments.
 
     Writes every allocation annotation of the Binding
@@ -132,10 +134,9 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     default_weight: ClassVar[int] = 10
 
     def __init__(self, args: GpuShareArgs | None = None, resources: ResourceNames = ResourceNames()) -> None:  # noqa: B008 - immutable
-        """As Plugin."""
         super().__init__(args, resources)
-        self._card_policy = Policy(self.args.card_policy)
-        self._node_policy = Policy(self.args.node_policy)
+        self._card_policy = PlacementPolicy(self.args.card_policy)
+        self._node_policy = PlacementPolicy(self.args.node_policy)
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
         """Reject a wrong ask; leave pods without gpu-mem alone."""
@@ -143,43 +144,43 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
             return Rejected(pod.template.gpu_request_error)
         return Relevance.JUDGE if pod.template.gpu_request else Relevance.SKIP
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
-        """Too little memory on enough cards, or on the node in all; cards that cannot be given out."""
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
+        """Nodes with too little memory on enough cards, or in total; nodes whose cards cannot be allocated."""
         cards, units, row = tables.cards, _request(pod).units, only_row(rows)
         if row is not None and cards.node_free.item(row) >= units and self._slots_on(pod, tables, state, row):
             return ()
         enough = by_width(cards, rows, lambda group: self._enough(pod, tables, state, group))
         good = np.logical_and(enough, cards.node_free[rows] >= units)
-        return () if np.count_nonzero(good) == len(good) else (Objection(~good, "Insufficient GPU memory"),)
+        return () if np.count_nonzero(good) == len(good) else (Rejection(~good, "Insufficient GPU memory"),)
 
-    def diagnose(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
-        """What is wrong with the node's cards as a whole, then with each card, then the node's total."""
+    def diagnose(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
+        """Reasons for the node's cards as a whole, then for single cards, then for the node's total."""
         cards = tables.cards
         enough = by_width(cards, rows, lambda group: self._enough(pod, tables, state, group))
         # A node that is not READY has no room.
         roomy, ready = cards.node_free[rows] >= _request(pod).units, cards.state[rows] == _READY
         states = STATE_REASONS.items() if np.count_nonzero(ready) < len(ready) else ()
-        # Whose cards are all unhealthy has nothing allocatable for that reason.
+        # A node whose cards are all unhealthy has nothing allocatable for that reason.
         unhealthy = by_width(cards, rows, partial(all_unhealthy, cards)) if states else np.zeros_like(ready)
         details = {s: partial(detail, tables, rows) for s, detail in STATE_DETAILS.items()}
         found = (
-            *(Objection((cards.state[rows] == s) & ~unhealthy, reason, details.get(s)) for s, reason in states),
-            *self._card_objections(pod, tables, state, rows, (ready & ~enough) | unhealthy),
-            self._node_objection(cards, _request(pod), rows, ready & enough & ~roomy),
+            *(Rejection((cards.state[rows] == s) & ~unhealthy, reason, details.get(s)) for s, reason in states),
+            *self._card_rejections(pod, tables, state, rows, (ready & ~enough) | unhealthy),
+            self._node_rejection(cards, _request(pod), rows, ready & enough & ~roomy),
         )
         large_enough = by_width(cards, rows, lambda group: could_hold(cards, _request(pod), group))
         stays = ~(ready & large_enough & (cards.allocatable[rows] >= _request(pod).units))
-        return [replace(objection, unresolvable=stays) for objection in found]
+        return [replace(rejection, unresolvable=stays) for rejection in found]
 
     def verdicts(self, pod: Pod, tables: Tables, state: CycleState, row: int) -> Sequence[CardVerdict]:
         """Each card by itself; the node's state and total are in `diagnose`."""
         cards, rows = tables.cards, slice(row, row + 1)
         with cards.viewing(cards.width_of(row)):
             shape = cards.units[:, rows].shape
-            objections = _card_rules(state).objections(pod, tables, state, rows, shape)
-            return verdicts(cards, _request(pod), row, objections)
+            rejections = _card_rules(state).rejections(pod, tables, state, rows, shape)
+            return verdicts(cards, _request(pod), row, rejections)
 
-    def least(self, pod: Pod) -> Mapping[Amount, int]:
+    def minimum_request(self, pod: Pod) -> Mapping[Amount, int]:
         """Its share on the best card, and all of it on the node."""
         request = pod.template.gpu_request
         if request is None:
@@ -188,13 +189,13 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
 
     def scores(self, pod: Pod) -> bool:
         """Pods without gpu-mem are kept off idle cards, which need the CPU; where pods are spread there is enough."""
-        return pod.template.gpu_request is not None or self._node_policy is not Policy.SPREAD
+        return pod.template.gpu_request is not None or self._node_policy is not PlacementPolicy.SPREAD
 
     def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
         """How well the node's best cards suit the node policy, 0..MAX_SCORE."""
         cards, request, row = tables.cards, pod.template.gpu_request, only_row(rows)
         policy = self._node_policy if request is None else request.node_policy or self._node_policy
-        if policy is Policy.FRAGMENTATION:
+        if policy is PlacementPolicy.FRAGMENTATION:
             return by_width(cards, rows, lambda group: self._unfragmented(pod, tables, state, group))
         if request is None:
             return idle_score(cards, rows)
@@ -203,10 +204,10 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
             packed = np.array([score], dtype=np.int64)
         else:
             packed = by_width(cards, rows, lambda group: self._packed(pod, tables, state, group))
-        return MAX_SCORE - packed if policy is Policy.SPREAD else packed
+        return MAX_SCORE - packed if policy is PlacementPolicy.SPREAD else packed
 
     def reserve(self, pod: Pod, tables: Tables, state: CycleState, row: int, now_ns: int) -> Reservation:
-        """The cards by the card policy, and the annotations that say so."""
+        """Cards by the card policy, and the annotations that name them."""
         request, cards = pod.template.gpu_request, tables.cards
         if request is None:
             return Reservation()
@@ -226,7 +227,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         Kept for the next questions about the row: mostly, the pod goes there.
         """
         rules, policy = _card_rules(state), self._policy_of(_request(pod))
-        if rules.scorers or rules.chooser is not None or policy is Policy.FRAGMENTATION:
+        if rules.scorers or rules.chooser is not None or policy is PlacementPolicy.FRAGMENTATION:
             return []
         last, version = state.find(_SLOTS), tables.changes.version
         if last is not None and last[:2] == (row, version):
@@ -234,10 +235,10 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         cards, request, here = tables.cards, _request(pod), slice(row, row + 1)
         with cards.viewing(cards.width_of(row)):
             may = eligible(cards, request, here)
-            for objection in rules.objections(pod, tables, state, here, may.shape):
-                may = may & ~objection.rejected
+            for rejection in rules.rejections(pod, tables, state, here, may.shape):
+                may = may & ~rejection.rejected
             slots = slots_on(cards, request, policy, row, may)
-        state.write_passing(_SLOTS, (row, version, slots))
+        state.write_row_cache(_SLOTS, (row, version, slots))
         return slots
 
     def _enough(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> BoolArray:
@@ -253,7 +254,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         request, rules = pod.template.gpu_request, _card_rules(state)
         if request is None:
             return on_cards(pod, tables, rows, np.zeros((0, count_of(rows, tables.capacity)), dtype=np.intp))
-        if rules.scorers or rules.chooser is not None or self._policy_of(request) is not Policy.FRAGMENTATION:
+        if rules.scorers or rules.chooser is not None or self._policy_of(request) is not PlacementPolicy.FRAGMENTATION:
             return on_cards(pod, tables, rows, self._chosen(pod, tables, state, rows))
         return self._on_best_card(pod, tables, state, rows).scores
 
@@ -264,13 +265,13 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         if last is not None and last[1] == version and (found := last[2].of(last[0], rows)) is not None:
             return found
         placed = on_best_card(pod, tables, rows, _fits(pod, tables, state, rows))
-        state.write_passing(key, (rows, version, placed))
+        state.write_row_cache(key, (rows, version, placed))
         return placed
 
-    def _policy_of(self, request: GpuRequest) -> Policy:
-        """Who asks several cards gets the tightest ones: every choice among many would have to be tried."""
+    def _policy_of(self, request: GpuRequest) -> PlacementPolicy:
+        """A pod of several cards gets the tightest ones: otherwise every combination would have to be tried."""
         policy = request.card_policy or self._card_policy
-        return Policy.BINPACK if policy is Policy.FRAGMENTATION and request.cards > 1 else policy
+        return PlacementPolicy.BINPACK if policy is PlacementPolicy.FRAGMENTATION and request.cards > 1 else policy
 
     def _chosen(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> RowArray:
         """intp[request.cards, rows]: the slots that the pod would take; rows without enough fitting cards: any.
@@ -284,13 +285,13 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         if last is not None and last[:2] == (rows, version):
             return last[2]
         slots = self._choose(pod, tables, state, rows)
-        state.write_passing(key, (rows, version, slots))
+        state.write_row_cache(key, (rows, version, slots))
         return slots
 
     def _choose(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> RowArray:
         request, rules = _request(pod), _card_rules(state)
         policy = self._policy_of(request)
-        if policy is Policy.FRAGMENTATION and not rules.scorers and rules.chooser is None:
+        if policy is PlacementPolicy.FRAGMENTATION and not rules.scorers and rules.chooser is None:
             return self._on_best_card(pod, tables, state, rows).slots
         fits = _fits(pod, tables, state, rows)
         slots = rules.chosen(pod, tables, state, rows, fits)
@@ -299,29 +300,29 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         scores = rules.scores(pod, tables, state, rows, fits.shape) if rules.scorers else ()
         return chosen_slots(tables.cards, request, policy, rows, fits, scores)
 
-    def _card_objections(
+    def _card_rejections(
         self, pod: Pod, tables: Tables, state: CycleState, rows: Rows, short: BoolArray
-    ) -> list[Objection]:
-        """Why there are too few cards on the `short` rows: what thins them out below what the pod asks, in order."""
-        cards, merged = tables.cards, dict[str, list[tuple[RowGroup, Objection]]]()
+    ) -> list[Rejection]:
+        """Reasons for too few cards on the `short` rows, in the order in which they reduce the candidates."""
+        cards, merged = tables.cards, dict[str, list[tuple[RowGroup, Rejection]]]()
         for group in cards.groups(rows):
             with cards.viewing(group.width):
                 own = short if group.places is None else short[group.places]
-                for objection in self._card_objections_of(pod, tables, state, group.rows, own):
-                    merged.setdefault(objection.reason, []).append((group, objection))
+                for rejection in self._card_rejections_of(pod, tables, state, group.rows, own):
+                    merged.setdefault(rejection.reason, []).append((group, rejection))
         return [together(cards, found, len(short)) for found in merged.values()]
 
-    def _card_objections_of(
+    def _card_rejections_of(
         self, pod: Pod, tables: Tables, state: CycleState, rows: Rows, short: BoolArray
-    ) -> list[Objection]:
-        """The same, of rows that are judged together."""
+    ) -> list[Rejection]:
+        """`_card_rejections` for rows that are evaluated together."""
         request, cards = _request(pod), tables.cards
-        found: list[Objection] = []
+        found: list[Rejection] = []
 
         def too_few(left: BoolArray, reason: str, numbers: Callable[[BoolArray], Detail] | None = None) -> None:
             nonlocal short
             few = short & (left.sum(axis=0) < request.cards)
-            found.append(Objection(few, reason, numbers))
+            found.append(Rejection(few, reason, numbers))
             short = short & ~few
 
         there = cards.units[:, rows] > 0
@@ -331,25 +332,25 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
             models = partial(models_there, cards, request, rows) if request.models else None
             too_few(there, "node(s) had too few cards of those the pod asks for", models)
         found += out_of_use(cards, request, rows, there, short)
-        short = short & ~np.logical_or.reduce([objection.rejected for objection in found])
+        short = short & ~np.logical_or.reduce([rejection.rejected for rejection in found])
         left = fitting(cards, request, rows)
         too_few(left, memory_reason(request), partial(card_numbers, tables, request, rows))
-        for objection in _card_rules(state).objections(pod, tables, state, rows, left.shape):
-            left = left & ~objection.rejected
-            too_few(left, objection.reason)
+        for rejection in _card_rules(state).rejections(pod, tables, state, rows, left.shape):
+            left = left & ~rejection.rejected
+            too_few(left, rejection.reason)
         return found
 
-    def _node_objection(self, cards: CardColumns, request: GpuRequest, rows: Rows, scarce: BoolArray) -> Objection:
+    def _node_rejection(self, cards: CardColumns, request: GpuRequest, rows: Rows, scarce: BoolArray) -> Rejection:
         def numbers(counted: BoolArray) -> Numbers:
             free = (cards.allocatable[rows] - cards.counted[rows])[counted]
             best = int(free.argmax())
             return Numbers(request.units, max(0, int(free[best])), int(cards.allocatable[rows][counted][best]))
 
-        return Objection(scarce, f"Insufficient {self.resource_names.gpu_mem}", numbers)
+        return Rejection(scarce, f"Insufficient {self.resource_names.gpu_mem}", numbers)
 
 
 def _fits(pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> BoolArray:
-    """`fitting` less what the card rules reject; not worked out again for the rows that were asked about last."""
+    """`fitting` less the cards that card rules reject; cached for the rows of the last call."""
     key = _fits_key(tables.cards.width)
     last = state.find(key)
     version = tables.changes.version
@@ -358,9 +359,9 @@ def _fits(pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> BoolArray:
     fits = fitting(tables.cards, _request(pod), rows)
     rules = _card_rules(state)
     if rules.filters:
-        for objection in rules.objections(pod, tables, state, rows, fits.shape):
-            fits = fits & ~objection.rejected
-    state.write_passing(key, (rows, version, fits))
+        for rejection in rules.rejections(pod, tables, state, rows, fits.shape):
+            fits = fits & ~rejection.rejected
+    state.write_row_cache(key, (rows, version, fits))
     return fits
 
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from config.protocol import names
 from scheduler.framework.cycle_state import CycleState
-from scheduler.framework.plugin import CardFilterPlugin, CardObjection, PluginArgs
+from scheduler.framework.plugin import CardFilterPlugin, CardRejection, PluginArgs
 from scheduler.kube.objects import Node
 from scheduler.pods.pod import Pod
 from scheduler.state.cards.node_inventory import MOST_SHARERS, max_sharers
@@ -23,7 +23,7 @@ REASON: Final = "node(s) had too few cards below the limit of pods per card"
 
 
 class GpuSharersPerCardArgs(PluginArgs):
-    """The limit where a node does not say its own."""
+    """The limit for nodes without the annotation."""
 
     max_sharers: int | None = Field(
         default=None, ge=1, le=MOST_SHARERS, description="Pods on one card, at most; no limit when left out."
@@ -33,8 +33,8 @@ class GpuSharersPerCardArgs(PluginArgs):
 class GpuSharersPerCard(CardFilterPlugin):
     """Rejects cards that already hold as many pods as may share one.
 
-    The limit is the node's annotation `gpushare/max-sharers`, else the argument `maxSharers`, else there is none. Every
-    live pod on a card counts, one whose card is unknown on every card of its node.
+    The limit is the node's annotation `gpushare/max-sharers`, otherwise the argument `maxSharers`; without both there
+    is none. Every live pod on a card counts; a pod whose card is unknown counts on every card of its node.
 
     - `node(s) had too few cards below the limit of pods per card`
     """
@@ -45,10 +45,10 @@ class GpuSharersPerCard(CardFilterPlugin):
     Args = GpuSharersPerCardArgs
     args: GpuSharersPerCardArgs
 
-    def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardObjection]:  # noqa: ARG002 - as for every pod
+    def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardRejection]:  # noqa: ARG002 - as for every pod
         """Cards at their limit."""
         limits = self._limits(tables, rows)
-        return () if limits is None else (CardObjection(tables.cards.holders[:, rows] >= limits, REASON),)
+        return () if limits is None else (CardRejection(tables.cards.holders[:, rows] >= limits, REASON),)
 
     def _limits(self, tables: "Tables", rows: Rows) -> Int64Array | None:
         """int64[rows]: pods per card; None where no node and no argument limits them."""
@@ -60,12 +60,12 @@ class GpuSharersPerCard(CardFilterPlugin):
 
 
 class MaxSharers(NodeFact[None]):
-    """limits: int64[nodes], what each node says in its annotation; 0 where it says nothing. nodes: how many say it."""
+    """limits: int64[nodes], each node's annotation; 0 without one. nodes: how many have one."""
 
     counts_pods: ClassVar[bool] = False
 
     def __init__(self, tables: "Tables") -> None:
-        """No node says anything."""
+        """No node has the annotation."""
         super().__init__(tables)
         self.limits: Int64Array = np.zeros(tables.capacity, dtype=np.int64)
         self.nodes = 0
@@ -77,7 +77,7 @@ class MaxSharers(NodeFact[None]):
         """Never called."""
 
     def node_changed(self, row: int, node: Node | None) -> Change:
-        """As Fact."""
+        """Read the node's annotation."""
         text = "" if node is None else (node.metadata.annotations or {}).get(names.MAX_SHARERS, "")
         limit = max_sharers(text)
         self.nodes += (limit > 0) - bool(self.limits[row])
@@ -85,5 +85,5 @@ class MaxSharers(NodeFact[None]):
         return Change(0)
 
     def grow(self, capacity: int) -> None:
-        """As Fact."""
+        """Make room for more rows."""
         self.limits = resized(self.limits, (capacity,), 0)

@@ -12,7 +12,7 @@ from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 
-# So many terminating pods are looked at for a message: half a millisecond.
+# Terminating pods examined for a message: half a millisecond.
 _MOST_ASKED: Final = 256
 _NOT_ENOUGH: Final = np.iinfo(np.int64).max
 

@@ -1,4 +1,4 @@
-"""The arguments of NodeAffinity: a node affinity that every pod of a profile has beside its own, as in YAML.
+"""The arguments of NodeAffinity: a node affinity added to every pod of a profile, as in YAML.
 
 Source: kube-scheduler, apis/config/types_pluginargs.go, NodeAffinityArgs.
 """
@@ -15,7 +15,7 @@ from scheduler.state.columns.node_terms import NodeTerm, parsed_term
 
 
 class NodeSelectorRequirement(PluginArgs):
-    """What one label, or the name, of a node has to be."""
+    """A requirement on one label of a node, or on its name."""
 
     key: str = Field(description="The label, or `metadata.name` in `matchFields`.")
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"] = Field(
@@ -25,7 +25,7 @@ class NodeSelectorRequirement(PluginArgs):
 
 
 class AddedNodeSelectorTerm(PluginArgs):
-    """All of these have to hold; there is at least one."""
+    """Requirements that must all be met; there is at least one."""
 
     match_expressions: tuple[NodeSelectorRequirement, ...] = Field(default=(), description="About labels.")
     match_fields: tuple[NodeSelectorRequirement, ...] = Field(default=(), description="About the node's name.")
@@ -36,7 +36,7 @@ class AddedNodeSelectorTerm(PluginArgs):
         return self
 
     def term(self) -> NodeTerm:
-        """As the rule reads it. Raises ValueError for one that matches no node whatever it is."""
+        """The term that the rule reads. Raises ValueError for a term that can match no node."""
         written = msgspec.convert(self.model_dump(by_alias=True), objects.NodeSelectorTerm)
         term = parsed_term(written)
         if term is None:
@@ -61,7 +61,7 @@ class PreferredSchedulingTerm(PluginArgs):
 
 
 class AddedAffinity(PluginArgs):
-    """As `affinity.nodeAffinity` of a pod."""
+    """The same form as `affinity.nodeAffinity` of a pod."""
 
     required_during_scheduling_ignored_during_execution: AddedNodeSelector | None = Field(
         default=None, description="Where pods of the profile may go at all."
@@ -72,7 +72,7 @@ class AddedAffinity(PluginArgs):
 
 
 class NodeAffinityArgs(PluginArgs):
-    """What every pod of the profile is given."""
+    """The affinity added to every pod of the profile."""
 
     added_affinity: AddedAffinity = Field(
         default=AddedAffinity(), description="A node affinity that every pod of the profile has beside its own."

@@ -18,16 +18,16 @@ from scheduler.state.columns.row_masks import count_of
 from scheduler.state.tables import Tables
 
 _MIB: Final = 2**20
-# What a small image comes to is not worth a point, and a container's share is full with a large one.
+# Small images together are not worth a point; a large image gives a container its full share.
 LEAST_BYTES: Final = 23 * _MIB
 MOST_BYTES_PER_CONTAINER: Final = 1000 * _MIB
 _FULL: Final = 100
 
 
 class ImageLocality(ScorePlugin):
-    """Prefers nodes that have images of the pod's containers and image volumes already.
+    """Prefers nodes that already have the images of the pod's containers and image volumes.
 
-    Each image counts with its size, times the share of all nodes that have it: what only few have draws
+    Each image counts with its size, times the share of all nodes that have it: an image that few nodes have counts
     less, so that not all pods go there. The sum is 0 points up to 23 MiB, and 100 from 1000 MiB for each container of
     the pod. A name without tag or digest stands for `:latest`; names are compared as they are written. Of a node, the
     first 512 names count.
@@ -42,7 +42,7 @@ class ImageLocality(ScorePlugin):
         """Pods with containers, which every pod has that the API server took."""
         return bool(pod.template.images)
 
-    def standing(self, pod: Pod, tables: Tables) -> Hashable:
+    def cluster_input(self, pod: Pod, tables: Tables) -> Hashable:
         """How many nodes there are, and how many have each image; None where none has any: then every score is 0."""
         found = [tables.images.count_and_size(name) for name in _wanted(pod.template)]
         return (len(tables.row_of), *found) if any(count for count, _ in found) else None

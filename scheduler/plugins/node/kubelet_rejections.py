@@ -1,6 +1,6 @@
-"""KubeletRejections: not again at once to a node whose kubelet has just rejected such a pod.
+"""KubeletRejections: avoids a node whose kubelet has just rejected such a pod.
 
-No rule of kube-scheduler: it sends the next pod of a ReplicaSet to the same node, again and again.
+Not a rule of kube-scheduler, which sends the next pod of a ReplicaSet to the same node repeatedly.
 """
 
 from collections.abc import Hashable, Sequence
@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from scheduler.framework.cycle_state import CycleState
-from scheduler.framework.plugin import Detail, FilterPlugin, Objection, PreFilterPlugin, PreFilterResult, Relevance
+from scheduler.framework.plugin import Detail, FilterPlugin, PreFilterPlugin, PreFilterResult, Rejection, Relevance
 from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import BoolArray, Rows
@@ -24,7 +24,7 @@ _MOST_NAMED: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Because(Detail):
-    """What the kubelets gave as reasons."""
+    """Reasons that the kubelets gave."""
 
     reasons: frozenset[str]
 
@@ -42,10 +42,10 @@ class Because(Detail):
 class KubeletRejections(PreFilterPlugin, FilterPlugin):
     """Rejects nodes whose kubelet has rejected such a pod at admission, for a while.
 
-    The kubelet has the last word: it fails a pod that was bound to its node, with a reason such as `OutOfcpu` or
-    `UnexpectedAdmissionError`. The node is then left out for pods with the same controller, or of the same name where
-    there is none, that ask the same: for 10 s, and for twice as long if the next one is rejected after that, up to 5
-    minutes, until another one of them runs there. Meanwhile nobody is preempted for such a pod.
+    The kubelet may reject a pod that was bound to its node, with a reason such as `OutOfcpu` or
+    `UnexpectedAdmissionError`. The node is then left out for pods with the same controller (or the same name without
+    one) and the same requests. This lasts 10 s, doubles with each further rejection up to 5 minutes, and ends when such
+    a pod runs there. Until then, nothing is preempted for such pods.
 
     - `node(s) had rejected such a pod (OutOfcpu)`
 
@@ -57,14 +57,14 @@ class KubeletRejections(PreFilterPlugin, FilterPlugin):
     depends: ClassVar[Change] = Change.REJECTIONS
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
-        """Whom the answer holds for, while there is one."""
+        """Key of the pods that share the rejection, while there is one."""
         return likeness(pod) if tables.rejections.reasons(pod) else None
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - nothing to keep
         """Leave pods alone that no kubelet has rejected."""
         return Relevance.JUDGE if tables.rejections.reasons(pod) else Relevance.SKIP
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002
         """Nodes that are left out for it."""
         by_name = tables.rejections.reasons(pod)
         reasons = {tables.row_of[node]: why for node, why in by_name.items() if node in tables.row_of}
@@ -73,4 +73,4 @@ class KubeletRejections(PreFilterPlugin, FilterPlugin):
             counted = set(np.flatnonzero(mask).tolist())
             return Because(frozenset(reasons[row] for place, row in places_of(reasons, rows) if place in counted))
 
-        return (Objection(mask_of(reasons, rows, tables.capacity), REASON, because),)
+        return (Rejection(mask_of(reasons, rows, tables.capacity), REASON, because),)

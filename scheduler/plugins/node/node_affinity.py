@@ -13,10 +13,10 @@ from scheduler.framework.cycle_state import CycleState, StateKey
 from scheduler.framework.plugin import (
     FilterPlugin,
     Normalization,
-    Objection,
     PreFilterPlugin,
     PreFilterResult,
     Rejected,
+    Rejection,
     Relevance,
     ScorePlugin,
 )
@@ -48,13 +48,13 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
     - `pod affinity terms conflict`, for every node: every term asks for several values of `metadata.name` at once
 
     In a term all `matchExpressions` (`In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt`, `Lt`) and all `matchFields`
-    (`metadata.name` `In` or `NotIn` one value) have to hold. `NotIn` and `DoesNotExist` also take nodes that lack
+    (`metadata.name` `In` or `NotIn` one value) must be met. `NotIn` and `DoesNotExist` also take nodes that lack
     the key; `Gt` and `Lt` take no value that is not an integer. A term that is empty or not valid (`Gt` with a
-    text) matches no node; no terms at all match no node. A preferred term that is not valid is left out, where
-    kube-scheduler ends the attempt with an error. Nodes that a term excludes by name are counted under this rule's
+    text) matches no node; no terms at all match no node. An invalid preferred term is ignored, where kube-scheduler
+    ends the attempt with an error. Nodes that a term excludes by name are counted under this rule's
     reason, where kube-scheduler writes `node(s) didn't satisfy plugin(s) [NodeAffinity]`.
-    The argument `addedAffinity` counts as if every pod of the profile had it beside its own; nodes that its required
-    terms leave out are counted under `node(s) didn't match scheduler-enforced node affinity`.
+    The argument `addedAffinity` is added to the affinity of every pod of the profile; nodes that its required terms
+    exclude are counted under `node(s) didn't match scheduler-enforced node affinity`.
     Source: kube-scheduler, plugins/nodeaffinity/node_affinity.go.
     """
 
@@ -68,7 +68,6 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
     args: NodeAffinityArgs
 
     def __init__(self, args: NodeAffinityArgs | None = None, resources: ResourceNames = ResourceNames()) -> None:  # noqa: B008 - immutable
-        """As Plugin."""
         super().__init__(args, resources)
         terms = self.args.required_terms()
         self._added = None if terms is None else Required(None, terms)
@@ -84,15 +83,15 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
         state.write(_REQUIRED, wanted)
         return Relevance.JUDGE
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
-        """Nodes that do not match what the profile adds, then those that do not match the pod's selector and terms."""
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002
+        """Nodes that do not match the profile's affinity, then nodes that do not match the pod's selector and terms."""
         wanted = state.find(_REQUIRED)
         if self._added is None:
-            return () if wanted is None else (Objection(~wanted.over(tables, rows), REASON),)
+            return () if wanted is None else (Rejection(~wanted.over(tables, rows), REASON),)
         left_out = ~self._added.over(tables, rows)
         if wanted is None:
-            return (Objection(left_out, ENFORCED),)
-        return Objection(left_out, ENFORCED), Objection(~wanted.over(tables, rows) & ~left_out, REASON)
+            return (Rejection(left_out, ENFORCED),)
+        return Rejection(left_out, ENFORCED), Rejection(~wanted.over(tables, rows) & ~left_out, REASON)
 
     def scores(self, pod: Pod) -> bool:
         """Pods that prefer something, or all of them where the profile does."""
@@ -109,7 +108,7 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
 
 
 def required(template: Template) -> Required | None:
-    """What the pod requires; None when it requires nothing. A term that is not valid matches no node."""
+    """The pod's requirements; None without any. An invalid term matches no node."""
     affinity = template.node_affinity
     wanted = None if affinity is None else affinity.required_during_scheduling_ignored_during_execution
     if wanted is None and not template.node_selector:
@@ -123,9 +122,9 @@ def required(template: Template) -> Required | None:
 
 
 def preferred(template: Template) -> Preferred:
-    """(weight, term) of what the pod prefers.
+    """(weight, term) of the pod's preferences.
 
-    A term that is not valid is left out: a preference cannot object. kube-scheduler ends the attempt with an error.
+    An invalid term is left out, because a preference cannot reject. kube-scheduler ends the attempt with an error.
     """
     affinity = template.node_affinity
     written = () if affinity is None else affinity.preferred_during_scheduling_ignored_during_execution

@@ -1,6 +1,6 @@
-"""NodeDeclaredFeatures: a pod that needs a feature of the kubelet goes where the kubelet declares it.
+"""NodeDeclaredFeatures: a pod that needs a kubelet feature goes to nodes that declare it.
 
-Source: kube-scheduler, plugins/nodedeclaredfeatures/nodedeclaredfeatures.go; what a pod needs is in
+Source: kube-scheduler, plugins/nodedeclaredfeatures/nodedeclaredfeatures.go; a pod's features are in
 `scheduler.pods.declared_features`.
 """
 
@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from scheduler.framework.cycle_state import CycleState
-from scheduler.framework.plugin import FilterPlugin, Objection, PreFilterPlugin, PreFilterResult, Relevance
+from scheduler.framework.plugin import FilterPlugin, PreFilterPlugin, PreFilterResult, Rejection, Relevance
 from scheduler.kube.objects import Node
 from scheduler.pods.declared_features import FEATURES
 from scheduler.pods.pod import Pod
@@ -44,11 +44,11 @@ class NodeDeclaredFeatures(PreFilterPlugin, FilterPlugin):
         """Leave pods alone that need no feature."""
         return Relevance.JUDGE if pod.template.required_features else Relevance.SKIP
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002
         """Nodes that lack one of them."""
         declared = tables.fact(DeclaredFeatures).declared
         lacking = [~declared[feature][rows] for feature in sorted(pod.template.required_features)]
-        return (Objection(np.logical_or.reduce(lacking), REASON),)
+        return (Rejection(np.logical_or.reduce(lacking), REASON),)
 
 
 class DeclaredFeatures(NodeFact[None]):
@@ -57,7 +57,7 @@ class DeclaredFeatures(NodeFact[None]):
     counts_pods: ClassVar[bool] = False
 
     def __init__(self, tables: Columns) -> None:
-        """Nobody declares anything."""
+        """No node declares anything."""
         super().__init__(tables)
         self.declared: dict[str, BoolArray] = {name: np.zeros(tables.capacity, dtype=np.bool_) for name in FEATURES}
 
@@ -68,12 +68,12 @@ class DeclaredFeatures(NodeFact[None]):
         """Never called."""
 
     def node_changed(self, row: int, node: Node | None) -> Change:
-        """As Fact."""
+        """Read the node's declared features."""
         of_node = () if node is None else node.status.declared_features
         for name, column in self.declared.items():
             column[row] = name in of_node
         return Change(0)
 
     def grow(self, capacity: int) -> None:
-        """As Fact."""
+        """Make room for more rows."""
         self.declared = {name: resized(column, (capacity,), 0) for name, column in self.declared.items()}

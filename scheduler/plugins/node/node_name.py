@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from typing import ClassVar, Final
 
 from scheduler.framework.cycle_state import CycleState
-from scheduler.framework.plugin import FilterPlugin, Objection, PreFilterPlugin, PreFilterResult, Relevance
+from scheduler.framework.plugin import FilterPlugin, PreFilterPlugin, PreFilterResult, Rejection, Relevance
 from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import Rows
@@ -35,11 +35,11 @@ class NodeName(PreFilterPlugin, FilterPlugin):
         """Leave pods alone that name no node."""
         return Relevance.JUDGE if pod.node_name else Relevance.SKIP
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002
         """Every node but the one named."""
         row = tables.row_of.get(pod.node_name)
         named = mask_of(() if row is None else (row,), rows, tables.capacity)
-        return (Objection(~named, REASON),)
+        return (Rejection(~named, REASON),)
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:  # noqa: ARG002 - as above
         """The name, where there is one."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from scheduler.framework.cycle_state import CycleState
-from scheduler.framework.plugin import FilterPlugin, Objection, PreFilterPlugin, PreFilterResult, Relevance
+from scheduler.framework.plugin import FilterPlugin, PreFilterPlugin, PreFilterResult, Rejection, Relevance
 from scheduler.pods.pod import HostPort, Pod
 from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import BoolArray, Rows
@@ -39,18 +39,18 @@ class NodePorts(PreFilterPlugin, FilterPlugin):
         """Leave pods alone that want no host port."""
         return Relevance.JUDGE if pod.template.host_ports else Relevance.SKIP
 
-    def filter(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
+    def filter(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002
         """Nodes where one of the ports is taken."""
-        return (Objection(tables.fact(HostPorts).in_conflict(pod.template.host_ports, rows), REASON),)
+        return (Rejection(tables.fact(HostPorts).in_conflict(pod.template.host_ports, rows), REASON),)
 
 
 class HostPorts(NodeFact[frozenset[HostPort]]):
-    """Which addresses of which port are taken on which row, and by how many pods."""
+    """Addresses of each port in use on each row, with the number of pods."""
 
     booking_change: ClassVar[Change] = Change.PORTS
 
     def __init__(self, tables: "Tables") -> None:
-        """Nothing taken."""
+        """No ports in use."""
         super().__init__(tables)
         self._taken: dict[_Port, dict[int, Counter[str]]] = {}
 
@@ -59,7 +59,7 @@ class HostPorts(NodeFact[frozenset[HostPort]]):
         return pod.template.host_ports or None
 
     def book(self, row: int, read: frozenset[HostPort], sign: int) -> None:
-        """As NodeFact."""
+        """Add or remove a pod's ports."""
         for port in read:
             key = (port.protocol, port.port)
             rows = self._taken.setdefault(key, {})
@@ -86,7 +86,7 @@ class HostPorts(NodeFact[frozenset[HostPort]]):
         return mask_of(found, rows, self.tables.capacity)
 
     def _rows_with(self, port: HostPort, rows: Rows) -> Sequence[int]:
-        """Of `rows`, those where somebody has the port; only a question about one row is not asked of all."""
+        """Rows of `rows` where the port is in use; for a single row, only that row is examined."""
         taken = self._taken.get((port.protocol, port.port), {})
         if isinstance(rows, slice) and rows.stop is not None:
             return [row for row in range(rows.start or 0, rows.stop) if row in taken]

@@ -29,7 +29,7 @@ _PAIR: Final = 2
 
 
 class BalancedResource(PluginArgs):
-    """A resource whose use shall be like that of the others."""
+    """A resource whose use is balanced against the others."""
 
     name: Annotated[str, AfterValidator(requestable)] = Field(
         description="The resource, such as `cpu`; not `resources.gpuMem`, of which this rule sees nothing."
@@ -41,7 +41,7 @@ _CPU_AND_MEMORY: Final = (BalancedResource(name=CPU), BalancedResource(name=MEMO
 
 
 class NodeResourcesBalancedAllocationArgs(PluginArgs):
-    """Whose use shall be alike."""
+    """The resources to balance."""
 
     resources: tuple[BalancedResource, ...] = Field(
         default=_CPU_AND_MEMORY, description="What counts; an empty list stands for the default."
@@ -67,9 +67,9 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
 
     A node's balance is 100 points less the standard deviation of the requested shares of its resources, in percent,
     each at most 1. The score is 75 points, and half a point more or less for each point by which the pod betters or
-    worsens the balance: 50 to 100. A resource of which the node has nothing does not count, nor does an extended one
-    that the pod does not request. A pod that requests none of the resources is not scored, nor, without `scoreGpuPods`,
-    one that asks gpu-mem.
+    worsens the balance: 50 to 100. Resources that the node lacks do not count, and extended resources count only if the
+    pod requests them. A pod that requests none of the resources is not scored. A pod with gpu-mem is scored only with
+    `scoreGpuPods`.
     Source: kube-scheduler, plugins/noderesources/balanced_allocation.go.
     """
 
@@ -80,9 +80,9 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
     args: NodeResourcesBalancedAllocationArgs
 
     def scores(self, pod: Pod) -> bool:
-        """Pods that request something of the resources, or the node with the least in use would get them all.
+        """Whether the pod requests any of the resources; otherwise the least used node would get all such pods.
 
-        Those that ask gpu-mem only where the arguments say so.
+        Pods with gpu-mem only if the arguments say so.
         """
         if pod.template.gpu_request is not None and not self.args.score_gpu_pods:
             return False
@@ -96,7 +96,7 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
         if (row := only_row(rows)) is not None:
             return np.array([_on_row(counting, row, resources) * POINT], dtype=np.int64)
         if not counting:
-            # Of no resource, the balance stays as it is.
+            # Without resources, the balance stays as it is.
             return np.full(count_of(rows, tables.capacity), points(FULL, FULL) * POINT, dtype=np.int64)
         before, after, there = [], [], []
         for each in counting:
@@ -115,7 +115,7 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
 
 
 def points(after: int, before: int) -> int:
-    """What a balance of `after` with the pod is worth where it is `before` without it, 50..100."""
+    """Points for a balance of `after` with the pod and `before` without it, 50..100."""
     return FULL // 2 + (FULL // 2 + after - before) // 2
 
 
@@ -125,7 +125,7 @@ def balance(shares: Sequence[float]) -> int:
     if len(shares) == _PAIR:
         deviation = abs((shares[0] - shares[1]) / 2)
     elif len(shares) > _PAIR:
-        # Added up in their order, as kube-scheduler does: another order may end just beside a whole point.
+        # Summed in kube-scheduler's order: another order may end just beside a whole point.
         mean = _sum(shares) / len(shares)
         deviation = sqrt(_sum([(share - mean) * (share - mean) for share in shares]) / len(shares))
     return int((1 - deviation) * FULL)
@@ -146,7 +146,7 @@ def balance_over(shares: Sequence[Float64Array], there: Sequence[BoolArray]) -> 
 
 
 def _at_most_one(shares: Float64Array) -> Float64Array:
-    """In place: a new array for every step would take twice as long."""
+    """Capped in place: a new array at every step would take twice as long."""
     return np.minimum(shares, 1.0, out=shares)
 
 

@@ -1,7 +1,6 @@
-"""NodeResourcesFit: every resource but gpu-mem, by what is allocatable and not requested yet.
+"""NodeResourcesFit: every resource but gpu-mem, by allocatable less requested.
 
-Source: kube-scheduler, plugins/noderesources: fit.go (fitsRequest); what the score is made of is in
-`resource_allocation`.
+Source: kube-scheduler, plugins/noderesources: fit.go (fitsRequest); the score's arithmetic is in `resource_allocation`.
 """
 
 import re
@@ -19,10 +18,10 @@ from scheduler.framework.cycle_state import CycleState, StateKey
 from scheduler.framework.plugin import (
     POINT,
     FilterPlugin,
-    Objection,
     PluginArgs,
     PreFilterPlugin,
     PreFilterResult,
+    Rejection,
     Relevance,
     ScorePlugin,
 )
@@ -59,7 +58,7 @@ _MEASURED: Final[Mapping[str, Amount]] = {
     PODS: Amount.PODS,
 }
 _REQUESTED: Final[StateKey["Requested"]] = StateKey("node_resources_fit.requested")
-# Of `score` in `requestedToCapacityRatio`: as in kube-scheduler, MaxCustomPriorityScore.
+# Maximum `score` in `requestedToCapacityRatio`, as kube-scheduler's MaxCustomPriorityScore.
 _MOST_SCORE: Final = 10
 _PREFIX: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
@@ -145,7 +144,7 @@ def _resource_group(name: str) -> str:
 
 
 class NodeResourcesFitArgs(PluginArgs):
-    """What counts in the score, and what the Filter leaves to others."""
+    """Resources of the score, and resources that the Filter ignores."""
 
     scoring_strategy: ScoringStrategy = Field(default=ScoringStrategy(), description="How nodes are ranked.")
     ignored_resources: tuple[ResourceName, ...] = Field(
@@ -167,10 +166,10 @@ class NodeResourcesFitArgs(PluginArgs):
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """What a class of pods requests, as columns. names: in the order of kube-scheduler's messages, pods first.
+    """Requests of a class of pods, as columns. names: in the order of kube-scheduler's messages, pods first.
 
-    version: of the table of resources, when `indexes` was true. indexes: intp[asked], of the resources that some node
-    offers; amounts: int64[asked, 1]; there: the same as pairs. missing: the names that no node offers.
+    version: of the resource table, when `indexes` was true. indexes: intp[asked], of the resources that a node offers;
+    amounts: int64[asked, 1]; there: the same as pairs. missing: the names that no node offers.
     """
 
     names: tuple[str, ...]
@@ -205,20 +204,20 @@ class Requested:
 class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
     """Rejects nodes with too little of a resource; prefers the emptiest nodes, or the fullest.
 
-    Too little is allocatable less requested below what the pod requests, for every resource but gpu-mem, which
-    `GpuShare` judges.
+    A node has too little of a resource if allocatable less requested is below the pod's request. This holds for every
+    resource but gpu-mem, which `GpuShare` handles.
 
     - `Too many pods`
     - `Insufficient cpu`, `Insufficient memory`, `Insufficient ephemeral-storage`, `Insufficient <resource>`; several at
       once for one node
 
-    A resource that the node does not list is one of which it has nothing. For each resource that counts, with the pod
-    on the node, `LeastAllocated` scores the free share (0 when over-committed), `MostAllocated` the requested share (at
-    most 100 points), `RequestedToCapacityRatio` what the line of its `shape` says of the requested share; the score is
-    their weighted mean, in whole points. cpu and memory count 100m and 200 MiB for a container that requests none; an
-    extended resource counts only for pods that request it; a resource of which the node has nothing does not count, nor
-    does one to which `RequestedToCapacityRatio` gives nothing. Pods that ask gpu-mem are scored only with
-    `scoreGpuPods`: the emptiest nodes are those whose cards large pods need.
+    A resource that the node does not list counts as 0. For each counted resource, with the pod on the node,
+    `LeastAllocated` scores the free share (0 when over-committed), `MostAllocated` the requested share (at
+    most 100 points), `RequestedToCapacityRatio` the value of its `shape` at the requested share; the score is their
+    weighted mean, in whole points. cpu and memory count 100m and 200 MiB for a container that requests none; an
+    extended resource counts only for pods that request it. Resources that the node lacks, or that get 0 points from
+    `RequestedToCapacityRatio`, do not count. Pods with gpu-mem are scored only with `scoreGpuPods`: large pods need the
+    cards of the emptiest nodes.
     Source: kube-scheduler, plugins/noderesources: fit.go (fitsRequest), least_allocated.go, most_allocated.go,
     requested_to_capacity_ratio.go.
     """
@@ -230,7 +229,6 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
     args: NodeResourcesFitArgs
 
     def __init__(self, args: NodeResourcesFitArgs | None = None, resources: ResourceNames = ResourceNames()) -> None:  # noqa: B008 - immutable
-        """As Plugin."""
         super().__init__(args, resources)
         strategy = self.args.scoring_strategy
         self._scale = strategy.scale
@@ -238,12 +236,12 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
         self._ignored = frozenset(self.args.ignored_resources), frozenset(self.args.ignored_resource_groups)
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:
-        """Put what the pod requests in order."""
+        """Order the pod's requests."""
         state.write(_REQUESTED, Requested.of(self._requests(pod), tables.resources))
         return Relevance.JUDGE
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
-        """Nodes without a place for one more pod, or with too little of something."""
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
+        """Nodes without room for one more pod, or with too little of a resource."""
         requested = self._requested(pod, tables, state)
         if (row := only_row(rows)) is not None and requested.fits_on(row, tables.resources):
             return ()
@@ -252,21 +250,21 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
             return ()
         beyond = tables.resources.allocatable[requested.indexes][:, rows] < requested.amounts
         masks = zip(short, beyond, strict=True)
-        objections = []
+        rejections = []
         for name in requested.names:
             missing = name in requested.missing
             mask, hopeless = (np.ones(short.shape[1], dtype=np.bool_), True) if missing else next(masks)
             if mask.any():
                 reason, stays = (TOO_MANY_PODS, False) if name == PODS else (f"Insufficient {name}", hopeless)
-                objections.append(Objection(mask, reason, unresolvable=stays))
-        return objections
+                rejections.append(Rejection(mask, reason, unresolvable=stays))
+        return rejections
 
-    def least(self, pod: Pod) -> Mapping[Amount, int]:
-        """What it requests of the native resources."""
+    def minimum_request(self, pod: Pod) -> Mapping[Amount, int]:
+        """Requests of the native resources."""
         return {_MEASURED[name]: amount for name, amount in self._requests(pod) if name in _MEASURED}
 
     def scores(self, pod: Pod) -> bool:
-        """Pods that ask gpu-mem only where the arguments say so."""
+        """Whether to score the pod: with gpu-mem only if the arguments say so."""
         return self.args.score_gpu_pods or pod.template.gpu_request is None
 
     def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:  # noqa: ARG002

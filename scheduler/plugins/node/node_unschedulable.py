@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from scheduler.framework.cycle_state import CycleState
-from scheduler.framework.plugin import FilterPlugin, Objection, PreFilterPlugin, PreFilterResult, Relevance
+from scheduler.framework.plugin import FilterPlugin, PreFilterPlugin, PreFilterResult, Rejection, Relevance
 from scheduler.kube.objects import Taint
 from scheduler.plugins.node.taint_toleration import tolerated
 from scheduler.pods.pod import Pod
@@ -16,7 +16,7 @@ from scheduler.state.columns.arrays import Rows
 from scheduler.state.tables import Tables
 
 REASON: Final = "node(s) were unschedulable"
-# The taint that the node controller sets beside `spec.unschedulable`: who tolerates one, tolerates the other.
+# The taint that the node controller sets with `spec.unschedulable`: tolerating one means tolerating the other.
 _TAINT: Final = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
 
 
@@ -38,6 +38,6 @@ class NodeUnschedulable(PreFilterPlugin, FilterPlugin):
         """Leave pods alone that tolerate it."""
         return Relevance.SKIP if tolerated(_TAINT, pod.template.tolerations) else Relevance.JUDGE
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002
         """Nodes out of use."""
-        return (Objection(tables.unschedulable[rows], REASON),)
+        return (Rejection(tables.unschedulable[rows], REASON),)

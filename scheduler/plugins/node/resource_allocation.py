@@ -1,6 +1,6 @@
-"""How much of a node's resources is allocated once a pod is there, as points: what NodeResourcesFit ranks nodes by.
+"""Points for the allocated share of a node's resources with the pod on it; NodeResourcesFit ranks nodes by them.
 
-One resource gives 0..100 points, whole ones, and the resources that count give their weighted mean, rounded as
+A resource gives 0..100 whole points, and the counted resources their weighted mean, rounded as
 kube-scheduler rounds it. Each way of giving points is written twice, for one row with Python's numbers and for many
 with arrays: one row that changed is the common question, and arrays cost several times as much for it.
 Source: kube-scheduler, plugins/noderesources: resource_allocation.go, least_allocated.go, most_allocated.go,
@@ -28,7 +28,7 @@ _HUGE_PAGES: Final = re.compile(r"hugepages-[1-9][0-9]*[KMGT]i")
 
 
 def requestable(name: str) -> str:
-    """`name` as it stands. Raises ValueError when no container can request it."""
+    """`name` unchanged. Raises ValueError when no container can request it."""
     if name in _NATIVE or _HUGE_PAGES.fullmatch(name):
         return name
     try:
@@ -51,12 +51,12 @@ class Scale(NamedTuple):
 
 
 def least_allocated(requested: int, allocatable: int) -> int:
-    """What is left over; 0 where nothing is allocatable or too much is requested."""
+    """Points for the unused share; 0 where nothing is allocatable or too much is requested."""
     return (allocatable - requested) * FULL // allocatable if 0 < allocatable > requested else 0
 
 
 def most_allocated(requested: int, allocatable: int) -> int:
-    """What is requested; 0 where nothing is allocatable, 100 where too much is requested."""
+    """Points for the requested share; 0 where nothing is allocatable, 100 where too much is requested."""
     return min(requested, allocatable) * FULL // allocatable if allocatable > 0 else 0
 
 
@@ -69,10 +69,10 @@ def _most_allocated_over(requested: Int64Array, allocatable: Int64Array) -> Int6
 
 
 def _points(part: Int64Array, whole: Int64Array) -> Int64Array:
-    """100 · part / whole, rounded down. 0 <= part <= whole, except that a whole of 1 may stand for none at all.
+    """100 · part / whole, rounded down. 0 <= part <= whole, except that a whole of 1 may stand for 0.
 
-    Below `_EXACT`, floats give the same in a tenth of the time: 100 · part is exact, and no quotient comes as close
-    to the next whole number as to be rounded to it.
+    Below `_EXACT`, floats give the same in a tenth of the time: 100 · part is exact, and no quotient is close enough to
+    round up to the next whole number.
     """
     if whole.size and whole.max() < _EXACT:
         return (part * float(FULL) / whole).astype(np.int64)
@@ -110,7 +110,10 @@ def _on_line(shape: Sequence[tuple[int, int]], utilization: int) -> int:
 
 
 def mean(points: Sequence[tuple[int, int]], *, of_used: bool) -> int:
-    """points: (points, weight) of each resource that the node has. Their weighted mean, as Scale says; 0 for none."""
+    """Weighted mean as Scale defines it, 0 without points.
+
+    points: (points, weight) of each resource that the node has.
+    """
     if of_used:
         points = [pair for pair in points if pair[0] > 0]
     total, weight = sum(own * weight for own, weight in points), sum(weight for _, weight in points)
@@ -130,13 +133,13 @@ def mean_over(points: Iterable[tuple[Int64Array, BoolArray, int]], *, of_used: b
         total = total + (own if weight == 1 else own * weight)
         weights = weights + (own > 0 if of_used else there) * np.int64(weight)
     weights = np.maximum(weights, 1)
-    # As in `_points`: the numbers are small.
+    # See `_points`: the numbers are small.
     divided: Int64Array = ((2 * total + weights) / (2 * weights) if of_used else total / weights).astype(np.int64)
     return divided
 
 
 class Column(NamedTuple):
-    """A resource that counts for a class of pods. place: its matrix row. own: what one pod of the class adds.
+    """A counted resource of a class of pods. place: its matrix row. own: amount that one pod of the class adds.
 
     requested: int64[resources, nodes].
     """

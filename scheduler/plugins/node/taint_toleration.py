@@ -14,9 +14,9 @@ from scheduler.framework.cycle_state import CycleState, StateKey
 from scheduler.framework.plugin import (
     FilterPlugin,
     Normalization,
-    Objection,
     PreFilterPlugin,
     PreFilterResult,
+    Rejection,
     Relevance,
     ScorePlugin,
 )
@@ -41,10 +41,10 @@ class TaintToleration(PreFilterPlugin, FilterPlugin, ScorePlugin):
 
     - `node(s) had untolerated taint(s)`
 
-    A toleration tolerates a taint when the effects are equal or its own is empty, the keys are equal or its own is
-    empty, and the operator is `Exists`, or `Equal` (also when left out) with equal values. `Lt` and `Gt` tolerate
+    A toleration matches a taint when its effect is equal or empty, its key is equal or empty, and the operator is
+    `Exists`, or `Equal` (also when left out) with equal values. `Lt` and `Gt` tolerate
     nothing: they are behind a Kubernetes feature gate that is off by default. The raw score is the count of
-    untolerated soft taints, reversed by the maximum. Each distinct set of taints is judged once per class of pods.
+    untolerated soft taints, reversed by the maximum. Each distinct set of taints is evaluated once per class of pods.
     Source: kube-scheduler, plugins/tainttoleration/taint_toleration.go; k8s.io/api/core/v1/toleration.go,
     ToleratesTaint.
     """
@@ -56,13 +56,13 @@ class TaintToleration(PreFilterPlugin, FilterPlugin, ScorePlugin):
     default_weight: ClassVar[int] = 3
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - nodes are judged later
-        """Keep what the pod makes of each set of taints."""
+        """Note for each set of taints whether the pod tolerates it."""
         state.write(_UNTOLERATED, Verdicts(partial(has_untolerated, tolerations=pod.template.tolerations), np.bool_))
         return Relevance.JUDGE
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002
         """Nodes with a taint NoSchedule or NoExecute that the pod does not tolerate."""
-        return (Objection(state.read(_UNTOLERATED).over(tables.taints, rows), REASON),)
+        return (Rejection(state.read(_UNTOLERATED).over(tables.taints, rows), REASON),)
 
     def scores(self, pod: Pod) -> bool:  # noqa: ARG002 - whether any node has soft taints is not the pod's to say
         """Every pod."""

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from scheduler.framework.cycle_state import CycleState, StateKey
-from scheduler.framework.plugin import MAX_SCORE, POINT, DomainScorePlugin, FilterPlugin, Objection, PluginArgs
+from scheduler.framework.plugin import MAX_SCORE, POINT, DomainScorePlugin, FilterPlugin, PluginArgs, Rejection
 from scheduler.kube import objects
 from scheduler.pods.pod import NO_TERMS, Pod, Template
 from scheduler.state.changes import Change
@@ -34,10 +34,10 @@ _POINTS: Final = MAX_SCORE // POINT
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What the pod itself writes, without the terms that can match no pod.
+    """The pod's own terms, without those that can match no pod.
 
-    affinity: all of it about the same pods. impossible: one of its terms can match none.
-    anti_affinity: each by itself. preferred: with their weights, negative where they keep away.
+    affinity: all of it about the same pods. impossible: one of its terms can match none. anti_affinity: each alone.
+    preferred: with their weights, negative for anti-affinity.
     """
 
     affinity: tuple[TermKey, ...]
@@ -53,7 +53,7 @@ _PREFERRING: Final[StateKey[tuple[int, Int64Array]]] = StateKey("inter_pod_affin
 
 
 class InterPodAffinityArgs(PluginArgs):
-    """As kube-scheduler's InterPodAffinityArgs."""
+    """Same fields as kube-scheduler's InterPodAffinityArgs."""
 
     hard_pod_affinity_weight: int = Field(
         1, ge=0, le=100, description="What a pod that is there and requires this pod's company adds to a node's score."
@@ -67,9 +67,9 @@ class InterPodAffinityArgs(PluginArgs):
 class InterPodAffinity(FilterPlugin, DomainScorePlugin):
     """Rejects nodes by the **required** affinity and anti-affinity of pods; prefers nodes by the **preferred**.
 
-    A term is about the pods in the namespace of its own pod, or in its `namespaces`, or in those that its
-    `namespaceSelector` takes (`{}` takes all), of which the `labelSelector` matches (`{}` takes all, none takes
-    nobody). A node lies in the domain that its label `topologyKey` names; without that label it is in none.
+    A term covers pods whose labels match its `labelSelector` (`{}` matches all, a missing one none). They are in the
+    namespace of the term's own pod, in its `namespaces`, or in those that its `namespaceSelector` selects (`{}` selects
+    all). A node is in the domain that its label `topologyKey` names; without that label it is in none.
 
     - `node(s) didn't match pod affinity rules`: in one of the domains that the required affinity names there is no
       pod that matches all its terms, or the node lacks a label. When no pod anywhere does and the pod itself would, it
@@ -77,10 +77,10 @@ class InterPodAffinity(FilterPlugin, DomainScorePlugin):
     - `node(s) didn't match pod anti-affinity rules`: a pod in the domain matches a required anti-affinity term.
     - `node(s) didn't satisfy existing pods anti-affinity rules`: a pod there has such a term, and this pod matches it.
 
-    A node's score is the weights of the preferred terms, of the pod about those in the domain and of those about the
-    pod, added up (anti-affinity subtracted), and put between the lowest and the highest of the feasible nodes. Pods
-    that are there and require this pod's company add `hardPodAffinityWeight` each. A pod with a term closes or opens
-    its whole domain, so the rule is asked about all nodes at every decision. `matchLabelKeys` and `mismatchLabelKeys`
+    A node's score sums the weights of the preferred terms that match, of the pod and of pods in the domain
+    (anti-affinity subtracted), scaled between the lowest and the highest of the feasible nodes. Each running pod with a
+    required affinity to this pod adds `hardPodAffinityWeight`. A pod with a term affects its whole domain, so the rule
+    runs on all nodes at every decision. `matchLabelKeys` and `mismatchLabelKeys`
     are in the selector already: the API server puts them there.
     Source: kube-scheduler, plugins/interpodaffinity.
     """
@@ -92,15 +92,15 @@ class InterPodAffinity(FilterPlugin, DomainScorePlugin):
     default_weight: ClassVar[int] = 2
     facts = (AntiAffinity, MatchingPods, NodeDomains)
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
         """Nodes without the company that the pod requires, with company that it forbids, and where it is forbidden."""
-        found: list[Objection] = []
+        found: list[Rejection] = []
         for rejected, reason in self._rejected(pod, tables, state, rows):
-            # As in kube-scheduler, the first reason is the only one that a node is counted under.
+            # In kube-scheduler, a node counts only under the first reason.
             for before in found:
                 np.logical_and(rejected, ~before.rejected, out=rejected)
             # Company that is not there does not come of pods that leave.
-            found.append(Objection(rejected, reason, unresolvable=reason == NO_COMPANY))
+            found.append(Rejection(rejected, reason, unresolvable=reason == NO_COMPANY))
         return found
 
     def _rejected(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Iterator[tuple[BoolArray, str]]:
@@ -136,7 +136,7 @@ class InterPodAffinity(FilterPlugin, DomainScorePlugin):
         return bits
 
     def scores(self, pod: Pod) -> bool:
-        """All pods, unless the preferences of pods that are there are ignored."""
+        """Whether to score the pod: always, unless the preferences of running pods are ignored."""
         return not self.args.ignore_preferred_terms_of_existing_pods or _has_preferences(pod)
 
     def score_domains(self, pod: Pod, tables: Tables, state: CycleState, feasible: BoolArray) -> Int64Array | None:
@@ -236,7 +236,7 @@ def _may_be_first(pod: Pod, own: Own, tables: Tables) -> bool:
 def _matching(
     pod: Pod, existing: ExistingTerms, state: CycleState, kept: StateKey[tuple[int, Int64Array]]
 ) -> Int64Array:
-    """The slots of the terms that match the pod, worked out when terms have come or gone."""
+    """Slots of the terms that match the pod, recomputed when terms come or go."""
     now = existing.terms.version
     found = state.find(kept)
     if found is None or found[0] != now:
@@ -248,7 +248,8 @@ def _matching(
 def _with_company(pod: Pod, own: Own, tables: Tables, rows: Rows) -> BoolArray:
     """bool[rows]: nodes in domains, of every term, where a pod matches all terms; any, for the first of a group.
 
-    A nominated pod is no company: it may never come. Source: kube-scheduler, RunFilterPluginsWithNominatedPods.
+    A nominated pod does not satisfy affinity: it may never arrive. Source: kube-scheduler,
+    RunFilterPluginsWithNominatedPods.
     """
     counts = tables.fact(MatchingPods).placed(Query.of(*own.affinity))
     here = [_in_domain(counts, tables, term.topology_key) for term in own.affinity]

@@ -1,4 +1,4 @@
-"""PodTopologySpread: pods of a kind are spread over zones, nodes or whatever domains a label of nodes names.
+"""PodTopologySpread: pods of a kind are spread over zones, nodes or other domains that a node label names.
 
 Source: kube-scheduler, plugins/podtopologyspread/filtering.go and scoring.go.
 """
@@ -14,10 +14,10 @@ from scheduler.framework.cycle_state import CycleState, StateKey
 from scheduler.framework.plugin import (
     DomainScorePlugin,
     FilterPlugin,
-    Objection,
     PluginArgs,
     PreFilterPlugin,
     PreFilterResult,
+    Rejection,
     Relevance,
 )
 from scheduler.kube.objects import TopologySpreadConstraint
@@ -51,7 +51,7 @@ _SYSTEM: Final = tuple(
 
 
 class DefaultConstraint(Section):
-    """A constraint for pods that have none; which pods are spread, their Services and their controller say."""
+    """A constraint for pods without their own; their Services and controller define the pods to spread."""
 
     max_skew: int = Field(ge=1, le=2**31 - 1, description="As in a pod.")
     topology_key: str = Field(min_length=1, max_length=317, description="As in a pod.")
@@ -62,7 +62,7 @@ class DefaultConstraint(Section):
 
 
 class PodTopologySpreadArgs(PluginArgs):
-    """As kube-scheduler's PodTopologySpreadArgs."""
+    """Same fields as kube-scheduler's PodTopologySpreadArgs."""
 
     defaulting_type: Literal["System", "List"] = Field(
         "System",
@@ -92,19 +92,19 @@ class PodTopologySpread(PreFilterPlugin, FilterPlugin, DomainScorePlugin):
     with the pod's own values) over the domains that the label `topologyKey` of nodes names. Pods that terminate do not
     count.
 
-    - `node(s) didn't match pod topology spread constraints`: with `DoNotSchedule`, the pod would be the one more that
-      makes the domain of the node exceed the domain with the fewest by more than `maxSkew`
+    - `node(s) didn't match pod topology spread constraints`: with `DoNotSchedule`, the pod would make the domain of the
+      node exceed the domain with the fewest by more than `maxSkew`
     - `node(s) didn't match pod topology spread constraints (missing required label)`: the node lacks `topologyKey`
 
-    Nodes count that have the keys of all constraints and that the pod's node selector and affinity allow
-    (`nodeAffinityPolicy`, `Honor` by default) and whose taints it tolerates (`nodeTaintsPolicy`, `Ignore` by default).
-    With fewer domains than `minDomains` the fewest are taken to be none. With `ScheduleAnyway` nothing is rejected: of
-    the feasible nodes those with the fewest such pods in their domains are best, one with none of the keys gets no
-    points. A selector that is left out matches no pods; one that is empty counts none, as in kube-scheduler.
+    A node counts if it has the keys of all constraints, the pod's node selector and affinity allow it
+    (`nodeAffinityPolicy`, `Honor` by default) and the pod tolerates its taints (`nodeTaintsPolicy`, `Ignore` by
+    default). With fewer domains than `minDomains` the minimum is 0. `ScheduleAnyway` rejects nothing: feasible nodes
+    with the fewest such pods in their domains are best, a node with none of the keys gets no points. A missing selector
+    matches no pods; an empty one counts none, as in kube-scheduler.
 
     A pod without constraints gets those of `defaultingType`: it is spread with the pods that its Services and its
-    ReplicaSet, StatefulSet or ReplicationController select. One that nothing selects is not spread. A pod that comes or
-    goes moves whole domains, so the rule is asked about all nodes at every decision.
+    ReplicaSet, StatefulSet or ReplicationController select. A pod that nothing selects is not spread. Every pod affects
+    a whole domain, so the rule runs on all nodes at every decision.
     Source: kube-scheduler, plugins/podtopologyspread.
     """
 
@@ -116,21 +116,20 @@ class PodTopologySpread(PreFilterPlugin, FilterPlugin, DomainScorePlugin):
     facts = (MatchingPods, NodeDomains)
 
     def __init__(self, args: Any = None, resources: ResourceNames = ResourceNames()) -> None:  # noqa: ANN401, B008 - as Plugin
-        """As Plugin."""
         super().__init__(args, resources)
         self._partial = self.args.defaulting_type == "System"
         self._defaults = _SYSTEM if self._partial else tuple(map(_read, self.args.default_constraints))
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:
-        """Only hard constraints reject."""
+        """Prepare the spread; only hard constraints reject."""
         if not pod.template.spread and all(each.soft for each in self._defaults):
             return Relevance.SKIP
         return Relevance.JUDGE if self._spread(pod, tables, state).hard else Relevance.SKIP
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
         """Nodes that lack a label, and nodes in domains that are too full."""
-        lacking, skewed = spread_constraints.objecting(self._spread(pod, tables, state), tables, rows)
-        return Objection(lacking, LACKING, unresolvable=True), Objection(skewed, SKEWED)
+        lacking, skewed = spread_constraints.rejecting(self._spread(pod, tables, state), tables, rows)
+        return Rejection(lacking, LACKING, unresolvable=True), Rejection(skewed, SKEWED)
 
     def opened_by(self, pod: Pod, tables: Tables, state: CycleState) -> int:
         """Pods that are spread and nodes that count, as they come, go and change."""
@@ -146,7 +145,7 @@ class PodTopologySpread(PreFilterPlugin, FilterPlugin, DomainScorePlugin):
         return spread_constraints.points(spread, tables, feasible) if spread.soft else None
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
-        """Of a pod with constraints, its own or by default: which pods are spread, and whether it is one of them."""
+        """Pods to spread, and whether the pod is one of them; for a pod with constraints, its own or by default."""
         if not pod.template.spread:
             selector = self._default_selector(pod, tables)
             return (pod.key.namespace, selector, match(selector, pod.labels)) if selector else None

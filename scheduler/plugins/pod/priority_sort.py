@@ -7,5 +7,5 @@ from scheduler.pods.pod import Pod
 
 
 def sort_key(pod: Pod) -> int:
-    """Smaller is earlier. Computed once, at enqueue; pods with the same key go in the order in which they came."""
+    """Smaller is earlier. Computed once, at enqueue; pods with the same key keep their order of arrival."""
     return -pod.priority

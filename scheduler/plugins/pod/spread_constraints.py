@@ -68,7 +68,7 @@ class Constraint:
 class Spread:
     """All constraints of a class of pods, hard and soft, each in their order.
 
-    required, untolerated: where the pod may go, for the constraints that honor it; required is None for everywhere.
+    required, untolerated: the pod's nodes, for the constraints that honor them; required is None for all nodes.
     by_default: they are not the pod's own. partial: a node that lacks a key still counts for the others, as with
     kube-scheduler's own defaults.
     """
@@ -86,7 +86,7 @@ NOT_SPREAD: Final = Spread((), (), None, Verdicts(lambda _: False, np.bool_))
 
 @lru_cache(maxsize=1024)
 def written(template: Template) -> tuple[WrittenConstraint, ...]:
-    """What the pods of a template write."""
+    """Constraints in the specification of a template's pods."""
     return tuple(map(read, template.spread))
 
 
@@ -105,10 +105,11 @@ def read(constraint: objects.TopologySpreadConstraint) -> WrittenConstraint:
 
 
 def constraint_of(each: WrittenConstraint, namespace: str, labels: Mapping[str, str]) -> Constraint:
-    """Of a pod with these labels there. The values of `match_label_keys` are the pod's own."""
+    """The constraint for a pod with these labels. The values of `match_label_keys` are the pod's own."""
     selector = each.selector
     if selector is not None and each.match_label_keys:
-        # The API server has merged them into the selector already, unless its gate is off; saying it twice is harmless.
+        # The API server has already merged them into the selector, unless its gate is off; adding them twice is
+        # harmless.
         selector += equalities({key: labels[key] for key in each.match_label_keys if key in labels})
     query = Query((TermKey("", frozenset({namespace}), None, selector),), living=True) if selector else None
     return Constraint(each, query, each.takes(labels))
@@ -117,7 +118,7 @@ def constraint_of(each: WrittenConstraint, namespace: str, labels: Mapping[str, 
 def spread_of(
     constraints: Sequence[Constraint], template: Template, *, by_default: bool = False, partial: bool = False
 ) -> Spread:
-    """All constraints of a pod of this template. by_default, partial: as in Spread."""
+    """All constraints of a pod of this template. by_default, partial: see Spread."""
     return Spread(
         hard=tuple(each for each in constraints if not each.written.soft),
         soft=tuple(each for each in constraints if each.written.soft),
@@ -128,10 +129,10 @@ def spread_of(
     )
 
 
-def objecting(spread: Spread, tables: Tables, rows: Rows) -> tuple[BoolArray, BoolArray]:
-    """(bool[rows], bool[rows]): nodes that lack a label of a hard constraint, nodes where one would be too skewed.
+def rejecting(spread: Spread, tables: Tables, rows: Rows) -> tuple[BoolArray, BoolArray]:
+    """(bool[rows], bool[rows]): nodes that lack a label of a hard constraint, nodes that would be too skewed.
 
-    The first constraint that objects to a node decides which.
+    The first constraint that rejects a node decides which.
     """
     lacking = np.zeros_like(tables.valid[rows])
     skewed = lacking.copy()
@@ -156,9 +157,9 @@ def objecting(spread: Spread, tables: Tables, rows: Rows) -> tuple[BoolArray, Bo
 def domains(
     template: Template, namespace: str, labels: Mapping[str, str], tables: Tables
 ) -> Iterator[tuple[Constraint, dict[str, int]]]:
-    """For people: each hard constraint that a pod writes itself, and how many pods each domain that counts has.
+    """Each hard constraint that a pod itself has, with the pods per counted domain, as text for users.
 
-    One without any such domain is left out.
+    A constraint without such a domain is left out.
     """
     constraints = [constraint_of(each, namespace, labels) for each in written(template)]
     spread = spread_of(constraints, template)
@@ -175,7 +176,7 @@ def domains(
 
 
 def opened_by(spread: Spread, pods: MatchingPods) -> int:
-    """Bits of what can open a node for the pod: pods that are spread, and nodes that count or count no more."""
+    """Bits of changes that can open a node for the pod: pods that are spread, and nodes that start or stop counting."""
     bits = SELECTORS_BIT if spread.by_default else 0
     for each in spread.hard:
         bits |= label_bit(each.written.topology_key)
@@ -201,7 +202,7 @@ def points(spread: Spread, tables: Tables, feasible: BoolArray) -> Int64Array | 
     raw = np.zeros(tables.capacity, dtype=np.float64)
     for each, of_row in zip(spread.soft, places, strict=True):
         raw += _score(each, of_row, scored, _counted(having_all, each.written, spread, tables), tables)
-    # As Go's math.Round: NumPy's takes halves to the even number.
+    # Go's math.Round: NumPy's rounds halves to the even number.
     rounded = np.floor(raw + 0.5).astype(np.int64)
     lowest, highest = int(rounded[scored].min()), int(rounded[scored].max())
     if lowest == highest and count == np.count_nonzero(feasible):
@@ -211,9 +212,9 @@ def points(spread: Spread, tables: Tables, feasible: BoolArray) -> Int64Array | 
 
 
 def _score(each: Constraint, places: RowArray, scored: BoolArray, counted: BoolArray, tables: Tables) -> Int64Array:
-    """float64[nodes]: what one constraint adds to the raw score; nothing where the label is missing.
+    """float64[nodes]: part of one constraint in the raw score; 0 where the label is missing.
 
-    A domain weighs more the more of them there are, since each then holds fewer pods.
+    A domain weighs more if there are more domains, because each then holds fewer pods.
     """
     pods = _pods(each, tables)
     if each.written.topology_key == _HOSTNAME:
@@ -233,10 +234,10 @@ def _place_of_empty(each: Constraint, tables: Tables) -> int:
 
 
 def _above_least(each: Constraint, places: RowArray, counted: BoolArray, pods: Int64Array) -> Int64Array:
-    """int64[places]: by how many pods each domain has more than the one with the fewest.
+    """int64[places]: by how many pods each domain exceeds the domain with the fewest.
 
-    counted: bool[nodes], those that count. pods: int64[nodes], those that are spread. Fewer domains than `min_domains`:
-    more than none.
+    counted: bool[nodes], nodes that count. pods: int64[nodes], pods that are spread. Fewer domains than `min_domains`:
+    the minimum is 0.
     """
     size = int(places.max(initial=0)) + 1
     there = np.bincount(places[counted], minlength=size) > 0

@@ -1,6 +1,6 @@
-"""UnsupportedRules: a pod that asks what no rule here judges waits, and is never bound as if it had not asked.
+"""UnsupportedRules: a pod with a requirement that no rule here supports stays Pending.
 
-Which rules are not built is in `scheduler.pods.unsupported`, how much of a pod is read in `scheduler.kube.budgets`.
+The unsupported requirements are in `scheduler.pods.unsupported`, the size limits in `scheduler.kube.size_limits`.
 """
 
 from typing import ClassVar
@@ -12,12 +12,12 @@ from scheduler.state.tables import Tables
 
 
 class UnsupportedRules(PreFilterPlugin):
-    """Rejects a pod that requires something for which there is no rule: it is never bound as if it had not asked.
+    """Rejects a pod with a requirement that no rule supports, instead of ignoring the requirement.
 
     - `pod asks for resource claims, which this scheduler does not support yet` (several are separated by commas)
     - `pod has more than this scheduler reads: 5000 node affinity terms (at most 64)`
 
-    A preference without a rule cannot object; the pod is scheduled without it, and the log names the kind once.
+    A preference without a rule does not reject; the pod is scheduled without it, and the log names the kind once.
     """
 
     name: ClassVar[str] = "UnsupportedRules"
@@ -25,10 +25,10 @@ class UnsupportedRules(PreFilterPlugin):
     indispensable: ClassVar[bool] = True
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
-        """Name everything that the pod asks in vain."""
-        over_budget, unsupported = pod.template.over_budget, pod.template.unsupported
-        if over_budget:
-            return Rejected(f"pod has more than this scheduler reads: {', '.join(over_budget)}")
+        """Name all unsupported requirements of the pod."""
+        over_limit, unsupported = pod.template.over_limit, pod.template.unsupported
+        if over_limit:
+            return Rejected(f"pod has more than this scheduler reads: {', '.join(over_limit)}")
         if not unsupported:
             return Relevance.SKIP
         return Rejected(f"pod asks for {', '.join(unsupported)}, which this scheduler does not support yet")

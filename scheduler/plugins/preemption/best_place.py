@@ -1,8 +1,8 @@
-"""The place that is reserved for a pod that waits for pods to leave: where the least has to be freed for it.
+"""The reservation for a pod that waits for pods to leave: the node where the least has to be freed.
 
-When pods leave is known to nobody. So it is the node, and its cards, where the smallest share of what the pod asks is
-missing; equals by the node's name. Where the pod has waited in vain comes last: whoever is there may never leave. Only
-pods of the same or a lower priority are waited for.
+When pods will leave is unknown. So the reservation is on the node, and its cards, where the smallest share of the
+request is missing; ties by node name. Nodes of expired reservations come last: their pods may never leave. It waits
+only for pods of the same or a lower priority.
 """
 
 from collections.abc import Collection, Generator, Iterator
@@ -13,18 +13,18 @@ import numpy as np
 from scheduler.plugins.preemption.victims import PODS_PER_STEP, Candidate, lower
 from scheduler.plugins.preemption.victims_by_amounts import by_amounts, promising
 from scheduler.pods.gpu_request import GpuRequest
-from scheduler.state.amounts import NOTHING, Amount, left
+from scheduler.state.amounts import NOTHING, Amount, available_on
 from scheduler.state.columns.arrays import Int64Array, RowArray
 
 if TYPE_CHECKING:
     from scheduler.framework.what_if import WhatIf
 
-# Rules are asked about so many nodes at most, one in a step.
+# Maximum number of nodes on which the rules run, one per step.
 _MOST_TRIED: Final = 16
 # Both are more than any card has.
 _LAST: Final = 2**32
 _NEVER: Final = 2**40
-# (row, slot of a card) where a pod has waited in vain; the slot is NO_CARD of a pod that asks for none.
+# (row, slot of a card) of expired reservations; the slot is NO_CARD for a pod without cards.
 Places: TypeAlias = Collection[tuple[int, int]]
 NO_CARD: Final = -1
 
@@ -32,15 +32,15 @@ NO_CARD: Final = -1
 def best_place(
     what_if: "WhatIf", priority: int, gpu_mem: str, in_vain: Places = ()
 ) -> Generator[None, None, Candidate | None]:
-    """In steps. None where no node would take the pod, or none of the first ones.
+    """The node and cards to reserve, found in steps; None if none of the first nodes would take the pod.
 
-    what_if: as if the pod's priority were one more. priority: its own. gpu_mem: the resource's name. in_vain: where it
-    has waited before.
+    what_if: as if the pod's priority were one higher. priority: its own. gpu_mem: the resource's name. in_vain: its
+    expired reservations.
     """
     while not what_if.count(PODS_PER_STEP):
         yield
     rows = _without_kept(what_if, priority, np.setdiff1d(what_if.rows, what_if.ruled_out, assume_unique=True))
-    enough, _ = promising(what_if.pod, what_if.least, what_if.left, rows, gpu_mem)
+    enough, _ = promising(what_if.pod, what_if.minimum, what_if.after_preemption, rows, gpu_mem)
     for row in _least_missing_first(what_if, rows[enough], in_vain)[:_MOST_TRIED]:
         yield
         if what_if.is_there(row) and (found := _on(what_if, row, gpu_mem, in_vain)) is not None:
@@ -53,7 +53,7 @@ def missing_on_cards(what_if: "WhatIf", request: GpuRequest, rows: RowArray, in_
 
     Many more than there are on those of `in_vain`.
     """
-    stored, counted = what_if.tables.cards.stored, what_if.left.free
+    stored, counted = what_if.tables.cards.stored, what_if.after_preemption.free
     free = stored.units[:, rows] - stored.taken[:, rows]
     missing: Int64Array = np.maximum(request.units_per_card - free, 0).astype(np.int64)
     if request.exclusive:
@@ -68,7 +68,7 @@ def missing_on_cards(what_if: "WhatIf", request: GpuRequest, rows: RowArray, in_
 
 
 def _without_kept(what_if: "WhatIf", priority: int, rows: RowArray) -> RowArray:
-    """Those where no place is kept for a pod of the same priority, which would be in each other's way."""
+    """Rows without a nomination of a pod of the same priority, which would conflict."""
     nominations, row_of = what_if.nominations, what_if.tables.row_of
     nodes = (node for node, _ in nominations.by_node(without=""))
     kept = [row_of[n] for n in nodes if n in row_of and any(k.pod.priority == priority for k in nominations.on(n))]
@@ -78,11 +78,11 @@ def _without_kept(what_if: "WhatIf", priority: int, rows: RowArray) -> RowArray:
 def _least_missing_first(what_if: "WhatIf", rows: RowArray, in_vain: Places) -> list[int]:
     if not len(rows):
         return []
-    asked = [amount for amount in Amount if amount is not Amount.CARD_UNITS and what_if.least[amount] > 0]
-    least = what_if.least[asked][:, np.newaxis]
-    shares = np.maximum(least - left(what_if.tables, rows)[asked], 0) / least
+    asked = [amount for amount in Amount if amount is not Amount.CARD_UNITS and what_if.minimum[amount] > 0]
+    least = what_if.minimum[asked][:, np.newaxis]
+    shares = np.maximum(least - available_on(what_if.tables, rows)[asked], 0) / least
     request = what_if.pod.template.gpu_request
-    if request is not None and what_if.least[Amount.CARD_UNITS] != NOTHING:
+    if request is not None and what_if.minimum[Amount.CARD_UNITS] != NOTHING:
         missing = np.sort(missing_on_cards(what_if, request, rows, in_vain), axis=0)[: request.cards].sum(axis=0)
         shares = np.vstack((shares, missing[np.newaxis] / max(1, request.units)))
     last = np.isin(rows, [row for row, slot in in_vain if slot == NO_CARD])
@@ -92,7 +92,7 @@ def _least_missing_first(what_if: "WhatIf", rows: RowArray, in_vain: Places) -> 
 
 
 def _on(what_if: "WhatIf", row: int, gpu_mem: str, in_vain: Places) -> Candidate | None:
-    """The cards of a node, or the node, that the rules agree to once pods have left; None without any."""
+    """The cards of a node, or the node, that the rules accept once pods have left; None without any."""
     pod, tables = what_if.pod, what_if.tables
     leaving = lower(pod, tables, row)
     for candidate in _cheapest_first(what_if, row, gpu_mem, in_vain):
@@ -106,7 +106,7 @@ def _on(what_if: "WhatIf", row: int, gpu_mem: str, in_vain: Places) -> Candidate
 def _cheapest_first(what_if: "WhatIf", row: int, gpu_mem: str, in_vain: Places) -> Iterator[Candidate]:
     pod = what_if.pod
     with what_if.without_nominated(row):
-        found, _ = by_amounts(pod, what_if.least, what_if.tables, row, gpu_mem=gpu_mem)
+        found, _ = by_amounts(pod, what_if.minimum, what_if.tables, row, gpu_mem=gpu_mem)
     request = pod.template.gpu_request
     if request is None:
         yield from found

@@ -43,7 +43,7 @@ TOO_MANY: Final = f"not eligible while {MOST_NOMINATIONS} other pods are nominat
 _CHANGED: Final = NoPreemption(
     "preemption: the pods on the chosen node have changed, trying again.", ("changed",), again=True, keeps=True
 )
-# A node costs about as much as so many of its pods.
+# A node costs about as much as this many of its pods.
 _PODS_OF_A_NODE: Final = 16
 
 
@@ -59,17 +59,17 @@ class DefaultPreemptionArgs(PluginArgs):
 
 
 class DefaultPreemption(PostFilterPlugin):
-    """Chooses pods of lower priority that go, for a pod that fits nowhere, and the node that is then kept for it.
+    """Chooses victims of lower priority for a pod that fits nowhere, and the node to nominate for it.
 
-    Of each node that could be helped, all pods of lower priority are taken away, in thought; where the pod fits then,
-    they come back one after the other, as long as it still fits: first those that a disruption budget protects, then
-    the others, the highest priority and the longest running first. Those that cannot come back are the victims. Of a
-    pod that asks for GPU memory, this is done for each card, or for each of the cheapest sets of as many cards as it
-    asks, since memory that is freed on several cards is no help. The node is chosen by its victims: those with the
-    fewest that budgets protect, then the lowest highest priority, the lowest sum of priorities, the fewest, and those
-    of which the most important one has started last; then where fewer places are kept for others, and by name.
+    On each candidate node, a trial removes all pods of lower priority. If the pod then fits, they are put back one at a
+    time as long as it still fits: first those that a disruption budget protects, then the others, the highest priority
+    and the longest running first. Pods that cannot be put back are the victims. For a pod with GPU memory, the trial
+    runs for each card, or for each of the cheapest sets of the requested number of cards, because memory freed on other
+    cards does not help. The node is chosen by its victims: fewest protected by budgets, lowest highest priority, lowest
+    sum of priorities, fewest victims, latest start of the most important one; then by fewest nominations of other pods,
+    and by name.
 
-    A pod with `preemptionPolicy: Never`, or one whose victims are still going, takes nobody away.
+    A pod with `preemptionPolicy: Never`, or whose victims are still terminating, does not preempt.
 
     - `preemption: 0/3 nodes are available: 1 No preemption victims found for incoming pod, 2 Preemption is not helpful
       for scheduling.`
@@ -83,7 +83,7 @@ class DefaultPreemption(PostFilterPlugin):
     args: DefaultPreemptionArgs
 
     def post_filter(self, pod: Pod, what_if: "WhatIf") -> Generator[None, None, PostFilterResult]:
-        """As PostFilterPlugin; a step is one try on one node."""
+        """Preempt in steps; a step is one trial on one node."""
         going = _going(pod, what_if)
         if going and (resumed := kept_place(pod, what_if, going, self.resource_names.gpu_mem)) is not None:
             return _preemption(pod, what_if, resumed)
@@ -119,7 +119,7 @@ class DefaultPreemption(PostFilterPlugin):
     def _by_amounts(
         self, pod: Pod, what_if: "WhatIf", rows: RowArray
     ) -> Generator[None, None, tuple[list[list[Candidate]], Counter[str]]]:
-        """Of the first of `rows`, as many as are compared, what plain amounts say; why some have no victims."""
+        """Victims by plain amounts on the first of `rows`, as many as are compared; why some have no victims."""
         found: list[list[Candidate]] = []
         reasons: Counter[str] = Counter()
         clean, most, looked_at = False, self._compared(what_if), 0
@@ -133,7 +133,9 @@ class DefaultPreemption(PostFilterPlugin):
                 if not what_if.is_there(row):
                     continue
                 with what_if.without_nominated(row):
-                    kept[row] = by_amounts(pod, what_if.least, what_if.tables, row, gpu_mem=self.resource_names.gpu_mem)
+                    kept[row] = by_amounts(
+                        pod, what_if.minimum, what_if.tables, row, gpu_mem=self.resource_names.gpu_mem
+                    )
             here, why = kept[row]
             reasons.update(why)
             if here:
@@ -146,15 +148,15 @@ class DefaultPreemption(PostFilterPlugin):
     def _hopeful(self, pod: Pod, what_if: "WhatIf") -> tuple[RowArray, RowArray]:
         """(rows where plain amounts and the node's own fields allow it without pods of lower priority, the others)."""
         rows = np.setdiff1d(what_if.rows, what_if.ruled_out, assume_unique=True)
-        enough, _ = promising(pod, what_if.least, what_if.left, rows, self.resource_names.gpu_mem)
+        enough, _ = promising(pod, what_if.minimum, what_if.after_preemption, rows, self.resource_names.gpu_mem)
         return rows[enough], rows[~enough]
 
     def _without_hope(self, pod: Pod, what_if: "WhatIf", lacking: RowArray) -> Generator[None, None, Counter[str]]:
-        """Why the other rows have no victims. Where amounts do not say all, rules are asked, about a few of them."""
+        """Why the other rows have no victims. If amounts do not explain it, the rules run on a few of them."""
         told = what_if.ruled_out if say_all(pod) else np.concatenate((what_if.ruled_out, lacking))
         asked = what_if.in_order(told)[: self._compared(what_if)]
         lacking = np.setdiff1d(lacking, asked, assume_unique=True)
-        reasons = promising(pod, what_if.least, what_if.left, lacking, self.resource_names.gpu_mem)[1]
+        reasons = promising(pod, what_if.minimum, what_if.after_preemption, lacking, self.resource_names.gpu_mem)[1]
         reasons[NOT_HELPFUL] += len(what_if.ruled_out) - len(np.intersect1d(what_if.ruled_out, asked))
         looked_at = 0
         for row in asked:
@@ -184,13 +186,13 @@ def _not_eligible(pod: Pod, what_if: "WhatIf", going: Sequence[PodRecord]) -> st
             return REJECTED
         return TOO_MANY if what_if.nominations.full_for(pod) else ""
     if not (what_if.may_help_on(kept.node) and what_if.nominations.cards_serve(kept)):
-        # Whoever leaves there, the pod will not be let in: the node is cordoned by now, say, or its card has failed.
+        # Evictions there no longer help: the node may be cordoned by now, or its card has failed.
         return ""
     return TERMINATING if going and not kept.lacks_cards else ""
 
 
 def _going(pod: Pod, what_if: "WhatIf") -> list[PodRecord]:
-    """On the node where a place is kept for the pod: pods of lower priority that a preemption has told to go."""
+    """Terminating victims of lower priority on the pod's nominated node."""
     kept = what_if.nominations.of(pod.key.uid)
     records = () if kept is None else what_if.tables.records_on(kept.node)
     return [record for record in records if record.pod.priority < pod.priority and _goes(record, what_if)]
@@ -217,7 +219,7 @@ def _preemption(pod: Pod, what_if: "WhatIf", chosen: Candidate) -> Preemption:
 
 
 def _no_preemption(nodes: int, tried: int, reasons: Counter[str]) -> NoPreemption:
-    # Nodes may have gone since the start.
+    # Nodes may have been deleted since the start.
     reasons[NOT_HELPFUL] += max(0, nodes - tried)
     reasons = +reasons
     text = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))

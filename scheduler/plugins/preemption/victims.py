@@ -1,7 +1,7 @@
-"""The pods of one node that have to go for another: all of lower priority, less those that can come back.
+"""The victims on one node: all pods of lower priority, less those that can be put back.
 
-What pods hold of cpu, memory, places for pods and cards is added up as plain numbers first (`by_amounts`), for all
-nodes that are compared; the rules are asked about the cheapest of what comes of that, until one agrees.
+First the pods' cpu, memory, pod slots and cards are added up as plain numbers (`by_amounts`), for all compared nodes;
+then the rules check the cheapest candidates until they accept one.
 Source: kube-scheduler, plugins/defaultpreemption/default_preemption.go (SelectVictimsOnNode), framework/preemption/
 preemption.go (pickOneNodeForPreemption), pkg/scheduler/util/utils.go (MoreImportantPod, GetEarliestPodStartTime).
 """
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 # Less is better: violations, highest priority, sum of priorities, victims, when the most important one has started.
 Key: TypeAlias = tuple[int, int, int, int, int]
-# So that a few victims with negative priorities are not worse than many.
+# Keeps a few victims with negative priorities from ranking worse than many.
 ABOVE_ALL: Final = 2**31
 _NOT_STARTED: Final = 10**14
 _LAST: Final = "~"
-# Pods that are looked at one by one: a few milliseconds.
+# Pods examined one at a time: a few milliseconds.
 PODS_PER_STEP: Final = 256
-# Of one node, those that hold most of what the pod asks: all that is asked of them is asked within one step.
+# Per node, the pods that hold most of the request: all of them are examined within one step.
 MOST_VICTIMS: Final = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One node. victims: the most important one first. slots: the cards that they free, None where none is asked.
+    """One node. victims: the most important one first. slots: cards that they free, None without a card request.
 
-    violations: victims that a disruption budget protects. key: the least is chosen.
+    violations: victims that a disruption budget protects. key: the smallest is chosen.
     """
 
     row: int
@@ -64,7 +64,7 @@ def key_of(victims: Sequence[PodRecord], violations: int) -> Key:
 
 
 def moment(started: str) -> int:
-    """A number that is larger for a later time, the largest for one that is none. started: RFC 3339, whole seconds."""
+    """A number that grows with time, the largest for an invalid one. started: RFC 3339, whole seconds."""
     digits = "".join(filter(str.isdigit, started[:19]))
     return int(digits) if len(digits) == len(str(_NOT_STARTED)) - 1 else _NOT_STARTED
 
@@ -76,10 +76,10 @@ def importance(record: PodRecord) -> tuple[int, str, str, str]:
 
 
 def lower(pod: Pod, tables: Tables, row: int) -> list[PodRecord]:
-    """The pods of a node that may be removed for the pod, the most important one first; MOST_VICTIMS at most.
+    """Pods of a node that may be evicted for the pod, the most important one first; MOST_VICTIMS at most.
 
-    Never a mirror pod: its kubelet keeps the static pod running, so its deletion frees nothing.
-    For a pod that asks for cards, those that go already for another's card come last: nobody has to go in their stead.
+    Never a mirror pod: its kubelet keeps the static pod running, so its deletion frees nothing. For a pod with cards,
+    pods that already terminate on another card come last: no other pod has to replace them.
     """
     priority = pod.priority
     records = tables.records_on(tables.names[row])
@@ -95,7 +95,7 @@ def lower(pod: Pod, tables: Tables, row: int) -> list[PodRecord]:
 
 
 def _share(held: Template, asked: Template) -> float:
-    """How much of what is asked is held: of the resource of which that is most."""
+    """Held share of the request, for the resource where it is largest."""
     shares = [held.requests.get(name, 0) / amount for name, amount in asked.requests.items()]
     if asked.gpu_units:
         shares.append(held.gpu_units / asked.gpu_units)
@@ -105,7 +105,7 @@ def _share(held: Template, asked: Template) -> float:
 def agreed(
     pod: Pod, what_if: "WhatIf", found: Candidate, since: int
 ) -> Generator[None, None, tuple[Candidate | None, tuple[str, ...]]]:
-    """As `by_rules`. One step, but two on a node with very many pods. since: version when plain amounts found it."""
+    """`by_rules` as a step; two steps on a node with very many pods. since: version of the plain amounts."""
     if not what_if.is_there(found.row):
         return None, ()
     potential, tables = lower(pod, what_if.tables, found.row), what_if.tables
@@ -118,10 +118,10 @@ def agreed(
 def by_rules(
     what_if: "WhatIf", found: Candidate, potential: Sequence[PodRecord], since: int
 ) -> tuple[Candidate | None, tuple[str, ...]]:
-    """The victims that the rules want on a node and its cards: those of `found`, or others; or None, and why.
+    """Victims that the rules accept on a node and its cards: those of `found`, or others; or None, and why.
 
-    The pod has to fit without any pod of lower priority, as with kube-scheduler: company of those is no help.
-    potential: as `lower`. since: version of the tables in which nobody of `found` could have stayed.
+    The pod has to fit without any pod of lower priority, as with kube-scheduler: their affinity does not help.
+    potential: as `lower`. since: version of the tables in which no pod of `found` could stay.
     """
     if not what_if.is_there(found.row):
         return None, ()
@@ -159,7 +159,7 @@ def shares_of(pod: Pod, tables: Tables, chosen: Candidate) -> tuple[CardShare, .
 
 
 def _cannot_come_back(trial: "Trial", records: Iterable[PodRecord]) -> list[PodRecord]:
-    """In order: each that the pod leaves no room for."""
+    """Pods without room beside the new one, in order."""
     victims = []
     for record in records:
         trial.put_back(record)

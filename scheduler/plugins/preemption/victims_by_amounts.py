@@ -1,9 +1,9 @@
-"""The victims on one node as far as plain amounts decide: cpu, memory, places for pods, and the memory of cards.
+"""The victims on one node by plain amounts: cpu, memory, pod slots, and the memory of cards.
 
-As kube-scheduler does it (`scheduler.plugins.preemption.victims`): all pods of lower priority are taken away, and come
-back one at a time as long as the pod still fits, those first that a disruption budget protects. With cards, once for
-each set of as many cards as the pod asks: memory that is freed on other cards is no help. On cards, a few large pods
-and many small ones often free as much: there, every choice of a few pods is compared.
+As in kube-scheduler (`scheduler.plugins.preemption.victims`): all pods of lower priority are removed, and put back one
+at a time as long as the pod still fits, those that a disruption budget protects first. With cards, once for each set of
+the requested number of cards: memory freed on other cards does not help. On cards, a few large pods and many small ones
+often free the same amount, so every choice of a few pods is compared.
 """
 
 from collections import Counter
@@ -23,15 +23,15 @@ from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY
 from scheduler.pods.gpu_request import GpuRequest
 from scheduler.pods.pod import Pod
 from scheduler.state.amounts import NOTHING, Amount
+from scheduler.state.available_after_preemption import AvailableAfterPreemption
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray
-from scheduler.state.left_above import LeftAbove
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 
 if TYPE_CHECKING:
     from scheduler.framework.what_if import WhatIf
 
-# Sets of cards of one node that are worked out, of so many that are compared by their cards alone.
+# Sets of cards of one node that are evaluated, out of those compared by their cards alone.
 _MOST_SETS: Final = 16
 _MOST_COMPARED: Final = 256
 _FEWEST_OPEN: Final = 2
@@ -51,7 +51,7 @@ _COLUMN: Final = {
 
 
 class _Holder(NamedTuple):
-    """A pod that may go. amounts: of what the node is asked; on: units by slot."""
+    """A potential victim. amounts: of each requested amount; on: units by slot."""
 
     record: PodRecord
     amounts: tuple[int, ...]
@@ -60,16 +60,16 @@ class _Holder(NamedTuple):
 
 
 def kept_place(pod: Pod, what_if: "WhatIf", going: Sequence[PodRecord], gpu_mem: str) -> Candidate | None:
-    """The cards for a pod whose node is known, and the cards are not, as after a restart: where pods go already.
+    """Cards for a nominated pod whose cards are unknown, as after a restart: where pods already terminate.
 
-    None when they are known, or it asks for none, or what goes is not enough.
+    None if they are known, not requested, or not enough terminates.
     """
     kept = what_if.nominations.of(pod.key.uid)
     if kept is None or not kept.lacks_cards or not what_if.may_help_on(kept.node):
         return None
     row = what_if.tables.row_of[kept.node]
     with what_if.without_nominated(row):
-        found, _ = by_amounts(pod, what_if.least, what_if.tables, row, gpu_mem=gpu_mem, potential=going)
+        found, _ = by_amounts(pod, what_if.minimum, what_if.tables, row, gpu_mem=gpu_mem, potential=going)
     for place in found:
         with what_if.trial(row, place.slots) as trial:
             for record in going:
@@ -81,20 +81,20 @@ def kept_place(pod: Pod, what_if: "WhatIf", going: Sequence[PodRecord], gpu_mem:
 
 def by_amounts(
     pod: Pod,
-    least: Int64Array,
+    minimum: Int64Array,
     tables: Tables,
     row: int,
     *,
     gpu_mem: str,
     potential: Sequence[PodRecord] | None = None,
 ) -> tuple[list[Candidate], tuple[str, ...]]:
-    """The victims for each set of cards, the cheapest first; or none, and what there is too little of.
+    """Victims for each set of cards, the cheapest first; or none, and the amounts that are too small.
 
-    least: int64[amounts], what the pod needs of the row. gpu_mem: the resource's name. potential: who may go, None:
-    whoever has a lower priority. The rules may want more victims.
+    minimum: int64[amounts], the pod's minimum request. gpu_mem: the resource's name. potential: pods that may be
+    evicted, None for all of lower priority. The rules may require more victims.
     """
     potential = lower(pod, tables, row) if potential is None else potential
-    asked = [amount for amount in Amount if amount is not Amount.CARD_UNITS and least[amount] != NOTHING]
+    asked = [amount for amount in Amount if amount is not Amount.CARD_UNITS and minimum[amount] != NOTHING]
     violating, others = tables.budgets.split(potential)
     holders = [
         _Holder(record, tuple(_held(record, amount) for amount in asked), _on(record), protected)
@@ -102,10 +102,10 @@ def by_amounts(
         for record in records
     ]
     rooms = [
-        _left(tables, row, amount) - int(least[amount]) + sum(holder.amounts[place] for holder in holders)
+        _left(tables, row, amount) - int(minimum[amount]) + sum(holder.amounts[place] for holder in holders)
         for place, amount in enumerate(asked)
     ]
-    request = pod.template.gpu_request if least[Amount.CARD_UNITS] != NOTHING else None
+    request = pod.template.gpu_request if minimum[Amount.CARD_UNITS] != NOTHING else None
     short = tuple(_reason(amount, gpu_mem) for amount, room in zip(asked, rooms, strict=True) if room < 0)
     if request is None:
         return ([], short) if short else ([_candidate(row, None, _victims(holders, rooms, {}))], ())
@@ -120,29 +120,29 @@ def by_amounts(
 
 
 def promising(
-    pod: Pod, least: Int64Array, left: LeftAbove, rows: RowArray, gpu_mem: str
+    pod: Pod, minimum: Int64Array, after: AvailableAfterPreemption, rows: RowArray, gpu_mem: str
 ) -> tuple[BoolArray, Counter[str]]:
-    """bool[rows]: enough would be left without all pods of lower priority; and of what others have too little.
+    """bool[rows]: enough would be available without pods of lower priority; and how many rows lack each amount.
 
-    The arguments as `by_amounts`, and rows that `left` has counted.
+    Arguments as for `by_amounts`, and rows that `after` has counted.
     """
     reasons: Counter[str] = Counter()
     enough = np.ones(len(rows), dtype=np.bool_)
     for amount in Amount:
-        if amount is not Amount.CARD_UNITS and least[amount] != NOTHING:
-            lacks = left.left[amount, rows] < least[amount]
+        if amount is not Amount.CARD_UNITS and minimum[amount] != NOTHING:
+            lacks = after.available[amount, rows] < minimum[amount]
             reasons[_reason(amount, gpu_mem)] += int(np.count_nonzero(lacks))
             enough &= ~lacks
     request = pod.template.gpu_request
-    if request is not None and least[Amount.CARD_UNITS] != NOTHING:
-        served = left.serves(rows, request)
+    if request is not None and minimum[Amount.CARD_UNITS] != NOTHING:
+        served = after.serves(rows, request)
         reasons[memory_reason(request)] += int(np.count_nonzero(enough & ~served))
         enough &= served
     return enough, +reasons
 
 
 def say_all(pod: Pod) -> bool:
-    """Whether no rule has more to say of a node where there is too little even without the pods that may go."""
+    """Whether amounts alone explain a node that has too little even without all potential victims."""
     return not pod.template.host_ports and pod.template.requests.keys() <= _NATIVE
 
 
@@ -172,7 +172,7 @@ def _reason(amount: Amount, gpu_mem: str) -> str:
 
 
 def _rooms_on_cards(tables: Tables, row: int, request: GpuRequest, holders: Sequence[_Holder]) -> dict[int, int]:
-    """By slot: the units that are over with the pod on the card and its holders gone; of those that will do then."""
+    """By slot: spare units with the pod on the card and its holders evicted; only for cards that are then usable."""
     stored, rooms = tables.cards.stored, dict[int, int]()
     for slot in range(len(tables.cards.slots[row])):
         if _may_be_given(tables, row, slot, request, holders):
@@ -184,7 +184,7 @@ def _rooms_on_cards(tables: Tables, row: int, request: GpuRequest, holders: Sequ
 
 
 def _may_be_given(tables: Tables, row: int, slot: int, request: GpuRequest, holders: Sequence[_Holder]) -> bool:
-    """Whether the card is one that the pod asks for, and can be given to it once the holders are gone."""
+    """Whether the pod requests the card, and it can be allocated once the holders are evicted."""
     stored, card = tables.cards.stored, tables.cards.slots[row][slot].card
     going = [holder.record for holder in holders if slot in holder.on]
     if request.exclusive:
@@ -206,9 +206,9 @@ def _candidate(row: int, slots: tuple[int, ...] | None, victims: Sequence[_Holde
 def _victims(
     holders: Sequence[_Holder], rooms: Sequence[int], on_cards: dict[int, int], *, exclusive: bool = False
 ) -> list[_Holder]:
-    """Those that cannot come back."""
+    """Victims: holders that cannot be put back."""
     rooms, on_cards = list(rooms), dict(on_cards)
-    # Mostly everybody could come back as far as the node goes; then only those on the cards are to be asked.
+    # Mostly the node has room for all of them; then only holders of the cards matter.
     plenty = all(room >= sum(holder.amounts[place] for holder in holders) for place, room in enumerate(rooms))
     victims = []
     for holder in holders:
@@ -227,7 +227,7 @@ def _victims(
 def _fewest(
     holders: Sequence[_Holder], rooms: Sequence[int], on_cards: dict[int, int], *, exclusive: bool
 ) -> list[_Holder]:
-    """The victims with the least key, where that is one of a few choices; else those that cannot come back."""
+    """Victims with the smallest key among a few choices; otherwise the holders that cannot be put back."""
     short = [place for place, room in enumerate(rooms) if room < sum(holder.amounts[place] for holder in holders)]
     forced, open_to = [], []
     for holder in holders:
@@ -236,7 +236,7 @@ def _fewest(
             forced.append(holder)
         elif here or any(holder.amounts[place] for place in short):
             open_to.append(holder)
-    # Of two, the less important one is always the better choice, if it is one.
+    # Of two, the less important one is always better, if it suffices.
     if not _FEWEST_OPEN < len(open_to) <= _MOST_OPEN:
         return _victims(holders, rooms, on_cards, exclusive=exclusive)
     held = np.array(
@@ -253,7 +253,7 @@ def _fewest(
 
 
 def _only_one(holders: Sequence[_Holder], enough: Sequence[bool]) -> _Holder | None:
-    """Whose going alone is enough, where no choice of others can be less dear: nobody ranks below that pod."""
+    """The least important holder, if evicting it alone suffices."""
     if any(holder.record.going for holder in holders):
         return None
     ranks = [(holder.protected, holder.record.pod.priority) for holder in holders]
@@ -265,7 +265,7 @@ def _only_one(holders: Sequence[_Holder], enough: Sequence[bool]) -> _Holder | N
 
 @cache
 def _choices(count: int) -> BoolArray:
-    """bool[2 ** count, count]: each choice of so many pods; of two as dear, that of the less important comes first."""
+    """bool[2 ** count, count]: each choice; ties start with the choice of less important pods."""
     numbers = np.arange(2**count)[::-1, np.newaxis]
     return np.asarray(numbers >> np.arange(count) & 1, dtype=np.bool_)
 
@@ -286,7 +286,7 @@ def _least_key(holders: Sequence[_Holder], goes: BoolArray) -> int:
 
 
 def _sets(request: GpuRequest, holders: Sequence[_Holder], on_cards: dict[int, int]) -> list[tuple[int, ...]]:
-    """The sets of cards that are cheapest as far as their own memory goes."""
+    """Cheapest sets of cards, by their own memory."""
     if request.cards == 1:
         return [(slot,) for slot in on_cards]
     on_any = [holder for holder in holders if holder.on]
@@ -308,7 +308,7 @@ def _sets(request: GpuRequest, holders: Sequence[_Holder], on_cards: dict[int, i
 
 
 def _one_by_one(slots: Iterable[int], cards: int, cost: Callable[[Iterable[int]], Key]) -> tuple[int, ...]:
-    """So many cards: always the one that makes the set least dear."""
+    """The requested number of cards, chosen greedily by the cost of the set."""
     left, chosen = set(slots), list[int]()
     for _ in range(cards):
         cheapest = min(left, key=lambda slot: (cost((*chosen, slot)), slot))

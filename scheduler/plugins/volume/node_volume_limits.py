@@ -1,4 +1,4 @@
-"""NodeVolumeLimits: a node attaches so many volumes of a CSI driver and no more.
+"""NodeVolumeLimits: a node attaches a limited number of volumes per CSI driver.
 
 Source: kube-scheduler, plugins/nodevolumelimits/csi.go.
 """
@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from typing import ClassVar, Final
 
 from scheduler.framework.cycle_state import CycleState
-from scheduler.framework.plugin import FilterPlugin, Objection, PreFilterPlugin, PreFilterResult, Relevance
+from scheduler.framework.plugin import FilterPlugin, PreFilterPlugin, PreFilterResult, Rejection, Relevance
 from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import Rows
@@ -18,11 +18,11 @@ REASON: Final = "node(s) exceed max volume count"
 
 
 class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
-    """Rejects nodes that would have more volumes of a CSI driver attached than they take.
+    """Rejects nodes that would exceed their limit of attached volumes of a CSI driver.
 
-    The limit is `allocatable.count` of the driver in the node's CSINode; without one there is none. Counted are the
-    volumes of the claims of all pods of the node, each once, in-tree disks of a kind that a CSI driver has taken over,
-    and what VolumeAttachments show besides. A claim without a volume counts for its class's driver.
+    The limit is `allocatable.count` of the driver in the node's CSINode; without one there is none. The count has each
+    volume of the claims of the node's pods once, in-tree disks of a kind that a CSI driver has taken over, and other
+    volumes in VolumeAttachments. A claim without a volume counts for its class's driver.
 
     - `node(s) exceed max volume count`
 
@@ -33,7 +33,7 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
     name: ClassVar[str] = "NodeVolumeLimits"
     on_by_default: ClassVar[bool] = True
     depends: ClassVar[Change] = Change.PODS | Change.ATTACHMENTS
-    # Made at once: with thousands of pods there, the first decision that asks would take long.
+    # Counted from the start: with thousands of pods, the first decision would take long.
     facts = (AttachedVolumes,)
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
@@ -48,7 +48,7 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
             return Relevance.SKIP
         return Relevance.JUDGE if tables.fact(AttachedVolumes).asked(pod) else Relevance.SKIP
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002 - as above
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002 - as above
         """Nodes that would have too many."""
         attached = tables.fact(AttachedVolumes)
         exceeded = [attached.exceeded(driver, asked, rows) for driver, asked in attached.asked(pod).items()]
@@ -56,4 +56,4 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
             return ()
         for more in exceeded[1:]:
             exceeded[0] |= more
-        return (Objection(exceeded[0], REASON),)
+        return (Rejection(exceeded[0], REASON),)

@@ -15,11 +15,11 @@ from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import (
     Detail,
     FilterPlugin,
-    Objection,
     PluginArgs,
     PreFilterPlugin,
     PreFilterResult,
     Rejected,
+    Rejection,
     Relevance,
     Reservation,
     ReservePlugin,
@@ -32,9 +32,9 @@ from scheduler.state.columns.arrays import BoolArray, Rows
 from scheduler.state.columns.row_masks import count_of
 from scheduler.state.tables import Tables
 from scheduler.state.volumes.claim import SELECTED_NODE
+from scheduler.state.volumes.claim_state import Bound, Delayed, Immediate, Missing
 from scheduler.state.volumes.matching import find
 from scheduler.state.volumes.plan import VolumePlan
-from scheduler.state.volumes.standing import Bound, Delayed, Immediate, Missing
 
 UNBOUND: Final = "pod has unbound immediate PersistentVolumeClaims"
 BIND_CONFLICT: Final = "node(s) didn't find available persistent volumes to bind"
@@ -56,7 +56,7 @@ class VolumeBindingArgs(PluginArgs):
 
 
 class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
-    """Rejects nodes from which the volumes of the pod's claims cannot be used, or for which none can be had.
+    """Rejects nodes that cannot use the volumes of the pod's claims, or for which no volume can be provided.
 
     A claim that is **bound**: its volume's node affinity. A claim of a class with `WaitForFirstConsumer`: on each node
     the smallest free volume of the class that suits it, or else the class makes one: where `allowedTopologies` allow
@@ -74,12 +74,13 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
     - `node(s) did not have enough free storage`
     - `node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)`
 
-    All of them are UnschedulableAndUnresolvable: no preemption helps. Once a node is chosen the volumes are the pod's;
-    before the Binding the scheduler writes `spec.claimRef` of each free volume, or `volume.kubernetes.io/selected-node`
-    of each claim for which one is to be made, and waits until all claims are bound. A volume that was kept for the
-    claim, and ties between volumes of a size, are decided by name, where kube-scheduler takes any.
-    `StorageCapacityScoring` is off by default in 1.36, and not built. Volumes of in-tree plugins are judged by their
-    own labels and node affinity; kube-scheduler translates them where CSINode says so.
+    All of them are UnschedulableAndUnresolvable: preemption does not help. Once a node is chosen, the pod reserves the
+    volumes. Before the Binding, the scheduler writes `spec.claimRef` of each free volume, or
+    `volume.kubernetes.io/selected-node` of each claim whose volume the class will create, and waits until all claims
+    are bound. A volume reserved for the claim, and ties between volumes of a size, are decided by name, where
+    kube-scheduler takes any.
+    `StorageCapacityScoring` is off by default in 1.36, and not supported. Volumes of in-tree plugins are evaluated by
+    their own labels and node affinity; kube-scheduler translates them where CSINode says so.
     Source: kube-scheduler, plugins/volumebinding.
     """
 
@@ -90,48 +91,48 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
     args: VolumeBindingArgs
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
-        """How its claims stand."""
+        """State of its claims."""
         return tables.volumes.of_pod(pod).alike if pod.volumes.claims else None
 
-    def moment(self, pod: Pod, tables: Tables) -> Hashable:
-        """What can be had of the classes of its claims."""
-        return tables.volumes.of_pod(pod).moment if pod.volumes.claims else None
+    def cache_key(self, pod: Pod, tables: Tables) -> Hashable:
+        """Versions of the available volumes of its claims' classes."""
+        return tables.volumes.of_pod(pod).cache_key if pod.volumes.claims else None
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the claims are looked up again
         """Reject a pod with a claim that no node can help."""
         if not pod.volumes.claims:
             return Relevance.SKIP
-        standings = tables.volumes.of_pod(pod).standings
-        for standing in standings:
-            if isinstance(standing, Missing):
-                return Rejected(standing.reason, Change.VOLUMES)
-        if any(isinstance(standing, Immediate) for standing in standings):
+        claim_states = tables.volumes.of_pod(pod).claim_states
+        for claim_state in claim_states:
+            if isinstance(claim_state, Missing):
+                return Rejected(claim_state.reason, Change.VOLUMES)
+        if any(isinstance(claim_state, Immediate) for claim_state in claim_states):
             return Rejected(UNBOUND, Change.VOLUMES)
-        for standing in standings:
-            if isinstance(standing, Bound) and standing.excess:
-                about = f'persistentvolume "{standing.volume}"'
-                return Rejected(f"{about} has more than this scheduler reads: {standing.excess}", Change.VOLUMES)
+        for claim_state in claim_states:
+            if isinstance(claim_state, Bound) and claim_state.excess:
+                about = f'persistentvolume "{claim_state.volume}"'
+                return Rejected(f"{about} has more than this scheduler reads: {claim_state.excess}", Change.VOLUMES)
         return Relevance.JUDGE
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002 - as above
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002 - as above
         """Nodes that cannot use, or cannot get, a volume."""
-        standings = tables.volumes.of_pod(pod).standings
-        objections = _bound([one for one in standings if isinstance(one, Bound)], tables, rows)
-        delayed = [one for one in standings if isinstance(one, Delayed)]
+        claim_states = tables.volumes.of_pod(pod).claim_states
+        rejections = _bound([one for one in claim_states if isinstance(one, Bound)], tables, rows)
+        delayed = [one for one in claim_states if isinstance(one, Delayed)]
         if delayed:
             found = find(tables.volumes, delayed, tables, rows)
             stuck = [one for one in delayed if one.selected and one.selected not in tables.row_of]
             told = partial(_selected_node_gone, stuck) if stuck else None
-            objections += [
-                Objection(~found.satisfied, BIND_CONFLICT, told),
-                Objection(~found.enough, NOT_ENOUGH_SPACE),
+            rejections += [
+                Rejection(~found.satisfied, BIND_CONFLICT, told),
+                Rejection(~found.enough, NOT_ENOUGH_SPACE),
             ]
-        return objections
+        return rejections
 
     def reserve(self, pod: Pod, tables: Tables, state: CycleState, row: int, now_ns: int) -> Reservation:  # noqa: ARG002 - as every Reserve
         """The volumes that its claims get on the node."""
-        standings = tables.volumes.of_pod(pod).standings
-        delayed = [standing for standing in standings if isinstance(standing, Delayed)]
+        claim_states = tables.volumes.of_pod(pod).claim_states
+        delayed = [claim_state for claim_state in claim_states if isinstance(claim_state, Delayed)]
         if not delayed:
             return Reservation()
         found = find(tables.volumes, delayed, tables, slice(row, row + 1)).volumes
@@ -147,7 +148,7 @@ def shown(node: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SelectedNodeGone(Detail):
-    """A claim whose volume is being made on a node that does not exist. more: claims like it, besides."""
+    """A claim whose volume is being created on a node that does not exist. more: number of further such claims."""
 
     claim: ClaimKey
     node: str
@@ -162,7 +163,7 @@ class SelectedNodeGone(Detail):
         )
 
     def joined(self, other: "SelectedNodeGone") -> "SelectedNodeGone":  # noqa: ARG002 - the same claims, whatever the nodes
-        """This one."""
+        """The first one."""
         return self
 
 
@@ -171,15 +172,15 @@ def _selected_node_gone(claims: Sequence[Delayed], counted: BoolArray) -> Select
     return SelectedNodeGone(first.key, first.selected, len(claims) - 1)
 
 
-def _bound(claims: Sequence[Bound], tables: Tables, rows: Rows) -> list[Objection]:
-    """On each node the first claim that objects says why."""
+def _bound(claims: Sequence[Bound], tables: Tables, rows: Rows) -> list[Rejection]:
+    """The reason of the first claim that rejects, on each node."""
     mismatch: BoolArray = np.zeros(count_of(rows, tables.capacity), dtype=np.bool_)
     for claim in claims:
         if not claim.there:
             return [
-                Objection(mismatch, NODE_CONFLICT),
-                Objection(~mismatch, NO_VOLUME),
+                Rejection(mismatch, NODE_CONFLICT),
+                Rejection(~mismatch, NO_VOLUME),
             ]
         if claim.reach is not None:
             mismatch |= ~claim.reach.over(tables, rows)
-    return [Objection(mismatch, NODE_CONFLICT)] if claims else []
+    return [Rejection(mismatch, NODE_CONFLICT)] if claims else []

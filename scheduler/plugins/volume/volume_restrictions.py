@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 import numpy as np
 
 from scheduler.framework.cycle_state import CycleState
-from scheduler.framework.plugin import FilterPlugin, Objection, PreFilterPlugin, PreFilterResult, Rejected, Relevance
+from scheduler.framework.plugin import FilterPlugin, PreFilterPlugin, PreFilterResult, Rejected, Rejection, Relevance
 from scheduler.pods.pod import Pod
 from scheduler.pods.pod_volumes import ClaimKey, DiskUse
 from scheduler.state.changes import Change
@@ -31,8 +31,9 @@ ONE_POD_CONFLICT: Final = (
 class VolumeRestrictions(PreFilterPlugin, FilterPlugin):
     """Rejects nodes where a pod has a disk that the pod must not share, and all nodes while another pod uses its claim.
 
-    Of `gcePersistentDisk`, `iscsi` and `rbd`, two pods of a node share a disk only if both read it; of
-    `awsElasticBlockStore` never. A claim with the access mode `ReadWriteOncePod` is used by one pod of the cluster.
+    Two pods of a node share a `gcePersistentDisk`, `iscsi` or `rbd` disk only if both read it, an
+    `awsElasticBlockStore` disk never. A claim with the access mode `ReadWriteOncePod` is used by one pod of the
+    cluster.
 
     - `node(s) had no available disk`
     - `node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod`
@@ -60,7 +61,7 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin):
         judges = pod.volumes.disks or self._in_use(pod, tables)
         return Relevance.JUDGE if judges else Relevance.SKIP
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002 - as above
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002 - as above
         """Nodes with one of its disks; all nodes."""
         shared: BoolArray = np.zeros(count_of(rows, tables.capacity), dtype=np.bool_)
         if pod.volumes.disks:
@@ -68,9 +69,9 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin):
             for use in pod.volumes.disks:
                 shared |= in_use.conflicts(use, rows)
         if self._in_use(pod, tables):
-            # A node that has its disk is told apart, as the first of the two reasons.
-            return (Objection(shared, DISK_CONFLICT), Objection(~shared, ONE_POD_CONFLICT))
-        return (Objection(shared, DISK_CONFLICT),)
+            # Nodes with the disk come first, as the first of the two reasons.
+            return (Rejection(shared, DISK_CONFLICT), Rejection(~shared, ONE_POD_CONFLICT))
+        return (Rejection(shared, DISK_CONFLICT),)
 
     @staticmethod
     def _in_use(pod: Pod, tables: Tables) -> bool:
@@ -93,7 +94,7 @@ class ClaimsInUse(NodeFact[tuple[ClaimKey, ...]]):
         return tuple((pod.key.namespace, claim.name) for claim in pod.volumes.claims if not claim.ephemeral) or None
 
     def book(self, row: int, read: tuple[ClaimKey, ...], sign: int) -> None:  # noqa: ARG002 - wherever it is
-        """As NodeFact."""
+        """Add or remove a pod's claims."""
         for key in read:
             self.users[key] += sign
             if not self.users[key]:
@@ -116,7 +117,7 @@ class DisksInUse(NodeFact[_Uses]):
         return pod.volumes.disks or None
 
     def book(self, row: int, read: _Uses, sign: int) -> None:
-        """As NodeFact."""
+        """Add or remove a pod's disks."""
         for use in read:
             rows = self._rows_with.setdefault(use, Counter())
             rows[row] += sign

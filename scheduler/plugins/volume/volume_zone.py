@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from scheduler.framework.cycle_state import CycleState, StateKey
-from scheduler.framework.plugin import FilterPlugin, Objection, PreFilterPlugin, PreFilterResult, Rejected, Relevance
+from scheduler.framework.plugin import FilterPlugin, PreFilterPlugin, PreFilterResult, Rejected, Rejection, Relevance
 from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import BoolArray, Rows
@@ -28,7 +28,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
 
     The labels are `topology.kubernetes.io/zone` and `…/region`, and the older `failure-domain.beta.kubernetes.io/…`; a
     label may name several zones, `a__b`. A node that has none of these labels takes every volume. Generic ephemeral
-    volumes are not looked at, as in kube-scheduler.
+    volumes are ignored, as in kube-scheduler.
 
     - `node(s) had no available volume zone`
     - `persistentvolume "pv" not found`
@@ -48,7 +48,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
         return tuple((one.zones, "" if one.there else one.volume) for one in tables.volumes.of_pod(pod).bound)
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:
-        """Find the zones of its volumes; reject a pod of which one does not exist."""
+        """Find the zones of its volumes; reject a pod if one of them does not exist."""
         if not pod.volumes.claims:
             return Relevance.SKIP
         volumes = tables.volumes.of_pod(pod).bound
@@ -59,7 +59,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
         state.write(_ZONES, zones)
         return Relevance.JUDGE if zones else Relevance.SKIP
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002 - PreFilter has read it
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002 - PreFilter has read it
         """Nodes that are in another zone."""
         somewhere: BoolArray = np.zeros(count_of(rows, tables.capacity), dtype=np.bool_)
         for key in TOPOLOGY_KEYS:
@@ -67,7 +67,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
         outside = np.zeros_like(somewhere)
         for key, values in state.read(_ZONES):
             outside |= ~_is_in(tables, key, values, rows)
-        return (Objection(somewhere & outside, REASON),)
+        return (Rejection(somewhere & outside, REASON),)
 
 
 def _is_in(tables: Tables, key: str, values: frozenset[str], rows: Rows) -> BoolArray:

@@ -1,1 +1,1 @@
-"""What a node says of its cards, what a pod holds of them, and the columns of both."""
+"""Cards that nodes announce, allocations of pods, and the columns of both."""

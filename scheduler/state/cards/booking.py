@@ -1,6 +1,6 @@
-"""What a pod with a node says of its cards, or what we have chosen for it. Pure.
+"""Cards in a pod's annotations, or cards that we have chosen for it. Pure.
 
-How annotations are read is in `config.protocol.booked_cards`; here it meets the scheduler's pods.
+`config.protocol.booked_cards` parses the annotations; here they meet the scheduler's pods.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,14 +23,14 @@ class CardShare(msgspec.Struct, frozen=True):
 
 
 def written_of(pod: Pod) -> WrittenAllocation:
-    """What the annotations of a bound pod say."""
+    """Allocation in the annotations of a bound pod."""
     template = pod.template
     cards = 0 if template.gpu_request is None else template.gpu_request.cards
     return read(pod.annotations, Ask(template.gpu_units, cards, template.sidecars))
 
 
 def chosen(pod: Pod, shares: Iterable[CardShare], unit_mib: int) -> WrittenAllocation:
-    """What our Binding says, as `written_of` reads it once it is there, but for the containers.
+    """Allocation in our Binding, as `written_of` will read it, except for the containers.
 
     unit_mib: of the node, and of `shares`.
     """
@@ -46,12 +46,12 @@ def chosen(pod: Pod, shares: Iterable[CardShare], unit_mib: int) -> WrittenAlloc
 
 
 def share_of(slot: CardOnNode, request: GpuRequest, *, has_uuids: bool) -> CardShare:
-    """What a pod that asks `request` gets of the card in `slot`. has_uuids: whether its node announces them."""
+    """Share of the card in `slot` for a pod that requests `request`. has_uuids: whether its node announces them."""
     return CardShare(slot.card.index, slot.card.uuid if has_uuids else "", request.units_per_card)
 
 
 def allocation_of(request: GpuRequest, shares: Sequence[CardShare], unit_mib: int) -> Allocation:
-    """What each container gets of `shares`. unit_mib: of the node."""
+    """Share of each container in `shares`. unit_mib: of the node."""
     indexes = [share.index for share in shares]
     return Allocation(
         containers=_per_container(request.containers, indexes),
@@ -66,7 +66,7 @@ def _per_container(units: Sequence[int], indexes: Sequence[int]) -> dict[int, di
 
 
 def unknown(written: WrittenAllocation) -> WrittenAllocation:
-    """The same pod on cards that nobody knows."""
+    """The same pod on unknown cards."""
     return WrittenAllocation(units=written.units, per_card={}, uuids={}, allocation=None, unit_mib=written.unit_mib)
 
 
@@ -78,7 +78,7 @@ def shares_of(written: WrittenAllocation) -> tuple[CardShare, ...]:
 
 
 def is_exclusive(pod: Pod) -> bool:
-    """Whether the pod's cards are given to nobody else."""
+    """Whether no other pod may use the pod's cards."""
     return pod.template.gpu_request is not None and pod.template.gpu_request.exclusive
 
 

@@ -1,12 +1,12 @@
-"""The columns of cards, stored as high as the widest node needs, and looked at as high as the rows judged need.
+"""The columns of cards: stored at the height of the widest node, viewed at the height that the rows need.
 
     stored   [height, nodes]   all slots of all nodes
-    viewed   [width, nodes]    the first `width` slots: what rules see
+    viewed   [width, nodes]    the first `width` slots: the view of rules
 
 Most nodes of a cluster have about as many cards. `usual` is a width that three of four nodes keep to; a wider node
-belongs to the group of its own width, a power of two. Rows are judged group by group (`groups`, `viewing`), so that a
-node of 256 cards costs its own row, and the others stay as narrow as they are. What rules see has always the shape
-[cards, rows judged], and each row judged has no more cards than that.
+belongs to the group of its own width, a power of two. Rows are evaluated group by group (`groups`, `viewing`), so that
+a node of 256 cards does not widen the others. Rules always see the shape [cards, rows evaluated], and no evaluated row
+has more cards than that.
 """
 
 from collections import Counter
@@ -30,14 +30,14 @@ from scheduler.state.columns.arrays import (
 from scheduler.state.columns.row_masks import places_of
 
 NARROWEST: Final = 4
-# Wider nodes than this share of them are judged apart: picking rows out costs a few times more than a view of all.
+# Nodes wider than this share are evaluated separately: picking rows out costs a few times more than a view of all.
 _WIDE_SHARE: Final = 4
 _AS_IT_IS: Final[AbstractContextManager[None]] = nullcontext()
 
 
 @dataclass(slots=True)
 class CardStore:
-    """One set of columns, [slots, nodes] each; what they hold is in `cards.CardColumns`."""
+    """One set of columns, [slots, nodes] each; `cards.CardColumns` explains their content."""
 
     units: Int32Array
     free: Int32Array
@@ -52,7 +52,7 @@ class CardStore:
 
     @staticmethod
     def empty(height: int, nodes: int) -> "CardStore":
-        """All zero, which costs no memory before it is written."""
+        """All zero, which takes no memory before it is written."""
         shape, int32, boolean = (height, nodes), np.int32, np.bool_
         return CardStore(
             units=np.zeros(shape, dtype=int32),
@@ -76,7 +76,7 @@ _COLUMNS: Final = tuple(field.name for field in fields(CardStore))
 
 
 class RowGroup(NamedTuple):
-    """Rows to be judged together. places: where they stand among all rows judged; None: they are all of them."""
+    """Rows to be evaluated together. places: positions among all evaluated rows; None: they are all of them."""
 
     places: RowArray | None
     rows: Rows
@@ -84,9 +84,9 @@ class RowGroup(NamedTuple):
 
 
 class CardArrays:
-    """Owns the columns. mixed: whether some node is wider than usual. width: slots of what is viewed at present.
+    """Owns the columns. mixed: whether a node is wider than usual. width: slots of the current view.
 
-    units, free, …: views, see `CardStore`. stored: the same with every slot, for whoever writes.
+    units, free, …: views, see `CardStore`. stored: all slots, for writing.
     """
 
     units: Int32Array
@@ -105,7 +105,7 @@ class CardArrays:
         self.usual = self.width = NARROWEST
         self.mixed = False
         self._width_of: dict[int, int] = {}
-        self._wide: dict[int, int] = {}  # those of them that are wider than usual
+        self._wide: dict[int, int] = {}  # nodes that are wider than usual
         self._nodes_of: Counter[int] = Counter()
         self._views: dict[int, CardStore] = {}
         self._all: list[RowGroup] | None = None
@@ -117,7 +117,7 @@ class CardArrays:
         return len(self.stored.units)
 
     def groups(self, rows: Rows) -> list[RowGroup]:
-        """`rows` in groups that are judged at one width each; every row is in one of them."""
+        """`rows` in groups of one width each; every row is in exactly one."""
         if not self.mixed:
             return [RowGroup(None, rows, self.usual)]
         if isinstance(rows, slice) and rows == ALL_ROWS:
@@ -132,11 +132,11 @@ class CardArrays:
         return self._grouped(rows)
 
     def width_of(self, row: int) -> int:
-        """The width at which this row is judged."""
+        """The width at which this row is evaluated."""
         return self._wide.get(row, self.usual)
 
     def viewing(self, width: int) -> AbstractContextManager[None]:
-        """Rules see so many slots meanwhile."""
+        """Set the number of slots that rules see, for the `with` block."""
         return _AS_IT_IS if width == self.width else self._viewing(width)
 
     @contextmanager
@@ -156,7 +156,7 @@ class CardArrays:
         return [RowGroup(found, rows[found], int(widths[found[0]])) for found in places]
 
     def _make_wide(self, row: int, cards: int) -> None:
-        """The node of `row` has so many cards now; 0: none."""
+        """Note the number of cards on a wide row; 0: none."""
         width = 0 if cards == 0 else max(NARROWEST, 1 << (cards - 1).bit_length())
         before = self._width_of.pop(row, 0)
         if width:
@@ -167,7 +167,7 @@ class CardArrays:
             self._settle(row, width)
 
     def _settle(self, row: int, width: int) -> None:
-        """The node of `row` is so wide now: choose the usual width, and store what is needed."""
+        """Set the width of a row: choose the usual width, and store what is needed."""
         widths = sorted(width for width, nodes in self._nodes_of.items() if width and nodes > 0)
         nodes = sum(self._nodes_of[width] for width in widths)
         usual, wider = NARROWEST, nodes - self._nodes_of[NARROWEST]
@@ -192,7 +192,7 @@ class CardArrays:
         old, new = self.stored, CardStore.empty(height, nodes)
         common, rows = min(height, self.height), old.units.shape[1]
         slots = min(self.usual, common)
-        # Only what is in use is copied: the rest stays memory that nobody has touched.
+        # Only columns in use are copied: the rest stays untouched memory.
         wide = list(self._wide)
         for name in _COLUMNS:
             column, grown = getattr(old, name), getattr(new, name)
@@ -214,7 +214,7 @@ class CardArrays:
 
 
 def per_row(answers: list[tuple[RowGroup, Any]], rows: int) -> Any:  # noqa: ANN401 - an array of what the answers are
-    """One array over all rows judged, of what was answered for each group."""
+    """One array over all evaluated rows, from the answers of each group."""
     group, answer = answers[0]
     if group.places is None:
         return answer

@@ -1,8 +1,8 @@
 """The memory of every card: one column per node, one row per card slot.
 
-A card that is missing from the node's announcement while pods hold it stays booked under its UUID, beside the columns,
-as lost: usable by nobody, and counted against no other card.
-A UUID that several nodes announce is one card: new pods get it on one node, see `shared_uuids`.
+A card that disappears from the node's announcement while pods hold it is lost. It stays booked under its UUID outside
+the columns: unusable, and not counted against another card. A UUID that several nodes announce is one card: new pods
+get it on one node, see `shared_uuids`.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class CardOnNode:
 
 @dataclass(slots=True)
 class LostCard:
-    """What pods hold of a card that its node does not announce. index: as they name it. exclusive: of the holders."""
+    """Pods' holdings of a card that its node does not announce. index: as they name it. exclusive: of the holders."""
 
     index: int
     units: int = 0
@@ -45,9 +45,9 @@ class LostCard:
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a pod is booked. places: (slot, units); where the cards are unknown, every slot of the node.
+    """Booking of a pod. places: (slot, units); if the cards are unknown, every slot of the node.
 
-    lost: (UUID, units). counted: units, as the kubelet counts them, of the node's total. booked: how it was read.
+    lost: (UUID, units). counted: units of the node's total, as the kubelet counts them. booked: how it was read.
     """
 
     booked: BookedCards
@@ -58,7 +58,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unknown(self) -> bool:
-        """Nobody knows on which cards the pod is."""
+        """Whether the pod's cards are unknown."""
         return bool(self.booked.everywhere)
 
     @property
@@ -77,7 +77,7 @@ class _Node:
 
 
 class CardColumns(CardArrays):
-    """The columns, and what they mean.
+    """The columns and their meaning.
 
     units: int32[cards, nodes], announced units, 0 where the node has no such slot.
     free: int32[cards, nodes], units less booked; negative when over-committed, LEAST_FREE at least.
@@ -85,8 +85,8 @@ class CardColumns(CardArrays):
     usable: bool[cards, nodes], takes new pods (healthy, not cordoned, node READY or NOT_ALLOCATABLE, UUID its own).
     available: bool[cards, nodes], usable and held by no exclusive pod.
     unhealthy: bool[cards, nodes], the kubelet's total does not count it.
-    out: int8[cards, nodes], an Out: what the node, its operators or the legacy ConfigMap say against new pods.
-    holders, exclusive: int32[cards, nodes], live pods on the card, and how many of them share it with nobody.
+    out: int8[cards, nodes], an Out: why the node, its operators or the legacy ConfigMap exclude new pods.
+    holders, exclusive: int32[cards, nodes], live pods on the card, and how many of them are exclusive.
     model: int32[cards, nodes], code of the model, see `model_code`; 0 where the node has no such slot.
     state: int8[nodes], a GpuState. allocatable: int64[nodes], the kubelet's total of gpu-mem.
     counted: int64[nodes], requests of live pods that are not on unhealthy cards, as the kubelet counts them: without
@@ -96,8 +96,8 @@ class CardColumns(CardArrays):
     lost: int64[nodes], units that pods hold of cards that the node does not announce, see `lost_cards`.
     unit_mib: int64[nodes], MiB in one unit of the node, 0 where there is none.
     announced: which rows announce a UUID.
-    turned: rows whose cards may be used, or not any more, because of what another node announces or holds; the tables
-    note them, and empty it.
+    turned: rows whose cards became usable or unusable because of another node's cards; the tables note them, and empty
+    it.
     """
 
     def __init__(self) -> None:
@@ -119,7 +119,7 @@ class CardColumns(CardArrays):
         self.turned: set[int] = set()
 
     def lay_out(self, row: int, announced: NodeInventory, marked_unhealthy: frozenset[int]) -> None:
-        """Replace the cards of `row` by what its node announces, all free; bookings follow by `hold`."""
+        """Replace the cards of `row` by those that its node announces, all free; bookings follow by `hold`."""
         self._empty(row)
         self._make_wide(row, len(announced.cards))
         self.state[row], self.allocatable[row] = announced.state, announced.allocatable
@@ -142,10 +142,10 @@ class CardColumns(CardArrays):
                 self._share(card.uuid)
 
     def hold(self, row: int, written: WrittenAllocation, *, exclusive: bool, nominated: bool = False) -> Held:
-        """Book a pod, by what was written for it.
+        """Book a pod by its written allocation.
 
-        nominated: its place is only kept. So it is on its cards, and not in the node's total: the kubelet does not
-        count it yet, and mostly those who have to go for it still are in there (docs/decisions/0034).
+        nominated: counts on its cards, but not in the node's total. The kubelet does not count it yet, and mostly its
+        victims are still in that total (docs/decisions/0034).
         """
         node = self._nodes[row]
         booked = node.cards.booked(written)
@@ -170,7 +170,7 @@ class CardColumns(CardArrays):
         return self._counted(row, held, 1)
 
     def may_be_given(self, row: int, written: WrittenAllocation) -> bool:
-        """Whether the cards that are written here, of one unit at least, are there and take new pods."""
+        """Whether the written cards, of at least one unit, exist and take new pods."""
         node = self._nodes[row]
         booked = node.cards.booked(written)
         return not booked.everywhere and all(
@@ -210,7 +210,7 @@ class CardColumns(CardArrays):
         return self.announced.elsewhere(row, (slot.card.uuid for slot in self.slots[row]))
 
     def shared_problem(self, row: int, names: Sequence[str]) -> str:
-        """That another node announces a card of this one too; "" where none does. names: of the rows."""
+        """Text: another node announces a card of this one too; "" if none does. names: of the rows."""
         for uuid, others in self.elsewhere(row).items():
             other = names[others[0]]
             return f"card {uuid} is announced by node {other} too; at most one of them gets new pods on it"
@@ -246,7 +246,7 @@ class CardColumns(CardArrays):
         self.booked[row] += sign * int(stored.taken[slot, row])
 
     def _share(self, uuid: str) -> None:
-        """Where new pods may use a UUID that several rows announce, or did until now."""
+        """Decide which row gets new pods for a UUID that several rows announce, or did until now."""
         holders = self.stored.holders
         places = self.announced.places(uuid)
         owner = self.announced.owner(uuid, [row for row, slot in places if holders[slot, row]])

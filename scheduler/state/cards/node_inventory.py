@@ -1,4 +1,4 @@
-"""What a node says of its GPU memory, read from the Node object. Pure.
+"""A node's GPU memory, read from the Node object. Pure.
 
 Either the inventory annotation, or the legacy totals (`gpu-count` equal cards of `gpu-mem / gpu-count` units).
 """
@@ -17,14 +17,14 @@ from scheduler.state.changes import Change
 
 # Pods on one card.
 MOST_SHARERS: Final = 9999
-# As a heartbeat is written, so that the two compare as text.
+# Written like a heartbeat, so that the two compare as text.
 _TIME: Final = re.compile(r"[0-9]{4}(?:-[0-9]{2}){2}T[0-9]{2}(?::[0-9]{2}){2}Z")
 _LONGEST_REASON: Final = 64
 _OPEN: Final = frozenset({Health.HEALTHY, Health.CORDONED})
 
 
 class GpuState(IntEnum):
-    """Whether a node's cards can be given out, and if not, why."""
+    """Whether a node's cards can be allocated, and if not, why."""
 
     NO_CARDS = 0
     READY = 1
@@ -43,15 +43,15 @@ class Out(IntEnum):
     SUSPECT = 2
     LISTED = 3  # by the legacy ConfigMap
     CORDONED = 4
-    ANNOUNCED_TWICE = 5  # another node has its UUID too
+    ANNOUNCED_TWICE = 5  # another node has its UUID, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeInventory:
-    """A node's cards. allocatable: the kubelet's total of gpu-mem, 0 when absent. unit_mib: MiB in one of its units.
+    """Cards of a node. allocatable: the kubelet's total of gpu-mem, 0 when absent. unit_mib: MiB in one of its units.
 
-    cordoned: UUIDs, and indexes as text, that people took out of use. has_uuids: False for the legacy totals.
-    problem: what is wrong with the annotation, for the log; "" when nothing is.
+    cordoned: UUIDs, and indexes as text, that operators took out of use. has_uuids: False for the legacy totals.
+    problem: error of the annotation, for the log; "" for none.
     """
 
     state: GpuState
@@ -72,22 +72,22 @@ class NodeInventory:
 
 
 def max_sharers(text: str) -> int:
-    """The limit of pods per card that a node's annotation says; 0 where it says none, or none that can be read."""
+    """The limit of pods per card in a node's annotation; 0 without a readable one."""
     readable = text.isascii() and text.isdigit() and len(text) <= len(str(MOST_SHARERS))
     return min(int(text), MOST_SHARERS) if readable else 0
 
 
 def held(node: Node) -> bool:
-    """Whether the device plugin asks to wait: the kubelet may not know of it, whatever its last report says.
+    """Whether the device plugin requests a delay because the kubelet may not know of it, whatever its last report.
 
-    Not longer than until the kubelet has reported later than that, by the same clock.
+    The delay ends when the kubelet has reported later than that, by the same clock.
     """
     until = (node.metadata.annotations or {}).get(names.HELD_UNTIL, "")
     return bool(_TIME.fullmatch(until)) and "" < node.status.reported_at() < until
 
 
 def read_inventory(node: Node, resources: ResourceNames, unit_mib: int) -> NodeInventory:
-    """What `node` announces, in units of `unit_mib` MiB. Never raises for what the annotations hold."""
+    """Cards that `node` announces, in units of `unit_mib` MiB. Never raises for invalid annotations."""
     found = _read(node, resources, unit_mib)
     said = (node.metadata.annotations or {}).get(names.MAX_SHARERS)
     if said is None or max_sharers(said) or found.problem:
@@ -138,7 +138,7 @@ def _legacy_totals(node: Node, resources: ResourceNames, allocatable: int, cordo
     if capacity <= 0:
         return NodeInventory(state=GpuState.NO_CARDS)
     if not count:
-        # A device plugin registers first; what it writes on the node is on its way.
+        # A device plugin registers first; its annotations will follow.
         return NodeInventory(state=GpuState.UNREADABLE, allocatable=allocatable)
     if not 0 < count <= MAX_CARDS or capacity // count > MAX_UNITS:
         problem = f"{resources.gpu_mem} {capacity} on {resources.gpu_count} {count}; expected 1 to {MAX_CARDS} cards"

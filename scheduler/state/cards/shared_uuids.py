@@ -24,7 +24,7 @@ class AnnouncedUuids:
             self.shared.add(uuid)
 
     def discard(self, uuid: str, row: int) -> None:
-        """The row does not announce the UUID, or not any more."""
+        """Note that the row does not announce the UUID."""
         rows = self._slot_on.get(uuid)
         if rows is None or rows.pop(row, None) is None:
             return
@@ -45,7 +45,7 @@ class AnnouncedUuids:
         return next(iter(holding), None) if holding else next(iter(self._slot_on.get(uuid, ())), None)
 
     def elsewhere(self, row: int, uuids: Iterable[str]) -> dict[str, list[int]]:
-        """Those of `uuids`, of cards of `row`, that other rows announce too -> those rows."""
+        """Those of `uuids`, of cards of `row`, that other rows announce, too -> those rows."""
         if not self.shared:
             return {}
         return {uuid: [other for other in self._slot_on[uuid] if other != row] for uuid in uuids if uuid in self.shared}

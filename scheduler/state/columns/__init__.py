@@ -1,1 +1,1 @@
-"""Columns over rows: how they grow, which row is whose, and those of labels, taints and resources."""
+"""Columns over rows: their growth, the assignment of rows, and columns of labels, taints and resources."""

@@ -4,7 +4,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-# np.unique, and what is made of it, imports this at its first call, which would hold up a decision for 40 ms.
+# np.unique and similar functions import this at their first call, which would delay a decision by 40 ms.
 import numpy.ma
 from numpy.typing import NDArray
 
@@ -13,7 +13,7 @@ Int8Array: TypeAlias = NDArray[np.int8]
 Int32Array: TypeAlias = NDArray[np.int32]
 Int64Array: TypeAlias = NDArray[np.int64]
 RowArray: TypeAlias = NDArray[np.intp]
-# The rows that a plugin judges: all of them (a slice, so that columns are viewed, not copied) or some.
+# The rows that a plugin evaluates: all of them (a slice, so that columns are viewed, not copied) or some.
 Rows: TypeAlias = slice | RowArray
 
 ALL_ROWS: Final = slice(None)

@@ -22,7 +22,7 @@ MOST_NAMES: Final = 512
 _LARGEST_BYTES: Final = 2**45
 # Images of 5,000 nodes that have ten of their own each; beyond that the table starts over.
 _MOST_KNOWN: Final = 65_536
-# Of the names of an image, or of a node's features; what is longer is kept by its node alone, and goes with it.
+# Characters of an image name or feature. Longer ones are not shared: only their node keeps them.
 _LONGEST_KNOWN: Final = 1024
 
 
@@ -36,14 +36,14 @@ class Images:
         self._known: dict[Any, Any] = {}
 
     def shared(self, node: Node) -> Node:
-        """The node, its images and declared features being the same objects as those of nodes with equal ones."""
+        """The node, sharing equal images and declared features with other nodes."""
         status = node.status
         if not status.images and not status.declared_features:
             return node
         if len(self._known) > _MOST_KNOWN:
             self._known.clear()
         known = self._known.setdefault
-        # Of a node that reports more, the others count for nothing, and go with it.
+        # If a node reports more, the others are ignored, and not shared.
         first, others = status.images[:MOST_NAMES], status.images[MOST_NAMES:]
         images = (*(known(image, image) if _is_short(image.names) else image for image in first), *others)
         features = status.declared_features
@@ -79,13 +79,13 @@ class Images:
         return (0, 0) if holders is None else (len(holders.rows), holders.size)
 
     def rows_with(self, name: str) -> RowArray:
-        """intp[holders]: the rows that have it, each once, in any order."""
+        """intp[holders]: the rows that have the image, each once, in any order."""
         holders = self._holders.get(name)
         return np.array(() if holders is None else holders.rows, dtype=np.intp)
 
 
 class _Holders:
-    """rows: that have an image of one name, in any order. size: in bytes, as the first of them has said."""
+    """rows: rows that have an image of one name, in any order. size: in bytes, as the first of them reported."""
 
     __slots__ = ("rows", "size")
 
@@ -94,7 +94,7 @@ class _Holders:
         self.size = size
 
     def remove(self, row: int) -> None:
-        # Asking the array for its place would make a number of every entry.
+        # `array.index` would make a number of every entry.
         place = int((np.frombuffer(self.rows, dtype=np.int32) == row).argmax())
         last = self.rows.pop()
         if place < len(self.rows):
@@ -106,7 +106,7 @@ def _is_short(texts: tuple[str, ...] | None) -> bool:
 
 
 def _sizes(images: Iterable[ContainerImage]) -> dict[str, int]:
-    """Name -> bytes, of the first names; a name that is there twice counts as at first."""
+    """Name -> bytes, for the first names; of a duplicate name, the first counts."""
     sizes: dict[str, int] = {}
     for image in images:
         for name in image.names or ():

@@ -1,4 +1,4 @@
-"""Sets of labels, each once, and which of them a selector accepts: in one pass, whatever keys it names.
+"""Distinct sets of labels, and those that a selector accepts: in one pass, whatever keys it names.
 
 Each label is one number, and a set a line of sixteen of them; one of more labels has several lines. A selector is a
 table over the numbers, so no set is compared with it, and no key needs a column of its own.
@@ -22,7 +22,7 @@ _Labels: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class LabelSets:
-    """By code. Selectors are those of labels: they compare no numbers."""
+    """Label sets by code. Selectors are label selectors: they compare no numbers."""
 
     def __init__(self) -> None:
         """None."""
@@ -33,7 +33,7 @@ class LabelSets:
         self._keys: Vocabulary[str] = Vocabulary()
         # By code of a label, the code of its key.
         self._key_of: Int32Array = np.zeros(_FIRST_LINES, dtype=np.int32)
-        # By line: codes of labels, NOTHING where there are fewer; and the code of its set.
+        # By line: codes of labels, padded with NOTHING; and the code of its set.
         self._line: Int32Array = np.full((_WIDTH, _FIRST_LINES), _NOTHING, dtype=np.int32)
         self._set_of: Int32Array = np.full(_FIRST_LINES, _NOTHING, dtype=np.int32)
 
@@ -42,7 +42,7 @@ class LabelSets:
         return len(self._sets)
 
     def take(self, labels: Mapping[str, str]) -> int:
-        """The code of a set, used once more."""
+        """The code of a set, with one more use."""
         as_set = tuple(labels.items())
         code = self._sets.take(as_set)
         if self._sets.uses_of(code) == 1:
@@ -50,21 +50,21 @@ class LabelSets:
         return code
 
     def code(self, labels: Mapping[str, str]) -> int | None:
-        """The code of a set; None when nobody uses it."""
+        """The code of a set; None if it is unused."""
         return self._sets.code(tuple(labels.items()))
 
     def labels(self, code: int) -> dict[str, str]:
-        """What a code in use stands for."""
+        """Labels of a code in use."""
         return dict(self._sets.value(code))
 
     def drop(self, code: int) -> None:
-        """The set is used once less."""
+        """Remove one use of the set."""
         self._sets.drop(code)
         if not self._sets.uses_of(code):
             self._leave(code)
 
     def accepted(self, selector: Expressions, sets: Int32Array | RowArray) -> BoolArray:
-        """bool[len(sets)]: whether the selector accepts each; only these are looked at."""
+        """bool[len(sets)]: whether the selector accepts each of these sets."""
         # One more, for lines of no set.
         open_to = np.zeros(len(self._sets) + 1, dtype=np.bool_)
         open_to[sets] = True
@@ -97,7 +97,7 @@ class LabelSets:
         return [] if key is None else np.flatnonzero(self._key_of[: len(self._names)] == key).tolist()
 
     def _enter(self, code: int, labels: list[int]) -> None:
-        # A set of no labels has a line, too: it is one that has none of what an expression names.
+        # The empty set has a line, too: it lacks every key of an expression.
         lines = self._lines_of[code] = [self._take_line() for _ in range(0, max(1, len(labels)), _WIDTH)]
         for number, line in enumerate(lines):
             part = labels[number * _WIDTH : (number + 1) * _WIDTH]

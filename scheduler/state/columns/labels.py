@@ -1,7 +1,7 @@
-"""Labels of nodes, or of whatever has a row, as columns of value codes, made when a key is first asked for.
+"""Labels of nodes, or other objects with rows, as columns of value codes, made at the first use of a key.
 
-A key that nobody asks for costs nothing; hostname-like keys would otherwise cost a column of distinct
-values each. A key that no node has gets no column, however many pods ask for it. Selectors over these columns
+An unused key costs nothing; hostname-like keys would otherwise cost a column of distinct
+values each. A key that no node has gets no column, however many pods name it. Selectors over these columns
 are in `selectors`.
 """
 
@@ -43,7 +43,7 @@ class LabelColumn:
     def of(cls, values: Sequence[str | None]) -> "LabelColumn":
         """A column with these values by row, None where the row lacks the key."""
         column = cls(len(values))
-        # All at once, and then without None: asking each value for it would take most of the time.
+        # All at once, and then without None: checking each value for None would take most of the time.
         uses: Counter[str | None] = Counter(values)
         uses.pop(None, None)
         column.values = Vocabulary.of(cast("Counter[str]", uses))
@@ -66,9 +66,9 @@ class LabelColumn:
             self.values.drop(old)
 
     def integers(self) -> tuple[Int64Array, BoolArray]:
-        """int64[codes], bool[codes]: the integer that each value writes, and whether it writes one.
+        """int64[codes], bool[codes]: the integer of each value, and whether it is an integer.
 
-        Worked out once per value, however many selectors compare.
+        Computed once per value, however many selectors compare.
         """
         if self._integers is None:
             self._integers = np.zeros(0, dtype=np.int64)
@@ -93,7 +93,7 @@ class LabelColumn:
 
 
 class Labels:
-    """Labels of every row, and the columns that somebody has asked for."""
+    """Labels of every row, and the columns of the keys in use."""
 
     def __init__(self) -> None:
         """No labels."""
@@ -134,7 +134,7 @@ class Labels:
         return column
 
     def asked(self) -> KeysView[str]:
-        """The keys of which there are columns."""
+        """Keys that have columns."""
         return self._columns.keys()
 
     def _count_keys(self, old: Mapping[str, str], new: Mapping[str, str]) -> None:

@@ -19,7 +19,7 @@ NAME_FIELD: Final = "metadata.name"
 
 
 class LabelledRows(Protocol):
-    """The tables, as far as terms read them."""
+    """The part of the tables that terms read."""
 
     labels: Labels
 
@@ -60,7 +60,7 @@ class NodeField:
 
 @dataclass(frozen=True, slots=True)
 class NodeTerm:
-    """Expressions and fields, ANDed. At least one of them is there."""
+    """Expressions and fields, ANDed; at least one."""
 
     expressions: tuple[Matcher, ...]
     fields: tuple[NodeField, ...] = ()
@@ -82,13 +82,13 @@ class NodeTerm:
 
     @property
     def size_bytes(self) -> int:
-        """What is kept of the verdicts."""
+        """Memory of the cached verdicts."""
         return sum(matcher.size_bytes for matcher in self.expressions)
 
 
 @dataclass(frozen=True, slots=True)
 class Required:
-    """What a node must have. selector: the nodeSelector, or None. terms: ORed; None when there is no affinity."""
+    """Requirements on a node. selector: the nodeSelector, or None. terms: ORed; None without affinity."""
 
     selector: NodeTerm | None
     terms: tuple[NodeTerm, ...] | None
@@ -114,13 +114,13 @@ class Required:
 
     @property
     def keys(self) -> frozenset[str]:
-        """The labels that it looks at."""
+        """Label keys that it reads."""
         parts = (*(self.terms or ()), *(() if self.selector is None else (self.selector,)))
         return frozenset(matcher.expression.key for part in parts for matcher in part.expressions)
 
     @property
     def size_bytes(self) -> int:
-        """What is kept of the verdicts."""
+        """Memory of the cached verdicts."""
         parts = (*(self.terms or ()), *(() if self.selector is None else (self.selector,)))
         return sum(part.size_bytes for part in parts)
 
@@ -136,6 +136,6 @@ def parsed_term(term: objects.NodeSelectorTerm) -> NodeTerm | None:
 
 
 def _parsed_field(requirement: objects.Requirement) -> NodeField | None:
-    """The API server admits no other field, no other operator and no more values than one."""
+    """The API server allows no other field or operator, and only one value."""
     valid = requirement.key == NAME_FIELD and requirement.operator in {"In", "NotIn"} and len(requirement.values) == 1
     return NodeField(requirement.values[0], requirement.operator == "NotIn") if valid else None

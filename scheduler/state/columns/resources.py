@@ -1,7 +1,7 @@
 """Allocatable and requested amounts of every resource but gpu-mem, as one matrix row per resource that a node offers.
 
-Anybody may request a name that no node offers: it gets no matrix row, or one pod could make thousands of them for all
-nodes. What is requested of it is kept beside the matrix, and moves in when a node offers it.
+A requested name that no node offers gets no matrix row: otherwise one pod could make thousands of them for all nodes.
+Its requests are kept outside the matrix, and move in when a node offers it.
 """
 
 from collections import Counter
@@ -41,14 +41,14 @@ class ResourceColumns:
         self._beside: dict[int, Amounts] = {}
 
     def set_allocatable(self, row: int, amounts: Amounts) -> None:
-        """Replace what the node of `row` has to give, from 0 to less than MOST: an ask of MOST fits nowhere."""
+        """Replace the allocatable amounts of `row`, from 0 to less than MOST: a request of MOST fits nowhere."""
         self._offer(row, frozenset(amounts))
         self.allocatable[:, row] = 0
         for name, amount in amounts.items():
             self.allocatable[self.index[name], row] = min(max(0, amount), MOST - 1)
 
     def add(self, row: int, requests: Amounts, scoring: tuple[int, int], sign: int) -> None:
-        """Book (sign 1) or give back (sign -1) one pod's requests. scoring: (cpu millis, memory bytes)."""
+        """Book (sign 1) or release (sign -1) one pod's requests. scoring: (cpu millis, memory bytes)."""
         for name, amount in requests.items():
             index = self.index.get(name)
             if index is None:
@@ -60,7 +60,7 @@ class ResourceColumns:
         self.scoring_requested[MEMORY_INDEX, row] += sign * scoring[1]
 
     def requested_on(self, row: int) -> Amounts:
-        """Everything that pods on `row` request, whoever offers it; zero amounts left out."""
+        """All requests of the pods on `row`, for any resource; zero amounts left out."""
         columns = ((name, int(self.requested[index, row])) for name, index in self.index.items())
         return {name: amount for name, amount in columns if amount} | self._beside.get(row, {})
 
@@ -96,7 +96,7 @@ class ResourceColumns:
                 self._goes(name)
 
     def _comes(self, names: list[str]) -> None:
-        """Give resources a matrix row each, with what is requested of them already."""
+        """Give each of these resources a matrix row with its existing requests."""
         for name in names:
             index = self._free.pop() if self._free else len(self.index)
             self.index[name] = index
@@ -112,7 +112,7 @@ class ResourceColumns:
                     self._add_beside(row, name, -amount)
 
     def _goes(self, name: str) -> None:
-        """Nobody offers the resource any more: its matrix row is for another one, what is requested moves beside."""
+        """Free the matrix row of a resource that no node offers now; its requests move outside the matrix."""
         del self._offering[name]
         index = self.index.pop(name)
         self.version += 1

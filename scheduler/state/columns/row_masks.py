@@ -1,4 +1,4 @@
-"""Columns over the rows judged, from what is known of a few rows."""
+"""Arrays over the evaluated rows, made from values of a few rows."""
 
 from collections.abc import Collection, Iterator, Mapping
 
@@ -27,19 +27,19 @@ def values_of(known: Mapping[int, int], rows: Rows, capacity: int) -> Int64Array
 
 
 def count_of(rows: Rows, capacity: int) -> int:
-    """How many rows are judged."""
+    """Number of evaluated rows."""
     return len(range(*rows.indices(capacity))) if isinstance(rows, slice) else len(rows)
 
 
 def only_row(rows: Rows) -> int | None:
-    """The row, where one is judged alone, as after a booking; else None."""
+    """The row if only one is evaluated, as after a booking; otherwise None."""
     if isinstance(rows, slice) and rows.stop is not None and rows.stop - (rows.start or 0) == 1:
         return int(rows.start or 0)
     return None
 
 
 def places_of(chosen: Collection[int], rows: Rows) -> Iterator[tuple[int, int]]:
-    """(place among `rows`, row) of each row that is in `chosen`; looks at the fewer of the two."""
+    """(position in `rows`, row) of each row that is in `chosen`; iterates over the smaller of the two."""
     if not isinstance(rows, slice):
         return ((place, row) for place, row in enumerate(rows.tolist()) if row in chosen)
     start, stop = rows.start or 0, rows.stop

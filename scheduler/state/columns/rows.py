@@ -32,7 +32,7 @@ class RowTable:
 
     @property
     def rank(self) -> Int64Array:
-        """int64[nodes]: the place of each node's name in sorted order; holes come last."""
+        """int64[nodes]: rank of each node's name in sorted order; holes come last."""
         if self._rank is None:
             order = sorted(self.row_of, key=lambda name: name)
             rank = np.full(self.capacity, self.capacity, dtype=np.int64)
@@ -69,7 +69,7 @@ class RowTable:
 
 
 class Rowed:
-    """What has a row for each node."""
+    """An object with one row per node."""
 
     def __init__(self) -> None:
         """No nodes."""
@@ -97,5 +97,5 @@ class Rowed:
 
     @property
     def rank(self) -> Int64Array:
-        """int64[nodes]: places of the names in sorted order."""
+        """int64[nodes]: ranks of the names in sorted order."""
         return self._rows.rank

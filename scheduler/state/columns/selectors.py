@@ -22,7 +22,7 @@ _LABEL_VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0
 
 
 class Operator(StrEnum):
-    """As on the wire. NOT_IN and DOES_NOT_EXIST also take an object that lacks the key."""
+    """Operators of the API. NOT_IN and DOES_NOT_EXIST also accept an object that lacks the key."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -84,7 +84,7 @@ class Matcher:
     __slots__ = ("_column", "_verdicts", "_version", "expression")
 
     def __init__(self, expression: Expression) -> None:
-        """Nothing worked out yet."""
+        """Nothing cached yet."""
         self.expression = expression
         self._column: LabelColumn | None = None
         self._version = -1
@@ -100,7 +100,7 @@ class Matcher:
 
     @property
     def size_bytes(self) -> int:
-        """What is kept, about."""
+        """Approximate memory."""
         return 256 + int(self._verdicts.nbytes)
 
 
@@ -123,7 +123,7 @@ def parsed(requirement: objects.Requirement) -> Expression | None:
 
 
 def equalities(labels: Mapping[str, str]) -> Expressions:
-    """All of `labels`, as a nodeSelector or matchLabels."""
+    """Expressions that require all of `labels`, as a nodeSelector or matchLabels."""
     return tuple(Expression(key, Operator.IN, frozenset({labels[key]})) for key in sorted(labels))
 
 

@@ -1,4 +1,4 @@
-"""Node taints, interned by the node's whole set: each distinct set is judged once, not each node."""
+"""Node taints, interned by the node's whole set: each distinct set is evaluated once, not each node."""
 
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
@@ -42,12 +42,12 @@ class Taints:
 
 
 class Verdicts:
-    """What somebody makes of each set of taints. Kept by set: a row that changes costs one look-up."""
+    """A caller's answer for each set of taints, cached by set: a changed row costs one look-up."""
 
     __slots__ = ("_by_code", "_by_set", "_verdict", "_version")
 
     def __init__(self, verdict: Callable[[TaintSet], Any], dtype: type[np.generic]) -> None:
-        """verdict: called once per distinct set. dtype: of what it answers."""
+        """verdict: called once per distinct set. dtype: of its answer."""
         self._verdict = verdict
         self._by_set: dict[TaintSet, Any] = {}
         self._by_code: NDArray[Any] = np.zeros(0, dtype=dtype)
@@ -55,7 +55,7 @@ class Verdicts:
 
     @property
     def size_bytes(self) -> int:
-        """What is kept of the verdicts, about."""
+        """Approximate memory of the cached verdicts."""
         return int(self._by_code.nbytes) + 128 * len(self._by_set)
 
     def over(self, taints: Taints, rows: Rows) -> NDArray[Any]:

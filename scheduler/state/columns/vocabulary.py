@@ -1,4 +1,4 @@
-"""Values in use and their codes: what stands in an int32 column for a label's value or for a set of taints."""
+"""Values in use and their codes: int32 columns hold the code of a label's value or of a set of taints."""
 
 from collections.abc import Hashable, ItemsView, Mapping
 from typing import Any, Final, Generic, TypeVar
@@ -8,9 +8,9 @@ _FREED: Final[Any] = None
 
 
 class Vocabulary(Generic[ValueT]):
-    """Codes are counted, and given to another value once nobody uses them: no more codes than values ever at once.
+    """Codes are counted, and reused once unused: never more codes than values in use at one time.
 
-    version: moves when a code comes to stand for another value, so that what was worked out per code can be kept.
+    version: moves when a code gets another value, so that results per code can be cached.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Vocabulary(Generic[ValueT]):
         return made
 
     def take(self, value: ValueT) -> int:
-        """The code of `value`, used once more."""
+        """The code of `value`, with one more use."""
         code = self._code_of.get(value)
         if code is None:
             code = self._code_of[value] = self._new_code(value)
@@ -43,7 +43,7 @@ class Vocabulary(Generic[ValueT]):
         return code
 
     def drop(self, code: int) -> None:
-        """The code is used once less."""
+        """Remove one use of the code."""
         self._uses[code] -= 1
         if self._uses[code] == 0:
             del self._code_of[self._value_of[code]]
@@ -52,11 +52,11 @@ class Vocabulary(Generic[ValueT]):
             self._free.append(code)
 
     def value(self, code: int) -> ValueT:
-        """What a code in use stands for."""
+        """Value of a code in use."""
         return self._value_of[code]
 
     def code(self, value: ValueT) -> int | None:
-        """The code of `value`; None when nobody uses it."""
+        """The code of `value`; None if it is unused."""
         return self._code_of.get(value)
 
     def uses(self, value: ValueT) -> int:

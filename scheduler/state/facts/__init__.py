@@ -1,1 +1,1 @@
-"""What rules count of the pods on a node or card, and the table that keeps it true."""
+"""Facts: counts of pods per node or card for the rules, and the table that keeps them true."""

@@ -1,7 +1,7 @@
-"""How many volumes of each CSI driver every node has attached, and how many it attaches at most.
+"""Attached volumes per CSI driver and node, and the nodes' limits.
 
-A volume counts once for a node, however many pods use it, and also when only the API server shows it as attached. What
-a claim counts for changes when it gets its volume. A fact: `fact` says who undoes what.
+A volume counts once for a node, however many pods use it, and also when only the API server shows it as attached. A
+claim's driver changes when it gets its volume. A fact: see `fact` for its updates.
 Source: kube-scheduler, plugins/nodevolumelimits/csi.go.
 """
 
@@ -24,7 +24,7 @@ UNLIMITED: Final = -1
 
 
 class PodUses(NamedTuple):
-    """What a pod has attached: by its claims, and disks that it names itself."""
+    """Attachments of a pod: by its claims, and disks that it names itself."""
 
     claims: tuple[ClaimKey, ...]
     disks: tuple[Attachable, ...]
@@ -36,15 +36,15 @@ class AttachedVolumes(NodeFact[PodUses]):
     def __init__(self, tables: Columns) -> None:
         """Nothing attached, no limits."""
         super().__init__(tables)
-        # By driver, int64[nodes]: distinct volumes attached; the most that the node attaches.
+        # By driver, int64[nodes]: distinct volumes attached; limit of the node.
         self._counts: dict[str, Int64Array] = {}
         self._limits: dict[str, Int64Array] = {}
         self._limited: Counter[str] = Counter()
-        # Of pods: volume -> row -> uses; claim -> row -> uses; what the claim counts for.
+        # Of pods: volume -> row -> uses; claim -> row -> uses; the claim's volume.
         self._uses: dict[Attachable, Counter[int]] = {}
         self._rows_of: dict[ClaimKey, Counter[int]] = {}
         self._counted_as: dict[ClaimKey, Attachable | None] = {}
-        # By row: what the API server shows as attached; drivers with a limit.
+        # By row: attachments that the API server shows; drivers with a limit.
         self._shown: dict[int, frozenset[Attachable]] = {}
         self._limited_on: dict[int, frozenset[str]] = {}
         self._node_of: dict[int, str] = {}
@@ -57,7 +57,7 @@ class AttachedVolumes(NodeFact[PodUses]):
         return PodUses(tuple(dict.fromkeys(pod.claim_keys)), tuple(dict.fromkeys(volumes.attached)))
 
     def book(self, row: int, read: PodUses, sign: int) -> None:
-        """As NodeFact."""
+        """Count or uncount one pod."""
         for disk in read.disks:
             self._use(disk, row, sign)
         for key in read.claims:
@@ -84,7 +84,7 @@ class AttachedVolumes(NodeFact[PodUses]):
         return Change(0)
 
     def volumes_changed(self, changes: Changes) -> Collection[int]:
-        """As Fact."""
+        """Recount the changed claims and attachments."""
         moved: set[int] = set()
         for key in changes.claims:
             if key in self._counted_as:
@@ -96,12 +96,12 @@ class AttachedVolumes(NodeFact[PodUses]):
         return moved
 
     def grow(self, capacity: int) -> None:
-        """As Fact."""
+        """Make room for more rows."""
         self._counts = {driver: resized(column, (capacity,), 0) for driver, column in self._counts.items()}
         self._limits = {driver: resized(column, (capacity,), UNLIMITED) for driver, column in self._limits.items()}
 
     def asked(self, pod: Pod) -> dict[str, list[Attachable]]:
-        """What the pod would have attached, by driver: of those that some node limits."""
+        """Volumes that the pod would attach, by driver; only drivers that a node limits."""
         found: dict[str, list[Attachable]] = {}
         if not self._limited:
             return found
@@ -112,9 +112,9 @@ class AttachedVolumes(NodeFact[PodUses]):
         return found
 
     def signature(self, pod: Pod) -> Hashable:
-        """Equal for pods that ask the same: volumes of claims that no node has attached differ in nothing.
+        """Equal for pods with equal requests: volumes of claims that no node has attached do not differ.
 
-        Disks that pods name themselves do, because nobody looks for the pods that name one that is attached later.
+        Disks that pods name themselves do differ, because a later attachment does not search for the pods that name it.
         """
         asked = sorted(self.asked(pod).items())
         used = [
@@ -136,7 +136,7 @@ class AttachedVolumes(NodeFact[PodUses]):
         return over
 
     def _use(self, volume: Attachable, row: int, pods: int) -> None:
-        """So many pods of the row more (or fewer) have the volume attached."""
+        """Change by `pods` the number of the row's pods that have the volume attached."""
         rows = self._uses.setdefault(volume, Counter())
         before = rows[row]
         rows[row] += pods
@@ -149,7 +149,7 @@ class AttachedVolumes(NodeFact[PodUses]):
         if volume not in self._shown.get(row, ()):
             self._count(volume[0], row, 1 if pods > 0 else -1)
         if pods > 0:
-            # Another pod with this volume no longer counts towards the limit of the node.
+            # Another pod with this volume no longer counts towards the node's limit.
             self.moved |= int(Change.ATTACHMENTS)
 
     def _count(self, driver: str, row: int, sign: int) -> None:
@@ -172,7 +172,7 @@ class AttachedVolumes(NodeFact[PodUses]):
         return set(self._rows_of[key])
 
     def _look_at_node(self, row: int) -> None:
-        """Its limits and what is shown as attached to it, as they are now."""
+        """Update its limits and shown attachments."""
         name, volumes = self._node_of.get(row), self.tables.volumes
         self._limit(row, {} if name is None else volumes.attachments.limits(name))
         shown = frozenset() if name is None else volumes.attached_to(name)

@@ -1,6 +1,6 @@
-"""Affinity terms of pods that have a node: which of them match a pod, and in which topology domains they count.
+"""Affinity terms of placed pods: the terms that match a pod, and the topology domains in which they count.
 
-Equal terms of many pods are one, with a count per domain. Facts: `facts` says who undoes what.
+Equal terms of many pods are one, with a count per domain. Facts: see `fact` for their updates.
 Source: kube-scheduler, plugins/interpodaffinity/filtering.go, getExistingAntiAffinityCounts, and scoring.go,
 processExistingPod.
 """
@@ -25,18 +25,18 @@ from scheduler.state.facts.term_domains import TermDomains
 
 # The weight of a term, and the term.
 Weighted: TypeAlias = tuple[int, PodAffinityTerm]
-# Of one pod: its namespace, and its terms.
+# Of one pod: its namespace and terms.
 _Read: TypeAlias = tuple[str, tuple[Weighted, ...]]
 
 
 class ExistingTerms(NodeFact[_Read]):
-    """Terms of all pods that have a node. terms: these, each once."""
+    """Terms of all placed pods. terms: each distinct term once."""
 
     def __init__(self, tables: Columns) -> None:
         """No terms."""
         super().__init__(tables)
         self.terms: PodTerms[TermKey] = PodTerms()
-        # By row, slots and how many of its pods have the term; and the labels, which say the domains where these count.
+        # By row: slots with the number of the row's pods that have the term; and the labels that name their domains.
         self._on: dict[int, Counter[int]] = {}
         self._labels: dict[int, Mapping[str, str]] = {}
         self._domains: dict[str, TermDomains] = {}
@@ -47,7 +47,7 @@ class ExistingTerms(NodeFact[_Read]):
 
     @abstractmethod
     def terms_of(self, template: Template) -> Iterable[Weighted]:
-        """Those that are counted of a pod."""
+        """Terms of a pod that are counted."""
 
     def read(self, pod: Pod) -> _Read | None:
         """The namespace and the terms of a pod that has any."""
@@ -58,7 +58,7 @@ class ExistingTerms(NodeFact[_Read]):
         return (pod.key.namespace, terms) if terms else None
 
     def book(self, row: int, read: _Read, sign: int) -> None:
-        """As NodeFact."""
+        """Count or uncount one pod."""
         namespace, terms = read
         for weight, written in terms:
             key = term_key(written, namespace, weight)
@@ -85,15 +85,15 @@ class ExistingTerms(NodeFact[_Read]):
         return Change(0)
 
     def namespaces_changed(self) -> None:
-        """As Fact."""
+        """Apply changed namespace labels."""
         self.terms.namespaces_changed()
 
     def bits(self, against: Int64Array) -> int:
-        """What these terms, by their slots, note when they open a domain; see `domain_bit`."""
+        """Bits that these terms, by slot, note when they open a domain; see `domain_bit`."""
         return reduce(or_, (domain_bit(self.terms.number(slot)) for slot in against.tolist()), 0)
 
     def signature(self, namespace: str, labels: Mapping[str, str]) -> Hashable:
-        """Which terms match: equal for pods that none tells apart, whatever other labels terms look at."""
+        """Matching terms: equal for pods that no term distinguishes, whatever other labels terms read."""
         return self.terms.signature(self.against(namespace, labels)) if self.terms else ()
 
     def against(self, namespace: str, labels: Mapping[str, str]) -> Int64Array:
@@ -120,7 +120,7 @@ class ExistingTerms(NodeFact[_Read]):
         self.terms.drop(slot)
 
     def _count(self, row: int, slot: int, holders: int) -> None:
-        """So many more (or fewer) on the row have the term."""
+        """Change by `holders` the number of the row's pods that have the term."""
         topology_key = self.terms.key(slot).topology_key
         domain = self._labels[row].get(topology_key)
         if domain is None:
@@ -151,7 +151,7 @@ class AntiAffinity(ExistingTerms):
 
 
 class Preferences(ExistingTerms):
-    """What pods that are there prefer of others, and what they require of them: these prefer the same company."""
+    """Preferred terms of placed pods, and their required affinity, which also prefers the same domain."""
 
     def __init__(self, tables: Columns, hard_weight: int) -> None:
         """hard_weight: of a required affinity term; 0 leaves those out."""

@@ -1,12 +1,11 @@
-"""What a rule counts of the pods on each node or card: a Fact, kept true by the tables.
+"""A Fact: a rule's counts over the pods on each node or card, kept true by the tables.
 
-    tables.fact(SomeFact) ── first call: made, and told of every node and pod that is there ──▶ SomeFact
+    tables.fact(SomeFact) ── first call: made, and counts every existing node and pod ──▶ SomeFact
          │
-         └─ from then on told of every booking, unbooking, node and namespace; never asked what to undo
+         └─ from then on receives every booking, unbooking, node and namespace
 
-What a fact reads of a pod is read once, at the booking, and kept beside the pod: unbooking gives back exactly that,
-whatever has become of the pod since; and a change of exactly that moves the booking. A fact that nobody asks for does
-not exist and costs nothing.
+A fact reads a pod once, at the booking, and the value is kept with the pod. Unbooking uses exactly that value, whatever
+the pod is since; a change of the value moves the booking. An unused fact does not exist and costs nothing.
 """
 
 from abc import ABC, abstractmethod
@@ -31,7 +30,7 @@ _NOTHING: Final[Mapping[int, int]] = {}
 
 
 class Columns(Protocol):
-    """The tables, as far as facts read them."""
+    """The part of the tables that facts read."""
 
     cards: CardColumns
     labels: Labels
@@ -55,20 +54,20 @@ class Columns(Protocol):
 
 
 class Fact(ABC, Generic[ReadT]):
-    """Of the cluster as a whole; made by the tables, one for all rules that ask for it with the same arguments.
+    """A cluster-wide count; the tables make one per class and arguments, shared by all rules.
 
-    booking_change: what a booking that it counts changes beyond Change.PODS. counts_pods: False for a fact of nodes
-    alone, which is asked nothing at bookings.
+    booking_change: changes by a counted booking, beyond Change.PODS. counts_pods: False for a fact of nodes alone,
+    which ignores bookings.
     """
 
     booking_change: ClassVar[Change] = Change(0)
     counts_pods: ClassVar[bool] = True
 
     def __init__(self, tables: Columns) -> None:
-        """tables: whose rows these are; read only. A subclass takes its arguments, hashable, after them.
+        """tables: owner of the rows; read only. A subclass takes its arguments, hashable, after them.
 
-        booking_kinds is `booking_change` as a plain number. moved: what else the last booking, or change of a node, has
-        changed, such as bits of `domain_bit`; the table takes it.
+        booking_kinds is `booking_change` as a plain number. moved: further changes of the last booking or node update,
+        such as bits of `domain_bit`; the table takes them.
         """
         self.tables = tables
         self.booking_kinds = int(self.booking_change)
@@ -76,17 +75,17 @@ class Fact(ABC, Generic[ReadT]):
 
     @abstractmethod
     def read(self, pod: Pod) -> ReadT | None:
-        """What is counted of a pod, compared by `==`; None: nothing. Depends on the pod alone."""
+        """The counted value of a pod, compared by `==`; None: not counted. Depends on the pod alone."""
 
     def node_changed(self, row: int, node: Node | None) -> Change:  # noqa: ARG002 - few facts look at nodes
         """The node of `row` came, changed, or (None) went, its pods unbooked before. Returns DOMAINS or nothing."""
         return Change(0)
 
     def namespaces_changed(self) -> None:
-        """Labels of some namespace are others."""
+        """Update for changed labels of a namespace."""
 
     def volumes_changed(self, changes: Changes) -> Collection[int]:  # noqa: ARG002 - few facts look at volumes
-        """Claims stand otherwise, or nodes attach other volumes. Returns the rows of which it holds something else."""
+        """Update for changed claims or attachments. Returns the rows whose values changed."""
         return ()
 
     def grow(self, capacity: int) -> None:
@@ -98,7 +97,7 @@ class NodeFact(Fact[ReadT]):
 
     @abstractmethod
     def book(self, row: int, read: ReadT, sign: int) -> None:
-        """One pod of which `read` was read is on `row` (sign 1), or no longer (sign -1)."""
+        """Count a pod with this value on `row` (sign 1), or uncount it (sign -1)."""
 
 
 class CardFact(Fact[ReadT]):
@@ -108,9 +107,9 @@ class CardFact(Fact[ReadT]):
 
     @abstractmethod
     def book(self, row: int, slots: tuple[int, ...], read: ReadT, sign: int) -> None:
-        """One pod of which `read` was read holds these cards of `row` (sign 1), or no longer (sign -1).
+        """Count a pod with this value on these cards of `row` (sign 1), or uncount it (sign -1).
 
-        slots: of `tables.cards`. Before a node's cards are laid out again everything is unbooked, and booked after.
+        slots: of `tables.cards`. When a node's cards change, everything is unbooked before, and booked after.
         """
 
 
@@ -123,7 +122,7 @@ class CountByKey(NodeFact[KeyT]):
         self._counts: dict[KeyT, Counter[int]] = {}
 
     def book(self, row: int, read: KeyT, sign: int) -> None:
-        """As NodeFact."""
+        """Count or uncount one pod."""
         counts = self._counts.setdefault(read, Counter())
         counts[row] += sign
         if not counts[row]:
@@ -148,7 +147,7 @@ class CardSums(CardFact[int]):
         self.sums: Int64Array = np.zeros(tables.cards.stored.units.shape, dtype=np.int64)
 
     def book(self, row: int, slots: tuple[int, ...], read: int, sign: int) -> None:
-        """As CardFact."""
+        """Count or uncount one pod's cards."""
         self._fit()
         for slot in slots:
             self.sums[slot, row] += sign * read
@@ -159,7 +158,7 @@ class CardSums(CardFact[int]):
         return self.sums[: self.tables.cards.width, rows]
 
     def grow(self, capacity: int) -> None:  # noqa: ARG002 - the cards know it
-        """As Fact."""
+        """Make room for more rows."""
         self._fit()
 
     def _fit(self) -> None:

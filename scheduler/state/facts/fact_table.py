@@ -16,9 +16,9 @@ _PODS: Final = int(Change.PODS)
 
 
 class Booked(Protocol):
-    """A pod on a node, as far as facts see it. read: what each fact that counts pods read of it, in their order.
+    """A pod on a node, as facts see it. read: value of each fact that counts pods, in their order.
 
-    lifted: it is not booked for the moment.
+    lifted: temporarily not booked.
     """
 
     pod: Pod
@@ -45,7 +45,7 @@ class FactTable:
         nodes: Mapping[str, Node],
         records: Iterable[Booked],
     ) -> FactT:
-        """Make it, and tell it of every node and pod that is there."""
+        """Make the fact, and count every existing node and pod."""
         made = kind(self._tables, *arguments)
         fact = self.made[kind, arguments] = cast("AnyFact", made)
         self._facts.append(fact)
@@ -63,7 +63,7 @@ class FactTable:
         return made
 
     def read(self, pod: Pod) -> list[Any]:
-        """What each fact reads of a pod."""
+        """Value of each fact for a pod."""
         return [fact.read(pod) for fact in self._counting]
 
     def book(self, record: Booked, row: int, sign: int, *, of_cards: bool | None = None) -> int:
@@ -75,7 +75,7 @@ class FactTable:
         return kinds
 
     def reread(self, record: Booked, pod: Pod, row: int | None) -> int:
-        """The pod may read differently now: what it is booked with moves. row: None while its node is not there."""
+        """Move the bookings of a pod whose values may have changed. row: None while its node does not exist."""
         kinds = 0
         for number, fact in enumerate(self._counting):
             old, new = record.read[number], fact.read(pod)
@@ -97,12 +97,12 @@ class FactTable:
         return kinds
 
     def namespaces_changed(self) -> None:
-        """Labels of some namespace are others."""
+        """Update all facts for changed namespace labels."""
         for fact in self._facts:
             fact.namespaces_changed()
 
     def volumes_changed(self, changes: Changes) -> set[int]:
-        """As Fact; the rows of all of them."""
+        """Update all facts for changed volumes. Returns the rows whose values changed."""
         return {row for fact in self._facts for row in fact.volumes_changed(changes)}
 
     def grow(self, capacity: int) -> None:
@@ -112,7 +112,7 @@ class FactTable:
 
 
 def _book(fact: AnyFact, record: Booked, row: int, read: object, sign: int) -> int:
-    """Bits of what it has changed beyond the fact's `booking_change`."""
+    """Book one fact. Returns bits of its changes beyond the fact's `booking_change`."""
     if isinstance(fact, NodeFact):
         fact.book(row, read, sign)
     elif record.held is not None:

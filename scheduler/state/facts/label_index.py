@@ -1,7 +1,7 @@
-"""Selectors by the labels that they ask for and those that they refuse: an object's labels give those that match.
+"""Selectors indexed by the labels that they require and exclude: an object's labels yield the selectors that match.
 
-No selector is compared with the object: each requirement is an entry under the label that it names, so what a question
-costs is the entries that the object's own labels have, added up by NumPy.
+No selector is compared with the object: each requirement is an entry under its label, so a query costs only the entries
+of the object's own labels, added up by NumPy.
 """
 
 from array import array
@@ -18,7 +18,7 @@ _Entry: TypeAlias = tuple[str, str | None]
 # Under this one are selectors that ask for no label. No label has this key.
 _ANY_OBJECT: Final[_Entry] = ("", None)
 _NONE: Final[Int64Array] = np.zeros(0, dtype=np.int64)
-# From so many slots per entry that was found, sorting the entries is quicker than a sum for each slot.
+# From this many slots per entry found, sorting the entries is faster than a sum for each slot.
 _SPARSE: Final = 16
 
 
@@ -87,13 +87,13 @@ def _asks(expression: Expression) -> bool:
 
 
 def _labels_of(expression: Expression) -> Iterable[_Entry]:
-    """Of the labels that an expression asks for or refuses, an object has at most one."""
+    """Labels that an expression requires or excludes; an object has at most one of them."""
     if expression.operator in {Operator.EXISTS, Operator.DOES_NOT_EXIST}:
         return ((expression.key, None),)
     return ((expression.key, value) for value in expression.values)
 
 
 def _together(entries: Mapping[_Entry, "array[int]"], wanted: Iterable[_Entry]) -> Int64Array:
-    """int64: every slot under one of these entries, as often as it is there."""
+    """int64: every slot under one of these entries, with repetitions."""
     found = [np.frombuffer(slots, dtype=np.int64) for entry in wanted if (slots := entries.get(entry)) is not None]
     return np.concatenate(found) if found else _NONE

@@ -1,6 +1,6 @@
-"""How many of the pods on each node match what rules ask about: a count per node and query, kept true.
+"""Counts of matching pods per node and query of a rule, kept true.
 
-A query is counted when it is asked first, in one pass over the labels of all pods; from then on each booking changes
+A query is counted at its first use, in one pass over the labels of all pods; from then on each booking changes
 the counts of the queries that its pod matches, found by the pod's labels.
 """
 
@@ -22,7 +22,7 @@ from scheduler.state.facts.pod_terms import PodTerms, TermKey
 
 # Bytes of counts that are kept, over all queries: 1,000 queries of 8,000 nodes.
 _BUDGET_BYTES: Final = 64 * 1024 * 1024
-# Queries whose matching pods are noted when they come and go. Classes that wait ask again before theirs is forgotten.
+# Queries whose matching pods are tracked. Classes that wait repeat their query before it is dropped.
 _MOST_QUERIES: Final = 16_384
 
 
@@ -38,22 +38,22 @@ class Query:
 
     @classmethod
     def of(cls, *terms: TermKey) -> "Query":
-        """Of terms with topology keys and weights."""
+        """Query of terms with topology keys and weights."""
         return cls(tuple(replace(term, topology_key="", weight=1) for term in terms))
 
     @property
     def namespaces(self) -> frozenset[str]:
-        """Of the first term, by which a query is found."""
+        """Namespaces of the first term, which index the query."""
         return self.terms[0].namespaces
 
     @property
     def namespace_selector(self) -> Expressions | None:
-        """Of the first term."""
+        """Namespace selector of the first term."""
         return self.terms[0].namespace_selector
 
     @property
     def selector(self) -> Expressions:
-        """Of the first term."""
+        """Selector of the first term."""
         return self.terms[0].selector
 
     def matches(self, namespace: str, about: Mapping[str, str], labels: Mapping[str, str]) -> bool:
@@ -87,11 +87,11 @@ class MatchingPods(NodeFact[_Read]):
         self._counts: LRUCache[int, Int64Array] = LRUCache(_BUDGET_BYTES, getsizeof=lambda counts: counts.nbytes)
 
     def read(self, pod: Pod) -> _Read:
-        """What of a pod a query may look at."""
+        """Fields of a pod that a query may read."""
         return _Read(pod.key.uid, pod.key.namespace, pod.labels, pod.terminating)
 
     def book(self, row: int, read: _Read, sign: int) -> None:
-        """As NodeFact."""
+        """Count or uncount one pod."""
         if sign > 0:
             self._pods.enter(read.uid, read.namespace, read.labels, row, terminates=read.terminates)
         else:
@@ -111,14 +111,14 @@ class MatchingPods(NodeFact[_Read]):
                 counts[row] += sign
 
     def namespaces_changed(self) -> None:
-        """As Fact."""
+        """Apply changed namespace labels."""
         self._queries.namespaces_changed()
         for query, slot in self._asked.items():
             if any(term.namespace_selector is not None for term in query.terms):
                 self._counts.pop(slot, None)
 
     def grow(self, capacity: int) -> None:
-        """As Fact."""
+        """Make room for more rows."""
         for slot, counts in list(self._counts.items()):
             self._counts[slot] = resized(counts, (capacity,), 0)
 
@@ -133,7 +133,7 @@ class MatchingPods(NodeFact[_Read]):
         return counts
 
     def placed(self, query: Query) -> Int64Array:
-        """The same without the nominated pods, of which nobody knows whether they will come."""
+        """Counts without nominated pods, which may never arrive."""
         counts = self.counts(query)
         coming = [
             row
@@ -144,7 +144,7 @@ class MatchingPods(NodeFact[_Read]):
         return counts - np.bincount(coming, minlength=len(counts)) if coming else counts
 
     def bit(self, query: Query, *, came: bool) -> int:
-        """What is noted when a pod that matches comes (or leaves), see `domain_bit`."""
+        """Bit to note when a matching pod comes (or leaves), see `domain_bit`."""
         return _bit(self._queries.number(self._slot(query)), came=came)
 
     def _slot(self, query: Query) -> int:

@@ -1,4 +1,4 @@
-"""How much GPU memory the pods of each namespace request: for metrics, no rule looks at it."""
+"""Requested GPU memory per namespace, for metrics; no rule reads it."""
 
 from typing import ClassVar, Final, TypeAlias
 
@@ -12,9 +12,9 @@ _Requested: TypeAlias = tuple[str, int]
 
 
 class NamespaceMemory(CardFact[_Requested]):
-    """requested: bytes, by namespace, of its pods on nodes that are there; none at 0.
+    """requested: bytes by namespace, over its pods on existing nodes; no entries of 0.
 
-    In the unit of each pod's node. Nominated pods count while they are booked, as with every fact.
+    In the unit of each pod's node. Nominated pods count while they are booked, as in every fact.
     """
 
     booking_change: ClassVar[Change] = Change(0)
@@ -30,7 +30,7 @@ class NamespaceMemory(CardFact[_Requested]):
         return (pod.key.namespace, units) if units else None
 
     def book(self, row: int, slots: tuple[int, ...], read: _Requested, sign: int) -> None:  # noqa: ARG002 - of whichever
-        """As CardFact."""
+        """Count or uncount one pod's cards."""
         namespace, units = read
         left = self.requested.get(namespace, 0) + sign * units * int(self.tables.cards.unit_mib[row]) * _MIB
         if left:

@@ -1,8 +1,8 @@
-"""What of nodes moves topology domains: nodes that go, labels that change, taints that change.
+"""Node changes that affect topology domains: deleted nodes, changed labels, changed taints.
 
-A rule that compares domains with each other may let a pod on a node of one domain because a node of another has gone or
-counts no longer. Bits of its own, by key of a label, so that only who looks at that key is asked again. A node that
-comes opens itself, and others only by the pods on it, which `MatchingPods` notes.
+A rule that compares domains may accept a node of one domain because a node of another was deleted or no longer counts.
+Each label key has its own bit, so that only rules that read the key run again. A new node opens itself, and opens
+others only by its pods, which `MatchingPods` notes.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _KEPT_KEYS: Final = 4096
 
 @lru_cache(maxsize=_KEPT_KEYS)
 def label_bit(key: str) -> int:
-    """What is noted when a node with this label goes, or has another value of it; see `domain_bit`."""
+    """Bit to note when a node with this label is deleted, or changes its value; see `domain_bit`."""
     return domain_bit(int.from_bytes(blake2b(key.encode(), digest_size=4).digest()))
 
 
@@ -32,7 +32,7 @@ SELECTORS_BIT: Final = label_bit("selectors of Services and controllers")
 
 
 class NodeDomains(NodeFact[None]):
-    """Notes `label_bit` and TAINTS_BIT; knows nothing else that could be asked."""
+    """Notes `label_bit` and TAINTS_BIT; holds no counts."""
 
     counts_pods: ClassVar[bool] = False
 
@@ -49,7 +49,7 @@ class NodeDomains(NodeFact[None]):
         """Never called."""
 
     def node_changed(self, row: int, node: Node | None) -> Change:
-        """As Fact. The row itself is open again by the node's own change, whatever is noted here."""
+        """Note the bits. The node's own change already opens the row itself."""
         old = self._labels.pop(row, None)
         if node is None:
             self._taints.pop(row, None)
@@ -65,7 +65,7 @@ class NodeDomains(NodeFact[None]):
         """The bits of the labels that differ. None: the node is not there."""
         if old is None or old == new:
             return 0
-        # Of the hundreds of labels of a node that goes, those that somebody has asked about.
+        # Of the hundreds of labels of a deleted node, those in use.
         keys = self.tables.labels.asked() & old.keys() if new is None else {key for key, _ in old.items() ^ new.items()}
         bits = 0
         for key in keys:

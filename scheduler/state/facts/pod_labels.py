@@ -27,8 +27,8 @@ class PodLabels:
         self._free: list[int] = list(range(_FIRST_PLACES - 1, -1, -1))
         self._sets = LabelSets()
         self._namespaces: Vocabulary[str] = Vocabulary()
-        # By place of a pod: the codes of its labels and of its namespace, its row, NOTHING of a free place, and whether
-        # it terminates.
+        # By position of a pod: codes of its labels and namespace, its row, NOTHING at a free position, and whether it
+        # terminates.
         self._labels: Int32Array = np.zeros(_FIRST_PLACES, dtype=np.int32)
         self._namespace: Int32Array = np.zeros(_FIRST_PLACES, dtype=np.int32)
         self._row: Int32Array = np.full(_FIRST_PLACES, _NOTHING, dtype=np.int32)
@@ -45,7 +45,7 @@ class PodLabels:
         self._terminates[place] = terminates
 
     def leave(self, uid: str) -> None:
-        """A pod that is there."""
+        """Remove a pod."""
         place = self._place_of.pop(uid)
         self._sets.drop(self._labels.item(place))
         self._namespaces.drop(self._namespace.item(place))
@@ -55,9 +55,9 @@ class PodLabels:
     def count(
         self, terms: tuple[TermKey, ...], namespaces: Mapping[str, Mapping[str, str]], capacity: int, *, living: bool
     ) -> Int64Array:
-        """int64[capacity], by row: pods that match all of `terms`. living: those that terminate do not count.
+        """int64[capacity], by row: pods that match all of `terms`. living: terminating pods do not count.
 
-        namespaces: their labels; one that is not there has none.
+        namespaces: their labels; a missing namespace has none.
         """
         pods = np.flatnonzero(self._row != _NOTHING)
         if living:

@@ -1,4 +1,4 @@
-"""The different affinity terms of pods that are there, each with a slot, and which of them match a pod.
+"""The distinct affinity terms of placed pods, each with a slot, and the terms that match a pod.
 
 Source: kube-scheduler, framework/types.go, AffinityTerm.Matches.
 """
@@ -17,20 +17,20 @@ from scheduler.state.columns.arrays import BoolArray, Int64Array, resized
 from scheduler.state.columns.selectors import Expressions, of_label_selector
 from scheduler.state.facts.label_index import LabelIndex
 
-# A signature of more terms than this is a digest: it is compared and hashed again and again.
+# A signature of more terms than this is a digest, because it is compared and hashed often.
 _SPELLED_OUT: Final = 16
 # Namespaces for which it is kept which terms select them, a byte per slot each.
 _KEPT_NAMESPACES: Final = 64
-# Terms whose number is known after their last pod has left: those of a workload that is replaced, or asked about.
+# Terms whose number is kept after their last pod has left: those of a replaced workload, or of queries.
 _REMEMBERED: Final = 1024
 _NO_TERMS: Final[Int64Array] = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class TermKey:
-    """What a term asks. namespace_selector: None when it has none, () when it takes every namespace.
+    """Content of a term. namespace_selector: None without one, () for every namespace.
 
-    weight: of a preference, negative where it keeps away; 1 of what is required.
+    weight: of a preference, negative for anti-affinity; 1 for a requirement.
     """
 
     topology_key: str
@@ -45,7 +45,7 @@ _one_namespace = lru_cache(maxsize=4096)(lambda namespace: frozenset({namespace}
 
 
 def term_key(term: PodAffinityTerm, namespace: str, weight: int = 1) -> TermKey | None:
-    """What a term of a pod in `namespace` asks; None when it can match no pod.
+    """Content of a term of a pod in `namespace`; None when it can match no pod.
 
     matchLabelKeys and mismatchLabelKeys are not read: the API server has merged them into the selector.
     """
@@ -58,7 +58,7 @@ def term_key(term: PodAffinityTerm, namespace: str, weight: int = 1) -> TermKey 
 
 
 class Scoped(Hashable, Protocol):
-    """What is asked of a pod: as in TermKey."""
+    """Conditions on a pod, as in TermKey."""
 
     @property
     def namespaces(self) -> frozenset[str]:
@@ -66,18 +66,18 @@ class Scoped(Hashable, Protocol):
 
     @property
     def namespace_selector(self) -> Expressions | None:
-        """None when there is none."""
+        """None without one."""
 
     @property
     def selector(self) -> Expressions:
-        """Of the pod's labels."""
+        """Selector of the pod's labels."""
 
 
 ScopedT = TypeVar("ScopedT", bound=Scoped)
 
 
 class PodTerms(Generic[ScopedT]):
-    """Terms in use, or whatever else is asked of pods. version: moves when `matching` may answer differently."""
+    """Terms in use, or other conditions on pods. version: moves when `matching` may answer differently."""
 
     def __init__(self) -> None:
         """No terms."""
@@ -85,16 +85,16 @@ class PodTerms(Generic[ScopedT]):
         self._slots: dict[ScopedT, int] = {}
         self._keys: dict[int, ScopedT] = {}
         self._free: list[int] = []
-        # int64[slots]: a number that no other term ever has, so that an old signature never means a new term.
+        # int64[slots]: a number that no other term ever gets, so that an old signature never matches a new term.
         self._numbers: Int64Array = _NO_TERMS
         # int64[slots]: pods that have it, each as often as it has it.
         self._holders: Int64Array = _NO_TERMS
         self._given = 0
         self._remembered: LRUCache[ScopedT, int] = LRUCache(_REMEMBERED)
-        # By what they ask of a pod's labels: the terms that name its namespace, and those that select namespaces.
+        # By their conditions on a pod's labels: terms that name its namespace, and terms that select namespaces.
         self._naming: dict[str, LabelIndex] = {}
         self._selecting = LabelIndex()
-        # By what the latter ask of a namespace's labels, and for each namespace bool[slots]: they select it.
+        # By the conditions of the latter on a namespace's labels; and for each namespace bool[slots]: they select it.
         self._of_namespaces = LabelIndex()
         self._selected: dict[str, BoolArray] = {}
 
@@ -108,7 +108,7 @@ class PodTerms(Generic[ScopedT]):
         return len(self._numbers)
 
     def slot(self, key: ScopedT) -> int:
-        """Of a term that somebody has; KeyError otherwise."""
+        """Slot of a term in use; KeyError otherwise."""
         return self._slots[key]
 
     def key(self, slot: int) -> ScopedT:
@@ -116,7 +116,7 @@ class PodTerms(Generic[ScopedT]):
         return self._keys[slot]
 
     def number(self, slot: int) -> int:
-        """Of no other term, ever."""
+        """A number that is never reused for another term."""
         return int(self._numbers[slot])
 
     def take(self, key: ScopedT) -> int:
@@ -149,7 +149,7 @@ class PodTerms(Generic[ScopedT]):
         return np.union1d(named, found) if len(named) and len(found) else named if len(named) else found
 
     def signature(self, slots: Int64Array) -> Hashable:
-        """Equal for the same terms, whatever terms come and go."""
+        """Equal for equal sets of terms, whatever terms come and go."""
         if not len(slots):
             return ()
         numbers = np.sort(self._numbers[slots])
@@ -172,7 +172,7 @@ class PodTerms(Generic[ScopedT]):
         return slot
 
     def _number_of(self, key: ScopedT) -> int:
-        """As it was the last time, if that is not long ago: signatures then read as before."""
+        """The term's previous number, if that is not long ago: signatures then stay the same."""
         number = self._remembered.get(key)
         if number is None:
             self._given += 1

@@ -12,7 +12,7 @@ NOBODY: Final = int(np.iinfo(np.int64).max)
 
 
 class Priorities(NodeFact[int]):
-    """lowest: int64[nodes], NOBODY where no pod can be removed. Nominated pods count while they are booked."""
+    """lowest: int64[nodes], NOBODY where no pod can be evicted. Nominated pods count while they are booked."""
 
     def __init__(self, tables: Columns) -> None:
         """No pods."""
@@ -25,7 +25,7 @@ class Priorities(NodeFact[int]):
         return NOBODY if pod.mirror else pod.priority
 
     def book(self, row: int, read: int, sign: int) -> None:
-        """As NodeFact."""
+        """Count or uncount one pod."""
         counts = self._on.setdefault(row, {})
         pods = counts.get(read, 0) + sign
         if pods:
@@ -39,5 +39,5 @@ class Priorities(NodeFact[int]):
         self.lowest[row] = min(counts, default=NOBODY)
 
     def grow(self, capacity: int) -> None:
-        """As Fact."""
+        """Make room for more rows."""
         self.lowest = resized(self.lowest, (capacity,), NOBODY)

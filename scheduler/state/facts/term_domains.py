@@ -1,4 +1,4 @@
-"""Of one topology key: how many holders each term has in each domain, as columns of pairs (term, domain)."""
+"""Holders of each term in each domain of one topology key, as columns of pairs (term, domain)."""
 
 from typing import Final
 
@@ -11,17 +11,16 @@ _FIRST_PAIRS: Final = 8
 
 
 class TermDomains:
-    """Pairs with at least one holder; their places are in no order.
+    """Pairs with at least one holder, in no particular order.
 
-    Each uses the code that its domain has in the label column, so the code stands for that domain as long as the pair
-    is there.
+    Each pair uses the domain's code in the label column, so the code stays assigned as long as the pair exists.
     """
 
     def __init__(self, column: LabelColumn) -> None:
         """column: of the topology key."""
         self._column = column
         self._place_of: dict[tuple[int, int], int] = {}
-        # By place, of each pair: the slot of the term, the code of the domain, how many there have the term.
+        # By position of a pair: slot of the term, code of the domain, number of holders.
         self._slots: Int64Array = np.zeros(_FIRST_PAIRS, dtype=np.int64)
         self._codes: Int64Array = np.zeros(_FIRST_PAIRS, dtype=np.int64)
         self._holders: Int64Array = np.zeros(_FIRST_PAIRS, dtype=np.int64)
@@ -32,11 +31,11 @@ class TermDomains:
 
     @property
     def column(self) -> LabelColumn:
-        """Whose codes these are."""
+        """The label column of these codes."""
         return self._column
 
     def count(self, slot: int, domain: str, holders: int) -> None:
-        """So many pods more (or fewer) in `domain` have the term."""
+        """Change by `holders` the number of pods in `domain` that have the term."""
         code = self._column.values.code(domain)
         place = None if code is None else self._place_of.get((slot, code))
         if place is None:
@@ -64,7 +63,7 @@ class TermDomains:
         each = weights.take(self._slots[:pairs]) * self._holders[:pairs]
         # Most pairs are of terms that do not match.
         (some,) = (each != 0).nonzero()
-        # Exact: the sums of what pods may write stay far below 2^53.
+        # Exact: sums of the weights that pods may have stay far below 2^53.
         sums = np.bincount(self._codes.take(some), weights=each.take(some), minlength=len(self._column.values) + 1)
         return sums.astype(np.int64)
 
@@ -79,7 +78,7 @@ class TermDomains:
         return place
 
     def _leave(self, place: int) -> None:
-        """The last pair takes the place of this one."""
+        """Remove a pair; the last one moves to its position."""
         slot, code, last = int(self._slots[place]), int(self._codes[place]), len(self._place_of) - 1
         self._place_of[int(self._slots[last]), int(self._codes[last])] = place
         del self._place_of[slot, code]

@@ -1,1 +1,1 @@
-"""What pods usually ask, and how much of the free GPU memory they can use: what packing is measured against. Pure."""
+"""The usual requests, and how much of the free GPU memory they can use: the measure of packing. Pure."""

@@ -1,4 +1,4 @@
-"""Which cards the nodes have, whatever is on them or wrong with them: what a request could ever be held by."""
+"""Card layouts of the nodes, whatever their load or health: which requests a node could ever hold."""
 
 from typing import Final
 
@@ -17,10 +17,10 @@ _PRIME: Final = np.uint64(0x100000001B3)
 
 
 class CardLayouts:
-    """Of nodes with the same cards, one. Of a moment: the tables change."""
+    """One entry for nodes with equal cards. A snapshot: the tables change."""
 
     def __init__(self, tables: SeenTables) -> None:
-        """Of the nodes that announce in the scheduler's unit."""
+        """Layouts of the nodes that announce in the scheduler's unit."""
         self._codes = tables.cards.model_code
         self._kinds: list[tuple[Int32Array, Int32Array]] = []  # (units, model), [cards, kinds]
         for group in tables.cards.groups(ALL_ROWS):
@@ -35,7 +35,7 @@ class CardLayouts:
                 self._kinds.append((units[:, first], model[:, first]))
 
     def hold(self, cards: int, units: int, models: Selection) -> bool:
-        """Whether a node has so many cards of these models with so many units each."""
+        """Whether a node has this many cards of these models with at least these units each."""
         accepted = accepted_codes(models, self._codes)
         return any(
             bool((np.count_nonzero((sizes >= units) & accepted[model], axis=0) >= cards).any())

@@ -1,4 +1,4 @@
-"""The rows of the tables as a workload looks at them, and what is kept of that for every row."""
+"""The rows of the tables as a workload reads them, and the values kept for every row."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple, Protocol
@@ -10,12 +10,12 @@ from scheduler.state.columns.arrays import ALL_ROWS, Int32Array, RowArray, Rows
 from scheduler.state.columns.resources import CPU_INDEX, ResourceColumns
 from scheduler.state.packing.workload import FloatArray, PodMix
 
-# So many rows at a time are still in the processor's cache.
+# This many rows fit into the processor's cache.
 ROWS_AT_A_TIME: Final = 2_048
 
 
 class SeenTables(Protocol):
-    """The tables, as far as they are read here."""
+    """The part of the tables that is read here."""
 
     cards: CardColumns
     resources: ResourceColumns
@@ -26,9 +26,9 @@ class SeenTables(Protocol):
 
 
 class FreeCards(NamedTuple):
-    """Of rows that are judged together.
+    """Free cards of rows that are evaluated together.
 
-    free: float64[cards, rows], units of each card that may be given to somebody, else 0. model: int32[cards, rows], its
+    free: float64[cards, rows], units of each card that can be allocated, otherwise 0. model: int32[cards, rows], its
     code. cpu: float64[rows], free millis, >= 0.
     """
 
@@ -38,13 +38,13 @@ class FreeCards(NamedTuple):
 
     @classmethod
     def of(cls, tables: SeenTables, rows: Rows) -> "FreeCards":
-        """As they are now."""
+        """Current free cards."""
         cards = tables.cards
         free = np.where(cards.available[:, rows], np.maximum(cards.free[:, rows], 0), 0).astype(np.float64)
         return cls(free, cards.model[:, rows], free_cpu(tables, rows))
 
     def of_rows(self, places: Rows) -> "FreeCards":
-        """Of some of them."""
+        """Free cards of some of the rows."""
         return FreeCards(self.free[:, places], self.model[:, places], self.cpu[places])
 
     def rooms(self, workload: PodMix) -> FloatArray:
@@ -58,7 +58,7 @@ class FreeCards(NamedTuple):
 
 
 class FreeCardsOf(NamedTuple):
-    """The same of one row, with Python's numbers: what is done with them costs a fifth. By slot, at every width."""
+    """Free cards of one row, as plain Python numbers: computing with them costs a fifth. By slot, at every width."""
 
     free: list[int]
     model: list[int]
@@ -66,7 +66,7 @@ class FreeCardsOf(NamedTuple):
 
     @classmethod
     def row(cls, tables: SeenTables, row: int) -> "FreeCardsOf":
-        """As it is now."""
+        """Current free cards of the row."""
         stored, resources = tables.cards.stored, tables.resources
         free = np.where(stored.available[:, row], np.maximum(stored.free[:, row], 0), 0).tolist()
         cpu = resources.allocatable.item(CPU_INDEX, row) - resources.requested.item(CPU_INDEX, row)
@@ -82,7 +82,7 @@ def free_cpu(tables: SeenTables, rows: Rows) -> FloatArray:
 
 
 def seen_in_chunks(tables: SeenTables, rows: Rows) -> Iterator[tuple[Rows, FreeCards]]:
-    """(where among `rows`, their cards), every one of `rows` once, as many at a time as are best judged together."""
+    """(position among `rows`, their cards), every row once, in chunks of the best size."""
     for group in tables.cards.groups(rows):
         for places, some in in_chunks(group.rows, tables.capacity):
             with tables.cards.viewing(group.width):
@@ -91,7 +91,7 @@ def seen_in_chunks(tables: SeenTables, rows: Rows) -> Iterator[tuple[Rows, FreeC
 
 
 def in_chunks(rows: Rows, capacity: int) -> Iterator[tuple[slice, Rows]]:
-    """(where among `rows`, these rows), `rows` in parts of as many as are best judged at a time."""
+    """(position among `rows`, these rows), in chunks of the best size."""
     if isinstance(rows, slice):
         start, stop, _ = rows.indices(capacity)
         yield from ((slice(some.start - start, some.stop - start), some) for some in slices(start, stop))
@@ -100,12 +100,12 @@ def in_chunks(rows: Rows, capacity: int) -> Iterator[tuple[slice, Rows]]:
 
 
 def slices(start: int, stop: int) -> Iterator[slice]:
-    """The numbers from `start` to `stop`, without it, in parts of as many rows as are best judged at a time."""
+    """The numbers from `start` to `stop`, exclusive, in chunks of the best size."""
     return (slice(at, min(at + ROWS_AT_A_TIME, stop)) for at in range(start, stop, ROWS_AT_A_TIME))
 
 
 def rows_at(rows: Rows, places: Rows = ALL_ROWS) -> RowArray:
-    """Rows of the tables, one by one. places: among `rows`; all of them only where a slice has an end."""
+    """Rows of the tables. places: positions among `rows`; all of them only if a slice has an end."""
     if not isinstance(rows, slice):
         return rows[places]
     if isinstance(places, slice):

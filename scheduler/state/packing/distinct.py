@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from scheduler.state.columns.arrays import Int64Array, RowArray
 
-# A table of so many more places than numbers still takes less time than sorting these.
+# A table with this many times more entries than numbers is still faster than sorting.
 _SPARSE: Final = 16
 _SMALL: Final = 4_096
 
@@ -27,7 +27,7 @@ def distinct(numbers: Int64Array) -> tuple[Int64Array, RowArray]:
 
 
 def first_of_each(numbers: NDArray[np.uint64]) -> tuple[RowArray, RowArray]:
-    """(where each of the different ones stands first, which of them each is). As `np.unique`, in less time."""
+    """(first position of each distinct number, index of each number among them). The same as `np.unique`, faster."""
     order = numbers.argsort(kind="stable")
     ascending = numbers[order]
     begins = np.ones(len(numbers), dtype=np.bool_)

@@ -1,7 +1,7 @@
-"""How much free memory of cards no usual pod can use: of the cluster, and of each of its nodes.
+"""Free card memory that typical pods cannot use: of the cluster, and of each node.
 
-Requests count by their shares alone, whatever the policy: how scarce room is for them changes with every pod, and what
-is shown must mean the same tomorrow. Works without the policy being on.
+Requests count by their shares alone, whatever the policy: their scarcity changes with every pod, and the shown value
+must keep its meaning. Works without the policy, too.
 
     event loop: Copied.of(tables) ──▶ another thread: each_measured()      or, at once: measured(tables, workload)
 """
@@ -20,9 +20,9 @@ from scheduler.state.packing.workload import PARTS, FloatArray, PodMix, Room
 
 
 class Fragmentation(NamedTuple):
-    """Of some rows together. free: units of cards that may be given to somebody. unusable: of these, for a usual pod.
+    """Totals of some rows. free: allocatable units of cards. unusable: units of those that a typical pod cannot use.
 
-    That is the mean over the usual requests, 0..free; 0 where none is known.
+    A mean over the usual requests, 0..free; 0 if none is known.
     """
 
     free: float
@@ -30,24 +30,24 @@ class Fragmentation(NamedTuple):
 
 
 class MeasuredTables(cards_seen.SeenTables, Protocol):
-    """The tables, as far as they are read here. unschedulable: bool[nodes]."""
+    """The part of the tables that is read here. unschedulable: bool[nodes]."""
 
     unschedulable: BoolArray
 
 
 class Measured(NamedTuple):
-    """Of each of some rows, float64[rows], in units: what Fragmentation has."""
+    """Fragmentation per row, float64[rows], in units."""
 
     free: FloatArray
     unusable: FloatArray
 
     def total(self) -> Fragmentation:
-        """Of these rows together."""
+        """Total over these rows."""
         return Fragmentation(float(self.free.sum()), float(self.unusable.sum()))
 
 
 def of_cards(cards: FreeCards, workload: PodMix) -> Measured:
-    """Of rows with these cards, whether they are so or only supposed to be.
+    """Fragmentation of rows with these cards, real or assumed.
 
     workload: with shares as weights, see `TargetWorkload.usual`.
     """
@@ -57,19 +57,22 @@ def of_cards(cards: FreeCards, workload: PodMix) -> Measured:
     first, like = alike(kinds_of(cards))
     kinds = cards.of_rows(first)
     usable = workload.worth(Room.of(kinds.rooms(workload)), kinds.cpu)[like] / PARTS
-    # The weights are rounded to PARTS, so what is usable may exceed what is free by a few of them.
+    # The weights are rounded to PARTS, so usable memory may exceed free memory by a few of them.
     return Measured(free, np.maximum(free - usable, 0.0))
 
 
 def measured(tables: MeasuredTables, workload: PodMix, rows: Rows = ALL_ROWS) -> Measured:
-    """Of `rows` as they are now, in their order. 20 ms for 5,000 nodes of 8 cards: not on the event loop for all."""
+    """Current fragmentation of `rows`, in their order.
+
+    20 ms for 5,000 nodes of 8 cards: not on the event loop for all.
+    """
     return Copied.of(tables, workload, rows).measured()
 
 
 class Copied(NamedTuple):
-    """What the measure looks at, which no change of the tables reaches.
+    """A copy of the measure's input, which changes of the tables do not affect.
 
-    workload: see of_cards. rows: how many. chunks: (where among the rows, their cards), a few milliseconds each.
+    workload: see of_cards. rows: their number. chunks: (position among the rows, their cards), a few milliseconds each.
     """
 
     workload: PodMix
@@ -78,7 +81,7 @@ class Copied(NamedTuple):
 
     @classmethod
     def of(cls, tables: MeasuredTables, workload: PodMix, rows: Rows = ALL_ROWS) -> "Copied":
-        """As the tables are now. On a node that takes no new pods nothing is free."""
+        """Copy of the current tables. A node that takes no new pods has nothing free."""
         count = len(range(*rows.indices(tables.capacity))) if isinstance(rows, slice) else len(rows)
         takes_pods = (tables.cards.state[rows] == GpuState.READY) & ~tables.unschedulable[rows]
         found = [
@@ -88,7 +91,7 @@ class Copied(NamedTuple):
         return cls(workload, count, found)
 
     def each_measured(self, into: Measured) -> Iterator[None]:
-        """Works `into` out, see `nothing`, a chunk at each step."""
+        """Computes `into`, see `nothing`, one chunk per step."""
         for places, cards in self.chunks:
             into.free[places], into.unusable[places] = of_cards(cards, self.workload)
             yield
@@ -98,7 +101,7 @@ class Copied(NamedTuple):
         return Measured(np.zeros(self.rows), np.zeros(self.rows))
 
     def measured(self) -> Measured:
-        """All of it at once."""
+        """Everything at once."""
         into = self.nothing()
         for _ in self.each_measured(into):
             pass

@@ -1,7 +1,7 @@
-"""Requests that count a little before anybody has asked: what comes for the first time finds a place, too.
+"""Requests that count a little before any pod has made them, so that the first such pod finds room, too.
 
-All of a node, for each shape of nodes with several cards; and, where there are several models, a card of each of them
-with its share of the CPU. Else the nodes that the first pods fill could be all those that a later pod may have.
+A whole node, for each shape of nodes with several cards; and, if there are several models, a card of each with its
+share of the CPU. Otherwise the first pods could fill all the nodes that a later pod may use.
 """
 
 from typing import Final
@@ -20,7 +20,7 @@ _LARGEST: Final = np.iinfo(np.int32).max
 
 
 def never_seen(tables: SeenTables) -> list[Shape]:
-    """Of the nodes as they are; those that are most frequent first."""
+    """Requests derived from the nodes; the most frequent first."""
     nodes, cards = [], []
     for group in tables.cards.groups(ALL_ROWS):
         with tables.cards.viewing(group.width):
@@ -46,7 +46,7 @@ def _of_models(cards: Int64Array, codes: dict[str, int]) -> list[Shape]:
 
 
 def _most_frequent(columns: Int64Array) -> list[list[int]]:
-    """The distinct columns, at most so many, the most frequent first; those as frequent in their own order."""
+    """The distinct columns, at most _MOST, the most frequent first; ties in their own order."""
     # One number for each, in their order: comparing columns takes ten times as long.
     number = np.zeros(columns.shape[1], dtype=np.int64)
     for column in columns:

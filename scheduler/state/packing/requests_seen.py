@@ -1,7 +1,7 @@
-"""Which requests pods come with: a decaying count, learned from the pods that are seen and from nothing else.
+"""Pods' requests: a decaying count, learned only from the pods seen.
 
-A pod counts with a weight that doubles every half-life, by the time of its creation. So an older one counts for less
-beside it without anybody counting down, and a restart learns the same from the same pods.
+A pod counts with a weight that doubles every half-life, by the time of its creation. So older pods count less without
+any countdown, and a restart learns the same from the same pods.
 """
 
 from collections.abc import Callable
@@ -15,21 +15,21 @@ from scheduler.pods.pod import Pod
 
 # Tenants may ask in as many ways as they like: those that count least are forgotten, half of all at a time.
 MOST_SHAPES: Final = 1_024
-# Names of models that a request is learned with: no cluster has so many models, and the names of all are kept.
+# Model names per learned request: no cluster has as many models, and all names are kept.
 MOST_MODELS: Final = 16
 _MOST_CHARACTERS: Final = 1_024
-# A week: what users run changes from project to project rather than from day to day.
+# A week: usage changes between projects rather than between days.
 HALF_LIFE_S: Final = 7 * 86_400.0
-# 2 to this power is still far from what a float can hold, whatever comes next.
+# 2 to this power is still far from the limit of a float.
 _HIGHEST_EXPONENT: Final = 500.0
 _ANY_MODEL: Final = Selection()
 
 
 @dataclass(frozen=True, slots=True, order=False)
 class Shape:
-    """What decides how much of the cards of a node a pod can use. cards: 0 where it asks no GPU memory.
+    """Request that decides how much of a node's cards a pod can use. cards: 0 without GPU memory.
 
-    units: on each of the cards. models: of the cards that it may have.
+    units: on each card. models: accepted models.
     """
 
     cpu_millis: int
@@ -39,7 +39,7 @@ class Shape:
 
     @classmethod
     def of(cls, pod: Pod) -> "Shape":
-        """What a pod asks. Which UUIDs it names is left out: no two such pods ask the same."""
+        """Shape of a pod's request, without UUIDs: no two such pods request the same."""
         cpu_millis, request = pod.template.requests.get(CPU, 0), pod.template.gpu_request
         if request is None:
             return cls(cpu_millis)
@@ -47,7 +47,7 @@ class Shape:
 
 
 def is_learned(pod: Pod) -> bool:
-    """Whether its request counts: not where it asks no GPU memory, of which it can use none, or names many models."""
+    """Whether its request counts: it requests GPU memory, and does not name many models."""
     request = pod.template.gpu_request
     if request is None:
         return False
@@ -69,7 +69,7 @@ class RequestsSeen:
         self._weights: dict[Shape, float] = {}
 
     def note(self, shape: Shape, came_s: float) -> None:
-        """A pod that asks this came. came_s: seconds, of whatever clock."""
+        """Note a pod with this request. came_s: seconds, of any clock."""
         if not self._weights:
             self._began_s = came_s
         exponent = (came_s - self._began_s) / self._half_life_s
@@ -81,7 +81,7 @@ class RequestsSeen:
             self._weights = dict(self.heaviest(MOST_SHAPES // 2))
 
     def heaviest(self, most: int) -> list[tuple[Shape, float]]:
-        """The `most` that count most, heaviest first, with what they count; ties by what they ask."""
+        """The `most` heaviest requests with their weight, heaviest first; ties by request."""
         return sorted(self._weights.items(), key=_rank)[:most]
 
     def shares(self, most: int, counts: Callable[[Shape], bool] = _every) -> list[tuple[Shape, float]]:

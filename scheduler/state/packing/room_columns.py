@@ -1,7 +1,7 @@
-"""What is kept of every row for a workload: the room that its cards hold, and what that is worth.
+"""Kept values of every row for a workload: the room on its cards, and its worth.
 
-Two workloads of the same requests differ in their weights alone: then the room is the same for both, and rows that have
-one and rows that have the other are judged together.
+Two workloads of the same requests differ in their weights alone: then the room is the same for both, and rows of either
+are evaluated together.
 """
 
 import numpy as np
@@ -13,14 +13,14 @@ from scheduler.state.packing.workload import FloatArray, PodMix, Room
 
 
 class RoomColumns:
-    """What every row holds for one workload, as of when it was last worked out.
+    """Room of every row for one workload, as last computed.
 
     workload: of the rows before `reached`, before: of the others; the same requests with other weights. worth:
     float64[nodes], see PodMix.worth. The room of a row lies together: it is written and read a row at a time.
     """
 
     def __init__(self, workload: PodMix, tables: SeenTables, kinds: RowKinds) -> None:
-        """Of no row, for the same workload on all of them. kinds: always true of the rows that are worked out."""
+        """No rows, the same workload on all of them. kinds: always true of the computed rows."""
         self.workload, self.before, self._tables, self._kinds = workload, workload, tables, kinds
         self.reached = 0
         self._rooms = np.zeros((tables.capacity, len(Room._fields) * len(workload.units)))
@@ -36,11 +36,11 @@ class RoomColumns:
         self.before, self.workload, self.reached = self.workload, workload, 0
 
     def workload_of(self, row: int) -> PodMix:
-        """Of one row."""
+        """Workload of one row."""
         return self.workload if row < self.reached else self.before
 
     def workload_on(self, rows: RowArray) -> PodMix:
-        """Of `rows`; its weights are of each of them where some have the one and some the other."""
+        """Workload of `rows`; with weights per row if they have different ones."""
         sides = self.sides(rows)
         if sides is not None:
             return self.workload.beside(self.before, sides)
@@ -58,7 +58,7 @@ class RoomColumns:
         return self._kinds.of(rows, self.sides(rows))
 
     def work_out(self, rows: Rows) -> None:
-        """As `rows` are now. rows: judged together."""
+        """Recompute `rows`. rows: evaluated together."""
         rows = rows_at(rows)
         first, like = alike(self.kinds(rows))
         seen, workload = FreeCards.of(self._tables, rows[first]), self.workload_on(rows[first])
@@ -72,7 +72,7 @@ class RoomColumns:
         self.worth[rows] = self.workload_on(rows).worth(room, free_cpu(self._tables, rows))
 
     def work_out_row(self, row: int, seen: FreeCardsOf) -> None:
-        """As this one row is now."""
+        """Recompute this one row."""
         workload = self.workload_of(row)
         held = [workload.on_card(free, model) for free, model in zip(seen.free, seen.model, strict=True) if free]
         room = np.add.reduce(held) if held else np.zeros_like(self._rooms[row])
@@ -80,7 +80,7 @@ class RoomColumns:
         self.worth[row] = workload.worth(Room.of(room[np.newaxis]), np.array([float(seen.cpu)]))[0]
 
     def room_of(self, row: int) -> FloatArray:
-        """float64[3 x asks]: of one row, what Room has, one after the other; never to be changed."""
+        """float64[3 x asks]: Room of one row, flattened; read only."""
         found: FloatArray = self._rooms[row]
         return found
 

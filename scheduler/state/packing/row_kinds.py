@@ -1,11 +1,10 @@
-"""Which rows are alike: as much free on each card slot, of the same models, and as much free CPU.
+"""Kinds of equal rows: the same free memory on each card slot, the same models, and the same free CPU.
 
-Most nodes are empty at first, and full later: a pod is worth on all of a kind what it is worth on one of them. The kind
-of a row is one number, kept while the row stays as it is, so that hundreds of rows are told apart by one sort.
+Most nodes are empty at first, and full later: a pod has the same worth on all rows of a kind. The kind of a row is one
+number, kept while the row is unchanged, so that one sort groups hundreds of rows.
 
-Two rows that differ have one number once in 2^64. Then a row may be scored as the other one is. No pod gets a card that
-does not fit for that: which cards fit is compared by itself, see `alike`.
-Owned by the event loop; no method awaits.
+Different rows share a number once in 2^64. Then a row may get the other's score. No pod gets a card that does not fit
+because of it: fitting cards are compared separately, see `alike`. Owned by the event loop; no method awaits.
 """
 
 from typing import Final, TypeAlias
@@ -19,17 +18,17 @@ from scheduler.state.packing.cards_seen import FreeCards, FreeCardsOf, SeenTable
 from scheduler.state.packing.distinct import first_of_each
 
 KindArray: TypeAlias = NDArray[np.uint64]
-# To compare them costs what it costs to score two or three one by one.
+# Comparing costs as much as scoring two or three rows one at a time.
 _WORTH_COMPARING: Final = 8
-# As many as a card's units leave of 62 with those of its slot, where the three are one number.
+# Bits that a card's units and slot leave of 62, where the three are one number.
 _MODEL_BITS: Final = 28
 _MIXED_BITS: Final = np.uint64(32)
 _64_BITS: Final = (1 << 64) - 1
-# Odd, and otherwise whatever: sums of different rows differ.
+# Odd, otherwise arbitrary: sums of different rows differ.
 _DRAWN: Final = np.random.default_rng(1).integers(1 << 62, size=MAX_CARDS + 3, dtype=np.uint64) * 2 + 1
 _OF_SLOT: Final = _DRAWN[:MAX_CARDS, np.newaxis]
 _OF_CARD, _OF_CPU, _OF_SIDE = _DRAWN[MAX_CARDS:]
-# The same as Python's numbers: for one row these take a sixth of the time.
+# Plain Python numbers: for one row these take a sixth of the time.
 _SLOTS: Final = _DRAWN[:MAX_CARDS].tolist()
 _CARD, _CPU = int(_OF_CARD), int(_OF_CPU)
 
@@ -38,16 +37,16 @@ class RowKinds:
     """The kind of every row, as of when it was last worked out."""
 
     def __init__(self, tables: SeenTables) -> None:
-        """Of no row."""
+        """No rows."""
         self._tables = tables
         self._kinds = np.zeros(tables.capacity, dtype=np.uint64)
 
     def work_out(self, rows: Rows) -> None:
-        """As `rows` are now. rows: judged together."""
+        """Recompute `rows`. rows: evaluated together."""
         self._kinds[rows] = kinds_of(FreeCards.of(self._tables, rows))
 
     def work_out_row(self, row: int, seen: FreeCardsOf) -> None:
-        """As this one row is now."""
+        """Recompute this one row."""
         kind = seen.cpu * _CPU
         for slot, free in enumerate(seen.free):
             if free:
@@ -79,9 +78,9 @@ def numbered(fits: BoolArray) -> KindArray:
 
 
 def alike(kinds: KindArray, fits: BoolArray | None = None) -> tuple[Rows, Rows]:
-    """(one place of each kind, of each place which of those it is like); all of them where few are alike.
+    """(one position of each kind, for each position its kind); all positions if few are alike.
 
-    kinds: as `RowKinds.of`. fits: bool[cards, rows], in which rows of a kind are the same, too.
+    kinds: as `RowKinds.of`. fits: bool[cards, rows], equal within a kind, too.
     """
     if len(kinds) < _WORTH_COMPARING:
         return ALL_ROWS, ALL_ROWS

@@ -1,4 +1,4 @@
-"""The workload that packing is measured against: what pods usually ask, and how scarce room for it is at present.
+"""The workload that packing is measured against: the usual requests, weighted by how scarce room for them is.
 
     seen requests ──┐                      ┌── rows before `_reached`: the new workload
     room for them ──┴─ every pass again ─▶ ┤
@@ -6,12 +6,12 @@
 
 Mostly both are of the same requests, and the columns of both are one (`scheduler.state.packing.room_columns`).
 
-Room for a request gets scarce long before it is gone. So a request counts by its share of those that come, times what
-is free in the cluster over what it can use of that: the gradient of the sum of share x log(usable).
+Room for a request gets scarce long before it is used up. So a request counts by its share of all requests, times the
+free memory over the memory that it can use: the gradient of the sum of share x log(usable).
 
-A new workload changes every score of every row. So rows take it up some at a time, as pods are booked; a pass ends
-when all have. Which row has which is state of the tables: the same for whoever asks. What is booked for the length of a
-question moves no pass on, and begins none that stays (`left_as_it_is`).
+A new workload changes every score of every row. So rows adopt it some at a time, as pods are booked; a pass ends when
+all have. The workload of a row is state of the tables, the same for every caller. Bookings of a query advance no pass,
+and begin none that stays (`left_as_it_is`).
 Owned by the event loop; no method awaits.
 """
 
@@ -34,26 +34,26 @@ from scheduler.state.packing.room_columns import RoomColumns
 from scheduler.state.packing.row_kinds import RowKinds
 from scheduler.state.packing.workload import FloatArray, PodMix, Room
 
-# With half as many, a fifth of requests that name models are too many for them.
+# With half as many, a fifth of requests that name models would not fit.
 _MOST_REQUESTS: Final = 64
 # Answers about requests: more than there are at a time.
 _MOST_KEPT: Final = 2 * MOST_SHAPES
 # Each as if it came as often as that.
 _NEVER_SEEN: Final = 0.002
-# The room for a request that fits almost nowhere counts so many times at most.
+# Maximum weight factor of a request that fits almost nowhere.
 _SCARCEST: Final = 1_000.0
-# Differences of worth below this share of a card are none: docs/packing.md.
+# Differences of worth below this share of a card do not count: docs/packing.md.
 _STEP: Final = 0.09
 # Four for each pod that is booked. Sixty together cost little more than one.
 _ROWS_PER_STEP: Final = 64
 _PODS_PER_STEP: Final = 16
 _WORKLOAD: Final = int(Change.WORKLOAD)
-# By which what was never seen becomes another.
+# Changes that alter the requests never seen.
 _OF_NODES: Final = int(Change.EXISTENCE | Change.ALLOCATABLE | Change.INVENTORY)
 
 
 class Part(NamedTuple):
-    """Rows with one workload. places: where they stand among those asked for."""
+    """Rows with one workload. places: positions among the requested rows."""
 
     columns: RoomColumns
     places: slice | RowArray
@@ -61,7 +61,7 @@ class Part(NamedTuple):
 
 
 class ChangingTables(cards_seen.SeenTables, Protocol):
-    """The tables, as far as they are read here."""
+    """The part of the tables that is read here."""
 
     changes: ChangeLog
 
@@ -83,7 +83,7 @@ class TargetWorkload:
         self._kinds = RowKinds(tables)
         self._booked = 0  # since the last step
         self._is_left = False
-        # Of the tables, when kinds and columns were true of the rows that have them.
+        # Of the tables, when kinds and columns were true of their rows.
         self._version = 0
         self._never_seen: list[Shape] = []
         self._layouts: CardLayouts
@@ -97,7 +97,7 @@ class TargetWorkload:
             self._seen.note(Shape.of(pod), came_s)
 
     def booked(self) -> None:
-        """A pod was booked: now and then some rows take the new workload up; after the last one there is another."""
+        """Note a booking: from time to time some rows adopt the new workload; after the last one a new pass begins."""
         if self._is_left:
             return
         self._booked += self._new is not None
@@ -111,7 +111,7 @@ class TargetWorkload:
             new = self._begin(new)
         ahead = tables.valid[new.reached :].nonzero()[0][:_ROWS_PER_STEP] + new.reached
         new.reached = int(ahead[-1]) + 1 if len(ahead) == _ROWS_PER_STEP else tables.capacity
-        # A row without anything free is worth nothing to whatever workload.
+        # A row without free cards is worth nothing to any workload.
         cards = tables.cards.stored
         rows = ahead[np.logical_or.reduce(cards.available[:, ahead] & (cards.free[:, ahead] > 0))]
         for row in rows.tolist():
@@ -123,7 +123,7 @@ class TargetWorkload:
 
     @contextmanager
     def left_as_it_is(self) -> Iterator[None]:
-        """For as long as pods are booked that are gone at the end: afterwards all is as it was."""
+        """Restore the state at the end of the block, for bookings that are undone there."""
         before, was_left = self._follow(), self._is_left
         self._is_left = True
         try:
@@ -131,11 +131,11 @@ class TargetWorkload:
         finally:
             self._is_left = was_left
             if self._new is not before:
-                # Weighed with pods that never came. Whoever is placed next begins, as if nobody had asked.
+                # Weighed with pods that never came. The next placement begins as if there had been no query.
                 self._new = self._old = None
 
     def parts(self, rows: Rows) -> Iterator[Part]:
-        """Every one of `rows`, each with its workload, as many at a time as are best judged together."""
+        """All of `rows`, each with its workload, in chunks of the best size."""
         new, old = self._current()
         if isinstance(rows, slice):
             start, stop, _ = rows.indices(self._tables.capacity)
@@ -154,20 +154,20 @@ class TargetWorkload:
                     yield Part(columns, some, rows[some])
 
     def columns_of(self, row: int) -> RoomColumns:
-        """Of the workload that this row has."""
+        """Columns of this row's workload."""
         new, old = self._current()
         return new if old is None or row < new.reached else old
 
     def usual(self) -> PodMix:
-        """What is usually asked, weighed by its shares alone, which add up to 1; empty before anybody asked.
+        """Usual requests weighted by their shares, which add up to 1; empty before the first pod.
 
-        Without what was never seen: what is shown is of pods that come. Nor of what no node could hold, were it empty.
+        Without requests never seen, and without requests that no node could hold even if empty.
         """
         self._look_at_nodes()
         return PodMix.of(self._shares(), self._tables.cards.model_code, 0.0)
 
     def layouts(self) -> CardLayouts:
-        """Of the nodes as they are."""
+        """Layouts of the current nodes."""
         self._look_at_nodes()
         return self._layouts
 
@@ -183,12 +183,12 @@ class TargetWorkload:
         return found
 
     def _current(self) -> tuple[RoomColumns, RoomColumns | None]:
-        """(columns of the rows before its `reached`, columns of the others if they are apart), true of the tables."""
+        """(columns of the rows before its `reached`, columns of the others if different), true of the tables."""
         new = self._follow() or self._begin(None)
         return new, self._old
 
     def _follow(self) -> RoomColumns | None:
-        """The newest columns, brought up to date; None where there are none, or nobody knows what has changed."""
+        """The newest columns, brought up to date; None if there are none, or the changes are unknown."""
         new, tables = self._new, self._tables
         changed = None
         if new is not None and len(new.worth) == tables.capacity:
@@ -202,7 +202,7 @@ class TargetWorkload:
         return new
 
     def _work_out(self, new: RoomColumns, changed: list[int]) -> None:
-        """These rows again."""
+        """Recompute these rows."""
         old, cards = self._old or new, self._tables.cards
         if len(changed) == 1:
             (row,) = changed
@@ -219,7 +219,7 @@ class TargetWorkload:
                     columns.work_out(group.rows)
 
     def _begin(self, now: RoomColumns | None) -> RoomColumns:
-        """A new workload; no row has it yet, unless there is none before it. now: what `_follow` has returned."""
+        """Begin a new workload; no row has it yet, unless there is none before it. now: the result of `_follow`."""
         by_shares = self._by_shares(now)
         is_same = now is not None and by_shares.shapes is now.workload.shapes
         if now is None:
@@ -239,9 +239,9 @@ class TargetWorkload:
         return self._new
 
     def _by_shares(self, now: RoomColumns | None) -> PodMix:
-        """What usually comes, and what was never seen. Weights are shares, and add up to 1.
+        """The usual requests and those never seen. Weights are shares, and add up to 1.
 
-        now: columns of a workload that is taken as it is, with other weights, where these are its requests.
+        now: columns of a workload that is used with other weights if the requests are equal.
         """
         self._look_at_nodes()
         weights, models = dict(self._shares()), self._tables.cards.model_code
@@ -254,29 +254,29 @@ class TargetWorkload:
         return PodMix.of(list(shares.items()), models, self._step_units)
 
     def _look_at_nodes(self) -> None:
-        """What hangs on nodes and cards alone is kept while they stay as they are: it takes as long as a decision."""
+        """Values that depend on nodes and cards alone are kept until these change: they take as long as a decision."""
         changes, cards = self._tables.changes, self._tables.cards.stored
         kinds = changes.kinds_since(self._of_nodes_at) if self._of_nodes_at >= 0 else None
         if kinds is None or kinds & _OF_NODES:
             self._never_seen = never_seen(self._tables)
             self._layouts = CardLayouts(self._tables)
             self._held.clear()
-            # Of a card without units, such as one in MIG mode, nobody takes any: it tells nothing of differences.
+            # A card without units, such as one in MIG mode, is never used and shows no differences.
             usable = cards.units[cards.usable & (cards.units > 0)]
             self._step_units = _STEP * float(usable.mean()) if len(usable) else 1.0
         self._of_nodes_at = changes.version
 
     def _for_all(self, work_out: Callable[[Rows], None]) -> None:
-        """work_out: takes rows that are judged together."""
+        """work_out: takes rows that are evaluated together."""
         for group in self._tables.cards.groups(ALL_ROWS):
             with self._tables.cards.viewing(group.width):
                 for _, some in in_chunks(group.rows, self._tables.capacity):
                     work_out(some)
 
     def _usable(self, workload: PodMix, columns: RoomColumns | None) -> tuple[float, FloatArray]:
-        """(units that are free in the cluster, float64[requests]: what each request can use of them).
+        """(free units of the cluster, float64[requests]: units that each request can use).
 
-        columns: of these requests, true of the tables; None where there are none.
+        columns: of these requests, true of the tables; None without any.
         """
         free, usable = 0.0, np.zeros(len(workload.weights))
         first, like = first_of_each(self._kinds.of(ALL_ROWS))

@@ -1,15 +1,14 @@
-"""How much of the free memory of cards a workload can use, and what that is worth.
+"""Free card memory that a workload can use, and its worth.
 
-For one request m and one node, with r the free units of each card that may be given to it:
+For one request m and one node, with r the free units of each card that can be allocated to it:
 
     usable = (sum of the r that hold a copy of m) x min(1, copies that the CPU allows / copies that the cards allow)
 
-and nothing where fewer cards hold a copy than m asks. What is free and not usable is fragmented for m. The sum of
-usable over all requests, each with a weight, is what a node is worth to the workload; a placement is the better, the
-less of that it takes for the memory that it uses.
+and 0 where fewer cards hold a copy than m requests. Memory that is free but not usable is fragmented for m. The
+weighted sum of usable over all requests is the node's worth to the workload. A placement is better if it loses less
+worth for the memory that it uses.
 
-Sums are of whole numbers, so that they are the same in whatever order they are added: rows that are judged alone get
-the score that they get among others.
+Sums are of whole numbers, so that their order does not matter: a row gets the same score alone and among others.
 Source: Q. Weng et al., Beware of Fragmentation, USENIX ATC 2023, section 3. There one copy is asked for, CPU counts
 when it lacks for that copy, and weights are shares; docs/packing.md says why ours differ.
 """
@@ -27,9 +26,9 @@ from scheduler.state.packing.distinct import distinct
 from scheduler.state.packing.requests_seen import Shape
 
 FloatArray = NDArray[np.float64]
-# Worth is counted in so many parts of a unit.
+# Worth is counted in this many parts of a unit.
 PARTS: Final = 65_536
-# So that a number of copies is exact: (free + 1/2) / units is never within rounding of a whole number.
+# Makes the number of copies exact: (free + 1/2) / units is never within rounding of a whole number.
 _HALF: Final = 0.5
 _NO_CPU: Final = 1e-9
 # Cards of one size have that many amounts free at most, mostly far fewer. A kilobyte each.
@@ -37,9 +36,9 @@ _MOST_KEPT: Final = 1_024
 
 
 class Room(NamedTuple):
-    """What some places hold for each kind of ask of a workload. All float64[asks, places], whole numbers.
+    """Room of some places for each kind of ask of a workload. All float64[asks, places], whole numbers.
 
-    free: units on cards that hold a copy. copies: that these hold. cards: how many of them there are.
+    free: units on cards that hold a copy. copies: number of copies that these cards hold. cards: their number.
     """
 
     free: FloatArray
@@ -48,19 +47,19 @@ class Room(NamedTuple):
 
     @classmethod
     def of(cls, rooms: FloatArray) -> "Room":
-        """rooms: float64[places, 3 x asks], of each place what Room has, one after the other."""
+        """rooms: float64[places, 3 x asks], the Room of each place, flattened."""
         fields = len(cls._fields)
         return cls(*np.ascontiguousarray(rooms.T).reshape(fields, rooms.shape[1] // fields, len(rooms)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodMix:
-    """Requests with their weights, by what they ask of cards (an ask: units on each of so many cards, of these models).
+    """Requests with their weights, by ask: units on each of a number of cards, of these models.
 
     shapes: the requests. models: how many had a code when this was made. units, cards: float64[asks, 1]. accepted:
     bool[asks, models + 1], by code of the model, the last one for codes that came later; None where every ask takes
-    every model. ask_of: intp[requests]; cpu_millis: float64[requests, 1], requests of one ask beside each other.
-    weights: float64[requests, 1]. total: what a unit that everybody can use is worth, in PARTS, whole. step: the least
+    every model. ask_of: intp[requests]; cpu_millis: float64[requests, 1], requests of one ask next to each other.
+    weights: float64[requests, 1]. total: worth of a unit that every request can use, in PARTS, whole. step: the least
     difference of worth that counts, in PARTS. Where places have different weights these three are of each place:
     float64[requests, places], float64[places].
     """
@@ -117,7 +116,7 @@ class PodMix:
         return replace(self, weights=weights, total=float(np.rint(weights.sum())), step=step)
 
     def beside(self, other: "PodMix", mine: BoolArray) -> "PodMix":
-        """Of places some of which have other weights. other: the same requests. mine: bool[places], who has these."""
+        """Weights per place, where some places have other weights. other: the same requests. mine: bool[places]."""
         return replace(
             self,
             weights=np.where(mine, self.weights, other.weights),
@@ -140,9 +139,9 @@ class PodMix:
         return np.ascontiguousarray(np.concatenate([np.where(holds, free, 0.0), copies, holds]).T)
 
     def on_card(self, free: int, model: int) -> FloatArray:
-        """float64[3 x asks]: the same of one card.
+        """float64[3 x asks]: room on one card.
 
-        Kept, since a row that changes has mostly cards that are as free as others were.
+        Cached, because a changed row mostly has cards with the same free units as others.
         """
         key = free, 0 if self.accepted is None else model
         found = self._on_card.get(key)
@@ -163,12 +162,12 @@ class PodMix:
         return (kinds // models).astype(np.float64), (kinds % models).astype(np.int32), like
 
     def worth(self, room: Room, cpu: FloatArray) -> FloatArray:
-        """float64[places], whole: what the places are worth, in PARTS of a unit. cpu: free millis of each, >= 0."""
+        """float64[places], whole: worth of the places, in PARTS of a unit. cpu: free millis of each, >= 0."""
         found: FloatArray = self.worth_by_request(room, cpu).sum(axis=0)
         return found
 
     def worth_by_request(self, room: Room, cpu: FloatArray) -> FloatArray:
-        """float64[requests, places], whole: the same for each request."""
+        """float64[requests, places], whole: worth per request."""
         usable = np.where(room.cards >= self.cards, room.free, 0.0)
         allowed = cpu * self.cards / np.maximum(room.copies, 1.0)
         if len(self.ask_of) > len(self.units):

@@ -1,1 +1,1 @@
-"""Claims, persistent volumes and what else of storage decides where a pod may run; who has taken which volume."""
+"""Claims, persistent volumes and other storage objects that restrict a pod's nodes; and which volumes are assumed."""

@@ -1,4 +1,4 @@
-"""How many volumes nodes attach, and what the API server shows as attached to them."""
+"""Attachment limits of nodes, and the attachments that the API server shows."""
 
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeVar
@@ -17,7 +17,7 @@ class Attachment(NamedTuple):
 
 
 class Attachments:
-    """By node. Each change returns the nodes that it concerns."""
+    """Attachments by node. Each change returns the affected nodes."""
 
     def __init__(self) -> None:
         """Nothing attached, no limits."""
@@ -38,7 +38,7 @@ class Attachments:
         return (node,)
 
     def set(self, name: str, attachment: Attachment | None) -> tuple[str, ...]:
-        """name: of the attachment. None: it is gone."""
+        """Set an attachment by name; None when it is deleted."""
         old = self._attachments.pop(name, None)
         if old is not None:
             drop(self._of_node, old.node, name)
@@ -50,11 +50,11 @@ class Attachments:
         return tuple({one.node for one in (old, attachment) if one is not None})
 
     def limits(self, node: str) -> Mapping[str, int]:
-        """As they were set."""
+        """Limits of the node."""
         return self._limits.get(node, _NO_LIMITS)
 
     def of_node(self, node: str) -> Iterator[Attachment]:
-        """Those of a node."""
+        """Attachments of a node."""
         return (self._attachments[name] for name in self._of_node.get(node, ()))
 
     def nodes_with(self, volume: str) -> frozenset[str]:

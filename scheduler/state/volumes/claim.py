@@ -9,12 +9,12 @@ import msgspec
 
 from config.protocol import quantity
 from scheduler.kube import storage
-from scheduler.kube.budgets import (
+from scheduler.kube.objects import LabelSelector, Quantities
+from scheduler.kube.size_limits import (
     SELECTOR_REQUIREMENTS,
     SELECTOR_VALUES,
     excess,
 )
-from scheduler.kube.objects import LabelSelector, Quantities
 from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.columns.selectors import Expressions, of_label_selector
 
@@ -27,7 +27,7 @@ _STORAGE: Final = "storage"
 
 
 class Wants(NamedTuple):
-    """What a claim asks of a volume. size: bytes. selector: of the volume's labels, None when it matches none."""
+    """Requirements of a claim. size: bytes. selector: of the volume's labels, None when it matches none."""
 
     class_name: str
     size: int
@@ -38,10 +38,10 @@ class Wants(NamedTuple):
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """One claim. volume: the volume's name, "" while it has none. bound: the binding of the two is complete.
+    """One claim. volume: the volume's name, "" without one. bound: the binding of the two is complete.
 
-    has_size: whether it asks for a size at all. selected_node: for which a volume is being made, or "". owner_uid: of
-    its controller, or "". excess: what of it is more than is read, for people; "" nearly always.
+    has_size: whether it requests a size. selected_node: node for which a volume is being created, or "". owner_uid: of
+    its controller, or "". excess: parts over a size limit, as text for users; "" nearly always.
     """
 
     uid: str
@@ -64,7 +64,7 @@ def key_of(claim: storage.PersistentVolumeClaim) -> ClaimKey:
 
 
 def claim_of(wire: storage.PersistentVolumeClaim) -> Claim:
-    """Raises QuantityError for a size that is none."""
+    """The claim. Raises QuantityError for an invalid size."""
     meta, spec = wire.metadata, wire.spec
     annotations = meta.annotations or {}
     requests = spec.resources.requests if spec.resources is not None else None
@@ -97,13 +97,13 @@ def claim_of(wire: storage.PersistentVolumeClaim) -> Claim:
 
 
 def size_of(amounts: Quantities | None) -> int:
-    """Bytes of storage, 0 when it says nothing. Raises QuantityError."""
+    """Bytes of storage, 0 without a size. Raises QuantityError."""
     text = (amounts or {}).get(_STORAGE)
     return 0 if text is None else quantity.whole(str(text))
 
 
 def selector_excess(selector: LabelSelector) -> str:
-    """What of it is more than is read, "" when nothing is."""
+    """Parts over a size limit, "" for none."""
     requirements = len(selector.match_labels or ()) + len(selector.match_expressions)
     values = max((len(one.values) for one in selector.match_expressions), default=0)
     counted = (

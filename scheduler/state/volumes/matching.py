@@ -1,4 +1,4 @@
-"""Which nodes can give the claims of a pod their volumes, all nodes at once.
+"""Nodes that can provide the volumes of a pod's claims, all nodes at once.
 
     claims with a node ─┐
     claims ── volumes? ─┴─ none left ─▶ can one be made there? is there room for it?
@@ -17,23 +17,23 @@ from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.columns.node_terms import LabelledRows
 from scheduler.state.columns.row_masks import count_of, mask_of
 from scheduler.state.volumes.claim import Wants
-from scheduler.state.volumes.standing import Delayed
+from scheduler.state.volumes.claim_state import Delayed
 from scheduler.state.volumes.storage_class import FreeVolumes
 from scheduler.state.volumes.volumes import Volumes
 
 if TYPE_CHECKING:
     from scheduler.state.volumes.reachable import Choice
 
-# With more claims it is worth looking which rows are alike.
+# With more claims, grouping equal rows pays off.
 _FEW_CLAIMS: Final = 4
 
 
 @dataclass(slots=True)
 class MatchResult:
-    """satisfied: bool[rows], every claim gets a volume there, as far as that is not for lack of room.
+    """satisfied: bool[rows], every claim gets a volume there, not counting missing capacity.
 
-    enough: bool[rows], there is room for what is to be made. volumes: for each claim, smallest first, its volume's name
-    on the first of the rows, "" where one is to be made.
+    enough: bool[rows], capacity for the volumes to create. volumes: for each claim, smallest first, its volume's name
+    on the first of the rows, "" for a volume to be created.
     """
 
     satisfied: BoolArray
@@ -82,10 +82,10 @@ def _kept(volumes: Volumes, claim: Delayed, nodes: LabelledRows, rows: Rows, cou
 
 
 class _Free:
-    """The free volumes of a class. Claims take them in the order of their sizes, on each row for itself."""
+    """Free volumes of a class. Claims take them in the order of their sizes, separately on each row."""
 
     def __init__(self, free: FreeVolumes, nodes: LabelledRows, rows: Rows, *, many: bool) -> None:
-        """many: claims, so that it is a gain to work rows out once that reach the same."""
+        """many: whether there are enough claims to group rows that reach the same volumes."""
         self._free = free
         self._nodes = nodes
         self._rows = rows
@@ -95,7 +95,7 @@ class _Free:
         if like is not None:
             self._rows, self._places = like
         self._count = count_of(self._rows, nodes.capacity)
-        # Of claims that ask alike but for the size, what suits one suited those before it: each takes the next.
+        # For claims with equal requirements but size, candidates of an earlier one fit: each takes the next.
         self._choices: dict[Wants, Choice] = {}
         self._taken: dict[Wants, list[Int64Array]] = {}
 
@@ -109,7 +109,7 @@ class _Free:
         return matched, self._free.name(self._free.reachable.slot(int(ranks[self._places][0])))
 
     def _ranks(self, wants: Wants) -> Int64Array:
-        """int64[rows]: of what the claim gets, not to be had any more by those that come after it."""
+        """int64[rows]: rank of the claim's volume, which later claims cannot have."""
         alike, end = wants._replace(size=0), self._free.reachable.end
         mine = self._taken.setdefault(alike, [])
         too_small = self._free.reachable.below(wants.size)
@@ -134,20 +134,20 @@ class _Free:
 
 
 class _Provision:
-    """Whether volumes can be made. The first claim for which one cannot says why."""
+    """Whether volumes can be created. The first claim without one gives the reason."""
 
     def __init__(self, volumes: Volumes, nodes: LabelledRows, rows: Rows, *, alive: BoolArray) -> None:
         self._volumes = volumes
         self._nodes = nodes
         self._rows = rows
         self._alive = alive
-        # What was needed on all rows: once more needs nothing more.
+        # Already required on all rows: a repeat requires nothing more.
         self._needed: set[tuple[str, int | None]] = set()
         self.satisfied = np.ones_like(alive)
         self.enough = np.ones_like(alive)
 
     def need(self, claim: Delayed, on: BoolArray) -> None:
-        """On these rows one is to be made for the claim."""
+        """Require a new volume for the claim on these rows."""
         wants = claim.claim.wants
         asked = (wants.class_name, wants.size if claim.claim.has_size else None)
         if asked in self._needed:

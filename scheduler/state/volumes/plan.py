@@ -1,4 +1,4 @@
-"""What a pod's claims get on the node that it goes to."""
+"""Volumes of a pod's claims on its chosen node."""
 
 from collections.abc import Iterator
 
@@ -8,9 +8,9 @@ from scheduler.pods.pod_volumes import ClaimKey
 
 
 class VolumePlan(msgspec.Struct, frozen=True):
-    """taken: volumes that are there, each with its claim. made: claims for which a volume is to be made.
+    """taken: existing volumes, each with its claim. made: claims whose volume will be created.
 
-    timeout_s: how long the pod waits for them at most, > 0.
+    timeout_s: maximum wait of the pod for them, > 0.
     """
 
     node: str
@@ -19,7 +19,7 @@ class VolumePlan(msgspec.Struct, frozen=True):
     timeout_s: float
 
     def __iter__(self) -> Iterator[tuple[ClaimKey, str]]:
-        """Each claim with its volume, "" for one that is to be made."""
+        """Each claim with its volume, "" for one to be created."""
         for volume, claim in self.taken:
             yield claim, volume
         for claim in self.made:

@@ -1,4 +1,4 @@
-"""How all claims of a pod stand, worked out once for every rule that asks.
+"""States of a pod's claims, computed once for all rules.
 
 Source: kube-scheduler, plugins/volumebinding: volume_binding.go (podHasPVCs), binder.go (GetPodVolumeClaims).
 """
@@ -10,8 +10,8 @@ import msgspec
 from scheduler.pods.pod import Pod
 from scheduler.pods.pod_volumes import Attachable, ClaimKey, PodClaim
 from scheduler.state.volumes.claim import Claim
+from scheduler.state.volumes.claim_state import Bound, ClaimState, Delayed, Immediate, Missing
 from scheduler.state.volumes.reach import Reach
-from scheduler.state.volumes.standing import Bound, Delayed, Immediate, Missing, Standing
 from scheduler.state.volumes.storage_class import OfClass
 from scheduler.state.volumes.volume import Volume
 
@@ -28,7 +28,7 @@ class KnownVolumes(Protocol):
 
 
 class Alike:
-    """A tuple that is hashed once: a pod may have 64 claims, and is looked up by them again and again."""
+    """A tuple that is hashed once: a pod may have 64 claims, and is looked up by them often."""
 
     __slots__ = ("_hash", "_parts")
 
@@ -38,7 +38,7 @@ class Alike:
         self._hash = hash(parts)
 
     def __hash__(self) -> int:
-        """Of the parts."""
+        """Hash of the parts."""
         return self._hash
 
     def __eq__(self, other: object) -> bool:
@@ -49,54 +49,54 @@ class Alike:
 
 
 class PodClaims(msgspec.Struct, frozen=True, kw_only=True):
-    """Of each claim once, in the order of the pod.
+    """State of each claim, once, in the order of the pod.
 
-    bound: volumes of claims that are no ephemeral ones. alike: equal for pods of one template whose claims every rule
-    answers alike. moment: moves when something else can be had of a class of which a claim waits for a volume.
-    missing: the first claim, other than an ephemeral one, that does not exist; "" when each does.
-    one_pod: claims that only one pod may use. attached: what a node attaches for them, as `Volumes.attached`.
+    bound: volumes of claims that are not ephemeral. alike: equal for pods of one template whose claims get the same
+    answers. cache_key: moves when the available volumes of a waiting claim's class change.
+    missing: the first claim, other than an ephemeral one, that does not exist; "" for none. one_pod: claims that only
+    one pod may use. attached: attachments for them, as `Volumes.attached`.
     """
 
-    standings: tuple[Standing, ...]
+    claim_states: tuple[ClaimState, ...]
     bound: tuple[Bound, ...]
     alike: Alike
-    moment: tuple[int, ...]
+    cache_key: tuple[int, ...]
     missing: str
     one_pod: tuple[ClaimKey, ...]
     attached: tuple[Attachable | None, ...]
 
 
 def pod_claims(pod: Pod, volumes: KnownVolumes) -> PodClaims:
-    """As the claims are now."""
-    standings: list[Standing] = []
+    """Current state of the claims."""
+    claim_states: list[ClaimState] = []
     bound: list[Bound] = []
     one_pod: list[ClaimKey] = []
     missing = ""
     keys = [(pod.key.namespace, used.name) for used in dict.fromkeys(pod.volumes.claims)]
     for used, key in zip(dict.fromkeys(pod.volumes.claims), keys, strict=True):
         claim = volumes.claim(key)
-        standing = _standing(pod, used, claim, volumes)
-        standings.append(standing)
+        claim_state = _claim_state(pod, used, claim, volumes)
+        claim_states.append(claim_state)
         if used.ephemeral:
             continue
-        if isinstance(standing, Bound):
-            bound.append(standing)
+        if isinstance(claim_state, Bound):
+            bound.append(claim_state)
         if claim is None:
             missing = missing or used.name
         elif claim.one_pod:
             one_pod.append(key)
     return PodClaims(
-        standings=tuple(standings),
+        claim_states=tuple(claim_states),
         bound=tuple(bound),
-        alike=Alike(tuple(standing.alike for standing in standings)),
-        moment=tuple(standing.version for standing in standings if isinstance(standing, Delayed)),
+        alike=Alike(tuple(claim_state.alike for claim_state in claim_states)),
+        cache_key=tuple(claim_state.version for claim_state in claim_states if isinstance(claim_state, Delayed)),
         missing=missing,
         one_pod=tuple(one_pod),
         attached=tuple(volumes.attached(key) for key in dict.fromkeys(keys)),
     )
 
 
-def _standing(pod: Pod, used: PodClaim, claim: Claim | None, volumes: KnownVolumes) -> Standing:
+def _claim_state(pod: Pod, used: PodClaim, claim: Claim | None, volumes: KnownVolumes) -> ClaimState:
     if claim is None or claim.lost or claim.deleting or claim.excess or used.ephemeral:
         problem = _problem(pod, used, claim)
         if problem or claim is None:

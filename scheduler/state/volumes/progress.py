@@ -1,4 +1,4 @@
-"""What is still to be written, or waited for, until a pod has the volumes of its plan. Pure.
+"""Remaining writes and waits until a pod has the volumes of its plan. Pure.
 
 Source: kube-scheduler, plugins/volumebinding/binder.go: AssumePodVolumes, bindAPIUpdate, checkBindings.
 """
@@ -13,13 +13,14 @@ from scheduler.state.volumes.volumes import Volumes
 
 
 class Failed(Exception):
-    """The plan cannot come true any more; the message says why."""
+    """The plan can no longer succeed; the message says why."""
 
 
 def to_write(key: ClaimKey, name: str, node: str, volumes: Volumes) -> VolumeForClaim | NodeForClaim | None:
-    """What the API server does not show yet of what we have decided; None when it shows it.
+    """The write that the API server does not show yet; None when it shows it.
 
-    key, name: a claim of a plan and its volume, as iterating over a Plan gives them. Raises Failed for what has gone.
+    key, name: a claim of a plan and its volume, as iterating over a plan yields them. Raises Failed for deleted
+    objects.
     """
     claim, volume = _there(key, name, volumes)
     if volume is None:
@@ -30,9 +31,9 @@ def to_write(key: ClaimKey, name: str, node: str, volumes: Volumes) -> VolumeFor
 
 
 def is_done(key: ClaimKey, name: str, node: str, volumes: Volumes, labels: Mapping[str, str] | None) -> bool:
-    """Whether a claim of a plan is bound; raises Failed when it will not be. Looked at once what we wrote is shown.
+    """Whether a claim of a plan is bound; raises Failed when it will not be. Called once our write is shown.
 
-    labels: of the node, None when it is gone.
+    labels: of the node, None when it is deleted.
     """
     if labels is None:
         message = f"node {node} is gone"
@@ -52,7 +53,7 @@ def is_done(key: ClaimKey, name: str, node: str, volumes: Volumes, labels: Mappi
 
 
 def is_older(version: str, written: str) -> bool:
-    """Whether what the watch has shown is from before our own write. Versions are numbers that grow, since 1.35."""
+    """Whether the watch's version is from before our own write. Versions are numbers that grow, since 1.35."""
     if not (version.isdecimal() and written.isdecimal()):
         return False
     return int(version) < int(written)

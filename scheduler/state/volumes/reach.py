@@ -1,4 +1,4 @@
-"""From which nodes a volume can be used."""
+"""Nodes from which a volume can be used."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,13 +7,13 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from scheduler.kube.budgets import excess
 from scheduler.kube.objects import NodeSelector
+from scheduler.kube.size_limits import excess
 from scheduler.state.columns.arrays import BoolArray, Rows
 from scheduler.state.columns.node_terms import LabelledRows, NodeTerm, Required
 from scheduler.state.columns.selectors import Expressions, Matcher, Operator, all_parsed
 
-# As many as a pod may have, see `scheduler.kube.budgets`.
+# The same limit as for a pod, see `scheduler.kube.size_limits`.
 _MOST_TERMS: Final = 64
 MOST_REQUIREMENTS: Final = 128
 _MOST_VALUES: Final = 2048
@@ -28,9 +28,9 @@ class _OfValues(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reach:
-    """The nodes that match one of `terms`. Those of one node affinity are one object.
+    """Nodes that match one of `terms`. Equal node affinities share one object.
 
-    key, values: the one label that says all, "" when it takes more.
+    key, values: the one label that decides, "" when it takes more.
     """
 
     terms: tuple[Expressions, ...]
@@ -61,7 +61,7 @@ def reach_of(terms: Iterable[Expressions]) -> Reach:
 
 
 def of_node_selector(selector: NodeSelector) -> Reach:
-    """Of a volume's node affinity. A term that is not valid matches no node; so does one that names a node.
+    """Reach of a volume's node affinity. An invalid term matches no node; nor does one that names a node.
 
     Source: component-helpers, storage/volume/pv_helpers.go, CheckNodeAffinity, which compares labels only.
     """
@@ -71,13 +71,13 @@ def of_node_selector(selector: NodeSelector) -> Reach:
 
 
 def selector_excess(selector: NodeSelector) -> str:
-    """What of it is more than is read, "" when nothing is."""
+    """Parts over a size limit, "" for none."""
     terms = selector.node_selector_terms
     return terms_excess("node affinity", [(*term.match_expressions, *term.match_fields) for term in terms])
 
 
 def terms_excess(what: str, terms: Sequence[Sequence[_OfValues]]) -> str:
-    """What of some terms, each of requirements, is more than is read, "" when nothing is. what: the terms are of."""
+    """Parts of terms of requirements over a size limit, "" for none. what: the owner of the terms."""
     requirements = [one for term in terms for one in term]
     counted = (
         ("terms", len(terms), _MOST_TERMS),
@@ -96,7 +96,7 @@ class Reaches:
         self._uses: Counter[NodeSelector] = Counter()
 
     def of(self, affinity: NodeSelector) -> Reach:
-        """Of an affinity that some volume has."""
+        """Reach of an affinity that a volume has."""
         return self._reach[affinity]
 
     def take(self, affinity: NodeSelector) -> None:

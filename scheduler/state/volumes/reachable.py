@@ -1,4 +1,4 @@
-"""Thousands of volumes, each of which can be used from some nodes: which is the smallest for each node?
+"""The smallest volume for each node, out of thousands with different reach.
 
     slots in use ──near──▶ those that some of the rows may reach ──(those that suit a claim)──▶ Choice ──next──▶ rank
 
@@ -24,35 +24,35 @@ if TYPE_CHECKING:
 _FIRST_SLOTS: Final = 64
 _EVERYWHERE: Final = -1
 _OTHER: Final = -2
-# For so few rows, what they can reach is picked out of all there is.
+# Up to this many rows, the slots that they reach are picked out.
 _FEW_ROWS: Final = 32
 # Sorting so small a part of what there is costs less than picking it out in its order.
 _FEW: Final = 8
-# Of more kinds of reach that take more than one label, rows are not compared.
+# With more kinds of reach over several labels, rows are not compared.
 _FEW_OTHERS: Final = 8
 _LAST: Final = np.iinfo(np.int64).max
 
 
 class Reachable:
-    """Things of a size, each of which can be used from some nodes.
+    """Objects with a size, each usable from some nodes.
 
-    sizes: int64[slots]; a slot that is not in use has -1. Owned by who adds and removes.
+    sizes: int64[slots]; -1 for an unused slot. Owned by the caller that adds and removes.
     """
 
     def __init__(self) -> None:
-        """Nothing."""
+        """Empty."""
         self.sizes: Int64Array = np.full(_FIRST_SLOTS, -1, dtype=np.int64)
         self._ties: Int64Array = np.zeros(_FIRST_SLOTS, dtype=np.int64)
         self._free = list(range(_FIRST_SLOTS - 1, -1, -1))
-        # By slot: number of the label that says all, or one of the two below; number of its value.
+        # By slot: number of the deciding label, or one of the two below; number of its value.
         self._key_of: RowArray = np.full(_FIRST_SLOTS, _EVERYWHERE, dtype=np.intp)
         self._value_of: RowArray = np.zeros(_FIRST_SLOTS, dtype=np.intp)
         self._keys: list[_ByValue] = []
         self._number_of: dict[str, int] = {}
         self._others: dict[Reach, set[int]] = {}
         self._reach_at: dict[int, Reach] = {}
-        # The slots in their order, and where each slot is in it; those of each label by value, and the numbers of these
-        # values. Holds until something is added: what is removed keeps its place.
+        # The slots in their order, and the position of each; the slots of each label by value, and the numbers of these
+        # values. Valid until something is added: removed slots keep their position.
         self._order: RowArray | None = None
         self._sizes_in_order: Int64Array = np.zeros(0, dtype=np.int64)
         self.rank: Int64Array = np.zeros(0, dtype=np.int64)
@@ -85,7 +85,7 @@ class Reachable:
         return slot
 
     def remove(self, slot: int) -> None:
-        """It is gone."""
+        """Remove a slot."""
         self.sizes[slot] = -1
         self._free.append(slot)
         key = int(self._key_of[slot])
@@ -112,7 +112,7 @@ class Reachable:
         return order[np.sort(ranks)]
 
     def like(self, nodes: LabelledRows, rows: Rows) -> tuple[RowArray, RowArray] | None:
-        """(rows, no two of which reach the same; of each of `rows` its place among them); None when that is no gain."""
+        """(distinct rows by reach; for each of `rows` its index among them); None if that saves nothing."""
         count = count_of(rows, nodes.capacity)
         if len(self._others) > _FEW_OTHERS:
             return None
@@ -135,12 +135,12 @@ class Reachable:
         return len(self.rank)
 
     def below(self, size: int) -> int:
-        """The highest rank of what is smaller; -1 for none."""
+        """The highest rank of smaller sizes; -1 for none."""
         self._arranged()
         return int(np.searchsorted(self._sizes_in_order, size, "left")) - 1
 
     def slot(self, rank: int) -> int:
-        """Of that rank."""
+        """Slot of that rank."""
         return int(self._arranged()[rank])
 
     def choice(self, slots: RowArray, nodes: LabelledRows, rows: Rows) -> "Choice":
@@ -216,7 +216,7 @@ class Choice:
         self._others = [(np.append(ranks, end), rows) for ranks, rows in others]
 
     def next(self, after: Int64Array, places: RowArray | slice) -> Int64Array:
-        """int64[places]: the lowest rank above `after` that each of these of the rows reaches; `end` for none."""
+        """int64[places]: the lowest rank above `after` that each of these rows reaches; `end` for none."""
         best = self._everywhere[np.searchsorted(self._everywhere[:-1], after, "right")]
         for composed, numbers in self._by_value:
             begins = numbers[places] * np.int64(self.end + 1)
@@ -229,7 +229,7 @@ class Choice:
 
 
 class _ByValue:
-    """Those of which one value of one label says all."""
+    """Slots whose reach is one value of one label."""
 
     def __init__(self, key: str) -> None:
         """None."""
@@ -239,7 +239,7 @@ class _ByValue:
         self._numbers: RowArray = np.zeros(0, dtype=np.intp)
 
     def numbers(self, nodes: LabelledRows, rows: Rows) -> RowArray:
-        """intp[rows]: the number of the value that each has, -1 where it is none of ours."""
+        """intp[rows]: number of each row's value, -1 if it is not ours."""
         column = nodes.labels.column(self._key)
         seen = (column, column.values.version, self.values.version)
         if seen != self._seen:

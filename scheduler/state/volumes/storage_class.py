@@ -1,4 +1,4 @@
-"""A StorageClass, with what can be had of it: volumes that are free, and capacity for new ones."""
+"""A StorageClass with its available volumes: free ones, and capacity for new ones."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,8 +9,8 @@ import numpy as np
 
 from config.protocol import quantity
 from scheduler.kube import storage
-from scheduler.kube.budgets import ExcessError, excess
 from scheduler.kube.objects import LabelSelector
+from scheduler.kube.size_limits import ExcessError, excess
 from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, RowArray, Rows, resized
 from scheduler.state.columns.labels import Labels
@@ -64,7 +64,7 @@ def class_of(wire: storage.StorageClass) -> VolumeClass:
 
 
 class Capacity(msgspec.Struct, frozen=True, kw_only=True):
-    """How large a volume can be made in some part of the cluster. bytes: -1 when it does not say."""
+    """Maximum size of a new volume in a part of the cluster. bytes: -1 if unknown."""
 
     class_name: str
     bytes: int
@@ -72,7 +72,7 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def capacity_of(wire: storage.CSIStorageCapacity) -> Capacity:
-    """Raises QuantityError for an amount that is none, ExcessError for a topology of more than is read.
+    """The capacity. Raises QuantityError for an invalid amount, ExcessError for a topology over the size limit.
 
     topology: None for no node.
     """
@@ -94,7 +94,7 @@ def _topology_excess(selector: LabelSelector) -> str:
 
 
 class FreeVolumes:
-    """Volumes that nobody has, of one class. taken: of them, those that we have given to a claim."""
+    """Free volumes of one class. taken: those that we have assumed for a claim."""
 
     def __init__(self) -> None:
         """None."""
@@ -115,7 +115,7 @@ class FreeVolumes:
         return name in self._slot_of
 
     def add(self, volume: Volume, reach: Reach | None) -> None:
-        """Nobody has it."""
+        """Add a free volume."""
         slot = self.reachable.add(volume.name, volume.size, reach)
         if slot >= len(self._kind):
             self._kind = resized(self._kind, (self.reachable.slots,), 0)
@@ -127,7 +127,7 @@ class FreeVolumes:
         self._slot_of[volume.name], self._name_of[slot] = slot, volume.name
 
     def discard(self, name: str) -> bool:
-        """It is gone, or somebody has it; whether it was here."""
+        """Remove a volume that was deleted or bound; whether it was here."""
         slot = self._slot_of.pop(name, None)
         if slot is None:
             return False
@@ -144,11 +144,11 @@ class FreeVolumes:
             self._taken[slot] = taken
 
     def name(self, slot: int) -> str:
-        """Of the volume in a slot."""
+        """Name of the volume in a slot."""
         return self._name_of[slot]
 
     def suiting(self, wants: Wants, slots: RowArray) -> RowArray:
-        """Those of `slots` whose volumes suit a claim, apart from where they can be used."""
+        """Those of `slots` whose volumes suit a claim, regardless of reach."""
         if wants.selector is None:
             return slots[:0]
         suits = (self.reachable.sizes[slots] >= wants.size) & ~self._taken[slots]
@@ -178,7 +178,7 @@ class Capacities:
         return len(self._known)
 
     def set(self, key: str, capacity: Capacity | None) -> bool:
-        """None: it is gone. Returns whether a volume can be made now that could not be before."""
+        """Set a capacity, None when it is deleted. Returns whether more volumes can be created now."""
         old = self._known.pop(key, None)
         if old is not None and old[1] >= 0:
             self.reachable.remove(old[1])
@@ -197,7 +197,7 @@ class Capacities:
         return choice.next(none, ALL_ROWS) < choice.end
 
     def __getitem__(self, key: str) -> Capacity | None:
-        """As it was set."""
+        """The capacity as set."""
         found = self._known.get(key)
         return None if found is None else found[0]
 
@@ -208,9 +208,9 @@ def _reach(capacity: Capacity) -> Reach | None:
 
 @dataclass(slots=True)
 class OfClass:
-    """All of one class. known: None while there is no such StorageClass.
+    """State of one class. known: None while there is no such StorageClass.
 
-    kept_for: claim -> volumes that are kept for it. version: moves when any of this does.
+    kept_for: claim -> volumes reserved for it. version: moves when any of this does.
     """
 
     known: VolumeClass | None = None

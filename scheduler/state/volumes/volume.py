@@ -17,7 +17,7 @@ from scheduler.state.volumes.reach import selector_excess
 
 ZONE: Final = "topology.kubernetes.io/zone"
 REGION: Final = "topology.kubernetes.io/region"
-# The names of old, and those that have taken their place.
+# Old label names and their replacements.
 BETA_KEYS: Final = {
     "failure-domain.beta.kubernetes.io/zone": ZONE,
     "failure-domain.beta.kubernetes.io/region": REGION,
@@ -31,11 +31,10 @@ Zone: TypeAlias = tuple[str, frozenset[str]]
 
 
 class Volume(msgspec.Struct, frozen=True, kw_only=True):
-    """One volume. affinity: None when every node can use it. claim: who has it, or for whom it is kept; None nobody.
+    """One volume. affinity: None when every node can use it. claim: the claim that has or reserves it, or None.
 
-    available: by its phase. zones: of its labels. attached: what a node attaches for it, None when no limit counts it;
-    by_csi: as the volume itself says.
-    excess: what of it is more than is read, for people; "" nearly always.
+    available: by its phase. zones: of its labels. attached: its attachment, None when no limit counts it; by_csi: for a
+    CSI volume. excess: parts over a size limit, as text for users; "" nearly always.
     """
 
     name: str
@@ -61,7 +60,7 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
         return self.available and self.claim is None and not self.deleting and not self.excess
 
     def suits(self, wants: Wants) -> bool:
-        """Whether it may be bound to a claim that it is kept for already: whatever their classes and labels."""
+        """Whether a claim that reserves it may get it: classes and labels do not matter."""
         return (
             self.size >= wants.size
             and self.volume_mode == wants.volume_mode
@@ -71,7 +70,7 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def volume_of(wire: storage.PersistentVolume) -> Volume:
-    """Raises QuantityError for a size that is none."""
+    """The volume. Raises QuantityError for an invalid size."""
     meta, spec = wire.metadata, wire.spec
     annotations, labels = meta.annotations or {}, meta.labels or _NO_LABELS
     affinity = None if spec.node_affinity is None else spec.node_affinity.required
@@ -89,7 +88,7 @@ def volume_of(wire: storage.PersistentVolume) -> Volume:
         claim=spec.claim_ref,
         available=wire.status.phase == "Available",
         deleting=bool(meta.deletion_timestamp),
-        # Only a volume that is free is looked for by its labels.
+        # Only a free volume is selected by its labels.
         labels=labels if free else _NO_LABELS,
         zones=_zones(labels),
         attached=_attached(spec),
@@ -102,7 +101,7 @@ def _zones(labels: Mapping[str, str]) -> tuple[Zone, ...]:
     found = []
     for key in TOPOLOGY_KEYS:
         values = [value.strip() for value in labels.get(key, "").split(_SEPARATOR)]
-        # A label that cannot be read says nothing.
+        # An unreadable label is ignored.
         if all(values):
             found.append((key, frozenset(values)))
     return tuple(found)

@@ -1,11 +1,11 @@
-"""The claims, volumes and storage classes of the cluster, and which of them we have given to pods.
+"""The claims, volumes and storage classes of the cluster, and our assumed volumes of pods.
 
-    free ──take──▶ TAKEN ──settle──▶ as the API server shows it
-      ▲              │
-      └───give_back──┘
+    free ──assume──▶ ASSUMED ──settle──▶ as the API server shows it
+      ▲                │
+      └────release─────┘
 
-TAKEN: a pod that we have placed gets the volume, or gets one made on its node; the API server does not say so yet. For
-others it is as if it did. What the API server shows wins.
+ASSUMED: a pod that we placed gets the volume, or a new one on its node; the API server does not show it yet. For other
+pods it counts as bound. The API server wins.
 Owned by the tables, and so by the event loop. No method awaits, so each one is atomic.
 Source: kube-scheduler, plugins/volumebinding/binder.go and assume_cache.go.
 """
@@ -26,7 +26,7 @@ from scheduler.state.volumes.reach import Reach, Reaches
 from scheduler.state.volumes.storage_class import Capacity, OfClass, VolumeClass
 from scheduler.state.volumes.volume import Volume
 
-# Plugins of old that make volumes: the drivers that have taken their place, "" where no limit counts their volumes.
+# Old plugins that create volumes: the drivers that replaced them, "" if no limit counts their volumes.
 _PROVISIONERS: Final = {
     "kubernetes.io/aws-ebs": DRIVERS["awsElasticBlockStore"],
     "kubernetes.io/azure-disk": DRIVERS["azureDisk"],
@@ -39,10 +39,10 @@ _PROVISIONERS: Final = {
 
 
 class Changes(NamedTuple):
-    """claims: that may stand otherwise now. nodes: of which the limits, or what is attached, are others.
+    """claims: those whose state may have changed. nodes: those whose limits or attachments changed.
 
-    volumes: (class, from where) of volumes that came, went, or were taken or given back, where it may be few nodes.
-    opened: of some class something can be had now that could not be before.
+    volumes: (class, reach) of volumes that came, went, or were assumed or released, where that may affect few nodes.
+    opened: whether some class has more available volumes now.
     """
 
     claims: tuple[ClaimKey, ...]
@@ -52,10 +52,10 @@ class Changes(NamedTuple):
 
 
 class Volumes:
-    """What changed, until `take_changes`; see `Changes`."""
+    """Collects changes until `take_changes`; see `Changes`."""
 
     def __init__(self) -> None:
-        """Nothing."""
+        """Empty."""
         self._touched: dict[ClaimKey, None] = {}
         self._touched_nodes: dict[str, None] = {}
         self._moved: dict[tuple[str, Reach], None] = {}
@@ -63,28 +63,28 @@ class Volumes:
         self._claims: dict[ClaimKey, Claim] = {}
         self._volumes: dict[str, Volume] = {}
         self._classes: dict[str, OfClass] = {}
-        # Provisioners that tell how much they have left.
+        # Provisioners that report their remaining capacity.
         self._told_capacity: set[str] = set()
         self._class_of_capacity: dict[str, str] = {}
         self._claims_of: dict[str, set[ClaimKey]] = {}
-        # By what a node attaches: volumes of different names may stand for the same.
+        # By attachment: volumes of different names may share one.
         self._names_of: dict[Attachable, set[str]] = {}
         self._reaches = Reaches()
         self._plans: dict[str, VolumePlan] = {}
-        # Volume -> the claim that it is taken for; claim -> the node that it is to be made on; and for how many pods.
-        self._taken: dict[str, ClaimKey] = {}
+        # Volume -> its assumed claim; claim -> the node of its new volume; and the number of pods.
+        self._assumed: dict[str, ClaimKey] = {}
         self._selected: dict[ClaimKey, str] = {}
         self.attachments = Attachments()
         self._pods_with: Counter[str | ClaimKey] = Counter()
         self._versions = 0
-        # Whose claims were asked about last, and how they stand.
+        # The last pod evaluated, and its claims.
         self._latest_pod: Pod | None = None
         self._latest: tuple[tuple[str, tuple[PodClaim, ...], str], PodClaims] | None = None
 
-    # What the watches show
+    # From the watches
 
     def set_claim(self, key: ClaimKey, claim: Claim | None) -> None:
-        """None: it is gone."""
+        """Set a claim, None when it is deleted."""
         old = self._claims.get(key)
         if old is not None and claim is not None and replace(old, version=claim.version) == claim:
             self._claims[key] = claim
@@ -100,7 +100,7 @@ class Volumes:
         self._touch(key)
 
     def set_volume(self, name: str, volume: Volume | None) -> None:
-        """None: it is gone."""
+        """Set a volume, None when it is deleted."""
         old = self._volumes.get(name)
         if old is not None and volume is not None and replace(old, version=volume.version) == volume:
             self._volumes[name] = volume
@@ -119,7 +119,7 @@ class Volumes:
         self._touch_nodes(self.attachments.nodes_with(name))
 
     def set_class(self, name: str, known: VolumeClass | None) -> None:
-        """None: it is gone."""
+        """Set a StorageClass, None when it is deleted."""
         if known is None and name not in self._classes:
             return
         of_class = self._of_class(name)
@@ -127,13 +127,13 @@ class Volumes:
             return
         of_class.known = known
         self._changed(name, opened=known is not None)
-        # What a node attaches for them depends on their class. Classes seldom change.
+        # Their attachments depend on the class. Classes seldom change.
         for key, claim in self._claims.items():
             if claim.wants.class_name == name and not claim.volume:
                 self._touch(key)
 
     def set_driver(self, name: str, *, tells_capacity: bool) -> None:
-        """Whether the capacity that a driver has left is to be looked at."""
+        """Set whether a driver's remaining capacity counts."""
         if (name in self._told_capacity) is tells_capacity:
             return
         (self._told_capacity.add if tells_capacity else self._told_capacity.discard)(name)
@@ -142,7 +142,7 @@ class Volumes:
                 self._changed(class_name, opened=not tells_capacity)
 
     def set_capacity(self, key: str, capacity: Capacity | None) -> None:
-        """key: namespace and name. capacity: None when it is gone."""
+        """Set a capacity. key: namespace and name. capacity: None when it is deleted."""
         before = self._class_of_capacity.pop(key, None)
         if before is not None and (capacity is None or capacity.class_name != before):
             self._of_class(before).capacities.set(key, None)
@@ -159,59 +159,59 @@ class Volumes:
         self._touch_nodes(self.attachments.set_limits(node, limits))
 
     def set_attachment(self, name: str, attachment: Attachment | None) -> None:
-        """None: it is gone."""
+        """Set an attachment, None when it is deleted."""
         self._touch_nodes(self.attachments.set(name, attachment))
 
     def take_changes(self) -> Changes:
-        """What has changed since the last call."""
+        """Changes since the last call."""
         found = Changes(tuple(self._touched), tuple(self._touched_nodes), tuple(self._moved), self._opened)
         self._touched, self._touched_nodes, self._moved, self._opened = {}, {}, {}, False
         return found
 
     def moves_everywhere(self, class_name: str) -> None:
-        """What can be had of the class has changed on more nodes than are told one by one."""
+        """Note that the class's volumes changed on more nodes than are listed one by one."""
         self._changed(class_name, opened=False)
 
-    # What we give
+    # Our assumptions
 
-    def take(self, uid: str, plan: VolumePlan) -> None:
+    def assume(self, uid: str, plan: VolumePlan) -> None:
         """A pod gets these volumes on its node."""
         self._plans[uid] = plan
         self._pods_with.update((*(volume for volume, _ in plan.taken), *plan.made))
         for volume, key in plan.taken:
-            if volume not in self._taken:
-                self._taken[volume] = key
-                self._take(volume, key)
+            if volume not in self._assumed:
+                self._assumed[volume] = key
+                self._assume(volume, key)
         for key in plan.made:
             if self._selected.get(key) != plan.node:
                 self._selected[key] = plan.node
                 self._touch(key)
 
     def plan(self, uid: str) -> VolumePlan | None:
-        """What the pod has taken; None when that is nothing, or all settled."""
+        """The pod's assumed volumes; None if there are none, or all are settled."""
         return self._plans.get(uid)
 
     def settle(self, uid: str) -> None:
-        """The API server shows it all, or gives it to nobody. Nothing when the pod has taken nothing."""
+        """Drop the pod's assumptions: the API server shows the result. No effect without any."""
         plan = self._plans.pop(uid, None)
         if plan is None:
             return
         for volume, key in plan.taken:
-            if self._is_last(volume) and self._taken.pop(volume, None) is not None:
-                self._untake(volume, key)
+            if self._is_last(volume) and self._assumed.pop(volume, None) is not None:
+                self._release(volume, key)
         for key in plan.made:
             if self._is_last(key):
                 self._selected.pop(key, None)
                 self._touch(key)
 
-    # What rules read
+    # For the rules
 
     def claim(self, key: ClaimKey) -> Claim | None:
-        """As it was seen last."""
+        """The claim as last seen."""
         return self._claims.get(key)
 
     def volume(self, name: str) -> Volume | None:
-        """As it was seen last."""
+        """The volume as last seen."""
         return self._volumes.get(name)
 
     def claims_of(self, volume: str) -> tuple[ClaimKey, ...]:
@@ -219,15 +219,15 @@ class Volumes:
         return tuple(self._claims_of.get(volume, ()))
 
     def reach(self, volume: Volume) -> Reach | None:
-        """From where a volume that is known can be used; None from everywhere."""
+        """Reach of a known volume; None for everywhere."""
         return None if volume.affinity is None else self._reaches.of(volume.affinity)
 
     def of_class(self, name: str) -> OfClass | None:
-        """What can be had of a class; None when nothing is known of it."""
+        """State of a class; None if it is unknown."""
         return self._classes.get(name)
 
     def tells_capacity(self, provisioner: str) -> bool:
-        """Whether the capacity that it has left is to be looked at."""
+        """Whether its remaining capacity counts."""
         return provisioner in self._told_capacity
 
     def selected(self, key: ClaimKey) -> str:
@@ -235,7 +235,7 @@ class Volumes:
         return self._selected.get(key, "")
 
     def of_pod(self, pod: Pod) -> PodClaims:
-        """How its claims stand. Pods that come one after the other often share them."""
+        """State of the pod's claims. Consecutive pods often share them."""
         if self._latest_pod is pod and self._latest is not None:
             return self._latest[1]
         used = pod.volumes.claims
@@ -246,7 +246,7 @@ class Volumes:
         return self._latest[1]
 
     def attached(self, key: ClaimKey) -> Attachable | None:
-        """What a node attaches for a claim; None when no limit counts it. Without a volume yet: one that will be made.
+        """Attachment of a claim; None when no limit counts it. Without a volume: of the one to be created.
 
         Source: kube-scheduler, plugins/nodevolumelimits/csi.go, getCSIDriverInfo.
         """
@@ -265,7 +265,7 @@ class Volumes:
         return (driver, f"of claim {key[0]}/{key[1]}") if driver else None
 
     def claims_sharing(self, pod: Pod) -> Iterator[ClaimKey]:
-        """The claims of a pod, and those whose volumes are attached together with what it has attached."""
+        """Claims of a pod, and claims whose volumes share an attachment with them."""
         keys = tuple(pod.claim_keys)
         yield from keys
         for one in dict.fromkeys((*map(self.attached, keys), *pod.volumes.attached)):
@@ -273,7 +273,7 @@ class Volumes:
                 yield from self._claims_of.get(name, ())
 
     def attached_to(self, node: str) -> frozenset[Attachable]:
-        """What the API server shows as attached to a node, whoever uses it. Source: getNodeVolumeAttachmentInfo."""
+        """Attachments of a node in the API server, whoever uses them. Source: getNodeVolumeAttachmentInfo."""
         shown = ((one.driver, self._volumes.get(one.volume)) for one in self.attachments.of_node(node))
         return frozenset(
             (driver, volume.attached[1])
@@ -284,7 +284,7 @@ class Volumes:
     # The parts
 
     def _name(self, volume: str, key: ClaimKey, *, named: bool) -> None:
-        """The claim names the volume, or no more."""
+        """Note that the claim names the volume, or no longer does."""
         if not volume:
             return
         if named:
@@ -293,7 +293,7 @@ class Volumes:
             drop(self._claims_of, volume, key)
 
     def _attach(self, old: Volume | None, new: Volume | None) -> None:
-        """A node attaches something else for the volume of this name."""
+        """Update the attachment of the volume."""
         before, after = (None if one is None else one.attached for one in (old, new))
         if before == after:
             return
@@ -308,19 +308,19 @@ class Volumes:
         of_class = self._of_class(volume.class_name)
         if volume.claim is not None:
             self._keep((volume.claim.namespace, volume.claim.name), volume.name, of_class)
-            # Whoever it was taken for has it now, or has lost it.
-            self._taken.pop(volume.name, None)
+            # The claim that it was assumed for has it now, or has lost it.
+            self._assumed.pop(volume.name, None)
         elif volume.is_free:
             of_class.free.add(volume, self.reach(volume))
-            if volume.name in self._taken:
-                self._take(volume.name, self._taken[volume.name])
+            if volume.name in self._assumed:
+                self._assume(volume.name, self._assumed[volume.name])
             self._moves(volume, opened=True)
 
     def _forget(self, volume: Volume) -> None:
         of_class = self._of_class(volume.class_name)
         if of_class.free.discard(volume.name):
             self._moves(volume, opened=False)
-        for reference in (volume.claim, self._taken.get(volume.name)):
+        for reference in (volume.claim, self._assumed.get(volume.name)):
             if reference is not None:
                 key = reference if isinstance(reference, tuple) else (reference.namespace, reference.name)
                 self._unkeep(key, volume.name, of_class)
@@ -337,8 +337,8 @@ class Volumes:
         del self._pods_with[taken]
         return True
 
-    def _take(self, name: str, key: ClaimKey) -> None:
-        """A free volume is given to a claim. One that is not free any more is not ours to give."""
+    def _assume(self, name: str, key: ClaimKey) -> None:
+        """Assume a free volume for a claim. A volume that is no longer free is skipped."""
         volume = self._volumes.get(name)
         if volume is not None and volume.is_free:
             of_class = self._of_class(volume.class_name)
@@ -346,7 +346,7 @@ class Volumes:
             self._keep(key, name, of_class)
             self._moves(volume, opened=False)
 
-    def _untake(self, name: str, key: ClaimKey) -> None:
+    def _release(self, name: str, key: ClaimKey) -> None:
         volume = self._volumes.get(name)
         if volume is not None and volume.is_free:
             of_class = self._of_class(volume.class_name)
@@ -370,7 +370,7 @@ class Volumes:
         return found
 
     def _moves(self, volume: Volume, *, opened: bool) -> None:
-        """A free volume came, went, or is taken or given back: it is no news for a node that cannot use it."""
+        """Note that a free volume came or went: it does not affect a node that cannot use it."""
         reach = self.reach(volume)
         if reach is None:
             self._changed(volume.class_name, opened=opened)

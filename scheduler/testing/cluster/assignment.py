@@ -1,4 +1,4 @@
-"""What POST pods/{name}/binding and PATCH pods/{name}/status make of a pod.
+"""Effects of POST pods/{name}/binding and PATCH pods/{name}/status on a pod.
 
 Pure. Source: pkg/registry/core/pod/storage/storage.go (setPodNodeAndMetadata), pkg/api/v1/pod/util.go
 (UpdatePodCondition), plugin/pkg/admission/podtopologylabels, Kubernetes 1.36.
@@ -18,14 +18,14 @@ _COPIED_FROM_NODE: Final[tuple[str, ...]] = ("topology.kubernetes.io/zone", "top
 def assigned(pod: PodObject, binding: Binding, node: Node | None) -> PodObject:
     """The pod on its node, annotations merged key by key; raises ApiConflict, in the server's order of checks.
 
-    node: None when there is none of that name, which the server does not mind.
+    node: None if it does not exist, which the server accepts.
     """
     if not binding.node:
         message = "target.name: Required value"
         raise ApiFailed(message, 500)
     check_uid(pod, binding.pod.uid)
-    if (objection := _objection(pod)) is not None:
-        message = f'Operation cannot be fulfilled on pods/binding "{pod.metadata.name}": {objection}'
+    if (rejection := _rejection(pod)) is not None:
+        message = f'Operation cannot be fulfilled on pods/binding "{pod.metadata.name}": {rejection}'
         raise ApiConflict(message, 409)
     metadata = replace(
         pod.metadata,
@@ -52,13 +52,13 @@ def check_uid(pod: PodObject, uid: str) -> None:
 
 
 def merged(conditions: tuple[PodCondition, ...], condition: PodCondition) -> tuple[PodCondition, ...]:
-    """With this condition in the place of the one of its type, at the end when there is none."""
+    """The conditions with this one, replacing the one of its type."""
     if any(other.type == condition.type for other in conditions):
         return tuple(condition if other.type == condition.type else other for other in conditions)
     return (*conditions, condition)
 
 
-def _objection(pod: PodObject) -> str | None:
+def _rejection(pod: PodObject) -> str | None:
     name = pod.metadata.name
     if pod.metadata.deletion_timestamp:
         return f"pod {name} is being deleted, cannot be assigned to a host"
@@ -70,7 +70,7 @@ def _objection(pod: PodObject) -> str | None:
 
 
 def _labels(pod: PodObject, node: Node | None) -> dict[str, str] | None:
-    """Since 1.35 a bound pod gets the zone and region of its node, over labels of its own."""
+    """Labels with the zone and region of the node, which override the pod's since 1.35."""
     of_node = (node.metadata.labels if node else None) or {}
     copied = {key: of_node[key] for key in _COPIED_FROM_NODE if key in of_node}
     return {**(pod.metadata.labels or {}), **copied} if copied else pod.metadata.labels

@@ -1,9 +1,9 @@
-"""One client of a cluster in memory: `port.Cluster`, with what may go wrong between the two.
+"""One client of a cluster in memory: `port.Cluster`, with faults between the two.
 
     request -> [fault?] -> executed by `World` -> [fault?] -> answer
 
-A request that is to take effect after its client has given up waits in `_late`, for its time or for `deliver_late`;
-the server then judges it by what is true at that moment.
+A request that takes effect after its client has given up waits in `_late`, for its time or for `deliver_late`; the
+server then checks it against its state at that moment.
 """
 
 import asyncio
@@ -81,7 +81,7 @@ class MemoryCluster:
         self._latency_s = latency_s
         self._timing = timing
         self._request_timeout_s = request_timeout_s
-        self._open: dict[WatchConnection[Any], None] = {}  # in the order of opening, so that every run is the same
+        self._open: dict[WatchConnection[Any], None] = {}  # in the order of opening, so that every run is equal
         self._stalled: set[str] = set()
         self._late: dict[int, Callable[[], object]] = {}
         self._late_made = 0
@@ -173,7 +173,7 @@ class MemoryCluster:
         await self._ask(request, lambda: self.world.events.update(event, series))
 
     async def close(self) -> None:
-        """End every watch; the world lives on, with what was sent to it, for the next client."""
+        """End every watch; the world stays, with the requests sent to it, for the next client."""
         self.break_watches(Break.ENDED)
 
     def break_watches(self, how: Break, kind: Kind[T] | None = None) -> None:
@@ -196,7 +196,7 @@ class MemoryCluster:
         return len(self._late)
 
     def deliver_late(self) -> int:
-        """Execute now what was to take effect later, in the order in which it was sent; how many had an effect."""
+        """Execute all late requests now, in the order in which they were sent; returns how many had an effect."""
         return sum(self._deliver(ticket) for ticket in list(self._late))
 
     async def _ask(self, request: Request, act: Callable[[], R]) -> R:
@@ -205,7 +205,7 @@ class MemoryCluster:
     async def _answer(
         self, fault: RequestFault | None, act: Callable[[], R], timeout_s: float, binding: Binding | None = None
     ) -> R:
-        """What the client gets for a request that `act` executes."""
+        """The client's answer to a request that `act` executes."""
         await asyncio.sleep(0)  # no request is answered before its sender has yielded
         match fault:
             case None if self._latency_s > 0.0:
@@ -251,7 +251,7 @@ class MemoryCluster:
         try:
             self.world.pods.bind(binding.pod.namespace, binding.pod.name, node or binding.node, annotations)
         except ApiError:
-            return  # the other one is refused just as this one will be
+            return  # the other one is rejected just as this one will be
 
     def _take_effect(self, effect: Effect, act: Callable[[], object], late_s: float | None) -> None:
         if effect is Effect.NONE:
@@ -271,12 +271,12 @@ class MemoryCluster:
         self._deliver(ticket)
 
     def _deliver(self, ticket: int) -> bool:
-        """Whether it had an effect: it may have been delivered before, and the server may refuse it."""
+        """Whether it had an effect: it may have been delivered before, and the server may reject it."""
         act = self._late.pop(ticket, None)
         if act is None:
             return False
         try:
             act()
         except ApiError:
-            return False  # the answer goes to a client that has gone
+            return False  # the client of this answer has gone
         return True

@@ -17,7 +17,7 @@ from scheduler.testing.cluster.store import Collection
 
 
 class PodDisruptionBudgets:
-    """Verbs on one collection of budgets. No controller counts here: `allow` says what it would."""
+    """Operations on one collection of budgets. No controller counts here: `allow` sets its result."""
 
     def __init__(self, collection: Collection[PodDisruptionBudget], identity: Identity, namespaces: Namespaces) -> None:
         self.collection = collection
@@ -42,7 +42,7 @@ class PodDisruptionBudgets:
         )
 
     def allow(self, namespace: str, name: str, disruptions: int) -> PodDisruptionBudget:
-        """So many more pods may be disrupted; raises ApiNotFound."""
+        """Allow this many more disruptions; raises ApiNotFound."""
         old = self.collection.existing(namespace, name)
         return self.collection.replace(replace(old, status=replace(old.status, disruptions_allowed=disruptions)))
 

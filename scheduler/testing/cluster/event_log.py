@@ -1,7 +1,7 @@
 """The Events that clients have written, in order, as a server would accept them.
 
-A note that is too long is cut, as a client does before it sends it; all else that is wrong is refused.
-Source of what is refused: pkg/apis/core/validation/events.go (validateV1EventSeries and its like), Kubernetes 1.36.
+A note that is too long is cut, as a client does before it sends it; other invalid Events are rejected. Source of the
+rules: pkg/apis/core/validation/events.go (validateV1EventSeries and its like), Kubernetes 1.36.
 """
 
 import re
@@ -37,11 +37,11 @@ class EventLog:
         return len(self._events)
 
     def __iter__(self) -> Iterator[StoredEvent]:
-        """In order of creation."""
+        """Events in order of creation."""
         return iter(self._events.values())
 
     def about(self, namespace: str, name: str) -> list[StoredEvent]:
-        """Those about one object, in order of creation; looks at every event."""
+        """Events about one object, in order of creation; reads every event."""
         return [e for e in self if (e.record.namespace, e.record.object_name) == (namespace, name)]
 
     def create(self, record: EventRecord) -> None:
@@ -76,7 +76,7 @@ def _key(record: EventRecord) -> tuple[str, str]:
 
 
 def _problem(record: EventRecord) -> str | None:
-    """The first thing that a server would refuse. Lengths are in bytes, as Go's `len` does."""
+    """The first error for which a server would reject it. Lengths are in bytes, as Go's `len`."""
     if len(record.name) > _NAME_BYTES or not _NAME.fullmatch(record.name):
         return f'metadata.name: Invalid value: "{record.name}"'
     fields = {

@@ -1,7 +1,7 @@
-"""What may go wrong between a client and the API server, and when.
+"""Faults between a client and the API server.
 
-A `Rule` says which requests a `RequestFault` hits: of one verb, so many, by chance, by a predicate. `Faults` holds the
-rules; the first one that applies to a request decides what becomes of it.
+A `Rule` selects the requests that a `RequestFault` hits: by verb, number, probability or predicate. `Faults` holds the
+rules; the first one that applies to a request decides.
 
     fault           the client gets                  the request
     Throttle        429, Retry-After                 is not executed
@@ -43,7 +43,7 @@ class Verb(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a predicate sees. about: the kind's name for a watch, "namespace/name" of the object otherwise."""
+    """Input of a predicate. about: the kind's name for a watch, "namespace/name" of the object otherwise."""
 
     verb: Verb
     about: str
@@ -51,7 +51,7 @@ class Request:
 
 
 class Effect(Enum):
-    """What a request does although its answer does not say so."""
+    """Effect of a request that its answer does not show."""
 
     NONE = "never executed"
     AT_ONCE = "executed before the client is told"
@@ -106,7 +106,7 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class Stranger:
-    """Something else answers: a load balancer's page, a 2xx without the object.
+    """Another server answers: a load balancer's page, a 2xx without the object.
 
     status: of the answer. late_s: as in `Fail`.
     """
@@ -118,7 +118,7 @@ class Stranger:
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """Executed after `before_s` seconds, answered `after_s` seconds later: a watch may tell of it first."""
+    """Executed after `before_s` seconds, answered `after_s` seconds later: a watch may show it first."""
 
     before_s: float = 0.0
     after_s: float = 0.0
@@ -126,7 +126,7 @@ class Slow:
 
 @dataclass(frozen=True, slots=True)
 class Overtaken:
-    """Another scheduler binds the same pod just before. node: None for the very node that we chose."""
+    """Another scheduler binds the same pod just before. node: None for our own choice."""
 
     node: str | None = None
     annotations: dict[str, str] = field(default_factory=dict)
@@ -134,7 +134,7 @@ class Overtaken:
 
 @dataclass(frozen=True, slots=True)
 class WatchBreaks:
-    """A watch that breaks after it has delivered so many events, those of its list included."""
+    """A watch that breaks after a number of delivered events, including those of its list."""
 
     how: Break
     after_events: int = 0
@@ -209,7 +209,7 @@ class Faults:
         self._rules.clear()
 
     def hitting(self, request: Request) -> RequestFault | None:
-        """What becomes of this request; None when nothing goes wrong."""
+        """Fault of this request; None without one."""
         for rule in self._rules:
             if rule.applies(request, self._chance):
                 return rule.fault

@@ -9,7 +9,7 @@ from scheduler.testing.cluster.store import Collection, Cursor
 
 
 class Feed(Generic[T]):
-    """What a watch of one kind would deliver, batch by batch."""
+    """Deliveries of a watch of one kind, batch by batch."""
 
     def __init__(
         self, collection: Collection[T], kind: Kind[T], handle: Callable[[list[Changed[T] | Deleted[T]]], None]
@@ -19,7 +19,7 @@ class Feed(Generic[T]):
         self._handle: Callable[[list[Changed[T] | Deleted[T]]], None] = handle
 
     def deliver(self) -> None:
-        """Deliver what has changed since the last call."""
+        """Deliver the changes since the last call."""
         if not self._cursor.is_behind:
             return
         events: list[Changed[T] | Deleted[T]] = []

@@ -19,11 +19,11 @@ class Leases:
         self._identity = identity
 
     def find(self, namespace: str, name: str) -> Lease | None:
-        """None when there is none."""
+        """The Lease, or None."""
         return self.collection.find(namespace, name)
 
     def write(self, wanted: WantedLease) -> str:
-        """As `port.Cluster.write_lease`."""
+        """Write a Lease, see `port.Cluster.write_lease`."""
         if not wanted.version:
             new = ObjectMeta(name=wanted.name, namespace=wanted.namespace, annotations=_annotated({}, wanted))
             metadata = self._identity.given_to(new)
@@ -41,6 +41,6 @@ class Leases:
 
 
 def _annotated(old: Mapping[str, str], wanted: WantedLease) -> dict[str, str] | None:
-    written = {PODS_SEEN: wanted.pods_seen, PAGE_URL: wanted.page_url}
+    written = {PODS_SEEN: wanted.pods_version, PAGE_URL: wanted.page_url}
     others = {key: text for key, text in old.items() if key not in written}
     return others | {key: text for key, text in written.items() if text is not None} or None

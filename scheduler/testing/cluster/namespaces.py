@@ -17,7 +17,7 @@ class Namespaces:
         self._identity = identity
 
     def __iter__(self) -> Iterator[Namespace]:
-        """In order of creation."""
+        """Namespaces in order of creation."""
         return iter(self.collection)
 
     def exists(self, name: str) -> bool:
@@ -54,7 +54,7 @@ class ConfigMaps:
         self._namespaces = namespaces
 
     def __iter__(self) -> Iterator[ConfigMap]:
-        """In order of creation."""
+        """ConfigMaps in order of creation."""
         return iter(self.collection)
 
     def create(self, namespace: str, name: str, data: Mapping[str, str]) -> ConfigMap:

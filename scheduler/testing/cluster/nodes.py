@@ -21,11 +21,11 @@ class Nodes:
         return len(self.collection)
 
     def __iter__(self) -> Iterator[Node]:
-        """In order of creation."""
+        """Nodes in order of creation."""
         return iter(self.collection)
 
     def find(self, name: str) -> Node | None:
-        """The node, None when there is none."""
+        """The node, or None."""
         return self.collection.find("", name)
 
     def add(self, node: Node | Mapping[str, Any]) -> Node:
@@ -35,7 +35,7 @@ class Nodes:
         return self.collection.create(new_node(replace(wanted, metadata=named)))
 
     def update(self, name: str, change: Callable[[Node], Node]) -> Node:
-        """Put what `change` makes of the node in its place; raises ApiNotFound."""
+        """Replace the node by the result of `change`; raises ApiNotFound."""
         return self.collection.replace(change(self.collection.existing("", name)))
 
     def patch(
@@ -48,7 +48,7 @@ class Nodes:
         unschedulable: bool | None = None,
         allocatable: Mapping[str, str | None] | None = None,
     ) -> Node:
-        """Merge into a node in one write: a key with None goes, a part that is None stays; raises ApiNotFound."""
+        """Merge into a node in one write: a None value removes a key, a None part stays; raises ApiNotFound."""
         node = self.collection.existing("", name)
         spec, status = node.spec, node.status
         if taints is not None:

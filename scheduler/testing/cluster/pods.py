@@ -1,4 +1,4 @@
-"""Pods, as their users, other schedulers and kubelets change them.
+"""Pods with the changes of users, other schedulers and kubelets.
 
     absent --create--> Pending --bind--> Pending, on a node --set_phase--> Running --finish--> Succeeded, Failed
        ^                  |                        |                           |                     |
@@ -29,14 +29,14 @@ _SCHEDULED: Final = "PodScheduled"
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """A requested deletion. at_s: what the deletionTimestamp says, in Unix seconds as the others."""
+    """A requested deletion. at_s: its deletionTimestamp, in Unix seconds as the others."""
 
     requested_s: float
     grace_s: float
     at_s: float
 
     def shortened(self, grace_s: float, now_s: float) -> Self:
-        """With this grace, if it is shorter; counted from when the deletion was first requested."""
+        """With this grace, if it is shorter; counted from the first deletion request."""
         if grace_s >= self.grace_s:
             return self
         return replace_fields(self, grace_s=grace_s, at_s=max(now_s, self.requested_s + grace_s))
@@ -53,18 +53,18 @@ class Pods:
         self._namespaces = namespaces
         self._nodes = nodes
         self._with_finalizer: set[str] = set()  # uids of pods with a finalizer
-        self._ends: dict[str, _End] = {}  # by uid, of pods that are being deleted
-        self._scheduled: dict[str, str] = {}  # by uid: when its condition PodScheduled got the status that it has
+        self._ends: dict[str, _End] = {}  # by uid, of terminating pods
+        self._scheduled: dict[str, str] = {}  # by uid: last transition of the condition PodScheduled
 
     def __len__(self) -> int:
         return len(self.collection)
 
     def __iter__(self) -> Iterator[PodObject]:
-        """In order of creation, finished ones too."""
+        """Pods in order of creation, including finished ones."""
         return iter(self.collection)
 
     def find(self, namespace: str, name: str) -> PodObject | None:
-        """The pod, None when there is none."""
+        """The pod, or None."""
         return self.collection.find(namespace, name)
 
     def create(self, pod: PodObject | Mapping[str, Any]) -> PodObject:
@@ -77,11 +77,11 @@ class Pods:
         return made
 
     def update(self, namespace: str, name: str, change: Callable[[PodObject], PodObject]) -> PodObject:
-        """Put what `change` makes of the pod in its place; raises ApiNotFound."""
+        """Replace the pod by the result of `change`; raises ApiNotFound."""
         return self.collection.replace(change(self.collection.existing(namespace, name)))
 
     def assign(self, binding: Binding) -> PodObject:
-        """Do what a POST of this binding does; raises ApiNotFound, ApiConflict."""
+        """Apply a POST of this binding; raises ApiNotFound, ApiConflict."""
         pod = self.collection.existing(binding.pod.namespace, binding.pod.name)
         bound = self.collection.replace(assigned(pod, binding, self._nodes.find(binding.node)))
         self._scheduled[bound.metadata.uid] = timestamp(self._identity.now_s())
@@ -92,7 +92,7 @@ class Pods:
         return self.assign(Binding(PodKey(namespace, name, ""), node, dict(annotations or {})))
 
     def set_condition(self, key: PodKey, condition: PodCondition) -> PodObject:
-        """Merge one condition into the status; raises ApiNotFound, ApiConflict when the uid is another."""
+        """Merge one condition into the status; raises ApiNotFound, ApiConflict for another uid."""
         pod = self.collection.existing(key.namespace, key.name)
         check_uid(pod, key.uid)
         conditions = merged(pod.status.conditions, condition)
@@ -101,7 +101,7 @@ class Pods:
         return self.collection.replace(replace(pod, status=replace(pod.status, conditions=conditions)))
 
     def last_scheduled(self, scheduler_name: str) -> LastScheduled:
-        """As `port.Cluster.last_scheduled`."""
+        """Last scheduling, see `port.Cluster.last_scheduled`."""
         pods = [pod for pod in self.collection if pod.spec.scheduler_name == scheduler_name]
         return LastScheduled(
             max((self._scheduled.get(pod.metadata.uid, "") for pod in pods), default=""),
@@ -109,13 +109,13 @@ class Pods:
         )
 
     def nominate(self, key: PodKey, node: str) -> PodObject:
-        """Write status.nominatedNodeName; raises ApiNotFound, ApiConflict when the uid is another."""
+        """Write status.nominatedNodeName; raises ApiNotFound, ApiConflict for another uid."""
         pod = self.collection.existing(key.namespace, key.name)
         check_uid(pod, key.uid)
         return self.collection.replace(replace(pod, status=replace(pod.status, nominated_node_name=node)))
 
     def delete_of(self, key: PodKey) -> None:
-        """As `delete`, of the pod with this uid; raises ApiNotFound, ApiConflict when it is another."""
+        """`delete` of the pod with this uid; raises ApiNotFound, ApiConflict for another uid."""
         check_uid(self.collection.existing(key.namespace, key.name), key.uid)
         self.delete(key.namespace, key.name)
 
@@ -138,8 +138,8 @@ class Pods:
     def delete(self, namespace: str, name: str, *, grace_s: float = 30.0) -> None:
         """Delete as a user does; a second time may only shorten the grace. Raises ApiNotFound.
 
-        Where nothing runs there is no grace. Without grace, and with no finalizer, the pod goes at once: a watch is
-        told first that it is being deleted and then that it is.
+        A pod that does not run has no grace. Without grace and finalizers, it is deleted at once: a watch gets first
+        its deletion request, then its deletion.
         Source: apiserver/pkg/registry/rest/delete.go (BeforeDelete), pkg/registry/core/pod/strategy.go
         (CheckGracefulDelete).
         """
@@ -163,7 +163,7 @@ class Pods:
         self._remove_when_due(namespace, name, uid)
 
     def remove(self, namespace: str, name: str) -> None:
-        """Remove the pod whatever holds it: finalizers, then the grace period. Raises ApiNotFound."""
+        """Remove the pod despite finalizers and grace period. Raises ApiNotFound."""
         self.release(namespace, name)
         if self.find(namespace, name) is not None:
             self.delete(namespace, name, grace_s=0.0)

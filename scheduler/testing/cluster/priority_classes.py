@@ -6,7 +6,7 @@ from scheduler.testing.cluster.store import Collection
 
 
 class PriorityClasses:
-    """Verbs on one collection. Nothing here gives a pod its priority: manifests say it themselves."""
+    """Operations on one collection. Pods get no priority here: manifests have it."""
 
     def __init__(self, collection: Collection[PriorityClass], identity: Identity) -> None:
         self.collection = collection

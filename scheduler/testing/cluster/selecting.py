@@ -36,7 +36,7 @@ class Selecting:
         self.collections[kind.name].remove(namespace, name)
 
     def delete_all(self, namespace: str) -> None:
-        """Take away what is in a namespace."""
+        """Delete all objects of a namespace."""
         for collection in self.collections.values():
             for found in [one for one in collection if one.metadata.namespace == namespace]:
                 collection.remove(namespace, found.metadata.name)

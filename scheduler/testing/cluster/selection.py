@@ -1,4 +1,4 @@
-"""Which objects of a collection a `Kind` shows: the namespace in its path and its field selector."""
+"""Objects of a collection that a `Kind` shows: by the namespace in its path and its field selector."""
 
 from collections.abc import Callable
 from operator import attrgetter
@@ -12,7 +12,7 @@ _OF_EVERY_RESOURCE: Final[dict[str, Field]] = {
     "metadata.name": attrgetter("metadata.name"),
     "metadata.namespace": attrgetter("metadata.namespace"),
 }
-# Of those that pkg/apis/core/v1/conversion.go offers, the ones whose fields this project decodes.
+# Fields of pkg/apis/core/v1/conversion.go that this project decodes.
 _OF_PODS: Final[dict[str, Field]] = {
     "spec.nodeName": attrgetter("spec.node_name"),
     "spec.schedulerName": attrgetter("spec.scheduler_name"),
@@ -27,7 +27,7 @@ def resource_of(kind: Kind[T]) -> str:
 
 
 def namespace_of(kind: Kind[T]) -> str:
-    """The one namespace that the path is about, "" for all."""
+    """The namespace in the path, "" for all."""
     match kind.path.split("/"):
         case [*_, "namespaces", namespace, _]:
             return namespace
@@ -35,7 +35,7 @@ def namespace_of(kind: Kind[T]) -> str:
 
 
 def shown_by(kind: Kind[T]) -> Callable[[T], bool]:
-    """Says of an object whether the kind shows it; raises ApiRefused for a selector that the server would refuse."""
+    """Whether the kind shows an object; raises ApiRefused for a selector that the server would reject."""
     fields = _OF_EVERY_RESOURCE | (_OF_PODS if resource_of(kind) == "pods" else {})
     terms = [_term(text, fields) for text in kind.field_selector.split(",") if text]
     if namespace := namespace_of(kind):

@@ -1,4 +1,4 @@
-"""Claims, volumes and what else there is of storage, as their users, operators and provisioners change them."""
+"""Claims, volumes and other storage objects, with the changes of users, operators and provisioners."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -52,7 +52,7 @@ class Storage:
         return self.of(kind).create(replace(given, metadata=self._identity.given_to(meta)))
 
     def update(self, kind: Kind[T], namespace: str, name: str, change: Callable[[T], T]) -> T:
-        """Put what `change` makes of it in its place; raises ApiNotFound."""
+        """Replace the object by the result of `change`; raises ApiNotFound."""
         collection = self.of(kind)
         return collection.replace(change(collection.existing(namespace, name)))
 
@@ -61,13 +61,13 @@ class Storage:
         self.of(kind).remove(namespace, name)
 
     def delete_all(self, namespace: str) -> None:
-        """Take away what is in a namespace."""
+        """Delete all objects of a namespace."""
         for kind in OF_STORAGE:
             for found in [one for one in self.of(kind) if one.metadata.namespace == namespace]:
                 self.delete(kind, namespace, found.metadata.name)
 
     def give_volume(self, wanted: VolumeForClaim) -> str:
-        """Do what the request does; raises ApiNotFound, ApiConflict."""
+        """Execute the request; raises ApiNotFound, ApiConflict."""
         volume = self.of(VOLUMES).existing("", wanted.volume)
         _check(volume, wanted.version, VOLUMES)
         reference = ClaimReference(wanted.claim_namespace, wanted.claim, wanted.claim_uid)
@@ -76,7 +76,7 @@ class Storage:
         return self.of(VOLUMES).replace(written).metadata.resource_version
 
     def select_node(self, wanted: NodeForClaim) -> str:
-        """Do what the request does; raises ApiNotFound, ApiConflict."""
+        """Execute the request; raises ApiNotFound, ApiConflict."""
         claim = self.of(CLAIMS).existing(wanted.namespace, wanted.claim)
         _check(claim, wanted.version, CLAIMS)
         return self.of(CLAIMS).replace(_annotated(claim, {_SELECTED_NODE: wanted.node})).metadata.resource_version
@@ -102,7 +102,7 @@ class Storage:
 
 
 def _with_phase(given: T) -> T:
-    """As it is at first, where it does not say."""
+    """The object with its initial phase, unless it has one."""
     if isinstance(given, PersistentVolume) and not given.status.phase:
         return replace(given, status=storage.PersistentVolumeStatus("Available"))
     if isinstance(given, PersistentVolumeClaim) and not given.status.phase:

@@ -2,11 +2,11 @@
 
     absent --create--> present --remove--> absent
                         |   ^
-                        +---+ replace (a replacement that changes nothing is no change, as on a real server)
+                        +---+ replace (an equal replacement is not a change, as on a real server)
 
 Every change takes the next version of a counter that all collections share, as etcd's revision is shared.
-The history is a log with absolute positions; a watch keeps the position it has read to, so that reading costs what it
-returns. It is bounded: at least the last `history_limit` changes are kept, what is older has expired.
+The history is a log with absolute positions; a watch keeps its position, so that reading costs only the events
+returned. It is bounded: at least the last `history_limit` changes are kept, older ones have expired.
 Pure: no clock, no waiting.
 """
 
@@ -42,7 +42,7 @@ class Versions:
 
 
 class Collection(Generic[T]):
-    """All objects of one resource. resource: its plural name, as the server's messages say it.
+    """All objects of one resource. resource: its plural name, as in the server's messages.
 
     listeners are called after each change; they must not write.
     """
@@ -61,7 +61,7 @@ class Collection(Generic[T]):
         return len(self._objects)
 
     def __iter__(self) -> Iterator[T]:
-        """In order of creation."""
+        """Objects in order of creation."""
         return iter(self._objects.values())
 
     @property
@@ -70,7 +70,7 @@ class Collection(Generic[T]):
         return self._versions.last
 
     def find(self, namespace: str, name: str) -> T | None:
-        """The object, None when there is none. namespace: "" for objects that have none."""
+        """The object, or None. namespace: "" for cluster-scoped objects."""
         return self._objects.get((namespace, name))
 
     def existing(self, namespace: str, name: str) -> T:
@@ -119,7 +119,7 @@ class Collection(Generic[T]):
         return self._log[start : start + at_most] if start >= 0 else None
 
     def compact(self) -> None:
-        """Let every version before now expire; a reader that has a position goes on."""
+        """Let every version before now expire; a reader with a position continues."""
         self._horizon = self.version
 
     def _write(self, before: T | None, wanted: T) -> T:
@@ -141,9 +141,9 @@ class Collection(Generic[T]):
 
 
 class Cursor(Generic[T]):
-    """Reads the changes of a collection, each once and in order, from the moment it is made.
+    """Reads the changes of a collection since its creation, each once and in order.
 
-    A reader that is later than the collection's history reaches back gets nothing.
+    A reader that is later than the history reaches back gets nothing.
     """
 
     def __init__(self, collection: Collection[T]) -> None:
@@ -156,14 +156,14 @@ class Cursor(Generic[T]):
         return self._position != self._collection.end
 
     def take(self) -> list[StoredChange[T]]:
-        """What has changed since the last call."""
+        """Changes since the last call."""
         changes = self._collection.changes(self._position, self._collection.end - self._position) or []
         self._position += len(changes)
         return changes
 
 
 def with_version(wanted: T, version: int) -> T:
-    """The same object at another resource version."""
+    """The object at another resource version."""
     return replace(wanted, metadata=replace(wanted.metadata, resource_version=str(version)))
 
 

@@ -37,7 +37,7 @@ Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class WatchTiming:
-    """bookmark_every_s: None for no bookmarks. silence_s: after so much silence the client gives up."""
+    """bookmark_every_s: None for no bookmarks. silence_s: the client gives up after this silence."""
 
     bookmark_every_s: float | None = 60.0
     silence_s: float = 90.0
@@ -84,7 +84,7 @@ class WatchConnection(Generic[T]):
                 return batch
 
     def break_off(self, how: Break) -> None:
-        """Stop delivering as connections do; what was not delivered is lost, except when stalled."""
+        """Stop delivering, as a broken connection; undelivered events are lost, except when stalled."""
         match how:
             case Break.ENDED:
                 self._over = True
@@ -97,7 +97,7 @@ class WatchConnection(Generic[T]):
         self._wake()
 
     def resume(self) -> None:
-        """Go on after a stall with everything that happened meanwhile."""
+        """Continue after a stall with all events since."""
         self._stalled = False
         self._stop_timer("silence")
         self._wake()
@@ -112,7 +112,7 @@ class WatchConnection(Generic[T]):
 
     async def _something_to_deliver(self) -> None:
         self._start_timers()
-        await asyncio.sleep(0)  # between two batches everybody else gets a turn, as between two reads of a socket
+        await asyncio.sleep(0)  # between two batches other tasks run, as between two reads of a socket
         while not self._ready():
             self._woken = asyncio.get_running_loop().create_future()
             self._start_timers()
@@ -143,14 +143,14 @@ class WatchConnection(Generic[T]):
 
     def _take_changes(self, at_most: int) -> list[WatchEvent[T]]:
         changes = self._collection.changes(self._position, at_most)
-        if changes is None:  # too slow a reader: the server ends the watch, and what was missed may have expired
+        if changes is None:  # too slow a reader: the server ends the watch, and the missed events may have expired
             self._over = True
             return []
         self._position += len(changes)
         return [event for change in changes if (event := _event(change, self._shown)) is not None]
 
     def _listed(self) -> Iterator[WatchEvent[T]]:
-        """The objects at this moment, however late they are read; by namespace and name, as an API server lists."""
+        """The objects at the moment of the read; by namespace and name, as an API server lists."""
         objects = sorted(filter(self._shown, self._collection), key=_by_key)
         return chain([ListBegins()], map(Changed, objects), [ListEnds(str(self._collection.version))])
 
@@ -182,7 +182,7 @@ class WatchConnection(Generic[T]):
 
 
 def last_change(kind: Kind[T], collection: Collection[T], since: str) -> str:
-    """As `port.Cluster.last_change`."""
+    """Version of the last change, see `port.Cluster.last_change`."""
     shown = shown_by(kind)
     position = collection.position_after(_parsed(since))
     later = collection.changes(position, collection.end - position) or []
@@ -190,10 +190,10 @@ def last_change(kind: Kind[T], collection: Collection[T], since: str) -> str:
 
 
 def _event(change: StoredChange[T], shown: Callable[[T], bool]) -> Changed[T] | Deleted[T] | None:
-    """What a watch delivers for a change; None when it never showed the object.
+    """The event of a watch for a change; None if it never showed the object.
 
     An object that stops matching is Deleted as it was while it matched, at the version of the change: a pod that turned
-    Failed still says Running there. Source: apiserver/pkg/storage/cacher/cache_watcher.go, convertToWatchEvent.
+    Failed is still Running there. Source: apiserver/pkg/storage/cacher/cache_watcher.go, convertToWatchEvent.
     """
     if change.after is not None and shown(change.after):
         return Changed(change.after)

@@ -1,4 +1,4 @@
-"""A cluster as its operator sees it: everything besides our scheduler, synchronous."""
+"""A cluster from its operator's view: everything besides our scheduler, synchronous."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -19,7 +19,7 @@ from scheduler.testing.cluster.selection import resource_of
 from scheduler.testing.cluster.storage import Storage
 from scheduler.testing.cluster.store import Collection, Versions
 
-# As far as the watch cache of an API server grows: apiserver/pkg/storage/cacher, defaultUpperBoundCapacity.
+# Size limit of an API server's watch cache: apiserver/pkg/storage/cacher, defaultUpperBoundCapacity.
 HISTORY_LIMIT: Final = 102_400
 _MADE_BY_THE_SERVER: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
 
@@ -27,7 +27,7 @@ _MADE_BY_THE_SERVER: Final = ("default", "kube-system", "kube-public", "kube-nod
 class World:
     """All objects of one cluster.
 
-    now_s: Unix seconds, for timestamps. history_limit: changes of each resource that a watch can go back for.
+    now_s: Unix seconds, for timestamps. history_limit: number of past changes of each resource that a watch can get.
     """
 
     def __init__(self, now_s: Callable[[], float], history_limit: int = HISTORY_LIMIT) -> None:
@@ -70,7 +70,7 @@ class World:
         return found
 
     def delete_namespace(self, name: str) -> None:
-        """Remove a namespace and what is in it, as the namespace controller does; raises ApiNotFound."""
+        """Remove a namespace and its objects, as the namespace controller does; raises ApiNotFound."""
         self.namespaces.collection.existing("", name)
         for pod in [pod for pod in self.pods if pod.metadata.namespace == name]:
             self.pods.remove(name, pod.metadata.name)
@@ -81,6 +81,6 @@ class World:
         self.namespaces.remove(name)
 
     def compact_history(self) -> None:
-        """Let every resource version before now expire: a watch that starts from one gets 410."""
+        """Let every resource version before now expire: a watch from one of them gets 410."""
         for collection in self._collections.values():
             collection.compact()

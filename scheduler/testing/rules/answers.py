@@ -1,4 +1,4 @@
-"""What the rules of a profile answer about one pod, by node names, so that answers of two worlds compare."""
+"""Answers of a profile's rules about one pod, by node names, so that answers of two worlds compare."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,7 +25,7 @@ class ScheduleResult:
     message: str = ""
 
     def __str__(self) -> str:
-        """For people."""
+        """Text for users."""
         if not self.node:
             return self.message or "fits nowhere"
         cards = f", cards {','.join(str(share.index) for share in self.cards)}" if self.cards else ""
@@ -40,14 +40,14 @@ class ScheduleResult:
 
 
 def answer(runtime: Runtime, pod: Pod) -> ScheduleResult:
-    """What the scheduler would say of the pod, with what this runtime has kept."""
+    """The scheduler's answer for the pod, from this runtime's cache."""
     evaluation = runtime.evaluate(pod, runtime.signature(pod))
     nodes = len(runtime.tables.row_of)
-    if evaluation.never:
-        return ScheduleResult(message=Diagnosis(nodes, rejected=evaluation.never).message)
+    if evaluation.unschedulable:
+        return ScheduleResult(message=Diagnosis(nodes, rejected=evaluation.unschedulable).message)
     row = runtime.best_row(pod, evaluation)
     if row == NOWHERE:
-        reasons = count_reasons(runtime.tables.valid, runtime.objections(pod, evaluation))
+        reasons = count_reasons(runtime.tables.valid, runtime.rejections(pod, evaluation))
         return ScheduleResult(message=Diagnosis(nodes, reasons).message)
     return _with_place(runtime, pod, evaluation, row)
 

@@ -1,4 +1,4 @@
-"""What the author of a rule reads when it fails."""
+"""The report for the author of a failing rule."""
 
 from scheduler.framework.plugin import Plugin
 from scheduler.pods.pod import Pod
@@ -7,13 +7,13 @@ from scheduler.testing.rules.profiles import Company
 
 
 class RuleBroken(AssertionError):
-    """A rule answers otherwise than from scratch; the message has the rule's name, what to look at, and the history."""
+    """A rule's answer differs from a fresh evaluation; the message has the rule's name, a hint, and the history."""
 
 
 def message(rule: type[Plugin], failure: Failure, company: Company, cause: str, seed: int) -> str:
     """The whole text."""
     lines = [f"{rule.name}: {cause}", "", f"The smallest history found, with {rule.name} {company}:"]
-    lines += [f"{number:>3}. {sentence}" for number, sentence in enumerate(failure.story, start=1)]
+    lines += [f"{number:>3}. {sentence}" for number, sentence in enumerate(failure.log, start=1)]
     lines += ["", *_outcome(failure), "", f"seed={seed} finds this history again."]
     return "\n".join(lines)
 

@@ -38,12 +38,12 @@ def check_rule(
     seed: int = 0,
     shrink_s: float = 30.0,
 ) -> None:
-    """Raise RuleBroken with the smallest history in which the rule answers otherwise than from scratch.
+    """Raise RuleBroken with the smallest history in which the rule's answer differs from a fresh evaluation.
 
-    args: as in `pluginConfig`, or an instance of `rule.Args`. pods, nodes: manifests that histories use beside the
-    kit's own. labels, annotations: key -> values that pods get; node_…: that nodes get; what else the rule reads is
-    found out and gets values such as "1", "a" and "". steps: of a history, at most. examples: histories.
-    seed: the same seed tries the same histories. shrink_s: how long to look for a smaller history that fails, at most.
+    args: as in `pluginConfig`, or an instance of `rule.Args`. pods, nodes: manifests that histories use besides the
+    kit's own. labels, annotations: key -> values for pods; node_…: for nodes; other keys that the rule reads are
+    detected, and get values such as "1", "a" and "". steps: maximum per history. examples: number of histories. seed:
+    the same seed tries the same histories. shrink_s: maximum time to search for a smaller failing history.
     PluginError: an answer of a wrong shape or type.
     """
     given = args_of(rule, args)

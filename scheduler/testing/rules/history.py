@@ -1,4 +1,4 @@
-"""A history, run: after every step the living cluster is held against one made from scratch of the same objects."""
+"""Runs a history: after every step the living cluster is compared with one made from scratch of the same objects."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -18,14 +18,14 @@ _PROBE_UID = "uid-probe"
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """steps: one after the other. probes: settings of pods that are asked about after every step, never placed."""
+    """steps: in order. probes: settings of pods that are evaluated after every step, never placed."""
 
     steps: tuple[Step, ...]
     probes: tuple[tuple[Setting, ...], ...] = ()
 
 
 def reduced(history: History, fails: Callable[[History], bool]) -> History:
-    """The history without the steps, then the settings and probes, that it takes to fail no longer; a local minimum."""
+    """The history without any steps, settings and probes that it can fail without; a local minimum."""
     size = len(history.steps)
     while size := size // 2:
         number = 0
@@ -54,25 +54,25 @@ def _without_one(history: History) -> Iterator[History]:
 
 
 class FailureKind(Enum):
-    """What went wrong."""
+    """Kinds of failures."""
 
     ANSWER = auto()  # the rules answer otherwise than they do from scratch
     WAITING = auto()  # a pod waits that some node takes
-    TABLES = auto()  # what is booked is not what the pods hold
-    RESTLESS = auto()  # pods are woken again and again
+    TABLES = auto()  # bookings differ from the pods' holdings
+    RESTLESS = auto()  # pods are woken endlessly
     RAISED = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """The first thing that went wrong. step: how many had happened. story: these, as sentences.
+    """The first failure. step: number of steps done. log: these steps, as sentences.
 
-    pod: about which, None when it is about none. kept, fresh: the two answers. world: as it was then.
+    pod: the affected one, or None. kept, fresh: the two answers. world: its state then.
     """
 
     kind: FailureKind
     step: int
-    story: tuple[str, ...]
+    log: tuple[str, ...]
     world: TrialWorld
     pod: Pod | None = None
     kept: ScheduleResult = field(default_factory=ScheduleResult)
@@ -82,14 +82,14 @@ class Failure:
 
 def run(history: History, profile: Profile) -> Failure | None:
     """The first failure; None when everything holds."""
-    world, story = TrialWorld(profile), list[str]()
+    world, log = TrialWorld(profile), list[str]()
     for number, step in enumerate(history.steps, start=1):
         try:
-            found = _step(world, step, story) and _check(world, history, number, story)
+            found = _step(world, step, log) and _check(world, history, number, log)
         except Restless:
-            found = Failure(kind=FailureKind.RESTLESS, step=number, story=tuple(story), world=world)
+            found = Failure(kind=FailureKind.RESTLESS, step=number, log=tuple(log), world=world)
         except Exception as error:  # noqa: BLE001 - whatever the rule raises is part of the history
-            found = Failure(kind=FailureKind.RAISED, step=number, story=tuple(story), world=world, error=error)
+            found = Failure(kind=FailureKind.RAISED, step=number, log=tuple(log), world=world, error=error)
         if found:
             return found
     return None
@@ -102,30 +102,30 @@ def probes(history: History, world: TrialWorld) -> list[Pod]:
     return [*asked, *(world.pod(live) for live in world.waiting_pods())]
 
 
-def _step(world: TrialWorld, step: Step, story: list[str]) -> bool:
+def _step(world: TrialWorld, step: Step, log: list[str]) -> bool:
     """Whether it did anything."""
     world.pass_time()
     world.happened.clear()
     what = step.happen(world)
     if what:
-        story.append(what)
+        log.append(what)
         try:
             world.settle()
         finally:
-            story[-1] = "; ".join((what, *world.happened))
+            log[-1] = "; ".join((what, *world.happened))
     return bool(what)
 
 
-def _check(world: TrialWorld, history: History, number: int, story: list[str]) -> Failure | None:
+def _check(world: TrialWorld, history: History, number: int, log: list[str]) -> Failure | None:
     fresh = world.fresh()
-    # Asked in the order of the history first, so that what one pod leaves behind is seen by the next.
+    # In the order of the history first, so that effects of one pod on the next are seen.
     for pod in probes(history, world):
         kept, expected = answer(world.runtime, pod), answer(fresh_runtime(fresh), pod)
         if kept != expected:
             return Failure(
                 kind=FailureKind.ANSWER,
                 step=number,
-                story=tuple(story),
+                log=tuple(log),
                 world=world,
                 pod=pod,
                 kept=kept,
@@ -135,14 +135,12 @@ def _check(world: TrialWorld, history: History, number: int, story: list[str]) -
         pod = world.pod(live)
         expected = answer(fresh_runtime(fresh), pod)
         if expected.node:
-            return Failure(
-                kind=FailureKind.WAITING, step=number, story=tuple(story), world=world, pod=pod, fresh=expected
-            )
+            return Failure(kind=FailureKind.WAITING, step=number, log=tuple(log), world=world, pod=pod, fresh=expected)
     if of_tables(world.tables) != of_tables(fresh.tables):
-        return Failure(kind=FailureKind.TABLES, step=number, story=tuple(story), world=world)
+        return Failure(kind=FailureKind.TABLES, step=number, log=tuple(log), world=world)
     return None
 
 
 def fresh_runtime(of: Runtime) -> Runtime:
-    """Another runtime over the same tables, with nothing kept."""
+    """A runtime over the same tables, with an empty cache."""
     return Runtime(of.profile, of.tables)

@@ -1,4 +1,4 @@
-"""What nodes and pods of a history are like, as small values that one setting at a time changes."""
+"""Nodes and pods of a history, as small values of single settings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ PlanT = TypeVar("PlanT", "NodePlan", "PodPlan")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One thing that is set on a node or a pod. key: of a label or annotation, else "". value: None for none."""
+    """One setting of a node or pod. key: of a label or annotation, otherwise "". value: None for none."""
 
     field: str
     key: str
@@ -174,6 +174,6 @@ class PodPlan:
 
 
 def _away(topology: str) -> objects.Affinity:
-    """From pods with the label app=web."""
+    """Anti-affinity to pods with the label app=web."""
     term = objects.PodAffinityTerm(topology, objects.LabelSelector({"app": "web"}))
     return objects.Affinity(pod_anti_affinity=objects.PodAffinity((term,)))

@@ -18,14 +18,14 @@ _EVERYTHING: Final = (PluginRef[str](name="*"),)
 
 
 class Company(StrEnum):
-    """Who else is in the profile."""
+    """Other plugins of the profile."""
 
     ALONE = "alone, beside GpuShare and UnsupportedRules"
     DEFAULT = "in the default profile"
 
 
 def profile_with(rule: type[Plugin] | None, args: PluginArgs | None, company: Company) -> Profile:
-    """New plugin objects each time. rule: None leaves it out."""
+    """A profile with new plugin objects. rule: None leaves it out."""
     names = [plugin.name for plugin in _INDISPENSABLE if company is Company.ALONE]
     if rule is not None and rule.name not in names:
         names.append(rule.name)

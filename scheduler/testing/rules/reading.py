@@ -1,7 +1,6 @@
-"""Which labels and annotations a rule reads: found by running it once over objects that note what is asked of them.
+"""Labels and annotations that a rule reads: detected by one run over objects that note their reads.
 
-A key that the rule asks for is found. One that it comes across while it iterates over all of them is not: its user
-names it.
+A key that the rule looks up is found. One that it finds by iterating over all of them is not: its user must name it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +37,7 @@ class Seen:
     fields: set[str] = field(default_factory=set)
 
     def less(self, other: "Seen", known: Named) -> Named:
-        """As named keys: those that are not known have the generic values."""
+        """Keys without the known ones, as named keys with the generic values."""
 
         def named(mine: set[str], theirs: set[str], given: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
             return dict.fromkeys(sorted(mine - theirs), GENERIC) | dict(given)
@@ -79,13 +78,13 @@ class Noting(dict[str, str]):
     def get(self, key: str, default: DefaultT, /) -> str | DefaultT: ...
 
     def get(self, key: str, default: object = None, /) -> object:
-        """As dict."""
+        """The value, noting the key."""
         self._seen.add(key)
         return super().get(key, default)
 
 
 class NotingLabels(Labels):
-    """Labels of nodes that note the keys whose columns they are asked for."""
+    """Labels of nodes that note the keys of requested columns."""
 
     def __init__(self, seen: set[str]) -> None:
         """seen: where the keys go."""
@@ -93,7 +92,7 @@ class NotingLabels(Labels):
         self._seen = seen
 
     def column(self, key: str) -> LabelColumn:
-        """As Labels."""
+        """The column, noting the key."""
         self._seen.add(key)
         return super().column(key)
 
@@ -111,7 +110,7 @@ def noting(value: ValueT, seen: set[str]) -> ValueT:
 
 
 class NotingWorld(TrialWorld):
-    """A world whose objects note what is asked of them."""
+    """A world whose objects note their reads."""
 
     def __init__(self, profile: Profile) -> None:
         """An empty cluster."""
@@ -121,7 +120,7 @@ class NotingWorld(TrialWorld):
         self.tables.labels = NotingLabels(self.seen.node_labels)
 
     def pod(self, live: LivePod, *, waiting: bool = False) -> Pod:
-        """As TrialWorld."""
+        """The pod, noting its reads."""
         pod = super().pod(live, waiting=waiting)
         template = self._templates.get(pod.template)
         if template is None:
@@ -131,7 +130,7 @@ class NotingWorld(TrialWorld):
         return noting(pod, self.seen.fields)
 
     def node(self, name: str) -> objects.Node:
-        """As TrialWorld."""
+        """The node, noting its reads."""
         node = super().node(name)
         labels = Noting(node.metadata.labels or {}, self.seen.node_labels)
         annotations = Noting(node.metadata.annotations or {}, self.seen.node_annotations)
@@ -146,9 +145,9 @@ def keys_read(
     nodes: Sequence[objects.Node],
     pods: Sequence[objects.PodObject],
 ) -> Named:
-    """`named`, and the keys that the rule reads besides. Raises PluginError.
+    """`named`, and the other keys that the rule reads. Raises PluginError.
 
-    What it reads may depend on what it has read: it is asked again with values, until it reads nothing new.
+    Its reads may depend on the values: it runs again with values, until it reads nothing new.
     """
     for attempt in range(len(GENERIC)):
         told = [*_steps(named, attempt)]

@@ -26,7 +26,7 @@ class _TimeIsOver(BaseException):
 
 @dataclass(slots=True)
 class Best:
-    """The smallest failing history so far. until_s: when looking for a smaller one ends."""
+    """The smallest failing history so far. until_s: end of the search for a smaller one."""
 
     history: History = field(default_factory=lambda: History(()))
     failure: Failure | None = None
@@ -39,7 +39,7 @@ class Best:
         if self.failure is None:
             return (sys.maxsize, 0)
         settings = [setting for probe in self.history.probes for setting in probe]
-        return (len(self.failure.story), sum(map(len, map(str, self.failure.story))) + 10 * len(settings))
+        return (len(self.failure.log), sum(map(len, map(str, self.failure.log))) + 10 * len(settings))
 
 
 def search(
@@ -85,7 +85,7 @@ def _keep(best: Best, history: History, failure: Failure, company: Company, unti
 
 
 def _reduce(rule: type[Plugin], args: PluginArgs, best: Best, failure: Failure) -> Failure:
-    """Leave out what can be left out: hypothesis gives up after so many tries in vain."""
+    """Drop unnecessary parts: hypothesis gives up after a number of vain tries."""
     until_s = time.monotonic() + _REDUCING_S
     kind = failure.kind
 

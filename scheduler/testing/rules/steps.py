@@ -1,4 +1,4 @@
-"""What may happen in a history, one step at a time. A step that has nothing to act on does nothing."""
+"""Steps of a history. A step without an object does nothing."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Step(ABC):
 
     @abstractmethod
     def happen(self, world: TrialWorld) -> str:
-        """Do it. Returns what has happened, "" for nothing."""
+        """Execute it. Returns a sentence about it, "" if nothing happened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class SetNode(Step):
     settings: tuple[Setting, ...]
 
     def happen(self, world: TrialWorld) -> str:
-        """As Step."""
+        """Create or change the object."""
         old = world.nodes.get(self.name)
         new = with_settings(old or NodePlan(), self.settings)
         if new == old:
@@ -45,7 +45,7 @@ class RemoveNode(Step):
     name: str
 
     def happen(self, world: TrialWorld) -> str:
-        """As Step."""
+        """Create or change the object."""
         if self.name not in world.nodes:
             return ""
         world.remove_node(self.name)
@@ -60,7 +60,7 @@ class PodIs(Step):
     settings: tuple[Setting, ...]
 
     def happen(self, world: TrialWorld) -> str:
-        """As Step."""
+        """Execute the step."""
         live = world.pods.get(self.name)
         if live is None:
             world.set_pod(self.name, with_settings(PodPlan(), self.settings))
@@ -75,7 +75,7 @@ class PodIs(Step):
 
 @dataclass(frozen=True, slots=True)
 class PodIsBound(Step):
-    """Another scheduler binds a pod, to a card of its node; None: it does not say to which."""
+    """Another scheduler binds a pod, to a card of its node; None: without naming the card."""
 
     name: str
     node: str
@@ -83,7 +83,7 @@ class PodIsBound(Step):
     settings: tuple[Setting, ...]
 
     def happen(self, world: TrialWorld) -> str:
-        """As Step."""
+        """Bind the pod."""
         live = world.pods.get(self.name)
         if live is not None and live.node:
             return ""
@@ -110,7 +110,7 @@ class PodGoes(Step):
     name: str
 
     def happen(self, world: TrialWorld) -> str:
-        """As Step."""
+        """Execute the step."""
         if self.name not in world.pods:
             return ""
         world.remove_pod(self.name)
@@ -125,7 +125,7 @@ class NamespaceIs(Step):
     label: str
 
     def happen(self, world: TrialWorld) -> str:
-        """As Step."""
+        """Execute the step."""
         labels = {"team": self.label}
         if world.namespaces.get(self.name) == labels:
             return ""
@@ -135,10 +135,10 @@ class NamespaceIs(Step):
 
 @dataclass(frozen=True, slots=True)
 class NextBindIsRefused(Step):
-    """The API server refuses the next bind of ours."""
+    """The API server rejects our next bind."""
 
     def happen(self, world: TrialWorld) -> str:
-        """As Step."""
+        """Note the rejection."""
         if world.refuse_next:
             return ""
         world.refuse_next = True

@@ -1,4 +1,4 @@
-"""What hypothesis draws histories from."""
+"""Hypothesis strategies for histories."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ Own: TypeAlias = Mapping[tuple[str, str], Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Which:
-    """Of each key of its own a history knows two values, so that they meet; a setting holds which of the two."""
+    """A history has two values for each of its own keys, so that they meet; a setting names one of the two."""
 
     number: int
 
@@ -40,7 +40,7 @@ Pair: TypeAlias = Mapping[tuple[str, str], tuple[Any, Any]]
 
 
 def histories(choices: Choices, steps: int) -> st.SearchStrategy[History]:
-    """Nodes, then at most so many steps, in chunks: one list alone would mostly be short."""
+    """Nodes, then at most `steps` steps, in chunks: a single list would mostly be short."""
     chunk = st.lists(_steps(choices), max_size=max(1, steps // _CHUNKS))
     first = st.lists(st.builds(SetNode, st.sampled_from(_NODES), _of_nodes(choices)), min_size=1, max_size=2)
     told = st.tuples(first, *[chunk] * _CHUNKS, st.one_of(st.just(()), _opening(choices))).map(
@@ -86,7 +86,7 @@ def _of_nodes(choices: Choices) -> st.SearchStrategy[Settings]:
 
 
 def _settings(own: Own, others: Settings, least: int = 0) -> st.SearchStrategy[Settings]:
-    """At most two of them, half of them of the rule's own keys."""
+    """At most two settings, half of them of the rule's own keys."""
     of_own = tuple(Setting(field, key, which) for field, key in own for which in (Which(0), None, Which(1)))
     one = st.one_of(*(st.sampled_from(settings) for settings in (of_own, others) if settings))
     return st.lists(one, min_size=least, max_size=2).map(tuple)

@@ -1,4 +1,4 @@
-"""Which declaration of a rule is to blame: the history is told again with each of them mended."""
+"""The wrong declaration of a rule: the history runs again with each of them corrected."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import partial
@@ -17,7 +17,7 @@ from scheduler.testing.rules.profiles import Company, profile_with
 from scheduler.testing.rules.steps import PodIs, PodIsBound
 from scheduler.testing.rules.world import RESOURCES
 
-# Least wanted first: what a broader declaration explains, a narrower one may explain too.
+# Least likely first: a broader declaration may explain the effect of a narrower one.
 _CHANGES: Final[Mapping[Change, str]] = {
     Change.DOMAINS: "other nodes, or the pods there",
     Change.COMPANY: "the pods that come to it",
@@ -64,7 +64,7 @@ def suspect(rule: type[Plugin], args: PluginArgs, history: History, failure: Fai
 
 
 def _stale(failure: Failure) -> bool:
-    """Whether the rules, asked again over the living tables, answer otherwise than what was kept."""
+    """Whether a fresh evaluation over the living tables differs from the cached one."""
     return failure.pod is not None and answer(fresh_runtime(failure.world.runtime), failure.pod) != failure.kept
 
 
@@ -101,7 +101,7 @@ def _signature(rule: type[Plugin], history: History, heals: Retold) -> str:
 
 
 def _fields(history: History) -> Iterator[tuple[str, Callable[[Pod], Hashable]]]:
-    """(name, how to read it) of what a rule may read of a pod beyond its Template."""
+    """(name, reader) of each field of a pod that a rule may read beyond its Template."""
     for setting in dict.fromkeys(_pod_settings(history)):
         if setting.field == "annotations":
             yield f"annotation {setting.key}", partial(_annotation, setting.key)
@@ -144,7 +144,7 @@ def _signing(rule: type[Plugin], fields: tuple[Callable[[Pod], Hashable], ...]) 
 def _depends(rule: type[Plugin], failure: Failure, heals: Retold) -> str:
     lacks = [change for change in _CHANGES if not rule.depends & change]
     if issubclass(rule, _OF_CARDS):
-        # A rule about cards may not look at other nodes.
+        # A rule about cards may not read other nodes.
         lacks = sorted(
             set(lacks) - {Change.DOMAINS}, key=lambda change: (change is not Change.PODS, lacks.index(change))
         )

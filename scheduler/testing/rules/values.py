@@ -1,4 +1,4 @@
-"""What histories may set on nodes and pods, and which of their labels and annotations a rule reads."""
+"""Settings for nodes and pods of histories, and the labels and annotations that a rule reads."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ _PODS: Final[Mapping[str, Sequence[Any]]] = {
     "image": ("web:1",),
     "restarts_all": (True,),
 }
-# What is set for a field of Pod or Template to vary.
+# The setting that varies a field of Pod or Template.
 _BEHIND: Final[Mapping[str, str]] = {
     "owner_uid": "owner",
     "priority": "priority",
@@ -69,7 +69,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Settings of nodes and pods. own_…: field and key of what the rule reads, with the values that it may have."""
+    """Settings of nodes and pods. own_…: field and key that the rule reads, with possible values."""
 
     own_of_nodes: Mapping[tuple[str, str], Sequence[Any]]
     of_nodes: tuple[Setting, ...]
@@ -90,7 +90,7 @@ def choices(named: Named, nodes: Sequence[objects.Node], pods: Sequence[objects.
 
 
 def as_objects(kind: type[Any], written: Sequence[Any]) -> list[Any]:
-    """Manifests as mappings, or objects already."""
+    """Manifests as mappings, or objects."""
     return [one if isinstance(one, kind) else msgspec.convert(one, kind, strict=False) for one in written]
 
 

@@ -1,4 +1,4 @@
-"""A cluster that lives: the real engine, the objects that it was shown, and what it has decided for them."""
+"""A living cluster: the real engine, its objects, and its decisions."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ _WAITING: Final = frozenset({PodState.ACTIVE, PodState.UNSCHEDULABLE, PodState.B
 
 
 class Restless(Exception):
-    """The engine wakes pods and finds no place for them, again and again."""
+    """The engine wakes pods endlessly without placing them."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class LivePod:
 
 
 class TrialWorld:
-    """Every object by name. happened: what the engine did since the last step, for people."""
+    """Every object by name. happened: the engine's actions since the last step, as text for users."""
 
     def __init__(self, profile: Profile) -> None:
         """An empty cluster."""
@@ -64,10 +64,10 @@ class TrialWorld:
         self.now_s = 0.0
         self._made = 0
 
-    # What a history does
+    # Actions of a history
 
     def set_node(self, name: str, plan: NodePlan) -> None:
-        """The node comes, or is another."""
+        """Create or replace the node."""
         self.nodes[name] = plan
         self.engine.node_changed(self.node(name))
 
@@ -77,7 +77,7 @@ class TrialWorld:
         self.engine.node_gone(name)
 
     def set_pod(self, name: str, plan: PodPlan) -> None:
-        """The pod comes, or is another."""
+        """Create or replace the pod."""
         live = self.pods.get(name)
         if live is None:
             self._made += 1
@@ -86,7 +86,7 @@ class TrialWorld:
         self._show(live)
 
     def bind(self, name: str, node: str, written: Texts) -> None:
-        """Somebody else binds the pod."""
+        """Bind the pod by another scheduler."""
         live = self.pods[name]
         live.node, live.written = node, written
         self._show(live)
@@ -101,10 +101,10 @@ class TrialWorld:
         self.namespaces[name] = labels
         self.engine.namespace_changed(name, labels)
 
-    # What the engine does
+    # Actions of the engine
 
     def settle(self) -> None:
-        """Let the engine decide until it has nothing more to do. Raises Restless."""
+        """Let the engine decide until it is idle. Raises Restless."""
         self.happened.clear()
         for _ in range(_MOST_ATTEMPTS):
             decision = self.engine.decide(self.now_s, 1)
@@ -116,21 +116,21 @@ class TrialWorld:
         raise Restless(message)
 
     def pass_time(self, *, always: bool = False) -> None:
-        """Back-offs after refused binds end, if there are any. always: time passes although there are none."""
+        """End back-offs after rejected binds. always: let time pass even without any."""
         if self.refused or always:
             self.refused.clear()
             self.now_s += 2 * _BACKOFF_S
 
-    # What there is
+    # State
 
     def pod(self, live: LivePod, *, waiting: bool = False) -> Pod:
-        """As the scheduler thinks of it. waiting: as if it had no node."""
+        """The scheduler's view of the pod. waiting: as if it had no node."""
         if waiting:
             return self.reader.read(live.plan.wire(live.name, live.uid))
         return self.reader.read(live.plan.wire(live.name, live.uid, live.node, live.written))
 
     def node(self, name: str) -> Node:
-        """As the API server has it."""
+        """The API server's state of the node."""
         return self.nodes[name].wire(name)
 
     def wire_nodes(self) -> Iterator[Node]:
@@ -142,12 +142,12 @@ class TrialWorld:
         return (self.pod(self.pods[name]) for name in sorted(self.pods) if self.pods[name].node)
 
     def waiting_pods(self) -> Iterator[LivePod]:
-        """Every pod that waits for the engine, and that neither a gate holds nor the back-off after an error."""
+        """Pods that wait for the engine, without a gate or a back-off after an error."""
         waiting = (live for live in self.pods.values() if self.engine.queue.state(live.uid) in _WAITING)
         return (live for live in waiting if live.name not in self.refused)
 
     def fresh(self) -> Runtime:
-        """The same objects, in tables that know no other; with nothing kept."""
+        """A runtime over fresh tables with the same objects; its cache is empty."""
         tables = Tables(RESOURCES, UNIT_MIB)
         for name, labels in self.namespaces.items():
             tables.set_namespace(name, labels)
@@ -163,7 +163,7 @@ class TrialWorld:
             self.refuse_next = False
             self.refused.add(live.name)
             self.happened.append(f"{live.name} is to go to {placement.node}, and its bind is refused")
-            self.engine.refused(placement, self.now_s)
+            self.engine.bind_failed(placement, self.now_s)
             return
         cards = ",".join(str(card.index) for card in placement.cards)
         self.happened.append(f"{live.name} goes to {placement.node}{f', card {cards}' if cards else ''}")
@@ -175,6 +175,6 @@ class TrialWorld:
         if live.node:
             self.engine.pod_assigned(self.pod(live))
         else:
-            # Its owner takes time: one that changes again and again backs off, and is woken by nothing meanwhile.
+            # Its owner takes time: a pod that changes repeatedly backs off, and is not woken until then.
             self.pass_time(always=True)
             self.engine.pod_waiting(self.pod(live), self.now_s)

@@ -1,7 +1,7 @@
-"""What this scheduler counts of pods that others have bound: `kubectl gpushare adopt --check`. Pure.
+"""This scheduler's count of pods that other schedulers bound: `kubectl gpushare adopt --check`. Pure.
 
-Nothing is counted here: it is what the tables hold of each pod, read as `config.protocol.booked_cards` reads it.
-What stands in the way is in `scheduler.tools.adoption.adoption_checks`.
+Nothing is counted here: the tables hold each pod's units, as `config.protocol.booked_cards` reads them. Blockers are in
+`scheduler.tools.adoption.adoption_checks`.
 """
 
 from collections import Counter
@@ -11,11 +11,11 @@ from scheduler.state.cards.node_inventory import GpuState
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 from scheduler.tools.adoption.adoption_checks import (
-    AdoptionObjection,
+    AdoptionBlocker,
     BoundBy,
+    blockers,
     bound_by,
     has_inventory,
-    objections,
     of_nodes,
     of_pods,
     waiting,
@@ -29,16 +29,16 @@ _BY: Final = {BoundBy.SCHEDULER: "this scheduler", BoundBy.EXTENDER: "the extend
 
 
 class CountedUnits(Answer, frozen=True):
-    """What a pod counts on a card, in the node's unit."""
+    """Units of a pod on a card, in the node's unit."""
 
     index: int
     units: int
 
 
 class AdoptedPod(Answer, frozen=True):
-    """A pod with a node. units: that it requests, in its own unit. known: whether somebody has said where it is.
+    """A pod with a node. units: its request, in its own unit. known: whether its cards are known.
 
-    cards: where it counts; every card of the node where that is not known. problems: the checks that object to it.
+    cards: where it counts; every card of the node if unknown. problems: its failed checks.
     """
 
     pod: str
@@ -75,27 +75,27 @@ class Adoption(Findings, frozen=True):
 
 
 def adoption(reading: ClusterSnapshot, unread: tuple[str, ...] = ()) -> Adoption:
-    """Of every node and pod. unread: objects that could not be read, a line each."""
-    tables, nodes, objected = reading.engine.tables, list[AdoptedNode](), list[AdoptionObjection]()
+    """Adoption of every node and pod. unread: objects that could not be read, a line each."""
+    tables, nodes, blocked = reading.engine.tables, list[AdoptedNode](), list[AdoptionBlocker]()
     found = [ClusterFinding(check="object", severity=Severity.WARNING, message=line) for line in unread]
     for name in sorted(tables.row_of):
         records = sorted(holding(tables.records_on(name)), key=lambda record: str(record.pod.key))
         if tables.inventory(name).state is GpuState.NO_CARDS and not records:
             continue
-        of_its_pods = {record.pod.key.uid: list(objections(reading, record)) for record in records}
-        objected += [one for each in of_its_pods.values() for one in each]
+        of_its_pods = {record.pod.key.uid: list(blockers(reading, record)) for record in records}
+        blocked += [one for each in of_its_pods.values() for one in each]
         nodes.append(_node(tables, name, records, of_its_pods))
         audited = reading.engine.audit_node(name)
         found += of_node(tables, audited) if audited is not None else ()
     homeless = without_node(tables)
-    objected += [one for record in homeless for one in objections(reading, record)]
+    blocked += [one for record in homeless for one in blockers(reading, record)]
     found += of_nodes(reading, [node.node for node in nodes])
-    found += of_pods(reading, (*objected, *waiting(reading)))
+    found += of_pods(reading, (*blocked, *waiting(reading)))
     return Adoption(looked_at=_looked_at(nodes, len(homeless)), findings=tuple(found), nodes=tuple(nodes))
 
 
 def _node(
-    tables: Tables, name: str, records: list[PodRecord], objected: dict[str, list[AdoptionObjection]]
+    tables: Tables, name: str, records: list[PodRecord], blocked: dict[str, list[AdoptionBlocker]]
 ) -> AdoptedNode:
     announced, row = tables.inventory(name), tables.row_of[name]
     cards = tuple(
@@ -111,11 +111,11 @@ def _node(
         node=name,
         inventory=has_inventory(tables, name),
         cards=cards,
-        pods=tuple(_pod(record, cards, objected[record.pod.key.uid]) for record in records),
+        pods=tuple(_pod(record, cards, blocked[record.pod.key.uid]) for record in records),
     )
 
 
-def _pod(record: PodRecord, cards: tuple[AdoptedCard, ...], objected: list[AdoptionObjection]) -> AdoptedPod:
+def _pod(record: PodRecord, cards: tuple[AdoptedCard, ...], blocked: list[AdoptionBlocker]) -> AdoptedPod:
     held = record.held
     places = () if held is None else held.places
     return AdoptedPod(
@@ -125,7 +125,7 @@ def _pod(record: PodRecord, cards: tuple[AdoptedCard, ...], objected: list[Adopt
         known=held is not None and not held.unknown,
         terminating=record.pod.terminating,
         cards=tuple(CountedUnits(index=cards[slot].index, units=units) for slot, units in places),
-        problems=tuple(one.check for one in objected),
+        problems=tuple(one.check for one in blocked),
     )
 
 

@@ -1,6 +1,6 @@
-"""What stands in the way of adopting the pods of the legacy extender: `kubectl gpushare adopt --check`. Pure.
+"""Blockers of adopting the legacy extender's pods: `kubectl gpushare adopt --check`. Pure.
 
-Each check is a word of docs/migrate.md. The pods that one objects to are told together.
+Each check is a word of docs/migrate.md. The pods of one check are listed together.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,8 +17,8 @@ from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 from scheduler.tools.explain.audit import NO_NODE, UNKNOWN_CARD, WITHOUT_CARD
 from scheduler.tools.explain.findings import ClusterFinding, Severity
+from scheduler.tools.explain.pod_summary import own_name
 from scheduler.tools.explain.reading import ClusterSnapshot
-from scheduler.tools.explain.standing import own_name
 
 NO_INVENTORY: Final = "no-inventory"
 NO_SUCH_CARD: Final = "no-such-card"
@@ -30,20 +30,20 @@ PENDING: Final = "pending"
 NOT_ASSIGNED: Final = "not-assigned"
 _ASSIGNED: Final = "true"
 _LONGEST: Final = 64
-# No card has so much: where its units make more, they are smaller than was configured.
+# No card has as much: more units mean that they are smaller than configured.
 _LARGEST_CARD_MIB: Final = 2**20
 
 
 class BoundBy(StrEnum):
-    """Who has chosen a pod's cards. EXTENDER: the legacy one, or another that writes as it does."""
+    """The scheduler that chose a pod's cards. EXTENDER: the legacy one, or another with its annotations."""
 
     SCHEDULER = "scheduler"
     EXTENDER = "extender"
     NOBODY = "nobody"
 
 
-class AdoptionObjection(NamedTuple):
-    """A check that objects to a pod. pod: with its node, where it has one. detail: of this pod, or ""."""
+class AdoptionBlocker(NamedTuple):
+    """A failed check of a pod. pod: with its node, if any. detail: of this pod, or ""."""
 
     check: str
     pod: str
@@ -51,7 +51,7 @@ class AdoptionObjection(NamedTuple):
 
 
 class _Check(NamedTuple):
-    """words: after "2 pods: ". remedy: `{ours}` in it is what a pod writes as its schedulerName."""
+    """words: after "2 pods: ". remedy: `{ours}` in it stands for our schedulerName."""
 
     severity: Severity
     words: str
@@ -61,7 +61,7 @@ class _Check(NamedTuple):
 _AGAIN: Final = "create them again with schedulerName: {ours}"
 _EVERYWHERE: Final = "so each counts on every card of its node"
 _FAILED: Final = Severity.FAILED
-# In the order in which they are told.
+# In the order of the report.
 _CHECKS: Final = {
     WITHOUT_CARD: _Check(_FAILED, f"no annotation names a card, {_EVERYWHERE}", _AGAIN),
     NO_SUCH_CARD: _Check(_FAILED, f"the annotation names no card that the node has, {_EVERYWHERE}", _AGAIN),
@@ -95,51 +95,51 @@ _CHECKS: Final = {
 
 
 def bound_by(pod: Pod) -> BoundBy:
-    """By what only we write, or by what the extender writes as well."""
+    """By annotations that only we write, or that the extender writes, too."""
     written = pod.annotations
     if names.CARDS in written or names.UNIT_MIB in written:
         return BoundBy.SCHEDULER
     return BoundBy.EXTENDER if names.MEM_IDX in written or names.ALLOCATION in written else BoundBy.NOBODY
 
 
-def objections(reading: ClusterSnapshot, record: PodRecord) -> Iterator[AdoptionObjection]:
-    """Of a pod with a node that holds units."""
+def blockers(reading: ClusterSnapshot, record: PodRecord) -> Iterator[AdoptionBlocker]:
+    """Blockers of a pod with a node that holds units."""
     pod, held, tables = record.pod, record.held, reading.engine.tables
     told = f"pod/{pod.key} on node {record.node}"
     if held is None:
-        yield AdoptionObjection(NO_NODE, told)
+        yield AdoptionBlocker(NO_NODE, told)
         return
     announced = tables.inventory(record.node)
     for check, detail in _of_cards(record, held, announced):
-        yield AdoptionObjection(check, told, detail)
+        yield AdoptionBlocker(check, told, detail)
     for uuid, units in held.lost:
-        yield AdoptionObjection(UNKNOWN_CARD, told, f"{units} units of {uuid[:_LONGEST]}")
+        yield AdoptionBlocker(UNKNOWN_CARD, told, f"{units} units of {uuid[:_LONGEST]}")
     if bound_by(pod) is BoundBy.SCHEDULER:
         return
     if pod.terminating:
         since = reading.terminating_since.get(pod.key.uid, "")
-        yield AdoptionObjection(TERMINATING, told, f"since {since}" if since else "")
+        yield AdoptionBlocker(TERMINATING, told, f"since {since}" if since else "")
     if bound_by(pod) is BoundBy.EXTENDER:
-        yield from (AdoptionObjection(DISAGREES, told, detail) for detail in _of_request(record))
-        # Of a node with one card the legacy plugin gives that one, and says nothing.
+        yield from (AdoptionBlocker(DISAGREES, told, detail) for detail in _of_request(record))
+        # On a node with one card, the legacy plugin allocates that one without an annotation.
         may_differ = len(announced.cards) > 1 and not announced.has_uuids and pod.phase == RUNNING
         if may_differ and not held.unknown and pod.annotations.get(names.MEM_ASSIGNED) != _ASSIGNED:
-            yield AdoptionObjection(NOT_ASSIGNED, told)
+            yield AdoptionBlocker(NOT_ASSIGNED, told)
 
 
-def waiting(reading: ClusterSnapshot) -> Iterator[AdoptionObjection]:
-    """Pods without a node that another scheduler is to place."""
+def waiting(reading: ClusterSnapshot) -> Iterator[AdoptionBlocker]:
+    """Pods without a node that another scheduler will place."""
     for pod in sorted(reading.of_others, key=lambda one: str(one.key)):
         index = legacy_index(pod.annotations)
         # The extender writes the card first and binds then; where the second fails, the first stays.
         left = "" if index is None else f"; annotated for card {index}, and not bound"
-        yield AdoptionObjection(PENDING, f"pod/{pod.key}", f"schedulerName {pod.scheduler_name[:_LONGEST]}{left}")
+        yield AdoptionBlocker(PENDING, f"pod/{pod.key}", f"schedulerName {pod.scheduler_name[:_LONGEST]}{left}")
 
 
-def of_pods(reading: ClusterSnapshot, objected: Iterable[AdoptionObjection]) -> Iterator[ClusterFinding]:
+def of_pods(reading: ClusterSnapshot, blocked: Iterable[AdoptionBlocker]) -> Iterator[ClusterFinding]:
     """One finding for each check."""
     pods: dict[str, list[str]] = {check: [] for check in _CHECKS}
-    for one in objected:
+    for one in blocked:
         pods[one.check].append(f"{one.pod}: {one.detail}" if one.detail else one.pod)
     for check, about in pods.items():
         if about:
@@ -178,7 +178,7 @@ def _absurd(announced: NodeInventory) -> int:
 
 
 def _of_cards(record: PodRecord, held: Held, announced: NodeInventory) -> Iterator[tuple[str, str]]:
-    """(check, detail), of what is wrong with where the pod counts."""
+    """(check, detail) of each problem with the pod's cards."""
     booked, written = held.booked, record.written
     if booked.blocks:
         yield UNIT, booked.problem

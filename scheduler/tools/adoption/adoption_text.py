@@ -14,7 +14,7 @@ _NONE: Final = "-"
 
 
 def lines(found: Adoption) -> Iterator[Line]:
-    """A line for each card and pod, and then what stands in the way: that is what is seen of a long answer."""
+    """A line for each card and pod, and then the blockers: the end of a long answer stays visible."""
     rows = [row for node in found.nodes for row in _rows(node)]
     if rows:
         tones = (Tone.HEAD, *(Tone.BAD if bad else Tone.PLAIN for _, bad in rows))

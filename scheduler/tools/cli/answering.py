@@ -1,4 +1,4 @@
-"""How every command ends: one scheme of exit codes, and one line on standard error where there is no answer."""
+"""The end of every command: one scheme of exit codes, and one line on standard error without an answer."""
 
 import contextlib
 import os
@@ -17,12 +17,12 @@ from scheduler.tools.cli.manifests import Unanswerable, Unreadable
 from scheduler.tools.inspect.wire import is_name
 
 ENV_PREFIX: Final = "GPUSHARE_SCHEDULER_"
-# As kubectl spells the kind.
+# kubectl's names of the kind.
 _POD_KINDS: Final = frozenset({"pod", "pods", "po"})
 
 
 class Exit(IntEnum):
-    """FOUND: something is wrong with what was asked about, or it is not there. UNREACHABLE: the cluster is silent."""
+    """FOUND: the object of the command has a problem, or does not exist. UNREACHABLE: the cluster does not answer."""
 
     FINE = 0
     FOUND = 1
@@ -31,7 +31,7 @@ class Exit(IntEnum):
 
 
 def give_up(program: str, message: str, code: Exit = Exit.USAGE) -> NoReturn:
-    """End with what is wrong on standard error. A list of mistakes names its file itself."""
+    """End with the problem on standard error. A list of mistakes names its file itself."""
     lines = message.split("\n")
     warn(lines if len(lines) > 1 else [f"{program}: {message}"])
     raise typer.Exit(code)
@@ -39,7 +39,7 @@ def give_up(program: str, message: str, code: Exit = Exit.USAGE) -> NoReturn:
 
 @contextlib.contextmanager
 def answering(program: str) -> Iterator[None]:
-    """What cannot be answered ends the program."""
+    """End the program if there is no answer."""
     try:
         yield
     except Unanswerable as error:
@@ -57,7 +57,7 @@ def configured(program: str, config: Path | None, flags: Mapping[str, object]) -
 
 
 def loaded(config: Path | None, flags: Mapping[str, object]) -> SchedulerConfiguration:
-    """The same; raises ConfigurationError with every mistake, and BrokenPlugin."""
+    """The configuration; raises ConfigurationError with every mistake, and BrokenPlugin."""
     from scheduler.core.build import installed_plugins  # noqa: PLC0415 - slow to import
     from scheduler.plugins.registry import describe  # noqa: PLC0415
 
@@ -66,7 +66,7 @@ def loaded(config: Path | None, flags: Mapping[str, object]) -> SchedulerConfigu
 
 
 def connection_flags(kubeconfig: Path | None, context: str | None) -> dict[str, object]:
-    """As the configuration names them."""
+    """The flags under their names in the configuration."""
     return {
         "clientConnection.kubeconfig": str(kubeconfig) if kubeconfig else None,
         "clientConnection.context": context,
@@ -74,9 +74,9 @@ def connection_flags(kubeconfig: Path | None, context: str | None) -> dict[str, 
 
 
 def named_pod(program: str, pod: str, namespace: str) -> tuple[str, str]:
-    """(namespace, name) of `NAME`, `pod/NAME` or `NAMESPACE/NAME`. namespace: as the flag says, "" without it.
+    """(namespace, name) of `NAME`, `pod/NAME` or `NAMESPACE/NAME`. namespace: of the flag, "" without it.
 
-    "" where nothing says it: that of the kubeconfig's context.
+    "" if unset: the namespace of the kubeconfig's context.
     """
     before, slash, name = pod.rpartition("/")
     named = not slash or before in _POD_KINDS

@@ -1,7 +1,7 @@
-"""An engine filled from a cluster that is only read: for `explain` and `what-if`. No running scheduler is needed.
+"""An engine filled from a cluster, read-only: for `explain` and `what-if`. No running scheduler is needed.
 
-Each kind of objects is listed once, and nothing is ever written. Whoever asks needs the right to list and watch nodes
-and pods; without the others the answer says what it could not look at. docs/explain.md lists them.
+Each kind of objects is listed once, and nothing is ever written. The user needs the right to list and watch nodes and
+pods; without other rights the answer names the missing objects. docs/explain.md lists them.
 """
 
 import contextlib
@@ -45,8 +45,8 @@ from scheduler.pods.pod_volumes import NO_VOLUMES
 from scheduler.tools.cli.manifests import Manifest, Unanswerable, Unreadable
 from scheduler.tools.cli.priorities import NOT_THERE, OF_FILES, UNREADABLE, given
 from scheduler.tools.explain.answers import Explanation, WhatIfAnswer, listed
+from scheduler.tools.explain.pod_summary import explain, own_name, sentence
 from scheduler.tools.explain.reading import ClusterSnapshot, answer_of
-from scheduler.tools.explain.standing import explain, own_name, sentence
 from scheduler.tools.explain.what_if import what_if
 
 _MOST_NAMES: Final = 3
@@ -55,9 +55,9 @@ _OF_STORAGE: Final = tuple(kind.name for kind in OF_STORAGE)
 
 @dataclass(slots=True)
 class ClusterView:
-    """unread: what was left out, a line each. namespace: of a pod that is named, or written, without one.
+    """unread: kinds that were left out, a line each. namespace: default for pods without one.
 
-    of_files: the cluster is that of cluster files, which hold no PriorityClasses.
+    of_files: read from cluster files, which have no PriorityClasses.
     """
 
     cluster: Cluster
@@ -68,7 +68,7 @@ class ClusterView:
     of_files: bool = False
 
     async def explained(self, namespace: str, name: str, node: str = "") -> Explanation:
-        """namespace: "" for the site's own. Raises Unanswerable for what is not there, or cannot be read."""
+        """namespace: "" for the view's own. Raises Unanswerable if the pod does not exist, or cannot be read."""
         namespace = namespace or self.namespace
         found = await _asked(self.cluster.pod(namespace, name))
         if found is None:
@@ -82,12 +82,12 @@ class ClusterView:
         return answer_of(explain(self.reading, pod, node, (*mistakes(found, self.reader.resources), *left_out)))
 
     def what_if(self, wire: objects.PodObject, replicas: int, words: tuple[str, ...] = ()) -> WhatIfAnswer:
-        """Of a pod that does not exist. words: what there is to say of it already, in sentences."""
+        """What-if answer for a pod that does not exist. words: sentences about the pod."""
         pod, told = self.asking(wire)
         return answer_of(what_if(self.reading, pod, replicas, (*words, *told), measures=True))
 
     def asking(self, wire: objects.PodObject) -> tuple[Pod, tuple[str, ...]]:
-        """(a pod that does not exist, as this scheduler would see it; what there is to say of it, in sentences)."""
+        """(a new pod as this scheduler would read it; sentences about it)."""
         meta = replace(wire.metadata, namespace=wire.metadata.namespace or self.namespace)
         pod, left_out = self._read(new_pod(replace(wire, metadata=meta)))
         words = tuple(map(sentence, (*mistakes(wire, self.reader.resources), *left_out)))
@@ -100,7 +100,7 @@ class ClusterView:
         return pod, words
 
     async def prioritized(self, asked: Manifest) -> tuple[objects.PodObject, tuple[str, ...]]:
-        """(the pod with the priority that the API server would give it, what there is to say of that)."""
+        """(the pod with the priority that the API server would assign, sentences about that)."""
         if asked.pod.spec.priority and not asked.priority_class:
             return asked.pod, ()
         if self.of_files:
@@ -115,7 +115,7 @@ class ClusterView:
         return given(asked, classes, NOT_THERE)
 
     def _read(self, wire: objects.PodObject) -> tuple[Pod, tuple[str, ...]]:
-        """(the pod, without its volumes where nothing is known of those; what was left out, in clauses)."""
+        """(the pod, without its volumes if these are unknown; omitted parts, in clauses)."""
         try:
             pod = self.reader.read(wire)
         except QuantityError as error:
@@ -154,10 +154,10 @@ def _or(near: list[str]) -> str:
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
-async def site(
+async def cluster_view(
     cluster: Cluster, configuration: SchedulerConfiguration, kinds: Collection[Kind[Any]] = KINDS
 ) -> ClusterView:
-    """Read the cluster. kinds: of objects, no others are read. Raises Unreadable when nodes or pods cannot be read."""
+    """Read the cluster. kinds: only these are read. Raises Unreadable when nodes or pods cannot be read."""
     engine, reader = build_engine(configuration, installed_plugins())
     problems: list[str] = []
 
@@ -165,7 +165,7 @@ async def site(
         if not _is_of_its_owner(problem):
             problems.append(f"{problem.kind} {problem.name}: {problem.message}")
 
-    # As for a scheduler that starts now: of what usually comes, a pod of long ago counts less.
+    # As for a scheduler that starts now: old pods count less among the usual requests.
     since_s = before_start(0.0, time.time())
     handlers = EventHandlers(engine, reader, now_s=lambda: 0.0, report=report, waits_since_s=since_s)
     volume_handlers = VolumeHandlers(engine.change_volumes, report=report, seen=lambda _: None)
@@ -183,7 +183,7 @@ async def site(
             message = f"{one.kind.name} cannot be read: {error.message}{needs}"
             raise Unreadable(message) from error
     if DISRUPTION_BUDGETS.name in unread:
-        # A scheduler knows them; the answer says that they are not known here.
+        # A scheduler knows them; the answer says that they are unknown here.
         engine.budgets_listed()
     if unread:
         problems.insert(0, f"not allowed to read, and left out: {listed(unread, _MOST_NAMES)}; see docs/explain.md")
@@ -204,7 +204,7 @@ def _is_of_its_owner(problem: Problem) -> bool:
 
 
 class _BesideTheEngine:
-    """What a ClusterSnapshot has of pods that the engine keeps nothing of."""
+    """Parts of a ClusterSnapshot for pods outside the engine."""
 
     def __init__(self, reader: PodReader, scheduler_names: Collection[str]) -> None:
         self.since: dict[str, str] = {}
@@ -215,7 +215,7 @@ class _BesideTheEngine:
     def noting(
         self, handle: Callable[[Sequence[WatchEvent[objects.PodObject]]], None]
     ) -> Callable[[Sequence[WatchEvent[objects.PodObject]]], None]:
-        """As `handle`; each pod is noted first."""
+        """Wraps `handle`: each pod is noted first."""
 
         def noting(events: Sequence[WatchEvent[objects.PodObject]]) -> None:
             for wire in _present(events):
@@ -230,7 +230,7 @@ class _BesideTheEngine:
         if wire.metadata.deletion_timestamp:
             self.since[wire.metadata.uid] = _requested(wire.metadata)
         elif not wire.spec.node_name and wire.spec.scheduler_name not in self._scheduler_names:
-            # What cannot be read is told by whoever handles it.
+            # Invalid amounts are reported by the handler.
             with contextlib.suppress(QuantityError):
                 pod = self._reader.read(wire)
                 if not pod.finished and (pod.template.gpu_units or pod.template.gpu_request_error):

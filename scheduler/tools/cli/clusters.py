@@ -14,7 +14,7 @@ from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.client_config.connect import ConnectError, Connection, connect
 from scheduler.kube.rest.watching import WatchOptions
 from scheduler.process.output import warn
-from scheduler.tools.cli.asking import ClusterView, site
+from scheduler.tools.cli.asking import ClusterView, cluster_view
 from scheduler.tools.cli.manifests import Unreadable
 
 R = TypeVar("R")
@@ -23,11 +23,11 @@ _MOST_UNREAD: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """With an API server that accepts connections and says nothing. Seconds.
+    """Patience with an API server that accepts connections but does not answer. Seconds.
 
-    says_so_s: until standard error says that, or None for never. gives_up_s: until the request has failed. A scheduler
-    waits longer (WatchOptions), as a watch may be silent for minutes; a command lists, and a list is not. A page that
-    comes slowly is not silence: it has as long as a scheduler's.
+    says_so_s: until a line on standard error, or None for never. gives_up_s: until the request has failed. A scheduler
+    waits longer (WatchOptions), because a watch may be silent for minutes; a command lists, and a list is not. A slow
+    page is not silent: it gets as long as in a scheduler.
     """
 
     says_so_s: float | None = 5.0
@@ -64,7 +64,7 @@ def _tell_silence(cluster: KubeCluster, url: str, patience: Patience) -> None:
 
 
 async def connected(configuration: SchedulerConfiguration, environment: Mapping[str, str]) -> Connection:
-    """As the scheduler connects. Raises Unreadable."""
+    """Connection as the scheduler makes it. Raises Unreadable."""
     named = configuration.client_connection
     try:
         return await connect(
@@ -80,11 +80,11 @@ def asked(
     question: Callable[[ClusterView], Awaitable[R]],
     kinds: Collection[Kind[Any]] = KINDS,
 ) -> R:
-    """The answer; what was left out is told on standard error. kinds: that are read. Raises Unanswerable."""
+    """The answer; standard error names omitted objects. kinds: kinds to read. Raises Unanswerable."""
 
     async def ask() -> R:
         async with opened(configuration, environment) as cluster:
-            read = await site(cluster, configuration, kinds)
+            read = await cluster_view(cluster, configuration, kinds)
             read.namespace = cluster.namespace
             answer = await question(read)
         tell_unread(read.unread)

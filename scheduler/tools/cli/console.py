@@ -25,12 +25,12 @@ class Console(console.Console):
     def render(
         self, renderable: console.RenderableType, options: console.ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """As rich; what it says to the terminal itself is no text."""
+        """Rendered by rich, with control characters removed."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else _shown(segment)
 
     def on_broken_pipe(self) -> None:
-        """As any other error of writing: rich would end the program here, in whatever task that is."""
+        """Raise the error: rich would end the program here, in any task."""
         raise  # noqa: PLE0704 - it is called while the error is handled
 
 
@@ -49,7 +49,7 @@ def print_parts(parts: Iterable[Table | str], closing: Iterable[str], out: TextI
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int]) -> Table:
-    """right: the columns, by number, whose cells are numbers."""
+    """right: numbers of the columns that hold numbers."""
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for number, title in enumerate(head):
         made.add_column(one_line(title), justify="right" if number in right else "left", overflow="fold")

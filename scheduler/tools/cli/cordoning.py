@@ -1,6 +1,6 @@
 """`kubectl gpushare cordon` and `uncordon`: one annotation of one node, written with the user's own rights.
 
-read nodes, pods ──▶ what it becomes ──▶ PATCH ──node has changed meanwhile──▶ read again, a few times
+read nodes, pods ──▶ new value ──▶ PATCH ──node has changed──▶ read again, a few times
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from config.settings.scheduler import SchedulerConfiguration
 from scheduler.kube.port import CONFIG_MAPS, NODES, PODS, ApiConflict, ApiError, ApiRefused, Cluster
 from scheduler.process.output import show
 from scheduler.state.tables import Tables
-from scheduler.tools.cli.asking import site
+from scheduler.tools.cli.asking import cluster_view
 from scheduler.tools.cli.clusters import opened
 from scheduler.tools.cli.manifests import Unanswerable, Unreadable
 from scheduler.tools.explain.cordons import Cordon, NoSuchCard
@@ -22,14 +22,14 @@ Change = Callable[[Tables, str, Sequence[str]], Cordon]
 
 
 class NoSuchNode(Unanswerable):
-    """There is none of that name."""
+    """No node has that name."""
 
 
 class Annotating(Cluster, Protocol):
-    """A cluster whose nodes may be written, which the scheduler itself does not."""
+    """A cluster client that may write nodes, which the scheduler's may not."""
 
     async def annotate_node(self, name: str, annotations: Mapping[str, str | None], version: str) -> None:
-        """As KubeCluster."""
+        """Set annotations of a node, as in KubeCluster."""
         ...
 
 
@@ -55,7 +55,7 @@ async def written(
 ) -> Cordon:
     """Write what `change` makes of the node. Raises Unanswerable."""
     for _ in range(_TRIES):
-        tables = (await site(cluster, configuration, (NODES, PODS, CONFIG_MAPS))).reading.engine.tables
+        tables = (await cluster_view(cluster, configuration, (NODES, PODS, CONFIG_MAPS))).reading.engine.tables
         made = _change(tables, change, node, cards)
         if not made.changed:
             return made

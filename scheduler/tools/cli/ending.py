@@ -1,6 +1,6 @@
-"""How a command ends whose output nobody reads any more, or cannot be written, and one that is interrupted.
+"""The end of a command that is interrupted, or whose output has no reader or cannot be written.
 
-Each without a traceback: that is for bugs. What is on a pipe's other end decides whether it wants to know.
+Without a traceback: that is for bugs. The other end of a pipe decides how much it reads.
 """
 
 import errno
@@ -29,7 +29,7 @@ def run(program: str, command: Callable[[], object]) -> None:
     """Run it. Raises SystemExit where it does, and for an end without an answer."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # Where an encoding lacks a sign, a question mark says more than no answer.
+            # If an encoding lacks a character, a question mark is better than no answer.
             stream.reconfigure(errors="replace")
     code: object = None
     exits = False
@@ -53,7 +53,7 @@ def run(program: str, command: Callable[[], object]) -> None:
 
 
 def _of_output(program: str, error: BaseException) -> Ended:
-    """Raises the error again where it is about something else."""
+    """The end after a failed write. Raises the error again if it has another cause."""
     numbers = {one.errno if isinstance(one, OSError) else None for one in _leaves(error)}
     if numbers == {errno.EPIPE} and _is_unread():
         return Ended.UNREAD
@@ -65,7 +65,7 @@ def _of_output(program: str, error: BaseException) -> Ended:
 
 
 def _is_unread() -> bool:
-    """Whether nobody reads the output; a pipe that breaks may be a connection of ours too, which is a bug."""
+    """Whether the output has no reader; the broken pipe may also be one of our connections, which is a bug."""
     look = select.poll()
     try:
         look.register(sys.stdout.fileno(), 0)
@@ -83,12 +83,12 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _drop_the_rest() -> None:
-    """What is left in the buffer would be written when the interpreter ends, and fail once more."""
+    """Drop the buffer: the interpreter would write it at its end, and fail again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, sys.stdout.fileno())
     except (OSError, ValueError):
-        # It is no file: nobody writes it at the end.
+        # Not a file: the interpreter does not write it at its end.
         return
     finally:
         os.close(nowhere)

@@ -55,7 +55,7 @@ def _print(answer: Explanation | WhatIfAnswer, output: str) -> None:
 
 
 def text(answer: Explanation | WhatIfAnswer, width: int) -> str:
-    """For a terminal of so many columns."""
+    """Text for a terminal of `width` columns."""
     return explanation_text(answer, width) if isinstance(answer, Explanation) else what_if_text(answer, width)
 
 

@@ -22,10 +22,10 @@ class Unreadable(Unanswerable):
 
 
 class Manifest(NamedTuple):
-    """A pod that does not exist, or waits. priority_class: the name of its PriorityClass, "" where it names none.
+    """A pod that does not exist yet, or waits. priority_class: name of its PriorityClass, "" without one.
 
-    pod: its namespace is "" where it names none. template: of a workload, whose pods have other names than the
-    workload, which this one bears.
+    pod: its namespace is "" if unset. template: of a workload, whose pods have other names than the workload's, which
+    this one has.
     """
 
     pod: objects.PodObject

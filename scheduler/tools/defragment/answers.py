@@ -1,16 +1,16 @@
-"""What `defragment` answers, as it prints it in JSON.
+"""Answers of `defragment`, in the form of its JSON.
 
-The shape is documented in docs/defragment.md; fields may be added, none is removed or changes its meaning.
+The shape is documented in docs/defragment.md; fields may be added, but never removed or changed in meaning.
 """
 
 from scheduler.tools.explain.answers import Answer, NodeAndCards
 
 
 class Move(Answer, frozen=True):
-    """A pod that is evicted, and where its successor would go. pod, owner: `namespace/name` and `kind name`.
+    """An evicted pod, and the place of its successor. pod, owner: `namespace/name` and `kind name`.
 
-    why: what the move is for. gain_units: of memory, that pods as they usually come can use afterwards and could not
-    before; 0.0 where the moves are for one pod.
+    why: purpose of the move. gain_units: memory that typical pods can use only after the move; 0.0 for moves for one
+    pod.
     """
 
     pod: str
@@ -22,7 +22,7 @@ class Move(Answer, frozen=True):
 
 
 class FragmentedUnits(Answer, frozen=True):
-    """Of the whole cluster, in memory units. free: of cards that may be given out. before, after: of them, unusable."""
+    """Fragmentation of the cluster, in memory units. free: of allocatable cards. before, after: unusable part of it."""
 
     free: float
     before: float
@@ -30,10 +30,9 @@ class FragmentedUnits(Answer, frozen=True):
 
 
 class Defragmentation(Answer, frozen=True):
-    """A plan. pod: for which, "" for pods as they usually come. place: of the pod after the moves; None: there is none.
+    """A plan. pod: the one to make room for, "" for typical pods. place: of the pod after the moves, or None.
 
-    moves: in the order in which they are to be made. words: what there is to say, in sentences. fragmentation: None
-    where the moves are for one pod.
+    moves: in their order. words: facts, in sentences. fragmentation: None for moves for one pod.
     """
 
     pod: str
@@ -45,5 +44,5 @@ class Defragmentation(Answer, frozen=True):
 
     @property
     def found(self) -> bool:
-        """Whether there is what was asked for: room for the pod. Fragmentation that nothing lowers is no fault."""
+        """Whether the plan succeeds: there is room for the pod. Irreducible fragmentation is not a failure."""
         return self.place is not None or self.fragmentation is not None

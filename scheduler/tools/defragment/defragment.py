@@ -1,4 +1,4 @@
-"""`defragment`: reads a cluster, or plays a cluster file, plans, and on the operator's word evicts pod after pod."""
+"""`defragment`: reads a cluster, or plays a cluster file, plans, and on request evicts pods one at a time."""
 
 import asyncio
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ class DefragmentFlags:
 def defragment(
     program: str, configuration: SchedulerConfiguration, environment: Mapping[str, str], flags: DefragmentFlags
 ) -> bool:
-    """Print the plan, and make its moves where that is asked. Whether there is what was asked for.
+    """Print the plan, and execute it on request. Returns whether it succeeds.
 
     Mistakes in a cluster file end the program. Raises Unanswerable.
     """
@@ -78,7 +78,7 @@ async def _planned(cluster: Cluster, planner: Planner, flags: DefragmentFlags) -
 
 
 def played(configuration: SchedulerConfiguration, files: tuple[Path, ...]) -> World:
-    """The cluster of the files once nothing more happens in it. Raises ConfigurationError."""
+    """The cluster of the files once it is stable. Raises ConfigurationError."""
     built, resources = build_engine(configuration, installed_plugins()), resource_names(configuration)
     described = read(*files)
     if line := left_out(described.ignored):

@@ -1,15 +1,15 @@
-"""`defragment --execute`: the moves of a plan, one at a time, as long as each brings what it was made for.
+"""`defragment --execute`: the moves of a plan, one at a time, as long as each has its intended effect.
 
-    plan ─▶ cordon the cards to be kept free ─▶ evict ─▶ wait: the pod gone, its successor bound ─▶ read and plan again
+    plan ─▶ cordon the cards to be kept free ─▶ evict ─▶ wait: pod deleted, successor bound ─▶ read and plan again
               ▲                                                                                        │
               └──────── one move less is needed ◀──────────────────────────────────────────────────────┤
                         none is: done; as many as before, or no plan: stop  ◀──────────────────────────┘
 
-For pods as they usually come it goes on where the successor is on the cards that were planned and less is fragmented.
-A successor is never evicted in its turn.
+For typical pods it continues if the successor is on the planned cards and fragmentation is lower. A successor is never
+evicted itself.
 
-A card that is kept free takes no new pods (`gpushare/cordon`), so the successor cannot go back. They are given back at
-the end, however it ends, but for SIGKILL: what to type then is said before the first eviction.
+A card that is kept free takes no new pods (`gpushare/cordon`), so the successor cannot go back. The cards are released
+at the end in any case, except after SIGKILL: the command for that is printed before the first eviction.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from scheduler.kube.port import (
     PodKey,
     WatchEvent,
 )
-from scheduler.tools.cli.asking import ClusterView, site
+from scheduler.tools.cli.asking import ClusterView, cluster_view
 from scheduler.tools.cli.clusters import tell_unread
 from scheduler.tools.cli.cordoning import Annotating
 from scheduler.tools.cli.manifests import Manifest, Unanswerable, Unreadable
@@ -48,15 +48,15 @@ _MOST_NAMES: Final = 3
 
 
 class Evicting(Annotating, Protocol):
-    """A cluster whose pods may be evicted, which the scheduler itself does not."""
+    """A cluster client that may evict pods, which the scheduler's may not."""
 
     async def evict_pod(self, pod: PodKey) -> None:
-        """As KubeCluster."""
+        """Evict the pod, as in KubeCluster."""
         ...
 
 
 class Planner:
-    """Plans of what was asked, of a cluster as it was read."""
+    """Makes plans for a cluster as read."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Planner:
 
     async def read(self, cluster: Cluster) -> ClusterView:
         """The cluster as it is now. Raises Unreadable."""
-        of = await site(cluster, self._configuration)
+        of = await cluster_view(cluster, self._configuration)
         of.namespace = self._namespace
         return of
 
@@ -112,7 +112,7 @@ class Rebalancing:
         timeout_s: float,
         say: Callable[[str], None],
     ) -> None:
-        """timeout_s: for each move. say: what happens, a line each."""
+        """timeout_s: for each move. say: prints progress, a line each."""
         self._cluster = cluster
         self._planner = planner
         self._timeout_s = timeout_s
@@ -132,7 +132,7 @@ class Rebalancing:
             with _stopped_by(signal.SIGTERM, signal.SIGHUP):
                 done = await self._move_all(of, plan)
         finally:
-            await self._kept.give_back()
+            await self._kept.release()
         if done and self._planner.for_pod:
             self._say("The cards are free for whoever comes first; create the pod now, unless it waits already.")
         return done
@@ -155,13 +155,13 @@ class Rebalancing:
             plan = after
             if not plan.moves:
                 break
-        self._say(f"Done. {_standing(plan)}")
+        self._say(f"Done. {_progress(plan)}")
         return True
 
     async def _evicted(self, moved: Moved, of: ClusterView) -> tuple[str, str]:
         """Evict the pod, and wait for its successor; its uid and node. of: as it was planned. Raises Unanswerable."""
         pod = moved.record.pod
-        # Somebody else may evict it before the watch begins: what was planned with is older than any successor.
+        # Someone else may evict it before the watch begins: pods of the plan are older than any successor.
         earlier = {uid for uid, owner in of.reading.controllers.items() if owner.uid == pod.owner_uid}
         successors = Successors(pod.key.uid, pod.owner_uid, earlier)
         async with contextlib.aclosing(self._following(successors)) as changes:
@@ -215,12 +215,12 @@ class Rebalancing:
 
 @contextlib.contextmanager
 def _stopped_by(*signals: signal.Signals) -> Iterator[None]:
-    """Whoever ends the program thus, or closes its terminal, interrupts it: what it holds is given back before.
+    """A signal interrupts the program, as does closing its terminal: kept cards are released first.
 
-    Raises SystemExit then, with the code that a shell counts for the signal.
+    Raises SystemExit then, with the shell's code for the signal.
     """
     loop, task, came = asyncio.get_running_loop(), asyncio.current_task(), list[signal.Signals]()
-    # As `nohup` has it, what is ignored stays so.
+    # Ignored signals stay ignored, as under `nohup`.
     obeyed = [which for which in signals if signal.getsignal(which) is not signal.SIG_IGN]
 
     def stop(which: signal.Signals) -> None:
@@ -237,7 +237,7 @@ def _stopped_by(*signals: signal.Signals) -> Iterator[None]:
             raise SystemExit(128 + came[0]) from error
         raise
     finally:
-        # A second one is not to stop what is given back.
+        # A second signal must not stop the release.
         for which in obeyed:
             loop.add_signal_handler(which, lambda: None)
 
@@ -250,10 +250,10 @@ def _without_successor(pod: PodKey, timeout_s: float, successors: Successors) ->
 
 
 def _elsewhere(plan: MovePlan, of: ClusterView, uid: str) -> str:
-    """Where the successor of the first move is, for pods as they usually come; "" where it is as planned.
+    """Place of the first move's successor, for typical pods; "" if it is as planned.
 
-    What the plan gains hangs on that, and what is fragmented sinks by what others do as well. For one pod it does not
-    matter, as long as one move less is needed. uid: of the successor.
+    The plan's gain depends on it, and fragmentation also drops by other causes. For one pod it does not matter, as long
+    as one move less is needed. uid: of the successor.
     """
     if plan.answer.fragmentation is None:
         return ""
@@ -268,16 +268,16 @@ def _elsewhere(plan: MovePlan, of: ClusterView, uid: str) -> str:
 
 
 def _in_vain(before: MovePlan, after: MovePlan) -> str:
-    """What the last move has not brought; "" where it has."""
+    """Why the last move failed; "" if it succeeded."""
     was, now = before.answer.fragmentation, after.answer.fragmentation
     if was is not None and now is not None:
-        return "" if now.before < was.before else f"{_standing(after)} {was.before:.1f} were before."
+        return "" if now.before < was.before else f"{_progress(after)} {was.before:.1f} were before."
     if after.answer.place is None or len(after.moves) >= len(before.moves):
         return f"{verdict(after.answer)} Somebody else has taken room, or a pod went elsewhere than planned."
     return ""
 
 
-def _standing(plan: MovePlan) -> str:
+def _progress(plan: MovePlan) -> str:
     """A sentence: how it is now."""
     now = plan.answer.fragmentation
     if now is None:

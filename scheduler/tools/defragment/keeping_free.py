@@ -1,10 +1,9 @@
-"""Cards that take no new pods while the moves of a plan are made, and that are given back in the end.
+"""Cards that take no new pods during the moves of a plan, and are released at the end.
 
-    want ──▶ cordoned, as far as nobody else has cordoned it before ──▶ give_back
+    want ──▶ cordoned, unless they already were ──▶ release
 
-What is given back are the entries that were written, by UUID: a card may leave the inventory meanwhile, and its entry
-stays. A card that somebody cordons while it is kept free is given back with the others: the annotation says who has
-cordoned it of none.
+The written entries are released, by UUID: a card may leave the inventory, and its entry stays. A card that an operator
+also cordons during the moves is released with the others: the annotation does not name the author of a cordon.
 """
 
 import asyncio
@@ -25,18 +24,18 @@ from scheduler.tools.explain.cordons import Cordon, cordoned, without
 
 
 class KeptFree:
-    """The cards that are cordoned for the moves, and by nobody else."""
+    """Cards that are cordoned only for the moves."""
 
     def __init__(self, cluster: Annotating, configuration: SchedulerConfiguration, say: Callable[[str], None]) -> None:
-        """None yet. say: what happens, a line each."""
+        """No cards. say: prints progress, a line each."""
         self._cluster = cluster
         self._configuration = configuration
         self._say = say
-        # By node, index to entry: that were written, or may have been.
+        # By node, index to entry: entries written, or perhaps written.
         self._ours: dict[str, dict[int, str]] = {}
 
     async def want(self, wanted: Mapping[str, frozenset[int]]) -> None:
-        """These and no others, by node. Raises Unanswerable; those before are given back as far as can be."""
+        """Cordon exactly these, by node, and release the others if possible. Raises Unanswerable."""
         for node in sorted(wanted.keys() | self._ours.keys()):
             ours, cards = self._ours.get(node, {}), wanted.get(node, frozenset())
             if ours.keys() - cards:
@@ -45,8 +44,8 @@ class KeptFree:
                 adding = partial(self._cordoned, self._ours.get(node, {}))
                 await written(self._cluster, self._configuration, adding, node, list(map(str, more)))
 
-    async def give_back(self) -> None:
-        """All of them; what cannot be is told."""
+    async def release(self) -> None:
+        """Release all of them; failures are reported."""
         for node, cards in sorted(self._ours.items()):
             try:
                 await self._take_away(node, list(cards))
@@ -59,7 +58,7 @@ class KeptFree:
                 raise
 
     def hide_in(self, of: ClusterView) -> None:
-        """The cluster as it will be when they are given back."""
+        """Show the cluster as it will be after the release."""
         engine = of.reading.engine
         for node, cards in self._ours.items():
             if node in engine.tables.row_of and cards:
@@ -69,16 +68,17 @@ class KeptFree:
                 engine.node_changed(replace(wire, metadata=replace(wire.metadata, annotations=annotations)))
 
     async def _take_away(self, node: str, indexes: Collection[int]) -> None:
-        """Raises Unanswerable; on a node that is gone nothing is left to be given back."""
+        """Remove entries. Raises Unanswerable; a deleted node has nothing to release."""
         ours = self._ours[node]
         with contextlib.suppress(NoSuchNode):
             await written(self._cluster, self._configuration, without, node, [ours[index] for index in indexes])
         self._ours[node] = {index: entry for index, entry in ours.items() if index not in indexes}
 
     def _cordoned(self, before: Mapping[int, str], tables: Tables, node: str, cards: Sequence[str]) -> Cordon:
-        """As `cordoned`. What is about to be written is told, and ours, whatever is answered.
+        """Cordon the cards. Entries to be written are reported, and ours, whatever the answer.
 
-        before: that are ours already. Asked again where somebody else has written the node, who may have cordoned some.
+        before: entries that are ours already. Called again after another write to the node, which may have cordoned
+        some.
         """
         made, told = cordoned(tables, node, cards), self._ours.get(node, {})
         if new := {index: entry for index, entry in made.added.items() if index not in told}:

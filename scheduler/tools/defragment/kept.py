@@ -1,4 +1,4 @@
-"""Which cards are to be kept free while the moves of a plan are made, so that no successor takes room back. Pure."""
+"""Cards to keep free during the moves of a plan, so that no successor takes the room. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,10 +7,10 @@ from scheduler.tools.explain.answers import NodeAndCards
 
 
 def kept_free(place: NodeAndCards | None, moves: Sequence[Move]) -> Mapping[str, frozenset[int]]:
-    """By node, the indexes of cards, while the first of the moves is made and before.
+    """By node, the indexes of cards to keep free until the first move is done.
 
-    place: of the pod for which room is made; its cards are kept free, and those of every later move to a node that an
-    earlier one leaves. Where the first one goes is not: the pod may leave room on its own cards.
+    place: of the pod to make room for; its cards are kept free, and those of every later move to a node that an earlier
+    one leaves. Those of the first one are not: the pod may leave room on its own cards.
     """
     kept: dict[str, set[int]] = {}
     if place is not None:

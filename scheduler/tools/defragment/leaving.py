@@ -1,7 +1,7 @@
-"""Who would have to leave a node so that a pod fits there: for each node the fewest, as plain amounts say. Pure.
+"""Pods that would have to leave a node so that a pod fits there: for each node the fewest, by plain amounts. Pure.
 
-Nodes are compared by what stands in the columns first, and the pods of the most promising ones are then looked at one
-by one, as preemption does it (`scheduler.plugins.preemption.victims_by_amounts`); but here no pod is more important.
+Nodes are compared by the columns first; then the pods of the most promising ones are examined one at a time, as
+preemption does (`scheduler.plugins.preemption.victims_by_amounts`); but here all pods are equally important.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,21 +19,21 @@ from scheduler.plugins.preemption.victims import MOST_VICTIMS, Candidate
 from scheduler.plugins.preemption.victims_by_amounts import by_amounts
 from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY
 from scheduler.pods.pod import Pod
-from scheduler.state.amounts import NOTHING, left
+from scheduler.state.amounts import NOTHING, available_on
 from scheduler.state.columns.arrays import Int64Array, RowArray
 from scheduler.state.columns.resources import NATIVE
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 from scheduler.tools.defragment.movable import Movable
 
-# Sets of pods that are looked at: of all nodes together, and of one node where there are many.
+# Sets of pods to examine: of all nodes together, and of one node with many.
 MOST_SETS: Final = 256
 _SETS_OF_NODE: Final = 4
-# Beside the set that is best by itself others are tried, of as many pods or one more, as long as they are so small.
+# Besides the best set, others with at most one pod more are tried, up to this size.
 _MOST_LEAVING: Final = 3
 _MOST_COMPARED: Final = 12
 
-# Sets of cards that are looked at, a third of a millisecond each: of all nodes together, and of one node.
+# Sets of cards to examine, a third of a millisecond each: of all nodes together, and of one node.
 _MOST_SETS_OF_CARDS: Final = 4_096
 _MOST_OF_NODE: Final = 256
 _FEWEST_NODES: Final = 32
@@ -51,18 +51,18 @@ class Leaving:
 def leaving(engine: Engine, movable: Movable, pod: Pod, most_nodes: int) -> list[Leaving]:
     """The fewest pods by node and set of cards, for a pod that fits nowhere; the fewest, then the smallest first.
 
-    most_nodes: that are looked at pod by pod.
+    most_nodes: number of nodes examined pod by pod.
     """
     tables = engine.tables
     with engine.nominations.seen_by(pod):
-        rows = engine.questions.judge(pod).hopeful
-        least = engine.questions.least(pod)
+        rows = engine.queries.evaluate(pod).resolvable
+        minimum = engine.queries.minimum_request(pod)
         found = list[Leaving]()
         most_nodes = min(most_nodes, max(_FEWEST_NODES, _MOST_SETS_OF_CARDS // _sets_of_cards(engine, pod)))
-        promising = _most_promising(engine, movable, pod, least, rows)[:most_nodes].tolist()
+        promising = _most_promising(engine, movable, pod, minimum, rows)[:most_nodes].tolist()
         most = max(_SETS_OF_NODE, MOST_SETS // max(1, len(promising)))
         for row in promising:
-            found += _on_row(engine, pod, least, row, _largest(movable.on(tables.names[row])))[:most]
+            found += _on_row(engine, pod, minimum, row, _largest(movable.on(tables.names[row])))[:most]
     return sorted(found, key=lambda one: (len(one.records), one.units, one.node))
 
 
@@ -72,7 +72,7 @@ def _sets_of_cards(engine: Engine, pod: Pod) -> int:
     return 1 if request is None else max(1, min(_MOST_OF_NODE, comb(engine.tables.cards.height, request.cards)))
 
 
-def _most_promising(engine: Engine, movable: Movable, pod: Pod, least: Int64Array, rows: RowArray) -> RowArray:
+def _most_promising(engine: Engine, movable: Movable, pod: Pod, minimum: Int64Array, rows: RowArray) -> RowArray:
     """Rows where a pod may be moved, those first where fewer would seem to have to leave."""
     tables = engine.tables
     there = np.zeros(tables.capacity, dtype=np.int64)
@@ -81,7 +81,7 @@ def _most_promising(engine: Engine, movable: Movable, pod: Pod, least: Int64Arra
     rows = rows[there[rows] > 0]
     if not len(rows):
         return rows
-    lacks = (left(tables, rows) < least[:, np.newaxis]) & (least != NOTHING)[:, np.newaxis]
+    lacks = (available_on(tables, rows) < minimum[:, np.newaxis]) & (minimum != NOTHING)[:, np.newaxis]
     count = np.maximum(lacks.any(axis=0), np.minimum(_on_cards(engine, pod, rows), there[rows]))
     return rows[np.lexsort((tables.rank[rows], tables.cards.booked[rows], count))]
 
@@ -95,38 +95,38 @@ def _on_cards(engine: Engine, pod: Pod, rows: RowArray) -> Int64Array:
     holders = stored.holders[:, rows].astype(np.int64)
     if not request.exclusive:
         enough = stored.available[:, rows] & (stored.free[:, rows] >= request.units_per_card)
-        # A card whose holders are small needs all of them to go, at worst.
+        # At worst, all holders of a card with small holders must leave.
         holders = np.where(enough, 0, np.maximum(holders, 1))
     holders = np.sort(np.where(stored.usable[:, rows], holders, MOST_VICTIMS), axis=0)
     fewest: Int64Array = holders[: request.cards].sum(axis=0)
     return fewest
 
 
-def _on_row(engine: Engine, pod: Pod, least: Int64Array, row: int, potential: Sequence[PodRecord]) -> list[Leaving]:
+def _on_row(engine: Engine, pod: Pod, minimum: Int64Array, row: int, potential: Sequence[PodRecord]) -> list[Leaving]:
     """The sets of pods of one node, the fewest and smallest first."""
     tables = engine.tables
     by_uid = {record.pod.key.uid: record for record in potential}
     alike = sorted(map(_as_important_as_others, potential), key=_size)
-    found, _ = by_amounts(pod, least, tables, row, gpu_mem=tables.resource_names.gpu_mem, potential=alike)
+    found, _ = by_amounts(pod, minimum, tables, row, gpu_mem=tables.resource_names.gpu_mem, potential=alike)
     sets = dict[frozenset[str], None]()
     for one in found:
         if one.victims and not one.violations:
             sets[frozenset(record.pod.key.uid for record in one.victims)] = None
-            sets |= dict.fromkeys(_others(tables, pod, least, one, alike))
+            sets |= dict.fromkeys(_others(tables, pod, minimum, one, alike))
     chosen = [tuple(by_uid[uid] for uid in sorted(uids)) for uids in sets]
     return [Leaving(tables.names[row], records, _units(records)) for records in sorted(chosen, key=_dear)]
 
 
 def _others(
-    tables: Tables, pod: Pod, least: Int64Array, best: Candidate, potential: Sequence[PodRecord]
+    tables: Tables, pod: Pod, minimum: Int64Array, best: Candidate, potential: Sequence[PodRecord]
 ) -> Iterator[frozenset[str]]:
-    """Other sets that would do for the same cards: those that leave may find no place where others do."""
+    """Other sets for the same cards: pods of one set may find no new place, while others do."""
     request = pod.template.gpu_request
     if len(best.victims) > _MOST_LEAVING or (request is not None and request.exclusive):
         return
     slots, row = best.slots or (), best.row
-    asked = least[:NATIVE] != NOTHING
-    lacks = np.where(asked, np.where(asked, least[:NATIVE], 0) - left(tables, np.array([row]))[:NATIVE, 0], 0)
+    asked = minimum[:NATIVE] != NOTHING
+    lacks = np.where(asked, np.where(asked, minimum[:NATIVE], 0) - available_on(tables, np.array([row]))[:NATIVE, 0], 0)
     free = tables.cards.stored.free[list(slots), row]
     need = np.concatenate((lacks, (0 if request is None else request.units_per_card) - free))
     held = {
@@ -140,7 +140,7 @@ def _others(
 
 
 def _held(record: PodRecord) -> tuple[int, ...]:
-    """As the native columns count it."""
+    """Amounts in the native columns."""
     requests = record.pod.template.requests
     return (*(requests.get(name, 0) for name in (CPU, MEMORY, EPHEMERAL_STORAGE)), 1)
 
@@ -154,7 +154,7 @@ def _largest(records: Sequence[PodRecord]) -> Sequence[PodRecord]:
 
 
 def _as_important_as_others(record: PodRecord) -> PodRecord:
-    """The same for who looks at importance: none is more important, so that the fewest are chosen."""
+    """The record with equal importance, so that the fewest pods are chosen."""
     pod = replace(record.pod, priority=0, started="")
     return PodRecord(
         pod=pod,

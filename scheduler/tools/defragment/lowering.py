@@ -1,7 +1,7 @@
-"""Moves that lower the fragmentation of the cluster, one after the other: of those compared always the best. Pure.
+"""Moves that lower the cluster's fragmentation, one at a time: always the best of those compared. Pure.
 
-Compared are pods of the nodes where most free memory is of no use to pods as they usually come. Of a move only two
-nodes are measured again: the one that the pod leaves, and the one where the profile would place it.
+Compared are pods of the nodes with most memory that typical pods cannot use. For a move, only two nodes are measured
+again: the pod's node, and the one where the profile would place it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from scheduler.core.engine import Engine
-from scheduler.core.questions import Placing
+from scheduler.core.what_if_queries import Placing
 from scheduler.state.packing.fragmentation import Fragmentation, measured
 from scheduler.state.packing.workload import PodMix
 from scheduler.state.pod_record import PodRecord
@@ -23,7 +23,7 @@ from scheduler.tools.defragment.order import Moved
 
 _NODES_COMPARED: Final = 32
 _PODS_OF_NODE: Final = 8
-# Of memory: what is less is not worth that a pod starts again.
+# Units of memory: a smaller gain is not worth a restart of the pod.
 _LEAST_GAIN_UNITS: Final = 1.0
 
 
@@ -38,12 +38,12 @@ class Lowered:
 
 
 def lowered(engine: Engine, movable: Movable, most_moves: int) -> Lowered:
-    """At most so many moves, each of which lowers the fragmentation by a unit of memory at least."""
+    """At most `most_moves` moves, each lowering the fragmentation by at least one unit of memory."""
     tables = engine.tables
     workload = tables.target.usual()
     before, moves = measured(tables, workload).total(), list[Moved]()
     gains = list[float]()
-    with engine.questions.placing() as placing:
+    with engine.queries.placing() as placing:
         while len(moves) < most_moves:
             compared = ((_gain(engine, placing, workload, one), one) for one in _candidates(engine, movable, workload))
             allowed = (
@@ -70,7 +70,7 @@ def _candidates(engine: Engine, movable: Movable, workload: PodMix) -> Iterator[
 
 
 def _gain(engine: Engine, placing: Placing, workload: PodMix, record: PodRecord) -> float:
-    """How many units more could be used after the move; 0 where there is no other place."""
+    """Units that become usable by the move; 0 without another place."""
     tables = engine.tables
     mark, source = placing.mark, tables.row_of[record.node]
     without = _unusable(engine, workload, [source])

@@ -1,4 +1,4 @@
-"""Which pods may be moved: those that come back elsewhere by themselves, and that nobody protects. Pure."""
+"""Pods that may be moved: their controllers recreate them elsewhere, and nothing protects them. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
@@ -17,14 +17,14 @@ _STAY: Final = frozenset({"DaemonSet", "Node"})
 
 
 class Movable:
-    """Of one engine, as its tables are when this is made."""
+    """Movable pods of one engine, from its current tables."""
 
     def __init__(
         self, engine: Engine, owners: Mapping[str, OwnerReference], max_priority: int, stay: Collection[str] = ()
     ) -> None:
-        """owners: by uid, the controller of each pod that has one. max_priority: of a pod that is moved.
+        """owners: by uid, the controller of each pod that has one. max_priority: of a moved pod.
 
-        stay: uids of pods that are not moved, since they have just been.
+        stay: uids of pods not to move, because they were just moved.
         """
         self._engine = engine
         self._owners = owners
@@ -37,15 +37,15 @@ class Movable:
 
     @property
     def nodes(self) -> Mapping[str, Collection[PodRecord]]:
-        """By node, where there are some."""
+        """By node, if it has any."""
         return self._on
 
     def on(self, node: str) -> list[PodRecord]:
-        """Those of one node that are not left out."""
+        """Movable pods of one node."""
         return [record for record in self._on.get(node, ()) if not record.lifted]
 
     def together(self, records: Iterable[PodRecord]) -> bool:
-        """Whether disruption budgets allow all of them to be evicted, one after the other."""
+        """Whether disruption budgets allow evicting all of them, one at a time."""
         return self._engine.tables.budgets.let_go(records)
 
     def owner(self, record: PodRecord) -> OwnerReference:
@@ -60,14 +60,14 @@ class Movable:
             and pod.scheduler_name in self._engine.scheduler_names
             and pod.priority <= self._max_priority
             and pod.key.uid not in self._stay
-            and not (pod.terminating or pod.mirror or record.assumed or record.refused)
+            and not (pod.terminating or pod.mirror or record.assumed or record.undeletable)
             and record.node in self._engine.tables.row_of
             and self.together((record,))
         )
 
 
 def successor(pod: Pod) -> Pod:
-    """What the controller makes in place of a pod that is evicted: the same, without a node."""
+    """The controller's replacement for an evicted pod: the same, without a node."""
     key = PodKey(pod.key.namespace, pod.key.name, f"{pod.key.uid}-successor")
     annotations = {name: text for name, text in pod.annotations.items() if name not in names.ALLOCATION_KEYS}
     return replace(pod, key=key, annotations=annotations, node_name="", phase="Pending", started="", nominated_node="")

@@ -1,22 +1,22 @@
-"""In which order moves can be made one at a time, when nothing is known but that all of them fit in the end. Pure.
+"""An order for moves that are made one at a time, given only that all of them fit in the end. Pure.
 
-A move can be made as soon as its place is free. Making it only frees more, and its place is no other's: so whichever
-can be made is made, and where none can be, no order can.
+A move can be made as soon as its place is free. Making it only frees more, and no other move needs its place. So any
+possible move is made, and if none is possible, there is no order.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduler.core.engine import Engine
-from scheduler.core.questions import Placing
 from scheduler.core.scheduling_cycle import Placement
+from scheduler.core.what_if_queries import Placing
 from scheduler.pods.pod import Pod
 from scheduler.state.pod_record import PodRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """record: the pod that leaves. cards: on which it is, index to units. moving: its successor. place: its next."""
+    """record: the leaving pod. cards: its current ones, index to units. moving: its successor. place: the next one."""
 
     record: PodRecord
     cards: Mapping[int, int]
@@ -25,7 +25,7 @@ class Moved:
 
 
 def in_turn(engine: Engine, placing: Placing, moves: Sequence[Moved]) -> list[Moved] | None:
-    """The moves in such an order; None where there is none. Nothing of it stays."""
+    """The moves in such an order; None without one. The tables are restored."""
     mark, waiting, ordered = placing.mark, list(moves), list[Moved]()
     try:
         while waiting:

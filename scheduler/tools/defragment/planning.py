@@ -15,8 +15,8 @@ from scheduler.tools.defragment.movable import Movable, successor
 from scheduler.tools.defragment.order import Moved
 from scheduler.tools.defragment.search import room_for
 from scheduler.tools.explain.answers import NodeAndCards
+from scheduler.tools.explain.pod_summary import asks
 from scheduler.tools.explain.reading import ClusterSnapshot
-from scheduler.tools.explain.standing import asks
 
 _BOUND: Final = "It is bound there already: nothing has to be moved for it."
 _UNREAD: Final = "The PodDisruptionBudgets cannot be read: the API server may refuse to evict pods of this plan."
@@ -24,7 +24,7 @@ _UNREAD: Final = "The PodDisruptionBudgets cannot be read: the API server may re
 
 @dataclass(frozen=True, slots=True)
 class MovePlan:
-    """answer: as it is told. moves: of it, with what the tables know of each."""
+    """answer: the printed plan. moves: its moves, with their records."""
 
     answer: Defragmentation
     moves: tuple[Moved, ...]
@@ -39,13 +39,13 @@ def plan_for(
     *,
     stay: Collection[str] = (),
 ) -> MovePlan:
-    """Room for a pod that does not exist, or waits.
+    """Plan to make room for a pod that does not exist yet, or waits.
 
-    most_moves: >= 1. max_priority: of a pod that is moved, None for that of the pod. words: what there is to
-    say already, in sentences. stay: as Movable.
+    most_moves: >= 1. max_priority: of a moved pod, None for that of the pod. words: earlier sentences. stay: as
+    Movable.
     """
     if reading.engine.tables.record(pod.key.uid) is not None:
-        # As it is read from a cluster where it has a node: what is asked about is another one like it.
+        # If it was read with a node, the query is about another one like it.
         pod = successor(pod)
     highest = pod.priority if max_priority is None else max_priority
     movable = Movable(reading.engine, reading.controllers, highest, stay)
@@ -68,7 +68,7 @@ def plan_for(
 
 
 def bound_already(reading: ClusterSnapshot, pod: Pod) -> MovePlan | None:
-    """No move, for a pod that has its place already; None where it has none, or is being deleted.
+    """A plan without moves, for a pod that has its place already; None otherwise, or if it is terminating.
 
     Known by namespace and name: it may have been created after its manifest was written.
     """
@@ -91,7 +91,7 @@ def bound_already(reading: ClusterSnapshot, pod: Pod) -> MovePlan | None:
 def plan_for_usual(
     reading: ClusterSnapshot, most_moves: int, max_priority: int = 0, *, stay: Collection[str] = ()
 ) -> MovePlan:
-    """Less fragmentation, for what pods usually ask. most_moves, max_priority, stay: as `plan_for`."""
+    """Plan to lower fragmentation for the usual requests. most_moves, max_priority, stay: as `plan_for`."""
     movable = Movable(reading.engine, reading.controllers, max_priority, stay)
     found = lowered(reading.engine, movable, most_moves)
     told = zip(found.moves, found.gains, strict=True)
@@ -112,7 +112,7 @@ def _of_its_node(reading: ClusterSnapshot, pod: Pod) -> Iterator[str]:
 
 
 def _of_waiting(reading: ClusterSnapshot, pod: Pod) -> Iterator[str]:
-    """Of those beside the pod itself, which may wait under another uid than its manifest has."""
+    """Sentences about other waiting pods; the pod itself may wait under another uid than its manifest has."""
     itself = (pod.key.namespace, pod.key.name)
     if waiting := sum((one.pod.key.namespace, one.pod.key.name) != itself for one in reading.engine.queue):
         some = "pod waits" if waiting == 1 else "pods wait"
@@ -144,7 +144,7 @@ def _named(owner: OwnerReference) -> str:
 
 
 def _purpose(pod: Pod, moved: Moved, later: Sequence[Moved]) -> str:
-    """For whom the pod leaves: one that moves to its node later, or the pod itself."""
+    """The pod that needs the room: one that moves to the node later, or the pod itself."""
     for other in later:
         if other.place.node == moved.record.node and other.record.node != moved.record.node:
             return f"room for {other.record.pod.key}"

@@ -1,11 +1,11 @@
 """The fewest moves that make room for one pod. Pure.
 
-    for each node, who would have to leave it ──▶ the pod is put there ──▶ each of those is placed elsewhere
+    for each node, pods that would have to leave ──▶ the pod is put there ──▶ each of those is placed elsewhere
          (the fewest first, `leaving`)             so that its room is kept     by the profile's filters and scores
 
-Where one of them finds no place, others may leave for it in their turn: a chain, of `_LONGEST_CHAIN` moves at most.
-The work is bounded: so many nodes are looked at pod by pod, so many of their sets of pods are tried, and at most
-MOST_TRIES placements in all. So a plan need not be the shortest one there is, nor be found where there is one.
+If one of them finds no place, others may leave for it: a chain of at most `_LONGEST_CHAIN` moves. The work is bounded:
+in the number of nodes examined pod by pod, of sets of pods, and of placements (MOST_TRIES). So a plan may not be the
+shortest, and an existing one may not be found.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from operator import attrgetter
 from typing import Final
 
 from scheduler.core.engine import Engine
-from scheduler.core.questions import Placing
 from scheduler.core.scheduling_cycle import Placement
+from scheduler.core.what_if_queries import Placing
 from scheduler.pods.pod import Pod
 from scheduler.state.pod_record import PodRecord
 from scheduler.tools.defragment.leaving import MOST_SETS, Leaving, cards_of, leaving
@@ -25,25 +25,25 @@ from scheduler.tools.defragment.order import Moved, in_turn
 MOST_NODES: Final = 512
 MOST_TRIES: Final = 4_000
 _LONGEST_CHAIN: Final = 2
-# Of a pod that finds no place while it is moved.
+# For a pod that finds no place while it is moved.
 _NODES_OF_CHAIN: Final = 16
 _SETS_OF_CHAIN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class RoomFound:
-    """place: of the pod. moves: in the order in which they can be made, one at a time."""
+    """place: of the pod. moves: in an order in which they can be made, one at a time."""
 
     place: Placement
     moves: tuple[Moved, ...]
 
 
 def room_for(engine: Engine, movable: Movable, pod: Pod, most_moves: int) -> RoomFound | None:
-    """Where the pod fits after `most_moves` moves at most, with as few as are found; None where none are.
+    """Place of the pod after at most `most_moves` moves, with as few as possible; None if none is found.
 
-    The pod fits nowhere as it is, or fits without a move.
+    The pod currently fits nowhere, or fits without a move.
     """
-    with engine.questions.placing() as placing:
+    with engine.queries.placing() as placing:
         if (place := placing.place(pod)) is not None:
             return RoomFound(place, ())
         search = _Search(engine, movable, placing, most_moves)
@@ -61,19 +61,19 @@ class _Search:
         self._most = most_moves
         self._tries = 0
         self._one_by_one = False
-        self._leaving: set[str] = set()  # uids, of those for which there is a place or one is sought
+        self._leaving: set[str] = set()  # uids of leaving pods with a place, or a search for one
         self._moves: list[Moved] = []
 
     def try_all(self, pod: Pod, chain: int) -> None:
-        """Every set of pods that may leave, as far as it can lead to fewer moves. chain: as `_LONGEST_CHAIN`."""
+        """Try every set of pods that may leave and lead to fewer moves. chain: see `_LONGEST_CHAIN`."""
         for found in leaving(self._engine, self._movable, pod, MOST_NODES)[:MOST_SETS]:
-            # A chain is at least one move more than who leaves.
+            # A chain has at least one move more than leaving pods.
             if len(found.records) + bool(chain) > self._most or self._tries >= MOST_TRIES:
                 return
             self._try(pod, found, chain)
 
     def _try(self, pod: Pod, found: Leaving, chain: int) -> None:
-        """At first all that leave are gone before one is placed; then they go one by one, which no order can spoil."""
+        """First all leave before one is placed; then they leave one at a time, which no order can spoil."""
         for self._one_by_one in (False, True) if chain or len(found.records) > 1 else (False,):
             place = self._with_room(pod, found, chain)
             moves = list(self._moves)
@@ -88,7 +88,7 @@ class _Search:
                 return
 
     def _with_room(self, pod: Pod, found: Leaving, chain: int) -> Placement | None:
-        """Who leaves is elsewhere, and the pod has its room; None: all is as it was."""
+        """The leaving pods are elsewhere, and the pod is placed; None: everything is restored."""
         mark, moved = self._placing.mark, len(self._moves)
         uids = {record.pod.key.uid for record in found.records}
         if uids & self._leaving:
@@ -114,7 +114,7 @@ class _Search:
         return place
 
     def _settle(self, record: PodRecord, cards: dict[int, int], chain: int) -> bool:
-        """Whether the pod that leaves has a place now. cards: on which it was."""
+        """Whether the leaving pod found a place. cards: its previous ones."""
         moving = successor(record.pod)
         if not record.lifted:
             self._placing.leave_out(record)
@@ -151,5 +151,5 @@ class _Search:
 
 
 def _hardest_first(records: Sequence[PodRecord]) -> list[PodRecord]:
-    """Who asks most finds the fewest places."""
+    """The largest request first: it has the fewest places."""
     return sorted(records, key=attrgetter("pod.template.gpu_units"), reverse=True)

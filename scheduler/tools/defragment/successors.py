@@ -42,7 +42,7 @@ class Successors:
                 self._earlier.update(self._pods)
 
     def bound(self) -> tuple[str, str] | None:
-        """(uid, node) of the successor, once it is bound and the pod itself is gone."""
+        """(uid, node) of the successor, once it is bound and the pod itself is deleted."""
         if not self.listed or self._uid in self._pods:
             return None
         found = (pod for uid, pod in self._pods.items() if uid not in self._earlier and pod.spec.node_name)

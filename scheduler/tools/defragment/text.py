@@ -8,7 +8,7 @@ from scheduler.tools.explain.tones import Line, Tone
 
 
 def lines(answer: Defragmentation) -> Iterator[Line]:
-    """The verdict, the moves as a table, and what there is to say."""
+    """The verdict, the moves as a table, and further sentences."""
     yield Line(verdict(answer), Tone.PLAIN if answer.found else Tone.WARNING)
     for words in answer.words:
         yield Line(words)
@@ -21,7 +21,7 @@ def lines(answer: Defragmentation) -> Iterator[Line]:
 
 
 def verdict(answer: Defragmentation) -> str:
-    """A sentence: what the moves achieve."""
+    """A sentence about the effect of the moves."""
     count = _moves(len(answer.moves))
     if answer.fragmentation is not None:
         of = answer.fragmentation

@@ -1,4 +1,4 @@
-"""What the demo claims to have shown. Each sentence is checked against the cluster before it is printed.
+"""Claims of the demo. Each sentence is checked against the cluster before it is printed.
 
 The pods are those of scheduler/tools/demo/demo.yaml.
 """
@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from scheduler.state.ledger import NodeLedger
-from scheduler.testing.cluster.witness import ObservedBinding, UnhealthySpell, Witness
+from scheduler.testing.cluster.checker import ClusterChecker, ObservedBinding, UnhealthySpell
 
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """A sentence, and whether it is true. It contains what was found, so that a false one says what is wrong."""
+    """A sentence, and whether it is true. It contains the facts found, so that a false one shows the error."""
 
     sentence: str
     holds: bool
@@ -20,56 +20,56 @@ class Assertion:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the claims are held against.
+    """Input of the claims.
 
-    witness: what the API server had, write by write. ledger: of the scheduler's own tables, at the end.
-    waiting: pod name -> the scheduler's last message, of the pods that wait at the end.
+    checker: the API server's state, write by write. ledger: of the scheduler's own tables, at the end. waiting: pod
+    name -> the scheduler's last message, of pods that wait at the end.
     """
 
-    witness: Witness
+    checker: ClusterChecker
     ledger: Mapping[str, NodeLedger]
     waiting: Mapping[str, str]
 
 
 def claims(evidence: Evidence) -> list[Assertion]:
     """Everything that one round of the demo shows, in order."""
-    witness = evidence.witness
+    checker = evidence.checker
     return [
-        _binpack(witness),
-        _pair(witness),
-        _alone(witness),
-        _woken(witness),
-        *_unhealthy_card(witness),
-        _legacy_node(witness),
-        _other_model(witness),
+        _binpack(checker),
+        _pair(checker),
+        _alone(checker),
+        _woken(checker),
+        *_unhealthy_card(checker),
+        _legacy_node(checker),
+        _other_model(checker),
         _refused(evidence, "too-big", "wants 100"),
         _refused(evidence, "odd", "does not divide"),
         *_throughout(evidence),
     ]
 
 
-def _binpack(witness: Witness) -> Assertion:
-    found = [_last(witness, f"binpack-{number}") for number in range(3)]
+def _binpack(checker: ClusterChecker) -> Assertion:
+    found = [_last(checker, f"binpack-{number}") for number in range(3)]
     places = {(bound.node, share.index, share.uuid) for bound in found for share in bound.shares}
     units = sorted(share.units for bound in found for share in bound.shares)
     where = ", ".join(f"card {index} of node {node}, {uuid}" for node, index, uuid in sorted(places))
     return Assertion(f"three replicas of 3 GiB share one card: {where}", len(places) == 1 and units == [3, 3, 3])
 
 
-def _pair(witness: Witness) -> Assertion:
-    bound = _last(witness, "pair")
+def _pair(checker: ClusterChecker) -> Assertion:
+    bound = _last(checker, "pair")
     shares = " and ".join(f"{share.units} GiB on card {share.index}" for share in bound.shares)
     even = len({share.uuid for share in bound.shares}) == 2 and {share.units for share in bound.shares} == {15}  # noqa: PLR2004 - as in demo.yaml
     return Assertion(f"a pod that requests 30 GiB over two cards got {shares} of node {bound.node}", even)
 
 
-def _alone(witness: Witness) -> Assertion:
-    bound = _last(witness, "alone")
-    ended_s = next((at_s for name, at_s in witness.ended if name == "alone" and at_s >= bound.at_s), None)
+def _alone(checker: ClusterChecker) -> Assertion:
+    bound = _last(checker, "alone")
+    ended_s = next((at_s for name, at_s in checker.ended if name == "alone" and at_s >= bound.at_s), None)
     card = {(bound.node, share.uuid) for share in bound.shares}
     others = [
         other.pod
-        for other in witness.bound
+        for other in checker.bound
         if card & {(other.node, share.uuid) for share in other.shares}
         and bound.at_s < other.at_s < (ended_s or float("inf"))
     ]
@@ -80,75 +80,75 @@ def _alone(witness: Witness) -> Assertion:
     )
 
 
-def _woken(witness: Witness) -> Assertion:
-    """`serve-2` finds its place when a notebook has finished."""
-    bound = _last(witness, "serve-2")
-    freed = [(at_s, name) for name, at_s in witness.ended if at_s < bound.at_s]
+def _woken(checker: ClusterChecker) -> Assertion:
+    """`serve-2` gets a node when a notebook has finished."""
+    bound = _last(checker, "serve-2")
+    freed = [(at_s, name) for name, at_s in checker.ended if at_s < bound.at_s]
     at_s, name = max(freed, default=(bound.at_s, "nothing"))
     after_ms = (bound.at_s - at_s) * 1000
     sentence = f"a pod that waited for memory was bound {after_ms:.0f} ms after {name} finished"
     return Assertion(sentence, name.startswith("notebook"))
 
 
-def _unhealthy_card(witness: Witness) -> Iterator[Assertion]:
-    if not witness.unhealthy_spells:
+def _unhealthy_card(checker: ClusterChecker) -> Iterator[Assertion]:
+    if not checker.unhealthy_spells:
         yield Assertion("a card failed", holds=False)
         return
-    spell = witness.unhealthy_spells[-1]
+    spell = checker.unhealthy_spells[-1]
     until_s = float("inf") if spell.until_s is None else spell.until_s
-    meanwhile = [bound for bound in witness.bound if spell.since_s <= bound.at_s < until_s]
+    meanwhile = [bound for bound in checker.bound if spell.since_s <= bound.at_s < until_s]
     on_it = [bound.pod for bound in meanwhile if _is_on(bound, spell)]
     where = f"card {spell.index} of node {spell.node}"
     others = len(meanwhile) - len(on_it)
     sentence = f"while {where} was unhealthy (XID 79), pods bound to other cards: {others}, to it: {len(on_it)}"
     yield Assertion(sentence, bool(others) and not on_it)
-    bound = _last(witness, "needs-t4")
+    bound = _last(checker, "needs-t4")
     sentence = (
         f"a pod that waited for that card was bound to it {(bound.at_s - until_s) * 1000:.0f} ms after it recovered"
     )
     yield Assertion(sentence, _is_on(bound, spell) and bound.at_s >= until_s)
 
 
-def _legacy_node(witness: Witness) -> Assertion:
-    found = [bound for bound in witness.bound if bound.node == "old"]
+def _legacy_node(checker: ClusterChecker) -> Assertion:
+    found = [bound for bound in checker.bound if bound.node == "old"]
     cards = sorted({share.index for bound in found for share in bound.shares})
     sentence = f"a node without an inventory, counted as equal cards, took {len(found)} pods on cards {_listed(cards)}"
     return Assertion(sentence, bool(found) and not any(share.uuid for bound in found for share in bound.shares))
 
 
-def _other_model(witness: Witness) -> Assertion:
-    bound = _last(witness, "not-t4")
+def _other_model(checker: ClusterChecker) -> Assertion:
+    bound = _last(checker, "not-t4")
     return Assertion(f"a pod that excludes Tesla-T4 went to node {bound.node}", bound.node not in {"", "t4"})
 
 
 def _refused(evidence: Evidence, pod: str, because: str) -> Assertion:
     reason = evidence.waiting.get(pod, "nothing")
-    return Assertion(f"{pod} waits and says why: {reason}", because in reason and not evidence.witness.bindings_of(pod))
+    return Assertion(f"{pod} waits and says why: {reason}", because in reason and not evidence.checker.bindings_of(pod))
 
 
 def _throughout(evidence: Evidence) -> Iterator[Assertion]:
-    witness = evidence.witness
-    over = [violation for violation in witness.violations if "bound" not in violation]
+    checker = evidence.checker
+    over = [violation for violation in checker.violations if "bound" not in violation]
     yield Assertion(
-        f"no card was ever over-committed: recounted after each of {witness.writes} writes"
+        f"no card was ever over-committed: recounted after each of {checker.writes} writes"
         + "".join(f"; {violation}" for violation in over),
-        bool(witness.writes) and not over,
+        bool(checker.writes) and not over,
     )
-    wrong = [violation for violation in witness.violations if "bound" in violation]
+    wrong = [violation for violation in checker.violations if "bound" in violation]
     yield Assertion(
-        f"each of {len(witness.bound)} bindings wrote node and card at once, to a healthy card"
+        f"each of {len(checker.bound)} bindings wrote node and card at once, to a healthy card"
         + "".join(f"; {violation}" for violation in wrong),
-        bool(witness.bound) and not wrong,
+        bool(checker.bound) and not wrong,
     )
     yield Assertion(
         "the scheduler's count of every card matches the API server's objects",
-        dict(evidence.ledger) == witness.ledger(),
+        dict(evidence.ledger) == checker.ledger(),
     )
 
 
-def _last(witness: Witness, pod: str) -> ObservedBinding:
+def _last(checker: ClusterChecker, pod: str) -> ObservedBinding:
     """The latest binding of the pod; nowhere when there was none."""
-    found = witness.bindings_of(pod)
+    found = checker.bindings_of(pod)
     return found[-1] if found else ObservedBinding(pod, "", (), float("-inf"))
 
 

@@ -1,10 +1,10 @@
 """`gpushare-scheduler demo`: the real scheduler on a cluster in memory, to watch.
 
-    player ───▶ World ─watch─▶ SchedulerService ─bind─▶ World ─▶ witness
+    player ───▶ World ─watch─▶ SchedulerService ─bind─▶ World ─▶ checker
        ▲                                                  │
        └────────────── started pods ◀─────────────────────┘
 
-The demo's clock stands still while the scheduler has something to do, so that the same happens at every speed.
+The demo's clock stops while the scheduler works, so that every speed gives the same result.
 """
 
 import asyncio
@@ -33,17 +33,17 @@ from scheduler.queue.entry import PodState
 from scheduler.service import SchedulerService, ServiceOptions
 from scheduler.state.cards.node_inventory import read_inventory
 from scheduler.state.ledger import of_tables
+from scheduler.testing.cluster.checker import ClusterChecker
 from scheduler.testing.cluster.cluster import MemoryCluster
 from scheduler.testing.cluster.pods import FINISHED
-from scheduler.testing.cluster.witness import Witness
 from scheduler.testing.cluster.world import World
 from scheduler.tools.demo.claims import Assertion, Evidence, claims
+from scheduler.tools.demo.demo_log import DemoLog, LogLine
 from scheduler.tools.demo.picture import Scene
 from scheduler.tools.demo.screen import screen
-from scheduler.tools.demo.story import Story, StoryLine
 from scheduler.tools.page.access import Everybody
+from scheduler.tools.page.page_parts import SchedulerParts, page_parts
 from scheduler.tools.page.server import serve_page
-from scheduler.tools.page.site import Scheduler, page_site
 from scheduler.tools.simulate.player import TimelinePlayer
 from scheduler.tools.simulate.timeline import Step, timeline
 
@@ -57,12 +57,12 @@ _LINES_KEPT: Final = 100
 _AT_REST: Final = frozenset({PodState.UNSCHEDULABLE, PodState.BACKING_OFF, PodState.GATED})
 _PATIENCE_S: Final = 10.0
 _LOOPBACK: Final = "127.0.0.1"
-_INTERRUPTED: Final = 130  # as a shell counts SIGINT
+_INTERRUPTED: Final = 130  # a shell's code for SIGINT
 _OPTIONS: Final = ServiceOptions(
     controller=names.SCHEDULER_NAME,
     instance="demo",
     bind_timeout_s=4.0,
-    predecessor_s=0.0,
+    fencing_delay_s=0.0,
     max_binds_in_flight=64,
     not_ready_after_s=30.0,
     audit_period_s=600.0,
@@ -70,10 +70,10 @@ _OPTIONS: Final = ServiceOptions(
 
 
 def demo(out: TextIO, *, speed: float, keep: bool, serve: int | None = None) -> int:
-    """Show it on `out`: a picture where that is a terminal, else a line per event.
+    """Show it on `out`: a picture on a terminal, otherwise a line per event.
 
     speed: seconds of the demo per real second. keep: start over at the end, until interrupted.
-    serve: port on loopback where a web page shows it too, 0 for any free one; then it stays after the end.
+    serve: loopback port of a web page, 0 for any free one; then it stays after the end.
     Returns the exit code: 1 when a claim of the demo is false.
     """
     cluster = read(Path(__file__).with_name("demo.yaml"))
@@ -88,7 +88,7 @@ class _Demo:
     """One cluster and one scheduler; `run` once."""
 
     def __init__(self, steps: list[Step], resources: ResourceNames, out: TextIO, speed: float) -> None:
-        # A second of the demo may be shorter than what a cluster's back-off has to be.
+        # A second of the demo may be shorter than the minimum back-off.
         shorter = {"pod_initial_backoff_seconds": 1 / speed}
         configuration = SchedulerConfiguration(memory_unit_mib=_UNIT_MIB).model_copy(update=shorter)
         self._steps = steps
@@ -98,7 +98,7 @@ class _Demo:
         self._round_began_s = 0.0
         self._world = World(time.time)
         self._player = TimelinePlayer(self._world, steps)
-        self._witness = Witness(
+        self._checker = ClusterChecker(
             self._world,
             resources,
             _UNIT_MIB,
@@ -107,13 +107,13 @@ class _Demo:
         )
         self._engine, self._reader = build_engine(configuration)
         self._screen = screen(out)
-        self._lines: deque[StoryLine] = deque(maxlen=_LINES_KEPT)
+        self._lines: deque[LogLine] = deque(maxlen=_LINES_KEPT)
         metrics = Metrics(self._engine.tables, self._engine.queue.lengths, per_card=False)
-        self._story = Story(metrics, lambda: self._now_s, self._tell)
+        self._log = DemoLog(metrics, lambda: self._now_s, self._tell)
         self._service = SchedulerService(
             MemoryCluster(self._world, latency_s=_LATENCY_S / speed),
             _OPTIONS,
-            self._story,
+            self._log,
             engine=self._engine,
             reader=self._reader,
             rng=random.Random(0),  # noqa: S311 - spreads retries, guards nothing
@@ -141,7 +141,7 @@ class _Demo:
         finally:
             loop.remove_signal_handler(signal.SIGINT)
         self._screen.close(self._scene(), shown)
-        if self._witness.violations or not all(claim.holds for claim in shown):
+        if self._checker.violations or not all(claim.holds for claim in shown):
             return 1
         return _INTERRUPTED if self._stop.is_set() and not keep and serve is None else 0
 
@@ -151,7 +151,7 @@ class _Demo:
         if port is None:
             yield
             return
-        of = Scheduler(
+        of = SchedulerParts(
             engine=self._engine,
             reader=self._reader,
             unit_mib=_UNIT_MIB,
@@ -159,14 +159,14 @@ class _Demo:
             problem=self._service.not_ready,
         )
         try:
-            page = await serve_page(page_site(of, Everybody()), (_LOOPBACK, port))
+            page = await serve_page(page_parts(of, Everybody()), (_LOOPBACK, port))
         except OSError as error:
-            # What the event loop says besides repeats the address.
+            # The event loop's text repeats the address.
             why = os.strerror(error.errno).lower() if error.errno else str(error)
             message = f"cannot serve the page on port {port}: {why}; choose another with --serve, or 0 for any free one"
             raise StartupError(message) from error
         self._address = f"http://{_LOOPBACK}:{page.port}/"
-        self._story.happened(f"the web page is at {self._address}")
+        self._log.happened(f"the web page is at {self._address}")
         try:
             yield
         finally:
@@ -176,7 +176,7 @@ class _Demo:
         """Round after round; the claims of the last complete one."""
         shown: list[Assertion] = []
         while await self._play_round():
-            shown = claims(Evidence(self._witness, of_tables(self._engine.tables), self._story.waiting))
+            shown = claims(Evidence(self._checker, of_tables(self._engine.tables), self._log.waiting))
             if self._stuck:
                 shown.append(Assertion(f"the scheduler settled within {_PATIENCE_S:g} s", holds=False))
             if not keep or not all(claim.holds for claim in shown):
@@ -191,7 +191,7 @@ class _Demo:
             if self._stop.is_set():
                 return False
             for text in self._player.play_next():
-                self._story.happened(text)
+                self._log.happened(text)
             if not await self._settle():
                 break
         return not self._stop.is_set()
@@ -238,31 +238,31 @@ class _Demo:
 
     async def _start_over(self) -> None:
         """Remove every pod and node, and play everything from the start."""
-        self._story.happened("everything is deleted, and the demo starts over")
+        self._log.happened("everything is deleted, and the demo starts over")
         for pod in list(self._world.pods):
             self._world.pods.remove(pod.metadata.namespace, pod.metadata.name)
         for node in list(self._world.nodes):
             self._world.nodes.delete(node.metadata.name)
-        self._story.waiting.clear()
+        self._log.waiting.clear()
         self._world.events.expire()
         await self._settle()
-        self._witness.start_over()
+        self._checker.start_over()
         self._round_began_s = self._now_s
         self._player = TimelinePlayer(self._world, self._steps)
 
-    # What is seen
+    # Output
 
-    def _tell(self, line: StoryLine) -> None:
+    def _tell(self, line: LogLine) -> None:
         self._lines.append(line)
         self._screen.tell(line)
 
     def _scene(self) -> Scene:
         title = (
-            f"gpushare-scheduler demo {self._now_s:5.1f} s  {self._story.bound_pods} bound  "
-            f"{len(self._story.waiting)} waiting  (units: GiB of GPU memory)"
+            f"gpushare-scheduler demo {self._now_s:5.1f} s  {self._log.bound_pods} bound  "
+            f"{len(self._log.waiting)} waiting  (units: GiB of GPU memory)"
             + (f"  {self._address}" if self._address else "")
         )
-        return Scene(title, self._engine.tables, self._story.waiting, list(self._lines))
+        return Scene(title, self._engine.tables, self._log.waiting, list(self._lines))
 
     async def _draw_forever(self) -> None:
         while True:
@@ -272,7 +272,7 @@ class _Demo:
 
 @contextlib.contextmanager
 def _no_log_lines() -> Iterator[None]:
-    """Log lines would tear the picture, and say the same."""
+    """Log lines would tear the picture, and repeat it."""
     before = structlog.get_config()
     structlog.configure(processors=[_drop], cache_logger_on_first_use=False)
     try:

@@ -1,4 +1,4 @@
-"""The picture of the demo: nodes and cards with a block for each pod, what waits and why, and the last decisions."""
+"""The picture of the demo: cards with a block for each pod, waiting pods with reasons, and the last decisions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,28 +12,28 @@ from config.protocol.inventory import Health
 from scheduler.state.cards.card_columns import CardOnNode
 from scheduler.state.tables import Tables
 from scheduler.tools.cli.console import Console
-from scheduler.tools.demo.story import StoryLine, StoryTone
+from scheduler.tools.demo.demo_log import LogLine, LogTone
 
 _COLOURS: Final = (
     "sky_blue1", "gold1", "light_green", "orchid1", "light_salmon1", "pale_turquoise1",
     "khaki1", "plum2", "dark_sea_green2", "light_pink1", "wheat1", "cornflower_blue",
 )  # fmt: skip
-_TONES: Final = {StoryTone.BOUND: "green", StoryTone.WAITS: "yellow", StoryTone.CLUSTER: "cyan"}
-_SIDE_BY_SIDE: Final = 130  # columns from which the lists have room beside the cards
+_TONES: Final = {LogTone.BOUND: "green", LogTone.WAITS: "yellow", LogTone.CLUSTER: "cyan"}
+_SIDE_BY_SIDE: Final = 130  # columns from which the lists fit next to the cards
 _LISTS: Final = 50  # columns that they then have at least
-_FEWEST_LINES: Final = 4  # of decisions, however much else there is to show
+_FEWEST_LINES: Final = 4  # minimum lines of decisions
 _LONGEST_BAR: Final = 60
 _BESIDE_THE_BAR: Final = 44  # columns of names, numbers and health
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What is shown. title: one line. waiting: pod -> why. lines: oldest first."""
+    """Content of the picture. title: one line. waiting: pod -> why. lines: oldest first."""
 
     title: str
     tables: Tables
     waiting: Mapping[str, str]
-    lines: Sequence[StoryLine]
+    lines: Sequence[LogLine]
 
 
 class Painter:
@@ -43,7 +43,7 @@ class Painter:
         self._colour_of: dict[str, str] = {}
 
     def whole(self, scene: Scene, width: int, height: int) -> RenderableType:
-        """Everything, in so many columns and at most so many lines."""
+        """Everything, in `width` columns and at most `height` lines."""
         title = Text(scene.title, style="bold", no_wrap=True, overflow="ellipsis")
         if width >= _SIDE_BY_SIDE:
             of_cards = min(_LONGEST_BAR + _BESIDE_THE_BAR, width - _LISTS - 2)
@@ -78,7 +78,7 @@ class Painter:
         return table
 
     def _bar(self, blocks: Iterable[tuple[str, int]], units: int, width: int, *, unhealthy: bool) -> Text:
-        """Each pod as long as its share of the card; what is free as dots."""
+        """Each pod as long as its share of the card; free memory as dots."""
         bar, taken = Text(no_wrap=True), 0
         for pod, own in blocks:
             begin = min(width, round(taken * width / max(units, 1)))
@@ -100,7 +100,7 @@ def cards_height(tables: Tables) -> int:
 
 
 def _blocks(tables: Tables, node: str) -> dict[int, list[tuple[str, int]]]:
-    """CardOnNode -> (pod, units) of each pod on it; a pod whose card is unknown is on every one."""
+    """Slot -> (pod, units) of each pod on it; a pod with an unknown card is on all of them."""
     blocks: dict[int, list[tuple[str, int]]] = {}
     for record in tables.records():
         if record.node != node or record.held is None:
@@ -121,7 +121,7 @@ def _lost_blocks(tables: Tables, node: str) -> dict[str, list[tuple[str, int]]]:
 
 
 def _block(pod: str, cells: int) -> str:
-    """As much of the pod's name as fits, and an edge where the next one begins."""
+    """As much of the pod's name as fits, and an edge before the next one."""
     return pod[: cells - 1].ljust(cells - 1) + "▕" if cells > 0 else ""
 
 
@@ -160,8 +160,8 @@ def _waiting_lines(waiting: Mapping[str, str], width: int, at_most: int) -> list
     return lines
 
 
-def _decision(line: StoryLine) -> Text:
-    shown = line.text.replace(" nodes are available: ", ": ") if line.tone is StoryTone.WAITS else line.text
+def _decision(line: LogLine) -> Text:
+    shown = line.text.replace(" nodes are available: ", ": ") if line.tone is LogTone.WAITS else line.text
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(f"{line.at_s:5.1f}s ", style="bright_black")
     return text.append(f"{line.tone.value:7} ", style=_TONES[line.tone]).append(shown)

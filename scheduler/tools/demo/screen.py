@@ -1,4 +1,4 @@
-"""Where the demo is shown: a live picture in a terminal, plain lines anywhere else."""
+"""Display of the demo: a live picture in a terminal, plain lines otherwise."""
 
 import contextlib
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from rich.text import Text
 
 from scheduler.tools.cli.console import Console
 from scheduler.tools.demo.claims import Assertion
+from scheduler.tools.demo.demo_log import LogLine
 from scheduler.tools.demo.picture import Painter, Scene
-from scheduler.tools.demo.story import StoryLine
 
 _PIPED_WIDTH: Final = 110
 _HEADING: Final = "What this showed, each line checked:"
@@ -19,23 +19,23 @@ _ECHO: Final = 3  # columns left free for the ^C that a terminal echoes: a line 
 
 
 class Screen(Protocol):
-    """What the demo is shown on."""
+    """Display of the demo."""
 
     def opened(self) -> contextlib.AbstractContextManager[object]:
         """Shown while this is entered."""
 
-    def tell(self, line: StoryLine) -> None:
+    def tell(self, line: LogLine) -> None:
         """Something has happened."""
 
     def draw(self, scene: Scene) -> None:
         """The state now."""
 
     def close(self, scene: Scene, shown: Sequence[Assertion]) -> None:
-        """The end: the final state of the cards, and what was shown."""
+        """The end: the final state of the cards, and the claims."""
 
 
 def screen(out: TextIO) -> Screen:
-    """The one that suits `out`."""
+    """The display for `out`."""
     console = Console(out)
     return _Picture(console) if console.is_terminal and not console.is_dumb_terminal else _Lines(out)
 
@@ -49,8 +49,8 @@ class _Picture:
     def opened(self) -> contextlib.AbstractContextManager[object]:
         return self._live
 
-    def tell(self, line: StoryLine) -> None:
-        """Nothing: the picture holds the last ones."""
+    def tell(self, line: LogLine) -> None:
+        """No effect: the picture shows the last lines."""
 
     def draw(self, scene: Scene) -> None:
         size = self._console.size
@@ -75,11 +75,11 @@ class _Lines:
     def opened(self) -> contextlib.AbstractContextManager[object]:
         return contextlib.nullcontext()
 
-    def tell(self, line: StoryLine) -> None:
+    def tell(self, line: LogLine) -> None:
         self._console.print(f"{line.at_s:5.1f}s {line.tone.value:7} {line.text}", soft_wrap=True)
 
     def draw(self, scene: Scene) -> None:
-        """Nothing: each line was told."""
+        """No effect: each line was printed."""
 
     def close(self, scene: Scene, shown: Sequence[Assertion]) -> None:
         self._console.print()

@@ -1,6 +1,6 @@
-"""Judges a cluster as a whole: `kubectl gpushare doctor`, in the order in which a new one fails. Pure.
+"""Checks a whole cluster: `kubectl gpushare doctor`, in the order in which a new one fails. Pure.
 
-One node is looked at from inside by `gpushare-device-plugin doctor`.
+`gpushare-device-plugin doctor` checks one node from inside.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -63,7 +63,7 @@ def _server(facts: ClusterFacts) -> Iterator[ClusterFinding]:
 
 
 def _policies(facts: ClusterFacts) -> Iterator[ClusterFinding]:
-    """Whether others can forge what the scheduler decided."""
+    """Whether other users can forge allocations."""
     remedy = "docs/operations.md, Install the same again; docs/security.md, What the policies refuse"
     if facts.policies is None:
         message = "this API server knows no ValidatingAdmissionPolicy: who may write pods can take cards of others"
@@ -133,7 +133,7 @@ def _drivers(nodes: Sequence[objects.Node]) -> Mapping[str, list[objects.Node]]:
     return found
 
 
-# Each with what says nothing where it cannot be read.
+# Each with the objects without which it reports nothing.
 _CHECKS: Final[tuple[tuple[Callable[[ClusterFacts], Iterator[ClusterFinding]], str], ...]] = (
     (_scheduler, "leases"),
     (_server, "version"),

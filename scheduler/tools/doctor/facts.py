@@ -1,4 +1,4 @@
-"""What `kubectl gpushare doctor` looks at. Pure."""
+"""Input of `kubectl gpushare doctor`. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,13 +18,13 @@ FINISHED: Final = frozenset({"Succeeded", "Failed"})
 class ClusterFacts:
     """A cluster, read once.
 
-    unit_mib: MiB in one unit of the scheduler's. scheduler_names: ours. lease_name: `namespace/name`, "" where no
-    leader is elected. lease: None where there is none. lease_age_s: since its last renewal, by its holder's clock; None
-    where it says none. lease_is_renewed: whether it was while this was read, or not long before. policies: admission
-    policies by name, and whether what they do not allow is refused everywhere; None where the API server knows none.
-    version: of the API server, None where it does not say. away_since: by node, since when the
-    device plugin there is not ready, RFC 3339. waiting_s: uid of a pod without a node -> its age by this machine's
-    clock; lacks pods whose age is unknown. unread: what could not be read -> why.
+    unit_mib: MiB in one unit of the scheduler's. scheduler_names: ours. lease_name: `namespace/name`, "" without leader
+    election. lease: None if it does not exist. lease_age_s: since its last renewal, by its holder's clock; None if
+    unknown. lease_is_renewed: whether it was renewed during the read, or shortly before. policies: admission policies
+    by name, and whether they are enforced everywhere; None if the API server has no such API.
+    version: of the API server, None if unknown. away_since: by node, since when the device plugin there is not ready,
+    RFC 3339. waiting_s: uid of a pod without a node -> its age by this machine's clock; lacks pods whose age is
+    unknown. unread: kinds that could not be read -> why.
     """
 
     nodes: Sequence[objects.Node]

@@ -1,4 +1,4 @@
-"""Judges what nodes announce of their cards, for `kubectl gpushare doctor`. Pure."""
+"""Checks the cards that nodes announce, for `kubectl gpushare doctor`. Pure."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -45,7 +45,7 @@ def inventories(facts: ClusterFacts) -> Iterator[ClusterFinding]:
 
 
 def _on_the_pod(nodes: Sequence[objects.Node], then: str) -> str:
-    """What to type to find the device plugin's pod on the first of these nodes. then: with POD."""
+    """Command that finds the device plugin's pod on the first of these nodes. then: with POD."""
     likewise = " (likewise on each node)" if len(nodes) > 1 else ""
     find = typed(*_PLUGIN_PODS, "--field-selector", f"spec.nodeName={nodes[0].metadata.name}")
     return f"{find}{likewise}; {then}"
@@ -61,7 +61,7 @@ def _announces(node: objects.Node) -> bool:
 
 
 def _stray(facts: ClusterFacts, announcing: Sequence[objects.Node]) -> list[objects.Node]:
-    """Nodes that the device plugin has left. Whatever label the chart chooses by, its pods say where it is."""
+    """Nodes without the device plugin's pod, which shows where it runs, whatever label the chart selects by."""
     if "pods" in facts.unread:
         return []
     key, value = PLUGIN_LABEL
@@ -74,7 +74,7 @@ def _stray(facts: ClusterFacts, announcing: Sequence[objects.Node]) -> list[obje
 
 
 def states(facts: ClusterFacts) -> Iterator[ClusterFinding]:
-    """Nodes whose inventory says nothing that the scheduler can use now."""
+    """Nodes whose inventory the scheduler cannot use now."""
     away, held, withheld, broken = _Nodes(), _Nodes(), _Nodes(), dict[str, _Nodes]()
     for node, announced in _announced(facts):
         if announced.problem:
@@ -103,7 +103,7 @@ def states(facts: ClusterFacts) -> Iterator[ClusterFinding]:
 
 
 def _offered(card: inventory.Card) -> bool:
-    """Whether a device plugin that is there has the kubelet offer units of it."""
+    """Whether a running device plugin offers units of it to the kubelet."""
     return card.health not in _OUT and card.units > 0
 
 
@@ -128,7 +128,7 @@ def without_units(facts: ClusterFacts) -> Iterator[ClusterFinding]:
 
 
 def _announced(facts: ClusterFacts) -> Iterator[tuple[objects.Node, NodeInventory]]:
-    """The nodes with an inventory. An amount that is none is the node's own mistake: the scheduler tells it."""
+    """Nodes with an inventory. An invalid amount is left to the scheduler's report."""
     for node in facts.nodes:
         if _announces(node):
             with contextlib.suppress(QuantityError):
@@ -136,7 +136,7 @@ def _announced(facts: ClusterFacts) -> Iterator[tuple[objects.Node, NodeInventor
 
 
 def cards(facts: ClusterFacts) -> Iterator[ClusterFinding]:
-    """Cards that are out of use, though nobody has taken them out."""
+    """Cards that are out of use without a cordon."""
     out, nodes = list[str](), list[objects.Node]()
     for node, announced in _announced(facts):
         lost = [card for card in announced.cards if card.health in _OUT and card.reason != _MIG]

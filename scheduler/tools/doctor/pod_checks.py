@@ -57,7 +57,7 @@ def _for_others(facts: ClusterFacts, asking: Sequence[objects.PodObject]) -> Ite
 
 
 def _undecided(facts: ClusterFacts, asking: Sequence[objects.PodObject]) -> Iterator[ClusterFinding]:
-    """Pods of ours that wait, while no scheduler runs, or although one runs. What a gate holds waits for its gate."""
+    """Waiting pods of ours, with or without a running scheduler. Pods with a scheduling gate are left out."""
     waiting = [
         pod
         for pod in asking
@@ -81,7 +81,7 @@ def _undecided(facts: ClusterFacts, asking: Sequence[objects.PodObject]) -> Iter
 
 
 def _is_overdue(pod: objects.PodObject, facts: ClusterFacts) -> bool:
-    """Whether the scheduler should have decided by now. False where nobody knows how old the pod is."""
+    """Whether the scheduler should have decided by now. False if the pod's age is unknown."""
     is_decided = any(condition.type == _DECIDED for condition in pod.status.conditions)
     return not is_decided and facts.waiting_s.get(pod.metadata.uid, 0.0) > _DECIDED_WITHIN_S
 

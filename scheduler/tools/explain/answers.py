@@ -1,6 +1,6 @@
-"""What `explain` and `what-if` answer, and others that ask the tables, as they print it in JSON.
+"""Answers of `explain`, `what-if` and other queries of the tables, in the form of their JSON.
 
-The shape is documented in docs/explain.md; fields may be added, none is removed or changes its meaning.
+The shape is documented in docs/explain.md; fields may be added, but never removed or changed in meaning.
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ class Answer(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class HeldUnits(Answer, frozen=True):
-    """A pod on a card. pod: `namespace/name`. exclusive: it shares the card with nobody.
+    """A pod on a card. pod: `namespace/name`. exclusive: it holds the card exclusively.
 
-    nominated: it has no node yet, and its place is kept; where its cards are not known, it counts on each of them.
+    nominated: it has no node yet; if its cards are unknown, it counts on each of them.
     """
 
     pod: str
@@ -39,8 +39,8 @@ class ExplainedCard(Answer, frozen=True):
     pods: tuple[HeldUnits, ...]
 
 
-class Objecting(Answer, frozen=True):
-    """A rule that objects to a node, and its reason. cause: what of pod and node the reason is about, or ""."""
+class RuleRejection(Answer, frozen=True):
+    """A rule that rejects a node, and its reason. cause: the field of pod or node behind the reason, or ""."""
 
     rule: str
     reason: str
@@ -48,13 +48,13 @@ class Objecting(Answer, frozen=True):
 
 
 class ExplainedNode(Answer, frozen=True):
-    """rules: those that object, in order; none where the node takes the pod. remedy: what would make room, or "".
+    """rules: rejecting rules, in order; none if the node takes the pod. remedy: a way to make room, or "".
 
-    short_units: what its best cards lack, 0 where memory is not in the way. leaving: the pods that would have to go.
+    short_units: units missing on its best cards, 0 if memory suffices. leaving: pods that would have to leave.
     """
 
     name: str
-    rules: tuple[Objecting, ...]
+    rules: tuple[RuleRejection, ...]
     short_units: int
     cards: tuple[ExplainedCard, ...]
     leaving: tuple[str, ...]
@@ -62,7 +62,7 @@ class ExplainedNode(Answer, frozen=True):
 
 
 class ReasonGroup(Answer, frozen=True):
-    """Nodes whose first objection this is. examples: some of their names."""
+    """Nodes whose first rejection this is. examples: some of their names."""
 
     nodes: int
     rule: str
@@ -78,7 +78,7 @@ class NodeAndCards(Answer, frozen=True):
 
 
 class Preempting(Answer, frozen=True):
-    """Pods of lower priority that would be removed from a node; cards: what the pod then gets, index to units."""
+    """Pods of lower priority that would be evicted from a node; cards: the pod's cards then, index to units."""
 
     node: str
     cards: dict[int, int]
@@ -86,21 +86,24 @@ class Preempting(Answer, frozen=True):
 
 
 class Going(Answer, frozen=True):
-    """A pod that is being deleted. since: when that was requested, RFC 3339, or ""."""
+    """A terminating pod. since: time of the deletion request, RFC 3339, or ""."""
 
     pod: str
     since: str
 
 
 class Nominated(Answer, frozen=True):
-    """For which node the pod waits, as its status says, and who is going there."""
+    """Nominated node in the pod's status, and its terminating pods."""
 
     node: str
     terminating: tuple[Going, ...]
 
 
 class ReservedPlace(Answer, frozen=True):
-    """place: the cards and the node, in words. pod: for which it is kept. waited: how long that had waited by then."""
+    """place: the cards and the node, in words.
+
+    pod: the pod that holds the reservation. waited: how long it had waited.
+    """
 
     place: str
     pod: str
@@ -108,11 +111,11 @@ class ReservedPlace(Answer, frozen=True):
 
 
 class Explanation(Answer, frozen=True):
-    """state: one word, see `scheduler.tools.explain.standing`. words: what there is to say and to do, in sentences.
+    """state: one word, see `scheduler.tools.explain.pod_summary`. words: facts and advice, in sentences.
 
-    message: what the scheduler writes on the pod, "" when it fits. place: where it is, or would go now; None when
-    nowhere. nearest: the nodes that lack least, nearest first. preemption: what makes room for it, None for nothing.
-    nominated: None for a pod whose status names no node. reserved: a place that is reserved for it, or keeps it off.
+    message: the scheduler's message on the pod, "" when it fits. place: where it is, or would go now, or None. nearest:
+    the nodes that lack least, nearest first. preemption: what makes room for it, None for nothing. nominated: None
+    without a nominated node. reserved: the reservation of the pod, or one that blocks it.
     """
 
     pod: str
@@ -129,17 +132,17 @@ class Explanation(Answer, frozen=True):
 
 
 class FreeMemory(Answer, frozen=True):
-    """free: units of all cards that new pods may be given. fragmented: of these, what the usual pod cannot use."""
+    """free: units of all cards that new pods can get. fragmented: units of those that typical pods cannot use."""
 
     free: int
     fragmented: int
 
 
 class WhatIfAnswer(Answer, frozen=True):
-    """places: of each replica that fits, in order. waiting: pods that wait already and are not counted.
+    """places: of each replica that fits, in order. waiting: number of waiting pods, which are not counted.
 
-    next: why the one after them does not fit; None when all do. before, after: without and with those that fit; None
-    where it was not measured.
+    next: why one more does not fit; None when all do. before, after: without and with those that fit; None if not
+    measured.
     """
 
     pod: str

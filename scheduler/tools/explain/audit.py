@@ -1,6 +1,6 @@
-"""What is wrong with what pods hold of cards, on every node of a filled engine: `kubectl gpushare audit`. Pure.
+"""Problems of pods' allocations on every node of a filled engine: `kubectl gpushare audit`. Pure.
 
-The same count as the scheduler's own ledger audit (`scheduler/state/audit.py`), and what it cannot repair.
+The same count as the scheduler's own ledger audit (`scheduler/state/audit.py`), and problems that it cannot repair.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ LEDGER: Final = "ledger"
 
 
 def audited(engine: Engine, unread: Iterable[str] = ()) -> Findings:
-    """Every node and every pod with a node. unread: objects that could not be read, a line each."""
+    """Audit of every node and every pod with a node. unread: objects that could not be read, a line each."""
     tables, found = engine.tables, list[ClusterFinding]()
     pods = 0
     for name in sorted(tables.row_of):
@@ -41,7 +41,7 @@ def audited(engine: Engine, unread: Iterable[str] = ()) -> Findings:
 
 
 def of_node(tables: Tables, found: NodeAudit) -> Iterator[ClusterFinding]:
-    """Of a node itself, whatever its pods say."""
+    """Problems of a node itself, independent of its pods."""
     where = (f"node/{found.node}",)
     if problem := tables.inventory(found.node).problem:
         yield ClusterFinding(
@@ -93,7 +93,7 @@ def _on_no_node(record: PodRecord) -> ClusterFinding:
 
 
 def holding(records: Iterable[PodRecord]) -> Iterator[PodRecord]:
-    """Those that hold units. Places that are only kept are held by those that have to go for them."""
+    """Pods that hold units; nominated pods do not, their victims still do."""
     return (record for record in records if record.written.units and not record.nominated)
 
 

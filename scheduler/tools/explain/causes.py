@@ -1,6 +1,6 @@
-"""What of a pod and of a node a rule's reason is about: the taint, the label, the claim by name.
+"""The cause of a rule's reason in a pod and a node: the taint, the label, the claim by name.
 
-The reasons themselves are kube-scheduler's and name nothing, so that a message stays short whatever nodes there are.
+The reasons themselves are kube-scheduler's and name nothing, so that a message stays short on any cluster.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,31 +13,31 @@ from scheduler.plugins.volume import volume_binding
 from scheduler.pods.pod import Pod
 from scheduler.pods.pod_volumes import PodClaim
 from scheduler.state.tables import Tables
-from scheduler.state.volumes.standing import Bound, Delayed, Immediate, Standing
+from scheduler.state.volumes.claim_state import Bound, ClaimState, Delayed, Immediate
 from scheduler.tools.explain.answers import listed
 
 _MOST: Final = 3
 
 
 def cause(tables: Tables, pod: Pod, row: int, reason: str) -> str:
-    """About one node; "" where the reason says all, or nothing more is known."""
+    """Cause on one node; "" if the reason is complete, or nothing more is known."""
     told = _CAUSES.get(reason)
     return "" if told is None else told(tables, pod, row)
 
 
-def claims_in_the_way(tables: Tables, pod: Pod) -> Iterator[str]:
+def blocking_claims(tables: Tables, pod: Pod) -> Iterator[str]:
     """A sentence for each claim without a volume that no node can help; a few."""
-    unbound = [(used.name, one) for used, one in _standings(tables, pod) if isinstance(one, Immediate)]
-    for name, standing in unbound[:_MOST]:
-        yield f"Claim {pod.key.namespace}/{name} is not bound: {_unbound(tables, pod, name, standing)}."
+    unbound = [(used.name, one) for used, one in _claim_states(tables, pod) if isinstance(one, Immediate)]
+    for name, claim_state in unbound[:_MOST]:
+        yield f"Claim {pod.key.namespace}/{name} is not bound: {_unbound(tables, pod, name, claim_state)}."
 
 
-def _unbound(tables: Tables, pod: Pod, name: str, standing: Immediate) -> str:
+def _unbound(tables: Tables, pod: Pod, name: str, claim_state: Immediate) -> str:
     claim = tables.volumes.claim((pod.key.namespace, name))
     class_name = "" if claim is None else claim.wants.class_name
-    if standing.volume:
-        return f"it is to get PersistentVolume {standing.volume}" + (
-            "" if tables.volumes.volume(standing.volume) is not None else ", which does not exist"
+    if claim_state.volume:
+        return f"it is to get PersistentVolume {claim_state.volume}" + (
+            "" if tables.volumes.volume(claim_state.volume) is not None else ", which does not exist"
         )
     if not class_name:
         return "it names no StorageClass, and no PersistentVolume without one is bound to it"
@@ -89,32 +89,34 @@ def _skewed(tables: Tables, pod: Pod, row: int) -> str:
     return ""
 
 
-def _standings(tables: Tables, pod: Pod) -> Iterator[tuple[PodClaim, Standing]]:
-    return zip(dict.fromkeys(pod.volumes.claims), tables.volumes.of_pod(pod).standings, strict=True)
+def _claim_states(tables: Tables, pod: Pod) -> Iterator[tuple[PodClaim, ClaimState]]:
+    return zip(dict.fromkeys(pod.volumes.claims), tables.volumes.of_pod(pod).claim_states, strict=True)
 
 
-def _claims(tables: Tables, pod: Pod, matters: Callable[[Standing], str]) -> str:
-    told = [(used.name, matters(standing)) for used, standing in _standings(tables, pod)]
+def _claims(tables: Tables, pod: Pod, matters: Callable[[ClaimState], str]) -> str:
+    told = [(used.name, matters(claim_state)) for used, claim_state in _claim_states(tables, pod)]
     return listed([f"claim {name}{text}" for name, text in told if text], _MOST)
 
 
 def _delayed(tables: Tables, pod: Pod, row: int) -> str:  # noqa: ARG001 - as every cause
-    def of_class(standing: Standing) -> str:
-        if not isinstance(standing, Delayed):
+    def of_class(claim_state: ClaimState) -> str:
+        if not isinstance(claim_state, Delayed):
             return ""
         being_made = (
-            f", whose volume is made on node {volume_binding.shown(standing.selected)}" if standing.selected else ""
+            f", whose volume is made on node {volume_binding.shown(claim_state.selected)}"
+            if claim_state.selected
+            else ""
         )
-        return f" of StorageClass {standing.claim.wants.class_name}{being_made}"
+        return f" of StorageClass {claim_state.claim.wants.class_name}{being_made}"
 
     return _claims(tables, pod, of_class)
 
 
 def _elsewhere(tables: Tables, pod: Pod, row: int) -> str:
-    def volume(standing: Standing) -> str:
-        reach = standing.reach if isinstance(standing, Bound) else None
+    def volume(claim_state: ClaimState) -> str:
+        reach = claim_state.reach if isinstance(claim_state, Bound) else None
         away = reach is not None and not reach.over(tables, slice(row, row + 1))[0]
-        return f" has PersistentVolume {standing.volume}" if isinstance(standing, Bound) and away else ""
+        return f" has PersistentVolume {claim_state.volume}" if isinstance(claim_state, Bound) and away else ""
 
     return _claims(tables, pod, volume)
 

@@ -1,4 +1,4 @@
-"""Taking cards of a node out of use, and back: what the annotation becomes, and what to say. Pure.
+"""Cordoning and uncordoning cards of a node: the new annotation, and the message. Pure.
 
 The annotation: docs/protocol.md, "Cordon".
 """
@@ -23,14 +23,14 @@ _ELSEWHERE: Final = {
 
 
 class NoSuchCard(Exception):
-    """The node has none; the message says which it has."""
+    """The node has no such card; the message lists its cards."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cordon:
-    """value: of the annotation, None to remove it. changed: whether it is another than before. words: what to say.
+    """value: of the annotation, None to remove it. changed: whether it differs from before. words: the message.
 
-    added: of each card that was not cordoned before, index to entry.
+    added: each newly cordoned card, index to entry.
     """
 
     value: str | None
@@ -40,7 +40,7 @@ class Cordon:
 
 
 def cordoned(tables: Tables, node: str, cards: Sequence[str]) -> Cordon:
-    """With these cards, UUIDs or indexes, out of use; all of the node where there are none. Raises NoSuchCard."""
+    """Cordon these cards, UUIDs or indexes; without any, all of the node. Raises NoSuchCard."""
     slots, before = _chosen(tables, node, cards), _entries(tables, node)
     entries, words, added = list(before), list[str](), dict[int, str]()
     for number, slot in slots:
@@ -57,7 +57,7 @@ def cordoned(tables: Tables, node: str, cards: Sequence[str]) -> Cordon:
 
 
 def uncordoned(tables: Tables, node: str, cards: Sequence[str]) -> Cordon:
-    """Without these cards; without any entry where there are none. Raises NoSuchCard."""
+    """Uncordon these cards; without any, all entries. Raises NoSuchCard."""
     before = _entries(tables, node)
     foreign = [entry for entry in cards if entry in before and not _found(tables, node, entry)]
     own = [card for card in cards if card not in foreign]
@@ -70,7 +70,7 @@ def uncordoned(tables: Tables, node: str, cards: Sequence[str]) -> Cordon:
 
 
 def without(tables: Tables, node: str, entries: Sequence[str]) -> Cordon:
-    """Without these entries, as far as the node has them, whether their cards are still there or not."""
+    """Remove these entries if the node has them, even if their cards no longer exist."""
     before = _entries(tables, node)
     left = [entry for entry in before if entry not in entries]
     return Cordon(",".join(left) or None, left != before, ())
@@ -86,7 +86,7 @@ def _back(tables: Tables, node: str, number: int, slot: CardOnNode, before: Sequ
 
 
 def _entries(tables: Tables, node: str) -> list[str]:
-    """As they are written, in order, each once; an index that is a card's as that card's UUID."""
+    """Entries as written, in order, each once; the index of a card becomes its UUID."""
     text = (tables.node(node).metadata.annotations or {}).get(names.CORDON, "")
     entries = [entry.strip() for entry in text.split(",") if entry.strip()]
     return list(

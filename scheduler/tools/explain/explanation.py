@@ -5,16 +5,16 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.core.scheduling_cycle import Judgement
+from scheduler.core.scheduling_cycle import PodEvaluation
 from scheduler.framework.diagnosis import count_reasons
-from scheduler.framework.plugin import Objection
+from scheduler.framework.plugin import Rejection
 from scheduler.plugins.card.card_choice import by_width, selected
 from scheduler.plugins.node.node_affinity import NodeAffinity
 from scheduler.plugins.node.node_name import NodeName
 from scheduler.pods.pod import Pod
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.tables import Tables
-from scheduler.tools.explain.answers import ExplainedCard, ExplainedNode, HeldUnits, Objecting, ReasonGroup
+from scheduler.tools.explain.answers import ExplainedCard, ExplainedNode, HeldUnits, ReasonGroup, RuleRejection
 from scheduler.tools.explain.causes import cause
 from scheduler.tools.explain.reading import ClusterSnapshot
 
@@ -23,34 +23,36 @@ _MOST_EXAMPLES: Final = 3
 _SELECTING: Final = frozenset({NodeAffinity.name, NodeName.name})
 
 
-def reasons(tables: Tables, judged: Judgement) -> tuple[ReasonGroup, ...]:
-    """Every node under the reasons of the first rule that objects to it; the most frequent first."""
+def reasons(tables: Tables, judged: PodEvaluation) -> tuple[ReasonGroup, ...]:
+    """Every node under the reasons of the first rule that rejects it; the most frequent first."""
     left, groups = tables.valid, []
-    for rule, objections in judged.rules:
-        for objection in objections:
-            for counted in count_reasons(left, [[objection]], tables.names):
+    for rule, rejections in judged.rules:
+        for rejection in rejections:
+            for counted in count_reasons(left, [[rejection]], tables.names):
                 text, examples = str(counted).partition(" ")[2], counted.examples[:_MOST_EXAMPLES]
                 groups.append(ReasonGroup(nodes=counted.nodes, rule=rule, reason=text, examples=examples))
-        left = left & ~_rejected(objections, left.shape)
+        left = left & ~_rejected(rejections, left.shape)
     return tuple(sorted(groups, key=lambda group: -group.nodes))
 
 
-def nearest(reading: ClusterSnapshot, pod: Pod, judged: Judgement, most: int = MOST_NODES) -> tuple[ExplainedNode, ...]:
-    """The node that it is nominated to; then those where it could run at all, the fewest rules in the way first.
+def nearest(
+    reading: ClusterSnapshot, pod: Pod, judged: PodEvaluation, most: int = MOST_NODES
+) -> tuple[ExplainedNode, ...]:
+    """The nominated node; then nodes where the pod could run at all, those with the fewest rejecting rules first.
 
-    Then those whose cards lack least, then by name; `most` at most.
+    Ties by missing memory, then by name; at most `most`.
     """
     tables, kept = reading.engine.tables, reading.engine.nominations.of(pod.key.uid)
     rows = np.flatnonzero(tables.valid)
-    in_the_way = sum(
-        (_rejected(objections, tables.valid.shape).astype(np.int64) for _, objections in judged.rules),
+    blocked = sum(
+        (_rejected(rejections, tables.valid.shape).astype(np.int64) for _, rejections in judged.rules),
         start=np.zeros(tables.valid.shape, dtype=np.int64),
     )
     keys = (
         tables.rank[rows],
         _short(tables, pod, rows),
-        in_the_way[rows],
-        ~np.isin(rows, judged.hopeful),
+        blocked[rows],
+        ~np.isin(rows, judged.resolvable),
         _never_there(tables, pod, judged)[rows],
         rows != (-1 if kept is None else tables.row_of.get(kept.node, -1)),
     )
@@ -58,15 +60,15 @@ def nearest(reading: ClusterSnapshot, pod: Pod, judged: Judgement, most: int = M
     return tuple(explained_node(reading, pod, judged, tables.names[row]) for row in order)
 
 
-def _never_there(tables: Tables, pod: Pod, judged: Judgement) -> Int64Array:
-    """int64[nodes]: 2 where a pod that asks for cards finds none; 0 where it could run; 1 where it never could.
+def _never_there(tables: Tables, pod: Pod, judged: PodEvaluation) -> Int64Array:
+    """int64[nodes]: 2 if a pod that requests cards finds none; 0 if it could run; 1 if it never could.
 
-    Never: its own selector is against it, or its cards are too small or too few, whoever leaves.
+    Never: its own selector excludes the node, or the cards are too small or too few, whatever pods leave.
     """
     never: BoolArray = np.zeros(tables.valid.shape, dtype=np.bool_)
-    for rule, objections in judged.rules:
+    for rule, rejections in judged.rules:
         if rule in _SELECTING:
-            never |= _rejected(objections, never.shape)
+            never |= _rejected(rejections, never.shape)
     request, cards = pod.template.gpu_request, tables.cards
     if request is None:
         return never.astype(np.int64)
@@ -80,23 +82,23 @@ def _never_there(tables: Tables, pod: Pod, judged: Judgement) -> Int64Array:
     return np.where(without, 2, never.astype(np.int64))
 
 
-def explained_node(reading: ClusterSnapshot, pod: Pod, judged: Judgement, name: str) -> ExplainedNode:
-    """One node, without what would make room: see `remedies`. KeyError when it is not there."""
+def explained_node(reading: ClusterSnapshot, pod: Pod, judged: PodEvaluation, name: str) -> ExplainedNode:
+    """One node, without remedies: see `remedies`. KeyError if it does not exist."""
     tables = reading.engine.tables
     row = tables.row_of[name]
     only = np.zeros_like(tables.valid)
     only[row] = True
     rules = tuple(
-        Objecting(rule=rule, reason=str(counted).partition(" ")[2], cause=cause(tables, pod, row, objection.reason))
-        for rule, objections in judged.rules
-        for objection in objections
-        for counted in count_reasons(only, [[objection]])
+        RuleRejection(rule=rule, reason=str(counted).partition(" ")[2], cause=cause(tables, pod, row, rejection.reason))
+        for rule, rejections in judged.rules
+        for rejection in rejections
+        for counted in count_reasons(only, [[rejection]])
     )
     cards, short = _cards(reading, pod, judged, row), int(_short(tables, pod, np.array([row]))[0])
     return ExplainedNode(name=name, rules=rules, short_units=short, cards=cards, leaving=(), remedy="")
 
 
-def _cards(reading: ClusterSnapshot, pod: Pod, judged: Judgement, row: int) -> tuple[ExplainedCard, ...]:
+def _cards(reading: ClusterSnapshot, pod: Pod, judged: PodEvaluation, row: int) -> tuple[ExplainedCard, ...]:
     tables = reading.engine.tables
     slots, request = tables.cards.slots[row], pod.template.gpu_request
     needed = 0 if request is None else request.units_per_card
@@ -140,8 +142,8 @@ def _short(tables: Tables, pod: Pod, rows: RowArray) -> Int64Array:
     return missing + request.units_per_card * max(0, request.cards - len(best))
 
 
-def _rejected(objections: Sequence[Objection], shape: tuple[int, ...]) -> BoolArray:
+def _rejected(rejections: Sequence[Rejection], shape: tuple[int, ...]) -> BoolArray:
     found = np.zeros(shape, dtype=np.bool_)
-    for objection in objections:
-        found |= objection.rejected
+    for rejection in rejections:
+        found |= rejection.rejected
     return found

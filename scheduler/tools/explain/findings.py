@@ -1,4 +1,4 @@
-"""What `kubectl gpushare audit` and `doctor` find, with what to do. Pure."""
+"""Findings of `kubectl gpushare audit` and `doctor`, with their remedies. Pure."""
 
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
@@ -12,7 +12,7 @@ _MOST_SHOWN: Final = 20
 
 
 class Severity(StrEnum):
-    """FAILED is what the exit code tells; UNKNOWN could not be looked at."""
+    """FAILED sets the exit code; UNKNOWN could not be checked."""
 
     OK = "ok"
     WARNING = "warning"
@@ -21,9 +21,9 @@ class Severity(StrEnum):
 
 
 class ClusterFinding(Answer, frozen=True):
-    """check: one word, as docs/kubectl.md has it. about: the objects, as `node/a` and `pod/default/p`.
+    """check: one word, as in docs/kubectl.md. about: the objects, as `node/a` and `pod/default/p`.
 
-    remedy: what to do, "" where nothing is to be done.
+    remedy: what to do, or "".
     """
 
     check: str
@@ -34,7 +34,7 @@ class ClusterFinding(Answer, frozen=True):
 
 
 class Findings(Answer, frozen=True):
-    """In the order in which to look at them. looked_at: what was read, in words."""
+    """Findings in their order of importance. looked_at: the objects read, in words."""
 
     looked_at: str
     findings: tuple[ClusterFinding, ...]
@@ -67,13 +67,13 @@ _TONES: Final = {
 
 
 def lines(found: Findings) -> Iterator[Line]:
-    """For a terminal."""
+    """Lines for a terminal."""
     counts = [(severity, sum(one.severity is severity for one in found.findings)) for severity in Severity]
     told = ", ".join(f"{count} {severity}" for severity, count in counts if count)
     yield Line(f"{found.looked_at}. {f'Found: {told}.' if told else 'Nothing was found.'}")
     for one in found.findings:
         yield Line(f"{one.severity:8} {one.check}: {one.message}", _TONES[one.severity])
-        # What the sentence names already is for programs.
+        # Names in the sentence are not repeated.
         yield from _about([name for name in one.about if name.partition("/")[2] not in one.message])
         if one.remedy:
             yield Line(f"{'':8} do: {one.remedy}")

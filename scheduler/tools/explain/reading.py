@@ -1,4 +1,4 @@
-"""What was read of a cluster, to ask questions of it."""
+"""A cluster as read for queries."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ HIDDEN = "a pod of another namespace"
 
 
 def answer_of(steps: Generator[None, None, R]) -> R:
-    """What comes of a question that is asked in steps: all of them, one after the other."""
+    """Result of a stepwise query: runs all steps."""
     while True:
         try:
             next(steps)
@@ -30,12 +30,12 @@ def _everything(_namespace: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """engine: filled from the cluster. unit_mib: MiB in a memory unit.
+    """A cluster as read. engine: filled from it. unit_mib: MiB in a memory unit.
 
-    terminating_since: by uid, when a pod's deletion was requested, RFC 3339; of pods that are being deleted.
+    terminating_since: by uid of a terminating pod, the time of its deletion request, RFC 3339.
     unread: names of the kinds of objects that could not be read. of_others: pods without a node that request GPU memory
-    and wait for another scheduler. sees: whether pods of a namespace are told by name. most_leaving: where a node has
-    more pods, it is not tried who would have to leave; 0: it always is. controllers: by uid, of pods that have one.
+    and wait for another scheduler. sees: whether pods of a namespace may be named. most_leaving: on a node with more
+    pods, victims are not searched; 0: always searched. controllers: by uid, of pods that have one.
     """
 
     engine: Engine
@@ -48,15 +48,15 @@ class ClusterSnapshot:
     controllers: Mapping[str, OwnerReference] = field(default_factory=dict[str, OwnerReference])
 
     def named(self, key: PodKey) -> str:
-        """`namespace/name`, where that may be told."""
+        """`namespace/name`, if it may be shown."""
         return str(key) if self.sees(key.namespace) else HIDDEN
 
     def going(self, pod: Pod) -> Going:
-        """Of a pod that is being deleted."""
+        """The terminating pod."""
         return Going(pod=self.named(pod.key), since=self.terminating_since.get(pod.key.uid, ""))
 
     def nominated(self, pod: Pod) -> Nominated | None:
-        """The place that is kept for the pod, None where there is none."""
+        """Nomination of the pod, None without one."""
         kept = self.engine.nominations.of(pod.key.uid)
         if kept is None:
             return None
@@ -66,14 +66,14 @@ class ClusterSnapshot:
 
 
 def told_going(going: tuple[Going, ...], most: int) -> str:
-    """`a, b and 3 more are terminating since 2026-11-22T08:42:09Z`: since the first of them is."""
+    """`a, b and 3 more are terminating since 2026-11-22T08:42:09Z`: the earliest time."""
     since = min((one.since for one in going if one.since), default="")
     named, be = listed_pods([one.pod for one in going], most), "is" if len(going) == 1 else "are"
     return f"{named} {be} terminating{f' since {since}' if since else ''}"
 
 
 def listed_pods(pods: Sequence[str], most: int) -> str:
-    """As `listed`, and those that are not told by name together."""
+    """`listed`, with the pods that may not be named counted together."""
     shown = [pod for pod in pods if pod != HIDDEN]
     hidden = len(pods) - len(shown)
     if not hidden:

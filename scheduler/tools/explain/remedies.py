@@ -1,7 +1,6 @@
-"""What would make room on one node. The rules are asked after each step: what is said here was tried.
+"""Ways to make room on one node. The rules run after each step: every remedy was tried.
 
-In steps, each of a few questions: the tables may be those that somebody schedules by, and pods may come and go between
-two steps.
+In steps of a few queries each: the tables may be a running scheduler's, and pods may come and go between two steps.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -15,20 +14,20 @@ from scheduler.plugins.volume.volume_binding import BIND_CONFLICT
 from scheduler.pods.pod import Pod
 from scheduler.process.terminal import typed
 from scheduler.state.pod_record import PodRecord
-from scheduler.tools.explain.answers import ExplainedCard, ExplainedNode, Objecting
+from scheduler.tools.explain.answers import ExplainedCard, ExplainedNode, RuleRejection
 from scheduler.tools.explain.reading import ClusterSnapshot, listed_pods, told_going
 
 Leaving: TypeAlias = Generator[None, None, list[PodRecord]]
 
-# With more pods than this on a node, no single one is tried.
+# With more pods than this on a node, single pods are not tried.
 _MOST_TRIED: Final = 256
 _MOST_NAMED: Final = 3
-# Of one step.
+# Per step.
 _QUESTIONS: Final = 8
 
 
 def with_remedy(reading: ClusterSnapshot, pod: Pod, node: ExplainedNode) -> Generator[None, None, ExplainedNode]:
-    """The node with the pods that would have to go for it to take the pod, and what would make room, in a sentence."""
+    """The node with the pods that would have to leave, and a remedy in a sentence."""
     if not node.rules:
         return node
     too_many = 0 < reading.most_leaving < len(reading.engine.tables.records_on(node.name))
@@ -43,10 +42,10 @@ def with_remedy(reading: ClusterSnapshot, pod: Pod, node: ExplainedNode) -> Gene
 
 
 def leaving_pods(engine: Engine, pod: Pod, node: str) -> Leaving:
-    """The pods of the node without which it takes the pod.
+    """Pods of the node without which it takes the pod.
 
-    Of those that terminate, if that is enough; the smallest one, else as few as reprieving leaves. Empty where even the
-    node without all of them does not take it.
+    Prefer terminating pods, then the smallest single pod, then as few as possible. Empty if the node does not take it
+    even without all of them.
     """
     records = sorted((one for one in engine.tables.records_on(node) if _may_leave(one, pod)), key=_cost)
     terminating = [record for record in records if record.pod.terminating]
@@ -58,16 +57,16 @@ def leaving_pods(engine: Engine, pod: Pod, node: str) -> Leaving:
 
 
 def _enough_of(engine: Engine, pod: Pod, node: str, records: list[PodRecord]) -> Leaving:
-    """Of `records`, by cost, those that suffice."""
+    """Pods of `records`, by cost, that suffice."""
     if not records:
         return []
     yield
-    with engine.questions.without(pod, node, records) as asked:
+    with engine.queries.without(pod, node, records) as asked:
         if not asked.fits():
             return []
     for part in _parts(records[:_MOST_TRIED]):
         yield
-        with engine.questions.without(pod, node) as asked:
+        with engine.queries.without(pod, node) as asked:
             for record in part:
                 asked.lift(record)
                 if asked.fits():
@@ -77,11 +76,11 @@ def _enough_of(engine: Engine, pod: Pod, node: str, records: list[PodRecord]) ->
 
 
 def _reprieved(engine: Engine, pod: Pod, node: str, records: list[PodRecord]) -> Leaving:
-    """All leave; each comes back that may, the costliest first. kube-scheduler's selectVictimsOnNode."""
+    """All leave; then each that can is put back, the costliest first. kube-scheduler's selectVictimsOnNode."""
     gone = {record.pod.key.uid: record for record in records}
     for part in _parts(records[::-1]):
         yield
-        with engine.questions.without(pod, node, gone.values()) as asked:
+        with engine.queries.without(pod, node, gone.values()) as asked:
             for record in part:
                 asked.put_back(record)
                 if asked.fits():
@@ -96,14 +95,14 @@ def _parts(records: list[PodRecord]) -> Iterator[list[PodRecord]]:
 
 
 def _may_leave(record: PodRecord, pod: Pod) -> bool:
-    """Of what `what-if` has assumed, or what has no node yet, nothing can leave; a controller replaces its own pods."""
+    """Pods assumed by `what-if`, and pods without a node, cannot leave; a controller replaces its own pods."""
     if record.assumed or record.nominated:
         return False
     return record.pod.terminating or not pod.owner_uid or record.pod.owner_uid != pod.owner_uid
 
 
 def _cost(record: PodRecord) -> tuple[bool, int, int, str]:
-    """What is going anyway first; then of low priority, then those that hold little."""
+    """Terminating pods first; then by low priority, then by few units."""
     pod = record.pod
     return (not pod.terminating, pod.priority, record.written.units, str(pod.key))
 
@@ -131,12 +130,12 @@ def _nobody(reading: ClusterSnapshot, pod: Pod, node: str) -> str:
     return "no pod that leaves would make room"
 
 
-def _by_hand(node: str, rules: Sequence[Objecting], cards: Sequence[ExplainedCard]) -> Iterator[str]:
-    if any(objecting.rule == "NodeUnschedulable" for objecting in rules):
+def _by_hand(node: str, rules: Sequence[RuleRejection], cards: Sequence[ExplainedCard]) -> Iterator[str]:
+    if any(rejection.rule == "NodeUnschedulable" for rejection in rules):
         yield typed("kubectl", "uncordon", node)
-    for objecting in rules:
-        if objecting.reason == BIND_CONFLICT:
-            yield f"it needs a PersistentVolume that node {node} can use, for {objecting.cause}"
+    for rejection in rules:
+        if rejection.reason == BIND_CONFLICT:
+            yield f"it needs a PersistentVolume that node {node} can use, for {rejection.cause}"
     # A card that is too small for the pod is of no use to it in any state.
     states = {card.health.partition(" (")[0] for card in cards if card.why and card.units >= card.needed}
     if "cordoned" in states:

@@ -1,4 +1,4 @@
-"""A place that the scheduler has reserved, as it says on the pods that it concerns: nobody else knows of it."""
+"""A reservation, read from the conditions of the pods that it concerns, its only source."""
 
 import re
 from typing import Final
@@ -8,7 +8,7 @@ from scheduler.pods.pod import Pod
 from scheduler.tools.explain.answers import ReservedPlace
 from scheduler.tools.explain.reading import HIDDEN, ClusterSnapshot
 
-# As `scheduler.core.reservations.with_reserved_place` writes it. Earlier versions wrote `pod NAMESPACE/NAME` always.
+# Written by `scheduler.core.reservations.with_reservation`. Earlier versions always wrote `pod NAMESPACE/NAME`.
 _SAID: Final = re.compile(
     r"\. (?P<place>(?:cards? [0-9, and]+ of|room on) node \S+) (?:is|are) kept for "
     r"(?:this pod|pod (?P<other>\S+?)(?: of another namespace)?), which has waited (?P<waited>\w+)\."
@@ -16,7 +16,7 @@ _SAID: Final = re.compile(
 
 
 def reserved_place(reading: ClusterSnapshot, pod: Pod) -> ReservedPlace | None:
-    """By the condition of a pod that waits; None where it says of none."""
+    """Reservation in the condition of a waiting pod; None without one."""
     said = _SAID.search(pod.condition.message) if pod.condition is not None else None
     if said is None:
         return None
@@ -34,7 +34,7 @@ def _named(reading: ClusterSnapshot, other: str) -> str:
 
 
 def told(reserved: ReservedPlace, pod: Pod) -> str:
-    """A sentence, on the pod that has the place or on one that is kept off it."""
+    """A sentence about the reservation, on the pod that has it or on one that it blocks."""
     if reserved.pod == str(pod.key):
         return (
             f"A place is reserved for it, since it had waited {reserved.waited} (reserveAfter) as the first of its "

@@ -1,4 +1,4 @@
-"""A request that no card of the cluster could ever hold: what its owner can ask instead."""
+"""Requests that no card of the cluster could ever hold, and possible replacements."""
 
 from collections.abc import Iterator
 from typing import Final

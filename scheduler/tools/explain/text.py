@@ -63,7 +63,7 @@ def fitting(answer: WhatIfAnswer) -> str:
 
 
 def left_over(before: FreeMemory, after: FreeMemory) -> str:
-    """A sentence: what is free and of no use to the usual pod."""
+    """A sentence about free memory that typical pods cannot use."""
     return (
         f"Fragmented, free units that usual pods cannot use: {before.fragmented} of {before.free} now, "
         f"{after.fragmented} of {after.free} with them."
@@ -71,7 +71,7 @@ def left_over(before: FreeMemory, after: FreeMemory) -> str:
 
 
 def copies(answer: WhatIfAnswer) -> list[tuple[str, str, str]]:
-    """(node, its cards with units, how many copies are there); where most are first."""
+    """(node, its cards with units, number of copies); the node with most copies first."""
     places = Counter((place.node, _cards(place.cards)) for place in answer.places)
     return [(node, cards, str(number)) for (node, cards), number in places.most_common()]
 
@@ -93,7 +93,7 @@ def headline(answer: Explanation) -> str:
 
 
 def under_way(answer: Explanation) -> Iterator[str]:
-    """Who goes for it already."""
+    """Pods that already terminate for it."""
     kept = answer.nominated
     if kept is None:
         return
@@ -110,7 +110,7 @@ def under_way(answer: Explanation) -> Iterator[str]:
 
 def _verdict(answer: Explanation, width: int) -> Iterator[str]:
     if answer.message and not answer.reasons:
-        # That preemption does not help where no node ever could goes without saying.
+        # If no node could ever take it, preemption obviously does not help.
         yield from _wrapped(answer.message.partition(_NOT_HELPED)[0], width)
     if len(answer.reasons) > 1 or answer.nodes > 1:
         yield from _groups(answer, width)
@@ -134,7 +134,7 @@ def _verdict(answer: Explanation, width: int) -> Iterator[str]:
 
 
 def preempting(answer: Explanation) -> str:
-    """Who would be removed for it, in a sentence; "" for nobody."""
+    """A sentence about its victims; "" without any."""
     found = answer.preemption
     if found is None:
         return ""
@@ -163,9 +163,9 @@ def _groups(answer: Explanation, width: int) -> Iterator[str]:
 def _node(answer: Explanation, node: ExplainedNode, width: int) -> Iterator[str]:
     if not node.rules:
         yield f"Node {node.name} takes it."
-    for objecting in node.rules:
-        cause = f" ({objecting.cause})" if objecting.cause else ""
-        yield from _wrapped(f"Node {node.name}: {objecting.rule}: {objecting.reason}{cause}", width)
+    for rejection in node.rules:
+        cause = f" ({rejection.cause})" if rejection.cause else ""
+        yield from _wrapped(f"Node {node.name}: {rejection.rule}: {rejection.reason}{cause}", width)
     if node.cards:
         models = sorted({card.model for card in node.cards})
         mixed = len(models) > 1
@@ -204,7 +204,7 @@ def _holder(held: HeldUnits, namespace: str) -> str:
 
 
 def _cards(cards: Mapping[int, int]) -> str:
-    """By index, units."""
+    """Units by index."""
     return " and ".join(f"{index} ({units})" for index, units in sorted(cards.items()))
 
 
@@ -213,7 +213,7 @@ def _wrapped(sentence: str, width: int) -> list[str]:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int, right: Sequence[int] = ()) -> Iterator[str]:
-    """Aligned columns; the last takes what is left of the width, and is cut off there."""
+    """Aligned columns; the last one takes the remaining width, and is cut."""
     lines = [tuple(head), *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head) - 1)]
     last = max(_NARROWEST_LAST, width - sum(widths) - len(_GAP) * len(widths))

@@ -1,4 +1,4 @@
-"""Lines for a terminal with what they mean, so that they can be coloured there and nowhere else. Pure."""
+"""Lines for a terminal with their meaning, from which colours are derived only there. Pure."""
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -29,7 +29,7 @@ _CODES: Final[Mapping[Tone, str]] = {Tone.HEAD: "1", Tone.GOOD: "32", Tone.WARNI
 
 
 def as_text(lines: Iterable[Line], *, colour: bool) -> str:
-    """One text. Whatever a terminal would obey is out of it, but for our colours."""
+    """One text. Terminal control characters are removed, except our colours."""
     return "".join(f"{_coloured(line) if colour else one_line(line.text)}\n" for line in lines)
 
 

@@ -1,6 +1,6 @@
-"""How full the cluster is: what is requested and free of each card, each node and of all, as the scheduler counts.
+"""Use of the cluster: requested and free memory of each card, of each node and in total, as the scheduler counts it.
 
-Free is what new pods could have: of a card that is out of use, or of a node with a problem, nothing is. Pure.
+Only memory that new pods could get is free: a card out of use, or a node with a problem, has none. Pure.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,9 +34,9 @@ _STATES: Final[Mapping[int, str]] = {
 
 
 class UsedCard(Answer, frozen=True):
-    """requested: units that pods on it hold. free: >= 0. out: why it takes no new pods, "" where it does.
+    """requested: units that pods on it hold. free: >= 0. out: why it takes no new pods, or "".
 
-    held: by a pod that shares it with nobody.
+    held: exclusively by a pod.
     """
 
     node: str
@@ -52,10 +52,10 @@ class UsedCard(Answer, frozen=True):
 
 
 class UsedNode(Answer, frozen=True):
-    """most_free: of one card. out: cards out of use; held: cards held exclusively. pods: that hold units.
+    """most_free: of one card. out: cards out of use; held: cards held exclusively. pods: pods that hold units.
 
-    fragmented: of what is free, what the pods that there are could not use, as an average over their requests.
-    unknown: units of pods on cards that the node does not announce. problem: why no card takes new pods, or "".
+    fragmented: free units that the cluster's pods could not use, averaged over their requests. unknown: units of pods
+    on cards that the node does not announce. problem: why no card takes new pods, or "".
     """
 
     node: str
@@ -97,7 +97,7 @@ class ClusterUsage(Answer, frozen=True):
 
 
 class Top(Answer, frozen=True):
-    """The same at three sizes; nodes and cards by name and index until they are sorted."""
+    """Usage of cluster, nodes and cards; in order of name and index until sorted."""
 
     cluster: ClusterUsage
     nodes: tuple[UsedNode, ...]
@@ -166,7 +166,7 @@ def _problem(tables: Tables, row: int) -> str:
 
 
 def _all_out(cards: Sequence[UsedCard], slots: Sequence[CardOnNode]) -> str:
-    """Why, where no card takes new pods; before what the node says: without such a card nothing is allocatable."""
+    """Why no card takes new pods. Comes before the node's state: without such a card nothing is allocatable."""
     why = [
         used.out or ("" if slot.card.units else no_units(slot.card.reason))
         for used, slot in zip(cards, slots, strict=True)
@@ -193,7 +193,7 @@ def _node(tables: Tables, name: str, cards: Sequence[UsedCard], pods: int, fragm
 
 
 def _cluster(nodes: Sequence[UsedNode], waiting: int, fragmented: int) -> ClusterUsage:
-    best = max(nodes, key=lambda node: node.most_free, default=None)  # of several, the first by name
+    best = max(nodes, key=lambda node: node.most_free, default=None)  # the first by name on ties
 
     def total(of: Callable[[UsedNode], int]) -> int:
         return sum(map(of, nodes))
@@ -221,7 +221,7 @@ _KEYS: Final[Mapping[str, Callable[[Any], int]]] = {
     "requested": lambda one: -one.requested,
     "most-free": lambda one: -getattr(one, "most_free", one.free),
     "pods": lambda one: -one.pods,
-    # Cards have no such number: what is left of one is judged with the others of its node.
+    # Cards have no such number: their free memory is evaluated with the node's other cards.
     "fragmented": lambda one: -getattr(one, "fragmented", 0),
 }
 SORTS: Final = tuple(_KEYS)

@@ -1,4 +1,4 @@
-"""How many copies of a pod would fit now, where, and what stops the next."""
+"""How many copies of a pod would fit now, where, and why one more does not."""
 
 from collections.abc import Callable, Generator
 from functools import partial
@@ -11,8 +11,8 @@ from scheduler.state.packing.fragmentation import measured
 from scheduler.state.tables import Tables
 from scheduler.tools.explain.answers import Explanation, FreeMemory, NodeAndCards, WhatIfAnswer
 from scheduler.tools.explain.explanation import MOST_NODES
+from scheduler.tools.explain.pod_summary import asks, judged, place_of
 from scheduler.tools.explain.reading import ClusterSnapshot
-from scheduler.tools.explain.standing import asks, judged, place_of
 
 MOST_REPLICAS = 10_000
 
@@ -27,17 +27,17 @@ def what_if(
     tries: bool = True,
     measures: bool = False,
 ) -> Generator[None, None, WhatIfAnswer]:
-    """NodeAndCards copies one after the other, beside the pods that have a node; those that wait are left aside.
+    """Place copies one at a time, next to the pods that have a node; waiting pods are ignored.
 
-    The copies are there until the last step; whoever shares the tables takes all steps at once.
-    replicas: 1 to MOST_REPLICAS. most, tries: as `judged`, of the copy that does not fit. measures: what is left, which
-    takes tens of milliseconds on a large cluster.
+    The copies exist until the last step; a caller that shares the tables runs all steps at once.
+    replicas: 1 to MOST_REPLICAS. most, tries: as in `judged`, for the copy that does not fit. measures: whether to
+    measure the remaining memory, which takes tens of milliseconds on a large cluster.
     """
     places: list[NodeAndCards] = []
     stops: Explanation | None = None
     left: Callable[[], FreeMemory | None] = partial(_left, reading.engine.tables) if measures else _not_measured
     before = left()
-    with reading.engine.questions.placing() as placing:
+    with reading.engine.queries.placing() as placing:
         for number in range(replicas):
             copy = replace(pod, key=PodKey(pod.key.namespace, f"{pod.key.name}-{number}", f"what-if-{number}"))
             place = place_of(placing.attempt(copy))

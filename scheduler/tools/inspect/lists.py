@@ -1,4 +1,4 @@
-"""What `kubectl inspect gpushare` prints beside the legacy text. Pure.
+"""Additional outputs of `kubectl inspect gpushare`, besides the legacy text. Pure.
 
 `-o wide` has a line per card, `-o compact` a line per node that fits 100 columns.
 """
@@ -25,9 +25,9 @@ def used_only(nodes: Sequence[InspectedNode]) -> tuple[InspectedNode, ...]:
 
 
 def wide(nodes: Sequence[InspectedNode], *, used: bool = False) -> str:
-    """A line per card; one more for a node's pods whose cards are not known, and one for each node with a problem.
+    """A line per card; one more for a node's pods with unknown cards, and one for each node with a problem.
 
-    used: only cards that pods are on.
+    used: only cards with pods.
     """
     head = ("NODE", "IPADDRESS", "CARD", "MODEL", "HEALTH", "ALLOCATED", "TOTAL", "FREE", "UUID", "PODS")
     rows = [row for node in nodes for row in _card_rows(node, used=used)]
@@ -36,7 +36,7 @@ def wide(nodes: Sequence[InspectedNode], *, used: bool = False) -> str:
 
 
 def compact(nodes: Sequence[InspectedNode]) -> str:
-    """A line per node: what is free on each card, and its health."""
+    """A line per node: free memory of each card, and its health."""
     in_percent = any(card.total > _LARGEST_NUMBER for node in nodes for card in node.cards)
     cells = {node.name: [_cell(card, in_percent=in_percent) for card in node.cards] for node in nodes}
     wide = max((len(cell) for row in cells.values() for cell in row), default=1)
@@ -81,14 +81,14 @@ def _node_rows(node: InspectedNode, cells: Sequence[str]) -> Iterator[tuple[str,
 
 
 def _cell(card: InspectedCard, *, in_percent: bool) -> str:
-    """What is free, and a mark where the card takes no new pods."""
+    """Free memory, with a mark if the card takes no new pods."""
     free = card.total - card.allocated
     number = (100 * free // card.total if card.total else 0) if in_percent else free
     return f"{number}{_MARKS.get(card.out.partition(' ')[0], '')}"
 
 
 def _cut(name: str) -> str:
-    """The end of a name: what tells the nodes of a pool apart stands there."""
+    """The end of a name: it distinguishes the nodes of a pool."""
     return name if len(name) <= _LONGEST_NAME else f"…{name[1 - _LONGEST_NAME :]}"
 
 

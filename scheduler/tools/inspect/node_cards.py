@@ -12,14 +12,14 @@ _OUT: Final = frozenset({inventory.Health.UNHEALTHY.value, inventory.Health.SUSP
 
 @dataclass(frozen=True, slots=True)
 class ListedResources:
-    """What nodes and pods call units of memory, and nodes their cards."""
+    """Names of the memory resource on nodes and pods, and of the nodes' card count."""
 
     gpu_mem: str = names.GPU_MEM
     gpu_count: str = names.GPU_COUNT
 
 
 def no_units(reason: str) -> str:
-    """What is said of a card that has none, by its inventory. reason: `mig`, or "" where none is given."""
+    """Text for a card without units, by its inventory. reason: `mig`, or "" if unknown."""
     return f"no units to share ({reason})" if reason else "no units to share"
 
 
@@ -27,7 +27,7 @@ def no_units(reason: str) -> str:
 class InspectedCard:
     """One card. total, allocated: units. uuid, model, health, reason: "" on a node without an inventory.
 
-    reason: of a health that is not `healthy`, or why there are no units. cordoned: by the node's annotation.
+    reason: of a health other than `healthy`, or of missing units. cordoned: by the node's annotation.
     """
 
     index: int
@@ -53,7 +53,7 @@ class InspectedCard:
 
     @property
     def without_units(self) -> str:
-        """Why there are none, by the inventory: it is split (`mig`), or others use all of its memory; "" elsewhere."""
+        """Why it has no units, by the inventory: it is split (`mig`), or others use all of its memory; otherwise ""."""
         return "" if self.total or not self.uuid else no_units(self.reason)
 
 
@@ -73,7 +73,7 @@ class EmptyCards:
 
 
 def empty_cards(node: ListedNode, resources: ListedResources) -> EmptyCards:
-    """The cards of the inventory; equal ones when there is none that can be read."""
+    """Cards of the inventory; equal ones without a readable inventory."""
     total = amount(node.status.allocatable, resources.gpu_mem)
     equal = _equal_cards(node, total, amount(node.status.allocatable, resources.gpu_count))
     text = annotations_of(node).get(names.INVENTORY)
@@ -114,7 +114,7 @@ def _cordoned(node: ListedNode) -> frozenset[str]:
 
 
 def annotations_of(node: ListedNode) -> Mapping[str, str]:
-    """Of the node, {} for none."""
+    """Annotations of the node, {} for none."""
     return node.metadata.annotations or {}
 
 

@@ -53,7 +53,7 @@ def details(nodes: Sequence[InspectedNode], *, named: bool = False) -> str:
 
 
 def _left_out(nodes: Sequence[InspectedNode]) -> str:
-    """The nodes that pods are on and the legacy command does not show; "" where there are none."""
+    """Nodes with pods that the legacy command does not show; "" for none."""
     rows = [
         f"{node.name}\t{one_line(node.address)}\t{node.allocated}\t{one_line(node.problem)}\n"
         for node in _without_row(nodes)
@@ -134,7 +134,7 @@ def _percent(part: int, whole: int) -> int:
 
 
 def _unit(nodes: Sequence[InspectedNode]) -> str:
-    """By the first node that has cards, for the whole table."""
+    """Unit of the first node that has cards, for the whole table."""
     per_card = next((node.total // len(node.cards) for node in nodes if node.cards), 0)
     return "MiB" if per_card > _MOST_GIB else "GiB"
 
@@ -146,7 +146,7 @@ def _bytes(rows: Sequence[str]) -> int:
 def aligned(text: str) -> str:
     """`text` with its tabs turned into blanks.
 
-    A cell ends with a tab; what follows the last tab of a line is no cell. A column is as wide as the widest cell of
+    A cell ends with a tab; text after the last tab of a line is not a cell. A column is as wide as the widest cell of
     the consecutive lines that have it, plus two blanks.
     """
     lines = [line.split("\t") for line in text.split("\n")]

@@ -1,14 +1,14 @@
-"""Nodes and pods -> who holds how much of which card, as the legacy inspect counts it. Pure.
+"""Nodes and pods -> the units that each pod holds on each card, as the legacy inspect counts them. Pure.
 
 Which nodes and pods count: docs/protocol.md, "The output of kubectl inspect gpushare". A pod that requests no GPU
-memory is not shown. Where the legacy command says nothing:
+memory is not shown. Beyond the legacy command:
 - A node with an inventory (`gpushare/inventory`) shows each card with its own total, so that cards of 16 and 80 units
-  are told apart. On equal, healthy cards this is the legacy figure, the node's allocatable units divided by the number
+differ. On equal, healthy cards this is the legacy figure, the node's allocatable units divided by the number
   of cards; the legacy command spreads what an unhealthy card takes from allocatable over all of them.
 - There, the UUID in `gpushare/cards` says which card an index meant: indexes change when the driver renumbers.
 - Units on a card that the node does not have are pending; the legacy command leaves them out of the node's sum.
-- A node that pods hold units of is there whatever is allocatable, with why its cards cannot be used; so is one with an
-  inventory. The legacy command shows neither while nothing is allocatable.
+- A node with pods that hold units is always shown, with the reason why its cards cannot be used; so is one with an
+inventory. The legacy command shows neither while nothing is allocatable.
 """
 
 from collections.abc import Iterable, Mapping
@@ -46,9 +46,9 @@ class Holder:
 class InspectedNode:
     """One node.
 
-    address: its InternalIP, or `unknown`. total: allocatable units. cards: by index, which may leave gaps.
-    holders: pending ones first, then by their first card, namespace and name. unit_mib: MiB in one unit, None where the
-    node does not say. problem: why none of its cards takes new pods, "" where one does.
+    address: its InternalIP, or `unknown`. total: allocatable units. cards: by index, which may leave gaps. holders:
+    pending ones first, then by their first card, namespace and name. unit_mib: MiB in one unit, None if unknown.
+    problem: why none of its cards takes new pods, or "".
     """
 
     name: str
@@ -77,10 +77,10 @@ def view(
     with_gpu_memory_only: bool = True,
     resources: ListedResources = _USUAL,
 ) -> tuple[InspectedNode, ...]:
-    """The nodes by name, with what is held on them.
+    """The nodes by name, with the units that pods hold.
 
-    By default those that have GPU memory to allocate, an inventory, or pods that hold units. A node that pods name and
-    that is not among `nodes` is there as well: somebody has to find those pods.
+    By default nodes that have GPU memory to allocate, an inventory, or pods that hold units. A node that pods name and
+    that is not among `nodes` is shown, too, so that those pods can be found.
     """
     on_node: dict[str, list[ListedPod]] = {}
     for pod in {pod.metadata.uid or (pod.metadata.namespace, pod.metadata.name): pod for pod in pods}.values():
@@ -122,7 +122,7 @@ def _node(node: ListedNode, pods: Iterable[ListedPod], resources: ListedResource
 
 
 def _problem(node: ListedNode, empty: EmptyCards) -> str:
-    """The one to look at first."""
+    """The most important problem of the node, or ""."""
     if empty.unreadable:
         return f"its annotation {names.INVENTORY} cannot be read"
     why = [card.out or card.without_units for card in empty.cards]
@@ -182,7 +182,7 @@ def _renumbered(written: Mapping[int, int], annotations: Mapping[str, str], empt
 
 
 def _decoded(annotations: Mapping[str, str], *keys: str) -> allocation.Allocation:
-    """The allocation in these annotations, whatever the others hold; empty when one of them cannot be read."""
+    """The allocation in these annotations, ignoring the others; empty when one of them cannot be read."""
     try:
         decoded = allocation.decode({key: annotations[key] for key in keys if key in annotations})
     except allocation.AllocationError:

@@ -1,7 +1,7 @@
-"""Nodes and pods as an API server lists them, naming only the fields that `kubectl inspect gpushare` reads. Pure.
+"""Nodes and pods of the API server, with only the fields that `kubectl inspect gpushare` reads. Pure.
 
-Not `scheduler.kube.objects`: that lacks the addresses, refuses nulls that this accepts, and decodes a hundred fields
-that nobody prints. The items of a list are decoded one by one, so that a malformed one costs one object.
+Not `scheduler.kube.objects`: that lacks the addresses, rejects nulls that this accepts, and decodes a hundred unused
+fields. The items of a list are decoded separately, so that a malformed one costs one object.
 """
 
 import re
@@ -14,11 +14,11 @@ from config.protocol.shallow import decoded
 
 _Quantities: TypeAlias = dict[str, str | int | float]
 
-# What msgspec raises: bytes that are no UTF-8 and nesting without end are no DecodeError.
+# msgspec's errors: invalid UTF-8 and endless nesting are not a DecodeError.
 MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-# Of pods, nodes and namespaces: RFC 1123 subdomains. Whatever else somebody types would be another request.
+# Names of pods, nodes and namespaces: RFC 1123 subdomains. Other text would make another request.
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
@@ -28,7 +28,7 @@ def is_name(text: str) -> bool:
 
 
 class _Wire(msgspec.Struct, rename="camel", frozen=True):
-    """A list that is null, as Go writes an empty one, is None."""
+    """Wire data. A null list, Go's form of an empty one, is None."""
 
 
 class _Metadata(_Wire, frozen=True):
@@ -119,7 +119,7 @@ _KINDS: Final = {ListedNode: "node", ListedPod: "pod"}
 
 
 def read(items: Sequence[msgspec.Raw], kind: type[T]) -> tuple[list[T], list[str]]:
-    """The objects that can be read, and a line for each that cannot."""
+    """The readable objects, and a line for each unreadable one."""
     decode, objects, problems = msgspec.json.Decoder(kind).decode, list[T](), list[str]()
     for item in items:
         try:
@@ -130,7 +130,7 @@ def read(items: Sequence[msgspec.Raw], kind: type[T]) -> tuple[list[T], list[str
 
 
 def refusal(body: bytes) -> str:
-    """The API server's message in an answer that is no success; "" when a proxy wrote it, or nobody."""
+    """The API server's message in a failed answer; "" if a proxy wrote it."""
     try:
         return msgspec.json.decode(body, type=_Status).message
     except MALFORMED:

@@ -1,1 +1,1 @@
-"""`kubectl gpushare` and `kubectl inspect gpushare`, with the rights of the user who runs them."""
+"""`kubectl gpushare` and `kubectl inspect gpushare`, with the rights of their user."""

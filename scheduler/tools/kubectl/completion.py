@@ -1,8 +1,8 @@
-"""What may follow on the command line, for shells.
+"""Completions of the command line, for shells.
 
-kubectl asks an executable `kubectl_complete-gpushare` on PATH, with the words after `kubectl gpushare`; it answers with
-a word a line, and at the end with a directive. Source: kubectl's "Completion for plugins", and cobra's
-ShellCompDirective, of which 4 says that no files are meant, and 0 that they may be.
+kubectl calls an executable `kubectl_complete-gpushare` on PATH, with the words after `kubectl gpushare`; it prints a
+word a line, and at the end a directive. Source: kubectl's "Completion for plugins", and cobra's ShellCompDirective: 4
+excludes files, 0 allows them.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from scheduler.process.output import show_pairs
 from scheduler.tools.cli import ending
 
 _NO_FILES, _FILES = 4, 0
-# Who has pressed a key waits for this.
+# A user waits for this after pressing a key.
 _PATIENCE_S: Final = 3.0
 _OF_FILES: Final = frozenset({"--config", "--kubeconfig", "--file", "-f", "--cluster"})
 
 
 def candidates(command: Any, words: Sequence[str]) -> tuple[list[tuple[str, str]], int]:  # noqa: ANN401 - click's, vendored
-    """([(word, what it is)], directive). words: after the program's name; the last is the one to complete."""
+    """([(word, description)], directive). words: after the program's name; the last is the one to complete."""
     *before, begun = words or [""]
     found: list[tuple[str, str]] = []
     name = next((word for word in before if not word.startswith("-")), "")
@@ -62,7 +62,7 @@ def _choices(parameter: Any, before: Sequence[str]) -> list[tuple[str, str]]:  #
 
 
 def _nodes(before: Sequence[str]) -> list[str]:
-    """Nodes with an inventory, of the cluster that the words so far name; none where it does not answer in time."""
+    """Nodes with an inventory, of the cluster that the words name so far; none if it does not answer in time."""
     import typer  # noqa: PLC0415 - slow to import, and seldom needed
 
     from scheduler.tools.cli.answering import configured, connection_flags  # noqa: PLC0415

@@ -41,5 +41,5 @@ _SCRIPTS: Final[dict[Shell, str]] = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 
 def script(shell: Shell) -> str:
-    """For `kubectl-gpushare` itself; `kubectl gpushare` needs kubectl's own completion and nothing of this."""
+    """For `kubectl-gpushare` itself; `kubectl gpushare` only needs kubectl's own completion."""
     return _SCRIPTS[shell]

@@ -1,4 +1,4 @@
-"""`kubectl gpushare doctor`: reads what the checks look at. What may not be read is one of the findings."""
+"""`kubectl gpushare doctor`: reads the input of the checks. Missing rights are findings."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ from scheduler.tools.cli.clusters import opened
 from scheduler.tools.cli.manifests import Unreadable
 from scheduler.tools.doctor.facts import PLUGIN_LABEL, ClusterFacts
 
-# Of how long the Lease lasts, as it says itself: whoever may write it may write any number.
+# Share of the Lease's duration, which its writer may set to any number.
 _LOOKED_AT_AGAIN: Final = 1 / 3
 _AT_MOST_S: Final = 10.0
 
@@ -47,7 +47,7 @@ class _Status(msgspec.Struct, rename="camel", frozen=True):
 
 
 class PodReadiness(objects.ApiObject, frozen=True):
-    """v1.Pod, as far as it says since when it is ready or not."""
+    """v1.Pod: the fields with the time of its readiness."""
 
     API_KIND: ClassVar[str] = "Pod"
     spec: objects.PodSpec = objects.PodSpec()
@@ -55,7 +55,7 @@ class PodReadiness(objects.ApiObject, frozen=True):
 
 
 class ValidatingAdmissionPolicy(objects.ApiObject, frozen=True):
-    """admissionregistration.k8s.io/v1, as far as it says that it is there."""
+    """admissionregistration.k8s.io/v1: only its existence is read."""
 
 
 class _BindingSpec(msgspec.Struct, rename="camel", frozen=True):
@@ -70,7 +70,7 @@ class _BindingSpec(msgspec.Struct, rename="camel", frozen=True):
 
 
 class ValidatingAdmissionPolicyBinding(objects.ApiObject, frozen=True):
-    """Of the same group: where a policy holds, and what becomes of what it does not allow."""
+    """admissionregistration.k8s.io/v1: where a policy holds, and its effect."""
 
     spec: _BindingSpec = _BindingSpec()
 
@@ -81,7 +81,7 @@ _BINDINGS: Final = Kind("policies", ValidatingAdmissionPolicyBinding, f"{_GROUP}
 
 
 async def facts(configuration: SchedulerConfiguration, environment: Mapping[str, str]) -> ClusterFacts:
-    """Of the cluster of the kubeconfig. Raises Unreadable when nothing can be read."""
+    """Facts of the kubeconfig's cluster. Raises Unreadable when nothing can be read."""
     async with opened(configuration, environment) as cluster:
         return await read_facts(cluster, configuration, cluster.server_version, datetime.now(UTC))
 
@@ -140,7 +140,7 @@ async def _listed(cluster: Cluster, kind: Kind[T]) -> Sequence[T]:
 
 @contextlib.contextmanager
 def _noting(unread: dict[str, str], what: str) -> Iterator[None]:
-    """A server that is silent says nothing of the rest either."""
+    """Note an unreadable kind; a server that does not answer ends the rest, too."""
     try:
         yield
     except ApiSilent as error:
@@ -154,7 +154,7 @@ async def _lease(
 ) -> tuple[Lease | None, bool]:
     """(the Lease, whether its holder renews it). Its time is by the holder's clock, which may be wrong either way.
 
-    So where that is not within what it lasts, it is read again a little later: a holder renews it often.
+    So if that is not within its duration, it is read again a little later: a holder renews it often.
     """
     first = next(iter(await _read(cluster, kind, unread)), None)
     if first is None or not first.spec.holder_identity:
@@ -168,7 +168,7 @@ async def _lease(
 
 
 async def _policies(cluster: Cluster, unread: dict[str, str]) -> dict[str, bool] | None:
-    """By name, whether a binding refuses everywhere what the policy does not allow. None: the server knows none."""
+    """By name, whether a binding enforces the policy everywhere. None: the server has no such API."""
     with _noting(unread, "policies"):
         try:
             there, bindings = await _listed(cluster, _POLICIES), await _listed(cluster, _BINDINGS)
@@ -205,7 +205,7 @@ def _waiting_s(pods: Sequence[objects.PodObject], now: datetime) -> dict[str, fl
 
 
 def _since_s(time: str, now: datetime) -> float | None:
-    """Seconds since an RFC 3339 time; None where it cannot be read."""
+    """Seconds since an RFC 3339 time; None if it cannot be read."""
     try:
         return (now - datetime.fromisoformat(time)).total_seconds()
     except (ValueError, TypeError, OverflowError):

@@ -1,4 +1,4 @@
-"""`kubectl inspect gpushare [-d] [node ...]`: who holds how much of which card.
+"""`kubectl inspect gpushare [-d] [node ...]`: the units that each pod holds on each card.
 
 The default output is that of the legacy command, byte for byte; `-o`, `--used`, `--config`, `--context`,
 `--kubeconfig`, further nodes, and below the legacy text nodes with pods and without allocatable GPU memory, are
@@ -90,15 +90,15 @@ def _parser() -> argparse.ArgumentParser:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """As argparse; what was typed is quoted as text alone."""
+        """Print the error, as argparse does, with the arguments quoted as plain text."""
         super().error(one_line(message))
 
 
 class _Version(argparse.Action):
-    """As argparse's own, but that what it says is looked up only when it is asked."""
+    """argparse's version action, with a text that is only computed when needed."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        """Say it, and end."""
+        """Print it, and end."""
         from scheduler.process.build_info import build_info  # noqa: PLC0415 - slow to import
 
         show([f"kubectl-inspect-gpushare {build_info()}"])
@@ -106,7 +106,7 @@ class _Version(argparse.Action):
 
 
 def _resources(chosen: argparse.Namespace) -> ListedResources:
-    """As the configuration names them. Gives `chosen` its cluster where no flag names one. Raises InspectFailed."""
+    """Names in the configuration. Sets the cluster of `chosen` if no flag names one. Raises InspectFailed."""
     if chosen.config is None:
         return ListedResources()
     # Slow to import, and seldom needed.
@@ -124,7 +124,7 @@ def _resources(chosen: argparse.Namespace) -> ListedResources:
 
 
 def _fetch(chosen: argparse.Namespace) -> tuple[list[msgspec.Raw], list[msgspec.Raw]]:
-    """The nodes and the pods to look at. Raises InspectFailed."""
+    """The nodes and pods to show. Raises InspectFailed."""
     # Slow to import, and `--help` does not need it.
     from scheduler.tools.kubectl.inspect_cluster import CannotRead, read  # noqa: PLC0415
 

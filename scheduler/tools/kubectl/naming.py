@@ -11,7 +11,7 @@ from scheduler.tools.cli.asking import read_all
 from scheduler.tools.cli.clusters import Patience, opened
 from scheduler.tools.cli.manifests import Unreadable
 
-# A line on standard error would stand in the middle of the command that is being typed.
+# A line on standard error would interrupt the command line being typed.
 _SILENT: Final = Patience(says_so_s=None)
 
 

@@ -15,7 +15,7 @@ Output = Annotated[Literal["table", "json"], typer.Option("--output", "-o", help
 
 
 def add_explain(cli: typer.Typer, program: str) -> None:
-    """Give `cli` the command `explain`; `program` is what its errors begin with."""
+    """Add the command `explain` to `cli`; `program` is the prefix of its errors."""
 
     @cli.command()
     def explain(
@@ -40,7 +40,7 @@ def add_explain(cli: typer.Typer, program: str) -> None:
 
 
 def add_what_if(cli: typer.Typer, program: str) -> None:
-    """Give `cli` the command `what-if`; `program` is what its errors begin with."""
+    """Add the command `what-if` to `cli`; `program` is the prefix of its errors."""
 
     @cli.command("what-if")
     def what_if(
@@ -63,7 +63,7 @@ def add_what_if(cli: typer.Typer, program: str) -> None:
 
 
 def add_defragment(cli: typer.Typer, program: str) -> None:
-    """Give `cli` the command `defragment`; `program` is what its errors begin with."""
+    """Add the command `defragment` to `cli`; `program` is the prefix of its errors."""
 
     @cli.command()
     def defragment(

@@ -1,14 +1,13 @@
-"""Who may see the page, and the pods of which namespaces: the API server says so, and that holds for a minute.
+"""Viewers of the page and the namespaces they may see, decided by the API server and kept for a minute.
 
     token ──digest──▶ known ──▶ Viewer ──sees(namespace)──▶ known ──▶ yes or no
-                        │ no                                  │ no: not yet, and it is asked for
+                        │ no                                  │ no: not yet, and it is requested
                         └─▶ TokenReview, `get` on /gpushare   └─▶ `list pods` there
 
-Whoever asks with the same token waits for the same review. Reviews are few a second, whoever asks: beyond that a token
-that is not known yet is told to come again, and a namespace waits. Tokens that are known have reviews of their own, so
-that others, however many, end no answer to them; where these are too many too, what was known holds for another minute.
-No token is kept, only its digest.
-Owned by the event loop.
+Requests with the same token share one review. Reviews are limited to a few a second: beyond that an unknown token is
+rejected with a request to retry, and a namespace waits. Known tokens have their own limit, so that unknown ones,
+however many, do not affect them; beyond that limit, the last answer holds for another minute. No token is kept, only
+its digest. Owned by the event loop.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ from scheduler.kube.rest.reviews import User
 
 PATH: Final = "/gpushare"
 KEPT_S: Final = 60.0
-# A right that was just granted is there soon.
+# A newly granted right takes effect soon.
 _REFUSAL_KEPT_S: Final = 5.0
 # Before an answer ends it is asked for again, so that names do not come and go.
 _AGAIN_AFTER_S: Final = 45.0
@@ -41,7 +40,7 @@ _BEARER: Final = "bearer "
 
 
 class AccessDenied(Exception):
-    """Not shown. status: of the answer; message: a sentence for whoever asks."""
+    """Access denied. status: of the answer; message: a sentence for the viewer."""
 
     def __init__(self, status: HTTPStatus, message: str) -> None:
         super().__init__(message)
@@ -50,10 +49,10 @@ class AccessDenied(Exception):
 
 
 class Reviewer(Protocol):
-    """As `scheduler.kube.rest.reviews.Reviews`. Every method raises ApiError."""
+    """See `scheduler.kube.rest.reviews.Reviews`. Every method raises ApiError."""
 
     async def user_of(self, token: str) -> User | None:
-        """Whose token it is, None for nobody's."""
+        """Owner of the token, None for an invalid one."""
         ...
 
     async def may_get_url(self, user: User, path: str) -> bool:
@@ -66,7 +65,7 @@ class Reviewer(Protocol):
 
 
 class Allowance:
-    """So many a second, and a few more at once."""
+    """A rate limit: a number per second, and a small burst."""
 
     def __init__(self, per_s: float, burst: float, now_s: Callable[[], float]) -> None:
         self._per_s, self._burst, self._now_s = per_s, burst, now_s
@@ -84,7 +83,7 @@ class Allowance:
 
 
 class Viewer:
-    """Somebody who may see the page. until_s: when that has to be asked again. version: moves when more is known."""
+    """A user who may see the page. until_s: when that must be checked again. version: moves when more is known."""
 
     def __init__(self, user: User, until_s: float) -> None:
         self.user = user
@@ -95,7 +94,7 @@ class Viewer:
         self.wanted: OrderedDict[str, None] = OrderedDict([("", None)])
 
     def sees(self, namespace: str, now_s: float) -> bool:
-        """Whether pods of the namespace are shown by name; what is not known yet counts as no, and is asked for."""
+        """Whether to show pods of the namespace by name; an unknown answer counts as no, and is requested."""
         return self._may("", now_s) or self._may(namespace, now_s)
 
     def _may(self, namespace: str, now_s: float) -> bool:
@@ -106,10 +105,10 @@ class Viewer:
 
 
 class Guard(Protocol):
-    """Who may see what."""
+    """Decides about viewers."""
 
     async def viewer(self, authorization: str) -> Viewer:
-        """Who sends this header. Raises AccessDenied."""
+        """The viewer with this header. Raises AccessDenied."""
         ...
 
     def learn(self, viewer: Viewer) -> None:
@@ -117,50 +116,50 @@ class Guard(Protocol):
         ...
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel running reviews."""
         ...
 
 
 class Everybody(Guard):
-    """For a cluster that nobody has to be kept from: the demo's."""
+    """Access for all, on a cluster without secrets: the demo's."""
 
     def __init__(self) -> None:
         self._viewer = Viewer(User("everybody"), inf)
         self._viewer.rights[""] = (True, inf)
 
     async def viewer(self, authorization: str) -> Viewer:  # noqa: ARG002 - as Guard
-        """The same for all."""
+        """The same viewer for all."""
         return self._viewer
 
     def learn(self, viewer: Viewer) -> None:
-        """Nothing is left to ask."""
+        """Nothing to request."""
 
     async def close(self) -> None:
-        """Nothing is under way."""
+        """Nothing to cancel."""
 
 
 class _Reviews:
-    """Of one sort of tokens. asking: those under way, by digest."""
+    """Reviews of one kind of tokens. asking: running ones, by digest."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self.allowance = Allowance(_REVIEWS_A_SECOND, _BURST, now_s)
         self.asking: dict[bytes, asyncio.Task[Viewer]] = {}
 
     def ended(self, digest: bytes, done: asyncio.Task[Viewer]) -> None:
-        """It is over."""
+        """Note the end of a review."""
         del self.asking[digest]
         if not done.cancelled():
-            done.exception()  # retrieved here, in case that everybody has left
+            done.exception()  # retrieved here, in case that no caller waits
 
 
 class Access(Guard):
-    """See the module."""
+    """Viewers by their tokens; see the module."""
 
     def __init__(self, reviewer: Reviewer, now_s: Callable[[], float]) -> None:
         """now_s: monotonic."""
         self._reviewer = reviewer
         self._now_s = now_s
-        # Of tokens that are not known, and of those that are.
+        # Reviews of unknown tokens, and of known ones.
         self._strangers, self._known = _Reviews(now_s), _Reviews(now_s)
         self._namespaces = Allowance(_REVIEWS_A_SECOND, _BURST, now_s)
         self._viewers: LRUCache[bytes, Viewer] = LRUCache(_MOST_TOKENS)
@@ -168,7 +167,7 @@ class Access(Guard):
         self._learning: dict[Viewer, asyncio.Task[None]] = {}
 
     async def viewer(self, authorization: str) -> Viewer:
-        """Who sends this header. Raises AccessDenied."""
+        """The viewer with this header. Raises AccessDenied."""
         token = authorization[len(_BEARER) :].strip() if authorization.lower().startswith(_BEARER) else ""
         if not token or len(token) > _LONGEST_TOKEN or not token.isascii():
             raise AccessDenied(HTTPStatus.UNAUTHORIZED, "This page needs a token of the cluster.")
@@ -186,7 +185,7 @@ class Access(Guard):
             raise AccessDenied(
                 HTTPStatus.TOO_MANY_REQUESTS, "Too many tokens are being checked; try again in a moment."
             )
-        # Whoever leaves does not end it for the others.
+        # A caller that leaves does not end it for the others.
         return await asyncio.shield(asking)
 
     def learn(self, viewer: Viewer) -> None:
@@ -196,7 +195,7 @@ class Access(Guard):
             learning.add_done_callback(lambda _: self._learning.pop(viewer))
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel running reviews."""
         tasks = [*self._strangers.asking.values(), *self._known.asking.values(), *self._learning.values()]
         for task in tasks:
             task.cancel()
@@ -230,7 +229,7 @@ class Access(Guard):
             known.until_s = began_s + KEPT_S
             return known
         viewer = self._viewers[digest] = Viewer(user, began_s + KEPT_S)
-        # Before the first answer, so that most viewers need nothing else.
+        # Before the first answer: most viewers need nothing else.
         await self._learn_one(viewer, "")
         return viewer
 
@@ -244,7 +243,7 @@ class Access(Guard):
                 return
 
     async def _learn_one(self, viewer: Viewer, namespace: str) -> bool:
-        """False when the API server does not say: whoever looks next asks again."""
+        """False if the API server does not answer: the next viewer repeats the request."""
         asked_s = self._now_s()
         try:
             allowed = await self._reviewer.may_list_pods(viewer.user, namespace)

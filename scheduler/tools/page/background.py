@@ -1,4 +1,4 @@
-"""What the page does beside its answers. A bug in it is told, and ends neither the page nor the scheduler."""
+"""Background tasks of the page. A bug in one is logged, and ends neither the page nor the scheduler."""
 
 import asyncio
 from collections.abc import Coroutine

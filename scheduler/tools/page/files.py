@@ -16,7 +16,7 @@ _TYPES: Final = {
 
 
 def files() -> Mapping[str, tuple[bytes, str]]:
-    """(content, type) of each file of the page, by path. Read once: a request names no file of the machine."""
+    """(content, type) of each file of the page, by path. Read once: a request can name no file of the machine."""
     folder = Path(static.__path__[0])
     found = {
         f"/{file.name}": (file.read_bytes(), _TYPES[file.suffix]) for file in folder.iterdir() if file.suffix in _TYPES
@@ -25,7 +25,7 @@ def files() -> Mapping[str, tuple[bytes, str]]:
 
 
 def form_of(served: Mapping[str, tuple[bytes, str]]) -> str:
-    """Says which answers a page can read: replicas that serve the same files write the same form."""
+    """Version of the answers that a page can read: replicas with the same files have the same one."""
     digest = blake2b(digest_size=16)
     for path, (content, _) in sorted(served.items()):
         digest.update(f"{path} {len(content)}\n".encode() + content)

@@ -1,4 +1,4 @@
-"""How full the cluster was, minute by minute, for the last hours; since this process was started."""
+"""Use of the cluster, minute by minute, for the last hours since the start of this process."""
 
 import asyncio
 from collections import deque
@@ -15,15 +15,15 @@ from scheduler.state.tables import Tables
 
 EVERY_S: Final = 60.0
 POINTS: Final = 360
-# For everybody who asks meanwhile.
+# Shared by all concurrent callers.
 _KEPT_S: Final = 1.0
 
 
 class HistoryPoint(msgspec.Struct, rename="camel"):
     """A minute. at_s: Unix seconds. units, booked: of the usable cards.
 
-    fragmented: 0 to 1, the share of free memory that the usual pod cannot use, see `scheduler.state.packing`.
-    empty, cards: usable cards that nobody is on, and all that are usable. waiting: pods.
+    fragmented: 0 to 1, the share of free memory that typical pods cannot use, see `scheduler.state.packing`.
+    empty, cards: usable cards without pods, and all usable cards. waiting: pods.
     """
 
     at_s: int
@@ -36,8 +36,8 @@ class HistoryPoint(msgspec.Struct, rename="camel"):
 
 
 async def point(tables: Tables, waiting: int, at_s: float) -> HistoryPoint:
-    """As the tables are when this begins."""
-    # Both at one moment; what takes long is for another thread.
+    """From the tables at the start of the call."""
+    # Both in one step; the slow part runs in another thread.
     copied = Copied.of(tables, tables.target.usual())
     found = _point(tables, waiting, at_s)
     found.fragmented = await asyncio.to_thread(_share, copied)

@@ -1,12 +1,12 @@
-"""The leader's page: what a replica that stands by is asked, it asks there, with the token of whoever looks.
+"""The leader's page: a standby replica forwards its viewers' queries there, with their tokens.
 
     the Lease names a page ──▶ it shows our own certificate ──▶ the question, with the token ──▶ its answer, as it comes
              │ no                        │ no, or nothing                    │ not by the leader, or nothing
              └───────────────────────────┴──────────▶ own tables ◀───────────┘
 
-Whoever may write the Lease can name any address. So nothing is sent before the other end has shown, by TLS, that it has
-the key of the certificate that this replica's own page has: the replicas mount the same Secret. Redirects are not
-followed. Nothing is kept of an answer: it is read as fast as the browser takes it.
+Anyone who can write the Lease can name any address. So nothing is sent before the other end has proved by TLS that it
+has the key of this replica's own page certificate: the replicas mount the same Secret. Redirects are not followed.
+Answers are not stored: they are read as fast as the browser takes them.
 """
 
 import asyncio
@@ -26,23 +26,23 @@ from scheduler.kube.rest.failures import one_line
 from scheduler.process.places import wrote
 from scheduler.tools.page.access import Allowance
 
-# In a request: it has been passed on, by a page of this form; it is not passed on again.
+# Marks a request that a page of this form has forwarded; it is not forwarded again.
 FORWARDED: Final = "Gpushare-Forwarded"
 _ADDRESS: Final = re.compile(r"https://(\[[0-9A-Fa-f:.]{2,45}\]|[0-9.]{7,15}):([1-9][0-9]{0,4})")
 _LONGEST_URL: Final = 80
-# As many streams as follow at once, and as many questions.
+# Maximum concurrent streams and queries.
 _CONNECTIONS: Final = 16
 _CONNECT_S: Final = 2.0
 # A question waits for its turn; a stream has a line a second, unless the leader has much to send to others.
 _SILENT_S: Final = 30.0
-# At the Lease, while a stream is silent.
+# Interval of checks of the Lease, while a stream is silent.
 _LOOK_EVERY_S: Final = 1.0
 # Longer than a stream lasts, shorter than the own server waits for an answer.
 _ANSWER_S: Final = 70.0
 _MOST_BYTES: Final = 2**26
 _READ_BUFFER: Final = 2**16
 _TOLD_EVERY_S: Final = 60.0
-# What the leader says to whoever asks. Anything else is no answer: a leader that is full, or does not lead any more.
+# The leader's answers for viewers. Any other status counts as none: the leader is full, or no longer leads.
 _ANSWERS: Final = frozenset(
     {
         HTTPStatus.OK,
@@ -71,7 +71,7 @@ def page_url(text: str | None) -> str:
 
 
 def own_url(listen: tuple[str, int], pod_ip: str) -> str:
-    """Where other replicas reach a page that listens so; "" where the pod's address is another one, or not known."""
+    """URL for other replicas of a page that listens here; "" if the pod's address differs or is unknown."""
     host, port = listen
     if host not in {"", "0.0.0.0", "::", pod_ip}:  # noqa: S104 - it is compared
         return ""
@@ -84,7 +84,7 @@ class LeaderPage:
     def __init__(
         self, named: Callable[[], str | None], fingerprint: Callable[[], bytes], now_s: Callable[[], float]
     ) -> None:
-        """named: what the Lease says now. fingerprint: SHA-256 of the certificate that the page there has to show."""
+        """named: the Lease's current URL. fingerprint: SHA-256 of the certificate that the page there must have."""
         self._named = named
         self._fingerprint = fingerprint
         # aiohttp uses a connection again for the same object only, not for an equal one.
@@ -104,9 +104,9 @@ class LeaderPage:
         await self._session.close()
 
     async def answered(self, request: web.BaseRequest, form: str, back: "Back") -> web.StreamResponse | None:
-        """Pass the question on, and the answer back; None where the own tables have to answer.
+        """Forward the query, and return the answer; None if the own tables must answer.
 
-        request: of somebody who may look. form: of our own page.
+        request: of an authorized viewer. form: of our own page.
         """
         named = self._named()
         url = page_url(named)
@@ -122,7 +122,7 @@ class LeaderPage:
                 return None
             return await back.passed(answer, request, lambda: self._named() == named)
         finally:
-            # What is left of it is not read; its connection is used again if nothing is.
+            # The rest is not read; the connection is reused if nothing is left.
             answer.close()
 
     async def _asked(self, url: str, request: web.BaseRequest, form: str) -> aiohttp.ClientResponse:
@@ -139,7 +139,7 @@ class LeaderPage:
         )
 
     def _tell(self, url: str, error: Exception) -> None:
-        """Whoever looks can have this happen as often as they like."""
+        """A viewer can cause this as often as they like."""
         if self._tells.take():
             log.warning("page.leader_not_reached", leader=url, reason=_why(error))
 
@@ -162,7 +162,7 @@ class Back:
     async def passed(
         self, answer: aiohttp.ClientResponse, request: web.BaseRequest, leads: Callable[[], bool]
     ) -> web.StreamResponse:
-        """As it comes, to its end. leads: whether the Lease still names this page."""
+        """Forward the answer as it arrives, to its end. leads: whether the Lease still names this page."""
         response = web.StreamResponse(status=answer.status, headers=self.headers)
         try:
             await response.prepare(request)
@@ -198,7 +198,7 @@ class Back:
 
 
 async def _piece(answer: aiohttp.ClientResponse) -> bytes | None:
-    """What has come; b"" at the end, None when nothing has come for a while. Raises aiohttp.ClientError."""
+    """The next data; b"" at the end, None after a while without data. Raises aiohttp.ClientError."""
     try:
         async with asyncio.timeout(_LOOK_EVERY_S):
             return await answer.content.readany()

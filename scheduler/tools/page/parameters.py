@@ -1,16 +1,16 @@
-"""What a question asks, as it is written in its address. Every text and number has a limit."""
+"""Parameters of a query in its URL. Every text and number has a limit."""
 
 from collections.abc import Mapping
 from typing import Final
 
-from scheduler.tools.page.questions import MOST_REPLICAS, Wanted
+from scheduler.tools.page.queries import MOST_REPLICAS, WhatIfQuery
 
 LONGEST_TEXT: Final = 253
 _LARGEST: Final = 2**24
 _MOST_CARDS: Final = 256
 
 
-def wanted_pod(query: Mapping[str, str]) -> Wanted:
+def wanted_pod(query: Mapping[str, str]) -> WhatIfQuery:
     """Raises ValueError."""
     selector: dict[str, str] = {}
     for term in query.get("selector", "")[: 4 * LONGEST_TEXT].split(","):
@@ -27,7 +27,7 @@ def wanted_pod(query: Mapping[str, str]) -> Wanted:
     if not 0 <= units <= _LARGEST or not 1 <= cards <= _MOST_CARDS:
         message = f"expected 0 to {_LARGEST} units of memory and 1 to {_MOST_CARDS} cards"
         raise ValueError(message)
-    return Wanted(
+    return WhatIfQuery(
         units=units,
         cards=cards,
         exclusive=query.get("exclusive", "") == "true",
@@ -39,6 +39,6 @@ def wanted_pod(query: Mapping[str, str]) -> Wanted:
 
 
 def number(text: str | None, otherwise: int) -> int:
-    """What is written; otherwise where nothing is, or no whole number of at most 18 digits."""
+    """The number; `otherwise` if it is missing, or not a whole number of at most 18 digits."""
     readable = text is not None and text.isascii() and text.isdigit() and len(text) < len(str(2**63))
     return int(text) if text is not None and readable else otherwise

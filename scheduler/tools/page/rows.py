@@ -1,8 +1,8 @@
 """Nodes and their cards as columns of JSON, and the pods on them: for a browser that keeps 5,000 nodes.
 
-A column is a list over rows, or over the cards of these rows, one row's after the other's. So a row costs a few
+A column is a list over rows, or over the cards of these rows, row by row. So a row costs a few
 microseconds, and a browser reads 40,000 cards in some tens of milliseconds.
-Places that are kept for nominated pods are no part of it: the tables show now one and now another of them.
+Nominated pods are left out: the tables show different ones at different times.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,11 +33,11 @@ UNKNOWN_CARDS: Final = 8
 
 
 class Rows(msgspec.Struct, kw_only=True, tag="rows", tag_field="t", omit_defaults=True):
-    """Some rows as they are. name: "" where there is no node any more. state: a GpuState. cards: how many follow.
+    """Current values of some rows. name: "" for a deleted node. state: a GpuState. cards: how many follow.
 
-    Of each card: units, taken (units booked on it), out (an Out), pods (on it), alone (whether they share it with
-    nobody), model (an index of `models`). models: all that there are, when one of them is new. total: cards of the
-    nodes that have more than MOST_CARDS, by row. pods: of each row, as far as they are sent along.
+    Of each card: units, taken (units booked on it), out (an Out), pods (on it), alone (whether they hold it
+    exclusively), model (an index of `models`). models: all models, when one of them is new. total: cards of the
+    nodes that have more than MOST_CARDS, by row. pods: of each row, if they are included.
     """
 
     version: int
@@ -57,7 +57,7 @@ class Rows(msgspec.Struct, kw_only=True, tag="rows", tag_field="t", omit_default
 
 
 def rows_message(tables: Tables, rows: Sequence[int], known_models: int) -> Rows:
-    """known_models: how many models the reader has been told of."""
+    """known_models: number of models that the reader has."""
     cards, names = tables.cards, tables.names
     models = cards.model_code
     message = Rows(
@@ -88,7 +88,7 @@ def rows_message(tables: Tables, rows: Sequence[int], known_models: int) -> Rows
         (alone, message.alone),
         (stored.model[:MOST_CARDS, places], message.model),
     ):
-        # One copy for all rows; from numpy to Python once.
+        # One copy for all rows; from NumPy to Python once.
         for count, values in zip(message.cards, columns.T.tolist(), strict=True):
             into.extend(values[:count])
     return message
@@ -154,7 +154,7 @@ class PodDetail(msgspec.Struct, rename="camel"):
 
 
 class NodeDetail(msgspec.Struct, rename="camel"):
-    """problem: what is wrong with its inventory. lost: units that pods hold of cards that it does not announce."""
+    """problem: error of its inventory. lost: units that pods hold on cards that it does not announce."""
 
     name: str
     state: int
@@ -218,7 +218,7 @@ def _card(stored: CardStore, row: int, number: int, slot: CardOnNode) -> CardDet
 
 
 def found_pods(tables: Tables, text: str, most: int, sees: Sees) -> Iterator[tuple[PodKey, str] | None]:
-    """(pod, node) of pods whose name or namespace/name contains `text`; None now and then, for the caller to pause."""
+    """(pod, node) of pods whose name or namespace/name contains `text`; None at intervals, for the caller to pause."""
     left = most
     for number, record in enumerate(list(tables.records())):
         if number % PIECE == PIECE - 1:

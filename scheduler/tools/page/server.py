@@ -1,7 +1,7 @@
-"""The page's own HTTP server: files that anybody may read, and answers for those who may see the cluster.
+"""The page's own HTTP server: public files, and answers for authorized viewers.
 
-It is not the one of the probes: what pages do, however many, must not keep the kubelet's questions waiting. Whoever is
-not refused waits for its turn; at most MOST_STREAMS pages follow the cluster at once.
+Separate from the probes' server: pages, however many, must not delay the kubelet's probes. Accepted requests are
+answered one at a time; at most MOST_STREAMS pages follow the cluster at once.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ from scheduler.tools.page.files import files, form_of
 from scheduler.tools.page.history import UsageHistory
 from scheduler.tools.page.leader import FORWARDED, Back, LeaderPage
 from scheduler.tools.page.parameters import LONGEST_TEXT, number, wanted_pod
-from scheduler.tools.page.questions import find, what_if, why
+from scheduler.tools.page.queries import find, what_if, why
+from scheduler.tools.page.query_queue import QueryQueue
 from scheduler.tools.page.rows import Sees, found_pods, node_detail, pods_on
-from scheduler.tools.page.steps import Steps
 from scheduler.tools.page.stream import Shown, Since, Stream
 
 MOST_STREAMS: Final = 8
@@ -61,10 +61,10 @@ Answer = Callable[[web.BaseRequest, Viewer], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PageSite:
-    """What is served, and to whom. reader, unit_mib: as the engine's. access: who may see it.
+class PageParts:
+    """Content and access. reader, unit_mib: as the engine's. access: decides about viewers.
 
-    leader: where this replica asks while it stands by; None where it answers itself.
+    leader: where this replica forwards queries while on standby; None if it answers itself.
     """
 
     shown: Shown
@@ -89,48 +89,48 @@ class PageServer:
 
     @property
     def port(self) -> int:
-        """That it listens on."""
+        """Port on which it listens."""
         port: int = self._runner.addresses[0][1]
         return port
 
     async def close(self) -> None:
         """End every answer."""
         self._history.cancel()
-        await self._handler.site.access.close()
+        await self._handler.parts.access.close()
         await self._runner.cleanup()
-        await _let_go(self._handler.site)
+        await _let_go(self._handler.parts)
 
 
-async def serve_page(site: PageSite, address: tuple[str, int], tls: ssl.SSLContext | None = None) -> PageServer:
+async def serve_page(parts: PageParts, address: tuple[str, int], tls: ssl.SSLContext | None = None) -> PageServer:
     """Raises OSError, with nothing left behind, when the address cannot be listened on. host: "" for every one."""
     host, port = address
-    handler = _Handler(site, local=tls is None and is_loopback(host))
+    handler = _Handler(parts, local=tls is None and is_loopback(host))
     runner = web.ServerRunner(BoundedServer(handler.answer, _LIMITS, tls), shutdown_timeout=_SHUTDOWN_S)
     await runner.setup()
     try:
         await web.TCPSite(runner, host or None, port).start()
     except OSError:
         await runner.cleanup()
-        await _let_go(site)
+        await _let_go(parts)
         raise
-    return PageServer(handler, runner, in_background("history", site.history.run()))
+    return PageServer(handler, runner, in_background("history", parts.history.run()))
 
 
-async def _let_go(site: PageSite) -> None:
-    if site.leader is not None:
-        await site.leader.close()
+async def _let_go(parts: PageParts) -> None:
+    if parts.leader is not None:
+        await parts.leader.close()
 
 
 class _Handler:
     """local: only programs of this machine reach it, so a name of some other host in a request is a trick."""
 
-    def __init__(self, site: PageSite, *, local: bool) -> None:
-        self.site = site
+    def __init__(self, parts: PageParts, *, local: bool) -> None:
+        self.parts = parts
         self._local = local
         self._files = files()
         self._form = form_of(self._files)
         self.followers = 0
-        self._steps = Steps()
+        self._queries = QueryQueue()
         answers, questions = Turns(_ANSWERS_EVERY_S), Turns(_QUESTIONS_EVERY_S)
         self._answers: Mapping[str, tuple[Turns, Answer]] = {
             "/api/pods": (answers, self._pods),
@@ -142,7 +142,7 @@ class _Handler:
         }
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """As BoundedServer asks for it."""
+        """Answer of a request, for BoundedServer."""
         try:
             return await self._answered(request)
         except AccessDenied as refused:
@@ -161,7 +161,7 @@ class _Handler:
         if request.path != _STREAM and request.path not in self._answers:
             raise AccessDenied(HTTPStatus.NOT_FOUND, "There is nothing here.")
         self._refuse_unless_asked_as_leader(request)
-        viewer = await self.site.access.viewer(request.headers.get("Authorization", ""))
+        viewer = await self.parts.access.viewer(request.headers.get("Authorization", ""))
         if request.path == _STREAM:
             return await self._stream(request, viewer)
         turns, handler = self._answers[request.path]
@@ -169,22 +169,22 @@ class _Handler:
         if (passed := await self._of_leader(request, _JSON)) is not None:
             return passed
         answer = await handler(request, viewer)
-        self.site.access.learn(viewer)
+        self.parts.access.learn(viewer)
         return web.Response(body=_ENCODE(answer), headers=_HEADERS | {"Content-Type": _JSON})
 
     def _refuse_unless_asked_as_leader(self, request: web.BaseRequest) -> None:
-        """What another replica passes on is for the leader: a Lease may name one that leads no more."""
+        """Reject a forwarded request unless we lead: the Lease may name a replica that no longer leads."""
         form = request.headers.get(FORWARDED)
-        if form is not None and (form != self._form or not self.site.shown.leads()):
+        if form is not None and (form != self._form or not self.parts.shown.leads()):
             raise AccessDenied(HTTPStatus.SERVICE_UNAVAILABLE, "This replica does not lead, or has another version.")
 
     async def _of_leader(self, request: web.BaseRequest, media_type: str) -> web.StreamResponse | None:
-        """What the leader says, where this replica stands by; None where its own tables are asked."""
-        leader, stream = self.site.leader, request.path == _STREAM
+        """The leader's answer on a standby replica; None if our own tables must answer."""
+        leader, stream = self.parts.leader, request.path == _STREAM
         if leader is None or FORWARDED in request.headers or request.method != HTTPMethod.GET:
             return None
-        if not stream and request.query.get("instance") == self.site.shown.instance:
-            # The page follows this replica, since the leader did not answer.
+        if not stream and request.query.get("instance") == self.parts.shown.instance:
+            # The page follows this replica, because the leader did not answer.
             return None
         back = Back(stream, _HEADERS | {"Content-Type": media_type}, _WRITTEN_WITHIN_S)
         return await leader.answered(request, self._form, back)
@@ -215,19 +215,19 @@ class _Handler:
         )
         try:
             await response.prepare(request)
-            await Stream(self.site.shown, self.site.access, authorization, send).run(viewer, since)
+            await Stream(self.parts.shown, self.parts.access, authorization, send).run(viewer, since)
         except (AccessDenied, TimeoutError):
-            # The page asks again, and is told; or it does not read.
+            # The page reconnects and gets an error; or it does not read.
             if request.transport is not None:
                 request.transport.abort()
         return response
 
     def _sees(self, viewer: Viewer) -> Sees:
-        now_s = self.site.shown.now_s()
+        now_s = self.parts.shown.now_s()
         return lambda namespace: viewer.sees(namespace, now_s)
 
     async def _pods(self, request: web.BaseRequest, viewer: Viewer) -> dict[int, Any]:
-        shown = self.site.shown
+        shown = self.parts.shown
         if request.query.get("instance", shown.instance) != shown.instance:
             # Rows have other numbers there.
             raise AccessDenied(HTTPStatus.CONFLICT, "The page shows what another replica has.")
@@ -236,18 +236,18 @@ class _Handler:
         return {row: pods_on(tables, row, sees) for row in rows if 0 <= row < tables.capacity and tables.valid[row]}
 
     async def _node(self, request: web.BaseRequest, viewer: Viewer) -> Any:  # noqa: ANN401 - what is encoded
-        detail = node_detail(self.site.shown.engine.tables, request.query.get("name", ""), self._sees(viewer))
+        detail = node_detail(self.parts.shown.engine.tables, request.query.get("name", ""), self._sees(viewer))
         if detail is None:
             raise AccessDenied(HTTPStatus.NOT_FOUND, "There is no such node any more.")
         return detail
 
     async def _points(self, _request: web.BaseRequest, _viewer: Viewer) -> Any:  # noqa: ANN401 - what is encoded
-        return await self.site.history.points()
+        return await self.parts.history.points()
 
     async def _found(self, request: web.BaseRequest, viewer: Viewer) -> list[dict[str, str]]:
         text = request.query.get("text", "")[:LONGEST_TEXT]
         found = []
-        for one in found_pods(self.site.shown.engine.tables, text, _MOST_FOUND, self._sees(viewer)) if text else ():
+        for one in found_pods(self.parts.shown.engine.tables, text, _MOST_FOUND, self._sees(viewer)) if text else ():
             if one is None:
                 await asyncio.sleep(0)
             else:
@@ -256,17 +256,17 @@ class _Handler:
 
     async def _why(self, request: web.BaseRequest, viewer: Viewer) -> Any:  # noqa: ANN401 - what is encoded
         namespace, name = request.query.get("namespace", ""), request.query.get("name", "")
-        sees, engine = self._sees(viewer), self.site.shown.engine
-        # Whoever may not list a namespace does not learn which pods it has.
+        sees, engine = self._sees(viewer), self.parts.shown.engine
+        # A viewer who may not list a namespace does not learn which pods it has.
         entry = await find(engine, namespace, name) if sees(namespace) else None
         if entry is None:
             raise AccessDenied(HTTPStatus.NOT_FOUND, f"No pod {namespace}/{name} waits here any more.")
-        return await self._steps.answer(why(engine, self.site.unit_mib, entry.pod, sees), viewer.user.username)
+        return await self._queries.answer(why(engine, self.parts.unit_mib, entry.pod, sees), viewer.user.username)
 
     async def _what_if(self, request: web.BaseRequest, viewer: Viewer) -> Any:  # noqa: ANN401 - what is encoded
         try:
             wanted = wanted_pod(request.query)
-            return what_if(self.site.shown.engine, self.site.reader, self.site.unit_mib, wanted, self._sees(viewer))
+            return what_if(self.parts.shown.engine, self.parts.reader, self.parts.unit_mib, wanted, self._sees(viewer))
         except (QuantityError, ValueError) as error:
             raise AccessDenied(HTTPStatus.BAD_REQUEST, f"This cannot be asked: {error}.") from error
 

@@ -13,33 +13,33 @@ from scheduler.process.startup import StartupError
 from scheduler.tools.page.access import Guard
 from scheduler.tools.page.background import in_background
 from scheduler.tools.page.leader import LeaderPage, own_url
+from scheduler.tools.page.page_parts import SchedulerParts, page_parts
 from scheduler.tools.page.server import PageServer, serve_page
-from scheduler.tools.page.site import Scheduler, page_site
 from scheduler.tools.page.tls import ServerCertificate
 
 log = structlog.get_logger()
 
 
 class Replicas(Protocol):
-    """As `scheduler.leader.leadership.Leadership`."""
+    """See `scheduler.leader.leadership.Leadership`."""
 
     @property
     def leader_page(self) -> str | None:
-        """What the Lease says of the leader's page, None without."""
+        """URL of the leader's page in the Lease, or None."""
         ...
 
     def show_page(self, url: str) -> None:
-        """Say of our own page, once this replica leads."""
+        """Publish the URL of our own page, once this replica leads."""
         ...
 
 
 @asynccontextmanager
 async def page_served(
-    section: PageSection, of: Scheduler, access: Guard, replicas: Replicas | None, pod_ip: str
+    section: PageSection, of: SchedulerParts, access: Guard, replicas: Replicas | None, pod_ip: str
 ) -> AsyncIterator[None]:
-    """Serves the page meanwhile. Raises StartupError.
+    """Serves the page inside the block. Raises StartupError.
 
-    replicas: None where no leader is elected. pod_ip: where others reach this pod, "" where that is not known.
+    replicas: None without leader election. pod_ip: where others reach this pod, "" if unknown.
     """
     try:
         certificate = ServerCertificate(Path(section.cert_file), Path(section.key_file)) if section.cert_file else None
@@ -62,14 +62,14 @@ async def page_served(
 
 async def _served(
     section: PageSection,
-    of: Scheduler,
+    of: SchedulerParts,
     access: Guard,
     certificate: ServerCertificate | None,
     replicas: Replicas | None,
 ) -> PageServer:
     if certificate is None:
-        return await serve_page(page_site(of, access), section.listen_address)
+        return await serve_page(page_parts(of, access), section.listen_address)
     leader = None
     if replicas is not None:
         leader = LeaderPage(lambda: replicas.leader_page, lambda: certificate.fingerprint, time.monotonic)
-    return await serve_page(page_site(of, access, leader), section.listen_address, certificate.context)
+    return await serve_page(page_parts(of, access, leader), section.listen_address, certificate.context)

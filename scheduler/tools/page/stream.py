@@ -1,11 +1,10 @@
-"""What an open page is sent, line by line: the cluster as it is, then what changes, until it asks again.
+"""The stream of an open page, line by line: the current cluster, then its changes, until the page reconnects.
 
     Begin ─▶ Rows … ─▶ Ready ─▶ (Rows, Waiting, Now, Access)… ─▶ end of the answer
 
-Each line is one JSON document. An answer ends after less than a minute: the page asks again, with the version that it
-has, and gets what changed since. So whoever may not see it any more is refused, and a page that is forgotten in a tab
-behind a broken connection costs nothing for long. Nothing is kept for a reader: what changes while it reads slowly is
-read from the tables once it is ready for more.
+Each line is one JSON document. An answer ends after less than a minute: the page reconnects with its version, and gets
+the changes since. So a viewer who lost access is rejected, and a forgotten page behind a broken connection costs
+nothing for long. Nothing is buffered for a slow reader: changes are read from the tables once it is ready for more.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ from scheduler.tools.page.waiting import Waiting, WaitingPodRows
 LASTS_S: Final = 50.0
 _EVERY_S: Final = 0.05
 _SUMS_EVERY_S: Final = 1.0
-# Of the event loop's time, for one page.
+# Share of the event loop's time, for one page.
 _SHARE: Final = 0.05
 # Rows that come with their pods.
 _FEW: Final = 50
@@ -33,9 +32,9 @@ _ENCODE: Final = msgspec.json.Encoder().encode
 
 
 class Begin(msgspec.Struct, kw_only=True, tag="begin", tag_field="t", rename="camel"):
-    """The cluster follows as a whole, or where `whole` is not set what has changed. unit: of memory, such as GiB.
+    """The whole cluster follows, or without `whole` only changes. unit: of memory, such as GiB.
 
-    replica: the name of who sends it, "" where there is but one.
+    replica: name of the sender, "" with only one.
     """
 
     instance: str
@@ -52,9 +51,9 @@ class Ready(msgspec.Struct, kw_only=True, tag="ready", tag_field="t"):
 
 
 class Now(msgspec.Struct, kw_only=True, tag="now", tag_field="t", rename="camel"):
-    """leads: whether this replica schedules; leader: who does, "" where that is not known.
+    """leads: whether this replica schedules; leader: name of the active one, "" if unknown.
 
-    problem: what keeps pods from being scheduled, or "".
+    problem: why no pods are scheduled, or "".
     """
 
     leads: bool
@@ -63,12 +62,12 @@ class Now(msgspec.Struct, kw_only=True, tag="now", tag_field="t", rename="camel"
 
 
 class AccessMoved(msgspec.Struct, kw_only=True, tag="access", tag_field="t"):
-    """Other pods may be shown by name than before: what is known of pods is to be asked again."""
+    """Other pods may now be shown by name: the page must reload its data on pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What pages show. instance: of this process. unit: the name of a memory unit.
+    """Data for pages. instance: of this process. unit: the name of a memory unit.
 
     replica: as in Begin. leads, leader, problem: as in Now.
     """
@@ -86,7 +85,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """What a page has already. models: how many it knows, the empty one included."""
+    """State of a page. models: number of models that it knows, including the empty one."""
 
     instance: str = ""
     version: int = -1
@@ -106,7 +105,7 @@ class Stream:
         self._access_version = -1
 
     async def run(self, viewer: Viewer, since: Since) -> None:
-        """Send until LASTS_S are over. Raises Refused once the viewer may not see the page any more."""
+        """Send until LASTS_S are over. Raises Refused once the viewer may not see the page."""
         now_s = self._shown.now_s
         ends_s = now_s() + LASTS_S
         await self._begin(since, viewer)
@@ -153,7 +152,7 @@ class Stream:
             await self._send_one(AccessMoved())
 
     async def _send_rows(self, rows: Sequence[int], sees: Sees) -> None:
-        """In pieces, each at its own moment: what changes meanwhile is sent once more."""
+        """In pieces, each from its own moment: rows that change in between are sent again."""
         few = len(rows) <= _FEW
         for begin in range(0, len(rows), PIECE):
             piece = rows[begin : begin + PIECE]

@@ -15,28 +15,28 @@ log = structlog.get_logger()
 
 
 class ServerCertificate:
-    """A pair of files. context: what connections are made with from now on. fingerprint: SHA-256 of the certificate."""
+    """A pair of files. context: for new connections. fingerprint: SHA-256 of the certificate."""
 
     def __init__(self, cert_file: Path, key_file: Path) -> None:
-        """Raises OSError (ssl.SSLError is one) for files that cannot be read, or are no pair."""
+        """Raises OSError (ssl.SSLError is one) for files that cannot be read, or do not match."""
         self._cert_file, self._key_file = cert_file, key_file
         self._seen = self._stamp()
         self.context = self._loaded()
         self.fingerprint = self._digest()
 
     async def run(self) -> None:
-        """Use what the files hold, until cancelled. A pair that is none is not used, and told."""
+        """Use the files' content, until cancelled. A pair that does not match is ignored, and logged."""
         while True:
             await asyncio.sleep(_EVERY_S)
             await self.look()
 
     async def look(self) -> None:
-        """Read the files again if they are others."""
+        """Read the files again if they have changed."""
         try:
             stamp = self._stamp()
             if stamp == self._seen:
                 return
-            # First elsewhere: a pair of which one file is new would leave the server with half of it.
+            # First into another context: a pair with only one new file would leave the server with half of it.
             await asyncio.to_thread(self._loaded)
             self.context.load_cert_chain(self._cert_file, self._key_file)
             self.fingerprint = self._digest()
@@ -54,6 +54,6 @@ class ServerCertificate:
         return context
 
     def _digest(self) -> bytes:
-        """Of the first certificate of the file, which is the one that is shown."""
+        """Digest of the first certificate of the file, which the server shows."""
         found = _FIRST.search(self._cert_file.read_text(encoding="ascii", errors="replace"))
         return sha256(ssl.PEM_cert_to_DER_cert(found[0]) if found else b"").digest()

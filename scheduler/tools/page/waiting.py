@@ -1,7 +1,7 @@
-"""The pods that wait, the best of each namespace: what is counted once is shown to everybody who looks.
+"""Waiting pods, the best of each namespace, counted once for all viewers.
 
-A replica that stands by decides nothing, so its queue says nothing about a pod: there the pod's own condition does,
-which the leader has written.
+A standby replica decides nothing, so its queue knows nothing about a pod. It shows the condition that the leader has
+written.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ MOST_SHOWN: Final = 200
 
 
 class WaitingPod(msgspec.Struct, rename="camel"):
-    """state: of the queue, in its words. units: on each of `cards`; 0 where it asks none. waited_s: None if not yet.
+    """state: of the queue, in its words. units: on each of `cards`; 0 without a request. waited_s: None if not yet.
 
-    wrong: whether what it asks cannot be read.
+    wrong: whether its request cannot be read.
     """
 
     namespace: str
@@ -41,7 +41,7 @@ class WaitingPod(msgspec.Struct, rename="camel"):
 
 
 class Waiting(msgspec.Struct, kw_only=True, tag="waiting", tag_field="t"):
-    """counts: by queue, as the metrics say; of a standby `waiting`, `unschedulable` and `gated`.
+    """counts: by queue, as in the metrics; on standby `waiting`, `unschedulable` and `gated`.
 
     pods: the first of those that the viewer may see.
     """
@@ -56,7 +56,7 @@ class WaitingPodRows:
     def __init__(
         self, queue: SchedulingQueue, now_s: Callable[[], float], leads: Callable[[], bool], kept_s: float = 1.0
     ) -> None:
-        """now_s: as the queue is told. leads: whether this replica schedules. kept_s: for so long the same is shown."""
+        """now_s: clock of the queue. leads: whether this replica schedules. kept_s: how long an answer is reused."""
         self._queue = queue
         self._now_s = now_s
         self._leads = leads
@@ -67,7 +67,7 @@ class WaitingPodRows:
         self._looking = asyncio.Lock()
 
     async def shown(self, sees: Sees) -> Waiting:
-        """What waits now, for somebody who sees these namespaces."""
+        """Pods that wait now, for a viewer who sees these namespaces."""
         async with self._looking:
             if self._now_s() >= self._until_s:
                 self._best = await self._looked()
@@ -79,7 +79,7 @@ class WaitingPodRows:
         return Waiting(counts=counts, pods=[self._pod(entry, leads=leads) for entry in first])
 
     async def _looked(self) -> dict[str, list[Entry]]:
-        """Of each namespace the first ones; the loop passes now and then."""
+        """The first of each namespace; yields at intervals."""
         found: dict[str, list[Entry]] = defaultdict(list)
         counts = Counter[str]()
         entries = list(self._queue)
@@ -115,7 +115,7 @@ class WaitingPodRows:
 _STATES: Final = {
     PodState.GATED: "gated",
     PodState.ACTIVE: "ready",
-    PodState.HELD_BACK: "held back",
+    PodState.THROTTLED: "held back",
     PodState.BACKING_OFF: "backing off",
     PodState.UNSCHEDULABLE: "fits nowhere",
     PodState.IN_FLIGHT: "being bound",
@@ -127,7 +127,7 @@ _STATES_AT_A_STANDBY: Final = {_WAITING: "waiting", _UNSCHEDULABLE: "fits nowher
 
 
 def _written(entry: Entry) -> str:
-    """What is known of the pod without deciding: its gate, and the condition that the leader has written."""
+    """State of a pod without a decision: its gate, and the condition that the leader has written."""
     if entry.state is PodState.GATED:
         return _GATED
     condition = entry.pod.condition

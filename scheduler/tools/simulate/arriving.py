@@ -16,7 +16,7 @@ _MOST_TOLD: Final = 10
 
 
 def pods_coming(arrivals: Iterable[Arrival], resources: ResourceNames, scheduler_name: str) -> list[PodComes]:
-    """A step for each arrival. Pods that ask the same share what they ask."""
+    """A step for each arrival. Pods with equal requests share them."""
     asked: dict[PodAsk, tuple[PodSpec, dict[str, str] | None, dict[str, str] | None]] = {}
     steps = []
     for arrival in arrivals:
@@ -30,14 +30,14 @@ def pods_coming(arrivals: Iterable[Arrival], resources: ResourceNames, scheduler
 
 
 def shuffled(arrivals: Sequence[Arrival], seed: int) -> list[Arrival]:
-    """The same pods in another order: the times at which one comes stay, which pod that is changes."""
+    """The same pods in another order: the arrival times stay, the pods are permuted."""
     order = list(arrivals)
     random.Random(seed).shuffle(order)  # noqa: S311 - the same order for the same seed
     return [pod._replace(at_s=place.at_s) for pod, place in zip(order, arrivals, strict=True)]
 
 
 def refuse_twins(steps: Iterable[Step], arrivals: Iterable[PodComes]) -> None:
-    """Raise ConfigurationError where a pod that comes is among `steps` already."""
+    """Raise ConfigurationError for an arrival that is already among `steps`."""
     there = {
         (step.pod.metadata.namespace or _NAMESPACE, step.pod.metadata.name)
         for step in steps

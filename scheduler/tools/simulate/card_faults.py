@@ -1,13 +1,12 @@
-"""What a node shows when its cards fail, vanish and come back: its inventory and its totals. Pure.
+"""Inventory and totals of a node whose cards fail, vanish and come back. Pure.
 
     HEALTHY --an XID of the hardware--> UNHEALTHY
     HEALTHY, UNHEALTHY --lost--> LOST (a lost card reports no XID)
     UNHEALTHY, LOST --back--> HEALTHY
 
-UNHEALTHY: stays in the inventory as unhealthy; `allocatable` shrinks by its units, `capacity` does not, since the
-device plugin goes on listing them to the kubelet, as unhealthy.
-LOST: in neither; the device plugin lists what it finds.
-A node without an inventory shows nothing else: only its `allocatable` shrinks.
+UNHEALTHY: stays in the inventory as unhealthy; `allocatable` shrinks by its units, `capacity` does not, because the
+device plugin keeps listing them to the kubelet, as unhealthy. LOST: in neither; the device plugin lists what it finds.
+On a node without an inventory, only `allocatable` shrinks.
 """
 
 from collections.abc import Mapping
@@ -28,7 +27,7 @@ APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 
 
 class Condition(Enum):
-    """Where a card is; drawn above."""
+    """Condition of a card; drawn above."""
 
     HEALTHY = auto()
     UNHEALTHY = auto()
@@ -48,16 +47,16 @@ LOST: Final = CardState(Condition.LOST)
 
 
 def after_xid(state: CardState, xid: int) -> CardState:
-    """What the driver's error `xid` makes of a card."""
+    """State of a card after the driver's error `xid`."""
     if xid in APPLICATION_XIDS or state.condition is Condition.LOST:
         return state
     return CardState(Condition.UNHEALTHY, f"xid-{xid}")
 
 
 def card_named(node: Node, name: str, resources: ResourceNames) -> Card | None:
-    """The card of that index or UUID in `node`'s inventory; None when there is none.
+    """The card of that index or UUID in `node`'s inventory, or None.
 
-    Of a node without an inventory: one of its equal cards, with an index and units only.
+    On a node without an inventory: one of its equal cards, with an index and units only.
     """
     cards = _inventory(node)
     if cards is not None:
@@ -112,7 +111,7 @@ def _card(card: Card, state: CardState) -> Card | None:
 
 
 def _inventory(node: Node) -> Inventory | None:
-    """None also for a text that cannot be read: the scheduler itself says what is wrong with it."""
+    """None also for an unreadable text: the scheduler itself reports the error."""
     text = (node.metadata.annotations or {}).get(names.INVENTORY)
     try:
         return None if text is None else inventory.decode(text)
@@ -125,7 +124,7 @@ def _amount(quantities: Quantities | None, name: str) -> int:
 
 
 def _plus(quantities: Quantities | None, name: str, units: int) -> Quantities | None:
-    """With `units` more, not below 0; a quantity that is not there stays away."""
+    """With `units` more, not below 0; a missing quantity stays missing."""
     if quantities is None or name not in quantities or units == 0:
         return quantities
     return quantities | {name: str(max(0, _amount(quantities, name) + units))}

@@ -15,11 +15,11 @@ _FULL: Final = 100
 class Outcome:
     """One run of one configuration. Shares are percent of the cluster's units.
 
-    pods: that were tried. asked: what they asked. at_100: booked when 100 % had arrived; None where less has.
-    at_end: booked when the last pod had come. first: arrived when the first pod got no place at once; None: every pod
-    got one. unplaced: pods that got none at once. ended: pods that got one and left it. average: booked, over time,
-    until the last pod came. fragmented: free when it had come, and of no use to the usual pod. shares: booked at each
-    whole percent arrived, as `shares_by_arrived`. took_s: real seconds.
+    pods: number of pods tried. asked: their units. at_100: booked when 100 % had arrived; None if less arrived. at_end:
+    booked when the last pod had arrived. first: percent arrived at the first pod that was not placed at once; None if
+    all were. unplaced: number of such pods. ended: pods that were placed and left. average: booked, over time, until
+    the last pod arrived. fragmented: free at that time, and unusable for typical pods. shares: booked at each whole
+    percent arrived, as `shares_by_arrived`. took_s: real seconds.
     """
 
     config: str
@@ -39,10 +39,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Over all runs. worst: the least, or the most where little is good.
+    """Statistics over all runs. worst: the lowest, or the highest where low is good.
 
-    gain, gain_sd: how much more it is than with the first configuration, run by run: the mean, and the standard
-    deviation, which one run has none of; None for the first configuration itself.
+    gain, gain_sd: difference from the first configuration, run by run: mean and standard deviation (undefined for one
+    run); None for the first configuration itself.
     """
 
     mean: float
@@ -53,9 +53,9 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedConfig:
-    """One configuration. at_100: None where some run ends before 100 % have arrived; at_end: then it says more.
+    """One configuration. at_100: None if a run ends before 100 % have arrived; use at_end then.
 
-    average: None where no pod ever leaves: it says how fast they came, and nothing else.
+    average: None if no pod ever leaves: it only shows how fast they arrived.
     """
 
     config: str
@@ -70,7 +70,7 @@ class ComparedConfig:
 
 
 def outcome_of(report: Report, course: Course, *, config: str, run: str, took_s: float) -> Outcome:
-    """What one run comes to."""
+    """Outcome of one run."""
     shares, units = shares_by_arrived(course), max(course.units, 1)
     last = course.came[-1] if course.came else None
     return Outcome(

@@ -1,14 +1,14 @@
-"""How the booked share of the cards grows while pods arrive. Pure.
+"""Growth of the cards' booked share while pods arrive. Pure.
 
-What has arrived is counted by what it asked, whether it got it or not, in percent of all units of the cluster; so the
-share that is booked at 100 % arrived is how much of a cluster can be used by pods that ask exactly all of it.
+Arrivals count by their requests, placed or not, in percent of all units of the cluster. So the share booked at 100 %
+arrived is the usable part of a cluster for pods that request exactly all of it.
 """
 
 import math
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-# Places after the point to which each share is rounded before shares are averaged, as in the published curves.
+# Decimal places to which each share is rounded before averaging, as in the published curves.
 _ROUNDED_TO: Final = 100
 _FULL: Final = 100
 # Percent arrived: one pod may ask more than all clusters have, and each percent is a number that is kept.
@@ -16,10 +16,10 @@ _LAST: Final = 1_000
 
 
 class Came(NamedTuple):
-    """One pod and what became of it at its first attempt.
+    """One pod and its result at the first attempt.
 
     at_s: seconds from the start. asked: units of all pods up to this one. used: units booked after it. placed: whether
-    it got a place.
+    it was placed.
     """
 
     at_s: float
@@ -30,10 +30,10 @@ class Came(NamedTuple):
 
 @dataclass(slots=True)
 class Course:
-    """Told of each pod in turn.
+    """Collects each pod's first attempt.
 
     units: of all cards, as first seen. came: in the order of the first attempts. average: units booked on average from
-    the start until the last of them came.
+    the start until the last arrival.
     """
 
     units: int = 0
@@ -63,7 +63,7 @@ def shares_by_arrived(course: Course) -> tuple[float | None, ...]:
 
 
 def first_unplaced(course: Course) -> float | None:
-    """How many percent had arrived with the first pod that got no place; None where every pod got one."""
+    """Percent arrived with the first pod that was not placed; None if every pod was."""
     asked = next((came.asked for came in course.came if not came.placed), None)
     return None if asked is None or not course.units else _FULL * asked / course.units
 

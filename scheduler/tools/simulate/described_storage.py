@@ -1,7 +1,7 @@
-"""Claims, volumes and classes of a cluster file, and what becomes of a claim whose pod is placed.
+"""Claims, volumes and classes of a cluster file, and the binding of claims of placed pods.
 
-    claim of a placed pod ── a free volume is taken ──▶ bound to it
-                          └─ one is to be made ───────▶ made at once, and bound to it
+    claim of a placed pod ── a free volume exists ───▶ bound to it
+                          └─ one is required ───────▶ created at once, and bound to it
 
 Provisioners, and the controller that binds (pkg/controller/volume/persistentvolume), act the moment a pod is placed.
 """
@@ -26,7 +26,10 @@ _KINDS: Final[Mapping[str, Kind[Any]]] = {kind.api_kind.lower(): kind for kind i
 
 
 def create_storage(cluster: ClusterFile, world: World) -> None:
-    """All of the file. Raises ConfigurationError with every object that an API server would not take."""
+    """Create all storage objects of the file.
+
+    Raises ConfigurationError with every object that an API server would reject.
+    """
     mistakes: list[Mistake] = []
     for manifest in cluster.storage:
         kind = _KINDS[str(manifest["kind"]).lower()]
@@ -37,7 +40,7 @@ def create_storage(cluster: ClusterFile, world: World) -> None:
 
 
 def create_budgets(cluster: ClusterFile, world: World) -> None:
-    """The disruption budgets of the file, as they are written. Raises ConfigurationError, as `create_storage`."""
+    """Create the file's disruption budgets unchanged. Raises ConfigurationError, as `create_storage`."""
     mistakes: list[Mistake] = []
     for manifest in cluster.budgets:
         with _noting(mistakes, cluster, manifest):
@@ -48,7 +51,7 @@ def create_budgets(cluster: ClusterFile, world: World) -> None:
 
 @contextmanager
 def _noting(mistakes: list[Mistake], cluster: ClusterFile, manifest: Manifest) -> Iterator[None]:
-    """What is wrong with the manifest goes to `mistakes`."""
+    """Add mistakes of the manifest to `mistakes`."""
     try:
         yield
     except msgspec.ValidationError as error:
@@ -58,7 +61,7 @@ def _noting(mistakes: list[Mistake], cluster: ClusterFile, manifest: Manifest) -
 
 
 def fulfil(plan: VolumePlan, world: World) -> None:
-    """Every claim of a placed pod has its volume, and is bound to it."""
+    """Bind every claim of a placed pod to its volume."""
     for (namespace, name), volume in plan:
         claim = world.storage.of(CLAIMS).existing(namespace, name)
         if claim.spec.volume_name:
@@ -67,7 +70,7 @@ def fulfil(plan: VolumePlan, world: World) -> None:
 
 
 def _make(key: ClaimKey, node: str, world: World) -> str:
-    """A volume for a claim, to be used where `allowedTopologies` of its class say so; its name."""
+    """Create a volume for a claim, usable where `allowedTopologies` of its class allow it; returns its name."""
     claim = world.storage.of(CLAIMS).existing(*key)
     class_name = claim.spec.storage_class_name or ""
     of_class = world.storage.of(STORAGE_CLASSES).existing("", class_name)

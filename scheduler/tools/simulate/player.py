@@ -4,7 +4,7 @@
       |                 |
       +-- (its node is lost) --> gone
 
-Owned by what drives the simulation. Time is an argument: seconds from the start.
+Owned by the simulation's driver. Time is an argument: seconds from the start.
 """
 
 import heapq
@@ -19,7 +19,7 @@ from scheduler.tools.simulate.timeline import NodeGoes, NodeIs, PodComes, Step
 
 
 class TimelinePlayer:
-    """Everything that happens in `world` besides our scheduler. steps: by time."""
+    """All changes in `world` other than our scheduler's. steps: by time."""
 
     def __init__(self, world: World, steps: Sequence[Step]) -> None:
         self._world = world
@@ -39,11 +39,11 @@ class TimelinePlayer:
 
     @property
     def all_pods_came(self) -> bool:
-        """Whether no step is left that creates one."""
+        """Whether no remaining step creates a pod."""
         return self._taken >= self._pods_until
 
     def play_next(self) -> list[str]:
-        """Do everything of the next time: pods that finish first, then steps. Returns what happened, line by line.
+        """Execute everything of the next time: pods that finish first, then steps. Returns a log, line by line.
 
         ValueError when there is nothing.
         """
@@ -61,7 +61,7 @@ class TimelinePlayer:
         return events
 
     def started(self, pod: PodObject, now_s: float) -> None:
-        """The pod has its place. Once per pod."""
+        """Note that the pod was placed. Once per pod."""
         runs_s = self._runs_s.pop(pod.metadata.uid, None)
         if runs_s is not None:
             self._started += 1
@@ -71,7 +71,7 @@ class TimelinePlayer:
         match step:
             case PodComes():
                 self._create(step)
-                return []  # what becomes of it is told by the scheduler
+                return []  # the scheduler reports its fate
             case NodeIs():
                 self._show(step.node)
             case NodeGoes():
@@ -81,7 +81,7 @@ class TimelinePlayer:
     def _create(self, step: PodComes) -> None:
         wanted, pods = step.pod, self._world.pods
         if wanted.status.phase in FINISHED:
-            return  # it no longer holds anything
+            return  # it holds nothing now
         made = pods.create(wanted)
         key = made.metadata.namespace, made.metadata.name
         if wanted.status.phase or wanted.metadata.deletion_timestamp:
@@ -107,7 +107,7 @@ class TimelinePlayer:
             )
 
     def _lose(self, name: str) -> None:
-        """As the garbage collector of pods removes those whose node does not exist, but without its delay."""
+        """Delete the node's pods, as the garbage collector of pods does, but without its delay."""
         self._world.nodes.delete(name)
         for pod in [pod for pod in self._world.pods if pod.spec.node_name == name]:
             self._world.pods.remove(pod.metadata.namespace, pod.metadata.name)
@@ -116,6 +116,6 @@ class TimelinePlayer:
         namespace, name = pod.metadata.namespace, pod.metadata.name
         found = self._world.pods.find(namespace, name)
         if found is None or found.metadata.uid != pod.metadata.uid:
-            return []  # it went with its node
+            return []  # it was deleted with its node
         self._world.pods.finish(namespace, name)
         return [f"pod {namespace}/{name} finished"]

@@ -13,7 +13,7 @@ _WIDE_IN, _HIGH_IN, _DOTS = 7.0, 4.5, 150
 
 
 class NoPlot(Exception):
-    """It cannot be drawn; the message says what is missing."""
+    """The plot cannot be drawn; the message names the missing part."""
 
 
 def check_plot(file: Path) -> None:
@@ -31,14 +31,14 @@ def check_plot(file: Path) -> None:
 
 def _check_place(file: Path) -> None:
     try:
-        message = _in_the_way(file)
+        message = _unwritable(file)
     except OSError as error:
         message = f"{file} may not be written: {error.strerror}"
     if message:
         raise NoPlot(message)
 
 
-def _in_the_way(file: Path) -> str:
+def _unwritable(file: Path) -> str:
     if not file.parent.is_dir():
         return f"{file}: there is no folder {file.parent}"
     if file.is_dir():
@@ -64,7 +64,7 @@ def plot(outcomes: Sequence[Outcome], file: Path, title: str = "") -> None:
     axes.set_xlabel("arrived, % of the cluster's GPU memory")
     axes.set_ylabel("not booked, %")
     if all(len(outcome.shares) > _FULL for outcome in outcomes):
-        # Before that they all come down one line; what tells them apart is too small to be seen beside it.
+        # Before that all curves coincide; their differences are too small to see.
         axes.set_xlim(left=_FROM)
         axes.set_ylim(top=_FULL - _FROM + 1)
     axes.set_ylim(bottom=0)

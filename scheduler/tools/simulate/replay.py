@@ -1,9 +1,9 @@
 """The scheduler's engine on a described cluster at full speed: virtual time, no waiting, no randomness.
 
-    play the next time's steps ─▶ tell the engine ─▶ decide until nothing is ready ─▶ the next time ...
+    play the next time's steps ─▶ pass them to the engine ─▶ decide until nothing is ready ─▶ the next time ...
 
-A decided pod is bound at once, and the engine is told as by a watch. It ends when nothing more can happen: no step
-is left, no running pod will finish, and nothing has changed since each waiting pod was last tried.
+A decided pod is bound at once, and the engine is informed as by a watch. It ends when no step is left, no running pod
+will finish, and nothing has changed since the last attempt of each waiting pod.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ from scheduler.tools.simulate.report import FINISHED, LOST, PlacedPod, Report, W
 from scheduler.tools.simulate.timeline import PodComes, Step, in_order, timeline
 from scheduler.tools.simulate.usage import CardUsage
 
-EPOCH_S: Final = 1_767_225_600  # 2026-01-01T00:00:00Z: what the world's clock shows at the start
+EPOCH_S: Final = 1_767_225_600  # 2026-01-01T00:00:00Z: start of the world's clock
 
 
 def replay(
@@ -46,11 +46,11 @@ def replay(
     rejects: bool = False,
     course: Course | None = None,
 ) -> Report:
-    """Where the pods of `cluster` and `arrivals` go; always the same for the same files.
+    """Placement of the pods of `cluster` and `arrivals`; deterministic for the same files.
 
     built: an empty engine, and its reader of pods. resources, unit_mib: as the engine was built with.
-    rejects: a pod that fits nowhere at its first attempt is gone. course: told of each pod.
-    Raises ConfigurationError for objects that an API server would not take.
+    rejects: whether a pod that fits nowhere at its first attempt is deleted. course: collects each pod. Raises
+    ConfigurationError for objects that an API server would reject.
     """
     steps = timeline(cluster, resources, unit_mib)
     if arrivals:
@@ -63,9 +63,9 @@ def replay(
 def world_after(
     cluster: ClusterFile, built: tuple[Engine, PodReader], *, resources: ResourceNames, unit_mib: int
 ) -> World:
-    """The cluster once nothing more happens in it; the arguments as `replay`. Budgets are as their status says.
+    """The cluster once it is stable; the arguments as `replay`. Budgets have their written status.
 
-    Raises ConfigurationError for objects that an API server would not take.
+    Raises ConfigurationError for objects that an API server would reject.
     """
     playing = _Replay(timeline(cluster, resources, unit_mib), *built, rejects=False, course=None)
     playing.begin(cluster)
@@ -111,7 +111,7 @@ class _Replay:
         self._fragmentation: Fragmentation | None = None
 
     def begin(self, cluster: ClusterFile) -> None:
-        """What is there from the start beside nodes and pods. Raises ConfigurationError."""
+        """Load the initial objects other than nodes and pods. Raises ConfigurationError."""
         create_storage(cluster, self._world)
 
     def run(self) -> Report:
@@ -124,7 +124,7 @@ class _Replay:
                 self._deliver()
                 self._decide_all()
                 if self._fragmentation is None and self._player.all_pods_came:
-                    # Later pods finish, and the cluster that is left says nothing of how it was filled.
+                    # Later pods finish, and the remaining cluster does not show how it was filled.
                     self._fragmentation = self._measured()
         return self._report()
 
@@ -139,7 +139,7 @@ class _Replay:
         return max(self._now_s, min(times)) if times else None
 
     def _worth_trying(self) -> bool:
-        """Whether a pod waits for nothing but time, and something has changed since it was tried."""
+        """Whether a pod waits only for time, and something has changed since its attempt."""
         queue, version = self._engine.queue, self._engine.tables.changes.version
         return any(
             tried.version != version and queue.state(uid) is PodState.BACKING_OFF for uid, tried in self._tries.items()
@@ -184,13 +184,13 @@ class _Replay:
 
     def _note_problem(self, problem: Problem) -> None:
         if problem.happened:
-            return  # the report says what becomes of the cards
+            return  # the report shows the cards
         self._problems[problem] = None
 
     # Decisions
 
     def _decide_all(self) -> None:
-        """Until no pod is ready."""
+        """Decide until no pod is ready."""
         while (decision := self._decide()) is not None:
             self._decisions += 1
             self._follow_up(decision)
@@ -199,8 +199,8 @@ class _Replay:
 
     def _decide(self) -> Decision | None:
         engine = self._engine
-        while engine.check(self._now_s) or engine.any_search:
-            # Of places that are reserved: here nobody is ever made to go.
+        while engine.run_hint(self._now_s) or engine.any_search:
+            # Search for reservations: no pod is ever evicted here.
             if engine.any_search:
                 engine.post_filter_next(self._now_s)
         return engine.decide(self._now_s, int((EPOCH_S + self._now_s) * 1e9))
@@ -224,7 +224,7 @@ class _Replay:
         self._deliver()
 
     def _note_course(self, course: Course, decision: Decision) -> None:
-        # What is wrong with a request may be its unit: 8Gi are more than any cluster has.
+        # An invalid request may have a wrong unit: 8Gi are more than any cluster has.
         request, whole = decision.queued.pod.template.gpu_request, self._usage.whole
         asked = 0 if request is None else request.units
         course.note(self._now_s, asked, whole.used, placed=not isinstance(decision.outcome, NoFit))

@@ -12,10 +12,10 @@ LOST: Final = "lost with its node"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedPod:
-    """A pod that got a place. pod: `namespace/name`. cards: units on each; none when it requests no GPU memory.
+    """A placed pod. pod: `namespace/name`. cards: units on each; none without GPU memory.
 
-    bound_s: seconds from the start. wait_s: from its creation until then. attempts: decisions that it took.
-    ended_s, ended: when and how it went; None and "" when it was still there at the end.
+    bound_s: seconds from the start. wait_s: from its creation until then. attempts: number of decisions. ended_s,
+    ended: time and reason of its end; None and "" if it still exists at the end.
     """
 
     pod: str
@@ -30,7 +30,7 @@ class PlacedPod:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """A pod without a place, at the end or when it was rejected.
+    """A pod that is not placed, at the end or when it was rejected.
 
     since_s: its creation. attempts: decisions about it. reason: why.
     """
@@ -43,12 +43,12 @@ class Waits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Everything.
+    """Result of a simulation.
 
-    placed, rejected: in the order of the decisions. waiting: in the order of creation. end_s: when nothing could happen
-    any more, seconds from the start. by_others: pods that came with a node. decisions: attempts, successful or not.
-    problems: what was wrong with objects. ignored: manifests that the simulation does not read. free, fragmented: units
-    when the last pod had come and was tried, see `scheduler.state.packing.fragmentation`.
+    placed, rejected: in the order of the decisions. waiting: in the order of creation. end_s: end of the simulation,
+    seconds from the start. by_others: pods that had a node. decisions: attempts, successful or not. problems: problems
+    of objects. ignored: manifests that the simulation does not read. free, fragmented: units when the last pod had
+    arrived and was tried, see `scheduler.state.packing.fragmentation`.
     """
 
     placed: tuple[PlacedPod, ...]

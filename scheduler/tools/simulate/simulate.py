@@ -1,4 +1,4 @@
-"""`gpushare-scheduler simulate`: what was asked, one run or many, and the answer."""
+"""`gpushare-scheduler simulate`: one run or many, and the answer."""
 
 import os
 import re
@@ -45,7 +45,7 @@ class SimulateFlags:
 
 
 def simulate(program: str, flags: SimulateFlags) -> None:
-    """Print the answer, or end the program with what is wrong."""
+    """Print the answer, or end the program with the mistakes."""
     try:
         configs, runs = configs_of(flags.configs), list(runs_of(flags))
         if flags.plot is not None:
@@ -114,7 +114,7 @@ def _one(flags: SimulateFlags, config: Config, run: Run) -> None:
 
 
 def _many(flags: SimulateFlags, jobs: list[Job]) -> list[Outcome]:
-    """What came of each job, once it is printed."""
+    """Outcome of each job; all are printed."""
     for config in dict.fromkeys(job.config for job in jobs):
         loaded(config.file, {})
     mistakes = [mistake for file in flags.arrivals for mistake in _mistakes(file)]

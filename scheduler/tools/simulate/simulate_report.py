@@ -19,13 +19,13 @@ def as_json(report: Report) -> str:
 
 
 def print_tables(report: Report, took_s: float, out: TextIO) -> None:
-    """The report as tables: in colour and as wide as the terminal, or plain when `out` is none."""
+    """The report as tables: in colour and as wide as the terminal, or plain if `out` is not one."""
     parts = [_cards(report), _placed(report), _waiting(report), *([_rejected(report)] if report.rejected else ())]
     print_parts(parts, _closing_lines(report, took_s), out)
 
 
 def print_summary(report: Report, took_s: float, out: TextIO) -> None:
-    """What the report comes to, in one screen, in the same form."""
+    """Summary of the report on one screen, in the same form."""
     found = summary(report)
     print_parts((_reasons(found), _models(found.models)), (*_in_numbers(found), *_remarks(report, took_s)), out)
 

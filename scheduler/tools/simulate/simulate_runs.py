@@ -26,7 +26,10 @@ from scheduler.tools.simulate.report import Report
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What is simulated. arrivals: None: the pods of `files` alone. seed: of the order of arrival; None: as it is."""
+    """Input of a simulation.
+
+    arrivals: None: the pods of `files` alone. seed: of the order of arrival; None: unchanged.
+    """
 
     files: tuple[Path, ...]
     arrivals: Path | None = None
@@ -36,14 +39,14 @@ class Run:
 
     @property
     def name(self) -> str:
-        """As it is told apart from the others of one comparison."""
+        """Name that distinguishes it from other runs of one comparison."""
         own = self.label or (self.files[0] if self.arrivals is None else self.arrivals).name
         return own if self.seed is None else f"{own} shuffled {self.seed}"
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A configuration to try. file: None for the defaults, and what the environment says."""
+    """A configuration to try. file: None for the defaults and the environment."""
 
     name: str
     file: Path | None = None
@@ -79,9 +82,9 @@ def simulated(run: Run, configuration: SchedulerConfiguration) -> tuple[Report, 
 
 
 def outcomes(jobs: Sequence[Job], processes: int, told: Callable[[Outcome], None]) -> list[Outcome]:
-    """Of each job, in their order. told: of each as soon as it is there.
+    """Outcomes of the jobs, in their order. told: called with each as soon as it is known.
 
-    Raises ConfigurationError with what is wrong with the first files that are.
+    Raises ConfigurationError with the mistakes of the first invalid files.
     """
     found: dict[Job, Outcome] = {}
 
@@ -102,7 +105,7 @@ def outcomes(jobs: Sequence[Job], processes: int, told: Callable[[Outcome], None
 def _in_processes(
     jobs: Sequence[Job], processes: int, take: Callable[[Job, Outcome | tuple[Mistake, ...]], None]
 ) -> None:
-    # A fresh process imports what it needs; a forked one would inherit whatever state this one has.
+    # A fresh process imports its modules; a forked one would inherit this one's state.
     context = get_context("spawn")
     theirs, ours = context.Pipe(duplex=False)
     with ProcessPoolExecutor(processes, context, initializer=_end_when_closed, initargs=(theirs,)) as pool, ours:
@@ -114,7 +117,7 @@ def _in_processes(
 
 
 def _end_when_closed(pipe: Connection) -> None:
-    """End this process when the other end of the pipe is closed: the parent is done, was told to end, or is no more."""
+    """End this process when the other end of the pipe is closed: the parent has ended."""
     Thread(target=_end_after, args=(pipe,), daemon=True).start()
 
 
@@ -124,7 +127,7 @@ def _end_after(pipe: Connection) -> None:
 
 
 def _outcome(job: Job) -> Outcome | tuple[Mistake, ...]:
-    """What is wrong travels as data: an exception with arguments of its own would not arrive."""
+    """Mistakes travel as data: an exception with its own arguments would not arrive."""
     try:
         report, course, took_s = simulated(job.run, loaded(job.config.file, {}))
     except ConfigurationError as error:

@@ -1,4 +1,4 @@
-"""Several runs of `simulate` beside each other: progress, tables, JSON."""
+"""Several runs of `simulate` side by side: progress, tables, JSON."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ _NEVER: Final = "never"
 
 @contextmanager
 def progress(jobs: int, err: TextIO) -> Iterator[Callable[[Outcome], None]]:
-    """Told of each outcome: a bar on a terminal, elsewhere a line for each."""
+    """Progress per outcome: a bar on a terminal, a line each elsewhere."""
     console = Console(err, soft_wrap=True)
     if console.is_terminal:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -41,7 +41,7 @@ def progress(jobs: int, err: TextIO) -> Iterator[Callable[[Outcome], None]]:
 
 
 def print_comparison(outcomes: Sequence[Outcome], *, rejects: bool, out: TextIO) -> None:
-    """What the configurations come to, and how the others differ from the first, run by run."""
+    """Results of the configurations, and differences from the first, run by run."""
     found = compared(outcomes)
     full = ("AT 100%", "at_100") if any(each.at_100 for each in found) else ("AT END", "at_end")
     named = [full, *(_REJECTED if rejects else _WAITS)]

@@ -1,4 +1,4 @@
-"""A report in one screen: how many pods have a place, why the others wait, how full the cards are. Pure."""
+"""A report on one screen: placed pods, reasons of waiting pods, use of the cards. Pure."""
 
 import statistics
 from collections import Counter, defaultdict
@@ -9,13 +9,13 @@ from typing import Final
 from scheduler.tools.simulate.report import Report
 from scheduler.tools.simulate.usage import CardUse
 
-# What a terminal shows without scrolling.
+# Fits a terminal without scrolling.
 _MOST_REASONS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingFor:
-    """pods: so many carry this very message."""
+    """pods: number of pods with this exact message."""
 
     pods: int
     reason: str
@@ -35,11 +35,11 @@ class ModelUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Of one report.
+    """Summary of one report.
 
-    placed: pods that got a place; `ended` of them have left it. median_wait_s, longest_wait_s: from creation to place,
-    of those; 0.0 where there are none. reasons: of those that wait or were rejected, the most frequent first.
-    other_reasons: how many more there are. free, fragmented: as Report.
+    placed: placed pods; `ended` of them have left. median_wait_s, longest_wait_s: from creation to placement, over
+    those; 0.0 without any. reasons: of pods that wait or were rejected, the most frequent first. other_reasons: number
+    of further ones. free, fragmented: as Report.
     """
 
     placed: int
@@ -56,7 +56,7 @@ class Summary:
 
 
 def summary(report: Report) -> Summary:
-    """The same report in fewer words."""
+    """The report in fewer words."""
     waited_s = [placed.wait_s for placed in report.placed] or [0.0]
     reasons = Counter(waits.reason for waits in (*report.waiting, *report.rejected)).most_common()
     return Summary(

@@ -1,7 +1,6 @@
-"""A cluster file -> what happens, and when: the steps that a simulation takes from outside. Pure.
+"""A cluster file -> the external steps of a simulation, by time. Pure.
 
-Here are the nodes, what becomes of their cards, and the pods that are created. When a pod finishes depends on when it
-got its place: see `player.py`.
+Steps are nodes, card faults, and created pods. A pod's end depends on its placement: see `player.py`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -41,7 +40,7 @@ class PodComes:
 
 @dataclass(frozen=True, slots=True)
 class NodeIs:
-    """A node is there and looks like this, new or changed. event: what happened, in one line."""
+    """A node exists with these values, new or changed. event: log line."""
 
     at_s: float
     node: Node
@@ -50,7 +49,7 @@ class NodeIs:
 
 @dataclass(frozen=True, slots=True)
 class NodeGoes:
-    """A node is gone, and its pods with it. event: as above."""
+    """A node is deleted, with its pods. event: log line."""
 
     at_s: float
     name: str
@@ -65,8 +64,8 @@ _NODES_AND_FAULTS_FIRST: Final = PodComes  # at the same time
 def timeline(cluster: ClusterFile, resources: ResourceNames, unit_mib: int) -> list[Step]:
     """Every step by time, seconds from the start; at the same time nodes come first, then faults, then pods.
 
-    resources, unit_mib: as the scheduler is configured. Raises ConfigurationError with every object in the file that
-    an API server would not take, and every fault of a card that is not there.
+    resources, unit_mib: as the scheduler is configured. Raises ConfigurationError with every object in the file that an
+    API server would reject, and every fault of a missing card.
     """
     mistakes: list[Mistake] = []
     manifests = node_manifests(cluster, unit_mib, gpu_mem=resources.gpu_mem, gpu_count=resources.gpu_count)
@@ -82,13 +81,13 @@ def timeline(cluster: ClusterFile, resources: ResourceNames, unit_mib: int) -> l
 
 
 def in_order(steps: Iterable[Step]) -> list[Step]:
-    """By time; at the same time as `timeline` says, and otherwise as they are."""
+    """Steps by time; ties as in `timeline`, otherwise stable."""
     return sorted(steps, key=lambda step: (step.at_s, isinstance(step, _NODES_AND_FAULTS_FIRST)))
 
 
 @dataclass(slots=True)
 class _FaultSteps:
-    """The steps that faults make, one after the other. described: node name -> as in the file."""
+    """Steps of faults, in order. described: node name -> as in the file."""
 
     described: dict[str, Node]
     resources: ResourceNames
@@ -98,8 +97,8 @@ class _FaultSteps:
     gone: set[str] = field(default_factory=set)
 
     def take(self, fault: DescribedFault) -> Iterator[Step]:
-        """The steps that a fault makes; none when it changes nothing, such as a card's fault on a node that is gone."""
-        if fault.node not in self.described:  # it cannot be read and is among the mistakes
+        """Steps of a fault; none if it changes nothing, such as a card fault on a deleted node."""
+        if fault.node not in self.described:  # unreadable, and among the mistakes
             return
         if fault.card is None:
             yield from self._whole_node(fault)
@@ -107,7 +106,7 @@ class _FaultSteps:
         try:
             step = self._card(fault)
         except QuantityError:
-            return  # in the node's totals; the scheduler will say so
+            return  # in the node's totals; the scheduler will report it
         if step is not None:
             yield step
 

@@ -1,7 +1,7 @@
-"""How much of each card and node was booked: at the end, at most, and on average over time. Pure.
+"""Booked units of each card and node: at the end, maximum, and average over time. Pure.
 
-One meter a card and one a node. Booked means what the scheduler books: a pod whose cards are unknown counts against
-every card of its node.
+One meter a card and one a node. Booked as in the scheduler: a pod whose cards are unknown counts on every card of its
+node.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ class Meter:
     _since_s: float = 0.0
 
     def add(self, units: int, now_s: float) -> None:
-        """From now on `units` more, or fewer if negative."""
+        """Add `units` from now on, or subtract if negative."""
         self._unit_seconds += self.used * (now_s - self._since_s)
         self._since_s = now_s
         self.used += units
@@ -76,13 +76,13 @@ class _NodeMeters:
 
 
 class CardUsage:
-    """Told which cards nodes have and where pods are; each pod is in one place at a time."""
+    """Tracks the nodes' cards and the pods' places; each pod is in one place at a time."""
 
     def __init__(self) -> None:
         self.whole = Meter()  # of all nodes together
-        self.units = 0  # of every card that a node ever had
+        self.units = 0  # all cards that ever existed
         self._nodes: dict[str, _NodeMeters] = {}
-        self._booked: dict[str, tuple[str, list[tuple[Meter, int]]]] = {}  # uid -> node, what its meters were given
+        self._booked: dict[str, tuple[str, list[tuple[Meter, int]]]] = {}  # uid -> node, amounts on its meters
 
     def node_is(self, node: str, inventory: NodeInventory) -> None:
         """The node has these cards now."""
@@ -98,7 +98,7 @@ class CardUsage:
         self._nodes.setdefault(node, _NodeMeters()).now = {}
 
     def begins(self, uid: str, node: str, booked: BookedCards, now_s: float) -> None:
-        """A pod occupies what `booked` says. A card that the node never had is not counted."""
+        """Note a pod's bookings. A card that the node never had is not counted."""
         if uid in self._booked:
             return
         meters = self._nodes.setdefault(node, _NodeMeters())
@@ -119,7 +119,7 @@ class CardUsage:
             self._nodes[node].pods -= 1
 
     def cards(self, end_s: float) -> list[CardUse]:
-        """Every card that a node ever had, by node and index."""
+        """Every card that ever existed, by node and index."""
         return [
             CardUse(
                 node=node,

@@ -13,7 +13,7 @@ from deviceplugin.isolation.mps_cards import MpsMetrics
 from deviceplugin.report import series as of_the_plugin
 from deviceplugin.report.metrics import NodeMetrics
 from deviceplugin.report.shown import ShownCard, ShownContainer
-from scheduler.dispatch.told import Told, Word
+from scheduler.dispatch.pod_messages import PodMessage, PodMessageState
 from scheduler.dispatch.waiting_series import WaitingCopy
 from scheduler.metrics import series as of_the_scheduler
 from scheduler.metrics.metrics import Metrics
@@ -33,9 +33,9 @@ def scheduler_text() -> str:
     metrics.replica.follow("gpushare-scheduler", lambda: True)
     build_info.show(metrics.registry)
     metrics.registry.register(ContactCollector(of_the_scheduler.PREFIX, Contact(["pods"], lambda: 0.0)))
-    word = Word("R", "m", ("m",), 0.0, 0.0, ("GpuShare",))
-    told = Told(pod=pod("w", 4).key, created="2026-01-01T00:00:00Z", word=word, shown=None)
-    metrics.waiting = WaitingCopy([told], lambda _: True, 1767225660.0).text
+    message = PodMessage("R", "m", ("m",), 0.0, 0.0, ("GpuShare",))
+    state = PodMessageState(pod=pod("w", 4).key, created="2026-01-01T00:00:00Z", latest=message, shown=None)
+    metrics.waiting = WaitingCopy([state], lambda _: True, 1767225660.0).text
     metrics.attempts.labels("scheduled", "x").inc()
     metrics.sli_s.labels("1").observe(1.0)
     metrics.problems.labels("Pod").inc()

@@ -1,4 +1,4 @@
-"""Plugins of other packages: which are taken, which are refused, and that they do what they say."""
+"""Plugins of other packages: which are accepted, which are rejected, and their effect."""
 
 import subprocess
 import sys

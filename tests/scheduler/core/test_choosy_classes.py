@@ -1,4 +1,4 @@
-"""Classes of waiting pods that ask for certain cards or nodes are not asked about what cannot be theirs."""
+"""Classes of waiting pods that request certain cards or nodes get no hints about others."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def full(**nodes: list[int]) -> Engine:
 
 
 def waits(built: Engine, units: int, **options: Any) -> None:  # noqa: ANN401 - as `manifest`
-    """As many templates as there are pods, and none fits."""
+    """As many templates as pods, and none fits."""
     for number in range(TEMPLATES):
         built.pod_waiting(pod(f"p-{number}", units, requests={"cpu": f"{1 + number}m"}, **options), 0.0)
     while (decision := built.decide(0.0, 1)) is not None:
@@ -41,9 +41,9 @@ def leave(built: Engine, *pods: str) -> None:
 
 
 def questions(built: Engine) -> int:
-    """Until there is none, or a pod may be decided."""
+    """Number of hints until none is left, or a pod may be decided."""
     asked = 0
-    while built.check(1.0):
+    while built.run_hint(1.0):
         asked += 1
     return asked
 

@@ -1,4 +1,4 @@
-"""The engine: decisions, wakes, and what a refused or undone placement leaves behind."""
+"""The engine: decisions, wake-ups, and the state after a rejected or undone placement."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from scheduler.core.engine import Engine
 from scheduler.core.scheduling_cycle import NoFit, Placement, SchedulingCycle
 from scheduler.framework.cycle_state import CycleState
-from scheduler.framework.plugin import Allow, FilterPlugin, Objection, PermitPlugin, PermitResult, Rejected, Wait
+from scheduler.framework.plugin import Allow, FilterPlugin, PermitPlugin, PermitResult, Rejected, Rejection, Wait
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runtime
 from scheduler.plugins.card.gpu_share import GpuShare
@@ -25,7 +25,7 @@ NAME = "gpushare-scheduler"
 
 
 class Gatekeeper(PermitPlugin):
-    """Answers as told."""
+    """Gives scripted answers."""
 
     name: ClassVar[str] = "Gatekeeper"
 
@@ -44,7 +44,7 @@ def guarded(answer: PermitResult, **nodes: list[int]) -> Engine:
     rule = GpuShare()
     profile = Profile(filter=(rule,), pre_filter=(rule,), reserve=(rule,), permit=(Gatekeeper(answer),))
     built = Engine(tables, SchedulingQueue(), {NAME: SchedulingCycle(Runtime(profile, tables))})
-    assert not built.check(0.0)
+    assert not built.run_hint(0.0)
     return built
 
 
@@ -62,7 +62,7 @@ def test_a_pod_that_permit_rejects_leaves_nothing_behind_and_is_not_tried_in_a_h
     assert outcome.diagnosis.message == "0/1 nodes are available: over quota."
     assert built.tables.cards.free[0, 0] == 16
     tries = 0
-    while built.check(0.1) or built.decide(0.1, 1):
+    while built.run_hint(0.1) or built.decide(0.1, 1):
         tries += 1
         assert tries < 10
 
@@ -72,7 +72,7 @@ def test_a_pod_that_permit_holds_keeps_its_place() -> None:
     built.pod_waiting(pod("p", 3), 0.0)
     outcome = decided(built)
     assert isinstance(outcome, Placement)
-    assert [(hold.plugin, hold.timeout_s) for hold in outcome.holds] == [("Gatekeeper", 30.0)]
+    assert [(wait.plugin, wait.timeout_s) for wait in outcome.permit_waits] == [("Gatekeeper", 30.0)]
     assert built.tables.cards.free[0, 0] == 13
 
 
@@ -81,7 +81,7 @@ def test_a_pod_that_permit_allows_has_nothing_to_wait_for() -> None:
     built.pod_waiting(pod("p", 3), 0.0)
     outcome = decided(built)
     assert isinstance(outcome, Placement)
-    assert outcome.holds == ()
+    assert outcome.permit_waits == ()
 
 
 def test_freed_memory_wakes_as_many_pods_as_it_holds() -> None:
@@ -109,14 +109,14 @@ def test_pods_that_permit_rejects_do_not_wake_each_other() -> None:
 
 
 class Fickle(FilterPlugin):
-    """Takes every pod when it is asked about some nodes, and none when it is asked about all. A bug, of course."""
+    """Takes every pod when asked about some nodes, and none when asked about all. A bug, of course."""
 
     name: ClassVar[str] = "Fickle"
     depends: ClassVar[Change] = Change.INVENTORY | Change.DOMAINS
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002
         shape = tables.valid[rows].shape
-        return (Objection(np.ones(shape, dtype=np.bool_), "fickle"),) if isinstance(rows, slice) else ()
+        return (Rejection(np.ones(shape, dtype=np.bool_), "fickle"),) if isinstance(rows, slice) else ()
 
 
 def test_a_pod_whose_place_a_rule_shows_and_then_refuses_is_not_tried_in_a_hot_loop() -> None:
@@ -137,7 +137,7 @@ def test_a_refused_pod_backs_off_and_gives_its_place_back() -> None:
     built.pod_waiting(pod("p", 3), 0.0)
     outcome = decided(built)
     assert isinstance(outcome, Placement)
-    built.refused(outcome, 0.0)
+    built.bind_failed(outcome, 0.0)
     assert built.tables.cards.free[0, 0] == 16
     assert built.queue.state(outcome.pod.key.uid) is PodState.BACKING_OFF
     assert built.decide(0.5, 1) is None
@@ -151,7 +151,7 @@ def test_a_pod_that_changes_while_it_is_being_bound_is_tried_in_its_new_form_whe
     assert isinstance(outcome, Placement)
     changed = replace(pod("p", 3, annotations={"gpushare/card-models": "none"}), key=outcome.pod.key)
     built.pod_waiting(changed, 0.1)
-    built.refused(outcome, 0.2)
+    built.bind_failed(outcome, 0.2)
     assert isinstance(decided(built, 2.0), NoFit)
 
 
@@ -165,7 +165,7 @@ def test_a_pod_that_somebody_else_bound_meanwhile_is_no_longer_ours_to_place() -
     )
     built.pod_assigned(theirs)
     built.tables.add(theirs)
-    built.refused(outcome, 0.2)
+    built.bind_failed(outcome, 0.2)
     assert outcome.pod.key.uid not in built.queue
     assert built.tables.cards.free[0, built.tables.row_of[outcome.node]] == 16
     assert built.tables.cards.free[0, built.tables.row_of[theirs.node_name]] == 13

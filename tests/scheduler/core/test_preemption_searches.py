@@ -1,4 +1,4 @@
-"""Searches among pods that come, wait and leave: which one is next, and that none goes on for a pod that has left."""
+"""Preemption searches while pods come, wait and leave: their order, and their end when a pod leaves."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ from tests.support.preempting import sought
 
 
 def waits(built: Engine, name: str, priority: int, gpu_mem: int = 16) -> None:
-    """A pod has found no fit, and preemption has not helped."""
+    """A pod is unschedulable, and preemption did not help."""
     assert sought(built, pod(name, gpu_mem, priority=priority)).preemption is None
 
 
@@ -31,12 +31,12 @@ def full(*priorities: int) -> Engine:
 
 def opens(built: Engine, number: int) -> None:
     built.node_changed(wire_node(f"n{number}", [16]))
-    while built.check(0.0):
+    while built.run_hint(0.0):
         pass
 
 
 def steps(built: Engine) -> list[str]:
-    """For whom the searches find something, in order; an endless one fails."""
+    """Pods for which the searches find something, in order; an endless search fails."""
     found: list[str] = []
     for _ in range(100):
         if not built.any_search:
@@ -63,7 +63,7 @@ def test_a_pod_that_is_about_to_be_decided_is_passed_by_others_of_its_class() ->
     for name in ("held", "next"):
         waits(built, name, 5)
     built.queue.try_again("uid-default-held", 0.0)
-    assert built.queue.hold_back(lambda _: True, 0.0)
+    assert built.queue.throttle(lambda _: True, 0.0)
 
     opens(built, 0)
 
@@ -145,7 +145,7 @@ print(*sorted(set(sys.modules) - loaded))
 
 
 def test_a_search_loads_no_module() -> None:
-    """Others would wait for it: `numpy.ma`, which some functions of NumPy load when they are called first, is 40 ms."""
+    """An import would block the loop: `numpy.ma`, which some functions of NumPy load at first call, takes 40 ms."""
     ended = subprocess.run([sys.executable, "-c", _A_SEARCH_IN_VAIN], capture_output=True, text=True, check=True)
     assert ended.stdout.split() == []
 

@@ -1,4 +1,4 @@
-"""Whose place is reserved, where, and what that costs the others."""
+"""Which pods get a reservation, where, and what that costs other pods."""
 
 from datetime import datetime
 from math import inf
@@ -19,7 +19,7 @@ HOLDS_S: Final = 12 * AFTER_S
 
 
 def starving(*, nodes: dict[str, list[int]], after: str = "1m") -> Engine:
-    """Each node has one card of 16 units, and pods that hold so much of it."""
+    """Each node has one card of 16 units, and pods that hold this much of it."""
     built, _ = build_engine(SchedulerConfiguration.model_validate({"reserveAfter": after}))
     for name, held in nodes.items():
         built.node_changed(wire_node(name, [16]))
@@ -36,9 +36,9 @@ def waits(built: Engine, name: str, gpu_mem: int = 16, *, namespace: str = "defa
 
 
 def looked(built: Engine, now_s: float) -> int:
-    """Everything that a look leads to; how many steps."""
+    """Run everything that a look leads to; returns the number of steps."""
     steps = 0
-    while built.check(now_s) or built.any_search or built.decide(now_s, NOW_NS) is not None:
+    while built.run_hint(now_s) or built.any_search or built.decide(now_s, NOW_NS) is not None:
         if built.any_search:
             steps += 1
             built.post_filter_next(now_s)

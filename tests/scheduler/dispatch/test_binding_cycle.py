@@ -1,14 +1,14 @@
-"""The identical POST again until the outcome is known; what each answer of the API server leads to."""
+"""The identical POST until the outcome is known, and the effect of each answer of the API server."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 import pytest
 
-from scheduler.dispatch.bind_slots import BindSlots
 from scheduler.dispatch.binding_cycle import SERVER_REQUEST_TIMEOUT_S, Binder
+from scheduler.dispatch.in_flight_limit import InFlightLimit
 from scheduler.kube import objects, port
-from scheduler.kube.bind_outcome import BindRefused
+from scheduler.kube.bind_outcome import BindRejected
 from scheduler.kube.port import (
     ApiConflict,
     ApiError,
@@ -34,7 +34,7 @@ def seen(node: str = "n1", uid: str = "uid-1", **annotations: str) -> objects.Po
 
 @dataclass
 class Script:
-    """An API server that answers POSTs and GETs as written, and a clock that only sleeping moves."""
+    """An API server with scripted answers to POSTs and GETs, and a clock that only sleeping moves."""
 
     posts: list[ApiError | None]
     gets: list[objects.PodObject | ApiError | None] = field(default_factory=list)
@@ -97,17 +97,17 @@ class Script:
         raise NotImplementedError
 
     async def outcome(self, *, gone_after: int = 10**9) -> str:
-        """gone_after: so many POSTs, the watch shows that the pod is gone."""
+        """gone_after: number of POSTs after which the watch shows that the pod is gone."""
         try:
             await self.bound(gone_after)
-        except BindRefused as refused:
+        except BindRejected as refused:
             return "settled" if refused.settled else "refused"
         return "bound"
 
     async def bound(self, gone_after: int = 10**9) -> None:
         binder = Binder(
             cluster=self,
-            slots=Slots(self),
+            limit=Limit(self),
             now_s=lambda: self.now_s,
             timeout_s=4.0,
             backoff_s=float,
@@ -117,8 +117,8 @@ class Script:
         await binder.bind(BINDING)
 
 
-class Slots(BindSlots):
-    """Slots without pauses of their own, on the clock of the script."""
+class Limit(InFlightLimit):
+    """A limit without pauses, on the clock of the script."""
 
     def __init__(self, script: Script) -> None:
         super().__init__(4, lambda: script.now_s, lambda _failures: 0.0)
@@ -232,6 +232,6 @@ async def test_only_the_watch_ends_the_doubt_about_a_pod_that_nobody_finds() -> 
     ],
 )
 async def test_a_binding_that_is_rejected_is_most_likely_rejected_again(answer: ApiError) -> None:
-    with pytest.raises(BindRefused) as raised:
+    with pytest.raises(BindRejected) as raised:
         await Script([answer]).bound()
     assert raised.value.lasting

@@ -1,4 +1,4 @@
-"""The audit goes from node to node in slices: others get their turn between two of them."""
+"""The audit runs in slices: other tasks run between two of them."""
 
 import asyncio
 from itertools import count
@@ -11,9 +11,9 @@ from tests.support.clocks.virtual_time import run
 
 
 def test_a_round_holds_the_loop_for_a_few_milliseconds_at_a_time() -> None:
-    """Each look at the clock is a millisecond later: a slice ends after the third."""
+    """Each reading of the clock is a millisecond later: a slice ends after the third."""
     built = engine(**{f"n{i}": [16] for i in range(60)})
-    clock, turns, done, told = count(), 0, list[AuditRound](), list[Problem]()
+    clock, turns, done, reported = count(), 0, list[AuditRound](), list[Problem]()
 
     async def others() -> None:
         nonlocal turns
@@ -23,7 +23,7 @@ def test_a_round_holds_the_loop_for_a_few_milliseconds_at_a_time() -> None:
 
     async def both() -> None:
         audit = LedgerAudit(
-            built, period_s=600.0, now_s=lambda: next(clock) / 1000, report=told.append, done=done.append
+            built, period_s=600.0, now_s=lambda: next(clock) / 1000, report=reported.append, done=done.append
         )
         task = asyncio.create_task(others())
         done.append(await audit.round())
@@ -31,5 +31,5 @@ def test_a_round_holds_the_loop_for_a_few_milliseconds_at_a_time() -> None:
 
     run(both())
     assert done == [AuditRound(nodes=60)]
-    assert told == []
+    assert reported == []
     assert turns >= 15

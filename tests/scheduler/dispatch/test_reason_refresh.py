@@ -1,4 +1,4 @@
-"""How soon what pods were told is corrected, and what share of the time that takes."""
+"""How soon stale messages are updated, and what share of the time that takes."""
 
 import asyncio
 from itertools import count
@@ -13,7 +13,7 @@ from scheduler.framework.diagnosis import Diagnosis
 from scheduler.metrics.metrics import Metrics
 from scheduler.metrics.observer import ServiceObserver
 from scheduler.pods.pod import Pod
-from scheduler.queue.judged_longest_ago import EVERY_S
+from scheduler.queue.evaluated_longest_ago import EVERY_S
 from tests.support.builders import pod, wire_node
 from tests.support.clocks.virtual_time import run
 from tests.support.placing import NOW_NS
@@ -22,10 +22,10 @@ from tests.support.placing import NOW_NS
 CORRECTED_S = 30.0
 
 
-class Told(Recorder):
-    """What each pod was told last, and when; nothing is sent.
+class FakeRecorder(Recorder):
+    """Latest message of each pod, with its time; sends nothing.
 
-    unsent: entries that wait to be written. silent: what was told holds still.
+    unsent: entries that wait to be written. silent: every message is still true.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Told(Recorder):
     def pending_soon(self) -> int:
         return self.unsent
 
-    def corrected(self, pod: Pod, diagnosis: Diagnosis) -> bool:
+    def update_reasons(self, pod: Pod, diagnosis: Diagnosis) -> bool:
         name = f"{pod.key.namespace}/{pod.key.name}"
         if self.silent or (name in self.said and self.said[name][1] == diagnosis.constant_text):
             return False
@@ -46,7 +46,7 @@ class Told(Recorder):
 
 
 def crowd(pods: dict[str, int], nodes: int = 1) -> Engine:
-    """So many pods of each namespace, each of a template of its own; all have been told that they fit nowhere."""
+    """Pods in each namespace, each of a template of its own; all have a message that they are unschedulable."""
     built, _ = build_engine(SchedulerConfiguration.model_validate({"reserveAfter": 0}))
     built.budgets_listed()
     for number in range(nodes):
@@ -59,22 +59,22 @@ def crowd(pods: dict[str, int], nodes: int = 1) -> Engine:
     return built
 
 
-def refresh(built: Engine, told: Told) -> ReasonRefresh:
+def refresh(built: Engine, recorder: FakeRecorder) -> ReasonRefresh:
     observer = ServiceObserver(Metrics(built.tables, built.queue.lengths, per_card=False))
-    return ReasonRefresh(built, told, observer, now_s=asyncio.get_running_loop().time, wake=lambda: None)
+    return ReasonRefresh(built, recorder, observer, now_s=asyncio.get_running_loop().time, wake=lambda: None)
 
 
 def test_a_thousand_pods_of_as_many_templates_are_corrected_in_time() -> None:
     async def scenario() -> None:
-        told, built = Told(), crowd({"mine": 1000})
-        task = asyncio.create_task(refresh(built, told).run())
+        recorder, built = FakeRecorder(), crowd({"mine": 1000})
+        task = asyncio.create_task(refresh(built, recorder).run())
         await asyncio.sleep(CORRECTED_S)
-        assert len(told.said) == 1000
+        assert len(recorder.said) == 1000
         built.node_changed(wire_node("n0", [8], unschedulable=True))
         changed_s = asyncio.get_running_loop().time()
         await asyncio.sleep(CORRECTED_S)
-        assert min(when_s for when_s, _ in told.said.values()) > changed_s
-        assert max(when_s for when_s, _ in told.said.values()) <= changed_s + CORRECTED_S
+        assert min(when_s for when_s, _ in recorder.said.values()) > changed_s
+        assert max(when_s for when_s, _ in recorder.said.values()) <= changed_s + CORRECTED_S
         task.cancel()
 
     run(scenario())
@@ -82,30 +82,30 @@ def test_a_thousand_pods_of_as_many_templates_are_corrected_in_time() -> None:
 
 def test_fifteen_hundred_pods_of_a_namespace_keep_nobody_elses_reason_waiting() -> None:
     async def scenario() -> None:
-        told, built = Told(), crowd({"theirs": 1500, "mine": 1})
-        task = asyncio.create_task(refresh(built, told).run())
+        recorder, built = FakeRecorder(), crowd({"theirs": 1500, "mine": 1})
+        task = asyncio.create_task(refresh(built, recorder).run())
         await asyncio.sleep(1)
         built.node_changed(wire_node("n0", [8], unschedulable=True))
         changed_s = asyncio.get_running_loop().time()
         await asyncio.sleep(EVERY_S + 1)
-        assert told.said["mine/p0"][0] > changed_s
-        assert len(told.said) < 80 * (EVERY_S + 2)
+        assert recorder.said["mine/p0"][0] > changed_s
+        assert len(recorder.said) < 80 * (EVERY_S + 2)
         task.cancel()
 
     run(scenario())
 
 
 def test_it_takes_a_twentieth_of_the_time() -> None:
-    """Each look at the clock is a tenth of a millisecond later."""
+    """Each reading of the clock is a tenth of a millisecond later."""
 
     async def scenario() -> None:
-        told, built, ticks = Told(), crowd({"mine": 200}), count(100_000)
+        recorder, built, ticks = FakeRecorder(), crowd({"mine": 200}), count(100_000)
         observer = ServiceObserver(Metrics(built.tables, built.queue.lengths, per_card=False))
-        judging = ReasonRefresh(built, told, observer, now_s=lambda: next(ticks) / 10_000, wake=lambda: None)
-        told.silent = True
+        refresh = ReasonRefresh(built, recorder, observer, now_s=lambda: next(ticks) / 10_000, wake=lambda: None)
+        recorder.silent = True
         for _ in range(10):
             before = next(ticks)
-            rest_s = judging.slice()
+            rest_s = refresh.slice()
             took_s = (next(ticks) - before) / 10_000
             assert 0.001 < took_s < 0.002
             assert rest_s > 0.9 * 19 * (took_s - 0.0002)
@@ -115,14 +115,14 @@ def test_it_takes_a_twentieth_of_the_time() -> None:
 
 def test_nothing_is_corrected_while_what_was_said_before_waits_to_be_written() -> None:
     async def scenario() -> None:
-        told, built = Told(), crowd({"mine": 3})
-        task = asyncio.create_task(refresh(built, told).run())
-        told.unsent = 8
+        recorder, built = FakeRecorder(), crowd({"mine": 3})
+        task = asyncio.create_task(refresh(built, recorder).run())
+        recorder.unsent = 8
         await asyncio.sleep(CORRECTED_S)
-        assert told.said == {}
-        told.unsent = 0
+        assert recorder.said == {}
+        recorder.unsent = 0
         await asyncio.sleep(1)
-        assert len(told.said) == 3
+        assert len(recorder.said) == 3
         task.cancel()
 
     run(scenario())
@@ -133,11 +133,11 @@ def test_a_pod_that_was_forgotten_is_counted_and_the_service_is_woken() -> None:
         built, woken = crowd({"mine": 1}), asyncio.Event()
         metrics = Metrics(built.tables, built.queue.lengths, per_card=False)
         observer, now_s = ServiceObserver(metrics), asyncio.get_running_loop().time
-        task = asyncio.create_task(ReasonRefresh(built, Told(), observer, now_s=now_s, wake=woken.set).run())
+        task = asyncio.create_task(ReasonRefresh(built, FakeRecorder(), observer, now_s=now_s, wake=woken.set).run())
         await asyncio.sleep(EVERY_S + 1)
         assert not woken.is_set()
         built.node_changed(wire_node("large", [16]))
-        assert built.tables.take_openings()
+        assert built.tables.take_cluster_events()
         await asyncio.sleep(EVERY_S + 1)
         assert woken.is_set()
         assert metrics.registry.get_sample_value("gpushare_scheduler_lost_wakeups_total") == 1

@@ -1,4 +1,4 @@
-"""Events and conditions: aggregated, bounded, trickling while a backlog is bound, never in the way."""
+"""Events and conditions: aggregated, bounded, trickling while a backlog is bound, never blocking."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -8,8 +8,8 @@ import pytest
 import uvloop
 from msgspec.structs import replace
 
+from scheduler.dispatch.pod_messages import PodMessage, PodMessages
 from scheduler.dispatch.recorder import Recorder
-from scheduler.dispatch.told import ToldPods, Word
 from scheduler.framework.diagnosis import Diagnosis, ReasonCount
 from scheduler.framework.plugin import Numbers
 from scheduler.kube import objects, port
@@ -30,7 +30,7 @@ from tests.support.builders import pod
 
 @dataclass
 class Written:
-    """An API server that keeps what is written, or answers with the next of `answers`."""
+    """An API server that stores writes, or answers with the next of `answers`."""
 
     events: list[EventRecord] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
@@ -332,14 +332,14 @@ async def test_a_clock_that_is_set_back_delays_nothing() -> None:
 
 
 async def test_what_was_told_is_forgotten_with_the_pods() -> None:
-    told = ToldPods(lambda uid: uid.endswith("-stays"))
+    messages = PodMessages(lambda uid: uid.endswith("-stays"))
     for number in range(1000):
-        told.hear(pod(f"p{number}", 12), Word("R", "m", ("m",), 0.0, 0.0))
-    told.hear(pod("stays", 12), Word("R", "m", ("m",), 0.0, 0.0))
+        messages.update(pod(f"p{number}", 12), PodMessage("R", "m", ("m",), 0.0, 0.0))
+    messages.update(pod("stays", 12), PodMessage("R", "m", ("m",), 0.0, 0.0))
     for number in range(1000):
-        told.hear(pod(f"q{number}", 12), Word("R", "m", ("m",), 0.0, 0.0))
-    assert len(told) <= 4
-    assert told.find(pod("stays", 12).key.uid) is not None
+        messages.update(pod(f"q{number}", 12), PodMessage("R", "m", ("m",), 0.0, 0.0))
+    assert len(messages) <= 4
+    assert messages.find(pod("stays", 12).key.uid) is not None
 
 
 @pytest.mark.parametrize("note", ["x" * 5000, "ü" * 5000])
@@ -369,7 +369,7 @@ async def test_entries_trickle_while_a_backlog_is_bound_and_all_go_out_afterward
 
 
 def test_pauses_shorter_than_the_programs_event_loop_counts_do_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
-    # uvloop counts milliseconds; what is due in less has no time of its own.
+    # uvloop counts milliseconds; shorter delays have no time of their own.
     monkeypatch.setattr("scheduler.dispatch.recorder._TRICKLE_S", 0.0003)
 
     async def main() -> list[str]:

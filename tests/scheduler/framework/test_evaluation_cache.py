@@ -96,7 +96,7 @@ class Histories:
         self.happened["remembered"] += self.runtime.cache.get(key) is not None
         kept = self.runtime.evaluate(pod, key)
         again, fresh = evaluation(self.profile, self.tables, pod)
-        assert kept.never == fresh.never
+        assert kept.unschedulable == fresh.unschedulable
         assert np.array_equal(kept.feasible, fresh.feasible)
         assert np.array_equal(self.runtime.feasible(pod, kept), again.feasible(pod, fresh))
         assert np.array_equal(kept.total, fresh.total)
@@ -256,7 +256,7 @@ def test_a_class_is_forgotten_when_nobody_asks_for_it_while_all_rows_change_agai
     first = classes[0]
     for pod in classes:
         runtime.evaluate(pod, runtime.signature(pod))
-    assert runtime.evaluate(classes[-1], runtime.signature(classes[-1])).never
+    assert runtime.evaluate(classes[-1], runtime.signature(classes[-1])).unschedulable
 
     for _ in range(FORGOTTEN_AFTER_CHANGES * tables.capacity + 1):
         tables.changes.note(0, int(Change.PODS))

@@ -3,7 +3,7 @@
 import pytest
 
 from scheduler.framework.what_if import RowMemo, Trial
-from scheduler.state.amounts import RowsLeft
+from scheduler.state.amounts import AvailableOnRows
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.changes import Change
 from scheduler.state.ledger import of_tables
@@ -36,14 +36,14 @@ def test_an_error_while_cards_are_looked_at_without_kept_places_leaves_them_kept
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tables = cluster(a=[16])
-    kept, left = Nominations(tables), RowsLeft(tables)
+    kept, left = Nominations(tables), AvailableOnRows(tables)
     kept.nominate(pod("p", 12, priority=5), "a", (CardShare(0, "GPU-a-0", 12),))
     before = of_tables(tables)
 
-    def fails(_: RowsLeft, row: int) -> None:
+    def fails(_: AvailableOnRows, row: int) -> None:
         raise KeyError(of_tables(tables)["a"].free, row)
 
-    monkeypatch.setattr(RowsLeft, "_cards", fails)
+    monkeypatch.setattr(AvailableOnRows, "_cards", fails)
     with pytest.raises(KeyError, match="'GPU-a-0': 16"):
         left.cards(0)
 

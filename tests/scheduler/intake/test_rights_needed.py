@@ -1,4 +1,4 @@
-"""The rights that the scheduler asks for are those that its configuration uses."""
+"""The scheduler needs exactly the rights that its configuration uses."""
 
 from typing import Any
 

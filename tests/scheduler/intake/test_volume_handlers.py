@@ -1,4 +1,4 @@
-"""What a watch shows of storage goes to the tables; what cannot be read costs that object only, and is told."""
+"""Storage objects from watches reach the tables; an invalid one affects that object only, and is reported."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,8 +17,8 @@ from tests.support.volumes import bound, claim, show, volume, with_claims
 
 
 @dataclass
-class Told:
-    """Handlers of empty tables, and what they have told."""
+class Handled:
+    """Handlers of empty tables, with the problems that they report."""
 
     tables: Tables = field(default_factory=tables_of)
     problems: list[Problem] = field(default_factory=list)
@@ -30,7 +30,7 @@ class Told:
 
 
 def test_a_claim_that_cannot_be_read_is_as_if_it_were_not_there() -> None:
-    told = Told()
+    told = Handled()
     show(told.tables, CLAIMS, claim("data"))
     told.handlers.handle(CLAIMS, [Undecodable("default/data", "expected `object`, got `str`")])
 
@@ -41,7 +41,7 @@ def test_a_claim_that_cannot_be_read_is_as_if_it_were_not_there() -> None:
 
 @pytest.mark.parametrize("size", ["1 GiB", "much"])
 def test_a_volume_of_no_size_is_as_if_it_were_not_there(size: str) -> None:
-    told = Told()
+    told = Handled()
     told.handlers.handle(VOLUMES, [Changed(decoded(volume("pv", size=size), VOLUMES.type))])
 
     assert told.tables.volumes.volume("pv") is None
@@ -59,7 +59,7 @@ def test_a_volume_of_no_size_is_as_if_it_were_not_there(size: str) -> None:
     ],
 )
 def test_a_capacity_whose_topology_has_thousands_of_parts_is_as_if_it_were_not_there(topology: dict[str, Any]) -> None:
-    told = Told()
+    told = Handled()
     made = {"metadata": {"name": "c", "namespace": "kube-system"}, "storageClassName": "fast", "capacity": "5Gi"}
     told.handlers.handle(CAPACITIES, [Changed(decoded({**made, "nodeTopology": topology}, CAPACITIES.type))])
 
@@ -72,10 +72,10 @@ def test_a_capacity_whose_topology_has_thousands_of_parts_is_as_if_it_were_not_t
 def test_the_claims_of_a_volume_are_told_when_it_comes() -> None:
     tables = tables_of()
     show(tables, CLAIMS, bound(claim("data"), "pv"))
-    tables.take_openings()
+    tables.take_cluster_events()
     show(tables, VOLUMES, volume("pv"))
 
-    assert list(tables.take_openings().claims) == [("default", "data")]
+    assert list(tables.take_cluster_events().claims) == [("default", "data")]
 
 
 def test_a_claim_with_a_selector_of_thousands_of_values_is_not_looked_for_and_says_so() -> None:
@@ -84,9 +84,9 @@ def test_a_claim_with_a_selector_of_thousands_of_values_is_not_looked_for_and_sa
     selector = {"matchExpressions": [{"key": "tier", "operator": "In", "values": values}]}
     show(tables, CLAIMS, claim("data", selector=selector))
 
-    (standing,) = tables.volumes.of_pod(pod("p", **with_claims("data"))).standings
+    (claim_state,) = tables.volumes.of_pod(pod("p", **with_claims("data"))).claim_states
 
-    assert standing.alike[1] == (
+    assert claim_state.alike[1] == (
         'persistentvolumeclaim "data" has more than this scheduler reads: 5000 selector values (at most 64)'
     )
 
@@ -94,12 +94,12 @@ def test_a_claim_with_a_selector_of_thousands_of_values_is_not_looked_for_and_sa
 def test_a_claim_that_changes_in_nothing_that_is_read_tells_nobody() -> None:
     tables = tables_of()
     show(tables, CLAIMS, claim("data"))
-    tables.take_openings()
+    tables.take_cluster_events()
     changed = claim("data")
     changed["metadata"] |= {"resourceVersion": "9", "annotations": {"note": "x"}}
     show(tables, CLAIMS, changed)
 
-    assert not tables.take_openings()
+    assert not tables.take_cluster_events()
     found = tables.volumes.claim(("default", "data"))
     assert found is not None
     assert found.version == "9"

@@ -1,4 +1,4 @@
-"""Batches of a watch are handed over in slices, so that one batch of large objects does not keep others waiting."""
+"""Watch batches are handled in slices, so that a batch of large objects does not delay other tasks."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ BATCH: Sequence[WatchEvent[PodObject]] = [Changed(PodObject(ObjectMeta(f"p{numbe
 
 
 async def handed_over(seconds_per_event: float) -> tuple[list[WatchEvent[PodObject]], int, float]:
-    """(what was handed over, how often other tasks ran meanwhile, the longest time between them)."""
+    """(events handed over, number of turns of other tasks, longest time between these turns)."""
     now_s, got, turns_s = 0.0, list[WatchEvent[PodObject]](), [0.0]
 
     def handle(events: Sequence[WatchEvent[PodObject]]) -> None:

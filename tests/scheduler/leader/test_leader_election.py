@@ -1,4 +1,4 @@
-"""Leader election: histories of replicas, answers that are lost or late, Leases that somebody deletes."""
+"""Leader election: random histories of replicas, lost and late answers, deleted Leases."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -23,9 +23,9 @@ WHICH: Final = st.integers(0, REPLICAS - 1)
 
 
 def lease(
-    holder: str, version: int = 7, *, pods_seen: str | None = None, page_url: str | None = None, transitions: int = 3
+    holder: str, version: int = 7, *, pods_version: str | None = None, page_url: str | None = None, transitions: int = 3
 ) -> Lease:
-    written = {PODS_SEEN: pods_seen, PAGE_URL: page_url}
+    written = {PODS_SEEN: pods_version, PAGE_URL: page_url}
     annotations = {key: text for key, text in written.items() if text is not None}
     metadata = ObjectMeta("leads", "kube-system", resource_version=str(version), annotations=annotations)
     return Lease(metadata, LeaseSpec(holder, 15, "then", f"renewed {version}", transitions))
@@ -36,7 +36,7 @@ def election(identity: str = "me") -> LeaderElection:
 
 
 def taken(of: LeaderElection, now_s: float) -> TakeOver:
-    """It writes, and the API server accepts."""
+    """The replica writes, and the API server accepts."""
     wanted = of.wanted(now_s, "now")
     assert wanted is not None
     of.written(wanted, "100", now_s)
@@ -68,7 +68,7 @@ def test_what_another_one_holds_is_left_for_as_long_as_the_lease_says_after_the_
 
 
 def test_a_lease_that_is_gone_says_nothing_of_who_has_held_it_since() -> None:
-    for shown in (lease("", 8, pods_seen="41"), lease("other", 8)):
+    for shown in (lease("", 8, pods_version="41"), lease("other", 8)):
         one = election()
         one.observe(shown, 0.0)
         one.gone(1.0)
@@ -78,7 +78,7 @@ def test_a_lease_that_is_gone_says_nothing_of_who_has_held_it_since() -> None:
 def test_a_lease_given_up_is_taken_at_once_with_what_its_holder_had_seen() -> None:
     one = election()
     one.observe(lease("other", 7), 5.0)
-    one.observe(lease("", 8, pods_seen="41"), 6.0)
+    one.observe(lease("", 8, pods_version="41"), 6.0)
     assert taken(one, 6.0) == TakeOver("41")
 
 
@@ -100,7 +100,7 @@ def test_a_write_of_ours_that_was_executed_unseen_leaves_the_doubt() -> None:
 
 def test_our_own_write_seen_before_its_answer_does_not_hide_how_the_lease_became_ours() -> None:
     one = election()
-    one.observe(lease("", 8, pods_seen="41"), 6.0)
+    one.observe(lease("", 8, pods_version="41"), 6.0)
     wanted = one.wanted(6.0, "now")
     assert wanted is not None
     one.observe(Lease(ObjectMeta("leads", resource_version="9"), wanted.spec), 6.1)
@@ -179,7 +179,7 @@ def test_what_is_given_up_says_what_was_seen() -> None:
     taken(one, 0.0)
     given_up = one.given_up("end", "77")
     assert given_up is not None
-    assert (given_up.spec.holder_identity, given_up.pods_seen, given_up.version) == ("", "77", "100")
+    assert (given_up.spec.holder_identity, given_up.pods_version, given_up.version) == ("", "77", "100")
 
 
 def test_the_page_of_who_leads_is_in_every_write_and_gone_with_the_last_one() -> None:
@@ -220,11 +220,13 @@ def test_another_page_in_the_lease_renews_nothing() -> None:
 
 
 def test_only_a_version_is_read_of_what_was_seen() -> None:
-    assert [lease("", pods_seen=text).pods_seen for text in ("12", "", "-1", "x", "9" * 21)] == ["12"] + [None] * 4
+    assert [lease("", pods_version=text).pods_version for text in ("12", "", "-1", "x", "9" * 21)] == ["12"] + [
+        None
+    ] * 4
 
 
 class Answer(Enum):
-    """What becomes of a request."""
+    """Fate of a request."""
 
     GIVEN = "executed, and answered"
     LOST = "executed, and not answered"
@@ -233,7 +235,7 @@ class Answer(Enum):
 
 @dataclass
 class Replica:
-    """may_bind_from_s: when it binds at the earliest, None while it does not. bound_s: when it may have bound last."""
+    """may_bind_from_s: earliest bind, None while it may not. bound_s: latest possible bind."""
 
     election: LeaderElection
     seen: int = 0
@@ -242,7 +244,7 @@ class Replica:
 
 
 class Replicas(RuleBasedStateMachine):
-    """Whatever is lost or late: while one may bind, no request of another one can take effect."""
+    """Whatever is lost or late: while one replica may bind, no request of another can take effect."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -250,7 +252,7 @@ class Replicas(RuleBasedStateMachine):
         self.names = count()
         self.version = 0
         self.stored: Lease | None = None
-        # The Lease after each version, None: gone.
+        # The Lease after each version, None: deleted.
         self.history: list[Lease | None] = [None]
         self.gone: list[Replica] = []
         self.replicas = [Replica(election(f"r{next(self.names)}")) for _ in range(REPLICAS)]
@@ -261,7 +263,7 @@ class Replicas(RuleBasedStateMachine):
 
     @rule(which=WHICH, how_many=st.sampled_from([0, 0, 1, 99]), answer=st.sampled_from(Answer), after_s=AFTER_S)
     def acts(self, which: int, how_many: int, answer: Answer, after_s: float) -> None:
-        """It sees some of what has happened, and writes if it is time."""
+        """It sees a part of the history, and writes if due."""
         one = self.replicas[which]
         self._show(one, how_many)
         sent_s, wanted = self.now_s, one.election.wanted(self.now_s, f"at {self.now_s}")
@@ -291,7 +293,7 @@ class Replicas(RuleBasedStateMachine):
         old = self.replicas[which]
         self.gone.append(old)
         new = Replica(election(old.election.identity if same_pod else f"r{next(self.names)}"))
-        # A watch begins with what there is.
+        # A watch begins with the current state.
         new.seen = len(self.history) - 1
         if self.stored is not None:
             new.election.observe(self.stored, self.now_s)
@@ -330,7 +332,7 @@ class Replicas(RuleBasedStateMachine):
         if wanted.version != version:
             return False
         self.version += 1
-        annotations = None if wanted.pods_seen is None else {PODS_SEEN: wanted.pods_seen}
+        annotations = None if wanted.pods_version is None else {PODS_SEEN: wanted.pods_version}
         metadata = ObjectMeta("leads", resource_version=str(self.version), annotations=annotations)
         self.stored = Lease(metadata, wanted.spec)
         self.history.append(self.stored)

@@ -1,4 +1,4 @@
-"""The legacy extender's inspect API, over real HTTP, and how long it holds the event loop."""
+"""The legacy extender's inspect API over real HTTP, and how long it blocks the event loop."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from tests.support.builders import bound, cluster, pod, wire_node
 from tests.support.placing import on_card
 from tests.support.repository import ROOT
 
-# Of the event loop, for answers however large.
+# Longest block of the event loop, for answers of any size.
 MOST_HELD_S = 0.02
 
 
@@ -120,7 +120,7 @@ def large(nodes: int, cards: int, pods: int) -> Tables:
 
 
 async def longest_hold_s(asking: asyncio.Task[object]) -> float:
-    """CPU time of this thread between two turns of another task, while somebody asks."""
+    """CPU time of this thread between two turns of another task, during a request."""
     longest_s = 0.0
     while not asking.done():
         began_s = time.thread_time()

@@ -1,4 +1,4 @@
-"""What the scrape says of namespaces."""
+"""Metrics of namespaces in a scrape."""
 
 import pytest
 
@@ -58,14 +58,14 @@ def test_memory_is_counted_in_the_unit_of_its_node() -> None:
 
 
 def shown(tables: Tables, *, per_card: bool) -> dict[str, float]:
-    """By series, as a scrape shows them."""
+    """Samples by metric."""
     text = b"".join(copied(tables, {}, per_card=per_card).text()).decode()
     lines = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
     return {name: float(value) for name, value in lines}
 
 
 def two_nodes() -> Tables:
-    """Pods of 8 units come, and one of 3 that leaves 5 of a card."""
+    """The usual pod has 8 units; a pod of 3 units leaves 5 units of a card."""
     tables = cluster(a=[8, 8], b=[8])
     tables.upsert_node(wire_node("no-cards"))
     for _ in range(99):

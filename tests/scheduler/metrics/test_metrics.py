@@ -1,4 +1,4 @@
-"""What a replica shows of itself, and that only the one that schedules shows the cluster."""
+"""Metrics of a replica; only the leader exports those of the cluster."""
 
 import pytest
 

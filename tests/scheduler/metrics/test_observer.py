@@ -1,4 +1,4 @@
-"""What is said of the connection: one line for the server as a whole, one for each right that is missing."""
+"""Log lines about connectivity: one for the server as a whole, one for each missing right."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ def telemetry() -> ServiceObserver:
 
 
 def said(telemetry: ServiceObserver, error: port.ApiError | None) -> Sequence[Mapping[str, Any]]:
-    """What is logged when every watch meets that, one after the other."""
+    """Log lines after every watch gets this error, one after another."""
     with capture_logs() as lines:
         for kind in KINDS:
             telemetry.watch_trouble(kind, error)

@@ -8,7 +8,7 @@ from config.protocol import names
 from scheduler.pods.gpu_request import (
     GpuRequest,
     GpuRequestError,
-    Policy,
+    PlacementPolicy,
     ResourceNames,
     Selection,
     gpu_request_of,
@@ -90,7 +90,7 @@ def test_what_is_an_annotation_is_not_read_as_a_label(key: str) -> None:
 
 def test_policies_are_read() -> None:
     request = annotated(card_policy="spread", node_policy="binpack")
-    assert (request.card_policy, request.node_policy) == (Policy.SPREAD, Policy.BINPACK)
+    assert (request.card_policy, request.node_policy) == (PlacementPolicy.SPREAD, PlacementPolicy.BINPACK)
 
 
 @pytest.mark.parametrize(

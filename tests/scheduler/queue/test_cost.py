@@ -1,4 +1,4 @@
-"""What an event costs, counted in lines run and in pods compared, not in seconds."""
+"""Cost of an event, in lines run and in pods compared, not in seconds."""
 
 import sys
 from collections.abc import Callable
@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from scheduler.pods.pod_volumes import PodClaim, PodVolumes
 from scheduler.state.amounts import Amount
-from scheduler.state.changes import Openings
-from scheduler.state.needs import NOTHING_NEEDED, Needs
-from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, full, opened, pod
+from scheduler.state.changes import ClusterEvents
+from scheduler.state.minimum_request import NO_MINIMUM, MinimumRequest
+from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, events_on, full, pod
 
 
 class CountedPriority(int):
@@ -40,7 +40,7 @@ class LineCounter:
 
 
 def _cost(action: Callable[[], object]) -> int:
-    """Lines of Python that it runs, and comparisons of pods inside C code."""
+    """Number of Python lines that it runs, and of comparisons of pods inside C code."""
     counter, before, tracing = LineCounter(), CountedPriority.comparisons, sys.gettrace()
     sys.settrace(counter)
     try:
@@ -74,48 +74,48 @@ def test_the_cost_of_waking_grows_with_the_freed_place() -> None:
 
 
 def test_an_event_costs_nothing_when_nobody_waits() -> None:
-    assert _cost(lambda: ToyCluster(0).queue.opened(opened(0))) < 150
+    assert _cost(lambda: ToyCluster(0).queue.note_events(events_on(0))) < 150
 
 
-def _classes(count: int, needs: Needs = NOTHING_NEEDED) -> ToyCluster:
+def _classes(count: int, minimum: MinimumRequest = NO_MINIMUM) -> ToyCluster:
     cluster = ToyCluster(0)
     for index in range(count):
         cluster.add(pod(f"p{index}"))
         cluster.queue.pop(0.0)
-        cluster.queue.unschedulable(f"p{index}", index, 0.0, wakes_on=ANY, needs=needs)
+        cluster.queue.unschedulable(f"p{index}", index, 0.0, wakes_on=ANY, minimum=minimum)
     return cluster
 
 
 def test_noting_an_event_costs_the_same_however_many_classes_wait() -> None:
     def noting(classes: int) -> int:
         cluster = _classes(classes)
-        return _cost(lambda: cluster.queue.opened(opened(0)))
+        return _cost(lambda: cluster.queue.note_events(events_on(0)))
 
     assert noting(1) == noting(3000)
 
 
 def test_classes_that_a_row_is_too_small_for_are_ruled_out_in_one_go() -> None:
-    needs = Needs(least=np.full(len(Amount), 1, dtype=np.int64))
+    minimum = MinimumRequest(amounts=np.full(len(Amount), 1, dtype=np.int64))
 
     def asking(classes: int) -> int:
-        cluster = _classes(classes, needs)
-        cluster.queue.opened(opened(0))
-        return _cost(lambda: cluster.next_check() is None)
+        cluster = _classes(classes, minimum)
+        cluster.queue.note_events(events_on(0))
+        return _cost(lambda: cluster.next_hint() is None)
 
     assert asking(1) == asking(3000)
 
 
 def test_questions_are_handed_out_one_by_one_and_each_costs_the_same() -> None:
     cluster = _classes(2000)
-    cluster.queue.opened(opened(0))
+    cluster.queue.note_events(events_on(0))
     costs = [_cost(lambda: _asked_in_vain(cluster)) for _ in range(1000)]
     assert max(costs[1:]) < 200
 
 
 def _asked_in_vain(cluster: ToyCluster) -> None:
-    check = cluster.next_check()
-    assert check is not None
-    cluster.queue.fits_not(check, wakes_on=ANY)
+    hint = cluster.next_hint()
+    assert hint is not None
+    cluster.queue.fits_not(hint, wakes_on=ANY)
 
 
 def _using(pods: int, claims: int) -> ToyCluster:
@@ -125,15 +125,15 @@ def _using(pods: int, claims: int) -> ToyCluster:
     for index in range(pods):
         cluster.add(replace(pod(f"p{index}"), volumes=volumes))
         cluster.queue.pop(0.0)
-        cluster.queue.unschedulable(f"p{index}", "one class", 0.0, wakes_on=ANY, needs=NOTHING_NEEDED)
+        cluster.queue.unschedulable(f"p{index}", "one class", 0.0, wakes_on=ANY, minimum=NO_MINIMUM)
     return cluster
 
 
 def test_claims_that_change_cost_the_same_however_many_pods_of_a_class_use_them() -> None:
     def asking(pods: int) -> int:
-        cluster, openings = _using(pods, 8), Openings()
-        openings.note_claims(("default", f"c{number}") for number in range(8))
-        cluster.queue.opened(openings)
-        return _cost(lambda: cluster.next_check() is not None)
+        cluster, events = _using(pods, 8), ClusterEvents()
+        events.note_claims(("default", f"c{number}") for number in range(8))
+        cluster.queue.note_events(events)
+        return _cost(lambda: cluster.next_hint() is not None)
 
     assert asking(1) == asking(300)

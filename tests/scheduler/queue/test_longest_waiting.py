@@ -1,4 +1,4 @@
-"""Of many pods that wait, the first of each priority and namespace."""
+"""The first waiting pod of each priority and namespace."""
 
 from collections.abc import Collection
 from typing import Final

@@ -1,4 +1,4 @@
-"""Which classes of waiting pods are searched for when something opens."""
+"""Classes of waiting pods that cluster events make due for a search."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -10,11 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from scheduler.pods.pod import Pod
-from scheduler.queue.preemptors import Preemptors, Question
-from scheduler.state.amounts import Amount, CardsLeft
-from scheduler.state.changes import Change, Openings
+from scheduler.queue.preemptors import DueSearch, Preemptors
+from scheduler.state.amounts import Amount, AvailableOnCards
+from scheduler.state.changes import Change, ClusterEvents
 from scheduler.state.columns.arrays import Int64Array, RowArray
-from scheduler.state.needs import NOTHING_NEEDED, Needs
+from scheduler.state.minimum_request import NO_MINIMUM, MinimumRequest
 from tests.support.builders import pod
 
 PODS: Final = int(Change.PODS)
@@ -22,7 +22,7 @@ LABELS: Final = int(Change.LABELS)
 
 
 class Left:
-    """So much cpu is left on every row without pods of lower priority."""
+    """This much cpu remains on every row without pods of lower priority."""
 
     def __init__(self, cpu: int) -> None:
         self.cpu = cpu
@@ -34,7 +34,7 @@ class Left:
         found[Amount.CPU_MILLIS] = self.cpu
         return found
 
-    def cards(self, row: int) -> CardsLeft:
+    def cards(self, row: int) -> AvailableOnCards:
         raise AssertionError(row)
 
     @contextmanager
@@ -43,98 +43,98 @@ class Left:
 
 
 class WithoutCards(Left):
-    """The rows have none."""
+    """Rows without cards."""
 
-    def cards(self, row: int) -> CardsLeft:  # noqa: ARG002 - of each
+    def cards(self, row: int) -> AvailableOnCards:  # noqa: ARG002 - of each
         none = np.zeros(0, dtype=np.int64)
-        return CardsLeft(none, none.astype(np.bool_), none, none)
+        return AvailableOnCards(none, none.astype(np.bool_), none, none)
 
 
 def nobody(_pod: Pod) -> bool:
     return False
 
 
-def cpu(millis: int) -> Needs:
-    least = NOTHING_NEEDED.least.copy()
-    least[Amount.CPU_MILLIS] = millis
-    return replace_fields(NOTHING_NEEDED, least=least)
+def cpu(millis: int) -> MinimumRequest:
+    minimum = NO_MINIMUM.amounts.copy()
+    minimum[Amount.CPU_MILLIS] = millis
+    return replace_fields(NO_MINIMUM, amounts=minimum)
 
 
-def waiting(*names: str, priority: int = 10, needs: Needs = NOTHING_NEEDED) -> Preemptors:
+def waiting(*names: str, priority: int = 10, minimum: MinimumRequest = NO_MINIMUM) -> Preemptors:
     preemptors = Preemptors()
     for name in names:
-        add(preemptors, name, priority=priority, needs=needs)
+        add(preemptors, name, priority=priority, minimum=minimum)
     return preemptors
 
 
-def add(preemptors: Preemptors, name: str, *, priority: int = 10, needs: Needs = NOTHING_NEEDED) -> None:
+def add(preemptors: Preemptors, name: str, *, priority: int = 10, minimum: MinimumRequest = NO_MINIMUM) -> None:
     one = replace(pod(name), priority=priority)
-    preemptors.add(name.partition("-")[0], one, wakes_on=PODS, needs=needs, unanswered=False)
+    preemptors.add(name.partition("-")[0], one, wakes_on=PODS, minimum=minimum, unanswered=False)
 
 
-def opened(row: int = 3, kinds: int = PODS, **up_to: int) -> Openings:
-    openings = Openings()
-    openings.note(row, kinds, **up_to)
-    return openings
+def events_on(row: int = 3, kinds: int = PODS, **up_to: int) -> ClusterEvents:
+    events = ClusterEvents()
+    events.note(row, kinds, **up_to)
+    return events
 
 
-def questions(preemptors: Preemptors, left_for: Callable[[Pod], AbstractContextManager[Left]]) -> list[Question]:
+def questions(preemptors: Preemptors, left_for: Callable[[Pod], AbstractContextManager[Left]]) -> list[DueSearch]:
     preemptors.settle(left_for)
     found = []
-    while (question := preemptors.take(nobody)) is not None:
-        found.append(question)
+    while (due := preemptors.take(nobody)) is not None:
+        found.append(due)
     return found
 
 
 @pytest.mark.parametrize(
-    ("openings", "rows"),
+    ("events", "rows"),
     [
-        pytest.param(opened(), [frozenset({3})], id="a node changes"),
-        pytest.param(opened(up_to=10), [frozenset({3})], id="a pod of the same priority leaves"),
-        pytest.param(opened(up_to=9), [], id="a pod of lower priority leaves"),
-        pytest.param(opened(kinds=LABELS), [], id="nothing that rules look at"),
+        pytest.param(events_on(), [frozenset({3})], id="a node changes"),
+        pytest.param(events_on(up_to=10), [frozenset({3})], id="a pod of the same priority leaves"),
+        pytest.param(events_on(up_to=9), [], id="a pod of lower priority leaves"),
+        pytest.param(events_on(kinds=LABELS), [], id="nothing that rules look at"),
     ],
 )
 def test_a_class_is_asked_about_what_lower_pods_do_not_stand_for(
-    openings: Openings, rows: list[frozenset[int]]
+    events: ClusterEvents, rows: list[frozenset[int]]
 ) -> None:
     preemptors = waiting("a-1", "a-2")
 
-    preemptors.note(openings)
+    preemptors.note(events)
 
-    assert [question.rows for question in questions(preemptors, Left(0).seen_by)] == rows
+    assert [due.rows for due in questions(preemptors, Left(0).seen_by)] == rows
 
 
 def test_classes_for_which_too_little_is_left_are_not_asked() -> None:
-    preemptors = waiting("a-1", needs=cpu(200))
-    add(preemptors, "b-1", needs=cpu(100))
+    preemptors = waiting("a-1", minimum=cpu(200))
+    add(preemptors, "b-1", minimum=cpu(100))
 
-    preemptors.note(opened())
+    preemptors.note(events_on())
 
-    assert [question.pod.key.name for question in questions(preemptors, Left(150).seen_by)] == ["b-1"]
+    assert [due.pod.key.name for due in questions(preemptors, Left(150).seen_by)] == ["b-1"]
 
 
 @pytest.mark.parametrize("kinds", [Change.REJECTIONS, Change.VOLUMES])
 def test_rows_that_are_allowed_by_now_are_asked_about(kinds: Change) -> None:
     preemptors, left = Preemptors(), WithoutCards(0)
-    nowhere = replace_fields(NOTHING_NEEDED, rows=(0, 0))
+    nowhere = replace_fields(NO_MINIMUM, rows=(0, 0))
     one = replace(pod("p"), priority=10)
-    preemptors.add("p", one, wakes_on=PODS | int(kinds), needs=nowhere, unanswered=False)
-    everywhere = Openings()
+    preemptors.add("p", one, wakes_on=PODS | int(kinds), minimum=nowhere, unanswered=False)
+    everywhere = ClusterEvents()
     everywhere.note_everywhere(int(kinds))
 
     asked = []
-    for openings in (opened(), everywhere, opened()):
-        preemptors.note(openings)
-        asked.append([question.rows for question in questions(preemptors, left.seen_by)])
+    for events in (events_on(), everywhere, events_on()):
+        preemptors.note(events)
+        asked.append([due.rows for due in questions(preemptors, left.seen_by)])
 
     assert asked == [[], [None], [frozenset({3})]]
 
 
 def test_after_a_pod_was_helped_the_others_are_held_against_what_is_left() -> None:
     preemptors, left = waiting("a-1", "a-2"), Left(100)
-    add(preemptors, "b-1", priority=9, needs=cpu(100))
-    preemptors.note(opened())
+    add(preemptors, "b-1", priority=9, minimum=cpu(100))
+    preemptors.note(events_on())
     preemptors.settle(left.seen_by)
     first = preemptors.take(nobody)
     assert first is not None
@@ -143,27 +143,27 @@ def test_after_a_pod_was_helped_the_others_are_held_against_what_is_left() -> No
     preemptors.discard("uid-default-a-1")
     left.cpu = 50
 
-    assert [question.pod.key.name for question in questions(preemptors, left.seen_by)] == ["a-2"]
+    assert [due.pod.key.name for due in questions(preemptors, left.seen_by)] == ["a-2"]
 
 
 def test_the_best_class_comes_first_and_a_pod_without_an_answer_before_the_others_of_its_class() -> None:
     preemptors = waiting("a-1", "a-2", priority=5)
     add(preemptors, "b-1", priority=7)
-    preemptors.note(opened())
-    preemptors.add("a", replace(pod("a-2"), priority=5), wakes_on=PODS, needs=NOTHING_NEEDED, unanswered=True)
+    preemptors.note(events_on())
+    preemptors.add("a", replace(pod("a-2"), priority=5), wakes_on=PODS, minimum=NO_MINIMUM, unanswered=True)
 
     found = questions(preemptors, Left(0).seen_by)
 
-    assert [(question.pod.key.name, question.unanswered) for question in found] == [("b-1", False), ("a-2", True)]
+    assert [(due.pod.key.name, due.unanswered) for due in found] == [("b-1", False), ("a-2", True)]
 
 
 def test_a_class_that_is_turned_away_keeps_no_other_waiting() -> None:
     preemptors = waiting("a-1", "a-2", priority=7)
     preemptors.add(
-        "a", replace(pod("other", namespace="few"), priority=7), wakes_on=PODS, needs=NOTHING_NEEDED, unanswered=True
+        "a", replace(pod("other", namespace="few"), priority=7), wakes_on=PODS, minimum=NO_MINIMUM, unanswered=True
     )
     add(preemptors, "b-1", priority=5)
-    preemptors.note(opened())
+    preemptors.note(events_on())
     preemptors.settle(Left(0).seen_by)
 
     def has_most(one: Pod) -> bool:
@@ -183,9 +183,9 @@ def test_fifty_thousand_pods_are_one_question_for_each_class() -> None:
     for number in range(50_000):
         key = replace(template.key, name=f"p{number}", uid=f"p{number}")
         one = replace(template, key=key, priority=10)
-        preemptors.add(number % 500, one, wakes_on=PODS, needs=NOTHING_NEEDED, unanswered=False)
+        preemptors.add(number % 500, one, wakes_on=PODS, minimum=NO_MINIMUM, unanswered=False)
     for row in range(8):
-        preemptors.note(opened(row))
+        preemptors.note(events_on(row))
 
     assert len(questions(preemptors, left.seen_by)) == 500
     assert left.asked == 1
@@ -197,7 +197,7 @@ def test_who_has_left_leaves_nothing_behind() -> None:
     for name in ("a-1", "a-2", "a-2"):
         preemptors.discard(f"uid-default-{name}")
 
-    preemptors.note(opened())
+    preemptors.note(events_on())
 
     assert len(preemptors) == 0
     assert not preemptors.any_due

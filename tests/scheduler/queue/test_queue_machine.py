@@ -1,4 +1,4 @@
-"""Random histories of pods, decisions, binds and rows, against what the queue promises."""
+"""Random histories of pods, decisions, binds and rows, compared with a model of the queue."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -12,23 +12,23 @@ from msgspec.structs import replace
 
 from scheduler.pods.pod import Pod
 from scheduler.queue.entry import PodState
-from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, key_of, opened, pod
+from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, events_on, key_of, pod
 
 UNITS: Final = st.integers(1, 3)
 ROWS: Final = 3
 NAMESPACES: Final = ("a", "b", "c")
-# Which of those that a step may concern, counted round.
+# Index of the pod that a step concerns, modulo their number.
 PICK: Final = st.integers(0, 30)
-# Each with its units, its priority, and whether it has a gate.
+# (units, priority, whether it has a gate).
 PODS: Final = st.lists(st.tuples(UNITS, st.integers(0, 2), st.integers(0, 7).map(lambda n: n == 7)), max_size=6)
 SELDOM: Final = st.integers(0, 9).map(lambda n: n == 9)
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """pods: those that wait or are in flight, as last seen. place: order of arrival, a gated pod has none.
+    """pods: waiting or in flight, latest version. place: order of arrival, none for a gated pod.
 
-    errors: in a row. back_at_s: error back-offs. no_fits: attempts. vain_until_s: back-offs after a place that was
-    shown in vain. gone: deleted in flight. hopeless: pods that only a change of their own helps.
+    errors: in a row. back_at_s: error back-offs. no_fits: attempts. vain_until_s: back-offs after wake-ups in vain.
+    gone: deleted in flight. hopeless: pods that only a change of their own helps.
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class QueueMachine(RuleBasedStateMachine):
         ordered = sorted(uids)
         return ordered[pick % len(ordered)]
 
-    # Pods come, change and go
+    # Pods are created, changed and deleted
 
     @initialize(pods=PODS, more=PODS)
     def begin(self, pods: list[tuple[int, int, bool]], more: list[tuple[int, int, bool]]) -> None:
@@ -127,7 +127,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.hopeless.discard(uid)
         self.vain_until_s.pop(uid, None)
         stays = before in {PodState.GATED, PodState.IN_FLIGHT} or uid in self.back_at_s
-        waits = not stays and before not in {PodState.ACTIVE, PodState.HELD_BACK} and self.changes_too_often(uid)
+        waits = not stays and before not in {PodState.ACTIVE, PodState.THROTTLED} and self.changes_too_often(uid)
         assert self.queue.state(uid) is (before if stays else PodState.BACKING_OFF if waits else PodState.ACTIVE)
 
     def changes_too_often(self, uid: str) -> bool:
@@ -161,22 +161,22 @@ class QueueMachine(RuleBasedStateMachine):
             self.forget(uid)
         assert (uid in self.queue) == flying
 
-    # Namespaces that let others pass
+    # Throttled namespaces
 
     @rule(namespaces=st.sets(st.sampled_from(NAMESPACES)), most=st.integers(1, 6))
-    def hold_back(self, namespaces: set[str], most: int) -> None:
+    def throttle(self, namespaces: set[str], most: int) -> None:
         for _ in range(most):
             ready = self.in_state(PodState.ACTIVE)
             head = min(ready, key=self.sort_key, default=None)
             holds = head is not None and self.pods[head].key.namespace in namespaces
-            assert self.queue.hold_back(namespaces.__contains__, self.cluster.now_s) == holds
+            assert self.queue.throttle(namespaces.__contains__, self.cluster.now_s) == holds
             if not holds or head is None:
                 return
-            assert self.queue.state(head) is PodState.HELD_BACK
+            assert self.queue.state(head) is PodState.THROTTLED
 
     @rule(namespaces=st.sets(st.sampled_from(NAMESPACES)))
     def serve(self, namespaces: set[str]) -> None:
-        waiting = [uid for uid in self.in_state(PodState.HELD_BACK) if self.pods[uid].key.namespace in namespaces]
+        waiting = [uid for uid in self.in_state(PodState.THROTTLED) if self.pods[uid].key.namespace in namespaces]
         best = min(waiting, key=self.sort_key, default=None)
         states = {uid: self.queue.state(uid) for uid in self.pods}
         assert self.queue.serve(namespaces.__contains__) == (best is not None)
@@ -195,7 +195,7 @@ class QueueMachine(RuleBasedStateMachine):
             return
         expected = min(ready, key=self.sort_key)
         for uid in self.sleepers():
-            # A newcomer never takes what a better pod waits for.
+            # A new pod never takes the room that a better pod waits for.
             assert self.sort_key(uid) > self.sort_key(expected) or not self.room_for(self.units(uid))
         if vain or hopeless:
             self.decide_in_vain(expected, hopeless=hopeless)
@@ -219,7 +219,7 @@ class QueueMachine(RuleBasedStateMachine):
         return [uid for uid in self.in_state(PodState.UNSCHEDULABLE) if uid not in self.hopeless]
 
     def answer_all(self) -> None:
-        while self.cluster.check() is not None:
+        while self.cluster.run_hint() is not None:
             self.queue.validate()
 
     @precondition(lambda self: self.in_state(PodState.IN_FLIGHT))
@@ -227,11 +227,11 @@ class QueueMachine(RuleBasedStateMachine):
     def bind_ends(self, pick: int, outcome: str) -> None:
         uid = self.nth(self.in_state(PodState.IN_FLIGHT), pick)
         if outcome == "refused":
-            self.cluster.refused(uid)
+            self.cluster.bind_failed(uid)
             self.errors[uid] += 1
             self.back_at_s[uid] = self.cluster.now_s + min(10.0, 2.0 ** (self.errors[uid] - 1))
         elif outcome == "set aside":
-            self.cluster.refused(uid, sent=False)
+            self.cluster.bind_failed(uid, sent=False)
         elif outcome == "gone":
             self.queue.delete(uid)
             self.cluster.bound(uid)
@@ -259,7 +259,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule()
     def everything_changes(self) -> None:
-        self.queue.opened(opened(everywhere=ANY))
+        self.queue.note_events(events_on(everywhere=ANY))
 
     @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 1.0, 11.0, 300.0]))
     def time_passes(self, seconds: float) -> None:
@@ -276,30 +276,30 @@ class QueueMachine(RuleBasedStateMachine):
             del self.vain_until_s[uid]
             assert self.queue.state(uid) is PodState.ACTIVE
 
-    # Questions
+    # Hints
 
     @precondition(lambda self: self.in_state(PodState.UNSCHEDULABLE))
     @rule()
-    def check(self) -> None:
-        check = self.cluster.next_check()
-        if check is None:
+    def run_hint(self) -> None:
+        hint = self.cluster.next_hint()
+        if hint is None:
             return
-        units, best = self.units(check.pod.key.uid), check.pod.key.uid
+        units, best = self.units(hint.pod.key.uid), hint.pod.key.uid
         alike = [uid for uid in self.sleepers() if self.units(uid) == units]
         assert best == min(alike, key=self.sort_key)
         states = {uid: self.queue.state(uid) for uid in self.pods if uid != best}
-        fits = self.cluster.answer(check)
-        assert fits == bool(self.cluster.capacity(units, check.rows))
+        fits = self.cluster.answer(hint)
+        assert fits == bool(self.cluster.capacity(units, hint.rows))
         assert self.queue.state(best) is (PodState.ACTIVE if fits else PodState.UNSCHEDULABLE)
         assert {uid: self.queue.state(uid) for uid in states} == states
 
     @rule()
     def nobody_sleeps_beside_room(self) -> None:
-        """When all questions are answered and all decisions made, no room is left for those who sleep."""
+        """After all hints and decisions, no room is left for waiting pods."""
         while self.queue.serve(lambda _: True):
             pass
         self.decided(*self.cluster.settle())
-        assert self.cluster.next_check() is None
+        assert self.cluster.next_hint() is None
         assert not self.in_state(PodState.ACTIVE)
         for uid in self.sleepers():
             assert not self.room_for(self.units(uid))

@@ -1,4 +1,4 @@
-"""Priority order, the back-offs, gates, updates and what is said of it all. Waking: test_waking.py."""
+"""Priority order, back-offs, gates, updates and counts. Hints: test_waking.py."""
 
 import pytest
 from msgspec.structs import replace
@@ -13,9 +13,9 @@ from tests.scheduler.queue.toy_cluster import (
     UNITS,
     Gates,
     ToyCluster,
+    events_on,
     full,
     key_of,
-    opened,
     pod,
     with_labels,
 )
@@ -52,7 +52,7 @@ def test_an_attempt_says_how_many_there_were_and_since_when() -> None:
     cluster = full(pod("p"))
     cluster.after(7)
     cluster.free(0, 1)
-    cluster.check()
+    cluster.run_hint()
     queued = cluster.queue.pop(8.0)
     assert queued is not None
     assert (queued.attempts, queued.first_queued_s) == (2, 0.0)
@@ -67,7 +67,7 @@ def test_after_an_error_a_pod_backs_off_for_one_second_then_twice_as_long_up_to_
     waits = []
     for _ in range(6):
         cluster.decide()
-        cluster.refused("p")
+        cluster.bind_failed("p")
         waits.append((cluster.queue.next_ready_s() or 0) - cluster.now_s)
         cluster.after(waits[-1])
     assert waits == [1, 2, 4, 8, 10, 10]
@@ -77,8 +77,8 @@ def test_error_back_off_is_served_although_a_place_is_free() -> None:
     cluster = ToyCluster(1)
     cluster.add(pod("p"))
     cluster.decide()
-    cluster.refused("p")
-    cluster.queue.opened(opened(everywhere=ANY))
+    cluster.bind_failed("p")
+    cluster.queue.note_events(events_on(everywhere=ANY))
     cluster.free(0, 1)
     assert cluster.settle() == []
     cluster.after(0.999)
@@ -91,7 +91,7 @@ def test_error_back_off_is_served_although_the_pod_changes() -> None:
     cluster = ToyCluster(1)
     cluster.add(pod("p"))
     cluster.decide()
-    cluster.refused("p")
+    cluster.bind_failed("p")
     cluster.add(pod("p", 2))
     assert cluster.queue.state("p") is PodState.BACKING_OFF
     cluster.after(1)
@@ -108,7 +108,7 @@ def test_errors_in_a_row_and_attempts_without_fit_are_counted_apart() -> None:
         cluster.settle()
     cluster.free(0, 1)
     cluster.settle()
-    cluster.refused("p")
+    cluster.bind_failed("p")
     assert cluster.queue.next_ready_s() == cluster.now_s + 1.0
 
 
@@ -117,13 +117,13 @@ def test_an_attempt_without_fit_ends_the_row_of_errors() -> None:
     cluster.add(pod("p"))
     for _ in range(2):
         cluster.decide()
-        cluster.refused("p")
+        cluster.bind_failed("p")
         cluster.after(10)
     cluster.room[0] = 0
     cluster.decide()
     cluster.free(0, 1)
     cluster.settle()
-    cluster.refused("p")
+    cluster.bind_failed("p")
     assert cluster.queue.next_ready_s() == cluster.now_s + 1
 
 
@@ -157,7 +157,7 @@ def test_nobody_waits_for_time_in_an_empty_queue() -> None:
 def test_a_gated_pod_is_never_popped_and_says_why() -> None:
     cluster = ToyCluster(1)
     cluster.add(pod("p", gates=("quota",)))
-    cluster.queue.opened(opened(everywhere=ANY))
+    cluster.queue.note_events(events_on(everywhere=ANY))
     cluster.after(1000)
     assert cluster.settle() == []
     assert (cluster.queue.state("p"), cluster.queue.gate("p")) == (PodState.GATED, GATED)
@@ -232,7 +232,7 @@ def test_a_mere_status_change_moves_no_pod_but_its_newest_version_is_tried() -> 
     cluster.add(replace(pod("p"), reason="newest"))
     assert cluster.queue.state("p") is PodState.UNSCHEDULABLE
     cluster.free(0, 1)
-    cluster.check()
+    cluster.run_hint()
     queued = cluster.queue.pop(cluster.now_s)
     assert queued is not None
     assert queued.pod.reason == "newest"
@@ -261,7 +261,7 @@ def test_a_change_in_flight_counts_for_one_attempt_only() -> None:
     cluster.add(pod("p"))
     cluster.decide()
     cluster.add(pod("p", 2))
-    cluster.refused("p")
+    cluster.bind_failed("p")
     cluster.after(1)
     assert cluster.settle() == ["p"]
     assert cluster.queue.state("p") is PodState.UNSCHEDULABLE
@@ -295,7 +295,7 @@ def test_a_pod_that_only_its_own_change_can_help_is_woken_by_nothing_else() -> N
     cluster.queue.pop(0.0)
     cluster.queue.unschedulable("p", key_of(pod("p")), 0.0, wakes_on=0)
     cluster.free(0, 1)
-    cluster.queue.opened(opened(everywhere=ANY))
+    cluster.queue.note_events(events_on(everywhere=ANY))
     assert cluster.settle() == []
     cluster.add(pod("p", 2))
     assert cluster.settle() == ["p"]
@@ -338,12 +338,12 @@ def test_a_pod_seen_again_after_its_deletion_in_flight_is_not_lost() -> None:
     cluster.decide()
     cluster.queue.delete("p")
     cluster.add(pod("p"))
-    cluster.refused("p")
+    cluster.bind_failed("p")
     cluster.after(1)
     assert cluster.queue.state("p") is PodState.ACTIVE
 
 
-# What is said
+# Counts
 
 
 def test_the_lengths_are_those_of_kube_schedulers_pending_pods() -> None:

@@ -1,14 +1,14 @@
-"""Places that are shown in vain (a Permit plugin says no), and classes that are not what they were."""
+"""Pods that are woken in vain (a Permit plugin rejects them), and classes whose signature changes."""
 
 from msgspec.structs import replace
 
 from scheduler.queue.entry import PodState
-from scheduler.state.needs import NOTHING_NEEDED
-from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, full, key_of, opened, plenty, pod, pods, with_labels
+from scheduler.state.minimum_request import NO_MINIMUM
+from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, events_on, full, key_of, plenty, pod, pods, with_labels
 
 
 def _in_vain(cluster: ToyCluster) -> str:
-    cluster.check()
+    cluster.run_hint()
     queued = cluster.queue.pop(cluster.now_s)
     assert queued is not None
     uid, signature = queued.pod.key.uid, key_of(queued.pod)
@@ -41,7 +41,7 @@ def test_pods_that_are_shown_places_in_vain_do_not_wake_each_other() -> None:
     for _ in range(2):
         cluster.free(0, 1)
         _in_vain(cluster)
-        cluster.queue.opened(opened(0))
+        cluster.queue.note_events(events_on(0))
     assert cluster.settle() == []
 
 
@@ -56,7 +56,7 @@ def test_a_pod_that_was_shown_a_place_in_vain_is_tried_at_once_when_it_changes()
 def test_a_pod_whose_place_is_gone_when_it_is_tried_waits_for_the_next() -> None:
     cluster = full(*pods(3))
     cluster.free(0, 1)
-    cluster.check()
+    cluster.run_hint()
     cluster.room[0] = 0
     assert cluster.settle() == ["p0"]
     assert cluster.queue.lengths() == {"active": 0, "backoff": 0, "unschedulable": 3, "gated": 0}
@@ -64,42 +64,42 @@ def test_a_pod_whose_place_is_gone_when_it_is_tried_waits_for_the_next() -> None
     assert cluster.settle() == ["p0"]
 
 
-# Classes that are not what they were
+# Classes whose signature changes
 
 
 def test_pods_whose_class_has_split_are_moved_and_asked_for_one_by_one() -> None:
     cluster = full(*pods(3), rows=2)
-    cluster.queue.opened(opened(1))
+    cluster.queue.note_events(events_on(1))
     seen = []
-    while (check := cluster.queue.next_check(plenty)) is not None:
-        uid = check.pod.key.uid
-        seen.append((uid, check.signature == uid, check.rows))
-        if check.signature == uid:
-            cluster.queue.fits_not(check, wakes_on=ANY)
+    while (hint := cluster.queue.next_hint(plenty)) is not None:
+        uid = hint.pod.key.uid
+        seen.append((uid, hint.signature == uid, hint.rows))
+        if hint.signature == uid:
+            cluster.queue.fits_not(hint, wakes_on=ANY)
         else:
-            cluster.queue.reclassify(check, uid, NOTHING_NEEDED)
+            cluster.queue.reclassify(hint, uid, NO_MINIMUM)
         cluster.queue.validate()
-    # What their class was asked about says nothing of a class that is new.
+    # The answer to an old class says nothing about a new one.
     assert sorted(seen, key=str) == [(f"p{n}", new, None if new else {1}) for n in range(3) for new in (False, True)]
 
 
 def test_a_pod_that_joins_a_class_that_waits_shares_its_answers() -> None:
     cluster = full(pod("p", 2), pod("q", 1))
-    cluster.queue.opened(opened(0))
-    check = cluster.queue.next_check(plenty)
-    assert check is not None
-    cluster.queue.fits_not(check, wakes_on=ANY)
-    other = cluster.queue.next_check(plenty)
+    cluster.queue.note_events(events_on(0))
+    hint = cluster.queue.next_hint(plenty)
+    assert hint is not None
+    cluster.queue.fits_not(hint, wakes_on=ANY)
+    other = cluster.queue.next_hint(plenty)
     assert other is not None
-    cluster.queue.reclassify(other, check.signature, NOTHING_NEEDED)
-    assert cluster.queue.next_check(plenty) is None
+    cluster.queue.reclassify(other, hint.signature, NO_MINIMUM)
+    assert cluster.queue.next_hint(plenty) is None
     cluster.queue.validate()
 
 
 def test_a_status_change_of_a_woken_pod_keeps_it_woken() -> None:
     cluster = full(*pods(2))
     cluster.free(0, 1)
-    cluster.check()
+    cluster.run_hint()
     cluster.add(replace(pod("p0"), reason="seen"))
     assert cluster.queue.state("p0") is PodState.ACTIVE
     assert cluster.settle() == ["p0"]

@@ -1,4 +1,4 @@
-"""What opens wakes the pods that now fit, as many as fit, in queue order, before any pod that sorts behind them."""
+"""Cluster events wake the pods that now fit, as many as fit, in queue order, before any pod behind them."""
 
 from typing import Final
 
@@ -7,19 +7,19 @@ import numpy as np
 from scheduler.queue.entry import PodState
 from scheduler.state.amounts import Amount
 from scheduler.state.changes import Change
-from scheduler.state.needs import Needs
-from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, full, opened, plenty, pod, pods, with_labels
+from scheduler.state.minimum_request import MinimumRequest
+from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, events_on, full, plenty, pod, pods, with_labels
 
-# Above `scheduler.queue.unschedulable_pods._MOST_CHECKS`.
+# Above `scheduler.queue.unschedulable_pods._MOST_HINTS`.
 MORE_THAN_A_POD_WAITS_FOR: Final = 300
 
 
 def _rows_asked(cluster: ToyCluster) -> list[list[int] | None]:
-    return [None if check.rows is None else sorted(check.rows) for check in cluster.asked]
+    return [None if hint.rows is None else sorted(hint.rows) for hint in cluster.asked]
 
 
 def _names_asked(cluster: ToyCluster) -> list[str]:
-    return [check.pod.key.name for check in cluster.asked]
+    return [hint.pod.key.name for hint in cluster.asked]
 
 
 def test_a_pod_waiting_for_card_memory_is_retried_at_once_when_that_memory_frees_whatever_its_no_fit_back_off() -> None:
@@ -62,7 +62,7 @@ def test_two_hundred_places_lead_to_two_hundred_attempts_whatever_number_of_clas
     for row in range(200):
         cluster.free(row, 1)
     assert cluster.settle() == [f"p{index}" for index in range(200)]
-    # One question per place, and none of the classes that are left when the places are gone.
+    # One hint per fit, and none for the remaining classes once the room is taken.
     assert len(cluster.asked) == 200
 
 
@@ -71,11 +71,11 @@ def test_a_better_pod_is_never_passed_by_newcomers_while_a_still_better_one_is_a
     for number in range(20):
         cluster.add(pod(f"newcomer-{number}"))
     cluster.free(0, 1)
-    while (check := cluster.queue.next_check(plenty)) is not None:
-        if check.pod.labels:
-            cluster.queue.fits_not(check, wakes_on=ANY)
+    while (hint := cluster.queue.next_hint(plenty)) is not None:
+        if hint.pod.labels:
+            cluster.queue.fits_not(hint, wakes_on=ANY)
         else:
-            cluster.queue.fits(check, 0.0)
+            cluster.queue.fits(hint, 0.0)
     assert cluster.decide() == "fits"
 
 
@@ -83,7 +83,7 @@ def test_a_pod_that_sorts_before_those_that_wait_is_not_held_up_by_them() -> Non
     cluster = full(pod("waits"))
     cluster.add(pod("urgent", priority=1))
     cluster.free(0, 1)
-    assert cluster.next_check() is None
+    assert cluster.next_hint() is None
     assert cluster.settle() == ["urgent"]
 
 
@@ -100,11 +100,11 @@ def test_classes_of_a_better_priority_are_all_asked_before_a_pod_is_decided() ->
     cluster = full(*waiting)
     cluster.add(pod("new"))
     for _ in range(2):
-        cluster.queue.opened(opened(0))
+        cluster.queue.note_events(events_on(0))
         asked = 0
-        while (check := cluster.queue.next_check(plenty)) is not None:
+        while (hint := cluster.queue.next_hint(plenty)) is not None:
             asked += 1
-            cluster.queue.fits_not(check, wakes_on=ANY)
+            cluster.queue.fits_not(hint, wakes_on=ANY)
         assert asked == MORE_THAN_A_POD_WAITS_FOR
 
 
@@ -112,23 +112,23 @@ def test_a_new_pod_is_not_held_up_by_more_than_some_dozen_questions_about_its_eq
     waiting = [with_labels(pod(f"w{index}"), app=str(index)) for index in range(MORE_THAN_A_POD_WAITS_FOR)]
     cluster = full(*waiting)
     cluster.add(pod("new"))
-    cluster.queue.opened(opened(0))
+    cluster.queue.note_events(events_on(0))
     asked = []
-    while (check := cluster.queue.next_check(plenty)) is not None:
-        asked.append(check)
-        cluster.queue.fits_not(check, wakes_on=ANY)
+    while (hint := cluster.queue.next_hint(plenty)) is not None:
+        asked.append(hint)
+        cluster.queue.fits_not(hint, wakes_on=ANY)
     assert len(asked) < MORE_THAN_A_POD_WAITS_FOR
     assert cluster.queue.pop(0.0) is not None
-    # The round goes on where it was.
-    check = cluster.queue.next_check(plenty)
-    assert check is not None
-    assert check.signature not in {before.signature for before in asked}
+    # The round continues.
+    hint = cluster.queue.next_hint(plenty)
+    assert hint is not None
+    assert hint.signature not in {before.signature for before in asked}
 
 
 def test_the_next_one_follows_when_the_woken_one_is_deleted() -> None:
     cluster = full(*pods(2))
     cluster.free(0, 1)
-    cluster.check()
+    cluster.run_hint()
     cluster.queue.delete("p0")
     assert cluster.settle() == ["p1"]
 
@@ -136,7 +136,7 @@ def test_the_next_one_follows_when_the_woken_one_is_deleted() -> None:
 def test_the_next_one_follows_when_the_woken_one_asks_for_something_else() -> None:
     cluster = full(*pods(2))
     cluster.free(0, 1)
-    cluster.check()
+    cluster.run_hint()
     cluster.add(pod("p0", 5))
     assert cluster.settle() == ["p0", "p1"]
     assert set(cluster.placed) == {"p1"}
@@ -146,7 +146,7 @@ def test_the_next_one_follows_when_the_bind_of_the_woken_one_fails() -> None:
     cluster = full(*pods(2))
     cluster.free(0, 1)
     assert cluster.settle() == ["p0"]
-    cluster.refused("p0")
+    cluster.bind_failed("p0")
     assert cluster.settle() == ["p1"]
     assert cluster.queue.state("p0") is PodState.BACKING_OFF
 
@@ -154,29 +154,29 @@ def test_the_next_one_follows_when_the_bind_of_the_woken_one_fails() -> None:
 def test_rows_are_not_asked_about_again_until_they_open() -> None:
     cluster = full(pod("p", 4), rows=3)
     for row in range(2):
-        cluster.queue.opened(opened(row))
-        check = cluster.queue.next_check(plenty)
-        assert check is not None
-        assert check.rows == frozenset({row})
-        cluster.queue.fits_not(check, wakes_on=ANY)
-    assert cluster.queue.next_check(plenty) is None
+        cluster.queue.note_events(events_on(row))
+        hint = cluster.queue.next_hint(plenty)
+        assert hint is not None
+        assert hint.rows == frozenset({row})
+        cluster.queue.fits_not(hint, wakes_on=ANY)
+    assert cluster.queue.next_hint(plenty) is None
 
 
 def test_a_change_that_concerns_no_row_is_a_question_about_all_rows() -> None:
     cluster = full(pod("p"), pod("q", 2), rows=2)
     cluster.room[1] = 1
-    cluster.queue.opened(opened(everywhere=ANY))
+    cluster.queue.note_events(events_on(everywhere=ANY))
     assert cluster.settle() == ["p"]
     assert _rows_asked(cluster) == [None, None]
 
 
 def test_classes_are_asked_for_in_the_order_of_their_best_pods() -> None:
     cluster = full(pod("late", 3), pod("later", 2), pod("first", 4, priority=2), pod("second", 2, priority=1))
-    cluster.queue.opened(opened(0))
+    cluster.queue.note_events(events_on(0))
     asked = []
-    while (check := cluster.queue.next_check(plenty)) is not None:
-        asked.append(check.pod.key.name)
-        cluster.queue.fits_not(check, wakes_on=ANY)
+    while (hint := cluster.queue.next_hint(plenty)) is not None:
+        asked.append(hint.pod.key.name)
+        cluster.queue.fits_not(hint, wakes_on=ANY)
     assert asked == ["first", "second", "late"]
 
 
@@ -189,20 +189,20 @@ def test_a_freed_place_goes_to_the_better_pod_of_another_class_before_the_next_o
 
 def test_rows_that_open_during_a_round_are_offered_to_the_best_class_first() -> None:
     cluster = full(pod("best", 3, priority=9), pod("other", 2), rows=2)
-    cluster.queue.opened(opened(0))
+    cluster.queue.note_events(events_on(0))
     asked = []
 
     def ask() -> None:
-        check = cluster.queue.next_check(plenty)
-        assert check is not None
-        asked.append(check)
-        cluster.queue.fits_not(check, wakes_on=ANY)
+        hint = cluster.queue.next_hint(plenty)
+        assert hint is not None
+        asked.append(hint)
+        cluster.queue.fits_not(hint, wakes_on=ANY)
 
     ask()
-    cluster.queue.opened(opened(1))
+    cluster.queue.note_events(events_on(1))
     for _ in range(3):
         ask()
-    assert [(check.pod.key.name, check.rows) for check in asked] == [
+    assert [(hint.pod.key.name, hint.rows) for hint in asked] == [
         ("best", frozenset({0})),
         ("other", frozenset({0})),
         ("best", frozenset({1})),
@@ -214,35 +214,35 @@ def test_a_better_pod_that_joins_moves_its_class_forward() -> None:
     cluster = full(pod("a", 2, priority=1), pod("b", 3))
     cluster.add(pod("b-urgent", 3, priority=5))
     cluster.settle()
-    cluster.queue.opened(opened(0))
-    check = cluster.queue.next_check(plenty)
-    assert check is not None
-    assert check.pod.key.name == "b-urgent"
+    cluster.queue.note_events(events_on(0))
+    hint = cluster.queue.next_hint(plenty)
+    assert hint is not None
+    assert hint.pod.key.name == "b-urgent"
 
 
 def test_a_question_may_be_asked_again_before_it_is_answered() -> None:
     cluster = full(pod("p"))
     cluster.free(0, 1)
-    assert cluster.next_check() == cluster.next_check()
+    assert cluster.next_hint() == cluster.next_hint()
     assert cluster.settle() == ["p"]
 
 
 def test_the_answer_to_a_question_whose_pods_have_left_wakes_nobody() -> None:
     cluster = full(pod("p"))
     cluster.free(0, 1)
-    check = cluster.next_check()
+    hint = cluster.next_hint()
     cluster.queue.delete("p")
-    assert check is not None
-    cluster.queue.fits(check, 0.0)
-    cluster.queue.fits_not(check, wakes_on=ANY)
+    assert hint is not None
+    cluster.queue.fits(hint, 0.0)
+    cluster.queue.fits_not(hint, wakes_on=ANY)
     assert cluster.queue.lengths()["active"] == 0
     cluster.queue.validate()
 
 
 def test_changes_while_nobody_waits_are_not_kept() -> None:
     cluster = ToyCluster(0)
-    cluster.queue.opened(opened(0))
-    cluster.queue.opened(opened(everywhere=ANY))
+    cluster.queue.note_events(events_on(0))
+    cluster.queue.note_events(events_on(everywhere=ANY))
     cluster.add(pod("p"))
     cluster.settle()
     assert cluster.asked == []
@@ -253,23 +253,23 @@ def test_a_change_of_a_kind_that_no_rule_of_the_class_looks_at_is_no_question() 
     cluster.add(pod("p"))
     cluster.queue.pop(0.0)
     cluster.queue.unschedulable("p", "class", 0.0, wakes_on=int(Change.TAINTS))
-    cluster.queue.opened(opened(0, kinds=int(Change.LABELS), everywhere=int(Change.DOMAINS)))
-    assert cluster.queue.next_check(plenty) is None
-    cluster.queue.opened(opened(0, kinds=int(Change.TAINTS)))
-    assert cluster.queue.next_check(plenty) is not None
+    cluster.queue.note_events(events_on(0, kinds=int(Change.LABELS), everywhere=int(Change.DOMAINS)))
+    assert cluster.queue.next_hint(plenty) is None
+    cluster.queue.note_events(events_on(0, kinds=int(Change.TAINTS)))
+    assert cluster.queue.next_hint(plenty) is not None
 
 
 def test_a_class_that_is_ruled_out_by_what_is_left_wakes_when_there_is_more() -> None:
-    # Its node was tainted, and is full by the time that the taint goes: what it waits for is another thing now.
+    # Its node was tainted, and is full when the taint goes: it waits for room now.
     cluster = ToyCluster(0)
     cluster.add(pod("p"))
     cluster.queue.pop(0.0)
-    needs = Needs(least=np.full(len(Amount), 1, dtype=np.int64))
-    cluster.queue.unschedulable("p", "class", 0.0, wakes_on=int(Change.TAINTS), needs=needs)
-    cluster.queue.opened(opened(0, kinds=int(Change.TAINTS)))
-    assert cluster.next_check() is None
-    cluster.queue.opened(opened(0, kinds=int(Change.CARDS)))
-    assert cluster.queue.next_check(plenty) is not None
+    minimum = MinimumRequest(amounts=np.full(len(Amount), 1, dtype=np.int64))
+    cluster.queue.unschedulable("p", "class", 0.0, wakes_on=int(Change.TAINTS), minimum=minimum)
+    cluster.queue.note_events(events_on(0, kinds=int(Change.TAINTS)))
+    assert cluster.next_hint() is None
+    cluster.queue.note_events(events_on(0, kinds=int(Change.CARDS)))
+    assert cluster.queue.next_hint(plenty) is not None
 
 
 def test_many_rows_that_open_at_once_are_asked_about_whatever_their_number() -> None:
@@ -284,10 +284,10 @@ def test_a_class_that_is_not_asked_for_long_is_asked_about_all_rows_in_the_end()
     cluster = full(pod("waits"), rows=10)
     cluster.add(pod("urgent", priority=1))
     for _ in range(500):
-        # Each is a round of its own, since nobody who sorts before "urgent" is due; it is not decided all the while.
-        cluster.queue.opened(opened(*range(10)))
-        assert cluster.queue.next_check(plenty) is None
+        # Each is a round of its own, since no class before "urgent" is due; "urgent" waits for a bounded time.
+        cluster.queue.note_events(events_on(*range(10)))
+        assert cluster.queue.next_hint(plenty) is None
     assert cluster.queue.pop(0.0) is not None
-    check = cluster.queue.next_check(plenty)
-    assert check is not None
-    assert (check.pod.key.name, check.rows) == ("waits", None)
+    hint = cluster.queue.next_hint(plenty)
+    assert hint is not None
+    assert (hint.pod.key.name, hint.rows) == ("waits", None)

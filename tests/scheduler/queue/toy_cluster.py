@@ -1,4 +1,4 @@
-"""A cluster of rows with room for so many units each, a queue of pods that ask for units, and who drives the two."""
+"""A cluster of rows with free units, a queue of pods that request units, and a driver for both."""
 
 from collections.abc import Hashable
 
@@ -9,19 +9,19 @@ from scheduler.kube.objects import PodAffinity
 from scheduler.kube.port import PodKey
 from scheduler.pods.pod import Pod, Template
 from scheduler.queue.scheduling_queue import SchedulingQueue
-from scheduler.queue.waking import Check, SomeRows
-from scheduler.state.amounts import ANY_BIT, NOTHING, Amount, CardsLeft
-from scheduler.state.changes import Change, Openings
+from scheduler.queue.waking import QueueingHint, SomeRows
+from scheduler.state.amounts import ANY_BIT, NOTHING, Amount, AvailableOnCards
+from scheduler.state.changes import Change, ClusterEvents
 from scheduler.state.columns.arrays import Int64Array, RowArray
-from scheduler.state.needs import Needs
+from scheduler.state.minimum_request import MinimumRequest
 
 GATED = "waits for its gates"
 ANY = int(Change.ANY)
 
 
-def opened(*rows: int, kinds: int = ANY, everywhere: int = 0) -> Openings:
-    """Something may have become possible on these rows, or everywhere."""
-    found = Openings()
+def events_on(*rows: int, kinds: int = ANY, everywhere: int = 0) -> ClusterEvents:
+    """Cluster events on these rows, or everywhere."""
+    found = ClusterEvents()
     for row in rows:
         found.note(row, kinds)
     found.note_everywhere(everywhere)
@@ -54,7 +54,7 @@ UNITS = {units: template(units) for units in range(1, 8)}
 def pod(
     name: str, units: int = 1, *, priority: int = 0, gates: tuple[str, ...] = (), namespace: str = "default"
 ) -> Pod:
-    """A pod that waits; its uid is its name, and pods that ask for as much share a template."""
+    """A waiting pod; its uid is its name, and pods with equal requests share a template."""
     return Pod(
         key=PodKey(namespace, name, name),
         template=UNITS[units],
@@ -75,27 +75,27 @@ def pod(
 
 
 def pods(count: int, units: int = 1, prefix: str = "p") -> list[Pod]:
-    """Alike, named p0, p1 and so on."""
+    """Equal pods p0, p1 and so on."""
     return [pod(f"{prefix}{index}", units) for index in range(count)]
 
 
 class Plenty:
-    """As `ToyCluster.amounts` where nothing that is measured is short: the rules alone decide."""
+    """Like `ToyCluster.amounts`, but with enough of every amount: only the rules decide."""
 
     def amounts(self, rows: RowArray) -> Int64Array:
         return np.full((len(Amount), len(rows)), 1000, dtype=np.int64)
 
-    def cards(self, _row: int) -> CardsLeft:
+    def cards(self, _row: int) -> AvailableOnCards:
         return one_card(1000)
 
 
 plenty = Plenty()
 
 
-def one_card(units: int) -> CardsLeft:
-    """Of any model and UUID."""
+def one_card(units: int) -> AvailableOnCards:
+    """A card that fits any model and UUID."""
     bits = np.full(1, ANY_BIT, dtype=np.int64)
-    return CardsLeft(np.full(1, units, dtype=np.int64), np.ones(1, dtype=np.bool_), bits, bits)
+    return AvailableOnCards(np.full(1, units, dtype=np.int64), np.ones(1, dtype=np.bool_), bits, bits)
 
 
 class Gates:
@@ -106,15 +106,15 @@ class Gates:
 
 
 def key_of(pod: Pod) -> Hashable:
-    """The signature of a cluster whose rules look at every label."""
+    """Signature of a cluster whose rules read every label."""
     return (pod.template, *sorted(pod.labels.items()))
 
 
-def needs(pod: Pod) -> Needs:
-    """What a row must have left for the pod."""
+def minimum(pod: Pod) -> MinimumRequest:
+    """Minimum request of the pod."""
     asked = np.full(len(Amount), NOTHING, dtype=np.int64)
     asked[Amount.CARD_UNITS] = pod.template.gpu_units
-    return Needs(least=asked)
+    return MinimumRequest(amounts=asked)
 
 
 class ToyCluster:
@@ -125,29 +125,29 @@ class ToyCluster:
         self.placed: dict[str, tuple[Pod, int]] = {}
         self.queue = SchedulingQueue(pre_enqueue={"gpushare-scheduler": (Gates(),)})
         self.now_s = 0.0
-        self.asked: list[Check] = []
+        self.asked: list[QueueingHint] = []
 
     def add(self, *pods: Pod) -> None:
         for each in pods:
             self.queue.add_or_update(each, self.now_s, key_of)
 
     def capacity(self, units: int, rows: SomeRows) -> int:
-        """How many such pods the rows can hold now."""
+        """How many such pods fit on the rows now."""
         return sum(self.room[row] // units for row in (range(len(self.room)) if rows is None else rows))
 
     def amounts(self, rows: RowArray) -> Int64Array:
-        """As RowsLeft; units are those of one card."""
+        """See AvailableOnRows; units are those of one card."""
         left = np.zeros((len(Amount), len(rows)), dtype=np.int64)
         left[Amount.CARD_UNITS] = [self.room[row] for row in rows]
         return left
 
-    def cards(self, row: int) -> CardsLeft:
-        """As RowsLeft."""
+    def cards(self, row: int) -> AvailableOnCards:
+        """See AvailableOnRows."""
         return one_card(self.room[row])
 
     def decide(self) -> str | None:
-        """One attempt, every question before it answered; the uid of its pod, None when no pod is ready."""
-        while self.check() is not None:
+        """One attempt, after every hint before it; returns the uid of its pod, None if no pod is ready."""
+        while self.run_hint() is not None:
             pass
         queued = self.queue.pop(self.now_s)
         if queued is None:
@@ -156,45 +156,45 @@ class ToyCluster:
         row = next((row for row, room in enumerate(self.room) if room >= units), None)
         if row is None:
             signature = key_of(queued.pod)
-            self.queue.unschedulable(uid, signature, self.now_s, wakes_on=ANY, needs=needs(queued.pod))
+            self.queue.unschedulable(uid, signature, self.now_s, wakes_on=ANY, minimum=minimum(queued.pod))
         else:
             self.room[row] -= units
             self.placed[uid] = (queued.pod, row)
         return uid
 
     def settle(self) -> list[str]:
-        """Attempts until no pod is ready; the pods in the order of their attempts."""
+        """Attempts until no pod is ready; returns the pods in order of their attempts."""
         decided = []
         while (uid := self.decide()) is not None:
             decided.append(uid)
         return decided
 
-    def next_check(self) -> Check | None:
-        return self.queue.next_check(self)
+    def next_hint(self) -> QueueingHint | None:
+        return self.queue.next_hint(self)
 
-    def check(self) -> bool | None:
-        """Answer one question; whether the pod fits, None when there is none."""
-        check = self.next_check()
-        return None if check is None else self.answer(check)
+    def run_hint(self) -> bool | None:
+        """Answer one hint; returns whether the pod fits, None without a hint."""
+        hint = self.next_hint()
+        return None if hint is None else self.answer(hint)
 
-    def answer(self, check: Check) -> bool:
-        self.asked.append(check)
-        signature = key_of(check.pod)
-        if signature != check.signature:
-            self.queue.reclassify(check, signature, needs(check.pod))
+    def answer(self, hint: QueueingHint) -> bool:
+        self.asked.append(hint)
+        signature = key_of(hint.pod)
+        if signature != hint.signature:
+            self.queue.reclassify(hint, signature, minimum(hint.pod))
             return False
-        fits = self.capacity(check.pod.template.gpu_units, check.rows) > 0
+        fits = self.capacity(hint.pod.template.gpu_units, hint.rows) > 0
         if fits:
-            self.queue.fits(check, self.now_s)
+            self.queue.fits(hint, self.now_s)
         else:
-            self.queue.fits_not(check, wakes_on=ANY)
+            self.queue.fits_not(hint, wakes_on=ANY)
         return fits
 
     def bound(self, uid: str) -> None:
         self.queue.done(uid)
 
-    def refused(self, uid: str, *, sent: bool = True) -> None:
-        """The bind failed, or was not sent: the place is free again."""
+    def bind_failed(self, uid: str, *, sent: bool = True) -> None:
+        """The bind failed, or was not sent: the room is free again."""
         if sent:
             self.queue.failed(uid, self.now_s)
         else:
@@ -202,14 +202,14 @@ class ToyCluster:
         self.leave(uid)
 
     def leave(self, uid: str) -> None:
-        """A placed pod is no more."""
+        """A placed pod is gone."""
         pod, row = self.placed.pop(uid)
         self.free(row, pod.template.gpu_units)
 
     def free(self, row: int, units: int) -> None:
-        """The row has more room."""
+        """The row gets more room."""
         self.room[row] += units
-        self.queue.opened(opened(row))
+        self.queue.note_events(events_on(row))
 
     def after(self, seconds: float) -> None:
         self.now_s += seconds

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from config.protocol.inventory import Health
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
-from scheduler.state.amounts import Amount, RowsLeft
+from scheduler.state.amounts import Amount, AvailableOnRows
 from scheduler.state.audit import audit_node
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.ledger import of_tables, recompute
@@ -153,21 +153,21 @@ def test_a_place_that_is_kept_no_longer_is_an_opening_whoever_was_decided_last()
         kept.nominate(pod("p", 12, priority=5), "a", share(0, 12))
         with kept.seen_by(pod("last", 1, priority=last)):
             pass
-        tables.take_openings()
+        tables.take_cluster_events()
         kept.remove("uid-default-p")
-        assert list(tables.take_openings().rows) == [0]
+        assert list(tables.take_cluster_events().rows) == [0]
 
 
 def test_what_is_looked_at_from_another_priority_is_no_opening() -> None:
     tables = cluster(a=CARDS)
     kept = Nominations(tables)
     kept.nominate(pod("p", 12, priority=5), "a", share(0, 12))
-    tables.take_openings()
+    tables.take_cluster_events()
     for priority in (9, 1, 9, 5):
         with kept.seen_by(pod("p" if priority == 5 else "other", 1, priority=priority)):
             pass
 
-    assert not tables.openings
+    assert not tables.cluster_events
 
 
 def test_rows_with_kept_places_have_as_much_left_as_anybody_could_have() -> None:
@@ -175,7 +175,7 @@ def test_rows_with_kept_places_have_as_much_left_as_anybody_could_have() -> None
     kept = Nominations(tables)
     kept.nominate(pod("p", 12, priority=5, requests={"cpu": "60"}), "a", share(0, 12))
     kept.nominate(pod("q", 16, priority=5), "a", share(1, 16))
-    left = RowsLeft(tables)
+    left = AvailableOnRows(tables)
 
     amounts = left.amounts(tables.rank[:1])
     assert amounts[Amount.CPU_MILLIS, 0] == 64_000

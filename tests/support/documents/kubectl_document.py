@@ -19,7 +19,7 @@ from scheduler.testing.cluster.cluster import MemoryCluster
 from scheduler.testing.cluster.world import World
 from scheduler.tools.adoption.adoption import adoption
 from scheduler.tools.adoption.adoption_text import lines as adoption_lines
-from scheduler.tools.cli.asking import ClusterView, site
+from scheduler.tools.cli.asking import ClusterView, cluster_view
 from scheduler.tools.cli.manifests import manifest
 from scheduler.tools.defragment.answers import Defragmentation
 from scheduler.tools.defragment.defragment import played
@@ -139,7 +139,7 @@ async def _plan_of_example() -> Defragmentation:
 
 
 def _read(of: World) -> ClusterView:
-    return asyncio.run(site(MemoryCluster(of), SchedulerConfiguration()))
+    return asyncio.run(cluster_view(MemoryCluster(of), SchedulerConfiguration()))
 
 
 async def _facts(of: World) -> ClusterFacts:

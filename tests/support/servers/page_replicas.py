@@ -15,8 +15,8 @@ from scheduler.core.engine import Engine
 from scheduler.kube.rest.reviews import User
 from scheduler.tools.page.access import Access
 from scheduler.tools.page.leader import FORWARDED, LeaderPage
+from scheduler.tools.page.page_parts import SchedulerParts, page_parts
 from scheduler.tools.page.server import PageServer, serve_page
-from scheduler.tools.page.site import Scheduler, page_site
 from scheduler.tools.page.tls import ServerCertificate
 from tests.support.builders import READER, UNIT_MIB, engine
 
@@ -52,14 +52,14 @@ class Replica:
         self.page: PageServer | None = None
 
     async def serve(self, certificate: ServerCertificate) -> None:
-        of = Scheduler(
+        of = SchedulerParts(
             engine=self.engine, reader=READER, unit_mib=UNIT_MIB, leads=lambda: self.leads, problem=str,
             replica=self.name, leader=lambda: self.leader_name,
         )  # fmt: skip
         now_s = asyncio.get_running_loop().time
         leader = LeaderPage(lambda: self.named, lambda: certificate.fingerprint, now_s)
-        site = page_site(of, Access(self.reviewer, now_s), leader)
-        self.page = await serve_page(site, ("127.0.0.1", 0), certificate.context)
+        cluster_view = page_parts(of, Access(self.reviewer, now_s), leader)
+        self.page = await serve_page(cluster_view, ("127.0.0.1", 0), certificate.context)
 
     @property
     def url(self) -> str:

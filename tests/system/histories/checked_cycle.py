@@ -14,11 +14,11 @@ from scheduler.framework.runtime import Runtime
 from scheduler.kube import objects
 from scheduler.pods.pod import Pod
 from scheduler.queue.class_table import ClassTable
-from scheduler.state.amounts import RowsLeft
+from scheduler.state.amounts import AvailableOnRows
+from scheduler.state.available_after_preemption import AvailabilityByPriority
 from scheduler.state.columns.arrays import ALL_ROWS, RowArray
 from scheduler.state.ledger import NodeLedger
-from scheduler.state.left_above import LeftAboves
-from scheduler.state.needs import needs_of
+from scheduler.state.minimum_request import minimum_request_of
 from scheduler.state.nominations import Nominations
 from scheduler.state.tables import Tables
 from tests.support.builders import READER
@@ -54,10 +54,10 @@ class CheckedCycle(SchedulingCycle):
         self.searches = 0
 
     def post_filter(
-        self, pod: Pod, nominations: Nominations, lefts: LeftAboves, rows: RowArray | None = None
+        self, pod: Pod, nominations: Nominations, after_preemption: AvailabilityByPriority, rows: RowArray | None = None
     ) -> Iterator[Sought | None]:
         self.searches += 1
-        return super().post_filter(pod, nominations, lefts, rows)
+        return super().post_filter(pod, nominations, after_preemption, rows)
 
     def schedule(self, pod: Pod, now_ns: int, nominated: str = "", *, permits: bool = True) -> Outcome:
         self.asked += 1
@@ -94,7 +94,7 @@ class CheckedCycle(SchedulingCycle):
     def fits_on(self, pod: Pod, rows: RowArray | None) -> tuple[bool, int]:
         self.asked += 1
         runtime, judged = evaluation(self.profile, self._tables, pod)
-        feasible = None if judged.never else runtime.feasible(pod, judged)
+        feasible = None if judged.unschedulable else runtime.feasible(pod, judged)
         expected = feasible is not None and bool(feasible[ALL_ROWS if rows is None else rows].any())
         answered = super().fits_on(pod, rows)
         assert answered[0] == expected
@@ -104,12 +104,12 @@ class CheckedCycle(SchedulingCycle):
 
     def _assert_not_ruled_out(self, pod: Pod, judged: Evaluation, rows: RowArray) -> None:
         """By what the pod needs at least, as it is seen in the tables."""
-        needs = needs_of(
-            self.profile.least(pod), pod.template.gpu_request, self._tables.cards.model_code, judged.allowed
+        minimum = minimum_request_of(
+            self.profile.minimum_request(pod), pod.template.gpu_request, self._tables.cards.model_code, judged.allowed
         )
-        table, left, slots = ClassTable(measured_by=0), RowsLeft(self._tables), np.zeros(64, dtype=np.bool_)
+        table, left, slots = ClassTable(measured_by=0), AvailableOnRows(self._tables), np.zeros(64, dtype=np.bool_)
         slot = table.take()
-        table.need(slot, needs)
+        table.need(slot, minimum)
         slots[slot] = True
         for row in rows:
             assert table.rule_out(slots, np.array([row]), left)[slot], f"{pod.key} fits where too little is left"

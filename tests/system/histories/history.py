@@ -255,7 +255,7 @@ class History(RuleBasedStateMachine):
         engine = process.engine
         lost = process.metrics.registry.get_sample_value("gpushare_scheduler_lost_wakeups_total")
         assert lost == 0, "a pod slept until the check in the background found it"
-        if not process.service.leads() or engine.queue.has_questions or engine.tables.openings:
+        if not process.service.leads() or engine.queue.has_hints or engine.tables.cluster_events:
             return
         for entry in engine.queue:
             if entry.state is PodState.UNSCHEDULABLE:
@@ -334,11 +334,11 @@ class History(RuleBasedStateMachine):
                     found = decision(process.cycle.profile, process.engine.tables, pod, 0)
                 assert isinstance(found, NoFit)
                 said = next(c.message for c in wire.status.conditions if c.type == "PodScheduled")
-                told = next(one for one in process.service.recorder.waiting().told if one.pod == pod.key)
+                state = next(one for one in process.service.recorder.waiting().states if one.pod == pod.key)
                 reasons = found.diagnosis.rejected, *sorted(reason.reason for reason in found.diagnosis.reasons)
-                assert said == told.shown
+                assert said == state.shown
                 # What it wants and what there is may be five minutes old, and so may the words that say where.
-                shown = told.word.reasons if told.shown_reasons is None else told.shown_reasons
+                shown = state.latest.reasons if state.shown_reasons is None else state.shown_reasons
                 assert shown[: len(reasons)] == reasons, f"{pod.key} says {said}, not {found.diagnosis.message}"
 
     def leave_no_history(self) -> None:

@@ -55,7 +55,7 @@ class PromptRules(History):
         for wire in self.process.wire.told["pods"]:
             state = engine.queue.state(wire.metadata.uid)
             # Who is held back is awake: its namespace may send no more for now. Who backs off has been refused.
-            if state not in {None, PodState.GATED, PodState.HELD_BACK, PodState.IN_FLIGHT, PodState.BACKING_OFF}:
+            if state not in {None, PodState.GATED, PodState.THROTTLED, PodState.IN_FLIGHT, PodState.BACKING_OFF}:
                 pod = READER.read(wire)
                 with engine.nominations.seen_by(pod):
                     place = decision(profile, engine.tables, pod, 0)

@@ -58,7 +58,7 @@ def _views(profile: Profile, tables: Tables) -> Views:
         _, judged = evaluation(profile, tables, probe)
         # What pods usually ask is learned: a process that starts has seen fewer of them.
         scores = () if name == "fragmentation" else (judged.total, *judged.raw)
-        seen[name] = judged.never or {
+        seen[name] = judged.unschedulable or {
             node: tuple(int(column[row]) for column in scores)
             for node, row in tables.row_of.items()
             if judged.feasible[row]

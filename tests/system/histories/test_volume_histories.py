@@ -96,7 +96,7 @@ class History:
         """A pod that waits for something to change fits nowhere."""
         engine, metrics = self.process.engine, self.process.metrics.registry
         assert metrics.get_sample_value("gpushare_scheduler_lost_wakeups_total") == 0
-        if self.process.service.leads() and not engine.queue.has_questions and not engine.tables.openings:
+        if self.process.service.leads() and not engine.queue.has_hints and not engine.tables.cluster_events:
             for entry in engine.queue:
                 if entry.state is PodState.UNSCHEDULABLE:
                     fits = self.process.cycle.fits_on(entry.pod, None)[0]
@@ -128,7 +128,7 @@ class History:
             # It has a place, and waits for its volumes, which a controller would have to give it.
             return
         runtime, judged = evaluation(cycle.profile, engine.tables, pod)
-        assert judged.never or not runtime.feasible(pod, judged).any(), f"{pod.key} waits, and fits"
+        assert judged.unschedulable or not runtime.feasible(pod, judged).any(), f"{pod.key} waits, and fits"
 
     def _claim_comes(self) -> None:
         self.controller.comes(self._claim(f"c{self.made}"))

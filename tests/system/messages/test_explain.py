@@ -6,7 +6,7 @@ from typing import Any
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.testing.cluster.cluster import MemoryCluster
 from scheduler.testing.cluster.world import World
-from scheduler.tools.cli.asking import site
+from scheduler.tools.cli.asking import cluster_view
 from scheduler.tools.explain.answers import Explanation
 from tests.support.explaining import prose
 from tests.system.looking import A_SECOND_S, cluster, comes, condition, node_of, touch
@@ -14,7 +14,7 @@ from tests.system.process import in_virtual_time, scheduling
 
 
 async def explained(of: World, name: str) -> Explanation:
-    return await (await site(MemoryCluster(of), SchedulerConfiguration())).explained("default", name)
+    return await (await cluster_view(MemoryCluster(of), SchedulerConfiguration())).explained("default", name)
 
 
 async def settles(of: World, name: str, gpu_mem: int, **options: Any) -> None:  # noqa: ANN401 - as `manifest`

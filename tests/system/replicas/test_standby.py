@@ -23,5 +23,5 @@ async def test_what_opens_for_pods_that_wait_is_not_kept_by_who_tries_none() -> 
             await asyncio.sleep(A_SECOND_S)
 
             assert (one.service.leads(), two.service.leads()) == (True, False)
-            assert not one.service.engine.tables.openings
-            assert not two.service.engine.tables.openings
+            assert not one.service.engine.tables.cluster_events
+            assert not two.service.engine.tables.cluster_events

@@ -1,1 +1,1 @@
-"""Where the API server is and how to authenticate: a kubeconfig, or the pod's service account."""
+"""Address and credentials of the API server: from a kubeconfig, or the pod's service account."""

@@ -1,4 +1,4 @@
-"""Where requests go: the server's address, the name that its certificate must show, and a proxy. Pure."""
+"""Destination of requests: the server's address, the expected name in its certificate, and a proxy. Pure."""
 
 import ipaddress
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ _SCHEMES: Final = ("http", "https")
 
 
 class BadAddress(Exception):
-    """An address that cannot be used; the message says why, without the address: it may have a password in it."""
+    """An unusable address; the message says why, without the address: it may contain a password."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ def _check(url: str, example: str) -> None:
 def proxy_for(environment: Mapping[str, str], url: str) -> str | None:
     """Return the proxy for `url` by HTTPS_PROXY, HTTP_PROXY and NO_PROXY as kubectl reads them, or None.
 
-    Once per connection: aiohttp would look it up, in a thread, for every request.
+    Called once per connection: aiohttp would look it up, in a thread, for every request.
     NO_PROXY: hosts, domains and networks (10.0.0.0/8). Never for this machine itself.
     """
     parts = urlsplit(url)

@@ -1,10 +1,10 @@
-"""The TLS context of new connections, and how it follows the certificates that it is made of.
+"""The TLS context of new connections, which follows its certificates.
 
-    (none) ──follow──▶ IN USE ──follow, other certificates that are whole──▶ another one IN USE
+    (none) ──follow──▶ IN USE ──follow, other valid certificates──▶ another one IN USE
                          └─────follow, one is not whole, or the key not that of the certificate──▶ IN USE, as before
 
-A context is never changed: one that has half of a new pair is worse than an old one, and a CA cannot be taken out of
-it. Why, and what happens to the connections: docs/decisions/0052-reread-certificates-and-let-requests-finish.md.
+A context is never changed: one with half of a new pair is worse than an old one, and a CA cannot be removed from it.
+Why, and the fate of the connections: docs/decisions/0052-reread-certificates-and-let-requests-finish.md.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ _ENCRYPTED: Final = "the private key is encrypted; write it without a password"
 
 
 class NotUsable(Exception):
-    """No TLS context can be made of the certificates; the message says where they come from."""
+    """The certificates do not yield a TLS context; the message names their source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class TlsMaterial:
     def context(self) -> ssl.SSLContext:
         """A new context. Raises ssl.SSLError, OSError, ValueError."""
         tls = ssl.create_default_context(cadata=_usable(self.ca.text) if self.ca else None)
-        # As Go: CAs without an authority key identifier are accepted, an intermediate CA may be the one to trust, and
-        # a host is looked up in the alternative names alone.
+        # As in Go: CAs without an authority key identifier are accepted, an intermediate CA may be trusted, and a host
+        # is looked up only in the alternative names.
         tls.hostname_checks_common_name = False
         tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
         tls.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -58,7 +58,7 @@ class TlsMaterial:
         return tls
 
     def digest(self) -> tuple[object, ...]:
-        """Tells a secret that has changed without keeping it."""
+        """Detects a changed secret without keeping it."""
         texts = (one.text if one else None for one in (self.ca, self.certificate, self.key))
         return (self.verify, *(None if text is None else hashlib.sha256(text).digest() for text in texts))
 
@@ -67,13 +67,13 @@ class Certificates:
     """The TLS context made of the latest usable material."""
 
     def __init__(self) -> None:
-        """There is none yet."""
+        """No context yet."""
         self._made_of: tuple[object, ...] | None = None
         self._tls: ssl.SSLContext
 
     @property
     def tls(self) -> ssl.SSLContext:
-        """For the next connection; after the first `follow`."""
+        """Context for the next connection; after the first `follow`."""
         return self._tls
 
     def follow(self, material: TlsMaterial) -> bool:
@@ -109,13 +109,13 @@ def _usable(bundle: bytes) -> str:
             problem = error
         else:
             found.append(text)
-    if not found:  # for which ssl would take the system's
+    if not found:  # otherwise ssl would use the system's
         raise problem
     return "\n".join(found)
 
 
 def _load_pair(tls: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Load them from files that only this user can read and that are gone afterwards: OpenSSL takes nothing else."""
+    """Load them from private files that are deleted afterwards: OpenSSL accepts nothing else."""
     with tempfile.TemporaryDirectory(prefix="gpushare-") as folder:
         files = Path(folder, "certificate"), Path(folder, "key")
         for file, text in zip(files, (certificate, key), strict=True):

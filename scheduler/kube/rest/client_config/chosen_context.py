@@ -50,7 +50,7 @@ def chosen(merged: Merged, name: str | None) -> ChosenContext:
         raise _unusable(merged, f"context {name} names no cluster")
     if (cluster := merged.clusters.get(context.cluster)) is None:
         raise _unusable(merged, f"context {name} names the cluster {context.cluster}, which does not exist")
-    # kubectl goes on as nobody: that is never meant.
+    # kubectl continues without credentials: that is never intended.
     if (user := merged.users.get(context.user) if context.user else KubeconfigUser()) is None:
         raise _unusable(merged, f"context {name} names the user {context.user}, which does not exist")
     try:

@@ -1,4 +1,4 @@
-"""Which API server, as whom: `--kubeconfig`, else KUBECONFIG, else the pod's service account, else `~/.kube/config`.
+"""The API server and credentials: `--kubeconfig`, KUBECONFIG, the pod's service account, or `~/.kube/config`.
 
 The scheduler usually runs in a pod, hence this order: kubectl looks at `~/.kube/config` first.
 """
@@ -21,16 +21,16 @@ SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class ConnectError(Exception):
-    """No connection can be made as configured; the message says what, which, and what to do."""
+    """No connection can be made as configured; the message says why, which setting, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
     """An API server and credentials for it. Nothing has been sent to it yet.
 
-    url: without a slash at the end, may have a path. source: where this was read from, for the log.
-    server_name: to expect in the server's certificate instead of the host of `url`. namespace: of what a user names
-    without one, as kubectl takes it from the context.
+    url: without a trailing slash, may have a path. source: the file or place of the configuration, for the log.
+    server_name: to expect in the server's certificate instead of the host of `url`. namespace: default namespace, as
+    kubectl takes it from the context.
     """
 
     url: str
@@ -42,7 +42,7 @@ class Connection:
 
     @property
     def tls(self) -> ssl.SSLContext:
-        """For a connection that is made now."""
+        """Context for a connection made now."""
         return self.credentials.tls
 
 
@@ -53,11 +53,11 @@ async def connect(
     context: str | None = None,
     service_account: Path | None = SERVICE_ACCOUNT,
 ) -> Connection:
-    """Read the configuration, run a credential plugin where it names one, load certificates.
+    """Read the configuration, run its credential plugin, load certificates.
 
-    context: of the kubeconfig, by default its current one; a context rules the service account out, which has none.
-    service_account: directory of the token and the CA in a pod; None: never used.
-    Raises ConnectError, also for a plugin that fails.
+    context: of the kubeconfig, by default its current one; a context excludes the service account, which has none.
+    service_account: directory of the token and the CA in a pod; None: never used. Raises ConnectError, also for a
+    failing plugin.
     """
     if paths := _explicit(environment, kubeconfig):
         return await _from_kubeconfig(environment, paths, context)
@@ -75,7 +75,7 @@ async def connect(
 
 
 def _explicit(environment: Mapping[str, str], kubeconfig: Path | None) -> list[Path]:
-    """Return the files that were named; of several in KUBECONFIG, as kubectl does, those that exist, each once."""
+    """The named files; of several in KUBECONFIG, as in kubectl, those that exist, each once."""
     if kubeconfig is not None:
         _must_exist(kubeconfig, "--kubeconfig")
         return [kubeconfig]
@@ -102,7 +102,7 @@ async def _from_kubeconfig(environment: Mapping[str, str], paths: list[Path], co
         source = Kubeconfig(paths, context)
     except KubeconfigError as error:
         message = str(error) if str(error).startswith("kubeconfig ") else f"{name}: {error}"
-        # Not from the error: what it was raised from may quote a token.
+        # Not from the error: its cause may quote a token.
         raise ConnectError(message) from None
     except OSError as error:
         message = f"{name} cannot be read: {error}; make it readable for this user"

@@ -1,7 +1,7 @@
-"""Runs the credential plugin of a kubeconfig (`exec`) as client-go does, and ends it when nobody waits any more.
+"""Runs the credential plugin of a kubeconfig (`exec`) as client-go does, and ends it when no caller waits.
 
     started ──exits, its pipes closed──▶ answered
-       └── cancelled, or more is written than any answer has ──▶ killed, with what it has started
+       └── cancelled, or it writes more than any answer has ──▶ killed, with its children
 
 Source of the protocol: kubernetes.io/docs/reference/access-authn-authz/authentication, "client-go credential plugins";
 client-go, plugin/pkg/client/auth/exec/exec.go.
@@ -26,19 +26,19 @@ from scheduler.kube.rest.failures import one_line
 
 _STDOUT: Final = 1
 _STDERR: Final = 2
-# Of each of the two. A certificate and its key have thousands.
+# Limit of each stream. A certificate and its key have thousands.
 _MOST_BYTES: Final = 2**20
-# One that is killed ends at once, unless the kernel does not let it go.
+# A killed plugin ends at once, unless the kernel does not let it go.
 _ENDS_WITHIN_S: Final = 1.0
 _KIND: Final = "ExecCredential"
 
 
 class PluginFailed(Exception):
-    """The plugin gave no credentials; the message says why, and holds no secret."""
+    """The plugin returned no credentials; the message says why, and contains no secret."""
 
 
 class ExecCredentialStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """What a plugin answers: a token, or a certificate and its key as PEM, or both. expiration_timestamp: RFC 3339."""
+    """Answer of a plugin: a token, or a certificate and its key as PEM, or both. expiration_timestamp: RFC 3339."""
 
     token: str = ""
     client_certificate_data: str = ""
@@ -67,7 +67,7 @@ class _Answer(msgspec.Struct, rename="camel"):
 
 
 class CredentialPlugin:
-    """One plugin. cluster: what it is told about the cluster, None unless the kubeconfig says provideClusterInfo."""
+    """One plugin. cluster: cluster information for it, None unless the kubeconfig has provideClusterInfo."""
 
     def __init__(self, description: Exec, cluster: Mapping[str, Any] | None = None) -> None:
         self._described = description
@@ -76,7 +76,7 @@ class CredentialPlugin:
     async def run(self) -> ExecCredentialStatus:
         """Return its credentials. Raises PluginFailed, OSError where it cannot be started."""
         described, interactive = self._described, self._interactive()
-        # As client-go, found on our PATH, not on the one that `env` may give the plugin.
+        # As in client-go, found on our PATH, not on the one that `env` may give the plugin.
         if (program := shutil.which(described.command)) is None:
             hint = f"; {one_line(described.install_hint)}" if described.install_hint else ""
             message = f"exec: executable {described.command} not found{hint}"
@@ -96,7 +96,7 @@ class CredentialPlugin:
 
     def _interactive(self) -> bool:
         """Whether the plugin may ask its user."""
-        # A program that is started without standard input has none.
+        # A program started without standard input has None.
         mode, terminal = self._described.interactive_mode, sys.stdin is not None and sys.stdin.isatty()
         if mode == "Always" and not terminal:
             message = "exec: interactiveMode is Always, and standard input is not a terminal; run this in a terminal"
@@ -127,7 +127,7 @@ class CredentialPlugin:
 
 
 class _Running(asyncio.SubprocessProtocol):
-    """written: by descriptor. exited: the process has; done: and nobody writes any more, or too much was written."""
+    """written: by descriptor. exited: the process has; done: and its pipes are closed, or too much was written."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -143,18 +143,18 @@ class _Running(asyncio.SubprocessProtocol):
             self.done.set_exception(PluginFailed(message))
 
     def process_exited(self) -> None:
-        """It has ended; what it has written may be on its way."""
+        """Note the exit; output may still be on its way."""
         self.exited.set()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - as asyncio's
-        """It has ended, and all that it has written is here."""
+        """Note the exit with all its output."""
         if not self.done.done():
             self.done.set_result(None)
 
 
 async def _ran(args: list[str], env: dict[str, str], *, interactive: bool) -> tuple[int, bytes, bytes]:
-    """Exit status, output, complaints; interactive: its user sees these at once instead."""
-    # In a session of its own it has no terminal, and can be killed with what it has started.
+    """Exit status, output, complaints; interactive: its user sees the complaints at once instead."""
+    # In its own session it has no terminal, and can be killed with its children.
     alone = not interactive
     starting = asyncio.get_running_loop().subprocess_exec(
         _Running,
@@ -170,7 +170,7 @@ async def _ran(args: list[str], env: dict[str, str], *, interactive: bool) -> tu
         transport, running = await asyncio.shield(started)
         await running.done
     except BaseException:
-        # Also where whoever waited has left while it started: asyncio would end the plugin, and not its children.
+        # Also if the caller left during the start: asyncio would end the plugin, but not its children.
         transport, running = await started
         await _end(transport, running, alone=alone)
         raise

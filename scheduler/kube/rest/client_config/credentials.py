@@ -1,4 +1,4 @@
-"""What every request shows of us: its identity headers, its connection's certificate; and how it stays valid.
+"""Credentials of every request: identity headers and the connection's certificate, kept valid.
 
     FRESH --refresh_after_s--> DUE --valid_for_s--> EXPIRED
       ^                         |                      |
@@ -6,9 +6,9 @@
       +---- loaded, while the requests wait -----------+
       +---- loaded, after a 401 (renew)
 
-DUE:     a file may have been rotated, or most of an exec credential's life is over: a reload starts and the requests
-         go on with what there is.
-EXPIRED: the requests wait for the reload; when it fails they are sent all the same, and the server decides.
+DUE:     a file may have been rotated, or most of an exec credential's life is over: a reload starts, and requests
+         continue with the current ones.
+EXPIRED: the requests wait for the reload; if it fails they are sent anyway, and the server decides.
 Owned by the event loop. One reload at a time, in a task of its own, so that a request's time-out does not end it.
 """
 
@@ -34,7 +34,7 @@ class NotRenewed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """How long loaded credentials serve, in seconds from now; infinity where nothing says when they end."""
+    """Lifetime of loaded credentials, in seconds from now; infinity if unknown."""
 
     refresh_after_s: float = math.inf
     valid_for_s: float = math.inf
@@ -42,10 +42,10 @@ class Lifetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """Credentials as they are now.
+    """Current credentials.
 
-    authorization: the header's value; "" where the TLS client certificate says who we are, or nothing does.
-    impersonation: headers that ask to act as another user.
+    authorization: the header's value; "" if the TLS client certificate, or nothing, identifies us. impersonation:
+    headers that request to act as another user.
     """
 
     authorization: str = ""
@@ -55,7 +55,7 @@ class Loaded:
 
 
 class Source(Protocol):
-    """Where credentials come from: a kubeconfig, or the pod's service account."""
+    """Source of credentials: a kubeconfig, or the pod's service account."""
 
     async def load(self) -> Loaded:
         """Return current credentials. Raises NotRenewed."""
@@ -65,8 +65,7 @@ class Source(Protocol):
 class Credentials:
     """Keeps the credentials of one source current.
 
-    Every request asks here. What it is answered is worked out at a load, not each time, since two requests of every
-    pod ask.
+    Every request reads them here. They are computed at a load, not each time, because every pod needs two requests.
     """
 
     def __init__(self, source: Source) -> None:
@@ -83,14 +82,14 @@ class Credentials:
         await asyncio.shield(self._loading_task())
 
     async def identity(self) -> Headers:
-        """The headers of every request that say who sends it, and as whom it acts; the same tuple until they change."""
+        """Headers that identify the sender, and the user it acts as; the same tuple until they change."""
         if (now_s := asyncio.get_running_loop().time()) >= self._due_s:
             await self._refresh(now_s)
         return self._identity
 
     @property
     def tls(self) -> ssl.SSLContext:
-        """For new connections; another one when the certificates have changed. After the first load."""
+        """Context for new connections; another one when the certificates have changed. After the first load."""
         return self._certificates.tls
 
     async def renew(self, refused: Headers, over: ssl.SSLContext) -> None:
@@ -140,7 +139,7 @@ class Credentials:
         self._loading = None
         if task.cancelled():
             return
-        # Looked at here, also where no request waited for it.
+        # Read here, also if no request waited for it.
         if (error := task.exception()) is None:
             self._failure = ""
         elif self._failure is not None and self._failure != str(error):

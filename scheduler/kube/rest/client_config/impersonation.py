@@ -15,7 +15,7 @@ _OF_A_NAME: Final = frozenset((string.ascii_letters + string.digits + "!#$&'*+-.
 
 
 def impersonation(user: KubeconfigUser) -> Headers:
-    """The headers, none for a user who impersonates nobody."""
+    """The headers, none without impersonation."""
     if not user.impersonate:
         return ()
     found = [("Impersonate-KubeconfigUser", user.impersonate)]

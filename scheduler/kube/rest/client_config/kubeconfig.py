@@ -21,7 +21,7 @@ REREAD_S: Final = 60.0
 PLUGIN_TIMEOUT_S: Final = 60.0
 # After this part of an exec credential's life it is renewed: no plugin per request, and no request that waits for one.
 _SPENT: Final = 0.8
-# The extension of a cluster whose value a credential plugin is given (client-go: clusterExtensionKey).
+# The extension of a cluster whose value goes to a credential plugin (client-go: clusterExtensionKey).
 _FOR_PLUGINS: Final = "client.authentication.k8s.io/exec"
 
 
@@ -120,7 +120,7 @@ def _cluster_info(context: ChosenContext) -> dict[str, Any]:
 
 
 def _told_server(server: str) -> str:
-    """As client-go tells it: where it has a path, without what follows."""
+    """The server as client-go reports it: with its path, without the rest."""
     return server.partition("?")[0] if len(urlsplit(server).path) > 1 else server
 
 
@@ -135,7 +135,7 @@ def _ca(context: ChosenContext) -> Pem | None:
 
 
 def _pem(key: str, data: str, file: str) -> Pem | None:
-    """What the key holds, or names a file of; None where it is not set."""
+    """Value of the key, or of the file that it names; None if unset."""
     if data:
         try:
             return Pem(base64.b64decode(data.replace("\r", "").replace("\n", ""), validate=True), f"{key}-data")

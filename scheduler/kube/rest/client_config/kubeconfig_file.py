@@ -14,7 +14,7 @@ import msgspec
 
 from config.settings.plainyaml import DocumentError, parse
 
-# A quoted value may be a secret. A single character is none, and says what is wrong.
+# A quoted value may be a secret. A single character is not, and shows the error.
 _QUOTED: Final = re.compile(r"'[^']{2,}'")
 _WHERE: Final = re.compile(r"(.*) - at `\$\.?(.*)`", re.DOTALL)
 _HEAD: Final = (("apiVersion", "v1"), ("kind", "Config"))
@@ -44,14 +44,14 @@ class Exec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class AuthProvider(msgspec.Struct, frozen=True):
-    """What came before credential plugins; only `oidc` is left."""
+    """The predecessor of credential plugins; only `oidc` is left."""
 
     name: str = ""
     config: dict[str, str] = {}
 
 
 class Extension(msgspec.Struct, frozen=True):
-    """What another program keeps in the file."""
+    """Data of another program in the file."""
 
     name: str = ""
     extension: Any = None
@@ -121,7 +121,7 @@ class _Document(msgspec.Struct, rename="kebab"):
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """All files as one. Paths are absolute: each was relative to the folder of its own file."""
+    """All files merged. Paths are absolute: each was relative to the folder of its own file."""
 
     clusters: dict[str, KubeconfigCluster] = field(default_factory=dict)
     users: dict[str, KubeconfigUser] = field(default_factory=dict)
@@ -150,7 +150,7 @@ def read(paths: Sequence[Path]) -> Merged:
 
 
 def without_values(error: Exception) -> str:
-    """What is wrong, and where, without anything that the file holds: it may be a token."""
+    """The error and its position, without any value of the file: it may be a token."""
     told = " ".join(_QUOTED.sub("", str(error)).split())
     if found := _WHERE.fullmatch(told):
         return f"{found[2] or 'the file'}: {found[1]}"
@@ -165,7 +165,7 @@ def _document(path: Path) -> _Document:
         raise KubeconfigError(message) from error
     except DocumentError as error:
         message = f"kubeconfig {path} is not YAML: {without_values(error)}; correct it"
-        # Not from the error: it quotes the line, in which there may be a token.
+        # Not from the error: it quotes the line, which may contain a token.
         raise KubeconfigError(message) from None
     if len(documents) > 1:
         message = f"kubeconfig {path} holds {len(documents)} documents; put each in a file of its own"

@@ -8,7 +8,7 @@ from scheduler.kube.rest.client_config.address import Address
 from scheduler.kube.rest.client_config.certificates import Pem, TlsMaterial
 from scheduler.kube.rest.client_config.credentials import Lifetime, Loaded, NotRenewed
 
-# As client-go. The library's own hook reckons this minute by the wall clock, which may be set back.
+# As in client-go. The library's own hook measures this minute by the wall clock, which may be set back.
 REREAD_S: Final = 60.0
 _TOKEN: Final = "token"  # noqa: S105 the name of a file
 _HOST, _PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"

@@ -1,1 +1,1 @@
-"""The page's files, as the browser gets them: HTML, CSS and ES modules, without a build step."""
+"""The page's files for the browser: HTML, CSS and ES modules, without a build step."""

@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from scheduler.dispatch.bind_slots import BindSlots
 from scheduler.dispatch.binding_cycle import Binder
+from scheduler.dispatch.in_flight_limit import InFlightLimit
 from scheduler.kube import objects, port
 from scheduler.kube.rest.client import KubeCluster
 from scheduler.kube.rest.rights import NEEDED
@@ -90,7 +90,7 @@ async def test_a_binding_whose_connection_dies_is_sent_again_by_the_binder(serve
     retries: list[tuple[int, str]] = []
     binder = Binder(
         cluster=cluster,
-        slots=BindSlots(4, now_s, lambda _: 0.01),
+        limit=InFlightLimit(4, now_s, lambda _: 0.01),
         now_s=now_s,
         timeout_s=4.0,
         backoff_s=lambda _: 0.01,

@@ -92,7 +92,7 @@ def test_company_that_comes_wakes_nobody_who_does_not_want_it() -> None:
     place(built, "seeks", 1, **together("app=web"))
     built.pod_assigned(bound(pod("web", 1, labels=WEB), "a", on_card(0, 1)))
     asked = 0
-    while built.check(1.0):
+    while built.run_hint(1.0):
         asked += 1
     assert asked == 1
     assert settle(built) == ["seeks"]

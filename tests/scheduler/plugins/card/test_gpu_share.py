@@ -13,7 +13,7 @@ from scheduler.core.engine import Engine
 from scheduler.core.scheduling_cycle import NoFit, Placement
 from scheduler.framework.plugin import MAX_SCORE
 from scheduler.kube import objects
-from scheduler.plugins.card.gpu_share import GpuShare, GpuShareArgs, PolicyName
+from scheduler.plugins.card.gpu_share import GpuShare, GpuShareArgs, PlacementPolicyName
 from scheduler.state.tables import Tables
 from tests.support.builders import bound, card, engine, pod, wire_node
 from tests.support.judging import scored, tables_of
@@ -258,7 +258,7 @@ def test_the_fuller_node_is_taken_however_busy_its_cpu_is() -> None:
 
 
 @pytest.mark.parametrize(("policy", "best"), [("binpack", "small"), ("spread", "large")])
-def test_of_nodes_as_full_the_one_with_less_cpu_is_taken(policy: PolicyName, best: str) -> None:
+def test_of_nodes_as_full_the_one_with_less_cpu_is_taken(policy: PlacementPolicyName, best: str) -> None:
     rule = GpuShare(GpuShareArgs(node_policy=policy, card_policy=policy))
     tables = tables_of(wire_node("large", [8] * 8, cpu="128"), wire_node("small", [8] * 8, cpu="96"))
     both = scored(rule, pod("p", 3), tables)

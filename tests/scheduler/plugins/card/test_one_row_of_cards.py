@@ -12,7 +12,7 @@ from scheduler.framework.cycle_state import CycleState
 from scheduler.plugins.card.card_choice import chosen_slots, eligible, fitting, slots_on
 from scheduler.plugins.card.gpu_share import GpuShare
 from scheduler.plugins.card.gpu_sharers_per_card import GpuSharersPerCard, GpuSharersPerCardArgs
-from scheduler.pods.gpu_request import Policy
+from scheduler.pods.gpu_request import PlacementPolicy
 from scheduler.pods.pod import Pod
 from scheduler.state.columns.arrays import Rows
 from scheduler.state.tables import Tables
@@ -20,7 +20,7 @@ from tests.support.builders import UNIT_MIB, bound, pod, wire_node
 from tests.support.judging import tables_of
 
 RULE = GpuShare()
-POLICIES = st.sampled_from(list(Policy))
+POLICIES = st.sampled_from(list(PlacementPolicy))
 EXCLUSIVE = {names.EXCLUSIVE: "true"}
 
 
@@ -71,7 +71,7 @@ def judged(asks: Pod, over: Tables, most: int | None, rows: Rows) -> list[int]:
     state = CycleState()
     sharers = GpuSharersPerCard(GpuSharersPerCardArgs(max_sharers=most))
     state.write(CARD_RULES, CardRules(filters=(sharers,)))
-    if any(objection.rejected.any() for objection in RULE.filter(asks, over, state, rows)):
+    if any(rejection.rejected.any() for rejection in RULE.filter(asks, over, state, rows)):
         return []
     scores: list[int] = RULE.score(asks, over, state, rows).tolist()
     return scores
@@ -87,9 +87,9 @@ def test_one_row_is_judged_as_the_arrays_judge_it(
         assert judged(asks, over, most, slice(row, row + 1)) == by_arrays
 
 
-@given(NODES, PODS, ASKS, st.sampled_from(Policy))
+@given(NODES, PODS, ASKS, st.sampled_from(PlacementPolicy))
 def test_the_cards_of_one_row_are_those_that_the_arrays_choose(
-    nodes: tuple[list[int], ...], pods: list[There], asks: Pod, policy: Policy
+    nodes: tuple[list[int], ...], pods: list[There], asks: Pod, policy: PlacementPolicy
 ) -> None:
     over, request = tables(nodes, pods), asks.template.gpu_request
     assert request is not None

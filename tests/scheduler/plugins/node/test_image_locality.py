@@ -146,11 +146,11 @@ def test_bookings_and_the_images_of_others_do_not_score_the_rows_again() -> None
     assert rule.rows == asked + 1
 
 
-def test_a_standing_is_for_rules_about_the_node_alone() -> None:
+def test_a_cluster_input_is_for_rules_about_the_node_alone() -> None:
     class OfBookings(ImageLocality):
         depends = Change.IMAGES | Change.PODS
 
-    with pytest.raises(PluginError, match="has a standing"):
+    with pytest.raises(PluginError, match="has a cluster_input"):
         replace(default_profile(), score=((OfBookings(), 1),))
 
 

@@ -36,20 +36,20 @@ def test_only_such_pods_are_concerned() -> None:
 def test_nodes_are_rejected_by_name_whichever_rows_are_judged() -> None:
     of = tables(a="OutOfcpu", c="OutOfmemory", gone="OutOfpods")
     for rows in (ALL_ROWS, np.array([2, 1]), np.array([0])):
-        (objection,) = KubeletRejections().filter(WEB, of, CycleState(), rows)
+        (rejection,) = KubeletRejections().filter(WEB, of, CycleState(), rows)
         judged = np.arange(of.capacity)[rows]
-        assert [of.names[row] for row in judged[objection.rejected]] == [
+        assert [of.names[row] for row in judged[rejection.rejected]] == [
             of.names[row] for row in judged if row in {0, 2}
         ]
-        assert (objection.reason, objection.rejected.shape) == (REASON, judged.shape)
+        assert (rejection.reason, rejection.rejected.shape) == (REASON, judged.shape)
 
 
 def test_the_message_has_the_kubelets_reasons_of_the_nodes_that_it_counts() -> None:
-    (objection,) = KubeletRejections().filter(
+    (rejection,) = KubeletRejections().filter(
         WEB, tables(a="OutOfcpu", b="OutOfmemory"), CycleState(), np.array([1, 0])
     )
-    assert objection.numbers is not None
-    both, one = objection.numbers(np.array([True, True])), objection.numbers(np.array([True, False]))
+    assert rejection.numbers is not None
+    both, one = rejection.numbers(np.array([True, True])), rejection.numbers(np.array([True, False]))
     assert both.worded(REASON) == "node(s) had rejected such a pod (OutOfcpu, OutOfmemory)"
     assert one.worded(REASON) == "node(s) had rejected such a pod (OutOfmemory)"
     assert one.joined(both) == both

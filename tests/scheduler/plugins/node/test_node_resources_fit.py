@@ -97,7 +97,7 @@ def test_which_resources_are_extended(name: str, extended: bool) -> None:  # noq
     assert is_extended(name) is extended
 
 
-def test_objections_come_in_kube_schedulers_order() -> None:
+def test_rejections_come_in_kube_schedulers_order() -> None:
     requests = {"x.com/b": "1", "ephemeral-storage": "1", "a.com/a": "1", "memory": "1", "cpu": "1"}
     found = [name for name, _ in asks(pod("p", requests=requests).template, frozenset())]
     assert found == ["cpu", "memory", "ephemeral-storage", "a.com/a", "x.com/b"]
@@ -105,7 +105,7 @@ def test_objections_come_in_kube_schedulers_order() -> None:
 
 def test_a_node_needs_at_least_what_the_pod_requests_of_the_native_resources() -> None:
     requests = {"cpu": "500m", "memory": "1Ki", "example.com/none": "1"}
-    assert FIT.least(pod("p", requests=requests)) == {
+    assert FIT.minimum_request(pod("p", requests=requests)) == {
         Amount.CPU_MILLIS: 500,
         Amount.MEMORY_BYTES: 1024,
         Amount.PODS: 1,
@@ -204,8 +204,8 @@ def test_a_class_that_was_judged_before_reads_the_columns_where_they_are_now() -
     tables.upsert_node(wire_node("b", more={"example.com/second": "4"}))
     tables.upsert_node(wire_node("a", more={"example.com/first": "0"}))
     rows = np.array([tables.row_of["a"], tables.row_of["b"]])
-    (objection,) = FIT.filter(waiting, tables, state, rows)
-    assert (objection.reason, objection.rejected.tolist()) == ("Insufficient example.com/first", [True, True])
+    (rejection,) = FIT.filter(waiting, tables, state, rows)
+    assert (rejection.reason, rejection.rejected.tolist()) == ("Insufficient example.com/first", [True, True])
 
 
 def test_gpu_memory_is_no_resource_of_this_rule() -> None:

@@ -94,9 +94,9 @@ def test_who_waits_by_a_listed_constraint_is_asked_again_when_the_service_goes()
     runtime = Runtime(Profile(pre_filter=(plugin,), filter=(plugin,)), tables)
     evaluation = runtime.evaluate(asking, runtime.signature(asking))
     runtime.feasible(asking, evaluation)
-    tables.take_openings()
+    tables.take_cluster_events()
     tables.set_selector("default", "service", (), of_service=True)
-    assert evaluation.wakes_on & tables.take_openings().everywhere
+    assert evaluation.wakes_on & tables.take_cluster_events().everywhere
 
 
 @pytest.mark.parametrize(

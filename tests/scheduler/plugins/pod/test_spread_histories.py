@@ -238,7 +238,7 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def the_runtime_answers_what_is_true_and_who_waits_is_asked_when_it_helps(self) -> None:
-        opened = self.tables.take_openings()
+        opened = self.tables.take_cluster_events()
         for number, (asking, waiting) in enumerate(self.asking):
             expected = Reading(self.world, asking).feasible()
             wakes_on = 0

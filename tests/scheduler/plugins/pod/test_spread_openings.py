@@ -45,7 +45,7 @@ def node_is_labelled(tables: Tables, **labels: str) -> None:
 
 def domain_comes(tables: Tables) -> None:
     tables.add(bound(pod("there-before", labels={"app": "web"}), "c"))
-    tables.take_openings()
+    tables.take_cluster_events()
     tables.upsert_node(wire_node("c", labels={"zone": "north", "pool": "x"}))
 
 
@@ -74,9 +74,9 @@ def test_who_waits_is_asked_again_when_a_place_opens(
     runtime = Runtime(Profile(pre_filter=(PodTopologySpread(),), filter=(PodTopologySpread(),)), tables)
     evaluation = runtime.evaluate(asking, runtime.signature(asking))
     assert not runtime.feasible(asking, evaluation)[tables.row_of["a"]]
-    tables.take_openings()
+    tables.take_cluster_events()
     change(tables)
-    opened = tables.take_openings()
+    opened = tables.take_cluster_events()
     is_open = runtime.feasible(asking, runtime.evaluate(asking, runtime.signature(asking)))[tables.row_of["a"]]
     assert is_open
     assert evaluation.wakes_on & opened.everywhere
@@ -90,10 +90,10 @@ def test_what_cannot_help_asks_nobody() -> None:
     runtime = Runtime(Profile(pre_filter=(PodTopologySpread(),), filter=(PodTopologySpread(),)), tables)
     evaluation = runtime.evaluate(asking, runtime.signature(asking))
     runtime.feasible(asking, evaluation)
-    tables.take_openings()
+    tables.take_cluster_events()
     put(tables, "b", app="db")
     put(tables, "b", namespace="other")
     tables.remove("uid-default-there-1")
     tables.upsert_node(wire_node("b", labels={"zone": "west", "temperature": "34"}))
     tables.upsert_node(wire_node("b", labels={"zone": "west"}, taints=(Taint("closed", "NoSchedule"),)))
-    assert not evaluation.wakes_on & tables.take_openings().everywhere
+    assert not evaluation.wakes_on & tables.take_cluster_events().everywhere

@@ -146,7 +146,7 @@ def assert_it_helps(built: Engine, waiting: Pod, preemption: Preemption | None) 
         return
     for victim in preemption.victims:
         built.pod_gone(victim.key.uid)
-    while built.check(1.0):
+    while built.run_hint(1.0):
         pass
     decision = built.decide(1.0, NOW_NS)
     assert decision is not None

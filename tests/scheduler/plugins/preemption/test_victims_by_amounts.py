@@ -17,8 +17,8 @@ from scheduler.plugins.preemption.victims import Key, candidate, lower
 from scheduler.plugins.preemption.victims_by_amounts import by_amounts, promising
 from scheduler.pods.pod import Pod
 from scheduler.state.amounts import NOTHING, Amount
+from scheduler.state.available_after_preemption import AvailabilityByPriority
 from scheduler.state.columns.arrays import Int64Array
-from scheduler.state.left_above import LeftAboves
 from scheduler.state.pod_record import PodRecord
 from tests.support.builders import bound, card, engine, pod, wire_node
 from tests.support.placing import on_card
@@ -40,7 +40,7 @@ def runs(built: Engine, name: str, *, card: int = 0, units: int = 0, minute: int
     return found
 
 
-def least(waiting: Pod) -> Int64Array:
+def minimum(waiting: Pod) -> Int64Array:
     """int64[amounts]: as the rules that judge by amounts say it."""
     request, needed = waiting.template.gpu_request, np.full(len(Amount), NOTHING, dtype=np.int64)
     needed[Amount.PODS] = 1
@@ -53,7 +53,7 @@ def least(waiting: Pod) -> Int64Array:
 
 def said(built: Engine, waiting: Pod) -> tuple[dict[tuple[int, ...] | None, tuple[str, ...]], tuple[str, ...]]:
     """(by cards, the names of the victims, the cheapest first; what there is too little of)."""
-    found, short = by_amounts(waiting, least(waiting), built.tables, 0, gpu_mem=GPU_MEM)
+    found, short = by_amounts(waiting, minimum(waiting), built.tables, 0, gpu_mem=GPU_MEM)
     return {one.slots: tuple(record.pod.key.name for record in one.victims) for one in found}, short
 
 
@@ -160,7 +160,7 @@ def test_of_each_set_of_cards_those_go_that_matter_least(
     written = {GPU_COUNT: str(cards), **(EXCLUSIVE if alone and units > 7 else {})}
     waiting = pod("p", cards * units, priority=2, requests={"cpu": str(cores)}, annotations=written)
 
-    found, _ = by_amounts(waiting, least(waiting), built.tables, 0, gpu_mem=GPU_MEM)
+    found, _ = by_amounts(waiting, minimum(waiting), built.tables, 0, gpu_mem=GPU_MEM)
 
     tried = Tried(built, waiting)
     # Nobody has to go for the others: the node is not asked about, but for what another rule says.
@@ -230,11 +230,11 @@ def test_rows_where_all_of_lower_priority_would_not_be_enough_are_ruled_out_by_p
         built.node_changed(wire_node(name, cards, cpu=cpu))
         built.pod_assigned(bound(pod(f"low-{name}", priority=0), name))
     rows = np.array([built.tables.row_of[name] for name in "abcde"], dtype=np.intp)
-    above = LeftAboves(built.tables).of(5)
+    above = AvailabilityByPriority(built.tables).of(5)
     assert above.follow(100)
 
     def hopeful(waiting: Pod) -> tuple[list[bool], dict[str, int]]:
-        enough, reasons = promising(waiting, least(waiting), above, rows, GPU_MEM)
+        enough, reasons = promising(waiting, minimum(waiting), above, rows, GPU_MEM)
         return enough.tolist(), dict(reasons)
 
     memory = "Insufficient GPU memory on one card"

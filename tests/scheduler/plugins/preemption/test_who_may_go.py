@@ -119,7 +119,7 @@ def test_those_that_the_api_server_has_refused_to_remove_are_told_apart_from_tho
     guard(built, 0)
     for name in ("guarded-1", "guarded-2"):
         runs(built, name, units=5, priority=1, labels=GUARDED)
-    runs(built, "refused", units=5, priority=1).refused = True
+    runs(built, "refused", units=5, priority=1).undeletable = True
 
     preemption = sought(built, pod("p", 16, priority=9)).preemption
 

@@ -97,7 +97,7 @@ def test_a_claim_whose_class_comes_later_counts_for_it_from_then_on() -> None:
     assert against(tables, "other") == set()
     show(tables, STORAGE_CLASSES, storage_class("late", provisioner=DRIVER))
     assert (against(tables, "new"), against(tables, "other")) == (set(), {"a"})
-    assert ("default", "new") in tables.take_openings().claims
+    assert ("default", "new") in tables.take_cluster_events().claims
     show_gone(tables, STORAGE_CLASSES, "late")
     assert against(tables, "other") == set()
 

@@ -228,14 +228,14 @@ def test_a_free_volume_that_comes_or_goes_concerns_the_nodes_that_can_use_it() -
     show(tables, STORAGE_CLASSES, LOCAL)
     show(tables, CLAIMS, claim("data", class_name="local"))
     waiting = pod("p", **with_claims("data"))
-    moment, version = tables.volumes.of_pod(waiting).moment, tables.changes.version
+    cache_key, version = tables.volumes.of_pod(waiting).cache_key, tables.changes.version
     show(tables, VOLUMES, volume("pv", class_name="local", on=("b",)))
     show_gone(tables, VOLUMES, "pv")
     assert tables.changes.since(version) == ([tables.row_of["b"]], int(Change.VOLUMES))
-    assert tables.volumes.of_pod(waiting).moment == moment
+    assert tables.volumes.of_pod(waiting).cache_key == cache_key
 
     show(tables, VOLUMES, volume("of all", class_name="local"))
-    assert tables.volumes.of_pod(waiting).moment != moment
+    assert tables.volumes.of_pod(waiting).cache_key != cache_key
 
 
 def test_a_free_volume_that_is_shown_again_as_it_was_changes_nothing() -> None:
@@ -244,10 +244,10 @@ def test_a_free_volume_that_is_shown_again_as_it_was_changes_nothing() -> None:
     show(tables, CLAIMS, claim("data", class_name="local"))
     made = volume("pv", class_name="local")
     show(tables, VOLUMES, made)
-    moment = tables.volumes.of_pod(pod("p", **with_claims("data"))).moment
+    cache_key = tables.volumes.of_pod(pod("p", **with_claims("data"))).cache_key
     made["metadata"]["resourceVersion"] = "2"
     show(tables, VOLUMES, made)
-    assert tables.volumes.of_pod(pod("p", **with_claims("data"))).moment == moment
+    assert tables.volumes.of_pod(pod("p", **with_claims("data"))).cache_key == cache_key
 
 
 # Two nodes at a time are judged as one at a time

@@ -115,13 +115,13 @@ def test_a_wide_node_is_judged_as_if_it_were_alone(asked: int, count: int, polic
             found = runtime.evaluate(asking, runtime.signature(asking))
             fits, _ = runtime.fits_on(asking, np.array([row]))
             assert fits == bool(found.feasible[row])
-            objections = [
-                (objection.reason, str(objection.numbers(only)) if objection.numbers else "")
-                for group in runtime.objections(asking, found)
-                for objection in group
-                if objection.rejected[row] and (only := np.arange(tables.capacity) == row).any()
+            rejections = [
+                (rejection.reason, str(rejection.numbers(only)) if rejection.numbers else "")
+                for group in runtime.rejections(asking, found)
+                for rejection in group
+                if rejection.rejected[row] and (only := np.arange(tables.capacity) == row).any()
             ]
-            views.append((bool(found.feasible[row]), int(found.total[row]), objections))
+            views.append((bool(found.feasible[row]), int(found.total[row]), rejections))
         assert views[0] == views[1], name
         together.remove("uid-default-there")
 
@@ -136,10 +136,10 @@ def test_a_uuid_on_two_nodes_is_used_where_it_was_announced_first() -> None:
     assert problem == "card GPU-x is announced by node a too; at most one of them gets new pods on it"
     assert (usable(tables, "a"), usable(tables, "b")) == ([True], [False])
 
-    tables.take_openings()
+    tables.take_cluster_events()
     tables.remove_node("a")
     assert usable(tables, "b") == [True]
-    assert tables.row_of["b"] in tables.take_openings().rows
+    assert tables.row_of["b"] in tables.take_cluster_events().rows
 
 
 def test_a_uuid_on_two_nodes_is_used_where_a_live_pod_holds_it() -> None:

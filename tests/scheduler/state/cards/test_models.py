@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scheduler.pods.gpu_request import GpuRequest, Selection
 from scheduler.state.amounts import ANY_BIT, BITS, model_bit
 from scheduler.state.cards.models import accepted_codes
-from scheduler.state.needs import NOTHING_NEEDED, needs_of
+from scheduler.state.minimum_request import NO_MINIMUM, minimum_request_of
 
 NAMES = st.frozensets(st.sampled_from(["m0", "m1", "m7", "m61", "m62", "m70", "unknown"]))
 SELECTIONS = st.builds(Selection, NAMES, NAMES)
@@ -33,7 +33,7 @@ def test_a_waiting_pod_needs_the_bits_of_all_models_that_it_may_have(asked: Sele
     request = GpuRequest(cards=1, units_per_card=1, containers=(1,), init_containers=(), models=asked)
     seen = reduce(or_, (model_bit(code) for name, code in codes.items() if asked.accepts(name)), 0)
     expected = seen | (ANY_BIT << min(1 + models, BITS - 1)) if asked else ANY_BIT
-    assert needs_of(NOTHING_NEEDED.least, request, codes, None).models == expected
+    assert minimum_request_of(NO_MINIMUM.amounts, request, codes, None).models == expected
 
 
 @pytest.mark.parametrize("wanted", [True, False])

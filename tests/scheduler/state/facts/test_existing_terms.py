@@ -226,14 +226,14 @@ def test_relabelling_a_node_says_whether_a_domain_moved() -> None:
 
 def test_a_pod_with_a_term_that_leaves_opens_every_row() -> None:
     _, tables = index("east", "west", "east")
-    tables.take_openings()
+    tables.take_cluster_events()
     owner = READER.read(wire_pod("owner", **OTHERS["away from web in the zone"]))
     tables.add(bound(owner, "n0"))
-    assert not tables.take_openings()
+    assert not tables.take_cluster_events()
     terms = tables.fact(AntiAffinity)
     bits = terms.bits(terms.against("default", {"app": "web"}))
     tables.remove(owner.key.uid)
-    assert tables.take_openings().everywhere == bits != 0
+    assert tables.take_cluster_events().everywhere == bits != 0
 
 
 def test_namespaces_count_where_a_term_selects_them() -> None:

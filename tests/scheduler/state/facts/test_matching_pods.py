@@ -143,13 +143,13 @@ def test_what_comes_and_goes_is_noted_for_the_query_that_it_matches() -> None:
     fact = tables.fact(MatchingPods)
     tables.upsert_node(wire_node("n0"))
     fact.counts(QUERIES[0])
-    tables.take_openings()
+    tables.take_cluster_events()
     tables.add(bound(pod("other", labels={"a": "y"}), "n0"))
-    assert not tables.take_openings().everywhere
+    assert not tables.take_cluster_events().everywhere
     tables.add(bound(pod("one", labels={"a": "x"}), "n0"))
-    assert tables.take_openings().everywhere == fact.bit(QUERIES[0], came=True)
+    assert tables.take_cluster_events().everywhere == fact.bit(QUERIES[0], came=True)
     tables.remove("uid-default-one")
-    assert tables.take_openings().everywhere == fact.bit(QUERIES[0], came=False)
+    assert tables.take_cluster_events().everywhere == fact.bit(QUERIES[0], came=False)
 
 
 def test_a_query_that_is_forgotten_wakes_who_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,6 +167,6 @@ def test_a_node_that_comes_with_pods_notes_what_their_coming_notes() -> None:
     fact, query = tables.fact(MatchingPods), QUERIES[0]
     fact.counts(query)
     tables.add(bound(pod("p", labels={"a": "x"}), "n0"))
-    assert not tables.take_openings().everywhere & fact.bit(query, came=True)
+    assert not tables.take_cluster_events().everywhere & fact.bit(query, came=True)
     tables.upsert_node(wire_node("n0"))
-    assert tables.take_openings().everywhere & fact.bit(query, came=True)
+    assert tables.take_cluster_events().everywhere & fact.bit(query, came=True)

@@ -8,12 +8,12 @@ import numpy as np
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import (
     CardFilterPlugin,
-    CardObjection,
+    CardRejection,
     FilterPlugin,
-    Objection,
     PluginArgs,
     PreFilterPlugin,
     PreFilterResult,
+    Rejection,
     Relevance,
     ScorePlugin,
 )
@@ -42,11 +42,11 @@ class ByTeam(FilterPlugin):
     name: ClassVar[str] = "ByTeam"
     depends: ClassVar[Change] = Change.LABELS
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
         column = tables.labels.column(TEAM)
         mine = column.values.code(pod.annotations.get(TEAM, ""))
         codes = column.codes[rows]
-        return (Objection((codes != ABSENT) & (codes != (-2 if mine is None else mine)), "another team's node"),)
+        return (Rejection((codes != ABSENT) & (codes != (-2 if mine is None else mine)), "another team's node"),)
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
         return pod.annotations.get(TEAM)
@@ -94,8 +94,8 @@ class Closed(FilterPlugin):
     name: ClassVar[str] = "Closed"
     depends: ClassVar[Change] = Change.ANNOTATIONS
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
-        return (Objection(mask_of(tables.fact(Limits).closed, rows, tables.capacity), "closed"),)
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
+        return (Rejection(mask_of(tables.fact(Limits).closed, rows, tables.capacity), "closed"),)
 
 
 class WithoutAnnotations(Closed):
@@ -117,8 +117,8 @@ class GhostLimits(Limits):
 class Ghosts(Closed):
     name: ClassVar[str] = "Ghosts"
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
-        return (Objection(mask_of(tables.fact(GhostLimits).closed, rows, tables.capacity), "closed"),)
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
+        return (Rejection(mask_of(tables.fact(GhostLimits).closed, rows, tables.capacity), "closed"),)
 
 
 class PodsOfOwner(CountByKey[str]):
@@ -135,10 +135,10 @@ class OnePerOwner(FilterPlugin):
     depends: ClassVar[Change] = Change.PODS
     fact: ClassVar[type[CountByKey[str]]] = PodsOfOwner
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
         if not pod.owner_uid:
             return ()
-        return (Objection(tables.fact(self.fact).counts(pod.owner_uid, rows) >= 1, "owner is there"),)
+        return (Rejection(tables.fact(self.fact).counts(pod.owner_uid, rows) >= 1, "owner is there"),)
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
         return pod.owner_uid
@@ -189,10 +189,10 @@ class OneOwnerPerZone(OnePerOwner):
     name: ClassVar[str] = "OneOwnerPerZone"
     depends: ClassVar[Change] = Change.PODS | Change.DOMAINS
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
         if not pod.owner_uid or not tables.fact(Anywhere).counts(pod.owner_uid, ALL_ROWS).any():
             return ()
-        return (Objection(np.ones(len(rows_of(tables, rows)), dtype=np.bool_), "owner is somewhere"),)
+        return (Rejection(np.ones(len(rows_of(tables, rows)), dtype=np.bool_), "owner is somewhere"),)
 
 
 class Anywhere(PodsOfOwner):
@@ -228,8 +228,8 @@ class WrongDtype(ScorePlugin):
 class WrongShape(FilterPlugin):
     name: ClassVar[str] = "WrongShape"
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
-        return (Objection(np.zeros(3, dtype=np.bool_), "wrong"),)
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
+        return (Rejection(np.zeros(3, dtype=np.bool_), "wrong"),)
 
 
 class SharersOfCard(CardSums):
@@ -243,10 +243,10 @@ class OneWebPerCard(CardFilterPlugin):
     name: ClassVar[str] = "OneWebPerCard"
     depends: ClassVar[Change] = Change.CARDS
 
-    def filter_cards(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[CardObjection]:
+    def filter_cards(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[CardRejection]:
         if pod.labels.get("app") != "web":
             return ()
-        return (CardObjection(tables.fact(SharersOfCard).over(rows) >= 1, "a web pod is on the card"),)
+        return (CardRejection(tables.fact(SharersOfCard).over(rows) >= 1, "a web pod is on the card"),)
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
         return pod.labels.get("app")
@@ -262,9 +262,9 @@ class CardsClosed(CardFilterPlugin):
     name: ClassVar[str] = "CardsClosed"
     depends: ClassVar[Change] = Change.ANNOTATIONS
 
-    def filter_cards(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[CardObjection]:
+    def filter_cards(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[CardRejection]:
         closed = mask_of(tables.fact(Marked).closed, rows, tables.capacity)
-        return (CardObjection(np.broadcast_to(closed, tables.cards.units[:, rows].shape), "closed"),)
+        return (CardRejection(np.broadcast_to(closed, tables.cards.units[:, rows].shape), "closed"),)
 
 
 class CardsWithoutAnnotations(CardsClosed):
@@ -290,9 +290,9 @@ class KeepsItself(FilterPlugin):
         super().__init__(args, resources)
         self.asked = 0
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
         self.asked += 1
-        return (Objection(np.full(len(rows_of(tables, rows)), self.asked > 9, dtype=np.bool_), "enough"),)
+        return (Rejection(np.full(len(rows_of(tables, rows)), self.asked > 9, dtype=np.bool_), "enough"),)
 
 
 class Raises(FilterPlugin):
@@ -300,8 +300,8 @@ class Raises(FilterPlugin):
 
     name: ClassVar[str] = "Raises"
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
-        return (Objection(np.full(len(rows_of(tables, rows)), fill_value=self._wanted(pod) > 5), "too much"),)
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
+        return (Rejection(np.full(len(rows_of(tables, rows)), fill_value=self._wanted(pod) > 5), "too much"),)
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
         return pod.annotations.get(LIMIT)
@@ -316,8 +316,8 @@ class SometimesWrong(FilterPlugin):
     name: ClassVar[str] = "SometimesWrong"
     depends: ClassVar[Change] = Change.PODS
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
-        return (Objection(np.zeros(tables.capacity, dtype=np.bool_), "wrong"),)
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
+        return (Rejection(np.zeros(tables.capacity, dtype=np.bool_), "wrong"),)
 
 
 class ByPrefix(FilterPlugin):
@@ -325,9 +325,9 @@ class ByPrefix(FilterPlugin):
 
     name: ClassVar[str] = "ByPrefix"
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
         found = any(key.startswith("example.com/") for key in pod.annotations)
-        return (Objection(np.full(len(rows_of(tables, rows)), found), "found"),)
+        return (Rejection(np.full(len(rows_of(tables, rows)), found), "found"),)
 
 
 class OnlyOdd(FilterPlugin):
@@ -335,7 +335,7 @@ class OnlyOdd(FilterPlugin):
 
     name: ClassVar[str] = "OnlyOdd"
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
         if pod.template.requests.get("cpu") == 7000:
             message = "an odd pod"
             raise RuntimeError(message)

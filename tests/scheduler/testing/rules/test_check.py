@@ -55,8 +55,8 @@ def test_a_mistake_is_found_and_named(rule: type[Plugin], cause: str) -> None:
     ("rule", "message"),
     [
         pytest.param(rules.WrongDtype, "plugin WrongDtype: the scores: expected int64", id="dtype"),
-        pytest.param(rules.WrongShape, "plugin WrongShape: the objection 'wrong': expected bool", id="shape"),
-        pytest.param(rules.SometimesWrong, "plugin SometimesWrong: the objection 'wrong': expected", id="sometimes"),
+        pytest.param(rules.WrongShape, "plugin WrongShape: the rejection 'wrong': expected bool", id="shape"),
+        pytest.param(rules.SometimesWrong, "plugin SometimesWrong: the rejection 'wrong': expected", id="sometimes"),
     ],
 )
 def test_an_answer_of_another_form_is_let_through(rule: type[Plugin], message: str) -> None:

@@ -266,7 +266,7 @@ def test_the_table_has_each_card_and_each_pod_and_what_is_in_the_way_comes_last(
         "",
         (
             "Nodes with GPU memory: 1, pods with GPU memory: 3; "
-            "cards chosen by this scheduler: 1, the extender: 1, nobody: 1. ClusterFinding: 1 failed."
+            "cards chosen by this scheduler: 1, the extender: 1, nobody: 1. Found: 1 failed."
         ),
         "failed   without-card: 1 pod: no annotation names a card, so each counts on every card of its node",
         "           pod/default/lost on node a",

@@ -13,7 +13,7 @@ from scheduler.kube.port import ApiConflict, ApiFailed, PodKey
 from scheduler.pods.pod import PodReader
 from scheduler.testing.cluster.cluster import MemoryCluster
 from scheduler.testing.cluster.world import World
-from scheduler.tools.cli.asking import site
+from scheduler.tools.cli.asking import cluster_view
 from scheduler.tools.cli.manifests import Manifest
 from scheduler.tools.defragment.evicting import Planner, Rebalancing
 from scheduler.tools.defragment.planning import MovePlan
@@ -63,9 +63,9 @@ class Operated(MemoryCluster):
             await self._place(made)
 
     async def _place(self, wire: PodObject) -> None:
-        of = await site(self, CONFIGURATION)
+        of = await cluster_view(self, CONFIGURATION)
         pod = PodReader(of.reader.resources).read(wire)
-        with of.reading.engine.questions.placing() as placing:
+        with of.reading.engine.queries.placing() as placing:
             place = placing.place(pod)
         if place is not None:
             self.world.pods.bind("default", wire.metadata.name, place.node, place.annotations)

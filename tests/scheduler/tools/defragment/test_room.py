@@ -98,10 +98,10 @@ def test_every_plan_can_be_made_one_move_at_a_time_and_ends_with_room(seed: int)
 def test_nothing_of_a_plan_stays(seed: int) -> None:
     of = small_clusters(seed)
     built = of.engine()
-    before, openings = of_tables(built.tables), dict(built.tables.openings.rows)
+    before, openings = of_tables(built.tables), dict(built.tables.cluster_events.rows)
     room(built, of.asks())
     assert of_tables(built.tables) == before
-    assert dict(built.tables.openings.rows) == openings
+    assert dict(built.tables.cluster_events.rows) == openings
     for node in of.nodes:
         audit = built.audit_node(node)
         assert audit is not None
@@ -189,7 +189,7 @@ def test_moves_that_wait_for_each_other_have_no_order() -> None:
     p, q = (built.tables.record(f"uid-default-{name}") for name in "pq")
     assert p is not None
     assert q is not None
-    with built.questions.placing() as placing:
+    with built.queries.placing() as placing:
         mark = placing.mark
         swapped = []
         placing.leave_out(p)

@@ -6,7 +6,7 @@ from config.protocol import names
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.ledger import NodeLedger
-from scheduler.testing.cluster.witness import ObservedBinding, Witness
+from scheduler.testing.cluster.checker import ClusterChecker, ObservedBinding
 from scheduler.testing.cluster.world import World
 from scheduler.tools.demo.claims import Assertion, Evidence, claims
 from tests.support.builders import manifest, wire_node
@@ -18,10 +18,10 @@ def evidence(
     *bound: ObservedBinding, ended: list[tuple[str, float]] | None = None, waiting: dict[str, str] | None = None
 ) -> Evidence:
     """A course of events in an empty world."""
-    witness = Witness(World(lambda: 0.0), ResourceNames(), 1024, now_s=lambda: 0.0, on_bound=lambda _: None)
-    witness.bound += bound
-    witness.ended += ended or []
-    return Evidence(witness, {}, waiting or {})
+    checker = ClusterChecker(World(lambda: 0.0), ResourceNames(), 1024, now_s=lambda: 0.0, on_bound=lambda _: None)
+    checker.bound += bound
+    checker.ended += ended or []
+    return Evidence(checker, {}, waiting or {})
 
 
 def claim(about: str, of: Evidence) -> Assertion:
@@ -75,9 +75,9 @@ def test_a_pod_that_cannot_fit_has_to_wait_with_the_right_message() -> None:
 
 def test_a_violation_is_named_where_the_claim_is_false() -> None:
     of = evidence(ObservedBinding("p", "a", (CARDS[0],), 1.0))
-    of.witness.writes = 1
+    of.checker.writes = 1
     assert claim("no card was", of).holds
-    of.witness.violations += ["card GPU-0 of node a is over-committed by 4", "pod p was bound without its card"]
+    of.checker.violations += ["card GPU-0 of node a is over-committed by 4", "pod p was bound without its card"]
     assert claim("no card was", of).sentence.endswith("1 writes; card GPU-0 of node a is over-committed by 4")
     assert claim("each of 1 bindings", of).sentence.endswith("healthy card; pod p was bound without its card")
     assert not claim("no card was", of).holds
@@ -86,10 +86,10 @@ def test_a_violation_is_named_where_the_claim_is_false() -> None:
 
 def test_a_scheduler_that_counts_differently_from_the_api_server_is_caught() -> None:
     world = World(lambda: 0.0)
-    witness = Witness(world, ResourceNames(), 1024, now_s=lambda: 0.0, on_bound=lambda _: None)
+    checker = ClusterChecker(world, ResourceNames(), 1024, now_s=lambda: 0.0, on_bound=lambda _: None)
     world.nodes.add(wire_node("a", [16]))
     world.pods.create(manifest("p", 4))
     world.pods.bind("default", "p", "a", {names.MEM_IDX: "0", names.UNIT_MIB: "1024"})
-    ledger = witness.ledger()
-    assert claim("count of every card", Evidence(witness, ledger, {})).holds
-    assert not claim("count of every card", Evidence(witness, {"a": NodeLedger({"GPU-a-0": 16})}, {})).holds
+    ledger = checker.ledger()
+    assert claim("count of every card", Evidence(checker, ledger, {})).holds
+    assert not claim("count of every card", Evidence(checker, {"a": NodeLedger({"GPU-a-0": 16})}, {})).holds

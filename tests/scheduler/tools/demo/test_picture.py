@@ -7,8 +7,8 @@ from config.protocol.inventory import Health
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.tables import Tables
+from scheduler.tools.demo.demo_log import LogLine, LogTone
 from scheduler.tools.demo.picture import Painter, Scene
-from scheduler.tools.demo.story import StoryLine, StoryTone
 from tests.support.builders import bound, card, pod, wire_node
 
 WIDTH: Final = 64  # leaves 20 columns for the bars
@@ -31,7 +31,7 @@ def painted(picture: RenderableType, width: int = WIDTH) -> list[str]:
 
 
 def scene(waiting: dict[str, str] | None = None, lines: int = 0) -> Scene:
-    told = [StoryLine(float(number), StoryTone.BOUND, f"pod-{number} to a") for number in range(lines)]
+    told = [LogLine(float(number), LogTone.BOUND, f"pod-{number} to a") for number in range(lines)]
     return Scene("title", tables(), waiting or {}, told)
 
 

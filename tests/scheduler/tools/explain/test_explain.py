@@ -390,7 +390,7 @@ def test_the_engine_is_as_before_after_an_explanation() -> None:
 
 def test_a_rule_that_judges_no_cards_has_no_verdicts() -> None:
     built = engine(a=[16])
-    judged = built.questions.judge(read_pod("p", 3))
+    judged = built.queries.evaluate(read_pod("p", 3))
     assert [verdict.slot for verdict in judged.verdicts(built.tables.row_of["a"])] == [0]
 
 

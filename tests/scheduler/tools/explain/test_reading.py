@@ -8,7 +8,7 @@ import pytest
 from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.kube.port import CLAIMS, KINDS, OF_STORAGE, PRIORITY_CLASSES
-from scheduler.tools.cli.asking import site
+from scheduler.tools.cli.asking import cluster_view
 from scheduler.tools.cli.manifests import Unanswerable
 from tests.support.builders import manifest, wire_node, wire_pod
 from tests.support.explaining import Limited, asked, explained, prose, there, waits, world
@@ -23,7 +23,7 @@ def test_every_kind_is_listed_once_and_nothing_is_written() -> None:
     waits(of, "big", 40)
     before = (list(of.pods), len(of.events))
     cluster = Limited(of)
-    found = asyncio.run(site(cluster, SchedulerConfiguration()))
+    found = asyncio.run(cluster_view(cluster, SchedulerConfiguration()))
     asyncio.run(asyncio.wait_for(found.explained("default", "big"), 10))
     assert sorted(cluster.asked) == sorted(kind.name for kind in KINDS)
     assert (list(of.pods), len(of.events)) == before

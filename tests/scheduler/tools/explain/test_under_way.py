@@ -148,11 +148,11 @@ def test_the_engine_is_as_before_after_an_explanation() -> None:
     there(of, "large", 20, "a", 1)
     preempts(of, "train", 15, "a", "going", priority=9)
     waits(of, "second", 30, priority=9)
-    site = asked(of)
-    site = asked(of)
+    cluster_view = asked(of)
+    cluster_view = asked(of)
 
     async def each() -> list[Explanation]:
-        return [await site.explained("default", name) for name in ("second", "train", "second", "train")]
+        return [await cluster_view.explained("default", name) for name in ("second", "train", "second", "train")]
 
     told = asyncio.run(each())
     assert told[:2] == told[2:]

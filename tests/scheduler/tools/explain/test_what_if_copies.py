@@ -47,10 +47,10 @@ def test_what_if_tells_what_no_usual_pod_can_use_before_and_after() -> None:
 def test_what_if_leaves_no_copy_in_what_is_usual() -> None:
     of = world(a=[16])
     there(of, "p", 8, "a", 0)
-    site = asked(of)
-    tables = site.reading.engine.tables
+    cluster_view = asked(of)
+    tables = cluster_view.reading.engine.tables
     before = measured(tables, tables.target.usual()).total()
-    site.what_if(wire_pod("serve", 3), 2)
+    cluster_view.what_if(wire_pod("serve", 3), 2)
 
     assert measured(tables, tables.target.usual()).total() == before
 

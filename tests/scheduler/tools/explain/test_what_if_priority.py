@@ -32,11 +32,11 @@ def full() -> World:
 def what_if(of: World, folder: Path, spec: str, *refused: str) -> WhatIfAnswer:
     file = folder / "pod.yaml"
     file.write_text(POD.replace("SPEC", spec), encoding="utf-8")
-    site = asked(of, *refused)
+    cluster_view = asked(of, *refused)
 
     async def answer() -> WhatIfAnswer:
-        pod, words = await site.prioritized(manifest(file))
-        return site.what_if(pod, 1, words)
+        pod, words = await cluster_view.prioritized(manifest(file))
+        return cluster_view.what_if(pod, 1, words)
 
     return asyncio.run(answer())
 

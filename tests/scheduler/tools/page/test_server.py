@@ -16,14 +16,14 @@ from scheduler.kube import objects
 from scheduler.kube.rest.reviews import User
 from scheduler.state.ledger import of_tables
 from scheduler.tools.explain.answers import as_json
+from scheduler.tools.explain.pod_summary import explain
 from scheduler.tools.explain.reading import ClusterSnapshot, answer_of
-from scheduler.tools.explain.standing import explain
 from scheduler.tools.page import server as page_server
 from scheduler.tools.page.access import Access, Everybody, Guard
 from scheduler.tools.page.files import files
 from scheduler.tools.page.history import point
+from scheduler.tools.page.page_parts import SchedulerParts, leader_name, page_parts, replica_name
 from scheduler.tools.page.server import MOST_STREAMS, PageServer, serve_page
-from scheduler.tools.page.site import Scheduler, leader_name, page_site, replica_name
 from tests.support.builders import READER, UNIT_MIB, bound, engine, pod, wire_node
 from tests.support.servers.byte_server import until
 
@@ -59,8 +59,8 @@ def filled() -> Engine:
 
 
 async def serving(made: Engine, guard: Guard, *, leads: bool = True) -> PageServer:
-    of = Scheduler(engine=made, reader=READER, unit_mib=UNIT_MIB, leads=lambda: leads, problem=lambda: "")
-    return await serve_page(page_site(of, guard), ("127.0.0.1", 0))
+    of = SchedulerParts(engine=made, reader=READER, unit_mib=UNIT_MIB, leads=lambda: leads, problem=lambda: "")
+    return await serve_page(page_parts(of, guard), ("127.0.0.1", 0))
 
 
 class Browser:
@@ -240,7 +240,7 @@ async def test_explain_says_what_the_command_says_and_changes_nothing(session: a
         "a", "no pod that leaves would make room",
     )  # fmt: skip
     assert of_tables(made.tables) == before
-    assert not made.tables.openings
+    assert not made.tables.cluster_events
     await page.close()
 
 
@@ -404,10 +404,10 @@ async def test_a_right_that_is_withdrawn_ends_the_stream(session: aiohttp.Client
     now = [0.0]
     reviewer = Reviewer()
     access = Access(reviewer, lambda: now[0])
-    of = Scheduler(engine=filled(), reader=READER, unit_mib=UNIT_MIB, leads=lambda: True, problem=lambda: "")
-    site = page_site(of, access)
-    object.__setattr__(site.shown, "now_s", lambda: now[0])
-    page = await serve_page(site, ("127.0.0.1", 0))
+    of = SchedulerParts(engine=filled(), reader=READER, unit_mib=UNIT_MIB, leads=lambda: True, problem=lambda: "")
+    parts = page_parts(of, access)
+    object.__setattr__(parts.shown, "now_s", lambda: now[0])
+    page = await serve_page(parts, ("127.0.0.1", 0))
     headers = {"Authorization": "Bearer t-ann"}
     async with session.get(f"http://127.0.0.1:{page.port}/api/stream", headers=headers) as following:
         await following.content.readline()

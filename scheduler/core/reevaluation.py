@@ -1,0 +1,120 @@
+"""Re-evaluates unschedulable pods in the background so that their messages stay true.
+
+This is not an attempt: the pod keeps its state, and nothing is counted or booked. Pods of one class share results.
+Pure. Owned by the event loop; no method awaits. now_s: monotonic seconds.
+"""
+
+from collections.abc import Callable, Hashable, Iterator
+from typing import Final, TypeAlias
+
+import msgspec
+from cachetools import LRUCache
+
+from scheduler.core.preemption_searches import Help, Searches
+from scheduler.framework.diagnosis import Diagnosis
+from scheduler.pods.pod import Pod
+from scheduler.queue.entry import Entry, PodState
+from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.state.nominations import Nominations
+from scheduler.state.tables import Tables
+
+# A result is shared despite changes if it is younger than the pod's message by this factor.
+_YOUNGER: Final = 2.0
+_MOST_KNOWN: Final = 4096
+
+_Version: TypeAlias = tuple[int, int, int, int]
+
+
+class Reevaluated(msgspec.Struct, frozen=True):
+    """diagnosis: the message that an attempt would produce; None if unknown or unchanged.
+
+    help: how an attempt would help the waiting pod; None if it would not.
+    """
+
+    pod: Pod
+    diagnosis: Diagnosis | None
+    help: Help | None = None
+
+
+class _Known(msgspec.Struct, frozen=True):
+    version: _Version
+    evaluated_s: float
+    diagnosis: Diagnosis | None
+
+
+class _Evaluation(msgspec.Struct, frozen=True):
+    entry: Entry
+    key: Hashable
+    version: _Version
+    steps: Iterator[Diagnosis | Help | None]
+
+
+class Reevaluation:
+    """See the module."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        queue: SchedulingQueue,
+        nominations: Nominations,
+        searches: Searches,
+        class_of: Callable[[Pod], Hashable],
+    ) -> None:
+        """class_of: equal for pods that every rule treats alike."""
+        self._tables = tables
+        self._queue = queue
+        self._nominations = nominations
+        self._searches = searches
+        self._class_of = class_of
+        self._known: LRUCache[Hashable, _Known] = LRUCache(_MOST_KNOWN)
+        self._evaluation: _Evaluation | None = None
+
+    def step(self, now_s: float) -> Reevaluated | None:
+        """Evaluate the next pod, or continue the current evaluation; None if no pod is due."""
+        if self._evaluation is not None:
+            return self._ask(self._evaluation, now_s)
+        due = self._queue.evaluated.take(now_s)
+        if due is None:
+            return None
+        entry, ago_s = due
+        version = self._version
+        if entry.evaluated_at == version:
+            return Reevaluated(entry.pod, None)
+        entry.evaluated_at = version
+        key = self._key(entry.pod)
+        known = self._known.get(key)
+        if known is not None and (known.version == version or _YOUNGER * (now_s - known.evaluated_s) <= ago_s):
+            entry.evaluated_at = known.version
+            return Reevaluated(entry.pod, known.diagnosis)
+        return self._ask(_Evaluation(entry, key, version, self._searches.evaluate(entry.pod)), now_s)
+
+    @property
+    def _version(self) -> _Version:
+        """Equal while every result is. Views of single pods are left out: each pod is evaluated in its own."""
+        tables, nominations = self._tables, self._nominations
+        version = tables.changes.version - nominations.views
+        return version, nominations.version, tables.budgets.version, tables.references
+
+    def _key(self, pod: Pod) -> Hashable:
+        """Equal for pods that get the same message."""
+        its_own = pod.key.uid if self._nominations.of(pod.key.uid) is not None else ""
+        shares = pod.key.namespace if self._nominations.full else ""
+        return self._class_of(pod), pod.priority, pod.preempts, shares, its_own
+
+    def _ask(self, evaluation: _Evaluation, now_s: float) -> Reevaluated:
+        pod, self._evaluation = evaluation.entry.pod, None
+        if self._queue.state(pod.key.uid) is not PodState.UNSCHEDULABLE:
+            return Reevaluated(pod, None)
+        found: Diagnosis | Help | None = None
+        with self._nominations.seen_by(pod):
+            for found in evaluation.steps:
+                if found is None:
+                    self._evaluation = evaluation
+                break
+        if isinstance(found, Help):
+            # Not cached: the attempt that follows changes the tables.
+            evaluation.entry.evaluated_at = None
+            return Reevaluated(pod, None, found)
+        if self._evaluation is None:
+            self._known[evaluation.key] = _Known(evaluation.version, now_s, found)
+        return Reevaluated(pod, found)

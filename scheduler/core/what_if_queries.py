@@ -1,0 +1,181 @@
+"""What-if queries about pods. They change nothing for other pods, on live tables or on a copy.
+
+Each `with` restores the tables when it ends, and wakes no pod. So a query may run between two decisions. Long queries
+run in steps; other work may happen between steps. Owned by the event loop; no method awaits.
+"""
+
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from scheduler.core.scheduling_cycle import Outcome, Placement, PodEvaluation, SchedulingCycle
+from scheduler.framework.preemption import PostFilterResult
+from scheduler.pods.pod import Pod
+from scheduler.state.available_after_preemption import AvailabilityByPriority
+from scheduler.state.columns.arrays import Int64Array
+from scheduler.state.nominations import Nominations
+from scheduler.state.pod_record import PodRecord
+from scheduler.state.tables import Tables
+
+_NO_TIME: Final = 0
+
+
+class Without:
+    """A node without some of its pods, as one pod sees it."""
+
+    def __init__(self, tables: Tables, cycle: SchedulingCycle, pod: Pod, node: str) -> None:
+        self._tables = tables
+        self._cycle = cycle
+        self._pod = pod
+        self._node = node
+        self._lifted: dict[str, PodRecord] = {}
+
+    def fits(self) -> bool:
+        """Whether the node takes the pod now."""
+        row = self._tables.row_of.get(self._node)
+        return row is not None and self._cycle.fits_uncached(self._pod, np.array([row], dtype=np.intp))
+
+    def lift(self, record: PodRecord) -> None:
+        """Take a pod off the node; no effect if it is not there any more."""
+        uid = record.pod.key.uid
+        if self._tables.record(uid) is record and record.node == self._node and self._node in self._tables.row_of:
+            self._tables.lift(record)
+            self._lifted[uid] = record
+
+    def put_back(self, record: PodRecord) -> None:
+        """Put a lifted pod back; no effect if it is not lifted."""
+        if self._lifted.pop(record.pod.key.uid, None) is not None:
+            self._tables.put_back(record)
+
+    def put_back_all(self) -> None:
+        """Put every lifted pod back."""
+        for record in list(self._lifted.values()):
+            self.put_back(record)
+
+
+class WhatIfQueries:
+    """See the module."""
+
+    def __init__(self, tables: Tables, cycles: Mapping[str, SchedulingCycle], nominations: Nominations) -> None:
+        """cycles: by scheduler name."""
+        self._tables = tables
+        self._cycles = cycles
+        self._nominations = nominations
+        self._after_preemption = AvailabilityByPriority(tables)
+
+    def evaluate(self, pod: Pod) -> PodEvaluation:
+        """Answers of every rule for every node about the pod. Call it within `nominations.seen_by`."""
+        return self._cycles[pod.scheduler_name].evaluate(pod)
+
+    def minimum_request(self, pod: Pod) -> Int64Array:
+        """int64[amounts]: the minimum request of the pod on a row, in plain amounts."""
+        return self._cycles[pod.scheduler_name].minimum_request(pod)
+
+    @contextmanager
+    def without(self, pod: Pod, node: str, records: Collection[PodRecord] = ()) -> Iterator[Without]:
+        """A node without these pods, as the pod sees it."""
+        with self._nominations.seen_by(pod):
+            found = Without(self._tables, self._cycles[pod.scheduler_name], pod, node)
+            try:
+                for record in records:
+                    found.lift(record)
+                yield found
+            finally:
+                found.put_back_all()
+
+    def preemption_for(self, pod: Pod) -> Generator[None, None, PostFilterResult | None]:
+        """Result of PostFilter for an unschedulable pod, in steps; evicts nothing. None: the profile has none."""
+        steps = self._cycles[pod.scheduler_name].post_filter(pod, self._nominations, self._after_preemption)
+        while True:
+            with self._nominations.seen_by(pod):
+                try:
+                    sought = next(steps)
+                except StopIteration:
+                    return None
+            if sought is not None:
+                return sought.result
+            yield
+
+    @contextmanager
+    def placing(self) -> Iterator["Placing"]:
+        """Place several pods together and leave out others; undone when this ends."""
+        before = self._tables.take_cluster_events()
+        placing = Placing(self._tables, self._cycles, self._nominations)
+        with self._tables.target.left_as_it_is():
+            try:
+                yield placing
+            finally:
+                placing.undo()
+                # Room taken and released here must not wake waiting pods.
+                self._tables.take_cluster_events()
+                self._tables.cluster_events.add(before)
+
+
+class Placing:
+    """Trial placements and removals of pods, in a journal that can be undone.
+
+    Permit is not asked: it may count the pods that it allows.
+    """
+
+    def __init__(self, tables: Tables, cycles: Mapping[str, SchedulingCycle], nominations: Nominations) -> None:
+        self._tables = tables
+        self._cycles = cycles
+        self._nominations = nominations
+        self._journal: list[Callable[[], None]] = []
+
+    @property
+    def mark(self) -> int:
+        """Length of the journal, for `undo`."""
+        return len(self._journal)
+
+    def attempt(self, pod: Pod) -> Outcome:
+        """Place the pod until the end of the query, or say why it fits nowhere."""
+        with self._nominations.seen_by(pod):
+            kept = self._nominations.of(pod.key.uid)
+            return self._scheduled(pod, "" if kept is None else kept.node)
+
+    def place(self, pod: Pod, node: str = "") -> Placement | None:
+        """Place the pod on `node` ("": the best one); None if it does not fit."""
+        if not self.fits(pod, node):
+            return None
+        with self._nominations.seen_by(pod):
+            outcome = self._scheduled(pod, node)
+        return outcome if isinstance(outcome, Placement) else None
+
+    def fits(self, pod: Pod, node: str = "") -> bool:
+        """Whether `node` ("": any node) takes the pod."""
+        row = self._tables.row_of.get(node)
+        rows = None if row is None else np.array([row], dtype=np.intp)
+        with self._nominations.seen_by(pod):
+            return self._cycles[pod.scheduler_name].fits_on(pod, rows)[0]
+
+    def put(self, pod: Pod, placement: Placement) -> None:
+        """Put the pod there, whether it fits or not."""
+        row = self._tables.row_of[placement.node]
+        self._tables.assume(pod, row, placement.cards, placement.annotations, placement.volumes)
+        self._journal.append(partial(self._cycles[pod.scheduler_name].unreserve, pod))
+
+    def leave_out(self, record: PodRecord) -> None:
+        """Remove a pod from its node, which exists."""
+        self._tables.leave_out(record)
+        self._journal.append(partial(self._tables.bring_back, record))
+
+    def bring_back(self, record: PodRecord) -> None:
+        """Put back a pod that was left out, whether it still fits or not."""
+        self._tables.bring_back(record)
+        self._journal.append(partial(self._tables.leave_out, record))
+
+    def undo(self, mark: int = 0) -> None:
+        """Undo the journal down to `mark`, newest first."""
+        while len(self._journal) > mark:
+            self._journal.pop()()
+
+    def _scheduled(self, pod: Pod, node: str) -> Outcome:
+        cycle = self._cycles[pod.scheduler_name]
+        outcome = cycle.schedule(pod, _NO_TIME, node, permits=False)
+        if isinstance(outcome, Placement):
+            self._journal.append(partial(cycle.unreserve, pod))
+        return outcome

@@ -1,0 +1,70 @@
+"""The log of a demo: the scheduler's decisions, and other changes of the cluster."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from scheduler.core.engine import Decision
+from scheduler.core.scheduling_cycle import NoFit, Placement
+from scheduler.kube.bind_outcome import BindRejected
+from scheduler.metrics.metrics import Metrics
+from scheduler.metrics.observer import ServiceObserver
+from scheduler.queue.entry import QueuedPod
+
+
+class LogTone(Enum):
+    """Subject of a line."""
+
+    BOUND = "bound"
+    WAITS = "waits"
+    CLUSTER = "cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """at_s: seconds of the demo."""
+
+    at_s: float
+    tone: LogTone
+    text: str
+
+
+class DemoLog(ServiceObserver):
+    """Observes the service and logs the demo. waiting: pod name -> why, for pods that do not fit so far."""
+
+    def __init__(self, metrics: Metrics, now_s: Callable[[], float], tell: Callable[[LogLine], None]) -> None:
+        """now_s: seconds of the demo. tell: called with each line."""
+        super().__init__(metrics)
+        self.waiting: dict[str, str] = {}
+        self.bound_pods = 0
+        self._now_s = now_s
+        self._tell = tell
+
+    def happened(self, text: str) -> None:
+        """The cluster did something on its own."""
+        self._say(LogTone.CLUSTER, text)
+
+    def decided(self, decision: Decision, took_s: float) -> None:
+        """Log a decision; a repeated message about a pod only once."""
+        super().decided(decision, took_s)
+        outcome, pod = decision.outcome, decision.queued.pod.key.name
+        if isinstance(outcome, NoFit) and self.waiting.get(pod) != outcome.diagnosis.message:
+            self.waiting[pod] = outcome.diagnosis.message
+            self._say(LogTone.WAITS, f"{pod}: {outcome.diagnosis.message}")
+
+    def bound(self, queued: QueuedPod, placement: Placement, now_s: float) -> None:
+        """Log a bound pod."""
+        super().bound(queued, placement, now_s)
+        pod = placement.pod.key.name
+        self.waiting.pop(pod, None)
+        self.bound_pods += 1
+        cards = " and ".join(f"card {share.index} ({share.units})" for share in placement.cards)
+        self._say(LogTone.BOUND, f"{pod} to {placement.node}, {cards}" if cards else f"{pod} to {placement.node}")
+
+    def bind_rejected(self, placement: Placement, refused: BindRejected) -> None:
+        """Log a rejected binding."""
+        super().bind_rejected(placement, refused)
+        self._say(LogTone.WAITS, f"{placement.pod.key.name}: binding was refused: {refused.reason}")
+
+    def _say(self, tone: LogTone, text: str) -> None:
+        self._tell(LogLine(self._now_s(), tone, text))

@@ -1,0 +1,235 @@
+"""Summary of a pod in words: facts for its owner that do not depend on a node."""
+
+import dataclasses
+from collections.abc import Generator, Iterator
+from typing import NamedTuple, TypeAlias
+
+from msgspec.structs import replace
+
+from config.protocol import names
+from scheduler.core.engine import Engine
+from scheduler.core.scheduling_cycle import Outcome, Placement, PodEvaluation
+from scheduler.framework.diagnosis import Diagnosis
+from scheduler.framework.preemption import Preemption
+from scheduler.kube.port import DISRUPTION_BUDGETS
+from scheduler.plugins.preemption.default_preemption import TERMINATING
+from scheduler.plugins.volume.volume_binding import UNBOUND
+from scheduler.pods.gpu_request import unit_name
+from scheduler.pods.mistakes import forgotten
+from scheduler.pods.pod import Pod
+from scheduler.state.pod_record import PodRecord
+from scheduler.tools.explain.answers import ExplainedNode, Explanation, NodeAndCards, Preempting, ReasonGroup
+from scheduler.tools.explain.causes import blocking_claims
+from scheduler.tools.explain.explanation import MOST_NODES, explained_node, nearest, reasons
+from scheduler.tools.explain.reading import ClusterSnapshot
+from scheduler.tools.explain.remedies import with_remedy
+from scheduler.tools.explain.reserved import reserved_place, told
+from scheduler.tools.explain.sizes import too_large
+
+Explaining: TypeAlias = Generator[None, None, Explanation]
+
+
+def asks(pod: Pod, unit_mib: int) -> str:
+    """A sentence about the pod's request, such as 15 GiB on each of 2 cards, or its error."""
+    request, unit = pod.template.gpu_request, unit_name(unit_mib)
+    if wrong := pod.template.gpu_request_error:
+        return sentence(f"its request is wrong: {wrong}")
+    if request is None:
+        return "It requests no GPU memory."
+    where = "on one card" if request.cards == 1 else f"{request.units_per_card} on each of {request.cards} cards"
+    alone = " that no other pod is on" if request.exclusive else ""
+    join = " " if request.cards == 1 else ": "
+    return f"It requests {request.units} {unit}{join}{where}{alone}."
+
+
+def explain(
+    reading: ClusterSnapshot, pod: Pod, node: str = "", mistaken: tuple[str, ...] = (), *, most: int = MOST_NODES
+) -> Explaining:
+    """Everything about one pod of the engine, in steps.
+
+    node: the only one to examine; KeyError without it. mistaken: its author's probable mistakes. most: nodes.
+    """
+    engine = reading.engine
+    ours = pod.scheduler_name in engine.scheduler_names
+    words = [sentence(mistake) for mistake in mistaken]
+    if pod.finished:
+        return _settled(engine, pod, "finished", f"It is {pod.phase}, and holds nothing any more.")
+    if pod.node_name:
+        return _settled(engine, pod, "bound", _whereabouts(reading, pod), *words, place=_place(engine, pod))
+    if pod.terminating:
+        return _settled(engine, pod, "terminating", "It is being deleted, and gets no place any more.")
+    if not ours:
+        if not (pod.template.gpu_units or pod.template.gpu_request_error):
+            said = (
+                f"Scheduler {pod.scheduler_name} decides over it, and it requests no GPU memory: nothing to say here."
+            )
+            return _settled(engine, pod, "foreign", said)
+        ours_is = own_name(engine)
+        words.append(sentence(forgotten(pod.scheduler_name, ours_is)))
+        pod = replace(pod, scheduler_name=ours_is)
+    gate = engine.queue.gate(pod.key.uid) if pod.key.uid in engine.queue else ""
+    if gate:
+        words.append(f"It is gated, and not tried before that ends: {gate}.")
+    words.append(asks(pod, reading.unit_mib))
+    state = "gated" if gate else "waits" if ours else "foreign"
+    return (yield from judged(reading, pod, tuple(words), state=state, node=node, most=most))
+
+
+def sentence(clause: str) -> str:
+    """The clause as a sentence, with a capital and a full stop."""
+    return f"{clause[:1].upper()}{clause[1:]}" + ("" if clause.endswith("?") else ".")
+
+
+def own_name(engine: Engine) -> str:
+    """The schedulerName that a pod writes."""
+    return names.SCHEDULER_NAME if names.SCHEDULER_NAME in engine.scheduler_names else min(engine.scheduler_names)
+
+
+def judged(
+    reading: ClusterSnapshot,
+    pod: Pod,
+    words: tuple[str, ...],
+    *,
+    state: str,
+    node: str = "",
+    most: int = MOST_NODES,
+    tries: bool = True,
+) -> Explaining:
+    """Explanation of a pod against all nodes, showing the `most` nearest, or against one. In steps.
+
+    tries: whether to search remedies and victims; otherwise it is one step.
+    """
+    engine = reading.engine
+    found = _against(reading, pod, node, most)
+    diagnosis = found.judgement.diagnosis
+    shown = list(found.shown)
+    for place, one in enumerate(found.shown if tries else ()):
+        shown[place] = yield from with_remedy(reading, pod, one)
+    goes, preemption, message = None, None, ""
+    kept = reading.nominated(pod)
+    reserved = reserved_place(reading, pod) if diagnosis is not None else None
+    if diagnosis is None:
+        goes = would_take(engine, pod)
+        state = "fits" if state == "waits" else state
+    else:
+        is_under_way = kept is not None and bool(kept.terminating)
+        message = diagnosis.message
+        if tries:
+            message, preemption = yield from _post_filtered(reading, pod, diagnosis, is_under_way=is_under_way)
+        words += (*too_large(engine, pod), *_more(reading, pod, found.judgement, preempts=preemption is not None))
+        words += () if reserved is None else (told(reserved, pod),)
+    return Explanation(
+        pod=str(pod.key),
+        state=state,
+        words=words,
+        message=message,
+        place=goes,
+        nodes=len(engine.tables.row_of),
+        reasons=found.groups,
+        nearest=tuple(shown),
+        preemption=preemption,
+        nominated=kept,
+        reserved=reserved,
+    )
+
+
+class _Against(NamedTuple):
+    judgement: PodEvaluation
+    groups: tuple[ReasonGroup, ...]
+    shown: tuple[ExplainedNode, ...]
+
+
+def _against(reading: ClusterSnapshot, pod: Pod, node: str, most: int) -> _Against:
+    """Evaluation in one step. node, most: see `judged`."""
+    engine, groups = reading.engine, tuple[ReasonGroup, ...]()
+    shown: tuple[ExplainedNode, ...] = ()
+    with engine.nominations.seen_by(pod):
+        judgement = engine.queries.evaluate(pod)
+        if judgement.diagnosis is not None:
+            groups = reasons(engine.tables, judgement)
+        if node:
+            shown = (explained_node(reading, pod, judgement, node),)
+        elif judgement.diagnosis is not None and not judgement.unschedulable:
+            shown = nearest(reading, pod, judgement, most)
+    return _Against(judgement, groups, shown)
+
+
+def _post_filtered(
+    reading: ClusterSnapshot, pod: Pod, diagnosis: Diagnosis, *, is_under_way: bool
+) -> Generator[None, None, tuple[str, Preempting | None]]:
+    """(the scheduler's message on the pod, its victims). is_under_way: its victims are already terminating."""
+    result = yield from reading.engine.queries.preemption_for(pod)
+    if isinstance(result, Preemption) and is_under_way:
+        # A scheduler that has just started would find the same victims again; one that has chosen them waits.
+        return dataclasses.replace(diagnosis, tail=f"preemption: {TERMINATING}").message, None
+    if isinstance(result, Preemption):
+        cards = {share.index: share.units for share in result.cards}
+        victims = tuple(reading.named(victim.key) for victim in result.victims)
+        return diagnosis.message, Preempting(node=result.node, cards=cards, victims=victims)
+    return diagnosis.message if result is None else dataclasses.replace(diagnosis, tail=result.message).message, None
+
+
+def _more(reading: ClusterSnapshot, pod: Pod, judgement: PodEvaluation, *, preempts: bool) -> Iterator[str]:
+    """More sentences about a pod that fits nowhere. preempts: whether it would preempt."""
+    if judgement.unschedulable == UNBOUND:
+        yield from blocking_claims(reading.engine.tables, pod)
+    if not pod.preempts:
+        yield "It removes no other pods: its preemptionPolicy is Never."
+    if preempts and DISRUPTION_BUDGETS.name in reading.unread:
+        yield "The PodDisruptionBudgets cannot be read: preemption may spare pods that one of them protects."
+
+
+def would_take(engine: Engine, pod: Pod) -> NodeAndCards | None:
+    """Node and cards that the pod would get now, or is being bound to; the placement is undone."""
+    record = engine.tables.record(pod.key.uid)
+    if record is not None:
+        return NodeAndCards(node=record.node, cards=_cards(engine, record))
+    with engine.queries.placing() as placing:
+        return place_of(placing.attempt(pod))
+
+
+def place_of(outcome: Outcome) -> NodeAndCards | None:
+    """None for a pod that fits nowhere."""
+    if not isinstance(outcome, Placement):
+        return None
+    return NodeAndCards(node=outcome.node, cards={share.index: share.units for share in outcome.cards})
+
+
+def _settled(engine: Engine, pod: Pod, state: str, *words: str, place: NodeAndCards | None = None) -> Explanation:
+    return Explanation(
+        pod=str(pod.key),
+        state=state,
+        words=words,
+        message="",
+        place=place,
+        nodes=len(engine.tables.row_of),
+        reasons=(),
+        nearest=(),
+    )
+
+
+def _place(engine: Engine, pod: Pod) -> NodeAndCards:
+    record = engine.tables.record(pod.key.uid)
+    return NodeAndCards(node=pod.node_name, cards={} if record is None else _cards(engine, record))
+
+
+def _cards(engine: Engine, record: PodRecord) -> dict[int, int]:
+    """Index to units; {} where they are not known."""
+    row = engine.tables.row_of.get(record.node)
+    if record.held is None or row is None or record.held.unknown:
+        return {}
+    slots = engine.tables.cards.slots[row]
+    return {slots[slot].card.index: units for slot, units in record.held.places}
+
+
+def _whereabouts(reading: ClusterSnapshot, pod: Pod) -> str:
+    cards = _place(reading.engine, pod).cards
+    unit = unit_name(reading.unit_mib)
+    told = f"It is on node {pod.node_name}"
+    if cards:
+        told += ", with " + " and ".join(f"{units} {unit} of card {index}" for index, units in cards.items())
+    elif pod.template.gpu_units:
+        told += "; its cards cannot be read, so its request counts against each of them"
+    if pod.terminating:
+        told += "; it is being deleted, and holds that until it is gone"
+    return f"{told}."
