@@ -86,7 +86,7 @@ class VolumeWrites:
         try:
             async with self._slots.slot(namespace):
                 if isinstance(needed, VolumeForClaim):
-                    version = await self._cluster.give_volume(needed)
+                    version = await self._cluster.bind_volume(needed)
                 else:
                     version = await self._cluster.select_node(needed)
         except ApiError as error:
