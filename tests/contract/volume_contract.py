@@ -19,7 +19,7 @@ BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 
 
 class VolumeContract:
-    """What `port.Cluster.give_volume` and `select_node` do."""
+    """What `port.Cluster.bind_volume` and `select_node` do."""
 
     @pytest.mark.parametrize("kept", [False, True])
     async def test_a_volume_gets_the_claim_and_its_new_version(
