@@ -85,7 +85,7 @@ class VolumeWrites:
         try:
             async with self._limit.request(namespace):
                 if isinstance(needed, VolumeForClaim):
-                    version = await self._cluster.give_volume(needed)
+                    version = await self._cluster.bind_volume(needed)
                 else:
                     version = await self._cluster.select_node(needed)
         except ApiError as error:

@@ -349,7 +349,7 @@ class Cluster(Protocol):
         """The pod as the API server has it now (a consistent read), None without one."""
         ...
 
-    async def give_volume(self, wanted: VolumeForClaim) -> str:
+    async def bind_volume(self, wanted: VolumeForClaim) -> str:
         """Write the claim into the volume; returns the volume's new resource version.
 
         ApiConflict if it has changed since, ApiNotFound.

@@ -80,7 +80,7 @@ class AvailableOnRows:
         amounts = available_on(self._tables, rows)
         for place, row in enumerate(rows.tolist() if self._tables.any_nominated else ()):
             for record in self._tables.nominated_on(row):
-                amounts[:, place] += _given_back(record)
+                amounts[:, place] += _released(record)
         return amounts
 
     def cards(self, row: int) -> AvailableOnCards:
@@ -106,7 +106,7 @@ class AvailableOnRows:
         )
 
 
-def _given_back(record: PodRecord) -> Int64Array:
+def _released(record: PodRecord) -> Int64Array:
     """int64[amounts]: upper bound of the amounts that a nominated pod occupies; it is in no node's total."""
     template = record.pod.template
     native = [template.requests.get(name, 0) for name in (CPU, MEMORY, EPHEMERAL_STORAGE)]

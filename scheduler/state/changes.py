@@ -21,15 +21,16 @@ _NO_PRIORITY: Final = -(2**32)
 class Change(IntFlag):
     """Fields that a rule may read. A rule declares those that can alter its answer; a change names those altered.
 
-    EXISTENCE: the node came or went, which implicitly concerns every rule. LABELS to IMAGES are the node's
-    own fields; INVENTORY is its cards, and which of them can be allocated. FEATURES: features that its kubelet
-    declares. IMAGES: images on the node.
-    PODS: a pod came to the row, left it, or reads differently now. PORTS, CARDS:
-    so did one with host ports, with GPU memory. COMPANY: one that others may have affinity to. DOMAINS: rows other than
-    the one that changed may be open or closed now. ATTACHMENTS: how many volumes the node attaches, or has attached
-    apart from those of its pods; or a pod that came has a volume attached there that others may share. Only by COMPANY
-    and ATTACHMENTS can a new pod make room. VOLUMES: a volume, or room for one, became available, on any row.
-    REJECTIONS: its kubelet has rejected a pod, or that is long enough ago.
+    EXISTENCE: the node came or went, which implicitly concerns every rule. LABELS to IMAGES are the node's own fields;
+    INVENTORY is its cards, and which of them can be allocated. FEATURES: features that its kubelet declares. IMAGES:
+    images on the node.
+    PODS: a pod came to the row, left it, or reads differently now. PORTS, CARDS: a pod with host ports, or with GPU
+    memory, did so. COMPANY: a pod that others may have affinity to. DOMAINS: rows other than the one that changed may
+    be open or closed now.
+    ATTACHMENTS: how many volumes the node attaches, or has attached apart from those of its pods; or a pod that came
+    has a volume attached there that others may share. Only by COMPANY and ATTACHMENTS can a new pod make room.
+    VOLUMES: a volume, or room for one, became available, on any row.
+    REJECTIONS: its kubelet has rejected a pod, or a rejection has expired.
     WORKLOAD: packing is measured there against newer requests.
     """
 

@@ -273,7 +273,7 @@ class Nominations:
         row, written = self._tables.row_of.get(kept.node), kept.record.written
         if kept.lacks_cards or not written.units:
             return row is not None
-        return row is not None and self._tables.cards.may_be_given(row, written)
+        return row is not None and self._tables.cards.can_be_allocated(row, written)
 
     @contextmanager
     def seen_by(self, pod: Pod) -> Iterator[None]:

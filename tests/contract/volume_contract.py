@@ -19,7 +19,7 @@ BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 
 
 class VolumeContract:
-    """What `port.Cluster.give_volume` and `select_node` do."""
+    """What `port.Cluster.bind_volume` and `select_node` do."""
 
     @pytest.mark.parametrize("kept", [False, True])
     async def test_a_volume_gets_the_claim_and_its_new_version(
@@ -33,7 +33,7 @@ class VolumeContract:
         )
         async with following(under_test.cluster, VOLUMES, under_test.namespace) as watch:
             await watch.listed()
-            version = await under_test.cluster.give_volume(wanted)
+            version = await under_test.cluster.bind_volume(wanted)
             event = await watch.next()
 
         assert isinstance(event, Changed)
@@ -56,9 +56,9 @@ class VolumeContract:
         wanted = VolumeForClaim(
             name, made.metadata.resource_version, under_test.namespace, "data", claim.metadata.uid, kept=False
         )
-        await under_test.cluster.give_volume(wanted)
+        await under_test.cluster.bind_volume(wanted)
         with pytest.raises(ApiConflict):
-            await under_test.cluster.give_volume(wanted)
+            await under_test.cluster.bind_volume(wanted)
 
     async def test_a_claim_gets_the_node_and_its_new_version(self, under_test: ClusterUnderTest) -> None:
         made = await under_test.operator.create_claim(claim_manifest(under_test.namespace, "data"))
@@ -79,6 +79,6 @@ class VolumeContract:
         with pytest.raises(ApiNotFound):
             await under_test.cluster.select_node(NodeForClaim(under_test.namespace, "nothing", "1", "a"))
         with pytest.raises(ApiNotFound):
-            await under_test.cluster.give_volume(
+            await under_test.cluster.bind_volume(
                 VolumeForClaim(f"{under_test.namespace}-none", "1", under_test.namespace, "data", "u", kept=False)
             )

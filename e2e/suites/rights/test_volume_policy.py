@@ -77,7 +77,7 @@ async def test_what_the_scheduler_decides_is_written(site: Site, control_plane: 
     try:
         for name in ("free", "kept"):
             version = (await site.admin.get(site.at[name])).body["metadata"]["resourceVersion"]
-            await client.give_volume(
+            await client.bind_volume(
                 VolumeForClaim(site.names[name], version, site.namespace, "data", wanted["uid"], kept=name == "kept")
             )
         await client.select_node(NodeForClaim(site.namespace, "data", wanted["resourceVersion"], "a"))

@@ -81,7 +81,7 @@ class KubeCluster:
             return None
         return self._pods.object(body)
 
-    async def give_volume(self, wanted: port.VolumeForClaim) -> str:
+    async def bind_volume(self, wanted: port.VolumeForClaim) -> str:
         """Write the claim into the volume."""
         path, body = writing.volume_path(wanted.volume), writing.volume_patch(wanted)
         return self._volumes.object(

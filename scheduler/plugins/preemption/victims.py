@@ -159,7 +159,7 @@ def shares_of(pod: Pod, tables: Tables, chosen: Candidate) -> tuple[CardShare, .
 
 
 def _cannot_come_back(trial: "Trial", records: Iterable[PodRecord]) -> list[PodRecord]:
-    """Pods without room beside the new one, in order."""
+    """Pods without room next to the new one, in order."""
     victims = []
     for record in records:
         trial.put_back(record)

@@ -175,7 +175,7 @@ def _rooms_on_cards(tables: Tables, row: int, request: GpuRequest, holders: Sequ
     """By slot: spare units with the pod on the card and its holders evicted; only for cards that are then usable."""
     stored, rooms = tables.cards.stored, dict[int, int]()
     for slot in range(len(tables.cards.slots[row])):
-        if _may_be_given(tables, row, slot, request, holders):
+        if _can_be_allocated(tables, row, slot, request, holders):
             free = int(stored.units[slot, row]) - int(stored.taken[slot, row])
             room = free + sum(holder.on.get(slot, 0) for holder in holders) - request.units_per_card
             if room >= 0:
@@ -183,7 +183,7 @@ def _rooms_on_cards(tables: Tables, row: int, request: GpuRequest, holders: Sequ
     return rooms
 
 
-def _may_be_given(tables: Tables, row: int, slot: int, request: GpuRequest, holders: Sequence[_Holder]) -> bool:
+def _can_be_allocated(tables: Tables, row: int, slot: int, request: GpuRequest, holders: Sequence[_Holder]) -> bool:
     """Whether the pod requests the card, and it can be allocated once the holders are evicted."""
     stored, card = tables.cards.stored, tables.cards.slots[row][slot].card
     going = [holder.record for holder in holders if slot in holder.on]

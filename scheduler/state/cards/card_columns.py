@@ -169,7 +169,7 @@ class CardColumns(CardArrays):
         held = Held(booked=booked, exclusive=exclusive, places=tuple(on), lost=tuple(lost), counted=counted)
         return self._counted(row, held, 1)
 
-    def may_be_given(self, row: int, written: WrittenAllocation) -> bool:
+    def can_be_allocated(self, row: int, written: WrittenAllocation) -> bool:
         """Whether the written cards, of at least one unit, exist and take new pods."""
         node = self._nodes[row]
         booked = node.cards.booked(written)

@@ -120,9 +120,9 @@ class MemoryCluster:
         except ApiNotFound:
             return None
 
-    async def give_volume(self, wanted: VolumeForClaim) -> str:
-        """See `port.Cluster.give_volume`."""
-        return await self._ask(Request(Verb.GIVE_VOLUME, wanted.volume), lambda: self.world.storage.give_volume(wanted))
+    async def bind_volume(self, wanted: VolumeForClaim) -> str:
+        """See `port.Cluster.bind_volume`."""
+        return await self._ask(Request(Verb.GIVE_VOLUME, wanted.volume), lambda: self.world.storage.bind_volume(wanted))
 
     async def select_node(self, wanted: NodeForClaim) -> str:
         """See `port.Cluster.select_node`."""

@@ -66,7 +66,7 @@ class Storage:
             for found in [one for one in self.of(kind) if one.metadata.namespace == namespace]:
                 self.delete(kind, namespace, found.metadata.name)
 
-    def give_volume(self, wanted: VolumeForClaim) -> str:
+    def bind_volume(self, wanted: VolumeForClaim) -> str:
         """Execute the request; raises ApiNotFound, ApiConflict."""
         volume = self.of(VOLUMES).existing("", wanted.volume)
         _check(volume, wanted.version, VOLUMES)

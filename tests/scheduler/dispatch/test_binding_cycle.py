@@ -63,7 +63,7 @@ class Script:
     def watch(self, kind: port.Kind[port.T], since: str | None) -> AsyncIterator[list[port.WatchEvent[port.T]]]:
         raise NotImplementedError
 
-    async def give_volume(self, wanted: port.VolumeForClaim) -> str:
+    async def bind_volume(self, wanted: port.VolumeForClaim) -> str:
         raise NotImplementedError
 
     async def select_node(self, wanted: port.NodeForClaim) -> str:

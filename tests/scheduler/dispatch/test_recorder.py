@@ -44,7 +44,7 @@ class Written:
         if self.answers:
             raise self.answers.pop(0)
 
-    async def give_volume(self, wanted: port.VolumeForClaim) -> str:
+    async def bind_volume(self, wanted: port.VolumeForClaim) -> str:
         raise NotImplementedError
 
     async def select_node(self, wanted: port.NodeForClaim) -> str:

@@ -50,7 +50,7 @@ OF_THE_LEADER = [
     pytest.param(lambda cluster: cluster.set_pod_condition(BINDING.pod, PodCondition("C", "True")), id="a condition"),
     pytest.param(lambda cluster: cluster.select_node(NodeForClaim("ns", "c", "1", "n")), id="a claim"),
     pytest.param(
-        lambda cluster: cluster.give_volume(VolumeForClaim("v", "1", "ns", "c", "u", kept=False)), id="a volume"
+        lambda cluster: cluster.bind_volume(VolumeForClaim("v", "1", "ns", "c", "u", kept=False)), id="a volume"
     ),
 ]
 

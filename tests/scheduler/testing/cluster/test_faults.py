@@ -248,7 +248,7 @@ async def test_every_verb_can_fail_without_the_others(verb: Verb) -> None:
     requests: dict[Verb, Awaitable[object]] = {
         Verb.WATCH: next_names(cluster, None, 1),
         Verb.READ_POD: cluster.pod("ns", "a"),
-        Verb.GIVE_VOLUME: of_nothing(cluster.give_volume(VolumeForClaim("v", "1", "ns", "c", "u", kept=False))),
+        Verb.GIVE_VOLUME: of_nothing(cluster.bind_volume(VolumeForClaim("v", "1", "ns", "c", "u", kept=False))),
         Verb.SELECT_NODE: of_nothing(cluster.select_node(NodeForClaim("ns", "c", "1", "a"))),
         Verb.SET_CONDITION: cluster.set_pod_condition(binding(of, "a").pod, condition),
         Verb.CREATE_EVENT: cluster.create_event(event_record("new")),
