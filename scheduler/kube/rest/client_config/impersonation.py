@@ -18,7 +18,7 @@ def impersonation(user: KubeconfigUser) -> Headers:
     """The headers, none without impersonation."""
     if not user.impersonate:
         return ()
-    found = [("Impersonate-KubeconfigUser", user.impersonate)]
+    found = [("Impersonate-User", user.impersonate)]
     if user.impersonate_uid:
         found.append(("Impersonate-Uid", user.impersonate_uid))
     found += [("Impersonate-Group", group) for group in user.impersonate_groups]
