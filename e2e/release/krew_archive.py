@@ -26,7 +26,7 @@ PLATFORMS: Final[Mapping[tuple[str, str], str]] = {
 }
 PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
 # Packages that only the device plugin imports.
-LEFT_OUT: Final = ("asyncinotify", "grpcio", "nvidia-ml-py", "protobuf")
+LEFT_OUT: Final = ("grpcio", "nvidia-ml-py", "protobuf")
 _MACOS: Final = "11.0"
 _PACKED: Final = (
     "--sort=name",

@@ -188,7 +188,7 @@ def test_the_plugin_has_every_package_that_it_may_import() -> None:
     """Without those that only the device plugin imports, and without markers that would leave out another one."""
     graph = grimp.build_graph("scheduler", "config", include_external_packages=True, cache_dir=None)
     imported = graph.find_upstream_modules("scheduler.tools.kubectl.main")
-    of_the_plugin = {"asyncinotify", "grpc", "pynvml", "google"}
+    of_the_plugin = {"grpc", "pynvml", "google"}
     assert not {module.partition(".")[0] for module in imported} & of_the_plugin
     pins = (ROOT / "requirements/runtime.txt").read_text(encoding="utf-8")
     names = [
