@@ -162,7 +162,7 @@ def _read(cluster: ClusterFile, manifest: dict[str, Any], kind: type[K], mistake
         metadata = manifest["metadata"]
         label = "/".join(metadata[key] for key in ("namespace", "name") if metadata.get(key))
         message, _, path = str(error).partition(" - at `$.")
-        source = cluster.source_of(_entry(cluster, kind, metadata), f"{kind.__name__} {label}")
+        source = cluster.source_of(_entry(cluster, kind, metadata), f"{kind.API_KIND or kind.__name__} {label}")
         mistakes.append(Mistake(path.removesuffix("`"), source, message.lower()))
         return None
 

@@ -20,7 +20,7 @@ from scheduler.tools.simulate.timeline import PodComes
 from tests.scheduler.tools.simulate.described import described, node, pod, replayed, replayed_file
 from tests.support.repository import ROOT
 
-DEMO: Final = ROOT / "scheduler" / "simulation" / "demo.yaml"
+DEMO: Final = ROOT / "scheduler/tools/demo/demo.yaml"
 
 
 def bound(report: Report) -> list[str]:
