@@ -31,6 +31,12 @@ def mount_namespace(pid: int) -> str:
     return str(Path(f"/proc/{pid}/ns/mnt").readlink())
 
 
+def _is_inside(process: Path, folder: Path, namespace: str) -> bool:
+    """Whether a process is in that mount namespace. Its number alone does not tell: the kernel uses it again."""
+    inside = mount_namespace(int(process.name)) == namespace
+    return inside and folder.name in (process / "mountinfo").read_text()
+
+
 def left_of(folder: Path, namespace: str = "") -> list[str]:
     """What there still is of the node with that folder: files, processes, mounts, cgroups."""
     found = [str(folder)] if folder.exists() else []
@@ -38,7 +44,7 @@ def left_of(folder: Path, namespace: str = "") -> list[str]:
         if process.name.isdigit():
             try:
                 command_line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                if str(folder) in command_line or mount_namespace(int(process.name)) == namespace:
+                if str(folder) in command_line or _is_inside(process, folder, namespace):
                     found.append(f"{process.name} {command_line}")
             except OSError:  # ended in the meantime, or not ours to look into
                 continue

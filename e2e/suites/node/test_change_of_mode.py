@@ -81,6 +81,7 @@ async def test_registered_by_records_of_the_other_mode_it_gives_cards_by_the_mod
             shared.node, shared.plugin.token, STANDARD_MIB, stateDir=state, mode="environment"
         ) as after:
             await after.ready()
+            await after.said("mode")
             events = [line["event"] for line in after.lines()]
             assert events.index("registered") < events.index("mode")
             async with pods(on_node, [shared_pod("of-now", [sharing(3)])]) as made:
