@@ -9,7 +9,7 @@ from deviceplugin.driver.cards import Driver, SourceFailed
 from deviceplugin.isolation.compute_modes import ComputeModes
 from deviceplugin.isolation.trees import remove_tree
 from deviceplugin.node.api import NodeApi
-from deviceplugin.uninstall.plan import Item, Kind
+from deviceplugin.uninstall.plan import Item, ItemKind
 from scheduler.kube.port import ApiError
 
 
@@ -33,11 +33,11 @@ class Hands:
 
     async def _remove(self, item: Item) -> str:
         """Why it is still there. Raises ApiError, OSError."""
-        if item.kind is Kind.RESOURCE and self.api:
+        if item.kind is ItemKind.RESOURCE and self.api:
             await self.api.forget_resource(item.name)
-        elif item.kind is Kind.ANNOTATION and self.api:
+        elif item.kind is ItemKind.ANNOTATION and self.api:
             await self.api.annotate({item.name: None})
-        elif item.kind is Kind.MODES and (why := await self._not_given_back(Path(item.name))):
+        elif item.kind is ItemKind.MODES and (why := await self._not_given_back(Path(item.name))):
             return f"{why}; nvidia-smi -i CARD -c DEFAULT on the node, then remove the file"
         else:
             await asyncio.to_thread(_remove_path, item.kind, Path(item.name))
@@ -57,11 +57,11 @@ class Hands:
             await driver.close()
 
 
-def _remove_path(kind: Kind, path: Path) -> None:
+def _remove_path(kind: ItemKind, path: Path) -> None:
     """Remove the path. No link is followed. Raises OSError."""
-    if kind in {Kind.FILE, Kind.MODES}:
+    if kind in {ItemKind.FILE, ItemKind.MODES}:
         path.unlink(missing_ok=True)
-    elif kind is Kind.TREE and path.is_dir():
+    elif kind is ItemKind.TREE and path.is_dir():
         remove_tree(path)
-    elif kind is Kind.FOLDER and path.is_dir():
+    elif kind is ItemKind.FOLDER and path.is_dir():
         path.rmdir()

@@ -32,7 +32,7 @@ from deviceplugin.kubelet.containers import KubeletContainer
 from deviceplugin.kubelet.registration import SOCKET_NAME
 from deviceplugin.kubelet.session import CHECKPOINT
 from deviceplugin.node import starts
-from deviceplugin.uninstall.plan import POD_HOLDS, Found, Item, Kind, holders, node_items, unknown_to
+from deviceplugin.uninstall.plan import POD_HOLDS, Found, Item, ItemKind, holders, node_items, unknown_to
 from scheduler.kube import objects
 from scheduler.kube.port import ApiError, ApiNotFound
 from scheduler.kube.rest.transport import Transport
@@ -64,12 +64,12 @@ async def look(c: DevicePluginConfiguration, api: Transport | str, *, force: boo
         of_node, pods, unknown = await _known(c, api)
     except (ApiError, msgspec.DecodeError, UnicodeError, RecursionError, QuantityError) as error:
         unknown = f"the API server: {error}"
-        of_node, pods = [Item(Kind.NAMED, f"node {c.node_name}", unknown)], ()
+        of_node, pods = [Item(ItemKind.NAMED, f"node {c.node_name}", unknown)], ()
     needed = POD_HOLDS if pods else ""
     if unknown:
         needed = f"it is not known which pods hold cards: {unknown}"
     files, last = await asyncio.to_thread(_files, c, needed := "" if force else needed)
-    of_daemons = [Item(Kind.TREE, str(path), needed) for path in await _left_by_daemons(c)]
+    of_daemons = [Item(ItemKind.TREE, str(path), needed) for path in await _left_by_daemons(c)]
     return Found((*of_node, *of_daemons, *files), last, pods)
 
 
@@ -151,18 +151,18 @@ def _cards_with_daemons(c: DevicePluginConfiguration) -> list[str]:
 def _files(c: DevicePluginConfiguration, needed: str) -> tuple[list[Item], tuple[Item, ...]]:
     """(items, those that go last). needed: why files that containers may use stay; "" where none does."""
     sockets = [Path(c.kubelet.device_plugin_dir) / SOCKET_NAME, *map(Path, filter(None, (c.simulate_control,)))]
-    items = [Item(Kind.FILE, str(path)) for path in sockets if path.is_socket()]
+    items = [Item(ItemKind.FILE, str(path)) for path in sockets if path.is_socket()]
     last: tuple[Item, ...] = ()
     try:
-        items += [Item(Kind.FILE, str(path), needed) for path in sorted(SpecFiles(Path(c.cdi_dir)).written())]
+        items += [Item(ItemKind.FILE, str(path), needed) for path in sorted(SpecFiles(Path(c.cdi_dir)).written())]
     except OSError as error:
-        items.append(Item(Kind.FOLDER, c.cdi_dir, f"it cannot be read: {error}"))
+        items.append(Item(ItemKind.FOLDER, c.cdi_dir, f"it cannot be read: {error}"))
     try:
         of_state, last = _of_state(c, Path(c.state_dir))
         # As a whole: an operator who turns back finds the journal and the health of cards.
-        items += [Item(Kind.TREE, c.state_dir, needed)] if needed and of_state else of_state
+        items += [Item(ItemKind.TREE, c.state_dir, needed)] if needed and of_state else of_state
     except OSError as error:
-        items.append(Item(Kind.FOLDER, c.state_dir, f"it cannot be read: {error}"))
+        items.append(Item(ItemKind.FOLDER, c.state_dir, f"it cannot be read: {error}"))
     return items, last
 
 
@@ -173,12 +173,12 @@ def _of_state(c: DevicePluginConfiguration, state: Path) -> tuple[list[Item], tu
     of_the_node = [path for path in map(Path, (c.cdi_dir, *c.cdi_spec_dirs)) if path.is_dir()]
     entries = sorted(state.iterdir())
     items = [_entry(path, of_the_node) for path in entries if path.name != lock.FILE]
-    last = [Item(Kind.FILE, str(path)) for path in entries if path.name == lock.FILE]
+    last = [Item(ItemKind.FILE, str(path)) for path in entries if path.name == lock.FILE]
     if state.is_symlink() or os.path.ismount(state):
         why = "a mount of this container, or a link: nothing of the plugin's is left in it"
-        items.append(Item(Kind.FOLDER, str(state), why, theirs=True))
+        items.append(Item(ItemKind.FOLDER, str(state), why, theirs=True))
     elif not any(item.theirs for item in items):
-        last.append(Item(Kind.FOLDER, str(state)))
+        last.append(Item(ItemKind.FOLDER, str(state)))
     return items, tuple(last)
 
 
@@ -188,10 +188,10 @@ def _entry(path: Path, of_the_node: list[Path]) -> Item:
     if directory and path.name in _DIRECTORIES and not any(path.samefile(one) for one in of_the_node):
         written = _DIRECTORIES[path.name]
         if all(_is_file(one) if written is None else one.name in written for one in path.iterdir()):
-            return Item(Kind.TREE, str(path))
+            return Item(ItemKind.TREE, str(path))
     elif not directory and path.name in OURS - _DIRECTORIES.keys():
-        return Item(Kind.MODES if path.name == compute_modes.FILE else Kind.FILE, str(path))
-    return Item(Kind.FILE, str(path), "the plugin does not write it", theirs=True)
+        return Item(ItemKind.MODES if path.name == compute_modes.FILE else ItemKind.FILE, str(path))
+    return Item(ItemKind.FILE, str(path), "the plugin does not write it", theirs=True)
 
 
 def _is_file(path: Path) -> bool:

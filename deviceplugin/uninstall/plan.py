@@ -29,7 +29,7 @@ POD_HOLDS: Final = "pods hold cards"
 _MOST_NAMED: Final = 3
 
 
-class Kind(StrEnum):
+class ItemKind(StrEnum):
     """How an item is removed. MODES: a file of compute modes, which are given back to their cards first."""
 
     NAMED = "named"  # it is only named
@@ -45,14 +45,14 @@ class Kind(StrEnum):
 class Item:
     """name: a path, or a key on the node object. stays: why it cannot go. theirs: it is not the plugin's."""
 
-    kind: Kind
+    kind: ItemKind
     name: str
     stays: str = ""
     theirs: bool = False
 
     def __str__(self) -> str:
         """Name for people."""
-        return f"{self.kind} {self.name}" if self.kind in {Kind.RESOURCE, Kind.ANNOTATION} else self.name
+        return f"{self.kind} {self.name}" if self.kind in {ItemKind.RESOURCE, ItemKind.ANNOTATION} else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +90,19 @@ def node_items(node: objects.Node, of: Resources, *, registered: bool) -> Iterat
     # Without an inventory these units would be equal cards to the scheduler: docs/protocol.md, "Inventory".
     units = whole(str(allocatable.get(of.gpu_mem, 0)))
     offered = f"{units} {of.gpu_mem} are allocatable: {_OFFERS}" if units else ""
-    yield from (Item(Kind.RESOURCE, one, offered) for one in (of.gpu_count, of.gpu_core) if one in listed)
-    yield from (Item(Kind.ANNOTATION, key, offered) for key in _ANNOTATIONS if key in annotations)
+    yield from (Item(ItemKind.RESOURCE, one, offered) for one in (of.gpu_count, of.gpu_core) if one in listed)
+    yield from (Item(ItemKind.ANNOTATION, key, offered) for key in _ANNOTATIONS if key in annotations)
     if of.gpu_mem in listed:
         # The kubelet writes again what it still lists, and what is not 0 yet it has not let go of.
         waits = registered or whole(str(capacity.get(of.gpu_mem, 0)))
-        yield Item(Kind.RESOURCE, of.gpu_mem, _FORGETS if waits else "")
+        yield Item(ItemKind.RESOURCE, of.gpu_mem, _FORGETS if waits else "")
     label, selects = names.NODE_LABEL
     theirs: list[tuple[str, str, str]]
     theirs = [("annotation", "annotate", key) for key in (names.CORDON, names.MAX_SHARERS) if key in annotations]
     theirs += [("label", "label", label)] if (node.metadata.labels or {}).get(label) == selects else []
     for what, verb, key in theirs:
         undo = typed("kubectl", verb, "node", node.metadata.name, f"{key}-")
-        yield Item(Kind.NAMED, f"{what} {key}", f"an operator's: {undo}", theirs=True)
+        yield Item(ItemKind.NAMED, f"{what} {key}", f"an operator's: {undo}", theirs=True)
 
 
 def holders(

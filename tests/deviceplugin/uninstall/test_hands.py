@@ -14,7 +14,7 @@ from deviceplugin.driver.cards import Driver, DriverCards, NoAnswer
 from deviceplugin.isolation.mps_control import ControlFailed, MpsControl
 from deviceplugin.uninstall.hands import Hands
 from deviceplugin.uninstall.look import look
-from deviceplugin.uninstall.plan import Item, Kind
+from deviceplugin.uninstall.plan import Item, ItemKind
 from tests.support.node import mps_double
 
 CARD: Final = "GPU-0000"
@@ -45,7 +45,7 @@ async def test_compute_modes_are_given_back_and_then_their_file_goes(tmp_path: P
     cards, path = Cards(fails=fails), tmp_path / "compute-modes.json"
     path.write_bytes(msgspec.json.encode({"version": 1, "before": {CARD: "PROHIBITED"}}))
 
-    said = await Hands(None, lambda: cast("Driver", cards)).remove(Item(Kind.MODES, str(path)))
+    said = await Hands(None, lambda: cast("Driver", cards)).remove(Item(ItemKind.MODES, str(path)))
 
     assert (path.exists(), cards.closed) == (fails, True)
     assert cards.modes == ({} if fails else {CARD: "PROHIBITED"})
@@ -56,8 +56,8 @@ async def test_compute_modes_are_given_back_and_then_their_file_goes(tmp_path: P
     assert said == (why if fails else "")
 
 
-@pytest.mark.parametrize("kind", [Kind.FILE, Kind.TREE, Kind.FOLDER])
-async def test_what_is_gone_already_is_no_mistake(tmp_path: Path, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [ItemKind.FILE, ItemKind.TREE, ItemKind.FOLDER])
+async def test_what_is_gone_already_is_no_mistake(tmp_path: Path, kind: ItemKind) -> None:
     gone = Item(kind, str(tmp_path / "none"))
     assert await Hands(None, lambda: cast("Driver", Cards(fails=False))).remove(gone) == ""
 
@@ -71,7 +71,7 @@ def short_path() -> Iterator[Path]:
 
 async def left(configuration: DevicePluginConfiguration) -> list[str]:
     """Trees that may go."""
-    return [one.name for one in (await look(configuration, "away", force=True)).items if one.kind is Kind.TREE]
+    return [one.name for one in (await look(configuration, "away", force=True)).items if one.kind is ItemKind.TREE]
 
 
 async def test_pipes_and_logs_of_a_daemon_are_ours_once_none_answers(short_path: Path) -> None:

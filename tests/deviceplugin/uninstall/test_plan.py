@@ -12,7 +12,7 @@ from config.settings.scheduler import Resources
 from deviceplugin.allocation.pods import MIRROR, NodePod
 from deviceplugin.kubelet.checkpoint import CheckpointEntry
 from deviceplugin.kubelet.containers import KubeletContainer
-from deviceplugin.uninstall.plan import POD_HOLDS, Found, Item, Kind, holders, node_items
+from deviceplugin.uninstall.plan import POD_HOLDS, Found, Item, ItemKind, holders, node_items
 from scheduler.kube import objects
 from tests.support.node.node_pods import node_pod
 from tests.support.repository import ROOT
@@ -119,13 +119,13 @@ def test_who_holds_cards(
     assert holders(pods, recorded, known) == expected
 
 
-WAITS: Final = Item(Kind.RESOURCE, names.GPU_MEM, FORGETS)
+WAITS: Final = Item(ItemKind.RESOURCE, names.GPU_MEM, FORGETS)
 HOLDING: Final = Found(
     (
         WAITS,
-        Item(Kind.NAMED, "label gpushare", "an operator's: kubectl label node n1 gpushare-", theirs=True),
-        Item(Kind.FILE, "/var/run/cdi/gpushare-9b1fd2b3a3e0c7d5.json", POD_HOLDS),
-        Item(Kind.TREE, DEFAULT_STATE_DIR, POD_HOLDS),
+        Item(ItemKind.NAMED, "label gpushare", "an operator's: kubectl label node n1 gpushare-", theirs=True),
+        Item(ItemKind.FILE, "/var/run/cdi/gpushare-9b1fd2b3a3e0c7d5.json", POD_HOLDS),
+        Item(ItemKind.TREE, DEFAULT_STATE_DIR, POD_HOLDS),
     ),
     pods=("default/small-0",),
 )
@@ -143,7 +143,7 @@ def test_the_document_shows_what_is_said() -> None:
         pytest.param(HOLDING, ["/x: Is a directory"], "pods hold cards: default/small-0", id="pods first"),
         pytest.param(Found((WAITS,), pods=("default/p",)), ["/x: no\n"], "/x: no?", id="pods that are not waited for"),
         pytest.param(Found((WAITS,)), [], f"{GPU_MEM} stays: {FORGETS}", id="the kubelet"),
-        pytest.param(Found((Item(Kind.FILE, "/x", "a link", theirs=True),)), [], "", id="nothing of the plugin's"),
+        pytest.param(Found((Item(ItemKind.FILE, "/x", "a link", theirs=True),)), [], "", id="nothing of the plugin's"),
     ],
 )
 def test_a_probe_is_told_one_thing(found: Found, failed: list[str], problem: str) -> None:

@@ -23,7 +23,7 @@ from tests.support.documents.alerting import (
 )
 from tests.support.repository import ROOT
 
-SCENARIOS = ROOT / "e2e" / "deploy" / "alerts_test.yaml"
+SCENARIOS = ROOT / "e2e/deploy/chart/alerts_test.yaml"
 HEADINGS = ["What it means", "What users see", "What to look at", "What to do", "What not to do"]
 PAGES = sorted(path.stem for path in RUNBOOKS.glob("*.md") if path.stem != "README")
 
