@@ -43,7 +43,7 @@ cli = typer.Typer(
 
 @cli.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", help="Say which build this is, and end.")] = False,  # noqa: FBT002 - a flag
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,  # noqa: FBT002 - a flag
 ) -> None:
     """Kubernetes device plugin that shares GPUs by memory."""
     if version:

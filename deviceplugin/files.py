@@ -3,7 +3,7 @@
 from pathlib import Path
 
 
-def beside(path: Path) -> Path:
+def temporary(path: Path) -> Path:
     """The temporary file of `replace_file`; left over only if the process ended while writing.
 
     It is hidden and ends in `.tmp`: container runtimes do not read it, and no card's file is called so.
@@ -12,11 +12,11 @@ def beside(path: Path) -> Path:
 
 
 def replace_file(path: Path, text: bytes) -> None:
-    """Write beside `path`, then rename; the directory is there already. Raises OSError.
+    """Write next to `path`, then rename; the directory is there already. Raises OSError.
 
     One writer at a time. Not synced to disk: a loss of power may bring the old text
     back.
     """
-    written = beside(path)
+    written = temporary(path)
     written.write_bytes(text)
     written.replace(path)

@@ -48,11 +48,6 @@ class InstanceLock:
             os.write(self._descriptor, f"{os.getpid()}\n".encode())
         return self
 
-    @property
-    def lost(self) -> bool:
-        """Whether the file is another one by now, or none: then the lock keeps nobody away."""
-        return not self._is_the_file(self._descriptor)
-
     def _locked(self) -> int:
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         _lock(descriptor, self._path, fcntl.LOCK_EX)

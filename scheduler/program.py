@@ -32,7 +32,7 @@ cli = typer.Typer(
 
 @cli.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", help="Say which build this is, and end.")] = False,  # noqa: FBT002 - a flag
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,  # noqa: FBT002 - a flag
 ) -> None:
     """A secondary Kubernetes scheduler that shares GPUs by memory."""
     if version:
@@ -105,7 +105,7 @@ def simulate(
     config: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="[NAME=]FILE", help="Configuration file; several: beside each other. NAME= is the default."
+            metavar="[NAME=]FILE", help="Configuration file; several: compared with each other. NAME= is the default."
         ),
     ] = None,
     arrivals: Annotated[

@@ -233,9 +233,9 @@ class SchedulerService:
 
         Raises LeaseLost, in a group, if another replica leads.
         """
-        async with asyncio.TaskGroup() as beside:
-            watching = self._watches.start(beside)
-            leading = None if self._leadership is None else beside.create_task(self._leadership.run(self.contact))
+        async with asyncio.TaskGroup() as background:
+            watching = self._watches.start(background)
+            leading = None if self._leadership is None else background.create_task(self._leadership.run(self.contact))
             await self._schedule()
             if self._leadership is not None and leading is not None:
                 await self._leadership.end(leading, await self._all_seen())

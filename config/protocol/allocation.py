@@ -3,7 +3,7 @@
 Two annotations hold units per container and card index (`ALLOCATION` for `spec.containers`,
 `INIT_ALLOCATION` for `spec.initContainers`), a third maps each card index to its UUID, which is what counts. A fourth
 says how many MiB one unit of all these numbers has.
-The `ALIYUN_*` annotations beside them are for tools and for the legacy plugin: docs/protocol.md, "What the scheduler
+The `ALIYUN_*` annotations next to them are for tools and for the legacy plugin: docs/protocol.md, "What the scheduler
 writes".
 """
 

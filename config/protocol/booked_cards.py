@@ -148,7 +148,7 @@ class CardsOfNode:
                 only = BookedCard(index=index, uuid=uuid, units=units, asked=units)
                 return BookedCards(cards=(only,), unit_mib=self.unit_mib, problem=written.problem)
         named = self._named(written)
-        own_mib = written.unit_mib or self._told_unit_mib(written, named)
+        own_mib = written.unit_mib or self._derived_unit_mib(written, named)
         if not own_mib:
             lost_all = bool(written.uuids) and not any(named.values())
             if written.decided and not lost_all:
@@ -171,8 +171,8 @@ class CardsOfNode:
         known = self._by_uuid
         return {index: known.get(written.uuids[index]) or known.get(nameless(index)) for index in indexes}
 
-    def _told_unit_mib(self, written: WrittenAllocation, named: Mapping[int, Card | None]) -> int:
-        """The unit in which the pod's first card has `device_units`; 0 when that cannot be told.
+    def _derived_unit_mib(self, written: WrittenAllocation, named: Mapping[int, Card | None]) -> int:
+        """The unit in which the pod's first card has `device_units`; 0 when that is ambiguous.
 
         Where that card is not known it may be any, and all have to agree.
         """

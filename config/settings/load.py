@@ -130,7 +130,7 @@ class _Settings:
         self.put(location, value, source)
 
     def count_unknown(self, prefix: str) -> None:
-        """All variables are taken: how many are unknown beside those that are told."""
+        """All variables are taken: how many are unknown in addition to those listed."""
         if (more := self.unknown - _MOST_UNKNOWN) > 0:
             self.mistakes.append(Mistake("", f"environment {prefix}…", f"{more} more unknown fields"))
 

@@ -92,7 +92,7 @@ def allocating(
     """The container whose Allocate asks for `units` devices. Raises NotIdentified.
 
     answered: as for `unrecorded`. passed: UIDs of the pods that the kubelet had admitted before we registered with it.
-    Holds only with `pre_start_required`: else a container may be allocated at its start, beside an admission.
+    Holds only with `pre_start_required`: else a container may be allocated at its start, during an admission.
     """
     possible, reasons = [], []
     for found in unrecorded(view, answered):

@@ -3,8 +3,8 @@
     unknown --seen with a readable allocation--> KNOWN --its cards are known--> DECIDED --keep without it--> unknown
                                                    ^----these are not its own----+
 
-KNOWN:   its first allocation and requests, for good.
-DECIDED: the UUIDs of each container's cards too, for good: an index may be another card's later.
+KNOWN:   its first allocation and requests, permanently.
+DECIDED: the UUIDs of each container's cards too, permanently: an index may be another card's later.
 
 Kept in one small file, replaced by rename. It is not synced to disk at each change: after a loss of power an older
 journal, or none, is all that is left, and the annotations are believed once more.

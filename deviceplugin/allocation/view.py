@@ -47,7 +47,7 @@ class NodeRecords:
     cards: Callable[[], Sequence[Card]]
     unit_mib: int
     _read: dict[str, "_Read"] = field(default_factory=dict)
-    _told: LRUCache[str, None] = field(default_factory=lambda: LRUCache(_REMEMBERED))
+    _reported: LRUCache[str, None] = field(default_factory=lambda: LRUCache(_REMEMBERED))
 
     async def snapshot(self) -> NodeState:
         """Pods and records, without what the kubelet shows of each pod. Raises CheckpointError."""
@@ -85,8 +85,8 @@ class NodeRecords:
         if not pod.asking():
             return _Read(wire, cards, None)
         pod = self._as_at_first(pod, cards)
-        if pod.changed and pod.uid not in self._told:
-            self._told[pod.uid] = None
+        if pod.changed and pod.uid not in self._reported:
+            self._reported[pod.uid] = None
             self.changed(pod, pod.changed)
         return _Read(wire, cards, pod)
 

@@ -168,7 +168,7 @@ def _listed(edits: Edits, key: str) -> list[Mapping[str, object]]:
 
 
 def _parsed(source: str, text: str) -> object:
-    # JSON first: a tab between its tokens is none in YAML.
+    # JSON first: YAML has no tabs between tokens.
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):

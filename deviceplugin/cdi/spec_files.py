@@ -19,7 +19,7 @@ from deviceplugin.cdi.spec import CdiError
 from deviceplugin.files import replace_file
 
 _OURS: Final = re.compile(r"gpushare-([0-9a-f]{16})\.json", re.ASCII)
-# With what `replace_file` writes beside it.
+# With the temporary files of `replace_file`.
 _LEFT: Final = re.compile(rf"(?:{_OURS.pattern}|\.{_OURS.pattern}\.tmp)", re.ASCII)
 _DEVICE_NAME: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
 _SUFFIXES: Final = frozenset({".json", ".yaml"})  # what container runtimes read; source: pkg/cdi/spec-dirs.go

@@ -8,7 +8,7 @@
     {"die": true}                                 the process that asks the driver
 
 The answer is {"ok": true}, or {"ok": false, "error": "…"}. An index or a UUID names a card. A line says one of these
-and nothing beside it; what a line about the driver leaves out is healthy again.
+and nothing else; what a line about the driver leaves out is healthy again.
 """
 
 from collections.abc import AsyncIterator, Iterator, Mapping

@@ -53,7 +53,7 @@ class OpenedDriver:
         return await self._ask(card.uuid, calls.read(card.uuid), within_s)
 
     async def set_compute_mode(self, card: DriverCard, mode: str, within_s: float) -> None:
-        """Beside a reading of the card, which may be under way. Raises SourceFailed."""
+        """Set the mode; a reading of the card may be under way. Raises SourceFailed."""
         who = f"card {card.uuid}: setting its compute mode"
         await self._meet(card, who, within_s)
         await self._ask(who, calls.set_compute_mode(card.uuid, mode), within_s)

@@ -24,7 +24,7 @@ class DriverLimits:
     """Seconds.
 
     open: for a process to start and open the driver. answer: until a call counts as not answered. patience: until the
-    next card is asked beside one that does not answer. stuck: until the common process is ended because all of its
+    next card is asked while one does not answer. stuck: until the common process is ended because all of its
     cards hang. hung: until a card gets a process of its own. again, longest: between two of those, at first and at
     most. start, slowest: between two starts of the common process after it failed. end: for a process that was killed
     to be gone. listen: one wait for errors.

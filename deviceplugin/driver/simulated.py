@@ -350,7 +350,7 @@ def _timeline(cluster: ClusterFile, node: str, cards: Sequence[DriverCard]) -> l
 
 def _fault(fault: DescribedFault, cards: Sequence[DriverCard]) -> Fault:
     card = "" if fault.card is None else str(fault.card)
-    # CardReading the file has not looked at cards that an annotation describes.
+    # Reading the file has not looked at cards that an annotation describes.
     _named(cards, card)
     if fault.xid is not None:
         return XidFault(card, fault.xid)

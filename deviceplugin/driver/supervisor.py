@@ -86,7 +86,7 @@ class SupervisedDriver:
         return [await self._xids.get(), *(self._xids.get_nowait() for _ in range(self._xids.qsize()))]
 
     async def set_compute_mode(self, uuid: str, mode: str) -> None:
-        """Set the mode, unless the card is asked apart: then it hangs or fails."""
+        """Set the mode. Raises NoAnswer for a card that is asked apart, which hangs or fails."""
         self._check_held(uuid)
         card = self._known.get(uuid)
         if card is None or uuid in self._apart:

@@ -4,7 +4,7 @@
       └ the driver fails: nobody answered, so every card is a little less trusted; again, soon
       └ it cannot be opened for minutes: ends, so that the container is made again
 
-Errors come beside all that. What one card does, or leaves, is of that card alone (`driver.supervisor`).
+Errors come at any time. What one card does, or leaves, is of that card alone (`driver.supervisor`).
 """
 
 import asyncio

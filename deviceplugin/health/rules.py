@@ -166,7 +166,7 @@ def after_reading(health: CardHealth, reading: CardReading, now_s: float) -> Car
     grown = known is not None and (reading.uncorrected_ecc or 0) > known
     if health.gone or was_reset(health, reading):
         health = _recovering(health, now_s)
-    health = _as_told_by(reading, health)
+    health = _as_reported(reading, health)
     if reading.recovery and reading.recovery != _DRAIN:
         return _bad(health, HealthState.UNHEALTHY, f"{_ADVICE}{reading.recovery}", now_s, needs_reset=True)
     if health.needs_reset and health.reason.startswith(_ADVICE):
@@ -288,7 +288,7 @@ def _healthy(health: CardHealth) -> CardHealth:
     return replace(_as_read(health), unclassified_s=health.unclassified_s)
 
 
-def _as_told_by(reading: CardReading, health: CardHealth) -> CardHealth:
+def _as_reported(reading: CardReading, health: CardHealth) -> CardHealth:
     counted = health.uncorrected_ecc if reading.uncorrected_ecc is None else reading.uncorrected_ecc
     return replace(
         health,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-_LONGEST_TOLD: Final = 1024
+_LONGEST_PATH: Final = 1024
 _MOST_KNOWN: Final = 256
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -46,9 +46,9 @@ def _remove(name: str, path: str, top: int, known: list[tuple[str, str]]) -> Non
         fresh = f".{uuid4().hex}"
         os.rename(inner, fresh, src_dir_fd=opened, dst_dir_fd=top)
         if len(known) < _MOST_KNOWN:
-            known.append((fresh, f"{path}/{inner}"[:_LONGEST_TOLD]))
+            known.append((fresh, f"{path}/{inner}"[:_LONGEST_PATH]))
 
-    with _told(path):
+    with _naming(path):
         with _opened(name, top) as opened:
             while _cleared(opened, path, lift):
                 pass
@@ -64,7 +64,7 @@ def _cleared(opened: int, path: str, take: Callable[[str], None]) -> bool:
     with os.scandir(opened) as found:
         for entry in found:
             # What is renamed while a directory is read may be read twice.
-            with contextlib.suppress(FileNotFoundError), _told(f"{path}/{entry.name}"):
+            with contextlib.suppress(FileNotFoundError), _naming(f"{path}/{entry.name}"):
                 if entry.is_dir(follow_symlinks=False):
                     take(entry.name)
                 else:
@@ -83,11 +83,11 @@ def _opened(name: str, top: int | None) -> Iterator[int]:
 
 
 @contextmanager
-def _told(path: str) -> Iterator[None]:
+def _naming(path: str) -> Iterator[None]:
     """An error has this path, unless it has one from further within."""
     try:
         yield
     except OSError as error:
         within = str(error.filename or "")
         where = within if within.startswith("/") else path
-        raise OSError(error.errno, error.strerror, where[:_LONGEST_TOLD]) from error
+        raise OSError(error.errno, error.strerror, where[:_LONGEST_PATH]) from error

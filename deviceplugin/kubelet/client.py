@@ -153,7 +153,7 @@ async def restarts(device_plugin_dir: Path) -> AsyncIterator[None]:
 def _identity(path: Path) -> tuple[int, int, int] | None:
     """Device, inode and, because an inode may be used again, the time; None if it is missing or was removed."""
     try:
-        found = path.lstat()
+        found = path.stat()
     except OSError:
         return None
     return (found.st_dev, found.st_ino, found.st_mtime_ns) if found.st_nlink else None

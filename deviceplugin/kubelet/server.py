@@ -24,7 +24,7 @@ Devices: TypeAlias = Sequence[tuple[str, bool]]
 
 
 class CallRejected(Exception):
-    """The call is rejected. At Allocate that fails the pod for good; PreStartContainer is retried.
+    """The call is rejected. At Allocate that fails the pod permanently; PreStartContainer is retried.
 
     kind: one of a few constants, for metrics.
     """

@@ -97,9 +97,9 @@ class KubeletSession:
             return False
         if record.mode != "cdi" and (record.unasked or not asked):
             return False
-        beside = sorted(frozenset[str]().union(*held) - {name for name, _ in record.devices})
+        held_only = sorted(frozenset[str]().union(*held) - {name for name, _ in record.devices})
         self._record, self._unasked_known = record, record.mode != "cdi"
-        self.devices_now.show((*record.devices, *((name, True) for name in beside)))
+        self.devices_now.show((*record.devices, *((name, True) for name in held_only)))
         return True
 
     async def run(self) -> None:

@@ -66,7 +66,7 @@ class NodePublisher:
             self._moved.set()
 
     def want_also(self, annotations: Mapping[str, str | None]) -> None:
-        """Announce these too, beside what is announced already; None removes one."""
+        """Announce these in addition to the current ones; None removes one."""
         self.want(NodePatch({**self._wanted.annotations, **annotations}, self._wanted.capacity))
 
     def seen(self, node: objects.Node | None) -> None:

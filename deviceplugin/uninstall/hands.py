@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deviceplugin.driver.cards import Driver, SourceFailed
+from deviceplugin.isolation import compute_modes
 from deviceplugin.isolation.compute_modes import ComputeModes
 from deviceplugin.isolation.trees import remove_tree
 from deviceplugin.node.api import NodeApi
@@ -45,11 +46,12 @@ class Hands:
 
     async def _not_given_back(self, path: Path) -> str:
         """Give each card its compute mode back. Returns why that failed; "" where it did not."""
+        if not compute_modes.load(path):
+            return ""
         driver = self.driver()
         try:
             modes = ComputeModes(path.parent, driver, dict)
-            if modes.before:
-                await driver.cards()  # Asked before a mode is set.
+            await driver.cards()  # Asked before a mode is set.
             return "; ".join(filter(None, [await modes.restore(uuid) for uuid in sorted(modes.before)]))
         except SourceFailed as error:
             return f"compute modes cannot be given back: {error}"

@@ -19,7 +19,7 @@ from deviceplugin.allocation import journal
 from deviceplugin.allocation.pods import NodePod, read_pod
 from deviceplugin.backends import GENERATED, GENERATED_SPEC, SIMULATED_CARDS
 from deviceplugin.cdi.spec_files import SpecFiles
-from deviceplugin.files import beside
+from deviceplugin.files import temporary
 from deviceplugin.health import last_known, record, releases
 from deviceplugin.isolation import compute_modes, fill, node_isolation
 from deviceplugin.isolation.load import mechanism_of
@@ -51,7 +51,7 @@ _DIRECTORIES: Final = {
     SIMULATED_CARDS: None,
 }
 # With what was being written when the plugin was killed.
-OURS: Final = frozenset({*_FILES, *_DIRECTORIES, *(beside(Path(name)).name for name in _FILES)})
+OURS: Final = frozenset({*_FILES, *_DIRECTORIES, *(temporary(Path(name)).name for name in _FILES)})
 
 
 class _PodList(msgspec.Struct):
@@ -156,13 +156,13 @@ def _files(c: DevicePluginConfiguration, needed: str) -> tuple[list[Item], tuple
     try:
         items += [Item(ItemKind.FILE, str(path), needed) for path in sorted(SpecFiles(Path(c.cdi_dir)).written())]
     except OSError as error:
-        items.append(Item(ItemKind.FOLDER, c.cdi_dir, f"it cannot be read: {error}"))
+        items.append(Item(ItemKind.UNREADABLE, c.cdi_dir, f"it cannot be read: {error}"))
     try:
         of_state, last = _of_state(c, Path(c.state_dir))
         # As a whole: an operator who turns back finds the journal and the health of cards.
         items += [Item(ItemKind.TREE, c.state_dir, needed)] if needed and of_state else of_state
     except OSError as error:
-        items.append(Item(ItemKind.FOLDER, c.state_dir, f"it cannot be read: {error}"))
+        items.append(Item(ItemKind.UNREADABLE, c.state_dir, f"it cannot be read: {error}"))
     return items, last
 
 

@@ -33,6 +33,7 @@ class ItemKind(StrEnum):
     """How an item is removed. MODES: a file of compute modes, which are given back to their cards first."""
 
     NAMED = "named"  # it is only named
+    UNREADABLE = "unreadable"  # it is only named, and no later round is expected to read it
     RESOURCE = "resource"
     ANNOTATION = "annotation"
     MODES = "modes"

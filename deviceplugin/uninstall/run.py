@@ -22,7 +22,7 @@ from deviceplugin.lock import AlreadyRunning, InstanceLock, LockUnknown
 from deviceplugin.node.api import NodeApi
 from deviceplugin.uninstall.hands import Hands
 from deviceplugin.uninstall.look import look
-from deviceplugin.uninstall.plan import Item
+from deviceplugin.uninstall.plan import Item, ItemKind
 from scheduler.kube.rest.client_config.connect import ConnectError, connect
 from scheduler.kube.rest.transport import Transport
 from scheduler.process import build_info
@@ -103,7 +103,7 @@ class Uninstall:
         return not self.problem
 
     async def _round(self) -> bool:
-        """Remove what can go, and say so; what is left when that has changed. Returns whether something waits."""
+        """Remove what can go, and say so; what is left when that has changed. Returns whether to try again."""
         # Connected anew each time: a token or a kubeconfig may come, or change, while pods are waited for.
         async with self._connected() as (api, hands):
             found = await look(self.configuration, api, force=self.options.force)
@@ -117,7 +117,7 @@ class Uninstall:
         if left != self.said:
             self.said = left
             self.say(left)
-        return bool(found.waits)
+        return any(item.kind is not ItemKind.UNREADABLE for item in found.waits)
 
     async def _removed(self, hands: Hands, items: Sequence[Item]) -> list[str]:
         """Remove them and say so. Returns which could not be removed, and why."""

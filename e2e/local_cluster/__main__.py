@@ -60,7 +60,7 @@ def up() -> int:
     try:
         binaries.ensure((*_SERVERS, *binaries.OF_A_NODE))
         local_node.programs()
-    except keeper.TOLD as error:
+    except keeper.EXPECTED as error:
         say(f"not started: {error}")
         return 1 if isinstance(error, binaries.BuildFailed) else binaries.UNAVAILABLE_EXIT
     return _start() if os.geteuid() == 0 else _as_root("up")
@@ -75,11 +75,11 @@ def down() -> int:
         return _as_root("down")
     began_s = time.monotonic()
     say("ending the cluster")
-    told = False
+    asked = False
     while not _cleared():
-        if not told:
+        if not asked:
             os.kill(last.keeper, signal.SIGTERM)
-            told = True
+            asked = True
         if time.monotonic() - began_s > _ENDS_WITHIN_S:
             say(f"the process that holds it does not end: kill -9 {last.keeper}, then make cluster-down again")
             return 1

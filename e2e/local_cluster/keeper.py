@@ -32,7 +32,7 @@ CONTEXT: Final = "gpushare-local"
 # A program that ends at each start costs a start in this time, no more.
 _LOOK_EVERY_S: Final = 3.0
 _OF_THE_PROJECT: Final = ("kubectl-*", "gpushare-*")
-TOLD: Final = (
+EXPECTED: Final = (
     NodeUnavailable,
     binaries.BuildFailed,
     binaries.GoUnavailable,
@@ -64,7 +64,7 @@ def hold() -> int:
             _until_sigterm()
         except KeyboardInterrupt:
             return 0
-        except TOLD as error:
+        except EXPECTED as error:
             say(f"{error}")
         finally:
             record.forget()

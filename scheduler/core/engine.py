@@ -244,8 +244,8 @@ class Engine:
         pod, cycle = hint.pod, self._cycles[hint.pod.scheduler_name]
         minimum = cycle.class_minimum(pod, key[1])
         # The state of its claims changed, and still no node can help: its message is stale.
-        untold = bool(pod.volumes.claims) and cycle.fits_nowhere(pod, key[1])
-        self.queue.reclassify(hint, key, minimum, retry_after_s=now_s if untold else None)
+        stale = bool(pod.volumes.claims) and cycle.fits_nowhere(pod, key[1])
+        self.queue.reclassify(hint, key, minimum, retry_after_s=now_s if stale else None)
         self._searches.reclassified(pod, key, minimum)
 
     def _answer(self, hint: QueueingHint, now_s: float) -> None:
@@ -272,7 +272,7 @@ class Engine:
         if reevaluated.help is Help.PREEMPTION:
             key = self._key(pod)
             return self._searches.rescue(pod, key, self._cycles[pod.scheduler_name].class_minimum(pod, key[1]))
-        self.queue.reevaluate(pod.key.uid, now_s)
+        self.queue.verify_signature(pod.key.uid, now_s)
         return True
 
     def post_filter(self, no_fit: NoFit, now_s: float) -> PostFiltered | None:

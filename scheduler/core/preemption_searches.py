@@ -245,7 +245,7 @@ class Searches:
     def _next_search(self) -> _Search | None:
         due = self._preemptors.take(self._nominations.full_for)
         if due is None:
-            # A new node may have raised the limit of nominations.
+            # The missing node of a nomination may exist now, so that no nomination gives way any more.
             self._first = _NOT_LOOKED
             return None
         pod = due.pod

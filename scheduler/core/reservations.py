@@ -173,13 +173,13 @@ class Reservations:
                 slots = enumerate(self._tables.cards.slots[row])
                 yield from ((row, slot) for slot, its in slots if its.card.index in record.written.per_card)
 
-    def _kept(self, starving: StarvingPod, place: Candidate | None, now_s: float) -> Nomination | None:
+    def _kept(self, starving: StarvingPod, candidate: Candidate | None, now_s: float) -> Nomination | None:
         pod, uid = starving.pod, starving.pod.key.uid
-        if place is None:
+        if candidate is None:
             self._queue.pass_over(uid, now_s + _PASSED_OVER_S)
-        if place is None or not self._may_have(pod):
+        if candidate is None or not self._may_have(pod):
             return None
-        node, shares = self._tables.names[place.row], shares_of(pod, self._tables, place)
+        node, shares = self._tables.names[candidate.row], shares_of(pod, self._tables, candidate)
         kept = self._nominations.nominate(pod, node, shares, waited_s=starving.waited_s)
         if kept is not None:
             self._turn += 1

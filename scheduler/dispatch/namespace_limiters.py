@@ -268,7 +268,7 @@ class NamespaceLimiters:
 
     @staticmethod
     def _is_in_window(limiter: NamespaceLimiter) -> bool:
-        """Whether another pod fits the window, or one waits, so that silence is noticed."""
+        """Whether the window has room for another pod. One request may wait beyond it, so that silence is noticed."""
         return limiter.in_flight + limiter.waiting <= limiter.window
 
     def _may_stay_unanswered(self, limiter: NamespaceLimiter, now_s: float) -> bool:

@@ -45,7 +45,7 @@ class Detail(ABC):
 
     @abstractmethod
     def worded(self, reason: str) -> str:
-        """The reason with this."""
+        """The reason with this detail, such as `Insufficient cpu: wants 12, most free 8 (of 16)`."""
 
     @abstractmethod
     def joined(self, other: Any) -> "Detail":  # noqa: ANN401 - another of its own class
@@ -126,7 +126,7 @@ class Relevance(Enum):
     """PreFilter's answer when it does not reject."""
 
     JUDGE = auto()
-    SKIP = auto()  # the plugin has no rejection for this class of pods on any node: it is not called
+    SKIP = auto()  # the plugin rejects no node for this class of pods: it is not called
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +330,7 @@ class CardFilterPlugin(Plugin):
 
     @abstractmethod
     def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardRejection]:
-        """Rejections against some cards of `rows`; a slot without a card, or without the memory, may hold anything."""
+        """Rejections of some cards of `rows`; a slot without a card, or without the memory, may hold anything."""
 
 
 class CardScorePlugin(Plugin):

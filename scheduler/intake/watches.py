@@ -1,6 +1,6 @@
 """The scheduler's watches: events go to the event handlers, failures to `contact`.
 
-Pods are listed last, after the last bind request of the previous leader can take effect.
+Pods are listed last, once no bind request of the previous leader can take effect any more.
 """
 
 import asyncio

@@ -36,7 +36,7 @@ class Lease(ApiObject, frozen=True):
 
     @property
     def pods_version(self) -> str | None:
-        """The resource version that who gave it up has written, None without."""
+        """The resource version that the last holder wrote when it released the Lease, None without one."""
         written = (self.metadata.annotations or {}).get(PODS_SEEN, "")
         return written if is_version(written) else None
 

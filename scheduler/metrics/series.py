@@ -49,7 +49,7 @@ ALGORITHM: Final = Series(
     name="scheduler_scheduling_algorithm_duration_seconds",
     kind="histogram",
     says="Time to decide on one pod, without PostFilter.",
-    alike="the same with that search (PostFilter); other buckets",
+    alike="the same, with PostFilter; other buckets",
 )
 SLI: Final = Series(
     name="scheduler_pod_scheduling_sli_duration_seconds",
@@ -188,26 +188,26 @@ NODE_BOOKED: Final = Series(
 MEMORY_FREE: Final = Series(
     name=f"{PREFIX}memory_free_bytes",
     kind="gauge",
-    says="Free memory of all cards; nominations count as booked.",
+    says="Free memory of all cards that take new pods; nominations count as booked.",
     of_leader=True,
 )
 MEMORY_FRAGMENTED: Final = Series(
     name=f"{PREFIX}memory_fragmented_bytes",
     kind="gauge",
-    says="Free memory that typical pods cannot use, averaged over them.",
+    says="The part of the free memory that typical pods cannot use, averaged over them.",
     of_leader=True,
 )
 NODE_FREE: Final = Series(
     name=f"{PREFIX}node_memory_free_bytes",
     kind="gauge",
-    says="Free memory of the cards of the node; nominations count as booked.",
+    says="Free memory of the node's cards that take new pods; nominations count as booked.",
     labels=(_NODES_OF_CARDS,),
     of_leader=True,
 )
 NODE_FRAGMENTED: Final = Series(
     name=f"{PREFIX}node_memory_fragmented_bytes",
     kind="gauge",
-    says="Free memory that typical pods cannot use, averaged over them.",
+    says="The part of the free memory that typical pods cannot use, averaged over them.",
     labels=(_NODES_OF_CARDS,),
     of_leader=True,
 )

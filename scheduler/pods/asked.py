@@ -24,8 +24,7 @@ _IMAGE: Final = "image"
 class Asked(msgspec.Struct, frozen=True, array_like=True):
     """Equal for pods that ask the same: names, names of volumes and unread labels do not enter.
 
-    volume_kinds: one for each volume. over_limit: what of the labels, annotations or gates is more than is read, for
-    people.
+    volume_kinds: one for each volume. over_limit: labels, annotations or gates over a size limit, as text for users.
     """
 
     containers: tuple[objects.Container, ...]

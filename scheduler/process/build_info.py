@@ -1,6 +1,6 @@
 """This build: its version, and its commit if known.
 
-installed from a wheel    commit.txt beside this file, written by setup.py when the wheel was built
+installed from a wheel    commit.txt next to this file, written by setup.py when the wheel was built
 run from a clone          git's answer for the clone, now
 """
 

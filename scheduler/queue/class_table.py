@@ -106,7 +106,7 @@ class ClassTable:
     def rule_out(self, slots: BoolArray, rows: RowArray, left: Available) -> BoolArray:
         """bool[slots]: the subset of `slots` for which some of `rows` may have enough available.
 
-        The other slots wake on available amounts from now on: amounts may be what they lacked for the first time.
+        The other slots also wake on changes of amounts from now on: they may lack an amount for the first time.
         """
         found = np.flatnonzero(slots)
         enough = np.zeros_like(slots)

@@ -282,9 +282,9 @@ class SchedulingQueue:
         """
         self._no_fit.reclassify(hint, signature, minimum, retry_after_s)
 
-    def reevaluate(self, uid: str, now_s: float) -> None:
+    def verify_signature(self, uid: str, now_s: float) -> None:
         """Verify the signature of an UNSCHEDULABLE pod, then evaluate its class; retry a pod without a class."""
-        if not self._no_fit.reevaluate(self._entries.get(uid)):
+        if not self._no_fit.verify_signature(self._entries.get(uid)):
             self.try_again(uid, now_s)
 
     def pass_over(self, uid: str, until_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Ready pods whose namespace is paused, in queue order within each namespace.
+"""Ready pods whose namespace is throttled, in queue order within each namespace.
 
 Pods whose message names the pause are kept apart, by its kind. The other pods get that message from an attempt that is
 not sent.

@@ -180,7 +180,7 @@ class UnschedulablePods:
             self._table.due[pod_class.slot] = False
             self._table.wakes_on[pod_class.slot] |= wakes_on
 
-    def reevaluate(self, entry: Entry | None) -> bool:
+    def verify_signature(self, entry: Entry | None) -> bool:
         """Verify the signature of a pod, then evaluate its class. Returns False if it has no class."""
         if entry is None or entry.signature is None:
             return False

@@ -98,6 +98,6 @@ class EventRows:
         return None if start < 0 else frozenset(self._rows[start:])
 
     def clear(self) -> None:
-        """Forget all rows: no class needs hints about them."""
+        """Forget all rows: no class needs hints about them, or the hints that are due cover all rows."""
         self._forgotten += len(self._rows)
         self._rows = []

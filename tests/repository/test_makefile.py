@@ -1,9 +1,14 @@
-"""What `make` says and does where something that it needs is missing, tried in a directory that looks like a clone."""
+"""Answers of `make` where something that it needs is missing, in a directory that looks like a clone; lists of tests.
+
+The lists name tests by hand: those that another Kubernetes has to pass, the lanes of e2e, the mutation run.
+"""
 
 import os
+import re
 import shutil
 import subprocess
 import time
+import tomllib
 from pathlib import Path
 from typing import Final
 
@@ -215,3 +220,26 @@ def test_in_ci_skipping_is_a_failure(ready_clone: Path, tmp_path: Path) -> None:
     run = make(ready_clone, "e2e", PATH=go(tmp_path / "bin", "go1.25.9"), CI="true")
     assert run.returncode != 0
     assert run.stdout.splitlines()[-1].endswith("go on PATH is go1.25.9; CI is set, so this is a failure")
+
+
+def test_the_suites_for_other_kubernetes_versions_are_there() -> None:
+    show = ("--eval", "show: ; @echo $(MINOR_TESTS)", "show")
+    suites = make(ROOT, *show).stdout.split()
+    assert len(suites) > 20
+    assert [suite for suite in suites if not (ROOT / suite).is_file()] == []
+
+
+def test_the_modules_of_the_lanes_are_there() -> None:
+    lanes = (ROOT / "e2e/lanes.py").read_text(encoding="utf-8")
+    named = set(re.findall(r'"(test_\w+)"', lanes))
+    there = [path.stem for path in (ROOT / "e2e").rglob("test_*.py")]
+    assert len(named) > 10
+    assert named - {*there} == set()
+    # A lane is named by the module alone.
+    assert [name for name in named if there.count(name) > 1] == []
+
+
+def test_what_the_mutation_run_names_is_there() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["mutmut"]
+    named = [*settings["only_mutate"], *settings["pytest_add_cli_args_test_selection"], *settings["also_copy"]]
+    assert [path for path in named if not (ROOT / path).exists()] == []

@@ -3,9 +3,11 @@
 import json
 
 from config.protocol import names
+from config.protocol.inventory import Card
 from scheduler.core.engine import Engine
 from scheduler.core.scheduling_cycle import NoFit, Placement
-from tests.support.builders import bound, pod
+from scheduler.state.tables import Tables
+from tests.support.builders import bound, pod, wire_node
 
 NOW_NS = 1_700_000_000_000_000_000
 
@@ -38,6 +40,11 @@ def why(outcome: Placement | NoFit) -> str:
 def on_card(index: int, units: int) -> dict[str, str]:
     """Annotations of a pod that somebody has bound to a card of its node."""
     return {names.ALLOCATION: json.dumps({"0": {str(index): units}}), names.UNIT_MIB: "1024"}
+
+
+def refit(tables: Tables, *cards: Card, **options: object) -> None:
+    """Node a has these cards now."""
+    tables.upsert_node(wire_node("a", list(cards), **options))  # type: ignore[arg-type]
 
 
 def settle(built: Engine) -> list[str]:

@@ -1,1 +1,1 @@
-"""The kubelet's two gRPC interfaces: messages generated from the protos beside them (`make protos`)."""
+"""The kubelet's two gRPC interfaces: messages generated from the protos in this folder (`make protos`)."""

@@ -39,8 +39,8 @@ class ClientOptions:
 class KubeCluster:
     """A client of one API server; make it inside the event loop that uses it, and close it there.
 
-    namespace: default for names without one. leads: called just before a request of the leader is sent. This may be
-    long after the call: a connection has to be free, or made.
+    namespace: default for names without one. leads: called just before a request that only the leader may send goes
+    out, perhaps long after the method was called: a connection has to be free, or made.
     """
 
     def __init__(self, connection: Connection, rng: random.Random, options: ClientOptions | None = None) -> None:

@@ -125,7 +125,7 @@ def balance(shares: Sequence[float]) -> int:
     if len(shares) == _PAIR:
         deviation = abs((shares[0] - shares[1]) / 2)
     elif len(shares) > _PAIR:
-        # Summed in kube-scheduler's order: another order may end just beside a whole point.
+        # Summed in kube-scheduler's order: another order may end just off a whole point.
         mean = _sum(shares) / len(shares)
         deviation = sqrt(_sum([(share - mean) * (share - mean) for share in shares]) / len(shares))
     return int((1 - deviation) * FULL)

@@ -1,6 +1,6 @@
 """DefaultPreemption: which pods of lower priority go, so that one fits that fits nowhere.
 
-The arithmetic is in `scheduler.plugins.preemption.victims`.
+The arithmetic is in `victims_by_amounts`, card by card; the rules confirm or replace its choice in `victims`.
 Source: kube-scheduler, framework/preemption/preemption.go and plugins/defaultpreemption/default_preemption.go.
 """
 

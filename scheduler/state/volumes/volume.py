@@ -60,7 +60,7 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
         return self.available and self.claim is None and not self.deleting and not self.excess
 
     def suits(self, wants: Wants) -> bool:
-        """Whether a claim that reserves it may get it: classes and labels do not matter."""
+        """Whether the claim that it is reserved for may get it: classes and labels do not matter."""
         return (
             self.size >= wants.size
             and self.volume_mode == wants.volume_mode

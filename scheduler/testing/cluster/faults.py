@@ -8,7 +8,7 @@ rules; the first one that applies to a request decides.
     Refuse          403, 404, 409, other 4xx; 410    is not executed
     Fail            500, 503, ...                    as `effect` says
     Silence         nothing (ApiSilent)              as `effect` says
-    Stranger        an answer of something else than the API server's, which is none (ApiSilent); as `effect` says
+    Stranger        a foreign answer (ApiSilent)     as `effect` says
     Slow            the true answer, late            is executed in between
     Overtaken       the true answer                  is executed just after another scheduler has bound the pod
     WatchBreaks     its events up to a number, then the break

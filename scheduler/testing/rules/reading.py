@@ -147,7 +147,7 @@ def keys_read(
 ) -> Named:
     """`named`, and the other keys that the rule reads. Raises PluginError.
 
-    Its reads may depend on the values: it runs again with values, until it reads nothing new.
+    Its reads may depend on the values: it runs once without values, then once with each of the generic ones.
     """
     for attempt in range(len(GENERIC)):
         told = [*_steps(named, attempt)]

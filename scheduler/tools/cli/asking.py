@@ -169,10 +169,10 @@ async def cluster_view(
     since_s = before_start(0.0, time.time())
     handlers = EventHandlers(engine, reader, now_s=lambda: 0.0, report=report, waits_since_s=since_s)
     volume_handlers = VolumeHandlers(engine.change_volumes, report=report, seen=lambda _: None)
-    beside = _BesideTheEngine(reader, engine.scheduler_names)
+    outside = _OutsideTheEngine(reader, engine.scheduler_names)
     unread = []
     for one in (found for found in watched(handlers, volume_handlers) if found.kind in kinds):
-        handle = beside.noting(one.handle) if one.kind is PODS else one.handle
+        handle = outside.noting(one.handle) if one.kind is PODS else one.handle
         try:
             await read_all(cluster, one.kind, handle)
         except ApiError as error:
@@ -190,10 +190,10 @@ async def cluster_view(
     reading = ClusterSnapshot(
         engine,
         configuration.memory_unit_mib,
-        beside.since,
+        outside.since,
         frozenset(unread),
-        beside.of_others,
-        controllers=beside.controllers,
+        outside.of_others,
+        controllers=outside.controllers,
     )
     return ClusterView(cluster, reading, reader, problems)
 
@@ -203,7 +203,7 @@ def _is_of_its_owner(problem: Problem) -> bool:
     return problem.kind == "Pod" and (problem.on_object or problem.reason != BAD_ANNOTATION)
 
 
-class _BesideTheEngine:
+class _OutsideTheEngine:
     """Parts of a ClusterSnapshot for pods outside the engine."""
 
     def __init__(self, reader: PodReader, scheduler_names: Collection[str]) -> None:

@@ -121,7 +121,7 @@ class Rebalancing:
         self._successors: set[str] = set()  # uids
 
     async def run(self, show: Callable[[MovePlan], None]) -> bool:
-        """MovePlan, show the plan, and make its moves. Whether all of it has come. Raises Unanswerable."""
+        """Plan, show the plan, and make its moves. Returns whether all of them succeeded. Raises Unanswerable."""
         of = await self._planner.read(self._cluster)
         plan = await self._planner.plan(of)
         tell_unread(of.unread)

@@ -1,8 +1,8 @@
 """`gpushare-scheduler demo`: the real scheduler on a cluster in memory, to watch.
 
     player ───▶ World ─watch─▶ SchedulerService ─bind─▶ World ─▶ checker
-       ▲                                                  │
-       └────────────── started pods ◀─────────────────────┘
+       ▲                                                           │
+       └────────────── started pods ◀──────────────────────────────┘
 
 The demo's clock stops while the scheduler works, so that every speed gives the same result.
 """

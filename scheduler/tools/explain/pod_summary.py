@@ -101,7 +101,7 @@ def judged(
     """
     engine = reading.engine
     found = _against(reading, pod, node, most)
-    diagnosis = found.judgement.diagnosis
+    diagnosis = found.evaluation.diagnosis
     shown = list(found.shown)
     for place, one in enumerate(found.shown if tries else ()):
         shown[place] = yield from with_remedy(reading, pod, one)
@@ -116,7 +116,7 @@ def judged(
         message = diagnosis.message
         if tries:
             message, preemption = yield from _post_filtered(reading, pod, diagnosis, is_under_way=is_under_way)
-        words += (*too_large(engine, pod), *_more(reading, pod, found.judgement, preempts=preemption is not None))
+        words += (*too_large(engine, pod), *_more(reading, pod, found.evaluation, preempts=preemption is not None))
         words += () if reserved is None else (told(reserved, pod),)
     return Explanation(
         pod=str(pod.key),
@@ -134,7 +134,7 @@ def judged(
 
 
 class _Against(NamedTuple):
-    judgement: PodEvaluation
+    evaluation: PodEvaluation
     groups: tuple[ReasonGroup, ...]
     shown: tuple[ExplainedNode, ...]
 
@@ -144,14 +144,14 @@ def _against(reading: ClusterSnapshot, pod: Pod, node: str, most: int) -> _Again
     engine, groups = reading.engine, tuple[ReasonGroup, ...]()
     shown: tuple[ExplainedNode, ...] = ()
     with engine.nominations.seen_by(pod):
-        judgement = engine.queries.evaluate(pod)
-        if judgement.diagnosis is not None:
-            groups = reasons(engine.tables, judgement)
+        evaluation = engine.queries.evaluate(pod)
+        if evaluation.diagnosis is not None:
+            groups = reasons(engine.tables, evaluation)
         if node:
-            shown = (explained_node(reading, pod, judgement, node),)
-        elif judgement.diagnosis is not None and not judgement.unschedulable:
-            shown = nearest(reading, pod, judgement, most)
-    return _Against(judgement, groups, shown)
+            shown = (explained_node(reading, pod, evaluation, node),)
+        elif evaluation.diagnosis is not None and not evaluation.unschedulable:
+            shown = nearest(reading, pod, evaluation, most)
+    return _Against(evaluation, groups, shown)
 
 
 def _post_filtered(
@@ -169,9 +169,9 @@ def _post_filtered(
     return diagnosis.message if result is None else dataclasses.replace(diagnosis, tail=result.message).message, None
 
 
-def _more(reading: ClusterSnapshot, pod: Pod, judgement: PodEvaluation, *, preempts: bool) -> Iterator[str]:
+def _more(reading: ClusterSnapshot, pod: Pod, evaluation: PodEvaluation, *, preempts: bool) -> Iterator[str]:
     """More sentences about a pod that fits nowhere. preempts: whether it would preempt."""
-    if judgement.unschedulable == UNBOUND:
+    if evaluation.unschedulable == UNBOUND:
         yield from blocking_claims(reading.engine.tables, pod)
     if not pod.preempts:
         yield "It removes no other pods: its preemptionPolicy is Never."

@@ -83,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
         "--config", type=Path, metavar="FILE", help="the scheduler's configuration file, where it has one"
     )
     parser.add_argument("--context", help="context of the kubeconfig (default: the current one)")
-    parser.add_argument("--version", action=_Version, nargs=0, help="say which build this is, and end")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     parser.add_argument("--kubeconfig", help="kubeconfig file (default: KUBECONFIG, then ~/.kube/config)")
     return parser
 

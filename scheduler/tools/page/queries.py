@@ -124,13 +124,13 @@ def _reading(engine: Engine, unit_mib: int, sees: Sees) -> ClusterSnapshot:
     return ClusterSnapshot(engine, unit_mib, sees=sees, most_leaving=MOST_LEAVING)
 
 
-def _taking(valid: "np.typing.NDArray[np.bool_]", judgement: PodEvaluation) -> RowArray:
+def _taking(valid: "np.typing.NDArray[np.bool_]", evaluation: PodEvaluation) -> RowArray:
     """Rows that no rule rejects."""
     left = valid.copy()
-    for _, rejections in judgement.rules:
+    for _, rejections in evaluation.rules:
         for rejection in rejections:
             left &= ~rejection.rejected
-    return np.flatnonzero(left if not judgement.unschedulable else np.zeros_like(left))
+    return np.flatnonzero(left if not evaluation.unschedulable else np.zeros_like(left))
 
 
 def _copies(cards: CardColumns, request: GpuRequest, rows: RowArray) -> Int64Array:

@@ -105,7 +105,7 @@ class Stream:
         self._access_version = -1
 
     async def run(self, viewer: Viewer, since: Since) -> None:
-        """Send until LASTS_S are over. Raises Refused once the viewer may not see the page."""
+        """Send until LASTS_S are over. Raises AccessDenied once the viewer may not see the page."""
         now_s = self._shown.now_s
         ends_s = now_s() + LASTS_S
         await self._begin(since, viewer)

@@ -9,9 +9,10 @@ import pytest
 from config.protocol import inventory, names
 from config.protocol.inventory import Health
 from deviceplugin.allocation.decision import decided
-from deviceplugin.driver.cards import DriverCards, Xid
+from deviceplugin.driver.cards import DriverCard, DriverCards, Xid
 from deviceplugin.health.last_known import LastKnownFile
 from deviceplugin.health.record import HealthFile
+from deviceplugin.kubelet.device_ids import TooManyDevices
 from deviceplugin.node import cards
 from tests.support.node.announcing import BROKEN, A, B, announcing
 from tests.support.node.node_pods import CARDS as ANNOUNCED
@@ -248,3 +249,12 @@ async def test_devices_that_have_to_be_looked_at_again_are_so_once_a_second_howe
             await asyncio.wait_for(rig.changed.wait(), 5)
             rig.changed.clear()
         assert asyncio.get_running_loop().time() - began_s > 0.5
+
+
+async def test_a_unit_that_is_too_small_ends_it(tmp_path: Path) -> None:
+    with pytest.RaisesGroup(TooManyDevices):
+        async with announcing(tmp_path, found=False, unit_mib=1) as rig:
+            huge = DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=2**24)
+            rig.cards.states.found(DriverCards("580.1", (huge,)), forget=False)
+            rig.cards.moved()
+            await asyncio.sleep(5)

@@ -56,6 +56,17 @@ async def test_compute_modes_are_given_back_and_then_their_file_goes(tmp_path: P
     assert said == (why if fails else "")
 
 
+async def test_no_driver_is_asked_where_all_modes_are_given_back(tmp_path: Path) -> None:
+    path = tmp_path / "compute-modes.json"
+    path.write_bytes(msgspec.json.encode({"version": 1, "before": {}}))
+
+    def no_driver() -> Driver:
+        pytest.fail("a driver was made")
+
+    assert await Hands(None, no_driver).remove(Item(ItemKind.MODES, str(path))) == ""
+    assert not path.exists()
+
+
 @pytest.mark.parametrize("kind", [ItemKind.FILE, ItemKind.TREE, ItemKind.FOLDER])
 async def test_what_is_gone_already_is_no_mistake(tmp_path: Path, kind: ItemKind) -> None:
     gone = Item(kind, str(tmp_path / "none"))

@@ -1,6 +1,7 @@
 """The command on a made-up node: a file tree, a kubelet's checkpoint, an API server that keeps what is written."""
 
 import asyncio
+import errno
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from config.protocol import names
+from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.cli import cli
 from deviceplugin.lock import AlreadyRunning, InstanceLock
 from deviceplugin.uninstall.run import Options, run
@@ -123,6 +125,19 @@ async def test_what_cannot_be_removed_is_told_and_the_rest_goes(node: MadeUpNode
     assert (node.state / "lock").exists()
 
 
+async def test_what_cannot_be_read_is_named_and_not_waited_for(
+    node: MadeUpNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(_: SpecFiles) -> dict[Path, str]:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(SpecFiles, "written", unreadable)
+    assert not await node.uninstalled(wait=True)
+    assert f"{node.folder / 'cdi'} stays: it cannot be read: [Errno 13] Permission denied" in node.said[-1]
+    assert not (node.state / "journal.json").exists()
+    assert (node.state / "lock").exists()
+
+
 async def test_what_the_api_server_refuses_is_told_and_the_rest_goes(node: MadeUpNode) -> None:
     node.cluster.refused = names.GPU_MEM
     assert not await node.uninstalled()
@@ -198,6 +213,15 @@ async def test_a_state_directory_behind_a_link_is_emptied_and_the_link_stays(nod
     assert await node.uninstalled()
     assert node.state.is_symlink()
     assert list((node.folder / "elsewhere").iterdir()) == []
+
+
+async def test_a_state_directory_that_is_mounted_is_emptied_and_stays(
+    node: MadeUpNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The DaemonSet's container cannot remove its mount."""
+    monkeypatch.setattr(os.path, "ismount", lambda path: Path(path) == node.state)
+    assert await node.uninstalled()
+    assert list(node.state.iterdir()) == []
 
 
 async def test_a_link_in_the_place_of_a_directory_of_the_plugin_stays(node: MadeUpNode) -> None:

@@ -248,7 +248,7 @@ async def test_a_throttled_entry_is_sent_again_and_a_refused_one_is_counted_as_l
     assert desk.lost == [("event Scheduled on default/q", "no right")]
 
 
-async def test_a_full_outbox_drops_the_oldest_entry_and_says_so() -> None:
+async def test_a_full_event_queue_drops_the_oldest_entry_and_says_so() -> None:
     desk = Desk()
     for number in range(20_001):
         desk.recorder.scheduled(pod(f"p{number}", 3), "n1")
@@ -268,7 +268,7 @@ async def test_however_many_pods_wait_their_events_are_series_and_none_is_lost()
     assert desk.lost == []
 
 
-async def test_words_that_nobody_has_written_yet_are_replaced_by_the_latest() -> None:
+async def test_messages_that_nobody_has_written_yet_are_replaced_by_the_latest() -> None:
     desk = Desk()
     for most_free in range(100):
         for number in range(10):

@@ -30,22 +30,22 @@ class Handled:
 
 
 def test_a_claim_that_cannot_be_read_is_as_if_it_were_not_there() -> None:
-    told = Handled()
-    show(told.tables, CLAIMS, claim("data"))
-    told.handlers.handle(CLAIMS, [Undecodable("default/data", "expected `object`, got `str`")])
+    handled = Handled()
+    show(handled.tables, CLAIMS, claim("data"))
+    handled.handlers.handle(CLAIMS, [Undecodable("default/data", "expected `object`, got `str`")])
 
-    assert told.tables.volumes.claim(("default", "data")) is None
-    assert [(one.kind, one.name) for one in told.problems] == [("PersistentVolumeClaim", "default/data")]
-    assert told.seen == [("default", "data")]
+    assert handled.tables.volumes.claim(("default", "data")) is None
+    assert [(one.kind, one.name) for one in handled.problems] == [("PersistentVolumeClaim", "default/data")]
+    assert handled.seen == [("default", "data")]
 
 
 @pytest.mark.parametrize("size", ["1 GiB", "much"])
 def test_a_volume_of_no_size_is_as_if_it_were_not_there(size: str) -> None:
-    told = Handled()
-    told.handlers.handle(VOLUMES, [Changed(decoded(volume("pv", size=size), VOLUMES.type))])
+    handled = Handled()
+    handled.handlers.handle(VOLUMES, [Changed(decoded(volume("pv", size=size), VOLUMES.type))])
 
-    assert told.tables.volumes.volume("pv") is None
-    assert [(one.kind, one.name, one.on_object) for one in told.problems] == [("PersistentVolume", "pv", False)]
+    assert handled.tables.volumes.volume("pv") is None
+    assert [(one.kind, one.name, one.on_object) for one in handled.problems] == [("PersistentVolume", "pv", False)]
 
 
 @pytest.mark.parametrize(
@@ -59,12 +59,12 @@ def test_a_volume_of_no_size_is_as_if_it_were_not_there(size: str) -> None:
     ],
 )
 def test_a_capacity_whose_topology_has_thousands_of_parts_is_as_if_it_were_not_there(topology: dict[str, Any]) -> None:
-    told = Handled()
+    handled = Handled()
     made = {"metadata": {"name": "c", "namespace": "kube-system"}, "storageClassName": "fast", "capacity": "5Gi"}
-    told.handlers.handle(CAPACITIES, [Changed(decoded({**made, "nodeTopology": topology}, CAPACITIES.type))])
+    handled.handlers.handle(CAPACITIES, [Changed(decoded({**made, "nodeTopology": topology}, CAPACITIES.type))])
 
-    assert told.tables.volumes.of_class("fast") is None
-    ((kind, name, message),) = [(one.kind, one.name, one.message) for one in told.problems]
+    assert handled.tables.volumes.of_class("fast") is None
+    ((kind, name, message),) = [(one.kind, one.name, one.message) for one in handled.problems]
     assert (kind, name) == ("CSIStorageCapacity", "kube-system/c")
     assert message.startswith("5000 topology ")
 

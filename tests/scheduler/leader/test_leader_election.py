@@ -275,8 +275,8 @@ class Replicas(RuleBasedStateMachine):
         one.election.written(wanted, str(self.version), sent_s)
         over = one.election.taken_over
         if one.may_bind_from_s is None and over is not None:
-            quiet_s = 0.0 if over.sends_for_s is None else over.sends_for_s + BIND_TIMEOUT_S
-            one.may_bind_from_s = self.now_s + quiet_s
+            fenced_for_s = 0.0 if over.sends_for_s is None else over.sends_for_s + BIND_TIMEOUT_S
+            one.may_bind_from_s = self.now_s + fenced_for_s
 
     @invariant()
     def whoever_may_bind_does_and_nobody_else_still_can(self) -> None:

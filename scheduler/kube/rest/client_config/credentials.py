@@ -2,7 +2,7 @@
 
     FRESH --refresh_after_s--> DUE --valid_for_s--> EXPIRED
       ^                         |                      |
-      +---- loaded, beside the requests --+            |
+      +---- loaded, requests continue ----+            |
       +---- loaded, while the requests wait -----------+
       +---- loaded, after a 401 (renew)
 

@@ -35,7 +35,7 @@ NOTHING = Named(labels={}, annotations={}, node_labels={}, node_annotations={})
         ),
         pytest.param(rules.WithoutLabels, "`depends` lacks LABELS: ", id="LABELS", marks=AT_NIGHT),
         pytest.param(rules.WithoutAnnotations, "`depends` lacks ANNOTATIONS: ", id="ANNOTATIONS", marks=AT_NIGHT),
-        pytest.param(rules.WithoutPods, "`depends` lacks PODS: ", id="PODS", marks=AT_NIGHT),
+        pytest.param(rules.WithoutPods, "`depends` lacks PODS: ", id="PODS"),
         pytest.param(rules.WithoutDomains, "`depends` lacks DOMAINS: ", id="DOMAINS", marks=AT_NIGHT),
         pytest.param(rules.CardsWithoutAnnotations, "`depends` lacks ANNOTATIONS: ", id="card filter", marks=AT_NIGHT),
         pytest.param(rules.WithoutSign, "the Fact OnlyAdds counts wrongly: ", id="book without sign"),

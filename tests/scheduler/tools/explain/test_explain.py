@@ -1,19 +1,15 @@
-"""`explain` and `what-if` on a cluster in memory: what is read, what is said, and that nothing is written."""
+"""`explain` on a cluster in memory: what each card and node says, what would help, and that nothing is written."""
 
 import asyncio
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import msgspec
 import pytest
-from typer.testing import CliRunner
 
 from config.protocol import names
 from config.protocol.inventory import Health
-from scheduler.program import cli
 from scheduler.testing.cluster.world import World
-from scheduler.tools.cli.answering import named_pod
 from scheduler.tools.cli.explain import text
 from scheduler.tools.cli.manifests import Unanswerable
 from scheduler.tools.explain.answers import ExplainedNode, Explanation, Preempting, WhatIfAnswer, as_json
@@ -240,124 +236,6 @@ def test_one_node_can_be_named() -> None:
         explained(of, "p", "aa")
 
 
-# How the pod stands
-
-
-def test_a_pod_that_fits_is_told_where_it_would_go() -> None:
-    of = world(a=[16, 4])
-    waits(of, "p", 3)
-    answer = explained(of, "p")
-    assert (answer.state, answer.message, answer.reasons) == ("fits", "", ())
-    assert lines(answer)[0] == "Pod default/p would be placed now: on node a, card 1 (3)."
-
-
-def test_a_bound_pod_is_told_where_it_is() -> None:
-    of = world(a=[16, 16])
-    there(of, "p", 3, "a", 1)
-    assert lines(explained(of, "p")) == ["Pod default/p is bound.", "It is on node a, with 3 GiB of card 1."]
-
-
-def test_a_bound_pod_whose_cards_are_not_known_is_told_so() -> None:
-    of = world(a=[16])
-    waits(of, "p", 3)
-    of.pods.bind("default", "p", "a")
-    assert lines(explained(of, "p"), 200)[1] == (
-        "It is on node a; its cards cannot be read, so its request counts against each of them."
-    )
-
-
-def test_a_finished_pod_is_told_so() -> None:
-    of = world(a=[16])
-    there(of, "p", 3, "a", 0)
-    of.pods.finish("default", "p")
-    assert lines(explained(of, "p")) == ["Pod default/p is finished.", "It is Succeeded, and holds nothing any more."]
-
-
-def test_a_gated_pod_is_told_which_gate_holds_it() -> None:
-    of = world(a=[16])
-    waits(of, "p", 3, schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])
-    answer = explained(of, "p")
-    assert answer.state == "gated"
-    assert "kueue.x-k8s.io/admission" in answer.words[0]
-
-
-FORGOTTEN = (
-    "It requests GPU memory and its schedulerName is default-scheduler, which chooses no card: "
-    "add `schedulerName: gpushare-scheduler` to its spec."
-)
-
-
-def test_a_forgotten_scheduler_name_is_told_with_the_line_to_add() -> None:
-    of = world(a=[16])
-    waits(of, "p", 3, scheduler="default-scheduler")
-    answer = explained(of, "p")
-    assert (answer.state, answer.words[0]) == (
-        "foreign",
-        FORGOTTEN,
-    )
-    assert lines(answer)[0] == "Pod default/p would with this scheduler be placed now: on node a, card 0 (3)."
-
-
-def test_a_pod_of_another_scheduler_without_gpu_memory_is_not_ours() -> None:
-    of = world(a=[16])
-    waits(of, "p", scheduler="default-scheduler")
-    assert lines(explained(of, "p"))[0] == "Pod default/p is another scheduler's."
-
-
-def test_a_wrong_request_is_told_in_the_words_of_the_scheduler() -> None:
-    of = world(a=[16])
-    waits(of, "p", 5, labels={names.GPU_COUNT: "2"})
-    assert "asks 5, which does not divide by" in text(explained(of, "p"), 80).replace("\n", " ")
-
-
-def test_an_unknown_pod_is_answered_by_those_that_it_may_be() -> None:
-    of = world(a=[16])
-    there(of, "worker-0", 3, "a", 0)
-    with pytest.raises(Unanswerable, match="there is no pod worker-1 in namespace default; did you mean worker-0"):
-        explained(of, "worker-1")
-    with pytest.raises(Unanswerable, match="there is no pod worker-0 in namespace ml; did you mean -n default"):
-        asyncio.run(asked(of).explained("ml", "worker-0"))
-    assert asyncio.run(asked(of).explained("", "worker-0")).pod == "default/worker-0"
-    elsewhere = asked(of)
-    elsewhere.namespace = "ml"
-    with pytest.raises(Unanswerable, match="there is no pod worker-0 in namespace ml"):
-        asyncio.run(elsewhere.explained("", "worker-0"))
-
-
-# The command line
-
-
-def test_a_cluster_that_cannot_be_found_is_told_in_words(tmp_path: Path) -> None:
-    ran = CliRunner().invoke(cli, ["explain", "p", "--kubeconfig", str(tmp_path / "none")])
-    assert (ran.exit_code, ran.stdout) == (3, "")
-    assert "does not exist" in ran.stderr
-
-
-@pytest.mark.parametrize(
-    ("pod", "namespace", "expected"),
-    [
-        pytest.param("p", "", ("", "p"), id="a name"),
-        pytest.param("p", "ml", ("ml", "p"), id="with a namespace"),
-        pytest.param("pod/p", "ml", ("ml", "p"), id="as kubectl prints it"),
-        pytest.param("pods/p", "", ("", "p"), id="in the plural"),
-        pytest.param("ml/p", "", ("ml", "p"), id="as we print it"),
-        pytest.param("ml/p", "ml", ("ml", "p"), id="twice the same namespace"),
-    ],
-)
-def test_a_pod_is_named_as_kubectl_and_our_own_output_name_it(
-    pod: str, namespace: str, expected: tuple[str, str]
-) -> None:
-    assert named_pod("gpushare-scheduler", pod, namespace) == expected
-
-
-@pytest.mark.parametrize(
-    "arguments", [["ml/p", "-n", "other"], ["a/b/c"], ["/p"], ["ml/"], ["deployment/p", "-n", "ml"]]
-)
-def test_what_names_no_pod_is_refused_in_words(arguments: list[str]) -> None:
-    ran = CliRunner().invoke(cli, ["explain", *arguments])
-    assert (ran.exit_code, "expected NAME or NAMESPACE/NAME" in ran.stderr) == (2, True)
-
-
 # JSON
 
 
@@ -392,20 +270,6 @@ def test_a_rule_that_judges_no_cards_has_no_verdicts() -> None:
     built = engine(a=[16])
     judged = built.queries.evaluate(read_pod("p", 3))
     assert [verdict.slot for verdict in judged.verdicts(built.tables.row_of["a"])] == [0]
-
-
-def test_mistakes_are_said_before_anything_else() -> None:
-    of = world(a=[16])
-    waits(of, "p", 3, annotations={"gpushare/exlusive": "true"})
-    words = "Annotation gpushare/exlusive is unknown and has no effect: did you mean gpushare/exclusive?"
-    assert explained(of, "p").words[0] == words
-    assert asked(of).what_if(wire_pod("p", 3, annotations={"gpushare/exlusive": "true"}), 1).words[0] == words
-
-
-def test_without_nodes_there_is_nowhere_to_go() -> None:
-    of = world()
-    waits(of, "p", 3)
-    assert lines(explained(of, "p"))[0] == "Pod default/p fits nowhere: there are no nodes."
 
 
 def test_a_terminal_obeys_nothing_that_stands_in_an_annotation() -> None:
