@@ -42,8 +42,9 @@ async def test_without_its_extender_kube_scheduler_places_no_gpu_pods_and_unconf
             for number in range(2):
                 await created(site, f"binpack-{number}", 10)
                 await site.bound(f"binpack-{number}")
-            # The node that is moved has room, and its taint keeps the extender's pods out.
-            await created(site, "waiting", 10)
+            # The node that is moved has room, and its taint keeps the extender's pods out. 12 units are more than both
+            # cards have left together: without the extender too this pod waits, and takes nothing from "late".
+            await created(site, "waiting", 12)
             await site.seen("waiting", is_unschedulable)
         assert extender.taken == {"old": [10, 10], "moved": [0]}
         await created(site, "late", 2)
