@@ -14,7 +14,7 @@ import structlog
 
 from config.protocol import environment, names
 from deviceplugin.allocation.pods import NodePod
-from scheduler.kube.port import ApiError, ApiRefused, PodKey
+from scheduler.kube.port import ApiError, ApiRejected, PodKey
 
 _NOT_YET: Final = "false"
 log = structlog.get_logger()
@@ -73,7 +73,7 @@ class Marker:
             while self._waiting:
                 try:
                     await self._writer.mark_assigned(self._waiting[0], {names.MEM_ASSIGNED: environment.TRUE})
-                except ApiRefused as error:
+                except ApiRejected as error:
                     log.warning("mark.refused", pod=str(self._waiting[0]), reason=error.message)
                 except ApiError as error:
                     failures += 1

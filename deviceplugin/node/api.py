@@ -63,7 +63,7 @@ class NodeApi:
         await self._transport.send(HTTPMethod.POST, f"{path}/eviction", sent, answers="Status", timeout_s=_TIMEOUT_S)
 
     async def mark_assigned(self, pod: PodKey, annotations: Mapping[str, str]) -> None:
-        """Set annotations of this very pod. Raises ApiError; ApiRefused when it has another uid now."""
+        """Set annotations of this very pod. Raises ApiError; ApiRejected when it has another uid now."""
         body = {"metadata": {"uid": pod.uid, "annotations": dict(annotations)}}
         await self._patch(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}", body, "Pod")
 

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 import structlog
 
 from scheduler.kube.events import Regarding, Reporter
-from scheduler.kube.port import ApiConflict, ApiError, ApiRefused, ApiThrottled, EventRecord, PodKey
+from scheduler.kube.port import ApiConflict, ApiError, ApiRejected, ApiThrottled, EventRecord, PodKey
 
 CONTROLLER: Final = "gpushare-device-plugin"
 # Health of a few cards and drift of some dozens of pods: more at once says nothing more.
@@ -89,7 +89,7 @@ class NodeEventRecorder:
             except ApiConflict:
                 return  # The name is ours alone: an earlier try, whose answer was lost, has written it.
             except ApiError as error:
-                if isinstance(error, ApiRefused) or attempt == _TRIES:
+                if isinstance(error, ApiRejected) or attempt == _TRIES:
                     log.warning("event.lost", reason=error.message, status=error.status, note=event.note)
                     return
                 asked_s = error.retry_after_s if isinstance(error, ApiThrottled) else 0.0

@@ -206,8 +206,8 @@ class Engine:
                 (pod.scheduler_name, signature),
                 now_s,
                 wakes_on=outcome.wakes_on,
-                minimum=cycle.class_minimum(pod, signature),
-                in_vain=outcome.by_permit or shown,
+                minimum=cycle.minimum_of_class(pod, signature),
+                rejected=outcome.by_permit or shown,
             )
         return Decision(queued, outcome)
 
@@ -242,7 +242,7 @@ class Engine:
 
     def _reclassify(self, hint: QueueingHint, key: tuple[str, Signature], now_s: float) -> None:
         pod, cycle = hint.pod, self._cycles[hint.pod.scheduler_name]
-        minimum = cycle.class_minimum(pod, key[1])
+        minimum = cycle.minimum_of_class(pod, key[1])
         # The state of its claims changed, and still no node can help: its message is stale.
         stale = bool(pod.volumes.claims) and cycle.fits_nowhere(pod, key[1])
         self.queue.reclassify(hint, key, minimum, retry_after_s=now_s if stale else None)
@@ -271,7 +271,7 @@ class Engine:
         pod = reevaluated.pod
         if reevaluated.help is Help.PREEMPTION:
             key = self._key(pod)
-            return self._searches.rescue(pod, key, self._cycles[pod.scheduler_name].class_minimum(pod, key[1]))
+            return self._searches.rescue(pod, key, self._cycles[pod.scheduler_name].minimum_of_class(pod, key[1]))
         self.queue.verify_signature(pod.key.uid, now_s)
         return True
 

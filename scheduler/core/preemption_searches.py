@@ -65,7 +65,7 @@ class _Search(msgspec.Struct, frozen=True, kw_only=True):
     steps: Iterator[Sought | None]
 
 
-_NO_ANSWER: Final = Sought(NoPreemption("", keeps=True), 0)
+_NO_ANSWER: Final = Sought(NoPreemption("", keep_nomination=True), 0)
 NOT_DELETED: Final = "not eligible due to a pod of lower priority that could not be deleted."
 _NOT_NOW: Final = NoPreemption(f"preemption: {NOT_DELETED}", (NOT_DELETED,))
 _NOT_LOOKED: Final[tuple[tuple[int, int], int | None]] = ((-1, -1), None)
@@ -200,7 +200,7 @@ class Searches:
         result = sought.result
         if isinstance(result, Preemption):
             yield Help.PREEMPTION
-        elif not result.again:
+        elif not result.retry:
             yield replace(no_fit.diagnosis, tail=result.message, tail_reasons=result.reasons)
 
     def rescue(self, pod: Pod, key: Hashable, minimum: MinimumRequest) -> bool:
@@ -276,7 +276,7 @@ class Searches:
         result = sought.result
         if due is not None and not waits:
             self._give_up(due)
-        elif due is not None and (isinstance(result, Preemption) or result.again):
+        elif due is not None and (isinstance(result, Preemption) or result.retry):
             self._preemptors.again(due)
         if isinstance(result, Preemption):
             return self._nominated(search, result), True
@@ -285,11 +285,11 @@ class Searches:
 
     def _not_preempted(self, search: _Search, result: NoPreemption, now_s: float) -> PostFiltered | None:
         pod = search.pod
-        if result.again:
-            self._queue.in_vain(pod.key.uid, now_s)
+        if result.retry:
+            self._queue.preemption_failed(pod.key.uid, now_s)
         kept = self._nominations.of(pod.key.uid)
         reserved = kept is not None and kept.reserved
-        given_up = None if result.keeps or reserved else self._nominations.remove(pod.key.uid)
+        given_up = None if result.keep_nomination or reserved else self._nominations.remove(pod.key.uid)
         if kept is not None and given_up is None and not reserved:
             # It waits for its nomination only.
             self._preemptors.discard(pod.key.uid)
@@ -346,7 +346,7 @@ class Searches:
             (pod.scheduler_name, signature),
             pod,
             wakes_on=no_fit.wakes_on,
-            minimum=cycle.class_minimum(pod, signature),
+            minimum=cycle.minimum_of_class(pod, signature),
             unanswered=unanswered,
         )
 

@@ -21,7 +21,7 @@ from cachetools import LRUCache
 from config.settings import duration
 from scheduler.core.scheduling_cycle import NoFit, SchedulingCycle
 from scheduler.framework.diagnosis import Diagnosis
-from scheduler.plugins.preemption.best_place import NO_CARD, best_place
+from scheduler.plugins.preemption.best_reservation import NO_CARD, best_reservation
 from scheduler.plugins.preemption.victims import Candidate, shares_of
 from scheduler.pods.pod import Pod
 from scheduler.queue.entry import PodState
@@ -161,7 +161,7 @@ class Reservations:
     def _steps(self, pod: Pod) -> Generator[None, None, Candidate | None]:
         what_if = self._cycles[pod.scheduler_name].without_equals(pod, self._nominations, self._after_preemption)
         expired = frozenset(self._expired_slots(pod))
-        return (yield from best_place(what_if, pod.priority, self._tables.resource_names.gpu_mem, expired))
+        return (yield from best_reservation(what_if, pod.priority, self._tables.resource_names.gpu_mem, expired))
 
     def _expired_slots(self, pod: Pod) -> Iterator[tuple[int, int]]:
         """(row, slot) of its expired reservations that still exist."""
@@ -228,7 +228,7 @@ def with_reservation(no_fit: NoFit, cycle: SchedulingCycle, nominations: Nominat
         kept = next((one for one in above if cycle.fits_without(no_fit.pod, one.record)), None)
         if kept is None:
             return no_fit
-        whom = kept.pod.key.told_in(no_fit.pod.key.namespace)
+        whom = kept.pod.key.shown_in(no_fit.pod.key.namespace)
         text = f"{_room(kept)} kept for {whom}, which has waited {_waited(kept)}"
     return replace(no_fit, diagnosis=replace(no_fit.diagnosis, reserved=text))
 

@@ -115,9 +115,9 @@ class SchedulingCycle:
         self._diagnoses: LRUCache[Signature, _Diagnosed] = LRUCache(_DIAGNOSES_BYTES, getsizeof=_size)
         self._memo = RowMemo(runtime.tables)
         # Results with the version of the tables and the cache key.
-        self._without: LRUCache[Hashable, tuple[tuple[int, Hashable], bool]] = LRUCache(maxsize=_MOST_IN_VAIN)
+        self._without: LRUCache[Hashable, tuple[tuple[int, Hashable], bool]] = LRUCache(maxsize=_MOST_KEPT)
         # Results with the versions of the tables and of the budgets, and the cache key.
-        self._in_vain: LRUCache[Hashable, tuple[tuple[int, int, Hashable], Sought]] = LRUCache(maxsize=_MOST_IN_VAIN)
+        self._no_preemption: LRUCache[Hashable, tuple[tuple[int, int, Hashable], Sought]] = LRUCache(maxsize=_MOST_KEPT)
         if self._post_filters:
             # Cheap only while the tables are empty.
             runtime.tables.fact(Priorities)
@@ -136,7 +136,7 @@ class SchedulingCycle:
         key = runtime.signature(pod)
         asked = (key, pod.priority, pod.preempts)
         version = (tables.changes.version, tables.budgets.version, runtime.cache_key(pod))
-        kept = self._in_vain.get(asked)
+        kept = self._no_preemption.get(asked)
         if rows is None and kept is not None and kept[0] == version and nominations.of(pod.key.uid) is None:
             yield kept[1]
             return
@@ -149,8 +149,8 @@ class SchedulingCycle:
         what_if = WhatIf(runtime, pod, found, nominations=nominations, after_preemption=available, memo=self._memo)
         result = yield from self._post_filtered(pod, what_if)
         sought = Sought(result, wakes_on | what_if.wakes_on)
-        if rows is None and isinstance(result, NoPreemption) and not result.keeps and not result.again:
-            self._in_vain[asked] = (version, sought)
+        if rows is None and isinstance(result, NoPreemption) and not result.keep_nomination and not result.retry:
+            self._no_preemption[asked] = (version, sought)
         yield sought
 
     def without_equals(self, pod: Pod, nominations: Nominations, after_preemption: AvailabilityByPriority) -> WhatIf:
@@ -175,7 +175,7 @@ class SchedulingCycle:
         if row is not None:
             tables.lift(other)
             try:
-                fits = self._runtime.judged_on(pod, np.array([row], dtype=np.intp))[0]
+                fits = self._runtime.evaluated_on(pod, np.array([row], dtype=np.intp))[0]
             finally:
                 tables.put_back(other)
         self._without[key] = (version, fits)
@@ -218,9 +218,9 @@ class SchedulingCycle:
         """Equal for pods that every rule treats alike while the tables stay unchanged."""
         return self._runtime.signature(pod)
 
-    def class_minimum(self, pod: Pod, signature: Signature) -> MinimumRequest:
+    def minimum_of_class(self, pod: Pod, signature: Signature) -> MinimumRequest:
         """Minimum request: a row that lacks any of it rejects the pod."""
-        return self._runtime.class_minimum(pod, signature)
+        return self._runtime.minimum_of_class(pod, signature)
 
     def fits_on(self, pod: Pod, rows: RowArray | None) -> tuple[bool, int]:
         """(whether any of `rows` takes the pod, bits of Change that can help if none does). rows: None for all."""
@@ -229,7 +229,7 @@ class SchedulingCycle:
 
     def fits_uncached(self, pod: Pod, rows: RowArray) -> bool:
         """Like `fits_on`, but without the cache: valid while pods are lifted from the tables."""
-        return self._runtime.judged_on(pod, rows)[0]
+        return self._runtime.evaluated_on(pod, rows)[0]
 
     def least_of_row(self, pod: Pod) -> Int64Array | None:
         """int64[amounts]: the pod's minimum request on a row; None if its rules may read other rows."""
@@ -260,17 +260,17 @@ class SchedulingCycle:
             self._runtime.tables.forget(pod.key.uid)
 
     def _post_filtered(self, pod: Pod, what_if: WhatIf) -> Generator[None, None, PostFilterResult]:
-        in_vain = []
+        results = []
         for plugin in self._post_filters:
             result = yield from plugin.post_filter(pod, what_if)
             if isinstance(result, Preemption):
                 return result
-            in_vain.append(result)
+            results.append(result)
         return NoPreemption(
-            ", ".join(result.message for result in in_vain),
-            tuple(reason for result in in_vain for reason in result.reasons),
-            again=any(result.again for result in in_vain),
-            keeps=any(result.keeps for result in in_vain),
+            ", ".join(result.message for result in results),
+            tuple(reason for result in results for reason in result.reasons),
+            retry=any(result.retry for result in results),
+            keep_nomination=any(result.keep_nomination for result in results),
         )
 
     def _row(self, pod: Pod, evaluation: Evaluation, nominated: str) -> int:
@@ -345,7 +345,7 @@ class SchedulingCycle:
 # Enough for 500 classes with 5,000 nodes.
 _DIAGNOSES_BYTES: Final = 32 * 1024 * 1024
 _DIAGNOSIS_BYTES: Final = 1024
-_MOST_IN_VAIN: Final = 1024
+_MOST_KEPT: Final = 1024
 
 
 def _size(kept: _Diagnosed) -> int:

@@ -29,7 +29,7 @@ from scheduler.dispatch.in_flight_limit import InFlightLimit, NamespacePaused, S
 from scheduler.dispatch.namespace_limiters import failure_kind
 from scheduler.kube import objects
 from scheduler.kube.bind_outcome import BindRejected, BindUnknown
-from scheduler.kube.port import ApiConflict, ApiError, ApiFailed, ApiRefused, ApiThrottled, Binding, Cluster, NotSent
+from scheduler.kube.port import ApiConflict, ApiError, ApiFailed, ApiRejected, ApiThrottled, Binding, Cluster, NotSent
 
 # kube-apiserver's --request-timeout: a request older than this can no longer take effect.
 SERVER_REQUEST_TIMEOUT_S: Final = 60.0
@@ -121,7 +121,7 @@ class Binder:
             await self._read(binding, doubt, rejection)
         except ApiThrottled as throttled:
             raise BindUnknown(throttled.message, throttled.status, throttled.retry_after_s) from throttled
-        except ApiRefused as rejected:
+        except ApiRejected as rejected:
             if doubt.ends_in_time(self.now_s()):
                 raise BindUnknown(rejected.message, rejected.status) from rejected
             rejection = BindRejected(rejected.message, status=rejected.status, lasting=True)

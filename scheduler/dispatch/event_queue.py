@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from scheduler.dispatch.namespace_limiters import CircuitState, NamespaceLimiter, NamespaceLimiters
 from scheduler.kube.events import SeriesUpdate
-from scheduler.kube.port import ApiError, ApiRefused, EventRecord
+from scheduler.kube.port import ApiError, ApiRejected, EventRecord
 from scheduler.queue.backoff import backoff_s
 
 _FAILED_FOR_S: Final = 0.1
@@ -141,7 +141,7 @@ class EventQueue:
     def answered(self, entry: Unwritten, error: ApiError | None) -> None:
         """Update the circuit state of the namespace from the answer to a request of the entry."""
         limiter = self._queues[entry.namespace].limiter
-        if error is None or isinstance(error, ApiRefused):
+        if error is None or isinstance(error, ApiRejected):
             self._limiters.answered(limiter, self._now_s())
             return
         self._limiters.failed(limiter, error, self._now_s(), _pause_s)

@@ -24,7 +24,7 @@ from operator import attrgetter
 from typing import Final
 
 from scheduler.dispatch.namespace_limiters import CircuitState, NamespaceLimiter, NamespaceLimiters, failure_kind
-from scheduler.kube.port import ApiError, ApiRefused, NotSent
+from scheduler.kube.port import ApiError, ApiRejected, NotSent
 from scheduler.queue.heap import Heap
 
 # RBAC's own message, not one of an admission policy: no such request of this namespace is accepted.
@@ -285,7 +285,7 @@ class InFlightLimit:
         return next_s
 
     def _failed(self, limiter: NamespaceLimiter, error: ApiError) -> None:
-        if isinstance(error, ApiRefused) and not concerns_all(error):
+        if isinstance(error, ApiRejected) and not concerns_all(error):
             self._limiters.answered(limiter, self._now_s())
             return
         self._limiters.failed(limiter, error, self._now_s(), self._backoff_s)
@@ -318,6 +318,6 @@ class InFlightRequest:
         self._limit.release(self._limiter, error)
 
 
-def concerns_all(rejected: ApiRefused) -> bool:
+def concerns_all(rejected: ApiRejected) -> bool:
     """Whether the rejection concerns the scheduler itself, not this pod: credentials, or a missing right."""
     return rejected.status == _UNAUTHORIZED or bool(_NO_RIGHT.search(rejected.message))

@@ -32,7 +32,7 @@ from scheduler.kube.port import (
     ApiError,
     ApiFailed,
     ApiNotFound,
-    ApiRefused,
+    ApiRejected,
     ApiThrottled,
     Cluster,
     NotSent,
@@ -157,7 +157,7 @@ class PreemptionTasks:
     async def _remove(self, victim: Pod, preemption: Preemption, tasks: asyncio.TaskGroup) -> bool:
         """Delete a victim; False if the nomination is gone."""
         pod = preemption.pod
-        if self._cancel(victim.key.uid, f"preempted by {pod.key.told_in(victim.key.namespace)}"):
+        if self._cancel(victim.key.uid, f"preempted by {pod.key.shown_in(victim.key.namespace)}"):
             self._recorder.preempted(victim, note_of(preemption, victim))
             return True
         try:
@@ -198,7 +198,7 @@ class PreemptionTasks:
                 await self._send(namespace, request)
             except ApiThrottled as throttled:
                 await self._limit.pause(max(throttled.retry_after_s, self._backoff_s(attempt)))
-            except ApiRefused:
+            except ApiRejected:
                 raise
             except ApiError:
                 await self._limit.pause(self._backoff_s(attempt))
@@ -217,12 +217,12 @@ def _why(error: ApiError, victim: Pod, preemptor: Pod) -> str:
     if victim.key.namespace == preemptor.key.namespace:
         return error.message
     answer = f"HTTP status {error.status}" if error.status else "no answer"
-    return f"{victim.key.told_in(preemptor.key.namespace)}: {answer} from the API server"
+    return f"{victim.key.shown_in(preemptor.key.namespace)}: {answer} from the API server"
 
 
 def note_of(preemption: Preemption, victim: Pod) -> str:
     """Note of the victim's Event: for which pod, on which node, and how much of which card."""
-    text = f"Preempted by {preemption.pod.key.told_in(victim.key.namespace)} on node {preemption.node}"
+    text = f"Preempted by {preemption.pod.key.shown_in(victim.key.namespace)} on node {preemption.node}"
     if not preemption.cards:
         return text
     of = ", ".join(f"{share.units} units of card {share.index}" for share in preemption.cards)

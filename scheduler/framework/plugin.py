@@ -125,7 +125,7 @@ class CardVerdict:
 class Relevance(Enum):
     """PreFilter's answer when it does not reject."""
 
-    JUDGE = auto()
+    EVALUATE = auto()
     SKIP = auto()  # the plugin rejects no node for this class of pods: it is not called
 
 

@@ -30,13 +30,13 @@ class Preemption:
 class NoPreemption:
     """Preemption does not help the pod. message: for its user; reasons: the part of it that makes two messages differ.
 
-    again: try later even if nothing changes. keeps: the nomination stays.
+    retry: try later even if nothing changes. keep_nomination: the nomination stays.
     """
 
     message: str
     reasons: tuple[str, ...] = ()
-    again: bool = False
-    keeps: bool = False
+    retry: bool = False
+    keep_nomination: bool = False
 
 
 PostFilterResult: TypeAlias = Preemption | NoPreemption

@@ -70,7 +70,7 @@ class Runtime:
         tables = self.tables
         return tuple([plugin.cache_key(pod, tables) for plugin in self.profile.volatile_plugins])
 
-    def class_minimum(self, pod: Pod, signature: Signature) -> MinimumRequest:
+    def minimum_of_class(self, pod: Pod, signature: Signature) -> MinimumRequest:
         """The pod's minimum request; with the allowed rows, if they were just computed."""
         kept, tables = self.cache.get(signature), self.tables
         is_true = kept is not None and not kept.unschedulable and kept.version == tables.changes.version
@@ -182,7 +182,7 @@ class Runtime:
         if rows is not None and (
             kept is None or kept.cache_key != self.cache_key(pod) or self._is_far_behind(kept, len(rows))
         ):
-            return self.judged_on(pod, rows)
+            return self.evaluated_on(pod, rows)
         evaluation = self.evaluate(pod, signature)
         if evaluation.unschedulable:
             return False, evaluation
@@ -197,7 +197,7 @@ class Runtime:
         behind = self.tables.changes.version - kept.version
         return not kept.unschedulable and behind > max(_FEW_CHANGES, rows)
 
-    def judged_on(self, pod: Pod, rows: RowArray) -> tuple[bool, Evaluation]:
+    def evaluated_on(self, pod: Pod, rows: RowArray) -> tuple[bool, Evaluation]:
         """The same as `fits_on` from the tables alone, also while a pod is lifted from them."""
         state = CycleState()
         skipped, unschedulable = self.pre_filter(pod, state)

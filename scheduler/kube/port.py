@@ -145,7 +145,7 @@ class PodKey(msgspec.Struct, frozen=True):
         """`namespace/name`, as users write it."""
         return f"{self.namespace}/{self.name}"
 
-    def told_in(self, namespace: str) -> str:
+    def shown_in(self, namespace: str) -> str:
         """The pod, in text for readers of this namespace: by name in its own namespace, elsewhere by uid.
 
         A tenant who may read Events and pods of one namespace learns no names of others.
@@ -253,19 +253,19 @@ class ApiError(Exception):
         self.status = status
 
 
-class ApiRefused(ApiError):
+class ApiRejected(ApiError):
     """A definite no (4xx other than those below): the same request gets the same answer."""
 
 
-class ApiConflict(ApiRefused):
+class ApiConflict(ApiRejected):
     """409: the object is not in the state that the request assumes."""
 
 
-class ApiNotFound(ApiRefused):
+class ApiNotFound(ApiRejected):
     """404. Evidence that the object is deleted; only the watch proves it."""
 
 
-class ApiForbidden(ApiRefused):
+class ApiForbidden(ApiRejected):
     """401 (after credentials were renewed once) or 403: a right is missing."""
 
 
@@ -341,7 +341,7 @@ class Cluster(Protocol):
         """POST the binding once. Returns when the server has answered that the pod is bound.
 
         Raises ApiConflict (already assigned, other uid, being deleted, gated), ApiNotFound, ApiForbidden,
-        ApiThrottled, other ApiRefused; ApiFailed or ApiSilent when the outcome is unknown.
+        ApiThrottled, other ApiRejected; ApiFailed or ApiSilent when the outcome is unknown.
         """
         ...
 

@@ -173,12 +173,12 @@ class SchedulingQueue:
         *,
         wakes_on: int,
         minimum: MinimumRequest = NO_MINIMUM,
-        in_vain: bool = False,
+        rejected: bool = False,
     ) -> None:
         """The pod in flight is unschedulable. Do not call this after an await since `pop`: see the module.
 
         signature: equal for pods that every rule treats alike, not None. wakes_on: bits of changes that can help; 0 if
-        no change of the cluster can. minimum: minimum request on a row. in_vain: it fits, but something outside the
+        no change of the cluster can. minimum: minimum request on a row. rejected: it fits, but something outside the
         cluster's state rejected it.
         """
         entry = self._in_flight(uid)
@@ -188,12 +188,12 @@ class SchedulingQueue:
             del self._entries[uid]
         elif entry.changed:
             self._admit(entry, now_s)
-        elif in_vain:
+        elif rejected:
             self._no_fit.back_off(entry, now_s)
         else:
             self._no_fit.add(entry, signature if wakes_on else None, now_s, wakes_on, minimum)
 
-    def in_vain(self, uid: str, now_s: float) -> None:
+    def preemption_failed(self, uid: str, now_s: float) -> None:
         """Room for an UNSCHEDULABLE pod could not be made: it backs off. No effect in other states."""
         entry = self._entries.get(uid)
         if entry is not None and entry.state is PodState.UNSCHEDULABLE:

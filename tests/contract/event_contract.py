@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.kube.port import ApiConflict, ApiNotFound, ApiRefused, EventRecord, EventSeries
+from scheduler.kube.port import ApiConflict, ApiNotFound, ApiRejected, EventRecord, EventSeries
 from tests.contract.under_test import ClusterUnderTest, SeenEvent
 
 NOW_S = 1_800_000_000.25
@@ -73,7 +73,7 @@ class EventContract:
     async def test_an_event_that_the_api_does_not_allow_is_refused(
         self, under_test: ClusterUnderTest, wrong: dict[str, str]
     ) -> None:
-        with pytest.raises(ApiRefused) as said:
+        with pytest.raises(ApiRejected) as said:
             await under_test.cluster.create_event(replace(event(under_test), **wrong))  # type: ignore[arg-type]
 
         assert said.value.status == 422

@@ -171,7 +171,7 @@ class KubeCluster:
     async def _patch_status(self, pod: PodKey, body: bytes) -> None:
         try:
             await self._patch_as_leader(f"{writing.pod_path(pod.namespace, pod.name)}/status", body, "Pod")
-        except port.ApiRefused as error:
+        except port.ApiRejected as error:
             # In a patch, another uid is not a failed precondition but a change of an immutable field.
             if error.status == HTTPStatus.UNPROCESSABLE_ENTITY and _UID_DIFFERS in error.message:
                 raise port.ApiConflict(error.message, error.status) from error

@@ -114,7 +114,7 @@ def one_line(text: str, longest: int = _LONGEST_MESSAGE) -> str:
 def _error(status: int, message: str) -> port.ApiError:
     message = one_line(message) or _phrase(status)
     # A redirect is not followed: the API server has not executed the request.
-    default = port.ApiRefused if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.INTERNAL_SERVER_ERROR else None
+    default = port.ApiRejected if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.INTERNAL_SERVER_ERROR else None
     return _REFUSALS.get(status, default or port.ApiFailed)(message, status)
 
 

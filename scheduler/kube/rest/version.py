@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from scheduler.kube import versions
-from scheduler.kube.port import ApiError, ApiRefused
+from scheduler.kube.port import ApiError, ApiRejected
 from scheduler.kube.rest.failures import MALFORMED, not_an_answer, one_line
 from scheduler.kube.rest.transport import Transport
 from scheduler.kube.versions import Feature, ServerVersion, VersionNotice
@@ -61,7 +61,7 @@ async def tell(ask: Read, features: Sequence[Feature], say: Say) -> None:
             announced = await ask()
         except ApiError as error:
             # Otherwise the watches fail for the same reason and log it; if not, it is logged the second time.
-            definite = isinstance(error, ApiRefused) and error.status != HTTPStatus.UNAUTHORIZED
+            definite = isinstance(error, ApiRejected) and error.status != HTTPStatus.UNAUTHORIZED
             if attempt == _SAID_AT or (definite and attempt < _SAID_AT):
                 say(versions.unknown("kube-apiserver", error.message))
             if definite:

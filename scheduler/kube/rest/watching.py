@@ -166,8 +166,8 @@ class Watching:
                             raise _CannotStream
                         listing = listing and not isinstance(event, port.ListEnds)
                     yield batch
-        except port.ApiRefused as error:
-            refused = type(error) is port.ApiRefused and listing
+        except port.ApiRejected as error:
+            refused = type(error) is port.ApiRejected and listing
             if refused and self._options.listing is Listing.EITHER:
                 raise _CannotStream from error
             raise

@@ -75,7 +75,7 @@ class CardAffinity(PreFilterPlugin, CardFilterPlugin):
         if terms == CardTerms(None, None):
             return Relevance.SKIP
         state.write(_TERMS, terms)
-        return Relevance.JUDGE
+        return Relevance.EVALUATE
 
     def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardRejection]:
         """Cards without company that is wanted, and those with company that is not."""

@@ -52,7 +52,7 @@ class GpuCore(PreFilterPlugin, CardFilterPlugin):
         if asked > WHOLE_CARD:
             return Rejected(f"{core}: the pod asks {asked} of one card; expected at most {WHOLE_CARD}")
         state.write(_PER_CARD, asked)
-        return Relevance.JUDGE
+        return Relevance.EVALUATE
 
     def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardRejection]:  # noqa: ARG002 - PreFilter has read it
         """Cards with too little left."""

@@ -142,7 +142,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         """Reject a wrong ask; leave pods without gpu-mem alone."""
         if pod.template.gpu_request_error:
             return Rejected(pod.template.gpu_request_error)
-        return Relevance.JUDGE if pod.template.gpu_request else Relevance.SKIP
+        return Relevance.EVALUATE if pod.template.gpu_request else Relevance.SKIP
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
         """Nodes with too little memory on enough cards, or in total; nodes whose cards cannot be allocated."""

@@ -62,7 +62,7 @@ class KubeletRejections(PreFilterPlugin, FilterPlugin):
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - nothing to keep
         """Leave pods alone that no kubelet has rejected."""
-        return Relevance.JUDGE if tables.rejections.reasons(pod) else Relevance.SKIP
+        return Relevance.EVALUATE if tables.rejections.reasons(pod) else Relevance.SKIP
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002
         """Nodes that are left out for it."""

@@ -77,11 +77,11 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
         """Work the required part out; reject terms that no node can meet."""
         wanted = required(pod.template)
         if wanted is None:
-            return Relevance.SKIP if self._added is None else Relevance.JUDGE
+            return Relevance.SKIP if self._added is None else Relevance.EVALUATE
         if names_conflict(pod.template):
             return Rejected(CONFLICT)
         state.write(_REQUIRED, wanted)
-        return Relevance.JUDGE
+        return Relevance.EVALUATE
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002
         """Nodes that do not match the profile's affinity, then nodes that do not match the pod's selector and terms."""

@@ -42,7 +42,7 @@ class NodeDeclaredFeatures(PreFilterPlugin, FilterPlugin):
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
         """Leave pods alone that need no feature."""
-        return Relevance.JUDGE if pod.template.required_features else Relevance.SKIP
+        return Relevance.EVALUATE if pod.template.required_features else Relevance.SKIP
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002
         """Nodes that lack one of them."""

@@ -33,7 +33,7 @@ class NodeName(PreFilterPlugin, FilterPlugin):
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
         """Leave pods alone that name no node."""
-        return Relevance.JUDGE if pod.node_name else Relevance.SKIP
+        return Relevance.EVALUATE if pod.node_name else Relevance.SKIP
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002
         """Every node but the one named."""

@@ -37,7 +37,7 @@ class NodePorts(PreFilterPlugin, FilterPlugin):
 
     def pre_filter(self, pod: Pod, tables: "Tables", state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
         """Leave pods alone that want no host port."""
-        return Relevance.JUDGE if pod.template.host_ports else Relevance.SKIP
+        return Relevance.EVALUATE if pod.template.host_ports else Relevance.SKIP
 
     def filter(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002
         """Nodes where one of the ports is taken."""

@@ -238,7 +238,7 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:
         """Order the pod's requests."""
         state.write(_REQUESTED, Requested.of(self._requests(pod), tables.resources))
-        return Relevance.JUDGE
+        return Relevance.EVALUATE
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
         """Nodes without room for one more pod, or with too little of a resource."""

@@ -36,7 +36,7 @@ class NodeUnschedulable(PreFilterPlugin, FilterPlugin):
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
         """Leave pods alone that tolerate it."""
-        return Relevance.SKIP if tolerated(_TAINT, pod.template.tolerations) else Relevance.JUDGE
+        return Relevance.SKIP if tolerated(_TAINT, pod.template.tolerations) else Relevance.EVALUATE
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002
         """Nodes out of use."""

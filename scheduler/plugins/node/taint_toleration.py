@@ -58,7 +58,7 @@ class TaintToleration(PreFilterPlugin, FilterPlugin, ScorePlugin):
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - nodes are judged later
         """Note for each set of taints whether the pod tolerates it."""
         state.write(_UNTOLERATED, Verdicts(partial(has_untolerated, tolerations=pod.template.tolerations), np.bool_))
-        return Relevance.JUDGE
+        return Relevance.EVALUATE
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002
         """Nodes with a taint NoSchedule or NoExecute that the pod does not tolerate."""

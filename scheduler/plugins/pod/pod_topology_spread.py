@@ -124,7 +124,7 @@ class PodTopologySpread(PreFilterPlugin, FilterPlugin, DomainScorePlugin):
         """Prepare the spread; only hard constraints reject."""
         if not pod.template.spread and all(each.soft for each in self._defaults):
             return Relevance.SKIP
-        return Relevance.JUDGE if self._spread(pod, tables, state).hard else Relevance.SKIP
+        return Relevance.EVALUATE if self._spread(pod, tables, state).hard else Relevance.SKIP
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
         """Nodes that lack a label, and nodes in domains that are too full."""

@@ -41,7 +41,7 @@ TERMINATING: Final = "not eligible due to a terminating pod on the nominated nod
 NOT_LISTED: Final = "not eligible before the PodDisruptionBudgets are known."
 TOO_MANY: Final = f"not eligible while {MOST_NOMINATIONS} other pods are nominated to nodes and not bound yet."
 _CHANGED: Final = NoPreemption(
-    "preemption: the pods on the chosen node have changed, trying again.", ("changed",), again=True, keeps=True
+    "preemption: the pods on the chosen node have changed, trying again.", ("changed",), retry=True, keep_nomination=True
 )
 # A node costs about as much as this many of its pods.
 _PODS_OF_A_NODE: Final = 16
@@ -88,7 +88,7 @@ class DefaultPreemption(PostFilterPlugin):
         if going and (resumed := kept_place(pod, what_if, going, self.resource_names.gpu_mem)) is not None:
             return _preemption(pod, what_if, resumed)
         if reason := _not_eligible(pod, what_if, going):
-            return NoPreemption(f"preemption: {reason}", (reason,), keeps=True)
+            return NoPreemption(f"preemption: {reason}", (reason,), keep_nomination=True)
         while not what_if.count(PODS_PER_STEP):
             yield
         hopeful, lacking = self._hopeful(pod, what_if)

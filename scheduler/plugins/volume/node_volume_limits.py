@@ -46,7 +46,7 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
         """Leave pods alone that have nothing attached which a node limits."""
         if not (pod.volumes.claims or pod.volumes.attached):
             return Relevance.SKIP
-        return Relevance.JUDGE if tables.fact(AttachedVolumes).asked(pod) else Relevance.SKIP
+        return Relevance.EVALUATE if tables.fact(AttachedVolumes).asked(pod) else Relevance.SKIP
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002 - as above
         """Nodes that would have too many."""

@@ -112,7 +112,7 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
             if isinstance(claim_state, Bound) and claim_state.excess:
                 about = f'persistentvolume "{claim_state.volume}"'
                 return Rejected(f"{about} has more than this scheduler reads: {claim_state.excess}", Change.VOLUMES)
-        return Relevance.JUDGE
+        return Relevance.EVALUATE
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002 - as above
         """Nodes that cannot use, or cannot get, a volume."""

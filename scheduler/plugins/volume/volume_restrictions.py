@@ -59,7 +59,7 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin):
         if missing:
             return Rejected(f'persistentvolumeclaim "{missing}" not found', Change.VOLUMES)
         judges = pod.volumes.disks or self._in_use(pod, tables)
-        return Relevance.JUDGE if judges else Relevance.SKIP
+        return Relevance.EVALUATE if judges else Relevance.SKIP
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002 - as above
         """Nodes with one of its disks; all nodes."""

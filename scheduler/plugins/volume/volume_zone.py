@@ -57,7 +57,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
                 return Rejected(f'persistentvolume "{volume.volume}" not found', Change.VOLUMES)
         zones = tuple(dict.fromkeys(zone for volume in volumes for zone in volume.zones))
         state.write(_ZONES, zones)
-        return Relevance.JUDGE if zones else Relevance.SKIP
+        return Relevance.EVALUATE if zones else Relevance.SKIP
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002 - PreFilter has read it
         """Nodes that are in another zone."""

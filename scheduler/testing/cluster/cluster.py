@@ -122,7 +122,7 @@ class MemoryCluster:
 
     async def bind_volume(self, wanted: VolumeForClaim) -> str:
         """See `port.Cluster.bind_volume`."""
-        return await self._ask(Request(Verb.GIVE_VOLUME, wanted.volume), lambda: self.world.storage.bind_volume(wanted))
+        return await self._ask(Request(Verb.BIND_VOLUME, wanted.volume), lambda: self.world.storage.bind_volume(wanted))
 
     async def select_node(self, wanted: NodeForClaim) -> str:
         """See `port.Cluster.select_node`."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from scheduler.kube.events import cut_note
-from scheduler.kube.port import ApiConflict, ApiNotFound, ApiRefused, EventRecord, EventSeries
+from scheduler.kube.port import ApiConflict, ApiNotFound, ApiRejected, EventRecord, EventSeries
 
 _FIELD_BYTES: Final = 128
 # IsDNS1123Subdomain of apimachinery, pkg/api/validate/content/dns.go.
@@ -45,10 +45,10 @@ class EventLog:
         return [e for e in self if (e.record.namespace, e.record.object_name) == (namespace, name)]
 
     def create(self, record: EventRecord) -> None:
-        """Store a new event; raises ApiRefused, ApiNotFound (no such namespace), ApiConflict (the name is taken)."""
+        """Store a new event; raises ApiRejected, ApiNotFound (no such namespace), ApiConflict (the name is taken)."""
         if problem := _problem(record):
             message = f'Event "{record.name}" is invalid: {problem}'
-            raise ApiRefused(message, 422)
+            raise ApiRejected(message, 422)
         key = _key(record)
         if not self._namespace_exists(key[0]):
             message = f'namespaces "{key[0]}" not found'

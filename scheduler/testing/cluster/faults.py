@@ -20,7 +20,7 @@ from enum import Enum
 from random import Random
 from typing import Final, TypeAlias
 
-from scheduler.kube.port import ApiConflict, ApiError, ApiForbidden, ApiNotFound, ApiRefused, Binding, WatchExpired
+from scheduler.kube.port import ApiConflict, ApiError, ApiForbidden, ApiNotFound, ApiRejected, Binding, WatchExpired
 
 
 class Verb(Enum):
@@ -29,7 +29,7 @@ class Verb(Enum):
     WATCH = "watch"
     BIND = "bind"
     READ_POD = "read pod"
-    GIVE_VOLUME = "give volume"
+    BIND_VOLUME = "bind volume"
     SELECT_NODE = "select node"
     SET_CONDITION = "set condition"
     NOMINATE = "nominate"
@@ -225,4 +225,4 @@ def refusal(fault: Refuse) -> ApiError:
         409: ApiConflict,
         410: WatchExpired,
     }
-    return errors.get(fault.status, ApiRefused)(fault.message, fault.status)
+    return errors.get(fault.status, ApiRejected)(fault.message, fault.status)

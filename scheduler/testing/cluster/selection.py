@@ -4,7 +4,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Final, TypeAlias
 
-from scheduler.kube.port import ApiRefused, Kind, T
+from scheduler.kube.port import ApiRejected, Kind, T
 
 Field: TypeAlias = Callable[[object], str]
 
@@ -35,7 +35,7 @@ def namespace_of(kind: Kind[T]) -> str:
 
 
 def shown_by(kind: Kind[T]) -> Callable[[T], bool]:
-    """Whether the kind shows an object; raises ApiRefused for a selector that the server would reject."""
+    """Whether the kind shows an object; raises ApiRejected for a selector that the server would reject."""
     fields = _OF_EVERY_RESOURCE | (_OF_PODS if resource_of(kind) == "pods" else {})
     terms = [_term(text, fields) for text in kind.field_selector.split(",") if text]
     if namespace := namespace_of(kind):
@@ -52,8 +52,8 @@ def _term(text: str, fields: dict[str, Field]) -> tuple[Field, str, bool]:
     name, operator, value = text.partition("!=") if "!=" in text else text.replace("==", "=").partition("=")
     if not operator:
         message = f"invalid field selector: {text!r}"
-        raise ApiRefused(message, 400)
+        raise ApiRejected(message, 400)
     if name not in fields:
         message = f"field label not supported: {name}"
-        raise ApiRefused(message, 400)
+        raise ApiRejected(message, 400)
     return fields[name], value, operator == "="

@@ -15,7 +15,7 @@ from typing import Final, Generic, TypeAlias
 
 from scheduler.kube.port import (
     ApiError,
-    ApiRefused,
+    ApiRejected,
     ApiSilent,
     Bookmark,
     Changed,
@@ -209,5 +209,5 @@ def _by_key(listed: T) -> tuple[str, str]:
 def _parsed(since: str) -> int:
     if not since.isdecimal():
         message = f'Invalid value: "{since}": resourceVersion is not a number'
-        raise ApiRefused(message, 400)
+        raise ApiRejected(message, 400)
     return int(since)

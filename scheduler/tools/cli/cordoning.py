@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.kube.port import CONFIG_MAPS, NODES, PODS, ApiConflict, ApiError, ApiRefused, Cluster
+from scheduler.kube.port import CONFIG_MAPS, NODES, PODS, ApiConflict, ApiError, ApiRejected, Cluster
 from scheduler.process.output import show
 from scheduler.state.tables import Tables
 from scheduler.tools.cli.asking import cluster_view
@@ -64,7 +64,7 @@ async def written(
             await cluster.annotate_node(node, {names.CORDON: made.value}, version)
         except ApiConflict:
             continue
-        except ApiRefused as error:
+        except ApiRejected as error:
             message = f"node {node} is not changed: {error.message}"
             raise Unanswerable(message) from error
         except ApiError as error:

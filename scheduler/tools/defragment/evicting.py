@@ -24,7 +24,7 @@ from scheduler.kube.port import (
     PODS,
     ApiError,
     ApiNotFound,
-    ApiRefused,
+    ApiRejected,
     ApiThrottled,
     Cluster,
     PodKey,
@@ -189,7 +189,7 @@ class Rebalancing:
             await self._cluster.evict_pod(pod)
         except ApiNotFound:
             self._say(f"pod {pod} is gone already")
-        except (ApiRefused, ApiThrottled) as error:
+        except (ApiRejected, ApiThrottled) as error:
             message = f"pod {pod} is not evicted: {error.message}"
             raise Unanswerable(message) from error
         except ApiError as error:

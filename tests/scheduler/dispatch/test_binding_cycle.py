@@ -141,7 +141,7 @@ class Limit(InFlightLimit):
         pytest.param([ApiConflict("already", 409)], [ApiSilent("cut"), seen()], "bound", id="the GET is repeated too"),
         pytest.param([ApiNotFound("no pod", 404)], [], "refused", id="404"),
         pytest.param([ApiForbidden("no right", 403)], [], "refused", id="403"),
-        pytest.param([port.ApiRefused("bad", 400)], [], "refused", id="another 4xx"),
+        pytest.param([port.ApiRejected("bad", 400)], [], "refused", id="another 4xx"),
         pytest.param([ApiThrottled("slow"), BOUND], [], "bound", id="429 is sent again"),
         pytest.param([ApiSilent("time-out"), BOUND], [], "bound", id="time-out without effect"),
         pytest.param(
@@ -225,7 +225,7 @@ async def test_only_the_watch_ends_the_doubt_about_a_pod_that_nobody_finds() -> 
     "answer",
     [
         pytest.param(ApiForbidden("denied by policy x", 403), id="a policy"),
-        pytest.param(port.ApiRefused("invalid", 422), id="a policy of another status"),
+        pytest.param(port.ApiRejected("invalid", 422), id="a policy of another status"),
         pytest.param(ApiForbidden('u cannot create resource "pods/binding" in', 403), id="the right to bind"),
         pytest.param(ApiForbidden("Unauthorized", 401), id="credentials"),
         pytest.param(NOT_FOUND, id="404"),

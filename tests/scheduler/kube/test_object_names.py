@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from deviceplugin.cdi import spec
 from scheduler.kube.events import Regarding, Reporter
-from scheduler.kube.port import ApiRefused, EventRecord
+from scheduler.kube.port import ApiRejected, EventRecord
 from scheduler.testing.cluster.event_log import EventLog
 
 LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -64,5 +64,5 @@ def test_the_name_of_a_cdi_device_is_valid_whatever_the_ids_are(ids: set[str]) -
 @pytest.mark.parametrize("name", ["", "P", "p..q", "p-.q", "-p", "p.", "p_q", "p" * 254])
 def test_the_server_in_memory_refuses_what_is_not_valid(name: str) -> None:
     assert not is_valid(name)
-    with pytest.raises(ApiRefused, match=r"metadata\.name"):
+    with pytest.raises(ApiRejected, match=r"metadata\.name"):
         EventLog(lambda _: True).create(replace(event("p"), name=name))

@@ -208,7 +208,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert queued is not None
         assert queued.pod is self.pods[uid]
         now_s, wakes_on = self.cluster.now_s, 0 if hopeless else ANY
-        self.queue.unschedulable(uid, key_of(queued.pod), now_s, wakes_on=wakes_on, in_vain=not hopeless)
+        self.queue.unschedulable(uid, key_of(queued.pod), now_s, wakes_on=wakes_on, rejected=not hopeless)
         self.decided(uid)
         if hopeless:
             self.hopeless.add(uid)

@@ -12,7 +12,7 @@ def _in_vain(cluster: ToyCluster) -> str:
     queued = cluster.queue.pop(cluster.now_s)
     assert queued is not None
     uid, signature = queued.pod.key.uid, key_of(queued.pod)
-    cluster.queue.unschedulable(uid, signature, cluster.now_s, wakes_on=ANY, in_vain=True)
+    cluster.queue.unschedulable(uid, signature, cluster.now_s, wakes_on=ANY, rejected=True)
     return uid
 
 

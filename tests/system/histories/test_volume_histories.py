@@ -146,7 +146,7 @@ class History:
             self.controller.reject(name, namespace)
 
     def _writes_fail(self) -> None:
-        verb = self.rng.choice([Verb.GIVE_VOLUME, Verb.SELECT_NODE])
+        verb = self.rng.choice([Verb.BIND_VOLUME, Verb.SELECT_NODE])
         self.process.wire.faults.add(verb, self.rng.choice(FAULTS), count=2)
 
     def _pod_comes(self) -> None:

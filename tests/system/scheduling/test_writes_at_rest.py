@@ -18,7 +18,7 @@ from tests.system.volume_controller import VolumeController
 
 WRITES: Final = (
     Verb.BIND,
-    Verb.GIVE_VOLUME,
+    Verb.BIND_VOLUME,
     Verb.SELECT_NODE,
     Verb.SET_CONDITION,
     Verb.NOMINATE,
@@ -27,7 +27,7 @@ WRITES: Final = (
     Verb.UPDATE_EVENT,
 )
 NO_RIGHT: Final = 'pods "p" is forbidden: User "u" cannot create resource "pods/binding" in API group ""'
-OF_VOLUMES: Final = (Verb.GIVE_VOLUME, Verb.SELECT_NODE)
+OF_VOLUMES: Final = (Verb.BIND_VOLUME, Verb.SELECT_NODE)
 OF_STATUS: Final = (Verb.SET_CONDITION, Verb.NOMINATE)
 OF_EVENTS: Final = (Verb.CREATE_EVENT, Verb.UPDATE_EVENT)
 # Of each kind.

@@ -169,7 +169,7 @@ async def test_a_volume_that_could_not_be_written_is_free_again() -> None:
         claim("data", class_name="local"),
     )
     async with scheduling(of) as process:
-        rule = process.wire.faults.add(Verb.GIVE_VOLUME, Refuse(403, "no"))
+        rule = process.wire.faults.add(Verb.BIND_VOLUME, Refuse(403, "no"))
         comes(of, "p", 3, **with_claims("data"))
         await asyncio.sleep(A_SECOND_S)
         assert "giving persistentvolume pv to persistentvolumeclaim default/data: no" in objections(of, "p")

@@ -168,7 +168,7 @@ async def test_a_condition_without_a_reason_clears_the_old_one(api: ApiServer, c
     ("message", "error"),
     [
         pytest.param('Pod "a" is invalid: metadata.uid: Invalid value: "x"', port.ApiConflict, id="another uid"),
-        pytest.param('Pod "a" is invalid: status.conditions[0].type: Required', port.ApiRefused, id="a bad condition"),
+        pytest.param('Pod "a" is invalid: status.conditions[0].type: Required', port.ApiRejected, id="a bad condition"),
     ],
 )
 async def test_the_condition_of_a_pod_with_another_uid_is_a_conflict(

@@ -119,7 +119,7 @@ async def test_a_server_that_ignores_streaming_gets_paged_lists(api: ApiServer, 
 async def test_a_forced_stream_does_not_fall_back(api: ApiServer, cluster_of: ClusterOf) -> None:
     api.streams_lists = False
 
-    with pytest.raises(port.ApiRefused, match="WatchList"):
+    with pytest.raises(port.ApiRejected, match="WatchList"):
         await events(await cluster_of(watch=STREAMED))
 
 
@@ -147,7 +147,7 @@ async def test_a_refusal_for_another_reason_does_not_end_streaming(
 async def test_a_refusal_after_the_list_is_a_refusal(api: ApiServer, cluster: KubeCluster) -> None:
     api.live = [line("ERROR", {"code": 400, "message": "bad"})]
 
-    with pytest.raises(port.ApiRefused, match=r"^bad$"):
+    with pytest.raises(port.ApiRejected, match=r"^bad$"):
         await events(cluster)
 
 

@@ -26,7 +26,7 @@ def tables(**reasons: str) -> Tables:
 
 def test_only_such_pods_are_concerned() -> None:
     rule, of = KubeletRejections(), tables(a="OutOfcpu")
-    assert rule.pre_filter(WEB, of, CycleState()) is Relevance.JUDGE
+    assert rule.pre_filter(WEB, of, CycleState()) is Relevance.EVALUATE
     assert rule.pre_filter(OTHER, of, CycleState()) is Relevance.SKIP
     assert (rule.signature(WEB, of) is None, rule.signature(OTHER, of)) == (False, None)
     of.rejections.expire(10.0)

@@ -37,7 +37,7 @@ def test_which_features_a_pod_needs(options: dict[str, Any], needed: set[str]) -
     assert required_features(wire_pod("p", **options).spec) == needed
     assert asking.template.required_features == needed
     judged = RULE.pre_filter(asking, tables_of(), CycleState())
-    assert judged is (Relevance.JUDGE if needed else Relevance.SKIP)
+    assert judged is (Relevance.EVALUATE if needed else Relevance.SKIP)
 
 
 def test_nodes_have_to_declare_every_feature_that_the_pod_needs() -> None:

@@ -146,7 +146,7 @@ def test_soft_constraints_reject_nobody_and_hard_ones_prefer_nobody() -> None:
     plugin = PodTopologySpread()
     assert plugin.pre_filter(waiting(soft()), tables, CycleState()) is Relevance.SKIP
     assert plugin.scores(waiting(soft()))
-    assert plugin.pre_filter(waiting(hard()), tables, CycleState()) is Relevance.JUDGE
+    assert plugin.pre_filter(waiting(hard()), tables, CycleState()) is Relevance.EVALUATE
     assert not plugin.scores(waiting(hard()))
     assert plugin.pre_filter(pod("plain"), tables, CycleState()) is Relevance.SKIP
 

@@ -1,7 +1,7 @@
 import pytest
 
 from scheduler.kube.objects import ObjectMeta, PodObject, PodSpec, PodStatus
-from scheduler.kube.port import CONFIG_MAPS, NODES, PODS, ApiRefused, Kind
+from scheduler.kube.port import CONFIG_MAPS, NODES, PODS, ApiRejected, Kind
 from scheduler.testing.cluster.selection import namespace_of, resource_of, shown_by
 
 
@@ -35,7 +35,7 @@ def test_a_kind_shows_what_its_path_and_its_selector_say(kind: Kind[PodObject], 
     ],
 )
 def test_a_selector_that_a_server_refuses_is_refused(selector: str, message: str) -> None:
-    with pytest.raises(ApiRefused, match=message):
+    with pytest.raises(ApiRejected, match=message):
         shown_by(pod_kind(selector))
 
 

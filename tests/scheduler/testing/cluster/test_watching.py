@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import pytest
 
-from scheduler.kube.port import NODES, PODS, ApiRefused, Bookmark, Changed, ListBegins, ListEnds, WatchExpired
+from scheduler.kube.port import NODES, PODS, ApiRejected, Bookmark, Changed, ListBegins, ListEnds, WatchExpired
 from scheduler.testing.cluster.cluster import MemoryCluster
 from scheduler.testing.cluster.watching import BATCH, WatchTiming
 from tests.scheduler.tools.simulate.builders import (
@@ -133,7 +133,7 @@ async def test_bookmarks_tell_the_version_when_nothing_happens() -> None:
 
 
 async def test_a_version_that_is_not_a_number_is_refused() -> None:
-    with pytest.raises(ApiRefused):
+    with pytest.raises(ApiRejected):
         await next_names(client(world()), "yesterday", 1)
 
 

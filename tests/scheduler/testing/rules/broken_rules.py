@@ -212,7 +212,7 @@ class PreFilterOfNodes(PreFilterPlugin, ByTeam):
     name: ClassVar[str] = "PreFilterOfNodes"
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:
-        return Relevance.JUDGE if tables.labels.column(TEAM).codes.max() != ABSENT else Relevance.SKIP
+        return Relevance.EVALUATE if tables.labels.column(TEAM).codes.max() != ABSENT else Relevance.SKIP
 
 
 class WrongDtype(ScorePlugin):

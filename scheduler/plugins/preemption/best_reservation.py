@@ -25,33 +25,33 @@ _MOST_TRIED: Final = 16
 _LAST: Final = 2**32
 _NEVER: Final = 2**40
 # (row, slot of a card) of expired reservations; the slot is NO_CARD for a pod without cards.
-Places: TypeAlias = Collection[tuple[int, int]]
+Reserved: TypeAlias = Collection[tuple[int, int]]
 NO_CARD: Final = -1
 
 
-def best_place(
-    what_if: "WhatIf", priority: int, gpu_mem: str, in_vain: Places = ()
+def best_reservation(
+    what_if: "WhatIf", priority: int, gpu_mem: str, expired: Reserved = ()
 ) -> Generator[None, None, Candidate | None]:
     """The node and cards to reserve, found in steps; None if none of the first nodes would take the pod.
 
-    what_if: as if the pod's priority were one higher. priority: its own. gpu_mem: the resource's name. in_vain: its
+    what_if: as if the pod's priority were one higher. priority: its own. gpu_mem: the resource's name. expired: its
     expired reservations.
     """
     while not what_if.count(PODS_PER_STEP):
         yield
     rows = _without_kept(what_if, priority, np.setdiff1d(what_if.rows, what_if.ruled_out, assume_unique=True))
     enough, _ = promising(what_if.pod, what_if.minimum, what_if.after_preemption, rows, gpu_mem)
-    for row in _least_missing_first(what_if, rows[enough], in_vain)[:_MOST_TRIED]:
+    for row in _least_missing_first(what_if, rows[enough], expired)[:_MOST_TRIED]:
         yield
-        if what_if.is_there(row) and (found := _on(what_if, row, gpu_mem, in_vain)) is not None:
+        if what_if.is_there(row) and (found := _on(what_if, row, gpu_mem, expired)) is not None:
             return found
     return None
 
 
-def missing_on_cards(what_if: "WhatIf", request: GpuRequest, rows: RowArray, in_vain: Places) -> Int64Array:
+def missing_on_cards(what_if: "WhatIf", request: GpuRequest, rows: RowArray, expired: Reserved) -> Int64Array:
     """int64[cards, rows]: units that have to be freed on each card; very many where the card will not do.
 
-    Many more than there are on those of `in_vain`.
+    Many more than there are on those of `expired`.
     """
     stored, counted = what_if.tables.cards.stored, what_if.after_preemption.free
     free = stored.units[:, rows] - stored.taken[:, rows]
@@ -61,7 +61,7 @@ def missing_on_cards(what_if: "WhatIf", request: GpuRequest, rows: RowArray, in_
     shown = min(len(counted), len(missing))
     missing[:shown][counted[:shown, rows] < request.units_per_card] = _NEVER
     missing[~stored.usable[:, rows]] = _NEVER
-    for row, slot in in_vain:
+    for row, slot in expired:
         if slot != NO_CARD:
             missing[slot, rows == row] += _LAST
     return missing
@@ -75,7 +75,7 @@ def _without_kept(what_if: "WhatIf", priority: int, rows: RowArray) -> RowArray:
     return rows[~np.isin(rows, kept)] if kept else rows
 
 
-def _least_missing_first(what_if: "WhatIf", rows: RowArray, in_vain: Places) -> list[int]:
+def _least_missing_first(what_if: "WhatIf", rows: RowArray, expired: Reserved) -> list[int]:
     if not len(rows):
         return []
     asked = [amount for amount in Amount if amount is not Amount.CARD_UNITS and what_if.minimum[amount] > 0]
@@ -83,19 +83,19 @@ def _least_missing_first(what_if: "WhatIf", rows: RowArray, in_vain: Places) -> 
     shares = np.maximum(least - available_on(what_if.tables, rows)[asked], 0) / least
     request = what_if.pod.template.gpu_request
     if request is not None and what_if.minimum[Amount.CARD_UNITS] != NOTHING:
-        missing = np.sort(missing_on_cards(what_if, request, rows, in_vain), axis=0)[: request.cards].sum(axis=0)
+        missing = np.sort(missing_on_cards(what_if, request, rows, expired), axis=0)[: request.cards].sum(axis=0)
         shares = np.vstack((shares, missing[np.newaxis] / max(1, request.units)))
-    last = np.isin(rows, [row for row, slot in in_vain if slot == NO_CARD])
+    last = np.isin(rows, [row for row, slot in expired if slot == NO_CARD])
     most, total = shares.max(axis=0, initial=0), shares.sum(axis=0)
     found: list[int] = rows[np.lexsort((what_if.tables.rank[rows], total, most, last))].tolist()
     return found
 
 
-def _on(what_if: "WhatIf", row: int, gpu_mem: str, in_vain: Places) -> Candidate | None:
+def _on(what_if: "WhatIf", row: int, gpu_mem: str, expired: Reserved) -> Candidate | None:
     """The cards of a node, or the node, that the rules accept once pods have left; None without any."""
     pod, tables = what_if.pod, what_if.tables
     leaving = lower(pod, tables, row)
-    for candidate in _cheapest_first(what_if, row, gpu_mem, in_vain):
+    for candidate in _cheapest_first(what_if, row, gpu_mem, expired):
         with what_if.trial(row, candidate.slots) as trial:
             trial.lift_all(leaving)
             if trial.fits():
@@ -103,7 +103,7 @@ def _on(what_if: "WhatIf", row: int, gpu_mem: str, in_vain: Places) -> Candidate
     return None
 
 
-def _cheapest_first(what_if: "WhatIf", row: int, gpu_mem: str, in_vain: Places) -> Iterator[Candidate]:
+def _cheapest_first(what_if: "WhatIf", row: int, gpu_mem: str, expired: Reserved) -> Iterator[Candidate]:
     pod = what_if.pod
     with what_if.without_nominated(row):
         found, _ = by_amounts(pod, what_if.minimum, what_if.tables, row, gpu_mem=gpu_mem)
@@ -111,5 +111,5 @@ def _cheapest_first(what_if: "WhatIf", row: int, gpu_mem: str, in_vain: Places) 
     if request is None:
         yield from found
         return
-    missing = missing_on_cards(what_if, request, np.array([row], dtype=np.intp), in_vain)[:, 0]
+    missing = missing_on_cards(what_if, request, np.array([row], dtype=np.intp), expired)[:, 0]
     yield from sorted(found, key=lambda one: (int(missing[list(one.slots or ())].sum()), one.slots or ()))
