@@ -41,13 +41,21 @@ def wire(
     return msgspec.convert({"metadata": {"name": "p"}, "spec": spec, "status": status}, objects.PodObject)
 
 
+def being_resized(
+    asked: str, actuated: dict[str, str] | None, allocated: dict[str, str] | None = None, *, pending: str = ""
+) -> objects.PodObject:
+    """A pod of one container. asked: cpu in its spec. pending: why the kubelet has not resized it yet."""
+    status = {"containerStatuses": [resized("c", actuated, allocated)], "conditions": resize_pending(pending)}
+    return wire([c(asked)], status=status)
+
+
+def resize_pending(reason: str) -> list[dict[str, str]]:
+    return [{"type": "PodResizePending", "status": "True", "reason": reason}] if reason else []
+
+
 def as_kept(pod: objects.PodObject) -> objects.PodObject:
     """With no more of its status than is kept of it."""
     return replace(pod, status=status_of(said_of(pod)))
-
-
-INFEASIBLE = [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]
-DEFERRED = [{"type": "PodResizePending", "status": "True", "reason": "Deferred"}]
 
 
 @pytest.mark.parametrize(
@@ -92,42 +100,21 @@ def test_the_container_formula(pod: objects.PodObject, cpu_millis: int) -> None:
 @pytest.mark.parametrize(
     ("pod", "cpu_millis"),
     [
-        pytest.param(wire([c("2")], status={"containerStatuses": [resized("c", None)]}), 2000, id="no status yet"),
-        pytest.param(wire([c("2")], status={"containerStatuses": [resized("c", {"cpu": "3"})]}), 3000, id="shrinking"),
-        pytest.param(wire([c("2")], status={"containerStatuses": [resized("c", {"cpu": "1"})]}), 2000, id="growing"),
+        pytest.param(being_resized("2", None), 2000, id="no status yet"),
+        pytest.param(being_resized("2", {"cpu": "3"}), 3000, id="shrinking"),
+        pytest.param(being_resized("2", {"cpu": "1"}), 2000, id="growing"),
+        pytest.param(being_resized("2", {"cpu": "1"}, {"cpu": "4"}), 4000, id="admitted"),
         pytest.param(
-            wire([c("2")], status={"containerStatuses": [resized("c", {"cpu": "1"}, {"cpu": "4"})]}),
-            4000,
-            id="admitted",
+            being_resized("2", None, {"cpu": "4"}), 2000, id="admitted counts only once something is actuated"
         ),
+        pytest.param(being_resized("5", {"cpu": "3"}, pending="Deferred"), 5000, id="deferred"),
+        pytest.param(being_resized("5", {"cpu": "3"}, pending="Infeasible"), 3000, id="infeasible"),
         pytest.param(
-            wire([c("2")], status={"containerStatuses": [resized("c", None, {"cpu": "4"})]}),
-            2000,
-            id="admitted counts only once something is actuated",
-        ),
-        pytest.param(
-            wire([c("5")], status={"containerStatuses": [resized("c", {"cpu": "3"})], "conditions": DEFERRED}),
-            5000,
-            id="deferred",
-        ),
-        pytest.param(
-            wire([c("5")], status={"containerStatuses": [resized("c", {"cpu": "3"})], "conditions": INFEASIBLE}),
-            3000,
-            id="infeasible",
-        ),
-        pytest.param(
-            wire(
-                [c("5")],
-                status={"containerStatuses": [resized("c", {"cpu": "3"}, {"cpu": "4"})], "conditions": INFEASIBLE},
-            ),
+            being_resized("5", {"cpu": "3"}, {"cpu": "4"}, pending="Infeasible"),
             4000,
             id="infeasible, the larger of actuated and admitted",
         ),
-        pytest.param(
-            wire([c("5")], status={"containerStatuses": [resized("c", {})], "conditions": INFEASIBLE}),
-            0,
-            id="infeasible, nothing actuated",
-        ),
+        pytest.param(being_resized("5", {}, pending="Infeasible"), 0, id="infeasible, nothing actuated"),
         pytest.param(
             wire(
                 [c("1")],
@@ -185,9 +172,15 @@ LEVEL = {"requests": {"cpu": "2"}}
             {"resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "4"}}, 4000, id="admitted"
         ),
         pytest.param({"allocatedResources": {"cpu": "4"}}, 2000, id="admitted, and nothing actuated"),
-        pytest.param({"resources": {"requests": {"cpu": "3"}}, "conditions": DEFERRED}, 3000, id="deferred"),
-        pytest.param({"resources": {"requests": {"cpu": "1"}}, "conditions": INFEASIBLE}, 1000, id="infeasible"),
-        pytest.param({"resources": {}, "conditions": INFEASIBLE}, 0, id="infeasible, and nothing actuated"),
+        pytest.param(
+            {"resources": {"requests": {"cpu": "3"}}, "conditions": resize_pending("Deferred")}, 3000, id="deferred"
+        ),
+        pytest.param(
+            {"resources": {"requests": {"cpu": "1"}}, "conditions": resize_pending("Infeasible")}, 1000, id="infeasible"
+        ),
+        pytest.param(
+            {"resources": {}, "conditions": resize_pending("Infeasible")}, 0, id="infeasible, and nothing actuated"
+        ),
     ],
 )
 def test_a_resize_in_place_of_the_pod_as_a_whole(status: dict[str, Any], cpu_millis: int) -> None:
