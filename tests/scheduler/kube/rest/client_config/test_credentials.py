@@ -95,22 +95,6 @@ async def test_a_token_that_no_header_may_have_leaves_the_one_before_in_use(
     assert sent(api) == ["Bearer token-0"]
 
 
-async def test_a_token_file_that_is_rotated_before_every_request_costs_no_request(
-    api: ApiServer, transport_of: TransportOf, send: Send, tmp_path: Path
-) -> None:
-    file = tmp_path / "token"
-    file.write_text("token-0\n", encoding="utf-8")
-    transport = await transport_of({"tokenFile": str(file)})
-
-    for number in range(5):
-        file.write_text(f"token-{number}\n", encoding="utf-8")
-        api.tokens = {f"token-{number}"}
-        await send(transport)
-
-    await transport.close()
-    assert sent(api)[-1] == "Bearer token-4"
-
-
 async def test_the_token_of_a_service_account_that_is_rotated_costs_no_request(api: ApiServer, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("old", encoding="utf-8")
     (tmp_path / "ca.crt").write_text(CA, encoding="utf-8")
