@@ -2,7 +2,7 @@
 
 Events are the only objects whose names are made of others. Leases have theirs from the configuration, which is checked;
 CDI specs and devices have theirs from a digest; bindings, evictions and reviews have the pod's own, or none.
-Source of the rules: apimachinery, IsDNS1123Subdomain; container-device-interface, pkg/parser, ValidateDeviceName.
+Source of the rules: apimachinery, IsDNS1123Subdomain.
 """
 
 import re
@@ -13,7 +13,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from deviceplugin.cdi import spec
 from scheduler.kube.events import QUIET_S, Regarding, RepeatedEvents, Reporter, SeriesUpdate, cut_note
 from scheduler.kube.port import ApiRejected, EventRecord, EventSeries
 from scheduler.testing.cluster.event_log import EventLog
@@ -21,7 +20,6 @@ from scheduler.testing.cluster.event_log import EventLog
 POD: Final = Regarding("Pod", "ns", "p", "uid-p")
 LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 SUBDOMAIN: Final = re.compile(rf"{LABEL}(\.{LABEL})*", re.ASCII)
-DEVICE: Final = re.compile(r"[A-Za-z0-9]([-_.:A-Za-z0-9]*[A-Za-z0-9])?", re.ASCII)
 LONGEST: Final = 253
 
 labels = st.from_regex(rf"\A{LABEL}\Z").filter(lambda label: len(label) <= 63)
@@ -106,11 +104,6 @@ def test_the_name_of_an_event_is_valid_and_begins_as_that_of_its_object(name: st
 def test_two_events_on_one_object_have_different_names(name: str) -> None:
     first, second = (event(regarding=about(name), now_ns=2**61 + late) for late in (0, 1))
     assert first.name != second.name
-
-
-@given(st.sets(st.text(max_size=80), min_size=1, max_size=8))
-def test_the_name_of_a_cdi_device_is_valid_whatever_the_ids_are(ids: set[str]) -> None:
-    assert DEVICE.fullmatch(spec.device_name(ids))
 
 
 @pytest.mark.parametrize("name", ["", "P", "p..q", "p-.q", "-p", "p.", "p_q", "p" * 254])
