@@ -73,7 +73,7 @@ class ByteServer:
         await reader.read()
 
 
-async def connected(folder: Path, url: str, user: Json | None = None, cluster: Json | None = None) -> Connection:
+def write_kubeconfig(folder: Path, url: str, user: Json | None = None, cluster: Json | None = None) -> Path:
     document = {
         "current-context": "test",
         "contexts": [{"name": "test", "context": {"cluster": "api", "user": "me"}}],
@@ -82,7 +82,11 @@ async def connected(folder: Path, url: str, user: Json | None = None, cluster: J
     }
     path = folder / "kubeconfig"
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
-    return await connect({}, kubeconfig=path)
+    return path
+
+
+async def connected(folder: Path, url: str, user: Json | None = None, cluster: Json | None = None) -> Connection:
+    return await connect({}, kubeconfig=write_kubeconfig(folder, url, user, cluster))
 
 
 async def until(done: Callable[[], bool]) -> None:
