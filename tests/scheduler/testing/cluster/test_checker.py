@@ -13,17 +13,18 @@ from scheduler.testing.cluster.world import World
 from tests.support.builders import card, manifest, wire_node
 
 NOW_S: Final = 5.0
+PODS: Final = {"p": 10, "q": 10, "alone": 10, "small": 1}  # units; `alone` wants its card to itself
 
 
-def checked(*, exclusive: bool = False) -> tuple[World, ClusterChecker, list[str]]:
-    """A world with node `a` of two cards of 16 units, the second unhealthy, pods p and q, and who was told of pods."""
+def checked() -> tuple[World, ClusterChecker, list[str]]:
+    """A world with node `a` of two cards of 16 units, the second unhealthy, PODS, and who was told of pods."""
     world, told = World(lambda: 1_800_000_000.0), list[str]()
     checker = ClusterChecker(
         world, ResourceNames(), 1024, now_s=lambda: NOW_S, on_bound=lambda pod: told.append(pod.metadata.name)
     )
     world.nodes.add(wire_node("a", [card(0, 16), card(1, 16, health=Health.UNHEALTHY)]))
-    for name in ("p", "q"):
-        world.pods.create(manifest(name, 10, annotations={names.EXCLUSIVE: str(exclusive).lower()}))
+    for name, units in PODS.items():
+        world.pods.create(manifest(name, units, annotations={names.EXCLUSIVE: str(name == "alone").lower()}))
     return world, checker, told
 
 
@@ -42,31 +43,24 @@ def test_a_binding_is_seen_with_its_cards() -> None:
     assert checker.violations == []
 
 
-def test_a_card_that_holds_more_than_it_has_is_a_violation() -> None:
+@pytest.mark.parametrize(
+    ("bindings", "violation"),
+    [
+        pytest.param([("p", "a", 0), ("q", "a", 0)], "card GPU-a-0 of node a is over-committed by 4", id="too much"),
+        pytest.param(
+            [("alone", "a", 0), ("small", "a", 0)],
+            "card GPU-a-0 of node a is shared, though a pod holds it exclusively",
+            id="a second pod on an exclusive card",
+        ),
+        pytest.param([("p", "a", 1)], "pod default/p was bound to card 1 of a, which is unhealthy", id="an unhealthy card"),
+        pytest.param([("p", "b", 0)], "pod default/p was bound to b, which does not exist", id="no such node"),
+    ],
+)
+def test_a_binding_that_must_not_be_is_a_violation(bindings: list[tuple[str, str, int]], violation: str) -> None:
     world, checker, _ = checked()
-    world.pods.bind("default", "p", "a", on_card(0))
-    world.pods.bind("default", "q", "a", on_card(0))
-    assert checker.violations == ["card GPU-a-0 of node a is over-committed by 4"]
-
-
-def test_a_second_pod_on_an_exclusive_card_is_a_violation() -> None:
-    world, checker, _ = checked(exclusive=True)
-    world.pods.create(manifest("small", 1))
-    world.pods.bind("default", "p", "a", on_card(0))
-    world.pods.bind("default", "small", "a", on_card(0, 1))
-    assert checker.violations == ["card GPU-a-0 of node a is shared, though a pod holds it exclusively"]
-
-
-def test_a_binding_to_an_unhealthy_card_is_a_violation() -> None:
-    world, checker, _ = checked()
-    world.pods.bind("default", "p", "a", on_card(1))
-    assert checker.violations == ["pod default/p was bound to card 1 of a, which is unhealthy"]
-
-
-def test_a_binding_to_a_node_that_does_not_exist_is_a_violation() -> None:
-    world, checker, _ = checked()
-    world.pods.bind("default", "p", "b", on_card(0))
-    assert checker.violations == ["pod default/p was bound to b, which does not exist"]
+    for name, node, index in bindings:
+        world.pods.bind("default", name, node, on_card(index, PODS[name]))
+    assert checker.violations == [violation]
 
 
 @pytest.mark.parametrize("key", names.ALLOCATION_KEYS)

@@ -28,7 +28,7 @@ from scheduler.testing.cluster.faults import Break, Verb, WatchBreaks
 from scheduler.testing.cluster.selection import shown_by
 from scheduler.testing.cluster.watching import WatchTiming
 from scheduler.testing.cluster.world import World
-from tests.scheduler.tools.simulate.builders import everything_ready, pod
+from tests.scheduler.testing.cluster.builders import everything_ready, pod
 
 Step: TypeAlias = Callable[[World, MemoryCluster], object]
 NAMES: Final = ["a", "b", "c"]

@@ -17,10 +17,6 @@ def config_map(name: str, value: str = "") -> ConfigMap:
     return ConfigMap(ObjectMeta(name=name, namespace="ns"), {"value": value})
 
 
-def collection(limit: int = LIMIT) -> Collection[ConfigMap]:
-    return Collection("configmaps", Versions(), limit)
-
-
 def contents(store: Collection[ConfigMap]) -> dict[str, ConfigMap]:
     return {found.metadata.name: found for found in store}
 
@@ -98,49 +94,3 @@ class Histories(RuleBasedStateMachine):
 
 
 TestHistories = Histories.TestCase
-
-
-def test_a_replacement_that_changes_nothing_takes_no_version() -> None:
-    store = collection()
-    made = store.create(config_map("a", "x"))
-
-    assert store.replace(replace(made, data={"value": "x"})) is made
-    assert (store.version, store.end) == (int(made.metadata.resource_version), 1)
-
-
-def test_a_name_is_taken_until_its_object_is_removed() -> None:
-    store = collection()
-    store.create(config_map("a"))
-
-    with pytest.raises(ApiConflict, match='configmaps "a" already exists'):
-        store.create(config_map("a"))
-    store.remove("ns", "a")
-
-    assert store.create(config_map("a")) in list(store)
-
-
-def test_what_does_not_exist_is_not_found() -> None:
-    with pytest.raises(ApiNotFound, match='configmaps "a" not found'):
-        collection().remove("ns", "a")
-
-
-def test_a_reader_that_is_too_slow_is_told_so() -> None:
-    store = collection(limit=2)
-    position = store.end
-
-    for name in "abcd":
-        store.create(config_map(name))
-
-    assert store.changes(position, 10) is None
-
-
-def test_compaction_expires_versions_but_not_positions() -> None:
-    store = collection()
-    version, position = store.version, store.end
-    store.create(config_map("a"))
-
-    store.compact()
-
-    with pytest.raises(WatchExpired):
-        store.position_after(version)
-    assert len(store.changes(position, 10) or []) == 1

@@ -7,7 +7,7 @@ from scheduler.kube import objects
 from scheduler.kube.objects import Taint
 from scheduler.kube.port import PODS, ApiConflict, ApiNotFound, Kind
 from scheduler.testing.cluster.world import World
-from tests.scheduler.tools.simulate.builders import HandDrivenTime, node_of, pod, world
+from tests.scheduler.testing.cluster.builders import HandDrivenTime, node_of, pod, world
 
 ZONE = "topology.kubernetes.io/zone"
 
@@ -26,33 +26,6 @@ def test_a_uid_that_a_trace_brings_along_is_kept() -> None:
     assert (made.metadata.uid, made.metadata.creation_timestamp) == ("u", "2026-01-01T00:00:00Z")
 
 
-def test_time_is_what_the_clock_says() -> None:
-    of = World(lambda: 1_800_000_000.9)
-
-    assert of.pods.create(pod("p")).metadata.creation_timestamp == "2027-01-15T08:00:00Z"
-
-
-def test_a_pod_makes_its_namespace() -> None:
-    of = world()
-
-    of.pods.create(pod("p", "team-a"))
-
-    assert of.namespaces.exists("team-a")
-
-
-def test_a_pod_without_a_node_goes_at_once_and_one_on_a_node_after_its_grace() -> None:
-    of = world("a", "b")
-    of.pods.bind("ns", "b", "node-b")
-
-    for name in "ab":
-        of.pods.delete("ns", name, grace_s=30.0)
-
-    assert of.pods.find("ns", "a") is None
-    assert deletion_of(of, "b") == "2027-01-15T08:00:30Z"
-    of.pods.remove("ns", "b")
-    assert len(of.pods) == 0
-
-
 @pytest.mark.parametrize(
     ("phase", "grace_s"), [pytest.param("Succeeded", 30.0, id="finished"), pytest.param("Running", 0.0, id="no grace")]
 )
@@ -64,17 +37,6 @@ def test_a_pod_that_needs_no_grace_goes_at_once(phase: str, grace_s: float) -> N
     of.pods.delete("ns", "a", grace_s=grace_s)
 
     assert of.pods.find("ns", "a") is None
-
-
-def test_a_finalizer_holds_a_deleted_pod_until_it_is_released() -> None:
-    of = world()
-    of.pods.create({"metadata": {"name": "p", "namespace": "ns", "finalizers": ["example.com/stay"]}})
-
-    of.pods.delete("ns", "p")
-    assert of.pods.collection.existing("ns", "p").metadata.deletion_timestamp
-    of.pods.release("ns", "p")
-
-    assert of.pods.find("ns", "p") is None
 
 
 def test_a_finalizer_outlives_the_grace_and_the_grace_outlives_a_finalizer() -> None:
@@ -139,28 +101,6 @@ def test_a_bound_pod_gets_the_zone_of_its_node() -> None:
     assert of.pods.bind("ns", "a", "node-a").metadata.labels == {ZONE: "z1"}
 
 
-def test_a_patch_of_a_node_changes_what_it_names() -> None:
-    of = world()
-    of.nodes.add(
-        {"metadata": {"name": "n", "labels": {"a": "1", "b": "2"}}, "status": {"capacity": {"cpu": "4", "gpu": 2}}}
-    )
-
-    node = of.nodes.patch(
-        "n",
-        labels={"a": None, "c": "3"},
-        annotations={"inventory": "{}"},
-        taints=[Taint("unhealthy", "NoSchedule")],
-        unschedulable=True,
-        allocatable={"gpu": "1"},
-    )
-
-    assert node.metadata.labels == {"b": "2", "c": "3"}
-    assert node.metadata.annotations == {"inventory": "{}"}
-    assert (node.spec.unschedulable, node.spec.taints) == (True, (Taint("unhealthy", "NoSchedule"),))
-    assert node.status.allocatable == {"cpu": "4", "gpu": "1"}
-    assert node.status.capacity == {"cpu": "4", "gpu": "2"}
-
-
 def test_a_patch_that_changes_nothing_is_no_change() -> None:
     of = world()
     of.nodes.add({"metadata": {"name": "n", "labels": {"a": "1"}}})
@@ -169,16 +109,6 @@ def test_a_patch_that_changes_nothing_is_no_change() -> None:
     of.nodes.patch("n", labels={"a": "1"})
 
     assert of.version == version
-
-
-def test_a_node_that_goes_leaves_its_pods() -> None:
-    of = world("a")
-    of.nodes.add({"metadata": {"name": "node-a"}})
-    of.pods.bind("ns", "a", "node-a")
-
-    of.nodes.delete("node-a")
-
-    assert (of.nodes.find("node-a"), node_of(of, "a")) == (None, "node-a")
 
 
 def test_a_deleted_namespace_takes_everything_in_it_along() -> None:
@@ -190,21 +120,6 @@ def test_a_deleted_namespace_takes_everything_in_it_along() -> None:
 
     assert [found.metadata.namespace for found in of.pods] == ["elsewhere"]
     assert (list(of.config_maps), of.namespaces.exists("ns")) == ([], False)
-
-
-def test_namespaces_and_config_maps_change() -> None:
-    of = world("a")
-    of.config_maps.create("kube-system", "unhealthy-gpu-n", {"gpus": "0"})
-
-    of.config_maps.update("kube-system", "unhealthy-gpu-n", {"gpus": "0,1"})
-    of.namespaces.label("ns", {"team": "a"})
-
-    assert [found.data for found in of.config_maps] == [{"gpus": "0,1"}]
-    labels = {found.metadata.name: found.metadata.labels for found in of.namespaces}["ns"]
-    assert labels == {"kubernetes.io/metadata.name": "ns", "team": "a"}
-    of.config_maps.delete("kube-system", "unhealthy-gpu-n")
-    with pytest.raises(ApiNotFound):
-        of.config_maps.update("kube-system", "unhealthy-gpu-n", {})
 
 
 def test_a_resource_that_is_not_simulated_is_not_found() -> None:
