@@ -106,11 +106,6 @@ def test_a_pod_that_goes_with_its_node_has_ended_there() -> None:
     assert [card.health for card in report.cards] == ["lost"]
 
 
-def test_an_unhealthy_card_is_shown_with_its_reason() -> None:
-    report = replayed([node("a", 16)], faults=[{"node": "a", "card": 0, "xid": 79}])
-    assert [card.health for card in report.cards] == ["unhealthy: xid-79"]
-
-
 def test_a_pod_bound_by_others_counts_and_is_not_among_those_placed() -> None:
     report = replayed([node("a", 16)], [pod("by-hand", 4, nodeName="a"), pod("p", 13)])
     assert (report.by_others, report.placed) == (1, ())
