@@ -199,6 +199,7 @@ def test_of_a_pod_that_no_node_can_help_it_is_not_said_that_preemption_does_not_
     answer = explained(of, "p")
     assert "Preemption is not helpful" in answer.message
     assert "Preemption is not helpful" not in prose(answer)
+    assert "asks 5, which does not divide by" in prose(answer)
 
 
 def test_a_bound_pod_is_told_what_its_author_misspelt() -> None:

@@ -78,12 +78,6 @@ def test_a_pod_of_another_scheduler_without_gpu_memory_is_not_ours() -> None:
     assert lines(explained(of, "p"))[0] == "Pod default/p is another scheduler's."
 
 
-def test_a_wrong_request_is_told_in_the_words_of_the_scheduler() -> None:
-    of = world(a=[16])
-    waits(of, "p", 5, labels={names.GPU_COUNT: "2"})
-    assert "asks 5, which does not divide by" in text(explained(of, "p"), 80).replace("\n", " ")
-
-
 def test_an_unknown_pod_is_answered_by_those_that_it_may_be() -> None:
     of = world(a=[16])
     there(of, "worker-0", 3, "a", 0)
@@ -101,12 +95,6 @@ def test_an_unknown_pod_is_answered_by_those_that_it_may_be() -> None:
 # The command line
 
 
-def test_a_cluster_that_cannot_be_found_is_told_in_words(tmp_path: Path) -> None:
-    ran = CliRunner().invoke(cli, ["explain", "p", "--kubeconfig", str(tmp_path / "none")])
-    assert (ran.exit_code, ran.stdout) == (3, "")
-    assert "does not exist" in ran.stderr
-
-
 @pytest.mark.parametrize(
     ("pod", "namespace", "expected"),
     [
@@ -122,14 +110,6 @@ def test_a_pod_is_named_as_kubectl_and_our_own_output_name_it(
     pod: str, namespace: str, expected: tuple[str, str]
 ) -> None:
     assert named_pod("gpushare-scheduler", pod, namespace) == expected
-
-
-@pytest.mark.parametrize(
-    "arguments", [["ml/p", "-n", "other"], ["a/b/c"], ["/p"], ["ml/"], ["deployment/p", "-n", "ml"]]
-)
-def test_what_names_no_pod_is_refused_in_words(arguments: list[str]) -> None:
-    ran = CliRunner().invoke(cli, ["explain", *arguments])
-    assert (ran.exit_code, "expected NAME or NAMESPACE/NAME" in ran.stderr) == (2, True)
 
 
 def test_mistakes_are_said_before_anything_else() -> None:

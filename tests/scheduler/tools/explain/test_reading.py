@@ -57,19 +57,14 @@ def test_a_pod_of_long_ago_counts_less_in_what_is_usual() -> None:
 @pytest.mark.parametrize("refused", [(kind.name,) for kind in OF_STORAGE] + [EVERYTHING_ELSE], ids=lambda one: one[0])
 def test_a_claim_that_could_not_be_read_is_not_said_to_be_missing(refused: tuple[str, ...]) -> None:
     of = world(a=[16])
-    of.storage.create(CLAIMS, claim("checkpoints"))
     waits(of, "train", 3, **with_claims("checkpoints"))
+    assert 'persistentvolumeclaim "checkpoints" not found' in prose(explained(of, "train"))
+    of.storage.create(CLAIMS, claim("checkpoints"))
     answer = explained(of, "train", refused=refused)
     assert (answer.state, answer.message) == ("fits", "")
     assert "not found" not in prose(answer)
     served = asked(of, *refused).what_if(wire_pod("train", 3, **with_claims("checkpoints")), 1)
     assert (served.fit, "Its volumes are left out" in prose(served)) == (1, True)
-
-
-def test_a_claim_that_is_really_missing_is_said_to_be() -> None:
-    of = world(a=[16])
-    waits(of, "train", 3, **with_claims("checkpoints"))
-    assert 'persistentvolumeclaim "checkpoints" not found' in prose(explained(of, "train"))
 
 
 def test_preemption_is_told_without_the_budgets_with_what_they_may_change() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from config.protocol import names
 from config.protocol.inventory import Health
+from scheduler.kube import objects
 from scheduler.state.packing.fragmentation import measured
 from scheduler.testing.cluster.world import World
 from scheduler.tools.explain.answers import as_json
@@ -54,24 +55,38 @@ def test_a_node_is_the_sum_of_its_cards() -> None:
     assert (b.free, b.problem) == (16, "")
 
 
-def test_a_node_whose_cards_are_all_out_says_why_and_blames_no_plugin() -> None:
-    of = world()
-    sick = replace(card(0, 80, health=Health.UNHEALTHY), reason="xid-79")
-    of.nodes.add(wire_node("sick", [sick, card(1, 80)], annotations={names.CORDON: "GPU-a-1"}, gpu_mem=0))
-    (node,) = counted(of).nodes
-    assert node.problem == "no card is in use for new pods: unhealthy (xid-79), cordoned"
+SICK = replace(card(1, 80, health=Health.UNHEALTHY), reason="xid-79")
+MIG = replace(card(0, 0), reason="mig")
 
 
-def test_a_node_whose_cards_are_in_mig_mode_has_nothing_to_share_and_blames_no_plugin() -> None:
+@pytest.mark.parametrize(
+    ("node", "problem", "out"),
+    [
+        pytest.param(
+            wire_node("a", [card(0, 80), SICK], annotations={names.CORDON: "GPU-a-0"}, gpu_mem=0),
+            "no card is in use for new pods: cordoned, unhealthy (xid-79)",
+            2,
+            id="all out",
+        ),
+        pytest.param(
+            wire_node("a", [MIG], gpu_mem=0), "no card is in use for new pods: no units to share (mig)", 0, id="split"
+        ),
+        pytest.param(
+            wire_node("a", [MIG, SICK], gpu_mem=0),
+            "no card is in use for new pods: no units to share (mig), unhealthy (xid-79)",
+            1,
+            id="one is split, the other is unhealthy",
+        ),
+        pytest.param(wire_node("a", [16], unschedulable=True), "the node is cordoned", 0, id="a cordoned node"),
+    ],
+)
+def test_a_node_on_which_nothing_is_free_says_why_and_blames_no_plugin(
+    node: objects.Node, problem: str, out: int
+) -> None:
     of = world()
-    mig = replace(card(0, 0), reason="mig")
-    sick = replace(card(1, 80, health=Health.UNHEALTHY), reason="xid-79")
-    of.nodes.add(wire_node("split", [mig], gpu_mem=0))
-    of.nodes.add(wire_node("with-sick", [replace(mig, uuid="GPU-b-0"), sick], gpu_mem=0))
-    split, with_sick = counted(of).nodes
-    assert split.problem == "no card is in use for new pods: no units to share (mig)"
-    assert with_sick.problem == "no card is in use for new pods: no units to share (mig), unhealthy (xid-79)"
-    assert (split.out, with_sick.out) == (0, 1)
+    of.nodes.add(node)
+    (found,) = counted(of).nodes
+    assert (found.free, found.problem, found.out) == (0, problem, out)
 
 
 def test_the_cluster_names_the_card_that_is_free_most_and_who_waits() -> None:
@@ -116,13 +131,6 @@ def test_nothing_is_fragmented_where_nothing_is_free() -> None:
 
     assert sum(node.free for node in found.nodes) == measure.total().free
     assert all(node.fragmented <= node.free for node in found.nodes)
-
-
-def test_on_a_cordoned_node_nothing_is_free() -> None:
-    of = world()
-    of.nodes.add(wire_node("a", [16], unschedulable=True))
-    (node,) = counted(of).nodes
-    assert (node.free, node.problem) == (0, "the node is cordoned")
 
 
 def test_a_node_without_cards_is_listed_only_where_pods_hold_some() -> None:
@@ -172,16 +180,3 @@ def test_text_is_coloured_where_that_is_wanted_and_says_the_same(what: str) -> N
     for code in ("1", "31", "33", "0"):
         coloured = coloured.replace(f"\x1b[{code}m", "")
     assert coloured == plain
-
-
-def test_a_terminal_obeys_nothing_of_a_model() -> None:
-    of = world()
-    of.nodes.add(wire_node("a", [replace(card(0, 16), model="\x1b]0;x\x07\nfake")]))
-    text = as_text(lines(counted(of), "cards"), colour=True)
-    assert "?]0;x??fake" in text
-
-
-def test_json_has_all_three_sizes() -> None:
-    document = json.loads(as_json(counted(busy())))
-    assert document["cluster"]["mostFreeNode"] == "a"
-    assert [len(document["nodes"]), len(document["cards"])] == [3, 6]
