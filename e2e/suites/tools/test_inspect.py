@@ -12,7 +12,7 @@ import yaml
 from e2e.control_plane import provider
 from e2e.control_plane.admin import Admin, Json, done
 from e2e.support.gpu_site import NODES
-from tests.scheduler.tools.inspect.golden_clusters import CLUSTERS, golden, pod
+from tests.scheduler.tools.inspect.listed import CLUSTERS, golden, pod
 
 # The namespace that the original's output names.
 PODS = "/api/v1/namespaces/default/pods"

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.tools.inspect.tables import aligned, details, summary
-from tests.scheduler.tools.inspect.golden_clusters import CLUSTERS, Json, golden, node, pod
-from tests.scheduler.tools.inspect.reading import cards, viewed
+from tests.scheduler.tools.inspect.listed import CLUSTERS, Json, cards, golden, node, pod, viewed
 
 A = node("gpu-node-a", "30", "2", "192.168.0.71")
 

@@ -12,8 +12,7 @@ from scheduler.tools.inspect.document import as_json
 from scheduler.tools.inspect.node_cards import ListedResources
 from scheduler.tools.inspect.tables import details, summary
 from scheduler.tools.inspect.view import Holder, InspectedNode
-from tests.scheduler.tools.inspect.golden_clusters import Json, node, pod
-from tests.scheduler.tools.inspect.reading import cards, raws, viewed
+from tests.scheduler.tools.inspect.listed import Json, cards, node, pod, raws, viewed
 from tests.support.repository import ROOT
 
 A = node("gpu-node-a", "30", "2")
