@@ -211,12 +211,6 @@ def test_a_workload_whose_pods_are_in_the_dump_makes_no_more(file: Path) -> None
     assert [name[:2] for name in names(pods(file, text))] == ["p", "r-"]
 
 
-def test_manifests_that_are_not_read_are_named(file: Path) -> None:
-    text = "kind: Service\nmetadata: {name: s, namespace: ns}\n---\nkind: ConfigMap\nmetadata: {name: c}\n"
-
-    assert described(file, text).ignored == ["Service ns/s", "ConfigMap c"]
-
-
 @pytest.mark.parametrize(("condition", "there"), [("Complete", 0), ("Failed", 0), ("Suspended", 1)])
 def test_a_job_that_has_finished_makes_no_pods(file: Path, condition: str, there: int) -> None:
     conditions = f"[{{type: {condition}, status: 'True'}}]"

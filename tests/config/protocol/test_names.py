@@ -18,7 +18,3 @@ def test_a_name_is_a_qualified_name_of_kubernetes(constant: str) -> None:
 
 def test_no_two_things_have_the_same_name() -> None:
     assert sorted(set(CONSTANTS.values())) == sorted(CONSTANTS.values())
-
-
-def test_a_binding_writes_every_allocation_key_once() -> None:
-    assert len(set(names.ALLOCATION_KEYS)) == len(names.ALLOCATION_KEYS) == 9

@@ -175,9 +175,3 @@ def test_every_number_of_a_configuration_has_a_least_and_a_most(model: type[Base
 @pytest.mark.parametrize("args", [plugin.args for plugin in describe() if plugin.args is not None])
 def test_every_number_among_the_arguments_of_a_plugin_has_a_least_and_a_most(args: type[BaseModel]) -> None:
     assert all("at least" in bounds(field) and "at most" in bounds(field) for _, field in numbers_of(args))
-
-
-def test_a_duration_says_its_bounds_as_a_duration() -> None:
-    field = SchedulerConfiguration.model_fields["watch_stall_timeout_s"]
-
-    assert (is_duration(field), bounds(field)) == (True, "at least 1m30s, at most 10m")

@@ -198,7 +198,6 @@ profiles:
         ),
         pytest.param("- a\n", "expected a mapping with apiVersion and kind, found list", id="a list"),
         pytest.param(HEAD + "---\n" + HEAD, "expected one document, found 2", id="two documents"),
-        pytest.param(HEAD + "kind: x\n", "line 3: key kind is in the mapping twice", id="a key twice"),
         pytest.param(HEAD + "profiles: [\n", "line 4: ", id="no YAML"),
         pytest.param(HEAD + "x: \0", "is not YAML: unacceptable character #x0000: control characters", id="one line"),
     ],

@@ -15,10 +15,10 @@ from scheduler.tools.page import server as page_server
 from scheduler.tools.page.access import Access, Everybody
 from scheduler.tools.page.files import files
 from scheduler.tools.page.history import point
-from scheduler.tools.page.page_parts import SchedulerParts, leader_name, page_parts, replica_name
+from scheduler.tools.page.page_parts import leader_name, replica_name
 from scheduler.tools.page.server import MOST_STREAMS, serve_page
-from tests.scheduler.tools.page.browser import Browser, Reviewer, filled, serving
-from tests.support.builders import READER, UNIT_MIB, engine, pod, wire_node
+from tests.scheduler.tools.page.browser import Browser, filled, parts_of, reviewer_of_ann, serving
+from tests.support.builders import engine, pod, wire_node
 from tests.support.servers.byte_server import until
 
 HOSTILE = "<script>alert(1)</script>"
@@ -26,7 +26,7 @@ HOSTILE = "<script>alert(1)</script>"
 
 @pytest.fixture
 async def guarded(session: aiohttp.ClientSession) -> AsyncIterator[Browser]:
-    page = await serving(filled(), Access(Reviewer(), asyncio.get_running_loop().time))
+    page = await serving(filled(), Access(reviewer_of_ann(), asyncio.get_running_loop().time))
     yield Browser(session, page.port, "t-ann")
     await page.close()
 
@@ -221,17 +221,16 @@ async def test_a_page_that_reads_nothing_is_cut_off(monkeypatch: pytest.MonkeyPa
 
 async def test_a_right_that_is_withdrawn_ends_the_stream(session: aiohttp.ClientSession) -> None:
     now = [0.0]
-    reviewer = Reviewer()
+    reviewer = reviewer_of_ann()
     access = Access(reviewer, lambda: now[0])
-    of = SchedulerParts(engine=filled(), reader=READER, unit_mib=UNIT_MIB, leads=lambda: True, problem=lambda: "")
-    parts = page_parts(of, access)
+    parts = parts_of(filled(), access)
     object.__setattr__(parts.shown, "now_s", lambda: now[0])
     page = await serve_page(parts, ("127.0.0.1", 0))
     headers = {"Authorization": "Bearer t-ann"}
     async with session.get(f"http://127.0.0.1:{page.port}/api/stream", headers=headers) as following:
         await following.content.readline()
 
-        reviewer.known = ""
+        reviewer.users.clear()
         viewer = await access.viewer("Bearer t-ann")
         viewer.until_s = 0.0
         with pytest.raises(aiohttp.ClientError):

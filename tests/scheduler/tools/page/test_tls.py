@@ -14,10 +14,10 @@ from structlog.testing import capture_logs
 
 from scheduler.tools.page.access import Everybody
 from scheduler.tools.page.history import UsageHistory
-from scheduler.tools.page.page_parts import SchedulerParts, page_parts
 from scheduler.tools.page.server import serve_page
 from scheduler.tools.page.tls import ServerCertificate
-from tests.support.builders import READER, UNIT_MIB, engine
+from tests.scheduler.tools.page.browser import parts_of, serving
+from tests.support.builders import engine
 from tests.support.servers.byte_server import made_certificate
 
 
@@ -57,9 +57,9 @@ async def test_what_ends_the_history_by_a_bug_is_told() -> None:
             bug = "a bug"
             raise KeyError(bug)
 
-    of = SchedulerParts(engine=engine(), reader=READER, unit_mib=UNIT_MIB, leads=lambda: True, problem=lambda: "")
-    parts = page_parts(of, Everybody())
-    broken = Broken(of.engine.tables, of.engine.queue.lengths, lambda: 0.0)
+    made = engine()
+    parts = parts_of(made, Everybody())
+    broken = Broken(made.tables, made.queue.lengths, lambda: 0.0)
     with capture_logs() as logs:
         page = await serve_page(replace(parts, history=broken), ("127.0.0.1", 0))
         await asyncio.sleep(0.01)
@@ -74,8 +74,7 @@ async def test_connections_that_never_begin_the_handshake_have_their_number(
     pairs: list[tuple[Path, Path]], tmp_path: Path
 ) -> None:
     certificate = ServerCertificate(*written(pairs[0], tmp_path, moment=1))
-    of = SchedulerParts(engine=engine(), reader=READER, unit_mib=UNIT_MIB, leads=lambda: True, problem=lambda: "")
-    page = await serve_page(page_parts(of, Everybody()), ("127.0.0.1", 0), certificate.context)
+    page = await serving(engine(), Everybody(), tls=certificate.context)
     silent = [await asyncio.open_connection("127.0.0.1", page.port) for _ in range(60)]
 
     async with asyncio.timeout(3):
@@ -91,8 +90,7 @@ async def test_connections_that_never_begin_the_handshake_have_their_number(
 
 async def test_it_serves_by_tls_and_a_new_pair_is_used(pairs: list[tuple[Path, Path]], tmp_path: Path) -> None:
     certificate = ServerCertificate(*written(pairs[0], tmp_path, moment=1))
-    of = SchedulerParts(engine=engine(), reader=READER, unit_mib=UNIT_MIB, leads=lambda: True, problem=lambda: "")
-    page = await serve_page(page_parts(of, Everybody()), ("127.0.0.1", 0), certificate.context)
+    page = await serving(engine(), Everybody(), tls=certificate.context)
     assert await shown(page.port) == plain(pairs[0][0])
     # Half of a pair is not used.
     (tmp_path / "tls.key").write_bytes(pairs[1][1].read_bytes())
