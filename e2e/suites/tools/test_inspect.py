@@ -65,11 +65,6 @@ async def test_a_named_node_is_shown_alone(cluster: provider.Target, two_nodes: 
     assert lines[-1].strip() == "7/30 (23%)"
 
 
-def test_a_missing_node_is_reported_as_the_server_says_it(cluster: provider.Target) -> None:
-    ran = inspect(cluster, "nobody")
-    assert (ran.returncode, ran.stdout) == (1, 'Failed due to nodes "nobody" not found')
-
-
 def without_authority(cluster: provider.Target, file: Path, **more: object) -> Path:
     """The cluster's kubeconfig less what says whose certificates to believe."""
     document = yaml.safe_load(cluster.kubeconfig_path().read_text(encoding="utf-8"))

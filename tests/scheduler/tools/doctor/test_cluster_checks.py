@@ -37,17 +37,6 @@ def test_a_cluster_in_order_has_nothing_to_do() -> None:
     assert "do: " not in as_text(lines(whole), colour=False)
 
 
-def test_policies_without_which_allocations_can_be_forged_are_asked_for() -> None:
-    enforced = dict.fromkeys(names.POLICIES, True)
-    assert one("policies", facts(), Severity.OK).message == "4 admission policies are enforced"
-    none = one("policies", facts(policies={"somebody-elses": True}), Severity.WARNING)
-    assert none.about == tuple(f"validatingadmissionpolicy/{name}" for name in names.POLICIES)
-    assert "others can change what the scheduler relies on" in none.message
-    idle = one("policies", facts(policies=enforced | {"gpushare-allocation": False}), Severity.WARNING)
-    assert (idle.about, "no binding" in idle.message) == (("validatingadmissionpolicy/gpushare-allocation",), True)
-    assert "knows no ValidatingAdmissionPolicy" in one("policies", facts(policies=None), Severity.WARNING).message
-
-
 @pytest.mark.parametrize(
     ("lease", "age_s", "words"),
     [

@@ -174,14 +174,3 @@ def test_a_card_with_units_beside_one_in_mig_mode_says_that_the_plugin_is_away()
     of = facts(wire_node("a", [MIG, card(1, 16)], labels=LABELS, gpu_mem=0))
     assert one("plugin", of).about == ("node/a",)
     assert found("cards", of, Severity.WARNING) == []
-
-
-@pytest.mark.parametrize(
-    ("node", "words"),
-    [
-        (wire_node("a", labels=LABELS, annotations={names.INVENTORY: "{"}), "inventory cannot be read"),
-        (wire_node("a", [16], labels=LABELS, unit_mib=1), "units of 1 MiB"),
-    ],
-)
-def test_an_inventory_that_cannot_be_used_is_found(node: objects.Node, words: str) -> None:
-    assert words in one("inventory", facts(node)).message
