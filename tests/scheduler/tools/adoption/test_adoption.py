@@ -62,8 +62,7 @@ def test_pods_of_the_extender_count_on_the_card_that_it_wrote() -> None:
 
 
 def test_they_count_the_same_before_our_device_plugin_is_there() -> None:
-    of = world()
-    of.nodes.add(legacy_node("a", 2, 15))
+    of = world(legacy_node("a", 2, 15))
     runs(of, "binpack-0", 3, "a", chosen(1, 3, 15))
     assert counted(of) == [0, 3]
     assert [(one.index, one.uuid, one.units) for one in node(of).cards] == [(0, "", 15), (1, "", 15)]
@@ -81,8 +80,7 @@ def test_what_is_finished_or_asks_nothing_does_not_count() -> None:
 
 
 def test_a_node_without_cards_and_without_pods_on_them_is_left_out() -> None:
-    of = world()
-    of.nodes.add(wire_node("cpu"))
+    of = world(wire_node("cpu"))
     assert found(of).nodes == ()
 
 
@@ -197,8 +195,7 @@ def test_pods_that_wait_for_the_extender_are_found_with_what_a_failed_bind_has_l
 
 
 def test_a_card_that_the_plugin_has_not_confirmed_is_a_warning_while_it_serves_the_node() -> None:
-    of = world()
-    of.nodes.add(legacy_node("a", 2, 15))
+    of = world(legacy_node("a", 2, 15))
     runs(of, "swapped", 3, "a", chosen(0, 3, 15, assigned=False))
     runs(of, "starting", 3, "a", chosen(0, 3, 15, assigned=False), phase="Pending")
     one = only(of, "not-assigned")
@@ -206,15 +203,13 @@ def test_a_card_that_the_plugin_has_not_confirmed_is_a_warning_while_it_serves_t
 
 
 def test_of_a_node_with_one_card_the_plugin_confirms_nothing() -> None:
-    of = world()
-    of.nodes.add(legacy_node("a", 1, 15))
+    of = world(legacy_node("a", 1, 15))
     runs(of, "p", 3, "a", chosen(0, 3, 15, assigned=False))
     assert problems(of, "p") == ()
 
 
 def test_totals_in_mib_are_found_before_they_are_taken_for_gib() -> None:
-    of = world()
-    of.nodes.add(legacy_node("a", 2, 15360))
+    of = world(legacy_node("a", 2, 15360))
     runs(of, "p", 2048, "a", chosen(0, 2048, 15360))
     one = only(of, "unit")
     assert one.about == ("node/a: 15360 on one card",)
@@ -229,22 +224,19 @@ def test_a_pod_on_a_node_that_is_gone_is_found() -> None:
 
 
 def test_a_pod_on_a_node_that_announces_nothing_any_more_is_shown() -> None:
-    of = world()
-    of.nodes.add(wire_node("a"))
+    of = world(wire_node("a"))
     runs(of, "p", 3, "a", chosen(0, 3, 15))
     assert [(pod.pod, pod.known, pod.cards) for pod in node(of).pods] == [("default/p", False, ())]
     assert {one.check for one in found(of).findings} == {"no-inventory", "unit"}
 
 
 def test_a_node_whose_plugin_has_not_said_how_many_cards_there_are_is_found() -> None:
-    of = world()
-    of.nodes.add(wire_node("a", more={names.GPU_MEM: "30"}))
+    of = world(wire_node("a", more={names.GPU_MEM: "30"}))
     assert (node(of).cards, only(of, "no-inventory").about) == ((), ("node/a",))
 
 
 def test_an_unhealthy_card_is_no_obstacle() -> None:
-    of = world()
-    of.nodes.add(wire_node("a", [card(0, 15, health=Health.UNHEALTHY), card(1, 15)]))
+    of = world(wire_node("a", [card(0, 15, health=Health.UNHEALTHY), card(1, 15)]))
     runs(of, "p", 3, "a", chosen(0, 3, 15))
     assert (counted(of), found(of).clean) == ([3, 0], True)
 
@@ -275,8 +267,7 @@ def test_the_table_has_each_card_and_each_pod_and_what_is_in_the_way_comes_last(
 
 
 def test_a_free_card_and_a_pod_on_none_have_a_line_too() -> None:
-    of = world(a=[15])
-    of.nodes.add(wire_node("b"))
+    of = world(wire_node("b"), a=[15])
     runs(of, "p", 3, "b", chosen(0, 3, 15))
     rows = [line.text.split() for line in lines(found(of))][1:3]
     assert rows == [

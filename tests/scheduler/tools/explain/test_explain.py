@@ -13,12 +13,12 @@ from scheduler.tools.cli.manifests import Unanswerable
 from scheduler.tools.explain.answers import ExplainedNode, Explanation, Preempting, WhatIfAnswer, as_json
 from tests.support.builders import card, engine, wire_node, wire_pod
 from tests.support.builders import pod as read_pod
-from tests.support.explaining import asked, explained, lines, there, waits, world
+from tests.support.explaining import asked, explained, explained_new, lines, there, waits, world
 from tests.support.repository import ROOT
 from scheduler.kube.objects import Taint
 from scheduler.tools.explain.answers import Explanation
 from tests.support.builders import card, wire_node
-from tests.support.explaining import explained, lines, preempts, prose, there, waits, world
+from tests.support.explaining import explained, explained_new, lines, preempts, prose, there, waits, world
 
 
 def crowded() -> World:
@@ -44,8 +44,7 @@ def test_whom_preemption_would_remove_is_said() -> None:
     there(of, "small", 6, "a", 0)
     there(of, "large", 12, "a", 1)
     there(of, "same", 12, "b", 0, priority=9)
-    waits(of, "urgent", 12, priority=9)
-    answer = explained(of, "urgent")
+    answer = explained_new(of, "urgent", 12, priority=9)
     assert answer.preemption == Preempting(node="a", cards={0: 12}, victims=("default/small",))
     assert answer.message == (
         "0/2 nodes are available: 2 Insufficient GPU memory on one card: wants 12, most free 10 (of 16)."
@@ -56,8 +55,7 @@ def test_whom_preemption_would_remove_is_said() -> None:
 def test_a_reason_that_the_table_has_no_room_for_stands_below_it_in_full() -> None:
     of = world(a=[16, 16, 16])
     there(of, "other", 3, "a", 1)
-    waits(of, "asks", 3, annotations={names.CARD_AFFINITY: "app=web"})
-    shown = lines(explained(of, "asks"))
+    shown = lines(explained_new(of, "asks", 3, annotations={names.CARD_AFFINITY: "app=web"}))
     (cell,) = (line for line in shown if line.startswith("2 "))
     assert "node(s) had too few cards with a pod th…" in cell
     below = " ".join(shown).partition("Cards 0, 1, 2: ")[2]
@@ -74,15 +72,13 @@ def test_a_reason_that_the_table_has_no_room_for_stands_below_it_in_full() -> No
 )
 def test_a_card_that_was_not_asked_for_is_called_so(asked: dict[str, str], words: str) -> None:
     of = world(a=[16])
-    waits(of, "asks", 3, annotations=asked)
-    ((one,),) = (node.cards for node in explained(of, "asks").nearest)
+    ((one,),) = (node.cards for node in explained_new(of, "asks", 3, annotations=asked).nearest)
     assert one.why == words
 
 
 def test_the_guide_shows_what_is_printed() -> None:
     of = crowded()
-    waits(of, "big", 40)
-    answer = explained(of, "big")
+    answer = explained_new(of, "big", 40)
     guide = (ROOT / "docs/explain.md").read_text(encoding="utf-8")
     assert guide.partition("```text\n")[2].partition("```")[0] == text(answer, 80)
     assert max(map(len, lines(answer))) <= 80
@@ -97,25 +93,21 @@ def test_what_would_make_room_was_tried_with_the_same_rules() -> None:
     for index in range(2):
         for number in range(4):
             there(of, f"p{index}{number}", 20, "a", index, priority=number)
-    waits(of, "two", 120, labels={names.GPU_COUNT: "2"})
-    (node,) = explained(of, "two").nearest
+    (node,) = explained_new(of, "two", 120, labels={names.GPU_COUNT: "2"}).nearest
     assert node.leaving == tuple(f"default/p{index}{number}" for index in range(2) for number in range(3))
 
     for name in node.leaving:
         of.pods.remove("default", name.partition("/")[2])
     assert explained(of, "two").state == "fits"
-    waits(of, "never", 120)
-    (node,) = explained(of, "never").nearest
+    (node,) = explained_new(of, "never", 120).nearest
     assert (node.leaving, node.remedy) == ((), "no pod that leaves would make room")
 
 
 @pytest.mark.parametrize(("name", "typed"), [("a", "a"), ("a; reboot", "'a; reboot'")])
 def test_what_an_operator_has_to_do_is_said(name: str, typed: str) -> None:
     """Names in a dump of a cluster are not those that an API server has checked."""
-    of = world()
-    of.nodes.add(wire_node(name, [card(0, 16)], annotations={names.CORDON: "0"}, unschedulable=True))
-    waits(of, "p", 3)
-    (node,) = explained(of, "p").nearest
+    of = world(wire_node(name, [card(0, 16)], annotations={names.CORDON: "0"}, unschedulable=True))
+    (node,) = explained_new(of, "p", 3).nearest
     cordon = f"lift the cordon of its cards: kubectl annotate node {typed} gpushare/cordon-"
     assert node.remedy == f"kubectl uncordon {typed}; {cordon}"
     assert [one.rule for one in node.rules] == ["NodeUnschedulable", "GpuShare"]
@@ -129,10 +121,8 @@ def test_what_an_operator_has_to_do_is_said(name: str, typed: str) -> None:
     ],
 )
 def test_an_unhealthy_card_helps_only_a_pod_that_it_could_hold(units: int, remedy: str) -> None:
-    of = world()
-    of.nodes.add(wire_node("a", [replace(card(0, 80, health=Health.UNHEALTHY), reason="xid-79"), card(1, 16)]))
-    waits(of, "big", units)
-    (node,) = explained(of, "big").nearest
+    of = world(wire_node("a", [replace(card(0, 80, health=Health.UNHEALTHY), reason="xid-79"), card(1, 16)]))
+    (node,) = explained_new(of, "big", units).nearest
     assert node.remedy == remedy
 
 
@@ -160,10 +150,8 @@ def test_an_unhealthy_card_helps_only_a_pod_that_it_could_hold(units: int, remed
 def test_a_pod_that_no_card_can_ever_hold_is_told_what_to_ask(
     units: int, options: dict[str, object], words: str
 ) -> None:
-    of = world(a=[80, 80])
-    of.nodes.add(wire_node("b", [replace(card(0, 16, node="b"), model="B")]))
-    waits(of, "asks", units, **options)
-    assert words in explained(of, "asks").words
+    of = world(wire_node("b", [replace(card(0, 16, node="b"), model="B")]), a=[80, 80])
+    assert words in explained_new(of, "asks", units, **options).words
 
 
 def test_of_a_pod_that_a_card_could_hold_no_size_is_said() -> None:
@@ -178,8 +166,7 @@ def test_many_nodes_are_grouped_by_reason_and_the_ten_nearest_are_shown() -> Non
     for number in range(40):
         of.nodes.add(wire_node(f"n{number:02}", [16], unschedulable=number % 4 == 0))
         there(of, f"p{number}", 1 + number % 16, f"n{number:02}", 0)
-    waits(of, "big", 16)
-    answer = explained(of, "big")
+    answer = explained_new(of, "big", 16)
     assert [(group.nodes, group.rule) for group in answer.reasons] == [(30, "GpuShare"), (10, "NodeUnschedulable")]
     assert [(node.name, node.short_units) for node in answer.nearest[:3]] == [("n01", 2), ("n17", 2), ("n33", 2)]
     assert len(answer.nearest) == 10
@@ -205,8 +192,7 @@ def test_one_node_can_be_named() -> None:
 
 def test_the_json_is_the_whole_answer_in_camel_case() -> None:
     of = crowded()
-    waits(of, "big", 40)
-    answer = explained(of, "big")
+    answer = explained_new(of, "big", 40)
     document = json.loads(as_json(answer))
     assert document["nearest"][0]["shortUnits"] == 10
     assert document["nearest"][0]["cards"][3]["why"] == "unhealthy (xid-79)"
@@ -227,13 +213,11 @@ def order(answer: Explanation) -> list[str]:
 
 
 def test_nodes_with_large_cards_come_before_small_ones_and_nodes_without_cards_come_last() -> None:
-    of = world(small=[15], useful=[16, 16])
-    of.nodes.add(wire_node("cpu"))
+    of = world(wire_node("cpu"), small=[15], useful=[16, 16])
     for index in range(2):
         there(of, f"full-{index}", 16, "useful", index)
     there(of, "some", 8, "small", 0)
-    waits(of, "train", 16)
-    answer = explained(of, "train")
+    answer = explained_new(of, "train", 16)
     assert order(answer) == ["useful", "small", "cpu"]
     assert "Node useful: GpuShare" in prose(answer)
     (of_cpu,) = [line for line in lines(answer, 120) if line.startswith("cpu ")]
@@ -241,30 +225,21 @@ def test_nodes_with_large_cards_come_before_small_ones_and_nodes_without_cards_c
 
 
 def test_nodes_that_its_selector_excludes_come_after_those_that_it_allows() -> None:
-    of = world()
-    of.nodes.add(wire_node("a-empty", [16], labels={"gpu": "old"}))
-    of.nodes.add(wire_node("b-full", [16], labels={"gpu": "new"}))
+    of = world(wire_node("a-empty", [16], labels={"gpu": "old"}), wire_node("b-full", [16], labels={"gpu": "new"}))
     there(of, "full", 16, "b-full", 0)
-    waits(of, "train", 16, nodeSelector={"gpu": "new"})
-    assert order(explained(of, "train")) == ["b-full", "a-empty"]
+    assert order(explained_new(of, "train", 16, nodeSelector={"gpu": "new"})) == ["b-full", "a-empty"]
 
 
 def test_nodes_without_the_models_that_it_asks_for_come_after_those_with_them() -> None:
-    of = world()
-    of.nodes.add(wire_node("a-other", [card(0, 32, model="L4")]))
-    of.nodes.add(wire_node("b-full", [card(0, 16, model="H100")]))
+    of = world(wire_node("a-other", [card(0, 32, model="L4")]), wire_node("b-full", [card(0, 16, model="H100")]))
     there(of, "full", 16, "b-full", 0)
-    waits(of, "train", 16, annotations={names.CARD_MODELS: "H100"})
-    assert order(explained(of, "train")) == ["b-full", "a-other"]
+    assert order(explained_new(of, "train", 16, annotations={names.CARD_MODELS: "H100"})) == ["b-full", "a-other"]
 
 
 def test_a_node_from_which_pods_can_leave_comes_before_one_that_is_closed() -> None:
-    of = world()
-    of.nodes.add(wire_node("a-tainted", [16], taints=(Taint("team", "NoSchedule", "other"),)))
-    of.nodes.add(wire_node("b-full", [16]))
+    of = world(wire_node("a-tainted", [16], taints=(Taint("team", "NoSchedule", "other"),)), wire_node("b-full", [16]))
     there(of, "full", 16, "b-full", 0)
-    waits(of, "train", 16)
-    assert order(explained(of, "train")) == ["b-full", "a-tainted"]
+    assert order(explained_new(of, "train", 16)) == ["b-full", "a-tainted"]
 
 
 def test_the_node_that_it_is_nominated_to_comes_before_all_others() -> None:
@@ -276,8 +251,5 @@ def test_the_node_that_it_is_nominated_to_comes_before_all_others() -> None:
 
 
 def test_of_a_pod_without_gpu_memory_nodes_without_cards_are_as_good_as_others() -> None:
-    of = world()
-    of.nodes.add(wire_node("b-gpu", [16], cpu="1"))
-    of.nodes.add(wire_node("a-cpu", cpu="1"))
-    waits(of, "web", requests={"cpu": "8"})
-    assert order(explained(of, "web")) == ["a-cpu", "b-gpu"]
+    of = world(wire_node("b-gpu", [16], cpu="1"), wire_node("a-cpu", cpu="1"))
+    assert order(explained_new(of, "web", requests={"cpu": "8"})) == ["a-cpu", "b-gpu"]

@@ -10,12 +10,12 @@ from scheduler.testing.cluster.world import World
 from scheduler.tools.explain.answers import ReservedPlace, as_json
 from scheduler.tools.explain.reading import HIDDEN
 from tests.support.clocks.virtual_time import run
-from tests.support.explaining import asked, preempts, prose, there, waits, world
+from tests.support.explaining import asked, explained_new, preempts, prose, there, waits, world
 from tests.system.looking import cluster, comes, node_of
 from tests.system.process import scheduling
 from scheduler.tools.explain.answers import Explanation, Going, Nominated
 from tests.support.builders import card, wire_node, wire_pod
-from tests.support.explaining import asked, explained, lines, preempts, prose, there, waits, world
+from tests.support.explaining import asked, explained, explained_new, lines, preempts, prose, there, waits, world
 
 
 AFTER = SchedulerConfiguration.model_validate({"bindTimeout": 0, "reserveAfter": "1m"})
@@ -156,13 +156,11 @@ def test_the_place_that_is_kept_for_a_pod_is_not_in_its_own_way() -> None:
 
 
 def test_a_shortage_of_the_node_is_not_told_as_one_of_a_card() -> None:
-    of = world()
-    of.nodes.add(wire_node("a", [card(0, 22), card(1, 22)]))
+    of = world(wire_node("a", [card(0, 22), card(1, 22)]))
     there(of, "going", 12, "a", 0)
     there(of, "low", 22, "a", 1)
     preempts(of, "train", 15, "a", "going", priority=9)
-    waits(of, "second", 15, priority=9)
-    answer = explained(of, "second")
+    answer = explained_new(of, "second", 15, priority=9)
     for reason in [group.reason for group in answer.reasons] + [one.reason for one in answer.nearest[0].rules]:
         wants, _, most_free = reason.partition("wants ")[2].partition(", most free ")
         assert int(most_free.split()[0]) < int(wants), reason
@@ -171,8 +169,7 @@ def test_a_shortage_of_the_node_is_not_told_as_one_of_a_card() -> None:
 def test_a_place_that_is_kept_for_another_pod_is_told_as_such() -> None:
     of = world(a=[16])
     preempts(of, "train", 15, "a", priority=9)
-    waits(of, "second", 15)
-    answer = explained(of, "second")
+    answer = explained_new(of, "second", 15)
     (node,) = answer.nearest
     assert (node.leaving, node.remedy) == ((), "room is kept there for default/train, which is nominated to it")
     assert [(one.pod, one.nominated) for one in node.cards[0].pods] == [("default/train", True)]
@@ -185,8 +182,7 @@ def test_a_pod_that_terminates_already_is_named_before_one_that_would_have_to_be
     there(of, "first", 8, "a", 0)
     there(of, "second", 8, "a", 0, priority=5)
     of.pods.delete("default", "second")
-    waits(of, "low", 8)
-    answer = explained(of, "low")
+    answer = explained_new(of, "low", 8)
     (node,) = answer.nearest
     assert node.remedy == f"fits once default/second is gone, which is terminating since {SINCE}"
     assert [(one.pod, one.terminating) for one in node.cards[0].pods] == [
@@ -200,8 +196,7 @@ def test_of_several_pods_those_that_terminate_are_told_apart() -> None:
     for name in ("one", "two", "three"):
         there(of, name, 5, "a", 0)
     of.pods.delete("default", "two")
-    waits(of, "low", 10)
-    (node,) = explained(of, "low").nearest
+    (node,) = explained_new(of, "low", 10).nearest
     assert node.leaving == ("default/one", "default/two")
     assert node.remedy == (
         f"fits once default/one, default/two are gone, of which default/two is terminating since {SINCE}"

@@ -83,8 +83,7 @@ MIG = replace(card(0, 0), reason="mig")
 def test_a_node_on_which_nothing_is_free_says_why_and_blames_no_plugin(
     node: objects.Node, problem: str, out: int
 ) -> None:
-    of = world()
-    of.nodes.add(node)
+    of = world(node)
     (found,) = counted(of).nodes
     assert (found.free, found.problem, found.out) == (0, problem, out)
 
@@ -134,9 +133,7 @@ def test_nothing_is_fragmented_where_nothing_is_free() -> None:
 
 
 def test_a_node_without_cards_is_listed_only_where_pods_hold_some() -> None:
-    of = world()
-    of.nodes.add(wire_node("plain"))
-    of.nodes.add(wire_node("broken", annotations={names.INVENTORY: "{"}))
+    of = world(wire_node("plain"), wire_node("broken", annotations={names.INVENTORY: "{"}))
     there(of, "lost", 3, "broken", 0)
     assert [(node.node, node.pods) for node in counted(of).nodes] == [("broken", 1)]
 
