@@ -23,19 +23,6 @@ def test_the_defaults_match_the_schedulers_defaults() -> None:
     assert (node.resources, node.memory_unit_mib) == (cluster.resources, cluster.memory_unit_mib)
 
 
-def test_the_defaults_are_those_of_the_protocol_and_harm_no_pod() -> None:
-    default = configured()
-    assert default.listen_address == ("", 10262)
-    assert (default.mode, default.cdi_dir, default.cdi_spec_dirs) == (
-        "auto",
-        "/var/run/cdi",
-        ("/etc/cdi", "/var/run/cdi"),
-    )
-    assert (default.health_check, default.isolation, default.allocate_wait_s) == (True, "none", 0.5)
-    assert (default.evict_unregistered, default.evict_mismatched, default.monitor) == (False, False, "warn")
-    assert not default.mark_assigned
-
-
 def test_the_state_has_its_own_directory_inside_a_mounted_one() -> None:
     default = configured()
     assert Path(default.state_dir).parent == Path(default.kubelet.device_plugin_dir)

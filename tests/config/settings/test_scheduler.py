@@ -23,19 +23,6 @@ def profiles(*entries: dict[str, object]) -> SchedulerConfiguration:
     return configured(profiles=list(entries))
 
 
-def test_the_defaults_are_those_of_the_protocol_and_of_kube_scheduler() -> None:
-    default = MODEL()
-
-    assert (default.resources.gpu_mem, default.resources.gpu_count) == (names.GPU_MEM, names.GPU_COUNT)
-    assert default.resources.gpu_core == names.GPU_CORE
-    assert default.memory_unit_mib == 1024
-    assert (default.pod_initial_backoff_seconds, default.pod_max_backoff_seconds) == (1, 10)
-    assert default.bind_timeout_s == 4
-    assert default.listen_address == ("", 10261)
-    assert (default.log_level, default.log_format, default.per_card_metrics) == ("info", "auto", False)
-    assert default.client_connection == ClientConnection(kubeconfig="", context="")
-
-
 def test_the_default_profile_serves_both_names_by_binpack() -> None:
     (profile,) = resolve(MODEL())
 

@@ -90,12 +90,6 @@ def test_a_certificate_needs_its_key() -> None:
         PageSection(cert_file="tls.crt")
 
 
-def test_the_defaults_are_kube_schedulers() -> None:
-    section = LeaderElectionSection()
-    timing = (section.lease_duration_s, section.renew_deadline_s, section.retry_period_s)
-    assert (section.leader_elect, timing) == (True, (15.0, 10.0, 2.0))
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

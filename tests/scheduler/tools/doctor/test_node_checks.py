@@ -28,11 +28,6 @@ def finished(pod: objects.PodObject) -> objects.PodObject:
     return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, phase="Failed"))
 
 
-def test_nodes_that_announce_their_cards_are_counted() -> None:
-    assert one("inventory", facts(), Severity.OK).message == "1 node announces its cards"
-    assert one("inventory", facts(NODE, NODE_B), Severity.OK).message == "2 nodes announce their cards"
-
-
 OF_THE_PLUGIN = "kubectl -n kube-system get pods -l app.kubernetes.io/name=gpushare-scheduler-device-plugin"
 AWAY = wire_node("b", [16], labels=LABELS, gpu_mem=0)
 FAILED_CARD = replace(card(0, 16, health=Health.UNHEALTHY), reason="xid-79")
@@ -119,15 +114,6 @@ def test_no_remedy_removes_an_inventory_that_pods_are_counted_by() -> None:
 
 def test_a_cluster_without_gpu_nodes_says_which_label_is_missing() -> None:
     assert one("inventory", facts(wire_node("cpu"))).remedy == "kubectl label node NODE gpushare=true"
-
-
-def test_a_plugin_that_is_away_is_found_with_the_time_since_when() -> None:
-    away = [wire_node(name, [16], labels=LABELS, gpu_mem=0) for name in ("b", "c")]
-    of = facts(NODE, *away, away_since={"c": "2026-11-23T01:02:03Z"})
-    missing = one("plugin", of)
-    assert missing.message == "the device plugin is away on 2 nodes: nothing is allocatable there"
-    assert missing.about == ("node/b", "node/c since 2026-11-23T01:02:03Z")
-    assert "node/c since 2026-11-23T01:02:03Z\n" in as_text(lines(diagnosed(of)), colour=False)
 
 
 def test_a_node_that_cannot_bring_cards_into_containers_is_found() -> None:

@@ -37,17 +37,6 @@ def test_what_if_says_how_many_fit_where_and_what_stops_the_next() -> None:
     assert "a     1 (7)       2" in shown
 
 
-def test_what_if_tells_what_no_usual_pod_can_use_before_and_after() -> None:
-    of = world(a=[16, 16], b=[8])
-    there(of, "p", 8, "a", 0)
-    answer = asked(of).what_if(wire_pod("serve", 12), 1)
-
-    assert answer.before == FreeMemory(free=32, fragmented=0)
-    assert answer.after == FreeMemory(free=20, fragmented=4)
-    shown = " ".join(lines(answer))
-    assert "Fragmented, free units that usual pods cannot use: 0 of 32 now, 4 of 20 with them." in shown
-
-
 def test_what_if_leaves_no_copy_in_what_is_usual() -> None:
     of = world(a=[16])
     there(of, "p", 8, "a", 0)

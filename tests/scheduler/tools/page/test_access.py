@@ -64,10 +64,6 @@ async def test_who_may_not_is_told_which_right_is_missing(access: Access) -> Non
     assert words == "bob may not see this page: the right to get the nonResourceURL /gpushare is missing."
 
 
-async def test_an_unknown_token_is_refused(access: Access) -> None:
-    assert (await refused(access, "Bearer nobody"))[0] == HTTPStatus.UNAUTHORIZED
-
-
 async def test_an_answer_holds_for_a_minute_and_no_longer(access: Access, reviewer: Reviewer, clock: Clock) -> None:
     await access.viewer("Bearer t-ann")
     clock.now_s += KEPT_S - 0.1

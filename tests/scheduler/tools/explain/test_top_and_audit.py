@@ -1,10 +1,8 @@
-"""What is requested and free of the cluster, its nodes and its cards."""
+"""What is requested and free of the cluster, its nodes and its cards, and what `kubectl gpushare audit` finds there."""
 
 import json
 from dataclasses import replace
-
 import pytest
-
 from config.protocol import names
 from config.protocol.inventory import Health
 from scheduler.kube import objects
@@ -16,6 +14,9 @@ from scheduler.tools.explain.top import SORTS, Top, sorted_by, top
 from scheduler.tools.explain.top_text import lines
 from tests.support.builders import card, wire_node
 from tests.support.explaining import asked, there, waits, world
+from scheduler.tools.explain.audit import audited
+from scheduler.tools.explain.findings import ClusterFinding, Findings, Severity, lines
+from scheduler.tools.explain.tones import as_text
 
 
 def busy() -> World:
@@ -34,18 +35,6 @@ def busy() -> World:
 
 def counted(of: World) -> Top:
     return top(asked(of).reading.engine)
-
-
-def test_each_card_says_what_is_requested_and_free_and_why_it_takes_nobody() -> None:
-    found = [(one.node, one.index, one.requested, one.free, one.out, one.held) for one in counted(busy()).cards]
-    assert found == [
-        ("a", 0, 30, 50, "", False),
-        ("a", 1, 20, 0, "unhealthy (xid-79)", False),
-        ("a", 2, 0, 0, "cordoned", False),
-        ("a", 3, 40, 0, "", True),
-        ("away", 0, 0, 0, "", False),
-        ("b", 0, 0, 16, "", False),
-    ]
 
 
 def test_a_node_is_the_sum_of_its_cards() -> None:
@@ -86,12 +75,6 @@ def test_a_node_on_which_nothing_is_free_says_why_and_blames_no_plugin(
     of = world(node)
     (found,) = counted(of).nodes
     assert (found.free, found.problem, found.out) == (0, problem, out)
-
-
-def test_the_cluster_names_the_card_that_is_free_most_and_who_waits() -> None:
-    found = counted(busy()).cluster
-    assert (found.nodes, found.cards, found.units, found.requested, found.free) == (3, 6, 352, 90, 66)
-    assert (found.most_free, found.most_free_node, found.waiting, found.problems) == (50, "a", 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -177,3 +160,63 @@ def test_text_is_coloured_where_that_is_wanted_and_says_the_same(what: str) -> N
     for code in ("1", "31", "33", "0"):
         coloured = coloured.replace(f"\x1b[{code}m", "")
     assert coloured == plain
+
+
+def found(of: World) -> Findings:
+    read = asked(of)
+    return audited(read.reading.engine, read.unread)
+
+
+def only(of: World) -> ClusterFinding:
+    (one,) = found(of).findings
+    return one
+
+
+def test_a_pod_without_a_card_is_found() -> None:
+    of = world(a=[16])
+    waits(of, "stranger", 3)
+    of.pods.bind("default", "stranger", "a", {})
+    one = only(of)
+    assert (one.check, one.about) == ("without-card", ("pod/default/stranger", "node/a"))
+    assert "nobody knows its card, so it counts on each of them" in one.message
+
+
+def test_a_pod_on_a_card_that_its_node_does_not_announce_is_found() -> None:
+    of = world(a=[16])
+    waits(of, "lost", 3)
+    written = {names.ALLOCATION: '{"0":{"1":3}}', names.CARDS: '{"1":"GPU-gone"}', names.UNIT_MIB: "1024"}
+    of.pods.bind("default", "lost", "a", written)
+    one = only(of)
+    assert one.check == "unknown-card"
+    assert "holds 3 units of card GPU-gone, which node a does not announce" in one.message
+
+
+def test_a_pod_on_a_node_that_is_gone_is_found() -> None:
+    of = world(a=[16])
+    there(of, "p", 3, "a", 0)
+    of.nodes.delete("a")
+    one = only(of)
+    assert (one.check, one.message) == ("no-node", "pod default/p is on node a, which is not there")
+
+
+def test_a_card_that_two_nodes_announce_is_found_on_both() -> None:
+    of = world()
+    for name in ("a", "b"):
+        of.nodes.add(wire_node(name, [card(0, 16, node="same")]))
+    assert [(one.check, one.about) for one in found(of).findings if one.check == "announced-twice"] == [
+        ("announced-twice", ("node/a",)),
+        ("announced-twice", ("node/b",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("node", "words"),
+    [
+        (wire_node("a", annotations={names.INVENTORY: "{"}), "inventory cannot be read"),
+        (wire_node("a", [16], unit_mib=1), "units of 1 MiB"),
+    ],
+)
+def test_an_inventory_that_the_scheduler_leaves_out_is_found(node: object, words: str) -> None:
+    of = world()
+    of.nodes.add(node)  # type: ignore[arg-type]
+    assert [words in one.message for one in found(of).findings if one.check == "inventory"] == [True]
