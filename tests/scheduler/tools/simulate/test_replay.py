@@ -76,16 +76,6 @@ def test_a_pod_that_runs_forever_is_still_there_at_the_end() -> None:
     assert report.nodes[0].pods == 1
 
 
-def test_a_pod_waits_with_the_message_of_its_last_attempt() -> None:
-    report = replayed([node("a", 16)], [pod("p", 10), pod("q", 20, at_s=3)])
-    (waits,) = report.waiting
-    assert (waits.pod, waits.since_s, waits.attempts) == ("default/q", 3.0, 1)
-    assert waits.reason == (
-        "0/1 nodes are available: 1 Insufficient GPU memory on one card: wants 20, most free 6 (of 16)."
-    )
-    assert report.decisions == 2
-
-
 @pytest.mark.parametrize(
     ("waiting", "reason"),
     [
