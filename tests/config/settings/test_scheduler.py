@@ -129,24 +129,9 @@ def test_a_resource_counts_once_in_a_score() -> None:
 
 
 Plugins = plugins_model(DESCRIBED)
-FILTERS = (
-    "UnsupportedRules",
-    "NodeUnschedulable",
-    "NodeName",
-    "KubeletRejections",
-    "TaintToleration",
-    "NodeAffinity",
-    "NodePorts",
-    "NodeResourcesFit",
-    "VolumeRestrictions",
-    "NodeVolumeLimits",
-    "VolumeBinding",
-    "VolumeZone",
-    "GpuShare",
-    "PodTopologySpread",
-    "InterPodAffinity",
-    "NodeDeclaredFeatures",
-)
+# scheduler/plugins/README.md lists them in their order, with their weights.
+DEFAULT = [plugin for plugin in DESCRIBED if plugin.on_by_default]
+FILTERS = tuple(plugin.name for plugin in DEFAULT if "filter" in plugin.points)
 
 
 def chosen(**points: object) -> ChosenPlugins:
@@ -163,9 +148,7 @@ def test_a_profile_that_says_nothing_runs_the_default_plugins() -> None:
     assert default.pre_enqueue == ("SchedulingGates",)
     assert default.queue_sort == ("PrioritySort",)
     assert default.filter == FILTERS
-    small = {"NodeResourcesFit": 1, "NodeResourcesBalancedAllocation": 1, "ImageLocality": 1}
-    of_domains = {"PodTopologySpread": 2, "InterPodAffinity": 2}
-    assert default.weights == {"GpuShare": 10, "TaintToleration": 3, "NodeAffinity": 2, **of_domains, **small}
+    assert default.weights == {plugin.name: plugin.weight for plugin in DEFAULT if plugin.weight}
     assert set(default.score) == set(default.weights)
     assert default.bind == ("DefaultBinder",)
 
