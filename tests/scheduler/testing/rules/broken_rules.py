@@ -178,13 +178,6 @@ class WrongDtype(ScorePlugin):
         return np.zeros(len(rows_of(tables, rows)))  # type: ignore[return-value] # the mistake
 
 
-class WrongShape(FilterPlugin):
-    name: ClassVar[str] = "WrongShape"
-
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
-        return (Rejection(np.zeros(3, dtype=np.bool_), "wrong"),)
-
-
 class SharersOfCard(CardSums):
     def read(self, pod: Pod) -> int | None:
         return 1 if pod.labels.get("app") == "web" else None

@@ -86,7 +86,6 @@ def test_a_mistake_of_another_kind_is_found_and_named(rule: type[Plugin], cause:
     ("rule", "message"),
     [
         pytest.param(rules.WrongDtype, "plugin WrongDtype: the scores: expected int64", id="dtype"),
-        pytest.param(rules.WrongShape, "plugin WrongShape: the rejection 'wrong': expected bool", id="shape"),
         pytest.param(rules.SometimesWrong, "plugin SometimesWrong: the rejection 'wrong': expected", id="sometimes"),
     ],
 )

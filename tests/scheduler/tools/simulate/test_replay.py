@@ -120,7 +120,7 @@ def test_a_pod_that_runs_for_no_time_ends_when_it_starts() -> None:
 
 
 def test_the_same_files_always_give_the_same_report() -> None:
-    reports = [replayed_file(read(DEMO), build_engine(SchedulerConfiguration())) for _ in range(2)]
+    reports = [replayed_file(read(DEMO)) for _ in range(2)]
     assert msgspec.json.encode(reports[0]) == msgspec.json.encode(reports[1])
 
 
@@ -139,7 +139,7 @@ def test_many_pods_fill_many_nodes_and_no_card_holds_too_much() -> None:
     nodes = [node("n", 16, 24, 40) | {"count": 50}]
     pods = [pod(f"p{units}", units, at_s=units, runs_s=100) | {"count": 100} for units in (3, 5, 7, 11)]
     cluster = described(nodes, pods)
-    report = replayed_file(cluster, build_engine(SchedulerConfiguration()))
+    report = replayed_file(cluster)
     assert (len(report.placed), report.waiting) == (400, ())
     assert [card for card in report.cards if card.peak > card.units] == []
     assert sum(whole.used for whole in report.nodes) == 0
@@ -164,16 +164,8 @@ def coming(*arrivals: Arrival) -> list[PodComes]:
 def arriving(units: tuple[int, ...], *arrivals: Arrival, rejects: bool = False) -> tuple[Report, Course]:
     """What becomes of pods that come to one node with cards of so many units."""
     course = Course()
-    report = replay(
-        described([node("a", *units)]),
-        build_engine(SchedulerConfiguration()),
-        resources=ResourceNames(),
-        unit_mib=1024,
-        arrivals=coming(*arrivals),
-        rejects=rejects,
-        course=course,
-    )
-    return report, course
+    cluster = described([node("a", *units)])
+    return replayed_file(cluster, arrivals=coming(*arrivals), rejects=rejects, course=course), course
 
 
 def asking(name: str, at_s: float, units: int, cards: int = 1, *, runs_s: float | None = None) -> Arrival:
@@ -224,19 +216,13 @@ def test_a_request_that_is_wrong_asks_nothing_in_the_course() -> None:
     wrong = pod("wrong", 1)
     wrong["pod"]["spec"]["containers"][0]["resources"]["limits"] = {names.GPU_MEM: "8Gi"}
     course, file = Course(), described([node("a", 16)], [pod("p", 8), wrong])
-    replay(file, build_engine(SchedulerConfiguration()), resources=ResourceNames(), unit_mib=1024, course=course)
+    replayed_file(file, course=course)
     assert [came.asked for came in course.came] == [8, 8]
 
 
 def test_a_pod_of_arrivals_that_a_file_describes_too_is_a_mistake() -> None:
     with pytest.raises(ConfigurationError, match="arrivals: expected each pod once, found in a cluster file, too: p"):
-        replay(
-            described([node("a", 16)], [pod("p", 1)]),
-            build_engine(SchedulerConfiguration()),
-            resources=ResourceNames(),
-            unit_mib=1024,
-            arrivals=coming(asking("p", 0, 1)),
-        )
+        replayed_file(described([node("a", 16)], [pod("p", 1)]), arrivals=coming(asking("p", 0, 1)))
 
 
 def test_a_shuffled_order_has_the_same_pods_at_the_same_times() -> None:
@@ -260,7 +246,7 @@ def report_on(folder: Path, storage: list[dict[str, Any]], *pods: dict[str, Any]
 def report_of(folder: Path, documents: list[dict[str, Any]]) -> Report:
     path = folder / "cluster.yaml"
     path.write_text(yaml.safe_dump_all(documents), encoding="utf-8")
-    return replayed_file(read(path), build_engine(SchedulerConfiguration()))
+    return replayed_file(read(path))
 
 
 def with_kind(manifest: dict[str, Any]) -> dict[str, Any]:
