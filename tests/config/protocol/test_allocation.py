@@ -1,13 +1,13 @@
 """The names on the wire and the allocation annotations: what is written is read, and no text does more than raise."""
 
 import re
+
 import pytest
-from config.protocol import names
 from hypothesis import given
 from hypothesis import strategies as st
+
 from config.protocol import allocation, names
 from config.protocol.allocation import Allocation, AllocationError, LegacyFields
-
 
 CONSTANTS = {key: value for key, value in vars(names).items() if key.isupper() and isinstance(value, str)}
 QUALIFIED = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")

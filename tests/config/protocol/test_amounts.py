@@ -1,13 +1,13 @@
 """Amounts: quantities against Decimal arithmetic, and the container formula against a plain reading of it."""
 
 from decimal import ROUND_UP, Context, Decimal
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from config.protocol import quantity
-from hypothesis import given
-from config.protocol.container_formula import ContainerKind, init_kind, peak_amounts
 
+from config.protocol import quantity
+from config.protocol.container_formula import ContainerKind, init_kind, peak_amounts
 
 SUFFIXES = {
     "": Decimal(1),

@@ -12,7 +12,7 @@ from config.settings.deviceplugin import DevicePluginConfiguration
 from config.settings.load import load
 from config.settings.mistakes import ConfigurationError
 from config.settings.scheduler import SchedulerConfiguration, configuration_model
-from config.settings.schema import bounds, is_duration, is_model, name_in_file, options
+from config.settings.schema import bounds, is_model, name_in_file, options
 from scheduler.plugins.registry import describe
 
 SCHEDULER = configuration_model(describe())

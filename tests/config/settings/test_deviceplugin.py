@@ -1,15 +1,15 @@
 """DevicePluginConfiguration and descriptions of isolation: defaults, limits, and all mistakes at once."""
 
 from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
-from config.settings.deviceplugin import ENV_PREFIX, DevicePluginConfiguration
+
+from config.settings.deviceplugin import ENV_PREFIX, DevicePluginConfiguration, HamiCore, Mps
+from config.settings.isolation import NONE, PLACEHOLDERS, IsolationMechanism, filled, hami_core, mps
 from config.settings.load import load
 from config.settings.mistakes import ConfigurationError
 from config.settings.scheduler import SchedulerConfiguration
-from config.settings.deviceplugin import HamiCore, Mps
-from config.settings.isolation import NONE, PLACEHOLDERS, IsolationMechanism, filled, hami_core, mps
-
 
 HEAD = "apiVersion: gpushare/v1alpha1\nkind: DevicePluginConfiguration\n"
 

@@ -3,13 +3,14 @@
 import time
 from collections.abc import Mapping
 from pathlib import Path
+
 import pytest
+
 from config.settings.load import load
 from config.settings.mistakes import ConfigurationError
+from config.settings.plainyaml import DocumentError, parse
 from config.settings.scheduler import SchedulerConfiguration, configuration_model, resolve
 from scheduler.plugins.registry import describe
-from config.settings.plainyaml import DocumentError, parse
-
 
 MODEL = configuration_model(describe())
 PREFIX = "GPUSHARE_SCHEDULER_"

@@ -2,14 +2,13 @@
 
 import pytest
 from pydantic import ValidationError
+
 from config.protocol import names
-from config.settings.plugins import choose
-from config.settings.scheduler import ClientConnection, SchedulerConfiguration, configuration_model, resolve
+from config.settings.plugins import ChosenPlugins, choose, plugins_model
+from config.settings.scheduler import SchedulerConfiguration, configuration_model, resolve
 from scheduler.plugins.card.gpu_share import GpuShareArgs
 from scheduler.plugins.node.node_resources_fit import NodeResourcesFitArgs
 from scheduler.plugins.registry import describe
-from config.settings.plugins import ChosenPlugins, choose, plugins_model
-
 
 DESCRIBED = describe()
 MODEL = configuration_model(DESCRIBED)

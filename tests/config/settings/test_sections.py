@@ -1,14 +1,16 @@
 """Addresses and durations, and the sections about the page and leader election: what they accept."""
 
-import pytest
-from config.settings.address import checked_address, host_and_port
 import math
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from config.settings import duration
 from pydantic import ValidationError
-from config.settings.page import PageSection, is_loopback
+
+from config.settings import duration
+from config.settings.address import checked_address, host_and_port
 from config.settings.leader_election import LeaderElectionSection
+from config.settings.page import PageSection, is_loopback
 from config.settings.scheduler import SchedulerConfiguration
 
 

@@ -57,7 +57,7 @@ class ListingServer(ThreadingHTTPServer):
         return next(node for node in self.lists[NODES] if node["metadata"]["name"] == name)
 
     def page(self, path: str, query: Mapping[str, str]) -> Json:
-        """One item of the list, and where the next one begins. Field selectors are obeyed as far as inspect uses them."""
+        """One item of the list, and where the next one begins; field selectors as far as inspect uses them."""
         items = [item for item in self.lists[path] if _selected(item, query.get("fieldSelector", ""))]
         start = int(query.get("continue", "0"))
         rest = {"continue": str(start + 1)} if start + 1 < len(items) else {}

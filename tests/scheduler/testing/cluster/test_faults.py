@@ -1,20 +1,11 @@
 """Which requests a fault hits, and each fault as the client and the cluster see it."""
 
-import pytest
-from scheduler.testing.cluster.faults import (
-    Break,
-    Fail,
-    Faults,
-    Overtaken,
-    Request,
-    RequestFault,
-    Throttle,
-    Verb,
-    WatchBreaks,
-)
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+
+import pytest
+
 from scheduler.kube.leases import LeaseSpec
 from scheduler.kube.objects import PodCondition
 from scheduler.kube.port import (
@@ -34,16 +25,20 @@ from scheduler.kube.port import (
 )
 from scheduler.testing.cluster.cluster import MemoryCluster
 from scheduler.testing.cluster.faults import (
+    Break,
     Effect,
     Fail,
+    Faults,
     Overtaken,
     Refuse,
+    Request,
     RequestFault,
     Silence,
     Slow,
     Stranger,
     Throttle,
     Verb,
+    WatchBreaks,
 )
 from scheduler.testing.cluster.world import World
 from tests.scheduler.testing.cluster.builders import (

@@ -1,18 +1,16 @@
 """Random histories: they replay to what a list shows, and a client that follows the rules knows every pod."""
 
-import pytest
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from msgspec.structs import replace
-from scheduler.kube.objects import ConfigMap, ObjectMeta
-from scheduler.kube.port import ApiConflict, ApiNotFound, WatchExpired
-from scheduler.testing.cluster.store import Collection, Versions
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, TypeAlias
+
 from hypothesis import given, settings
-from scheduler.kube.objects import PodObject
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec.structs import replace
+
+from scheduler.kube.objects import ConfigMap, ObjectMeta, PodObject
 from scheduler.kube.port import (
     PODS,
     ApiConflict,
@@ -30,10 +28,10 @@ from scheduler.kube.port import (
 from scheduler.testing.cluster.cluster import MemoryCluster
 from scheduler.testing.cluster.faults import Break, Verb, WatchBreaks
 from scheduler.testing.cluster.selection import shown_by
+from scheduler.testing.cluster.store import Collection, Versions
 from scheduler.testing.cluster.watching import WatchTiming
 from scheduler.testing.cluster.world import World
 from tests.scheduler.testing.cluster.builders import everything_ready, pod
-
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 LIMIT = 5

@@ -2,9 +2,27 @@
 
 import asyncio
 from itertools import pairwise
+
 import pytest
-from scheduler.kube.port import NODES, PODS, ApiRejected, Bookmark, Changed, ListBegins, ListEnds, WatchExpired
+
+from scheduler.kube.objects import ObjectMeta, PodObject, PodSpec, PodStatus
+from scheduler.kube.port import (
+    PODS,
+    ApiRejected,
+    ApiSilent,
+    Bookmark,
+    Kind,
+    ListBegins,
+    ListEnds,
+    WatchExpired,
+)
 from scheduler.testing.cluster.cluster import MemoryCluster
+from scheduler.testing.cluster.faults import (
+    Break,
+    Verb,
+    WatchBreaks,
+)
+from scheduler.testing.cluster.selection import shown_by
 from scheduler.testing.cluster.watching import BATCH, WatchTiming
 from tests.scheduler.testing.cluster.builders import (
     HandDrivenTime,
@@ -16,19 +34,6 @@ from tests.scheduler.testing.cluster.builders import (
     watched,
     world,
 )
-from scheduler.kube.port import (
-    PODS,
-    ApiSilent,
-    WatchExpired,
-)
-from scheduler.testing.cluster.faults import (
-    Break,
-    Verb,
-    WatchBreaks,
-)
-from scheduler.kube.objects import ObjectMeta, PodObject, PodSpec, PodStatus
-from scheduler.kube.port import CONFIG_MAPS, NODES, PODS, ApiRejected, Kind
-from scheduler.testing.cluster.selection import namespace_of, resource_of, shown_by
 
 
 async def test_a_list_shows_one_moment_however_slowly_it_is_read() -> None:

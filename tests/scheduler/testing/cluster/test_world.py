@@ -1,22 +1,22 @@
 """The world of the cluster in memory, where the contract suite does not reach it, and what its checker finds."""
 
-import pytest
-from msgspec.structs import replace
-from scheduler.kube import objects
-from scheduler.kube.objects import Taint
-from scheduler.kube.port import PODS, ApiConflict, ApiNotFound, Kind
-from scheduler.testing.cluster.world import World
-from tests.scheduler.testing.cluster.builders import HandDrivenTime, node_of, pod, world
 from collections.abc import Mapping
 from typing import Final
+
+import pytest
+from msgspec.structs import replace
+
 from config.protocol import names
 from config.protocol.allocation import Allocation, LegacyFields, encode
 from config.protocol.inventory import Health
+from scheduler.kube import objects
+from scheduler.kube.port import PODS, ApiConflict, ApiNotFound, Kind
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.state.cards.booking import CardShare
 from scheduler.testing.cluster.checker import ClusterChecker
+from scheduler.testing.cluster.world import World
+from tests.scheduler.testing.cluster.builders import HandDrivenTime, pod, world
 from tests.support.builders import card, manifest, wire_node
-
 
 ZONE = "topology.kubernetes.io/zone"
 
@@ -152,17 +152,17 @@ def test_a_bound_pod_is_no_longer_nominated() -> None:
 
 
 NOW_S: Final = 5.0
-PODS: Final = {"p": 10, "q": 10, "alone": 10, "small": 1}  # units; `alone` wants its card to itself
+UNITS: Final = {"p": 10, "q": 10, "alone": 10, "small": 1}  # of pods; `alone` wants its card to itself
 
 
 def checked() -> tuple[World, ClusterChecker, list[str]]:
-    """A world with node `a` of two cards of 16 units, the second unhealthy, PODS, and who was told of pods."""
+    """A world with node `a` of two cards of 16 units, the second unhealthy, pods of UNITS, and who was told of pods."""
     world, told = World(lambda: 1_800_000_000.0), list[str]()
     checker = ClusterChecker(
         world, ResourceNames(), 1024, now_s=lambda: NOW_S, on_bound=lambda pod: told.append(pod.metadata.name)
     )
     world.nodes.add(wire_node("a", [card(0, 16), card(1, 16, health=Health.UNHEALTHY)]))
-    for name, units in PODS.items():
+    for name, units in UNITS.items():
         world.pods.create(manifest(name, units, annotations={names.EXCLUSIVE: str(name == "alone").lower()}))
     return world, checker, told
 
@@ -191,14 +191,16 @@ def test_a_binding_is_seen_with_its_cards() -> None:
             "card GPU-a-0 of node a is shared, though a pod holds it exclusively",
             id="a second pod on an exclusive card",
         ),
-        pytest.param([("p", "a", 1)], "pod default/p was bound to card 1 of a, which is unhealthy", id="an unhealthy card"),
+        pytest.param(
+            [("p", "a", 1)], "pod default/p was bound to card 1 of a, which is unhealthy", id="an unhealthy card"
+        ),
         pytest.param([("p", "b", 0)], "pod default/p was bound to b, which does not exist", id="no such node"),
     ],
 )
 def test_a_binding_that_must_not_be_is_a_violation(bindings: list[tuple[str, str, int]], violation: str) -> None:
     world, checker, _ = checked()
     for name, node, index in bindings:
-        world.pods.bind("default", name, node, on_card(index, PODS[name]))
+        world.pods.bind("default", name, node, on_card(index, UNITS[name]))
     assert checker.violations == [violation]
 
 

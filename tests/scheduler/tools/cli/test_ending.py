@@ -1,29 +1,29 @@
-"""How a command ends whose server says nothing, whose output nobody reads or that is interrupted: no traceback, its own code."""
+"""Commands whose server is silent, whose output nobody reads, or that are interrupted: no traceback, its own code."""
 
 import asyncio
 import json
-from collections.abc import Iterator
-from pathlib import Path
-from socket import create_server
-from typing import Final
-import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestServer
-from config.settings.scheduler import SchedulerConfiguration
-from scheduler.kube.port import NODES, ApiSilent
-from scheduler.tools.cli.asking import read_all
-from scheduler.tools.cli.clusters import Patience, opened
-from tests.support.builders import wire_node
-from tests.support.servers.listing_server import kubeconfig_of, listing
 import os
 import signal
 import socket
 import subprocess
 import sys
-from scheduler.tools.cli import ending
-from tests.support.repository import ROOT
-from tests.support.servers.listing_server import listing
+from collections.abc import Iterator
+from pathlib import Path
+from socket import create_server
+from typing import Final
 
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from config.settings.scheduler import SchedulerConfiguration
+from scheduler.kube.port import NODES, ApiSilent
+from scheduler.tools.cli import ending
+from scheduler.tools.cli.asking import read_all
+from scheduler.tools.cli.clusters import Patience, opened
+from tests.support.builders import wire_node
+from tests.support.repository import ROOT
+from tests.support.servers.listing_server import kubeconfig_of, listing
 
 # The page takes longer as a whole, and no byte of it does on a busy machine.
 GIVES_UP_S: Final = 2.0

@@ -102,6 +102,7 @@ def test_no_command_prints_what_a_terminal_would_obey(hostile: ListingServer, tm
     for command in COMMANDS:
         ran = run(hostile, tmp_path, *command, "-o", output)
         assert shows_only_text(ran.stdout), command
+        assert "\nFAKE" not in ran.stdout, command  # a line of its own
         assert shows_only_text(ran.stderr), command
         assert output == "table" or json.loads(ran.stdout)
         printed += ran.stdout + ran.stderr

@@ -2,20 +2,21 @@
 
 import json
 from pathlib import Path
+
 import pytest
 from typer import Typer
 from typer.testing import CliRunner
+
 from scheduler.program import cli
-from scheduler.tools.kubectl.main import cli as kubectl
-from tests.support.builders import wire_node, wire_pod
-from tests.support.placing import on_card
-from tests.support.servers.listing_server import listing
 from scheduler.tools.defragment.answers import Defragmentation, FragmentedUnits, Move
 from scheduler.tools.defragment.kept import kept_free
 from scheduler.tools.defragment.text import lines
 from scheduler.tools.explain.answers import NodeAndCards
 from scheduler.tools.explain.tones import as_text
-
+from scheduler.tools.kubectl.main import cli as kubectl
+from tests.support.builders import wire_node, wire_pod
+from tests.support.placing import on_card
+from tests.support.servers.listing_server import listing
 
 EXAMPLES = Path("docs/examples")
 HALF_USED, WHOLE_CARD = str(EXAMPLES / "half-used.yaml"), str(EXAMPLES / "whole-card.yaml")

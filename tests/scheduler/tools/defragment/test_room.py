@@ -1,27 +1,26 @@
-"""Moves that make room for one pod or lower the fragmentation: the fewest, of pods that may be moved, and nothing stays."""
+"""Moves that make room for one pod or lower the fragmentation: the fewest, and nothing of a plan stays."""
 
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
+
+import msgspec
+import pytest
+
 from scheduler.core.engine import Engine
+from scheduler.kube import objects
 from scheduler.kube.objects import OwnerReference
 from scheduler.pods.pod import Pod
-from scheduler.tools.defragment.movable import Movable
+from scheduler.state.ledger import of_tables
+from scheduler.state.packing.fragmentation import measured
+from scheduler.tools.defragment.lowering import lowered
+from scheduler.tools.defragment.movable import Movable, successor
+from scheduler.tools.defragment.order import Moved, in_turn
 from scheduler.tools.defragment.search import RoomFound, room_for
 from tests.support.builders import bound, engine, pod
 from tests.support.placing import on_card
-import msgspec
-import pytest
-from scheduler.kube import objects
-from scheduler.state.ledger import of_tables
-from scheduler.tools.defragment.movable import Movable, successor
-from scheduler.tools.defragment.order import Moved, in_turn
-from scheduler.tools.defragment.search import room_for
-from scheduler.state.packing.fragmentation import measured
-from scheduler.tools.defragment.lowering import lowered
-
 
 WEB = OwnerReference("uid-of-web", "ReplicaSet", "web", controller=True)
 _CARD = 8

@@ -7,27 +7,27 @@ import signal
 import socket
 import subprocess
 import sys
-from typing import Final
-import pytest
-from typer.testing import CliRunner, Result
-from scheduler.program import cli
-from tests.support.repository import ROOT
 from io import StringIO
+from typing import Final
+
+import pytest
 from rich.console import Console, RenderableType
+from typer.testing import CliRunner, Result
+
+from config.protocol import names
 from config.protocol.inventory import Health
 from scheduler.pods.gpu_request import ResourceNames
+from scheduler.program import cli
 from scheduler.state.cards.booking import CardShare
-from scheduler.state.tables import Tables
-from scheduler.tools.demo.demo_log import LogLine, LogTone
-from scheduler.tools.demo.picture import Painter, Scene
-from tests.support.builders import bound, card, pod, wire_node
-from config.protocol import names
 from scheduler.state.ledger import NodeLedger
+from scheduler.state.tables import Tables
 from scheduler.testing.cluster.checker import ClusterChecker, ObservedBinding
 from scheduler.testing.cluster.world import World
 from scheduler.tools.demo.claims import Assertion, Evidence, claims
-from tests.support.builders import manifest, wire_node
-
+from scheduler.tools.demo.demo_log import LogLine, LogTone
+from scheduler.tools.demo.picture import Painter, Scene
+from tests.support.builders import bound, card, manifest, pod, wire_node
+from tests.support.repository import ROOT
 
 COMMAND: Final = (sys.executable, "-m", "scheduler.main", "demo", "--speed", "100")
 

@@ -1,36 +1,30 @@
 """Findings of `kubectl gpushare doctor` in a cluster in order but for what a test says, and what to do."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
 import msgspec
-from config.protocol import names
+import pytest
+
+from config.protocol import inventory, names
+from config.protocol.inventory import Card, Health
+from config.settings.scheduler import SchedulerConfiguration
 from scheduler.kube import objects
 from scheduler.kube.leases import Lease, LeaseSpec
 from scheduler.kube.versions import ServerVersion
 from scheduler.pods.gpu_request import ResourceNames
-from scheduler.tools.doctor.cluster_checks import diagnosed
-from scheduler.tools.doctor.facts import ClusterFacts
-from scheduler.tools.explain.findings import ClusterFinding, Severity
-from tests.support.builders import wire_node, wire_pod
-import asyncio
-from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
-from typing import Any
-import pytest
-from config.settings.scheduler import SchedulerConfiguration
 from scheduler.testing.cluster.cluster import MemoryCluster
-from scheduler.tools.doctor.facts import PLUGIN_LABEL, SCHEDULER_LABEL
-from scheduler.tools.explain.findings import Severity, lines
+from scheduler.tools.doctor.cluster_checks import diagnosed
+from scheduler.tools.doctor.facts import PLUGIN_LABEL, SCHEDULER_LABEL, ClusterFacts
+from scheduler.tools.explain.findings import ClusterFinding, Severity, lines
 from scheduler.tools.explain.tones import as_text
 from scheduler.tools.kubectl.diagnosing import read_facts
+from tests.support.builders import card, wire_node, wire_pod
 from tests.support.explaining import NOW_S, there, waits, world
 from tests.support.repository import ROOT
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from config.protocol import inventory, names
-from config.protocol.inventory import Card, Health
-from scheduler.tools.explain.findings import ClusterFinding, Severity, lines
-from tests.support.builders import card, wire_node
-
 
 LABELS = dict([names.NODE_LABEL])
 LEASE = Lease(objects.ObjectMeta("gpushare-scheduler", "kube-system"), LeaseSpec("pod-1_x", 15))

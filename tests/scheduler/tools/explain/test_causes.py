@@ -64,7 +64,9 @@ def test_too_few_domains_are_told() -> None:
 
 def test_a_topology_key_that_no_node_has_is_named() -> None:
     of = zones("x")
-    assert causes(explained_new(of, "web", 1, **spread("topology.kubernetes.io/zoen"))) == {"PodTopologySpread": "no node has the label topology.kubernetes.io/zoen"}
+    assert causes(explained_new(of, "web", 1, **spread("topology.kubernetes.io/zoen"))) == {
+        "PodTopologySpread": "no node has the label topology.kubernetes.io/zoen"
+    }
 
 
 def test_a_label_that_a_node_lacks_is_named() -> None:
@@ -169,7 +171,9 @@ def test_a_volume_of_other_nodes_is_named() -> None:
     of = world(a=[16])
     of.storage.create(VOLUMES, volume("pv-1", on=("b",)))
     of.storage.create(CLAIMS, bound(claim("data"), "pv-1"))
-    assert causes(explained_new(of, "p", 3, **with_claims("data"))) == {"VolumeBinding": "claim data has PersistentVolume pv-1"}
+    assert causes(explained_new(of, "p", 3, **with_claims("data"))) == {
+        "VolumeBinding": "claim data has PersistentVolume pv-1"
+    }
 
 
 def test_a_pod_that_removes_nobody_is_told_why() -> None:
@@ -196,5 +200,7 @@ def test_a_bound_pod_is_told_what_its_author_misspelt() -> None:
 
 def test_all_that_is_named_fits_a_line_or_two() -> None:
     of = world(wire_node("a", [16], taints=tuple(Taint(f"k{n}", "NoSchedule") for n in range(50))))
-    assert causes(explained_new(of, "p", 3)) == {"TaintToleration": "k0:NoSchedule, k1:NoSchedule, k2:NoSchedule and 47 more"}
+    assert causes(explained_new(of, "p", 3)) == {
+        "TaintToleration": "k0:NoSchedule, k1:NoSchedule, k2:NoSchedule and 47 more"
+    }
     assert asked(of).unread == []

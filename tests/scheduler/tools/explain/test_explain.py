@@ -1,24 +1,21 @@
 """`explain` on a cluster in memory: what each card and node says, which come first, and what would help."""
 
-import asyncio
 import json
 from dataclasses import replace
+
 import msgspec
 import pytest
+
 from config.protocol import names
 from config.protocol.inventory import Health
+from scheduler.kube.objects import Taint
 from scheduler.testing.cluster.world import World
 from scheduler.tools.cli.explain import text
 from scheduler.tools.cli.manifests import Unanswerable
 from scheduler.tools.explain.answers import ExplainedNode, Explanation, Preempting, WhatIfAnswer, as_json
-from tests.support.builders import card, engine, wire_node, wire_pod
-from tests.support.builders import pod as read_pod
-from tests.support.explaining import asked, explained, explained_new, lines, there, waits, world
+from tests.support.builders import card, wire_node, wire_pod
+from tests.support.explaining import asked, explained, explained_new, lines, preempts, prose, there, waits, world
 from tests.support.repository import ROOT
-from scheduler.kube.objects import Taint
-from scheduler.tools.explain.answers import Explanation
-from tests.support.builders import card, wire_node
-from tests.support.explaining import explained, explained_new, lines, preempts, prose, there, waits, world
 
 
 def crowded() -> World:
@@ -82,7 +79,10 @@ def test_the_guide_shows_what_is_printed() -> None:
     guide = (ROOT / "docs/explain.md").read_text(encoding="utf-8")
     assert guide.partition("```text\n")[2].partition("```")[0] == text(answer, 80)
     assert max(map(len, lines(answer))) <= 80
-    assert [(one.pod, one.units) for one in answer.nearest[0].cards[0].pods] == [("default/web-0", 30), ("default/db-0", 20)]
+    assert [(one.pod, one.units) for one in answer.nearest[0].cards[0].pods] == [
+        ("default/web-0", 30),
+        ("default/db-0", 20),
+    ]
     assert (answer.state, answer.preemption) == ("waits", None)
     preemption = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
     assert answer.message == f"0/1 nodes are available: 1 {answer.nearest[0].rules[0].reason}. {preemption}"

@@ -2,21 +2,20 @@
 
 import asyncio
 from dataclasses import replace
+
 import pytest
+
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.kube.objects import PodCondition
 from scheduler.kube.port import PodKey
 from scheduler.testing.cluster.world import World
-from scheduler.tools.explain.answers import ReservedPlace, as_json
+from scheduler.tools.explain.answers import Explanation, Going, Nominated, ReservedPlace, as_json
 from scheduler.tools.explain.reading import HIDDEN
+from tests.support.builders import card, wire_node, wire_pod
 from tests.support.clocks.virtual_time import run
-from tests.support.explaining import asked, explained_new, preempts, prose, there, waits, world
+from tests.support.explaining import asked, explained, explained_new, lines, preempts, prose, there, waits, world
 from tests.system.looking import cluster, comes, node_of
 from tests.system.process import scheduling
-from scheduler.tools.explain.answers import Explanation, Going, Nominated
-from tests.support.builders import card, wire_node, wire_pod
-from tests.support.explaining import asked, explained, explained_new, lines, preempts, prose, there, waits, world
-
 
 AFTER = SchedulerConfiguration.model_validate({"bindTimeout": 0, "reserveAfter": "1m"})
 

@@ -1,15 +1,10 @@
 """`explain`: which pod is meant, and how it stands."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from config.protocol import names
-from scheduler.program import cli
 from scheduler.tools.cli.answering import named_pod
-from scheduler.tools.cli.explain import text
 from scheduler.tools.cli.manifests import Unanswerable
 from tests.support.builders import wire_pod
 from tests.support.explaining import asked, explained, explained_new, lines, there, waits, world

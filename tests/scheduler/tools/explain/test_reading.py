@@ -57,7 +57,9 @@ def test_a_pod_of_long_ago_counts_less_in_what_is_usual() -> None:
 @pytest.mark.parametrize("refused", [(kind.name,) for kind in OF_STORAGE] + [EVERYTHING_ELSE], ids=lambda one: one[0])
 def test_a_claim_that_could_not_be_read_is_not_said_to_be_missing(refused: tuple[str, ...]) -> None:
     of = world(a=[16])
-    assert 'persistentvolumeclaim "checkpoints" not found' in prose(explained_new(of, "train", 3, **with_claims("checkpoints")))
+    assert 'persistentvolumeclaim "checkpoints" not found' in prose(
+        explained_new(of, "train", 3, **with_claims("checkpoints"))
+    )
     of.storage.create(CLAIMS, claim("checkpoints"))
     answer = explained(of, "train", refused=refused)
     assert (answer.state, answer.message) == ("fits", "")
@@ -69,7 +71,10 @@ def test_a_claim_that_could_not_be_read_is_not_said_to_be_missing(refused: tuple
 def test_preemption_is_told_without_the_budgets_with_what_they_may_change() -> None:
     of = world(a=[16])
     there(of, "low", 16, "a", 0)
-    known, unknown = explained_new(of, "urgent", 16, priority=9), explained(of, "urgent", refused=("poddisruptionbudgets",))
+    known, unknown = (
+        explained_new(of, "urgent", 16, priority=9),
+        explained(of, "urgent", refused=("poddisruptionbudgets",)),
+    )
     assert unknown.preemption == known.preemption
     assert unknown.preemption is not None
     may_spare = "The PodDisruptionBudgets cannot be read: preemption may spare pods that one of them protects."

@@ -1,22 +1,21 @@
 """What is requested and free of the cluster, its nodes and its cards, and what `kubectl gpushare audit` finds there."""
 
-import json
 from dataclasses import replace
+
 import pytest
+
 from config.protocol import names
 from config.protocol.inventory import Health
 from scheduler.kube import objects
 from scheduler.state.packing.fragmentation import measured
 from scheduler.testing.cluster.world import World
-from scheduler.tools.explain.answers import as_json
+from scheduler.tools.explain.audit import audited
+from scheduler.tools.explain.findings import ClusterFinding, Findings
 from scheduler.tools.explain.tones import Tone, as_text
 from scheduler.tools.explain.top import SORTS, Top, sorted_by, top
 from scheduler.tools.explain.top_text import lines
 from tests.support.builders import card, wire_node
 from tests.support.explaining import asked, there, waits, world
-from scheduler.tools.explain.audit import audited
-from scheduler.tools.explain.findings import ClusterFinding, Findings, Severity, lines
-from scheduler.tools.explain.tones import as_text
 
 
 def busy() -> World:

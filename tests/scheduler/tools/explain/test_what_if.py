@@ -1,20 +1,19 @@
 """`what-if` on a cluster in memory: how many copies fit, the file that holds the pod, and its priority."""
 
+import asyncio
 from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
+
 from scheduler.program import cli
 from scheduler.state.packing.fragmentation import measured
-from scheduler.tools.cli.manifests import Unanswerable, manifest
-from scheduler.tools.explain.answers import FreeMemory
-from tests.support.builders import wire_pod
-from tests.support.explaining import asked, lines, there, waits, world
-import asyncio
 from scheduler.testing.cluster.world import World
-from scheduler.tools.cli.manifests import Manifest, manifest
+from scheduler.tools.cli.manifests import Manifest, Unanswerable, manifest
 from scheduler.tools.cli.priorities import SYSTEM_CLASSES, given
 from scheduler.tools.explain.answers import Preempting, WhatIfAnswer
-from tests.support.explaining import asked, there, world
+from tests.support.builders import wire_pod
+from tests.support.explaining import asked, lines, there, waits, world
 
 
 def test_what_if_says_how_many_fit_where_and_what_stops_the_next() -> None:
@@ -176,7 +175,7 @@ def test_a_pod_without_a_class_has_that_of_the_default_one(tmp_path: Path) -> No
     ],
 )
 def test_a_priority_class_that_is_not_known_is_told_in_one_line(
-    tmp_path: Path, refused: tuple[str, ...], said: str, number: str, taken: str, removes: Preempting | None
+    tmp_path: Path, refused: tuple[str, ...], said: str, number: str, taken: str, *, removes: Preempting | None
 ) -> None:
     answer = what_if(full(), tmp_path, f"priorityClassName: high{number}", *refused)
     assert answer.words == (f"{said}: its priority is taken as {taken}.", "It requests 16 GiB on one card.")

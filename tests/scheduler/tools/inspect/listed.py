@@ -6,7 +6,7 @@ CLUSTERS: those whose legacy output is known, the files under golden/, printed b
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -19,7 +19,6 @@ from scheduler.tools.inspect.view import InspectedNode, view
 Json: TypeAlias = dict[str, Any]
 
 FOLDER = Path(__file__).parent / "golden"
-_USUAL: Final = ListedResources()
 
 
 def node(name: str, units: object, count: object, address: str = "", *, inventory: str | None = None) -> Json:
@@ -70,17 +69,13 @@ def raws(documents: Sequence[Json]) -> list[msgspec.Raw]:
 
 
 def viewed(
-    nodes: Sequence[Json],
-    pods: Sequence[Json],
-    *,
-    with_gpu_memory_only: bool = True,
-    resources: ListedResources = _USUAL,
+    nodes: Sequence[Json], pods: Sequence[Json], *, with_gpu_memory_only: bool = True
 ) -> tuple[InspectedNode, ...]:
     """What is shown of them. Every object has to be readable."""
     read_nodes, unread_nodes = wire.read(raws(nodes), wire.ListedNode)
     read_pods, unread_pods = wire.read(raws(pods), wire.ListedPod)
     assert (unread_nodes, unread_pods) == ([], [])
-    return view(read_nodes, read_pods, with_gpu_memory_only=with_gpu_memory_only, resources=resources)
+    return view(read_nodes, read_pods, with_gpu_memory_only=with_gpu_memory_only, resources=ListedResources())
 
 
 def cards(*units: int | None, unit_mib: int = 1024, unhealthy: frozenset[int] = frozenset()) -> str:

@@ -1,10 +1,5 @@
-"""The text of `kubectl inspect gpushare`, as the legacy command prints it, and the whole command, as kubectl starts it."""
+"""The text of `kubectl inspect gpushare`, as the legacy command prints it, and the whole command."""
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from scheduler.tools.inspect.tables import aligned, details, summary
-from tests.scheduler.tools.inspect.listed import CLUSTERS, Json, cards, golden, node, pod, viewed
 import json
 import socket
 import subprocess
@@ -12,10 +7,15 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from tests.scheduler.tools.inspect.listed import CLUSTERS, golden, pod
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.tools.inspect.tables import aligned, details, summary
+from tests.scheduler.tools.inspect.listed import CLUSTERS, Json, cards, golden, node, pod, viewed
 from tests.support.repository import ROOT
 from tests.support.servers.listing_server import NODES, PODS, ListingServer, kubeconfig_of, listing
-
 
 A = node("gpu-node-a", "30", "2", "192.168.0.71")
 

@@ -72,9 +72,7 @@ SPLIT = failed(0, 0, "mig", health=Health.HEALTHY)
         pytest.param(
             node("n", "30", "2", inventory="{"), "its annotation gpushare/inventory cannot be read", id="unreadable"
         ),
-        pytest.param(
-            announcing(healthy(0, 15)), "nothing is allocatable: its device plugin is away", id="plugin away"
-        ),
+        pytest.param(announcing(healthy(0, 15)), "nothing is allocatable: its device plugin is away", id="plugin away"),
         pytest.param(
             announcing(failed(0, 15, "xid-79"), failed(1, 15, "", health=Health.SUSPECT)),
             "no card is in use for new pods: unhealthy (xid-79), suspect",
@@ -272,6 +270,15 @@ def test_json_says_model_reason_cordon_and_problem() -> None:
     (card,) = shown["cards"]
     assert (card["model"], card["reason"], card["cordoned"]) == ("M", "xid-79", True)
     assert shown["problem"] == "no card is in use for new pods: unhealthy (xid-79)"
+
+
+@pytest.mark.parametrize("write", [wide, compact, summary, details])
+def test_a_terminal_obeys_nothing_that_an_annotation_holds(write: object) -> None:
+    nasty = encode(Inventory(1024, "", (failed(0, 15, "\x1b[2J\nfake  15/15"),)))
+    text = write(viewed([node("n", "0", "1", inventory=nasty)], [pod("p", "3", on="n", idx="0")]))  # type: ignore[operator]
+    assert "\x1b" not in text
+    assert "[2J?fake" in text
+    assert not [line for line in text.splitlines() if line.startswith("fake")]
 
 
 # The document

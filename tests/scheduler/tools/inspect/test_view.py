@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from config.protocol import inventory, names
 from scheduler.tools.inspect import wire
 from scheduler.tools.inspect.document import as_json
-from scheduler.tools.inspect.node_cards import ListedResources
 from scheduler.tools.inspect.tables import details, summary
 from scheduler.tools.inspect.view import Holder, InspectedNode
 from tests.scheduler.tools.inspect.listed import Json, cards, node, pod, raws, viewed
@@ -31,23 +30,6 @@ def test_pods_that_are_finished_or_have_no_node_or_no_request_do_not_count() -> 
     others = [pod("done", "5", phase="Succeeded"), pod("failed", "5", phase="Failed"), pod("none", "0")]
     waiting = pod("waiting", "5", on="")
     assert [holder.name for holder in on_a(*others, waiting, pod("p", "3", idx="0")).holders] == ["p"]
-
-
-OTHER = ListedResources(gpu_mem="example.com/gpu-mem", gpu_count="example.com/gpu-count")
-
-
-def renamed(document: Json) -> Json:
-    written = json.dumps(document).replace(names.GPU_MEM, OTHER.gpu_mem).replace(names.GPU_COUNT, OTHER.gpu_count)
-    found: Json = json.loads(written)
-    return found
-
-
-@pytest.mark.parametrize("announced", [None, cards(15, 15)])
-def test_the_resources_may_have_other_names(announced: str | None) -> None:
-    nodes, pods = [node("gpu-node-a", "30", "2", inventory=announced)], [pod("p", "3", idx="1"), pod("lost", "4")]
-    shown = viewed([*map(renamed, nodes)], [*map(renamed, pods)], resources=OTHER)
-    assert shown == viewed(nodes, pods)
-    assert viewed([*map(renamed, nodes)], [*map(renamed, pods)]) != shown
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Running", "Unknown", ""])
@@ -156,7 +138,9 @@ def test_the_document_shows_what_programs_read() -> None:
 
 
 def test_json_shows_where_pods_are_on_a_node_without_an_inventory() -> None:
-    (shown,) = json.loads(as_json(viewed([A], [pod("lost", "2"), pod("p", "8", allocation='{"0":{"0":3,"1":5}}')])))["nodes"]
+    (shown,) = json.loads(as_json(viewed([A], [pod("lost", "2"), pod("p", "8", allocation='{"0":{"0":3,"1":5}}')])))[
+        "nodes"
+    ]
     assert (shown["unitMiB"], shown["allocatedUnits"], shown["pendingUnits"]) == (None, 10, 2)
     assert [(one["name"], one["cards"], one["pendingUnits"]) for one in shown["pods"]] == [
         ("lost", {}, 2),

@@ -3,20 +3,21 @@
 import asyncio
 import json
 from collections.abc import Generator
+from http import HTTPStatus
+
 import aiohttp
 import pytest
+
 from config.protocol import names
 from scheduler.state.ledger import of_tables
 from scheduler.tools.explain.answers import as_json
 from scheduler.tools.explain.pod_summary import explain
 from scheduler.tools.explain.reading import ClusterSnapshot, answer_of
 from scheduler.tools.page import server as page_server
-from scheduler.tools.page.access import Everybody
+from scheduler.tools.page.access import AccessDenied, Everybody
+from scheduler.tools.page.query_queue import QueryQueue
 from tests.scheduler.tools.page.browser import Browser, filled, serving
 from tests.support.builders import UNIT_MIB, engine, pod, wire_node
-from http import HTTPStatus
-from scheduler.tools.page.access import AccessDenied
-from scheduler.tools.page.query_queue import QueryQueue
 
 
 async def test_explain_says_what_the_command_says_and_changes_nothing(session: aiohttp.ClientSession) -> None:

@@ -1,38 +1,33 @@
 """The page's server over real HTTP and TLS on loopback: what it shows, to whom, and what it refuses."""
 
 import asyncio
+import contextlib
+import dataclasses
 import json
+import os
 import socket
+import ssl
 from collections.abc import AsyncIterator
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
+
 import aiohttp
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
+
 from scheduler.kube import objects
 from scheduler.tools.page import server as page_server
 from scheduler.tools.page.access import Access, Everybody
 from scheduler.tools.page.files import files
-from scheduler.tools.page.history import point
+from scheduler.tools.page.history import UsageHistory, point
 from scheduler.tools.page.page_parts import leader_name, replica_name
 from scheduler.tools.page.server import MOST_STREAMS, serve_page
+from scheduler.tools.page.tls import ServerCertificate
 from tests.scheduler.tools.page.browser import Browser, filled, parts_of, reviewer_of_ann, serving
 from tests.support.builders import engine, pod, wire_node
-from tests.support.servers.byte_server import until
-import contextlib
-import os
-import ssl
-from dataclasses import replace
-from hashlib import sha256
-from pathlib import Path
-from structlog.testing import capture_logs
-from scheduler.tools.page.access import Everybody
-from scheduler.tools.page.history import UsageHistory
-from scheduler.tools.page.server import serve_page
-from scheduler.tools.page.tls import ServerCertificate
-from tests.scheduler.tools.page.browser import parts_of, serving
-from tests.support.builders import engine
-from tests.support.servers.byte_server import made_certificate
-
+from tests.support.servers.byte_server import made_certificate, until
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -301,7 +296,7 @@ async def test_what_ends_the_history_by_a_bug_is_told() -> None:
     parts = parts_of(made, Everybody())
     broken = Broken(made.tables, made.queue.lengths, lambda: 0.0)
     with capture_logs() as logs:
-        page = await serve_page(replace(parts, history=broken), ("127.0.0.1", 0))
+        page = await serve_page(dataclasses.replace(parts, history=broken), ("127.0.0.1", 0))
         await asyncio.sleep(0.01)
     await page.close()
 

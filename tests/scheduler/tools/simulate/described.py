@@ -57,7 +57,9 @@ def replayed(
 
 
 def replayed_file(
-    cluster: ClusterFile, built: tuple[Engine, PodReader] | None = None, **options: Any  # noqa: ANN401 - as `replay`
+    cluster: ClusterFile,
+    built: tuple[Engine, PodReader] | None = None,
+    **options: Any,  # noqa: ANN401 - as `replay`
 ) -> Report:
     """built: with the default configuration where it is left out."""
     built = built or build_engine(SchedulerConfiguration())

@@ -1,17 +1,17 @@
 """How full a cluster is as pods come: its course, the figures of compared runs, and their plot."""
 
-import pytest
-from scheduler.tools.simulate.course import Course, first_unplaced, shares_by_arrived
-from dataclasses import replace
-from scheduler.tools.simulate.comparison import Figure, Outcome, compared, outcome_of
-from scheduler.tools.simulate.course import Course
-from scheduler.tools.simulate.report import FINISHED, PlacedPod, Report
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
-from scheduler.tools.simulate.comparison import Outcome
+
+import pytest
+
+from scheduler.tools.simulate.comparison import Figure, Outcome, compared, outcome_of
+from scheduler.tools.simulate.course import Course, first_unplaced, shares_by_arrived
 from scheduler.tools.simulate.plot import NoPlot, check_plot, plot, quartiles
+from scheduler.tools.simulate.report import FINISHED, PlacedPod, Report
 
 
 def course(units: int, *came: tuple[int, int, bool]) -> Course:

@@ -1,8 +1,12 @@
 """What becomes of the pods, claims and cards of cluster files and arrivals."""
 
+from pathlib import Path
 from typing import Any, Final
+
 import msgspec
 import pytest
+import yaml
+
 from config.clusterfile.arrivals import Arrival, PodAsk
 from config.clusterfile.reading import read
 from config.protocol import names
@@ -14,17 +18,11 @@ from scheduler.pods.pod import PodReader
 from scheduler.state.ledger import of_tables
 from scheduler.tools.simulate.arriving import pods_coming, shuffled
 from scheduler.tools.simulate.course import Course
-from scheduler.tools.simulate.replay import replay
 from scheduler.tools.simulate.report import Report
 from scheduler.tools.simulate.timeline import PodComes
 from tests.scheduler.tools.simulate.described import described, node, pod, replayed, replayed_file
 from tests.support.repository import ROOT
-from pathlib import Path
-from typing import Any
-import yaml
-from tests.scheduler.tools.simulate.described import node, pod, replayed_file
 from tests.support.volumes import HOSTNAME, ZONE, bound, claim, storage_class, volume, with_claims
-
 
 DEMO: Final = ROOT / "scheduler/tools/demo/demo.yaml"
 

@@ -1,17 +1,18 @@
 """`simulate` as a command: one report, and runs that are compared."""
 
 import json
-from pathlib import Path
-from typing import Any, Final
-import pytest
-from typer.testing import CliRunner, Result
-from scheduler.program import cli
-from tests.support.repository import ROOT
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
 
+import pytest
+from typer.testing import CliRunner, Result
+
+from scheduler.program import cli
+from tests.support.repository import ROOT
 
 EXAMPLES: Final = (str(ROOT / "docs/examples/cluster.yaml"), str(ROOT / "docs/examples/workload.yaml"))
 NODES: Final = "nodes: [{name: a, cards: [{model: M, memoryMiB: 16384}]}]\n"
@@ -328,6 +329,8 @@ def test_mistakes_in_all_files_of_arrivals_are_told_together(files: Path) -> Non
 def test_a_mistake_that_a_run_finds_ends_the_program_too(files: Path) -> None:
     (files / "nodes.yaml").write_text("nodes: [{nam: n}]\n", encoding="utf-8")
     for processes in ("1", "2"):
-        result = simulated_runs(files, "--arrivals", str(files / "tight.csv"), "--shuffle", "1,2", "--processes", processes)
+        result = simulated_runs(
+            files, "--arrivals", str(files / "tight.csv"), "--shuffle", "1,2", "--processes", processes
+        )
         assert result.exit_code == 2
         assert "nodes[0].nam: unknown field" in result.stderr

@@ -1,16 +1,17 @@
 """The steps of a cluster file, and who plays them into a cluster in memory."""
 
 from typing import Any, Final
+
 import pytest
+
 from config.protocol import names
 from config.protocol.inventory import decode
 from config.settings.mistakes import ConfigurationError
-from scheduler.tools.simulate.timeline import NodeGoes, NodeIs, PodComes, Step
-from tests.scheduler.tools.simulate.described import node, pod, steps
 from scheduler.kube import objects
 from scheduler.testing.cluster.world import World
 from scheduler.tools.simulate.player import TimelinePlayer
-
+from scheduler.tools.simulate.timeline import NodeGoes, NodeIs, PodComes, Step
+from tests.scheduler.tools.simulate.described import node, pod, steps
 
 A: Final = [node("a", 16, 16)]
 
