@@ -35,7 +35,7 @@ RESOURCES: Final = ResourceNames()
 
 def changed(rule: type[Plugin], **attributes: object) -> type[Plugin]:
     """The rule with a mistake. attributes: in the place of its own, such as `depends`, `signature` or `fact`."""
-    return type("Broken", (rule,), {"name": "Broken", **attributes})  # type: ignore[return-value]
+    return type("Broken", (rule,), {"name": "Broken", **attributes})
 
 
 def rows_of(tables: Tables, rows: Rows) -> list[int]:
