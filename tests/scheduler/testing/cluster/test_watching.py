@@ -79,6 +79,17 @@ async def test_a_version_that_the_history_no_longer_holds_has_expired() -> None:
         await next_names(client(of), since, 1)
 
 
+async def test_the_history_is_compacted_under_a_client_that_was_away() -> None:
+    of = world("a")
+    since = str(of.version)
+    of.pods.create(pod("b"))
+
+    of.compact_history()
+
+    with pytest.raises(WatchExpired):
+        await next_names(client(of), since, 1)
+
+
 async def test_a_compacted_history_ends_no_open_watch() -> None:
     of = world("a")
     async with watched(client(of), PODS, since="1") as events:

@@ -10,6 +10,7 @@ from config.protocol import names
 from config.protocol.allocation import Allocation, LegacyFields, encode
 from config.protocol.inventory import Health
 from scheduler.kube import objects
+from scheduler.kube.objects import Taint
 from scheduler.kube.port import PODS, ApiConflict, ApiNotFound, Kind
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.state.cards.booking import CardShare
@@ -33,6 +34,20 @@ def test_a_uid_that_a_trace_brings_along_is_kept() -> None:
     made = world().pods.create({"metadata": {"name": "p", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}})
 
     assert (made.metadata.uid, made.metadata.creation_timestamp) == ("u", "2026-01-01T00:00:00Z")
+
+
+def test_time_is_what_the_clock_says() -> None:
+    of = World(lambda: 1_800_000_000.9)
+
+    assert of.pods.create(pod("p")).metadata.creation_timestamp == "2027-01-15T08:00:00Z"
+
+
+def test_a_pod_makes_its_namespace() -> None:
+    of = world()
+
+    of.pods.create(pod("p", "team-a"))
+
+    assert of.namespaces.exists("team-a")
 
 
 @pytest.mark.parametrize(
@@ -110,6 +125,28 @@ def test_a_bound_pod_gets_the_zone_of_its_node() -> None:
     assert of.pods.bind("ns", "a", "node-a").metadata.labels == {ZONE: "z1"}
 
 
+def test_a_patch_of_a_node_changes_what_it_names() -> None:
+    of = world()
+    of.nodes.add(
+        {"metadata": {"name": "n", "labels": {"a": "1", "b": "2"}}, "status": {"capacity": {"cpu": "4", "gpu": 2}}}
+    )
+
+    node = of.nodes.patch(
+        "n",
+        labels={"a": None, "c": "3"},
+        annotations={"inventory": "{}"},
+        taints=[Taint("unhealthy", "NoSchedule")],
+        unschedulable=True,
+        allocatable={"gpu": "1"},
+    )
+
+    assert node.metadata.labels == {"b": "2", "c": "3"}
+    assert node.metadata.annotations == {"inventory": "{}"}
+    assert (node.spec.unschedulable, node.spec.taints) == (True, (Taint("unhealthy", "NoSchedule"),))
+    assert node.status.allocatable == {"cpu": "4", "gpu": "1"}
+    assert node.status.capacity == {"cpu": "4", "gpu": "2"}
+
+
 def test_a_patch_that_changes_nothing_is_no_change() -> None:
     of = world()
     of.nodes.add({"metadata": {"name": "n", "labels": {"a": "1"}}})
@@ -129,6 +166,21 @@ def test_a_deleted_namespace_takes_everything_in_it_along() -> None:
 
     assert [found.metadata.namespace for found in of.pods] == ["elsewhere"]
     assert (list(of.config_maps), of.namespaces.exists("ns")) == ([], False)
+
+
+def test_namespaces_and_config_maps_change() -> None:
+    of = world("a")
+    of.config_maps.create("kube-system", "unhealthy-gpu-n", {"gpus": "0"})
+
+    of.config_maps.update("kube-system", "unhealthy-gpu-n", {"gpus": "0,1"})
+    of.namespaces.label("ns", {"team": "a"})
+
+    assert [found.data for found in of.config_maps] == [{"gpus": "0,1"}]
+    labels = {found.metadata.name: found.metadata.labels for found in of.namespaces}["ns"]
+    assert labels == {"kubernetes.io/metadata.name": "ns", "team": "a"}
+    of.config_maps.delete("kube-system", "unhealthy-gpu-n")
+    with pytest.raises(ApiNotFound):
+        of.config_maps.update("kube-system", "unhealthy-gpu-n", {})
 
 
 def test_a_resource_that_is_not_simulated_is_not_found() -> None:
