@@ -51,6 +51,7 @@ def test_they_count_the_same_before_our_device_plugin_is_there() -> None:
     assert counted(of) == [0, 3]
     assert [(one.index, one.uuid, one.units) for one in node(of).cards] == [(0, "", 15), (1, "", 15)]
     assert problems(of, "binpack-0") == ()
+    assert [(pod.by, pod.known, pod.units) for pod in node(of).pods] == [(BoundBy.EXTENDER, True, 3)]
     one = only(of, "no-inventory")
     assert (one.severity, one.about) == (Severity.FAILED, ("node/a",))
 
