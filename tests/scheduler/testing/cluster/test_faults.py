@@ -1,4 +1,4 @@
-"""Which requests a fault hits, and each fault as the client and the cluster see it."""
+"""Requests that a fault hits, and each fault as the client and the cluster see it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

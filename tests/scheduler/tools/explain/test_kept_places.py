@@ -1,4 +1,4 @@
-"""What `explain` and `what-if` say of a place that is kept: reserved for a pod that waits long, or nominated."""
+"""Answers of `explain` and `what-if` about a place that is kept: reserved for a pod that waits long, or nominated."""
 
 import asyncio
 from dataclasses import replace

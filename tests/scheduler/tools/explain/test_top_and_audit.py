@@ -1,4 +1,4 @@
-"""What is requested and free of the cluster, its nodes and its cards, and what `kubectl gpushare audit` finds there."""
+"""Requested and free memory of the cluster, its nodes and its cards, and the findings of `kubectl gpushare audit`."""
 
 from dataclasses import replace
 

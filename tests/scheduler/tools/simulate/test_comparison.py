@@ -1,4 +1,4 @@
-"""How full a cluster is as pods come: its course, the figures of compared runs, and their plot."""
+"""Booked share of a cluster as pods come: its course, the figures of compared runs, and their plot."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What becomes of the pods, claims and cards of cluster files and arrivals."""
+"""Pods, claims and cards of cluster files and arrivals, and what becomes of them."""
 
 from pathlib import Path
 from typing import Any, Final
