@@ -106,7 +106,7 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
     "docs/runbooks/GpushareLoopHeld.md": {"kubectl -n kube-system top": _METRICS, "kubectl top": _METRICS},
     "docs/simulate.md": {
         "gpushare-scheduler simulate nodes.yaml": (
-            "files of the reader's; tests/scheduler/tools/simulate/test_simulate_runs.py"
+            "files of the reader's; tests/scheduler/tools/simulate/test_simulate.py"
         ),
     },
     "docs/tested-on.md": {"": _CARD},

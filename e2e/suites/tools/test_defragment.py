@@ -65,17 +65,6 @@ async def replace_what_is_evicted(site: GpuSite) -> str:
         await asyncio.sleep(0.1)
 
 
-async def test_a_plan_moves_nobody(half_used: GpuSite, cluster: provider.Target, tmp_path: Path) -> None:
-    site, file = half_used, asks(half_used, tmp_path, 16)
-    ran = kubectl_gpushare(cluster, tmp_path, "defragment", "--dry-run", "-f", str(file), "-o", "json")
-    assert (ran.returncode, ran.stderr) == (0, "")
-    found = json.loads(ran.stdout)
-    assert (len(found["moves"]), found["moves"][0]["owner"], found["place"]["node"]) == (1, "ReplicaSet web", "a")
-    for name in ("web-0", "web-1"):
-        assert "deletionTimestamp" not in (await site.read(name))["metadata"]
-    assert await cordon(site) == ""
-
-
 async def test_a_pod_is_evicted_and_the_one_that_waits_gets_the_card(
     half_used: GpuSite, cluster: provider.Target, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""`explain` and `what-if`, and the Events about mistaken pods, on a real kube-apiserver with the scheduler at work."""
+"""`explain` and `what-if`, and the policy about misspelt keys, on a real kube-apiserver with the scheduler at work."""
 
 import json
 import subprocess
@@ -133,17 +133,6 @@ async def reader_of_pods_and_nodes(admin: Admin, cluster: ControlPlane, namespac
     await admin.create(f"{RBAC}/clusterrolebindings", binding)
     issued = await admin.create(f"{accounts}/reader/token", {"spec": {"expirationSeconds": 3600}})
     return cluster.kubeconfig_for(issued["status"]["token"], name)
-
-
-async def test_mistaken_pods_are_told_what_to_write(site: GpuSite) -> None:
-    await site.nodes(a=[16])
-    await site.pod("misspelt", 3, annotations={"gpushare/exlusive": "true"})
-    assert (await site.event("misspelt", "Mistake"))["note"].endswith("did you mean gpushare/exclusive?")
-    await site.pod("forgotten", 3, schedulerName="default-scheduler")
-    assert "add `schedulerName: gpushare-scheduler`" in (await site.event("forgotten", "Mistake"))["note"]
-    bytes_of = {"name": "c", "image": "none", "resources": {"limits": {names.GPU_MEM: "1Gi"}}}
-    await site.pod("bytes", 1, containers=[bytes_of])
-    assert "units are GiB here; write 1" in await site.unschedulable("bytes")
 
 
 async def test_the_optional_policy_refuses_misspelt_keys(site: GpuSite, admin: Admin) -> None:

@@ -12,7 +12,7 @@ import yaml
 from e2e.control_plane import provider
 from e2e.control_plane.admin import Admin, Json, done
 from e2e.support.gpu_site import NODES
-from tests.scheduler.tools.inspect.golden_clusters import CLUSTERS, golden, pod
+from tests.scheduler.tools.inspect.listed import CLUSTERS, golden, pod
 
 # The namespace that the original's output names.
 PODS = "/api/v1/namespaces/default/pods"
@@ -63,11 +63,6 @@ async def test_a_named_node_is_shown_alone(cluster: provider.Target, two_nodes: 
     lines = inspect(cluster, "gpu-node-a").stdout.splitlines()
     assert lines[1].split() == ["gpu-node-a", "192.168.0.71", "3/15", "4/15", "7/30"]
     assert lines[-1].strip() == "7/30 (23%)"
-
-
-def test_a_missing_node_is_reported_as_the_server_says_it(cluster: provider.Target) -> None:
-    ran = inspect(cluster, "nobody")
-    assert (ran.returncode, ran.stdout) == (1, 'Failed due to nodes "nobody" not found')
 
 
 def without_authority(cluster: provider.Target, file: Path, **more: object) -> Path:

@@ -1,10 +1,103 @@
-"""What `explain` and `what-if` say while a place is kept and pods are going."""
+"""Answers of `explain` and `what-if` about a place that is kept: reserved for a pod that waits long, or nominated."""
 
 import asyncio
+from dataclasses import replace
 
-from scheduler.tools.explain.answers import Explanation, Going, Nominated
+import pytest
+
+from config.settings.scheduler import SchedulerConfiguration
+from scheduler.kube.objects import PodCondition
+from scheduler.kube.port import PodKey
+from scheduler.testing.cluster.world import World
+from scheduler.tools.explain.answers import Explanation, Going, Nominated, ReservedPlace, as_json
+from scheduler.tools.explain.reading import HIDDEN
 from tests.support.builders import card, wire_node, wire_pod
-from tests.support.explaining import asked, explained, lines, preempts, prose, there, waits, world
+from tests.support.clocks.virtual_time import run
+from tests.support.explaining import asked, explained, explained_new, lines, preempts, prose, there, waits, world
+from tests.system.looking import cluster, comes, node_of
+from tests.system.process import scheduling
+
+AFTER = SchedulerConfiguration.model_validate({"bindTimeout": 0, "reserveAfter": "1m"})
+
+
+def starved() -> World:
+    """`whole` waits for the card on which `stays` is; `small`, and `small` of namespace b, would fit beside that."""
+
+    async def scenario() -> World:
+        of = cluster(a=[16])
+        async with scheduling(of, AFTER):
+            comes(of, "stays", 8)
+            await asyncio.sleep(1)
+            comes(of, "whole", 16)
+            await asyncio.sleep(62)
+            comes(of, "something-happens", 64, priority=-100)
+            await asyncio.sleep(1)
+            comes(of, "small", 4)
+            comes(of, "small", 4, namespace="b")
+            await asyncio.sleep(15)
+            assert (node_of(of, "whole"), node_of(of, "small")) == ("", "")
+        return of
+
+    return run(scenario())
+
+
+def test_the_pod_and_who_is_kept_off_are_told_for_whom_a_place_is_reserved_and_why() -> None:
+    of = starved()
+    place = ReservedPlace(place="card 0 of node a", pod="default/whole", waited="1m")
+    whole, small = (asyncio.run(asked(of).explained("default", name, "")) for name in ("whole", "small"))
+    assert (whole.reserved, small.reserved) == (place, place)
+    assert (
+        "A place is reserved for it, since it had waited 1m (reserveAfter) as the first of its priority: card 0 of "
+        "node a. Smaller pods no longer take that; nobody is removed for it."
+    ) in prose(whole)
+    assert (
+        "It is kept off card 0 of node a, which is reserved for pod default/whole since that had waited 1m "
+        "(reserveAfter)."
+    ) in prose(small)
+
+
+def test_a_pod_of_another_namespace_reads_no_name_and_who_may_see_both_is_told_it() -> None:
+    of = starved()
+    small = of.pods.collection.existing("b", "small")
+    said = [one.message for one in small.status.conditions if one.type == "PodScheduled"]
+    said += [event.record.note for event in of.events.about("b", "small")]
+    told = "card 0 of node a is kept for pod uid-default-whole of another namespace, which has waited 1m."
+    assert all(told in text and "default/" not in text for text in said)
+    answer = asyncio.run(asked(of).explained("b", "small", ""))
+    assert answer.reserved == ReservedPlace(place="card 0 of node a", pod="default/whole", waited="1m")
+    assert "which is reserved for pod default/whole since" in prose(answer)
+
+
+@pytest.mark.parametrize("whom", ["pod uid-default-whole of another namespace", "pod default/whole"])
+def test_a_viewer_who_may_not_see_the_pod_is_not_told_its_name(whom: str) -> None:
+    of = world(a=[16])
+    there(of, "stays", 8, "a", 0)
+    preempts(of, "whole", 16, "a")
+    waits(of, "small", 4, namespace="b")
+    said = f"0/1 nodes are available: 1 Insufficient memory. card 0 of node a is kept for {whom}, which has waited 1m."
+    of.pods.set_condition(
+        PodKey("b", "small", "uid-b-small"), PodCondition("PodScheduled", "False", "Unschedulable", said)
+    )
+    read = asked(of)
+    read.reading = replace(read.reading, sees=lambda namespace: namespace == "b")
+    answer = asyncio.run(read.explained("b", "small", ""))
+    assert answer.reserved == ReservedPlace(place="card 0 of node a", pod=HIDDEN, waited="1m")
+    assert "which is reserved for a pod of another namespace since" in prose(answer)
+    assert "whole" not in as_json(answer)
+
+
+def test_a_pod_that_waits_for_something_else_reads_nothing_of_it() -> None:
+    async def scenario() -> World:
+        of = cluster(a=[16])
+        async with scheduling(of, AFTER):
+            comes(of, "too-large", 17)
+            await asyncio.sleep(5)
+        return of
+
+    answer = asyncio.run(asked(run(scenario())).explained("default", "too-large", ""))
+    assert answer.reserved is None
+    assert "reserveAfter" not in prose(answer)
+
 
 SINCE = "2027-01-15T08:00:00Z"
 
@@ -17,24 +110,17 @@ def test_a_preemption_that_is_under_way_is_told_with_its_node_and_who_is_going()
     answer = explained(of, "train")
     assert answer.nominated == Nominated(node="a", terminating=(Going(pod="default/going", since=SINCE),))
     assert answer.preemption is None
+    assert answer.message == (
+        "0/2 nodes are available: 2 Insufficient GPU memory on one card: wants 15, most free 0 (of 16), "
+        "16 held by 1 terminating pod. "
+        "preemption: not eligible due to a terminating pod on the nominated node."
+    )
     told = prose(answer)
     assert (
         "Preemption is under way: it is nominated to node a, "
         f"where default/going is terminating since {SINCE}. Nothing has to be removed by hand." in told
     )
     assert "would remove" not in told
-
-
-def test_its_message_is_what_the_scheduler_writes_meanwhile() -> None:
-    of = world(a=[16], b=[16])
-    there(of, "going", 16, "a", 0)
-    there(of, "other", 16, "b", 0)
-    preempts(of, "train", 15, "a", "going", priority=9)
-    assert explained(of, "train").message == (
-        "0/2 nodes are available: 2 Insufficient GPU memory on one card: wants 15, most free 0 (of 16), "
-        "16 held by 1 terminating pod. "
-        "preemption: not eligible due to a terminating pod on the nominated node."
-    )
 
 
 def test_the_nominated_node_fits_once_the_pod_that_terminates_is_gone() -> None:
@@ -69,13 +155,11 @@ def test_the_place_that_is_kept_for_a_pod_is_not_in_its_own_way() -> None:
 
 
 def test_a_shortage_of_the_node_is_not_told_as_one_of_a_card() -> None:
-    of = world()
-    of.nodes.add(wire_node("a", [card(0, 22), card(1, 22)]))
+    of = world(wire_node("a", [card(0, 22), card(1, 22)]))
     there(of, "going", 12, "a", 0)
     there(of, "low", 22, "a", 1)
     preempts(of, "train", 15, "a", "going", priority=9)
-    waits(of, "second", 15, priority=9)
-    answer = explained(of, "second")
+    answer = explained_new(of, "second", 15, priority=9)
     for reason in [group.reason for group in answer.reasons] + [one.reason for one in answer.nearest[0].rules]:
         wants, _, most_free = reason.partition("wants ")[2].partition(", most free ")
         assert int(most_free.split()[0]) < int(wants), reason
@@ -84,8 +168,7 @@ def test_a_shortage_of_the_node_is_not_told_as_one_of_a_card() -> None:
 def test_a_place_that_is_kept_for_another_pod_is_told_as_such() -> None:
     of = world(a=[16])
     preempts(of, "train", 15, "a", priority=9)
-    waits(of, "second", 15)
-    answer = explained(of, "second")
+    answer = explained_new(of, "second", 15)
     (node,) = answer.nearest
     assert (node.leaving, node.remedy) == ((), "room is kept there for default/train, which is nominated to it")
     assert [(one.pod, one.nominated) for one in node.cards[0].pods] == [("default/train", True)]
@@ -98,8 +181,7 @@ def test_a_pod_that_terminates_already_is_named_before_one_that_would_have_to_be
     there(of, "first", 8, "a", 0)
     there(of, "second", 8, "a", 0, priority=5)
     of.pods.delete("default", "second")
-    waits(of, "low", 8)
-    answer = explained(of, "low")
+    answer = explained_new(of, "low", 8)
     (node,) = answer.nearest
     assert node.remedy == f"fits once default/second is gone, which is terminating since {SINCE}"
     assert [(one.pod, one.terminating) for one in node.cards[0].pods] == [
@@ -113,8 +195,7 @@ def test_of_several_pods_those_that_terminate_are_told_apart() -> None:
     for name in ("one", "two", "three"):
         there(of, name, 5, "a", 0)
     of.pods.delete("default", "two")
-    waits(of, "low", 10)
-    (node,) = explained(of, "low").nearest
+    (node,) = explained_new(of, "low", 10).nearest
     assert node.leaving == ("default/one", "default/two")
     assert node.remedy == (
         f"fits once default/one, default/two are gone, of which default/two is terminating since {SINCE}"
@@ -148,7 +229,6 @@ def test_the_engine_is_as_before_after_an_explanation() -> None:
     there(of, "large", 20, "a", 1)
     preempts(of, "train", 15, "a", "going", priority=9)
     waits(of, "second", 30, priority=9)
-    cluster_view = asked(of)
     cluster_view = asked(of)
 
     async def each() -> list[Explanation]:

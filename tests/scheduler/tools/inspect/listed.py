@@ -1,9 +1,20 @@
-"""The clusters whose legacy output is known: the files under golden/, printed by the legacy command itself."""
+"""Nodes and pods as an API server lists them, and the view of them.
 
+CLUSTERS: those whose legacy output is known, the files under golden/, printed by the legacy command itself.
+"""
+
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import msgspec
+
 from config.protocol import names
+from config.protocol.inventory import Card, Health, Inventory, encode
+from scheduler.tools.inspect import wire
+from scheduler.tools.inspect.node_cards import ListedResources
+from scheduler.tools.inspect.view import InspectedNode, view
 
 Json: TypeAlias = dict[str, Any]
 
@@ -51,3 +62,34 @@ CLUSTERS: dict[str, tuple[tuple[str, ...], list[Json], list[Json]]] = {
 def golden(name: str) -> str:
     """What the legacy command printed."""
     return (FOLDER / f"{name}.txt").read_bytes().decode()
+
+
+def raws(documents: Sequence[Json]) -> list[msgspec.Raw]:
+    return [msgspec.Raw(json.dumps(document).encode()) for document in documents]
+
+
+def viewed(
+    nodes: Sequence[Json], pods: Sequence[Json], *, with_gpu_memory_only: bool = True
+) -> tuple[InspectedNode, ...]:
+    """What is shown of them. Every object has to be readable."""
+    read_nodes, unread_nodes = wire.read(raws(nodes), wire.ListedNode)
+    read_pods, unread_pods = wire.read(raws(pods), wire.ListedPod)
+    assert (unread_nodes, unread_pods) == ([], [])
+    return view(read_nodes, read_pods, with_gpu_memory_only=with_gpu_memory_only, resources=ListedResources())
+
+
+def cards(*units: int | None, unit_mib: int = 1024, unhealthy: frozenset[int] = frozenset()) -> str:
+    """The text of an inventory: a card of so many units for each index, none for None."""
+    announced = tuple(
+        Card(
+            index=index,
+            uuid=f"GPU-{index}",
+            model="M",
+            memory_mib=own * unit_mib,
+            units=own,
+            health=Health.UNHEALTHY if index in unhealthy else Health.HEALTHY,
+        )
+        for index, own in enumerate(units)
+        if own is not None
+    )
+    return encode(Inventory(unit_mib, "", announced))

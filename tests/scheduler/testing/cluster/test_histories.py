@@ -1,4 +1,4 @@
-"""A client that follows the rules knows every pod, whatever breaks on its way."""
+"""Random histories: they replay to what a list shows, and a client that follows the rules knows every pod."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,8 +7,10 @@ from typing import Final, TypeAlias
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec.structs import replace
 
-from scheduler.kube.objects import PodObject
+from scheduler.kube.objects import ConfigMap, ObjectMeta, PodObject
 from scheduler.kube.port import (
     PODS,
     ApiConflict,
@@ -26,12 +28,100 @@ from scheduler.kube.port import (
 from scheduler.testing.cluster.cluster import MemoryCluster
 from scheduler.testing.cluster.faults import Break, Verb, WatchBreaks
 from scheduler.testing.cluster.selection import shown_by
+from scheduler.testing.cluster.store import Collection, Versions
 from scheduler.testing.cluster.watching import WatchTiming
 from scheduler.testing.cluster.world import World
-from tests.scheduler.tools.simulate.builders import everything_ready, pod
+from tests.scheduler.testing.cluster.builders import everything_ready, pod
+
+NAMES = st.sampled_from(["a", "b", "c", "d"])
+LIMIT = 5
+
+
+def config_map(name: str, value: str = "") -> ConfigMap:
+    return ConfigMap(ObjectMeta(name=name, namespace="ns"), {"value": value})
+
+
+def contents(store: Collection[ConfigMap]) -> dict[str, ConfigMap]:
+    return {found.metadata.name: found for found in store}
+
+
+def replayed(store: Collection[ConfigMap], onto: dict[str, ConfigMap], version: int) -> dict[str, ConfigMap]:
+    """What a watch that began with `onto` at `version` knows now."""
+    known = dict(onto)
+    changes = store.changes(store.position_after(version), 1_000)
+    assert changes is not None
+    for change in changes:
+        if change.after is not None:
+            known[change.after.metadata.name] = change.after
+        elif change.before is not None:
+            assert known.pop(change.before.metadata.name) == change.before
+    return known
+
+
+class Histories(RuleBasedStateMachine):
+    """Random writes; every list ever taken is kept, and replayed from after each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.versions = Versions()
+        self.store: Collection[ConfigMap] = Collection("configmaps", self.versions, LIMIT)
+        self.lists: list[tuple[int, dict[str, ConfigMap], int]] = [(self.versions.last, {}, 0)]
+        self.writes = 0
+        self.compacted_at = 0
+
+    @rule(name=NAMES, value=st.text(max_size=2))
+    def create_or_replace(self, name: str, value: str) -> None:
+        before, version = self.store.find("ns", name), self.store.version
+        if before is None:
+            self.store.create(config_map(name, value))
+        else:
+            self.store.replace(replace(before, data={"value": value}))
+        self._note(version)
+
+    @precondition(lambda self: len(self.store) > 0)
+    @rule(data=st.data())
+    def remove(self, data: st.DataObject) -> None:
+        version = self.store.version
+        self.store.remove("ns", data.draw(st.sampled_from(sorted(contents(self.store)))))
+        self._note(version)
+
+    @rule()
+    def another_collection_writes(self) -> None:
+        self.versions.take()
+
+    @rule()
+    def compact(self) -> None:
+        self.store.compact()
+        self.compacted_at = self.store.version
+
+    @rule()
+    def take_a_list(self) -> None:
+        self.lists.append((self.store.version, contents(self.store), self.writes))
+
+    def _note(self, version_before: int) -> None:
+        self.writes += self.store.version != version_before
+
+    @invariant()
+    def lists_replay_to_the_same_or_have_expired(self) -> None:
+        for version, known, writes in self.lists:
+            within_limit = self.writes - writes <= LIMIT and version >= self.compacted_at
+            try:
+                assert replayed(self.store, known, version) == contents(self.store)
+            except WatchExpired:
+                assert not within_limit
+
+    @invariant()
+    def versions_rise_in_the_history(self) -> None:
+        changes = self.store.changes(max(0, self.store.end - LIMIT), LIMIT) or []
+        versions = [change.version for change in changes]
+        assert versions == sorted(set(versions))
+
+
+TestHistories = Histories.TestCase
+
 
 Step: TypeAlias = Callable[[World, MemoryCluster], object]
-NAMES: Final = ["a", "b", "c"]
+POD_NAMES: Final = ["a", "b", "c"]
 WRITES: Final[dict[str, Callable[[World, str], object]]] = {
     "create": lambda world, name: world.pods.create(pod(name)),
     "bind": lambda world, name: world.pods.bind("ns", name, "n", {"cards": "0"}),
@@ -90,7 +180,7 @@ class Reflection:
 def steps(draw: st.DrawFn) -> Step:
     match draw(st.sampled_from(["write", "write", "write", "break", "break next", "stall", "resume", "compact"])):
         case "write":
-            write, name = WRITES[draw(st.sampled_from(sorted(WRITES)))], draw(st.sampled_from(NAMES))
+            write, name = WRITES[draw(st.sampled_from(sorted(WRITES)))], draw(st.sampled_from(POD_NAMES))
             return lambda world, _: write(world, name)
         case "break":
             how = draw(st.sampled_from([Break.ENDED, Break.LOST, Break.EXPIRED]))

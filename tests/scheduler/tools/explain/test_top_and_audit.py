@@ -1,15 +1,16 @@
-"""What is requested and free of the cluster, its nodes and its cards."""
+"""Requested and free memory of the cluster, its nodes and its cards, and the findings of `kubectl gpushare audit`."""
 
-import json
 from dataclasses import replace
 
 import pytest
 
 from config.protocol import names
 from config.protocol.inventory import Health
+from scheduler.kube import objects
 from scheduler.state.packing.fragmentation import measured
 from scheduler.testing.cluster.world import World
-from scheduler.tools.explain.answers import as_json
+from scheduler.tools.explain.audit import audited
+from scheduler.tools.explain.findings import ClusterFinding, Findings
 from scheduler.tools.explain.tones import Tone, as_text
 from scheduler.tools.explain.top import SORTS, Top, sorted_by, top
 from scheduler.tools.explain.top_text import lines
@@ -35,18 +36,6 @@ def counted(of: World) -> Top:
     return top(asked(of).reading.engine)
 
 
-def test_each_card_says_what_is_requested_and_free_and_why_it_takes_nobody() -> None:
-    found = [(one.node, one.index, one.requested, one.free, one.out, one.held) for one in counted(busy()).cards]
-    assert found == [
-        ("a", 0, 30, 50, "", False),
-        ("a", 1, 20, 0, "unhealthy (xid-79)", False),
-        ("a", 2, 0, 0, "cordoned", False),
-        ("a", 3, 40, 0, "", True),
-        ("away", 0, 0, 0, "", False),
-        ("b", 0, 0, 16, "", False),
-    ]
-
-
 def test_a_node_is_the_sum_of_its_cards() -> None:
     a, away, b = counted(busy()).nodes
     assert (a.cards, a.units, a.requested, a.free, a.most_free, a.out, a.held, a.pods) == (4, 320, 90, 50, 50, 2, 1, 3)
@@ -54,30 +43,37 @@ def test_a_node_is_the_sum_of_its_cards() -> None:
     assert (b.free, b.problem) == (16, "")
 
 
-def test_a_node_whose_cards_are_all_out_says_why_and_blames_no_plugin() -> None:
-    of = world()
-    sick = replace(card(0, 80, health=Health.UNHEALTHY), reason="xid-79")
-    of.nodes.add(wire_node("sick", [sick, card(1, 80)], annotations={names.CORDON: "GPU-a-1"}, gpu_mem=0))
-    (node,) = counted(of).nodes
-    assert node.problem == "no card is in use for new pods: unhealthy (xid-79), cordoned"
+SICK = replace(card(1, 80, health=Health.UNHEALTHY), reason="xid-79")
+MIG = replace(card(0, 0), reason="mig")
 
 
-def test_a_node_whose_cards_are_in_mig_mode_has_nothing_to_share_and_blames_no_plugin() -> None:
-    of = world()
-    mig = replace(card(0, 0), reason="mig")
-    sick = replace(card(1, 80, health=Health.UNHEALTHY), reason="xid-79")
-    of.nodes.add(wire_node("split", [mig], gpu_mem=0))
-    of.nodes.add(wire_node("with-sick", [replace(mig, uuid="GPU-b-0"), sick], gpu_mem=0))
-    split, with_sick = counted(of).nodes
-    assert split.problem == "no card is in use for new pods: no units to share (mig)"
-    assert with_sick.problem == "no card is in use for new pods: no units to share (mig), unhealthy (xid-79)"
-    assert (split.out, with_sick.out) == (0, 1)
-
-
-def test_the_cluster_names_the_card_that_is_free_most_and_who_waits() -> None:
-    found = counted(busy()).cluster
-    assert (found.nodes, found.cards, found.units, found.requested, found.free) == (3, 6, 352, 90, 66)
-    assert (found.most_free, found.most_free_node, found.waiting, found.problems) == (50, "a", 1, 1)
+@pytest.mark.parametrize(
+    ("node", "problem", "out"),
+    [
+        pytest.param(
+            wire_node("a", [card(0, 80), SICK], annotations={names.CORDON: "GPU-a-0"}, gpu_mem=0),
+            "no card is in use for new pods: cordoned, unhealthy (xid-79)",
+            2,
+            id="all out",
+        ),
+        pytest.param(
+            wire_node("a", [MIG], gpu_mem=0), "no card is in use for new pods: no units to share (mig)", 0, id="split"
+        ),
+        pytest.param(
+            wire_node("a", [MIG, SICK], gpu_mem=0),
+            "no card is in use for new pods: no units to share (mig), unhealthy (xid-79)",
+            1,
+            id="one is split, the other is unhealthy",
+        ),
+        pytest.param(wire_node("a", [16], unschedulable=True), "the node is cordoned", 0, id="a cordoned node"),
+    ],
+)
+def test_a_node_on_which_nothing_is_free_says_why_and_blames_no_plugin(
+    node: objects.Node, problem: str, out: int
+) -> None:
+    of = world(node)
+    (found,) = counted(of).nodes
+    assert (found.free, found.problem, found.out) == (0, problem, out)
 
 
 @pytest.mark.parametrize(
@@ -118,17 +114,8 @@ def test_nothing_is_fragmented_where_nothing_is_free() -> None:
     assert all(node.fragmented <= node.free for node in found.nodes)
 
 
-def test_on_a_cordoned_node_nothing_is_free() -> None:
-    of = world()
-    of.nodes.add(wire_node("a", [16], unschedulable=True))
-    (node,) = counted(of).nodes
-    assert (node.free, node.problem) == (0, "the node is cordoned")
-
-
 def test_a_node_without_cards_is_listed_only_where_pods_hold_some() -> None:
-    of = world()
-    of.nodes.add(wire_node("plain"))
-    of.nodes.add(wire_node("broken", annotations={names.INVENTORY: "{"}))
+    of = world(wire_node("plain"), wire_node("broken", annotations={names.INVENTORY: "{"}))
     there(of, "lost", 3, "broken", 0)
     assert [(node.node, node.pods) for node in counted(of).nodes] == [("broken", 1)]
 
@@ -174,14 +161,61 @@ def test_text_is_coloured_where_that_is_wanted_and_says_the_same(what: str) -> N
     assert coloured == plain
 
 
-def test_a_terminal_obeys_nothing_of_a_model() -> None:
+def found(of: World) -> Findings:
+    read = asked(of)
+    return audited(read.reading.engine, read.unread)
+
+
+def only(of: World) -> ClusterFinding:
+    (one,) = found(of).findings
+    return one
+
+
+def test_a_pod_without_a_card_is_found() -> None:
+    of = world(a=[16])
+    waits(of, "stranger", 3)
+    of.pods.bind("default", "stranger", "a", {})
+    one = only(of)
+    assert (one.check, one.about) == ("without-card", ("pod/default/stranger", "node/a"))
+    assert "nobody knows its card, so it counts on each of them" in one.message
+
+
+def test_a_pod_on_a_card_that_its_node_does_not_announce_is_found() -> None:
+    of = world(a=[16])
+    waits(of, "lost", 3)
+    written = {names.ALLOCATION: '{"0":{"1":3}}', names.CARDS: '{"1":"GPU-gone"}', names.UNIT_MIB: "1024"}
+    of.pods.bind("default", "lost", "a", written)
+    one = only(of)
+    assert one.check == "unknown-card"
+    assert "holds 3 units of card GPU-gone, which node a does not announce" in one.message
+
+
+def test_a_pod_on_a_node_that_is_gone_is_found() -> None:
+    of = world(a=[16])
+    there(of, "p", 3, "a", 0)
+    of.nodes.delete("a")
+    one = only(of)
+    assert (one.check, one.message) == ("no-node", "pod default/p is on node a, which is not there")
+
+
+def test_a_card_that_two_nodes_announce_is_found_on_both() -> None:
     of = world()
-    of.nodes.add(wire_node("a", [replace(card(0, 16), model="\x1b]0;x\x07\nfake")]))
-    text = as_text(lines(counted(of), "cards"), colour=True)
-    assert "?]0;x??fake" in text
+    for name in ("a", "b"):
+        of.nodes.add(wire_node(name, [card(0, 16, node="same")]))
+    assert [(one.check, one.about) for one in found(of).findings if one.check == "announced-twice"] == [
+        ("announced-twice", ("node/a",)),
+        ("announced-twice", ("node/b",)),
+    ]
 
 
-def test_json_has_all_three_sizes() -> None:
-    document = json.loads(as_json(counted(busy())))
-    assert document["cluster"]["mostFreeNode"] == "a"
-    assert [len(document["nodes"]), len(document["cards"])] == [3, 6]
+@pytest.mark.parametrize(
+    ("node", "words"),
+    [
+        (wire_node("a", annotations={names.INVENTORY: "{"}), "inventory cannot be read"),
+        (wire_node("a", [16], unit_mib=1), "units of 1 MiB"),
+    ],
+)
+def test_an_inventory_that_the_scheduler_leaves_out_is_found(node: object, words: str) -> None:
+    of = world()
+    of.nodes.add(node)  # type: ignore[arg-type]
+    assert [words in one.message for one in found(of).findings if one.check == "inventory"] == [True]
