@@ -10,7 +10,7 @@ from deviceplugin.lock import AlreadyRunning, InstanceLock, LockUnknown
 
 
 def test_each_text_is_there_with_nothing_beside_it_whatever_the_files_are_called(tmp_path: Path) -> None:
-    names = ["journal.json", "GPU.1", "GPU.tmp", "plain"]
+    names = ["journal.json", "GPU.tmp", "GPU.1", "plain"]
     for text in (b"first", b"second, and longer"):
         for name in names:
             replace_file(tmp_path / name, text)

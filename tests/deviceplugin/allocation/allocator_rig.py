@@ -106,8 +106,8 @@ class Rig:
         """The container with these ids, or u0, starts; the UUIDs of the cards that its spec names."""
         held = list(ids) or ["u0"]
         await self.double.pre_start(held)
-        (said,) = (one for one in self.spec_edits(held)["env"] if one.startswith("GPUSHARE_CARD_UUIDS="))
-        return said.partition("=")[2]
+        said = dict(str(one).split("=", 1) for one in self.spec_edits(held)["env"])
+        return said["GPUSHARE_CARD_UUIDS"]
 
     def spec_edits(self, ids: list[str]) -> dict[str, Any]:
         """The containerEdits that a container with these ids gets."""

@@ -282,3 +282,22 @@ def test_an_error_from_before_a_clock_was_set_back_does_not_count_forever() -> N
 
 def test_silences_with_an_answer_between_them_are_not_added_up() -> None:
     assert silent(2, read(silent(2), 20)).state is HealthState.HEALTHY
+
+
+def test_a_card_that_answers_now_and_then_is_not_let_back_in() -> None:
+    health = reset(happened(BROKEN))
+    for now_s in range(0, 300, 20):
+        health = unanswered(read(health, now_s, now_s + 10), now_s + 15)
+    assert announced(health)[1] == "recovering"
+
+
+def test_a_clock_that_is_set_back_lets_nothing_in_early() -> None:
+    health = read(reset(happened(BROKEN), now_s=1000), 1000, 1010)
+    assert announced(read(health, 10, 20))[1] == "recovering"
+    assert announced(read(health, 10, 20, 40))[0] is Health.HEALTHY
+
+
+def test_a_clock_that_is_set_back_far_keeps_no_card_out_until_it_is_there_again() -> None:
+    health = read(happened(UNCLASSIFIED, now_s=1_000_000), 10, 100, 309)
+    assert health.state is HealthState.SUSPECT
+    assert read(health, 310).state is HealthState.HEALTHY
