@@ -169,7 +169,7 @@ DECIDED: Final[Mapping[str, Mapping[str, str]]] = {
 
 # Files that are neither objects of Kubernetes nor what `simulate` reads alone.
 NOT_APPLIED: Final[Mapping[str, str]] = {
-    "docs/configuration-node.md": "tests/repository/documents/test_document_node.py reads it",
+    "docs/configuration-node.md": "tests/repository/documents/test_documents.py reads it",
     "docs/isolation.md": "some lines of a configuration, for a real card",
     "docs/migrate.md": "some lines of a pod",
     "docs/troubleshooting.md": "a resource modifier of Velero",

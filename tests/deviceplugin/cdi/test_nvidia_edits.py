@@ -118,28 +118,12 @@ def test_a_program_that_fails_is_not_called_all_the_time(site: Site) -> None:
     assert site.calls.read_text().count("called") == 2
 
 
-def test_what_is_missing_is_known_before_any_container_asks(site: Site) -> None:
-    made = site.edits()
-    made.prepare()
-    assert "nvidia-ctk is not installed here" in made.lacking
-    (site.etc / "nvidia.json").write_text(nvidia_text())
-    made.prepare()
-    assert made.lacking == ""
-
-
 def test_where_no_spec_can_be_generated_the_reason_is_told(site: Site) -> None:
     site.toolkit("exit 0")
     site.state.touch()
     made = site.edits()
     made.prepare()
     assert "cannot write a CDI spec" in made.lacking
-
-
-def test_a_file_that_disappears_meanwhile_is_ignored(site: Site) -> None:
-    (site.etc / "gone.json").symlink_to(site.etc / "nowhere")
-    (site.etc / "nvidia.json").write_text(nvidia_text())
-    made = site.edits()
-    assert "libcuda" in json.dumps(made.edits(["GPU-a"]).wire())
 
 
 def test_a_link_to_itself_is_a_problem_and_affects_nothing_else(site: Site) -> None:
@@ -161,15 +145,6 @@ def test_a_spec_that_appears_or_changes_is_used_from_then_on(site: Site) -> None
     (site.etc / "nvidia.json").write_text(nvidia_text() + " ")
     assert "libcuda" in json.dumps(made.edits(["GPU-a"]).wire())
     assert made.lacking == ""
-
-
-def test_a_spec_that_cannot_be_read_is_a_problem_and_affects_nothing_else(site: Site) -> None:
-    (site.etc / "broken.json").write_text('["nvidia.com/gpu"')
-    (site.etc / "nvidia.json").write_text(nvidia_text())
-    made = site.edits()
-    assert "libcuda" in json.dumps(made.edits(["GPU-a"]).wire())
-    (problem,) = made.problems
-    assert "broken.json" in problem
 
 
 def test_a_card_that_the_driver_does_not_name_is_refused(site: Site) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 import pytest
-import yaml
 
 from config.protocol import names
 from config.settings.deviceplugin import DevicePluginConfiguration, Kubelet
@@ -26,6 +25,7 @@ from deviceplugin.report.status_page import status_page
 from scheduler.process.probes import serve
 from tests.support.node.nvml_double import NvmlDouble, card
 from tests.support.servers.api_server import ApiServer, ok, status
+from tests.support.servers.listing_server import kubeconfig_of
 
 LIBRARY = "/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05"
 SPEC = {
@@ -94,7 +94,7 @@ class MadeUpNode:
                 else [ok(node), ok({"kind": "PodList", "items": self.pods})]
             )
             return await examine(
-                self._configuration(server.url),
+                self._configuration(int(server.url.rpartition(":")[2])),
                 {},
                 SupervisedDriver(self._opened),
                 status_at=status_at,
@@ -116,17 +116,10 @@ class MadeUpNode:
         yield f"127.0.0.1:{runner.addresses[0][1]}"
         await runner.cleanup()
 
-    def _configuration(self, url: str) -> DevicePluginConfiguration:
-        kubeconfig = {
-            "clusters": [{"name": "c", "cluster": {"server": url}}],
-            "users": [{"name": "u", "user": {}}],
-            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "x",
-        }
-        (self.folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
+    def _configuration(self, port: int) -> DevicePluginConfiguration:
         return DevicePluginConfiguration(
             node_name="n1",
-            client_connection=ClientConnection(kubeconfig=str(self.folder / "kubeconfig")),
+            client_connection=ClientConnection(kubeconfig=kubeconfig_of(port, self.folder)),
             cdi_spec_dirs=(str(self.folder / "cdi"),),
             state_dir=str(self.folder / "state"),
             kubelet=Kubelet(
