@@ -16,8 +16,7 @@ def checked_address(text: str) -> str:
     """
     match = _LISTEN.fullmatch(text)
     if match is None or int(match[2]) > _HIGHEST_PORT:
-        message = f"expected host:port such as 0.0.0.0:10262 or [::1]:10262, found {text[:80]!r}"
-        raise ValueError(message)
+        raise ValueError(f"expected host:port such as 0.0.0.0:10262 or [::1]:10262, found {text[:80]!r}")
     return text
 
 

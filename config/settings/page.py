@@ -40,15 +40,13 @@ class PageSection(Section):
     @model_validator(mode="after")
     def _no_token_in_the_clear(self) -> Self:
         if bool(self.cert_file) != bool(self.key_file):
-            message = "expected both certFile and keyFile, or none of them"
-            raise ValueError(message)
+            raise ValueError("expected both certFile and keyFile, or none of them")
         host, _ = self.listen_address
         if not self.cert_file and not is_loopback(host):
-            message = (
+            raise ValueError(
                 f"expected a loopback address such as 127.0.0.1:10264, or certFile and keyFile, found {self.listen}: "
                 "tokens would go over the network unencrypted"
             )
-            raise ValueError(message)
         return self
 
     @property

@@ -38,8 +38,7 @@ def refuse_twins(what: str, values: Sequence[str]) -> None:
     """Raise ValueError when one of `values`, names of `what`, is there twice."""
     twice = [value for value, count in Counter(values).items() if count > 1]
     if twice:
-        message = f"expected each {what} once, found more than once: {', '.join(twice)}"
-        raise ValueError(message)
+        raise ValueError(f"expected each {what} once, found more than once: {', '.join(twice)}")
 
 
 def name_in_file(name: str, field: FieldInfo) -> str:

@@ -121,8 +121,7 @@ class AllocationContext:
             found.pod, found.containers[0], identify.common_shares(found, decision), decision.unit_mib
         )
         if objection := self.isolation.objection(share):
-            message = f"pod {found.pod}: {objection}"
-            raise CallRejected(message, _NOT_ISOLATED)
+            raise CallRejected(f"pod {found.pod}: {objection}", _NOT_ISOLATED)
         return share
 
     async def starts(self, ids: frozenset[str]) -> None:
@@ -142,8 +141,7 @@ class AllocationContext:
                 )
             for one in found.containers:
                 if lacking := await self.isolation.prepare(replace(share, container=one)):
-                    message = f"pod {found.pod}: {lacking}"
-                    raise CallRejected(message, _NOT_ISOLATED)
+                    raise CallRejected(f"pod {found.pod}: {lacking}", _NOT_ISOLATED)
             if any(spec.qualified(device) in answer.cdi_devices for answer in answers.values()):
                 await asyncio.to_thread(self._write_spec, device, share)
             self.report_assigned(found, shares)
@@ -175,8 +173,7 @@ class AllocationContext:
         # The kubelet replays its record, so the container has these cards, whatever was decided.
         has = frozenset(filter(None, answer.variables.get(environment.CARD_UUIDS, "").split(",")))
         self.on_assigned(pod, [container], has)
-        message = f"pod {pod}: container {container} must not start: {objection}"
-        raise CallRejected(message, "OtherCard")
+        raise CallRejected(f"pod {pod}: container {container} must not start: {objection}", "OtherCard")
 
 
 @dataclass(slots=True)

@@ -138,8 +138,7 @@ class NodeRecords:
         except FileNotFoundError:
             return ()
         except OSError as error:
-            message = f"kubelet checkpoint cannot be read: {error.strerror}"
-            raise CheckpointError(message) from error
+            raise CheckpointError(f"kubelet checkpoint cannot be read: {error.strerror}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,8 +74,7 @@ class NvidiaEdits:
         by_uuid = {card.uuid: card for card in found.cards}
         unknown = [uuid for uuid in uuids if uuid not in by_uuid]
         if unknown:
-            message = f"the driver has no card {', '.join(unknown)}"
-            raise CdiError(message)
+            raise CdiError(f"the driver has no card {', '.join(unknown)}")
         try:
             edits = self._real_cards([by_uuid[uuid] for uuid in uuids], found.driver)
         except CdiError as error:

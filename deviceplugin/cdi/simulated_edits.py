@@ -36,12 +36,10 @@ class SimulatedEdits:
 
     def _described(self, uuid: str, card: Card | None) -> Path:
         if card is None:
-            message = f"there is no simulated card {uuid}"
-            raise CdiError(message)
+            raise CdiError(f"there is no simulated card {uuid}")
         # A UUID of a cluster file is whatever somebody wrote there.
         if "/" in uuid or "\0" in uuid or uuid.startswith("."):
-            message = f"simulated card {uuid!r} cannot be a file: expected a UUID with no slash, and no dot first"
-            raise CdiError(message)
+            raise CdiError(f"simulated card {uuid!r} cannot be a file: expected a UUID with no slash, and no dot first")
         path = self._directory / uuid
         about = {"uuid": card.uuid, "index": card.index, "model": card.model, "memoryMiB": card.memory_mib}
         text = msgspec.json.encode(about) + b"\n"

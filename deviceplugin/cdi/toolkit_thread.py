@@ -22,13 +22,11 @@ class ToolkitThread:
     async def call(self, function: Callable[[], T], *, timeout_s: float) -> T:
         """The function's result, or what it raises; ToolkitSilent."""
         if self._last is not None and not self._last.done():
-            message = "an earlier call still hangs"
-            raise ToolkitSilent(message)
+            raise ToolkitSilent("an earlier call still hangs")
         # Before the wait: a caller that is cancelled in it leaves the thread at work all the same.
         answer = daemon_thread.call(function, "toolkit")
         self._last = answer
         done, _ = await asyncio.wait({answer}, timeout=timeout_s)
         if not done:
-            message = f"no answer within {timeout_s:g} s"
-            raise ToolkitSilent(message)
+            raise ToolkitSilent(f"no answer within {timeout_s:g} s")
         return answer.result()

@@ -59,8 +59,7 @@ class CardApart:
             self.opened = await self.processes.opened(spare=1)
         if self.left:
             await self._end()
-            message = "the card is asked no more"
-            raise NoAnswer(message)
+            raise NoAnswer("the card is asked no more")
         return self.opened
 
     async def _failed(self, error: SourceFailed) -> None:

@@ -56,8 +56,7 @@ class NvmlSource:
             version = text_for_people(self._library.nvmlSystemGetDriverVersion)
             return Opened(version, self._library.nvmlDeviceGetCount())
         except pynvml.NVMLError as error:
-            message = f"the driver: {message_of(error)}"
-            raise NotOpened(message) from error
+            raise NotOpened(f"the driver: {message_of(error)}") from error
 
     def describe(self, key: CardKey) -> DriverCard:
         """The card, without its links."""
@@ -66,8 +65,7 @@ class NvmlSource:
             index = key if isinstance(key, int) else self._library.nvmlDeviceGetIndex(raw)
             found = nvml_cards.seen(self._library, Handle(index, text(self._library.nvmlDeviceGetUUID(raw)), raw))
         if problem := card_uuid.objection(found.card.uuid):
-            message = f"card {key}: {problem}"
-            raise CardFailed(message, lost=False)
+            raise CardFailed(f"card {key}: {problem}", lost=False)
         self._seen[found.card.uuid] = found
         return found.card
 
@@ -121,8 +119,7 @@ class NvmlSource:
     def _known(self, uuid: str) -> nvml_cards.SeenCard:
         found = self._seen.get(uuid)
         if found is None:
-            message = f"card {uuid}: the driver does not list it"
-            raise CardFailed(message, lost=True)
+            raise CardFailed(f"card {uuid}: the driver does not list it", lost=True)
         return found
 
     def _listening(self, uuid: str, raw: RawHandle) -> object:

@@ -97,8 +97,7 @@ def asked(what: str) -> Iterator[None]:
     except pynvml.NVMLError as error:
         raise NoAnswer(_said(what, error)) from error
     except UnicodeDecodeError as error:  # of pynvml, which decodes the text itself
-        message = f"{what}: NVML's text for it is not UTF-8"
-        raise CardFailed(message, lost=False) from error
+        raise CardFailed(f"{what}: NVML's text for it is not UTF-8", lost=False) from error
 
 
 def _said(what: str, error: Exception) -> str:

@@ -93,8 +93,7 @@ def _health(library: ModuleType, raw: RawHandle) -> _Health:
         )
     except DOUBTFUL as error:
         # Its memory has answered, so the card is there.
-        message = f"its health: {message_of(error)}"
-        raise NoAnswer(message) from error
+        raise NoAnswer(f"its health: {message_of(error)}") from error
 
 
 def _memory(library: ModuleType, raw: RawHandle) -> "pynvml.c_nvmlMemory_t | None":

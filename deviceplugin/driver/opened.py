@@ -62,8 +62,7 @@ class OpenedDriver:
         if card.uuid not in self.knows:
             found = await self.described(card.pci or card.uuid, who, within_s)
             if found.uuid != card.uuid:
-                message = f"card {card.uuid}: card {found.uuid} is in its place"
-                raise CardFailed(message, lost=True)
+                raise CardFailed(f"card {card.uuid}: card {found.uuid} is in its place", lost=True)
 
     def silent_s(self, uuid: str, now_s: float) -> float:
         """For how long the card has owed an answer."""
@@ -79,8 +78,7 @@ class OpenedDriver:
     async def _ask(self, who: str, call: Call[T], within_s: float) -> T:
         """Raises NoAnswer when it takes longer, or an earlier call to the same still hangs; it is not asked twice."""
         if who in self.asked_s:
-            message = f"{who}: the driver still hangs in an earlier call"
-            raise NoAnswer(message)
+            raise NoAnswer(f"{who}: the driver still hangs in an earlier call")
         loop = asyncio.get_running_loop()
         self.asked_s[who] = loop.time()
         asking = asyncio.create_task(self.worker.ask(call))
@@ -88,8 +86,7 @@ class OpenedDriver:
         asking.add_done_callback(lambda _: self._answered(who, asking))
         done, _ = await asyncio.wait({asking}, timeout=within_s)
         if not done:
-            message = f"{who}: the driver did not answer within {within_s:g} s"
-            raise NoAnswer(message)
+            raise NoAnswer(f"{who}: the driver did not answer within {within_s:g} s")
         return asking.result()
 
     def _answered(self, who: str, asking: "asyncio.Task[Any]") -> None:

@@ -49,8 +49,7 @@ class DriverProcess:
                 )
             except OSError as error:
                 ours.close()
-                message = f"the driver's process cannot be started: {error}"
-                raise SourceFailed(message) from error
+                raise SourceFailed(f"the driver's process cannot be started: {error}") from error
         return cls(process, *await asyncio.open_connection(sock=ours, limit=LONGEST_LINE))
 
     @property

@@ -90,8 +90,7 @@ class SupervisedDriver:
         self._check_held(uuid)
         card = self._known.get(uuid)
         if card is None or uuid in self._apart:
-            message = f"card {uuid}: the driver does not list it, or it does not answer"
-            raise NoAnswer(message)
+            raise NoAnswer(f"card {uuid}: the driver does not list it, or it does not answer")
         await self._in_common(lambda opened: opened.set_compute_mode(card, mode, self._limits.answer_s))
 
     async def release(self, uuids: frozenset[str]) -> None:
@@ -119,8 +118,7 @@ class SupervisedDriver:
         self._check_held(uuid)
         card, apart = self._known.get(uuid), self._apart.get(uuid)
         if card is None:
-            message = f"card {uuid}: the driver does not list it"
-            raise CardFailed(message, lost=True)
+            raise CardFailed(f"card {uuid}: the driver does not list it", lost=True)
         try:
             reading = await (apart.reading(card) if apart else self._in_common(lambda opened: self._read(opened, card)))
         except CardFailed as error:
@@ -130,16 +128,14 @@ class SupervisedDriver:
                 self._set_apart(uuid, error)
             raise
         except WorkerDied as error:
-            message = f"card {uuid}: {error}"
-            raise NoAnswer(message) from error
+            raise NoAnswer(f"card {uuid}: {error}") from error
         self._failing_s.pop(uuid, None)
         self._listen(apart.opened if apart else self._common, uuid)
         return reading
 
     def _check_held(self, uuid: str) -> None:
         if uuid in self._released:
-            message = f"card {uuid} is released"
-            raise NoAnswer(message)
+            raise NoAnswer(f"card {uuid} is released")
 
     async def _read(self, opened: OpenedDriver, card: DriverCard) -> CardReading:
         # Again: it may be that the process was ended, and another made, because this card was released.

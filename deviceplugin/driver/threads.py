@@ -51,8 +51,7 @@ class DriverThreads:
             either: set[asyncio.Future[Any]] = {answer, self._over}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not self.alive:
-            message = "the simulated driver's process has ended"
-            raise WorkerDied(message)
+            raise WorkerDied("the simulated driver's process has ended")
         return answer.result()
 
     def kill(self) -> None:

@@ -198,8 +198,7 @@ class CardKeeper:
         self._shut_since_s = now_s if self._shut_since_s is None else self._shut_since_s
         left_s = self._shut_since_s + self.pace.end_s - now_s
         if left_s <= 0:
-            message = (
+            raise NeedsNewContainer(
                 f"{self.problem}; that has lasted {self.pace.end_s:g} s: ending, so that the container is made again"
             )
-            raise NeedsNewContainer(message)
         return f"; in {left_s / 60:.0f} min this process ends, so that the container is made again"

@@ -39,8 +39,7 @@ class ContainerDirectories:
             return
         for name in (share.pod.uid, share.container.name):
             if not _SAFE.fullmatch(name):
-                message = f"{name[:64]!r} cannot be the name of a directory"
-                raise OSError(message)
+                raise OSError(f"{name[:64]!r} cannot be the name of a directory")
         self._state.mkdir(mode=_OPEN_TO_ROOT, parents=True, exist_ok=True)
         for mount in made:
             path = Path(fill.source(mount, share, str(self._state)))

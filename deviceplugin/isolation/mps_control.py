@@ -42,8 +42,7 @@ class MpsControl:
     def __init__(self, settings: Mps, uuid: str) -> None:
         """Raises ControlFailed for a UUID that cannot be the name of a directory."""
         if not _UUID.fullmatch(uuid):
-            message = f"{uuid[:64]!r} cannot be the name of a directory"
-            raise ControlFailed(message)
+            raise ControlFailed(f"{uuid[:64]!r} cannot be the name of a directory")
         self._settings = settings
         self._uuid = uuid
         self.pipes = Path(settings.directory) / uuid
@@ -91,21 +90,18 @@ class MpsControl:
                 program, stdin=PIPE, stdout=PIPE, stderr=STDOUT, env=self._environment()
             )
         except OSError as error:
-            message = f"{program} cannot be run: {error.strerror}"
-            raise ControlFailed(message) from error
+            raise ControlFailed(f"{program} cannot be run: {error.strerror}") from error
         try:
             async with asyncio.timeout(within_s):
                 said, _ = await asking.communicate(f"{command}\n".encode())
         except TimeoutError:
-            message = f"the MPS daemon did not answer within {within_s:g} s"
-            raise ControlSilent(message) from None
+            raise ControlSilent(f"the MPS daemon did not answer within {within_s:g} s") from None
         finally:
             if asking.returncode is None:
                 asking.kill()
                 await asking.wait()
         if asking.returncode:
-            message = f"no MPS daemon answers: {said.decode(errors='replace').strip()[:_LONGEST_SAID]}"
-            raise ControlFailed(message)
+            raise ControlFailed(f"no MPS daemon answers: {said.decode(errors='replace').strip()[:_LONGEST_SAID]}")
 
     def _environment(self) -> dict[str, str]:
         return {**os.environ, MPS_PIPES: str(self.pipes)}

@@ -79,13 +79,11 @@ def registered(text: bytes) -> frozenset[str]:
 
 def _data(text: bytes) -> _WireData:
     if len(text) > _LARGEST:
-        message = f"kubelet checkpoint has {len(text)} bytes; expected at most {_LARGEST}"
-        raise CheckpointError(message)
+        raise CheckpointError(f"kubelet checkpoint has {len(text)} bytes; expected at most {_LARGEST}")
     try:
         return _DECODE(text).data
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        message = f"kubelet checkpoint cannot be read: {error}"
-        raise CheckpointError(message) from error
+        raise CheckpointError(f"kubelet checkpoint cannot be read: {error}") from error
 
 
 def _entry(wire: _WireEntry) -> CheckpointEntry:

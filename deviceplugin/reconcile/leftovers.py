@@ -43,8 +43,7 @@ class Leftovers:
             specs = await asyncio.to_thread(self.files.present)
             return Present(specs, await asyncio.to_thread(self.directories.present))
         except OSError as error:
-            message = f"cannot read the CDI directory, or those of isolation: {error}"
-            raise LeftoversError(message) from error
+            raise LeftoversError(f"cannot read the CDI directory, or those of isolation: {error}") from error
 
     def forget(self, live: Collection[str]) -> None:
         """Forget every pod but these. Raises LeftoversError."""
@@ -52,16 +51,14 @@ class Leftovers:
         try:
             self.journal.keep(live)
         except OSError as error:
-            message = f"cannot write the journal: {error}"
-            raise LeftoversError(message) from error
+            raise LeftoversError(f"cannot write the journal: {error}") from error
 
     async def remove_directories(self, present: Present, live: Collection[str]) -> None:
         """Remove what isolation keeps for every pod but these. Raises LeftoversError."""
         try:
             removed = await asyncio.to_thread(self.directories.remove, set(present.pods) - set(live))
         except OSError as error:
-            message = f"cannot remove directories of isolation: {error}"
-            raise LeftoversError(message) from error
+            raise LeftoversError(f"cannot remove directories of isolation: {error}") from error
         if removed:
             log.info("isolation.removed", pods=removed)
 
@@ -72,7 +69,6 @@ class Leftovers:
         try:
             removed = await asyncio.to_thread(self.files.remove, unused)
         except OSError as error:
-            message = f"cannot remove CDI specs: {error}"
-            raise LeftoversError(message) from error
+            raise LeftoversError(f"cannot remove CDI specs: {error}") from error
         if removed:
             log.info("cdi.removed", devices=removed)

@@ -13,8 +13,7 @@ def owners(host_proc: Path, pids: Iterable[int]) -> dict[int, Owner | None]:
     is not there or may not be read.
     """
     if not host_proc.is_dir():
-        message = f"{host_proc} is not a directory; expected the host's /proc"
-        raise NotADirectoryError(message)
+        raise NotADirectoryError(f"{host_proc} is not a directory; expected the host's /proc")
     found: dict[int, Owner | None] = {}
     for pid in set(pids):
         try:

@@ -61,8 +61,7 @@ async def run(
             return await uninstall.dry_run()
         return await uninstall.run(state, stop)
     except AlreadyRunning as error:
-        message = f"the device plugin still runs on this node: {error.held}; {_END_IT}"
-        raise StartupError(message) from error
+        raise StartupError(f"the device plugin still runs on this node: {error.held}; {_END_IT}") from error
     except LockUnknown as error:
         raise StartupError(str(error)) from error
 
@@ -152,8 +151,7 @@ class Uninstall:
                 c.listen_address, lambda: exposition(registry), ready=lambda: self.problem, alive=lambda: ""
             )
         except OSError as error:
-            message = f"cannot listen on {c.listen}: {error.strerror}"
-            raise StartupError(message) from error
+            raise StartupError(f"cannot listen on {c.listen}: {error.strerror}") from error
         try:
             yield
         finally:

@@ -329,8 +329,7 @@ class SchedulingQueue:
     def _in_flight(self, uid: str) -> Entry:
         entry = self._entries.get(uid)
         if entry is None or entry.state is not PodState.IN_FLIGHT:
-            message = f"pod {uid} is {'absent' if entry is None else entry.state.name}; expected IN_FLIGHT"
-            raise TransitionError(message)
+            raise TransitionError(f"pod {uid} is {'absent' if entry is None else entry.state.name}; expected IN_FLIGHT")
         return entry
 
     def _waits_no_longer(self, entry: Entry, now_s: float) -> bool:

@@ -194,8 +194,7 @@ class Tables(Bookings):
         claims, assumed until the Binding is answered, or released by `forget`.
         """
         if pod.key.uid in self._pods:
-            message = f"pod {pod.key} is already on {self._pods[pod.key.uid].node}; expected none"
-            raise TransitionError(message)
+            raise TransitionError(f"pod {pod.key} is already on {self._pods[pod.key.uid].node}; expected none")
         node = self.names[row]
         written = chosen(pod, shares, self._inventories[node].unit_mib)
         self._enter(
@@ -218,8 +217,7 @@ class Tables(Bookings):
         """Release an assumed pod that we did not place after all. TransitionError unless it is assumed."""
         record = self._pods.get(uid)
         if record is None or not record.assumed:
-            message = f"pod {uid} is {'absent' if record is None else 'bound'}; expected assumed"
-            raise TransitionError(message)
+            raise TransitionError(f"pod {uid} is {'absent' if record is None else 'bound'}; expected assumed")
         self._settle(uid)
         if record.rivals is None:
             self._leave(record)

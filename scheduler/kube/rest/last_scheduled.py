@@ -62,8 +62,7 @@ def _decoded(item: msgspec.Raw) -> _Pod:
     try:
         return _DECODER.decode(item)
     except MALFORMED as error:
-        message = f"a pod that the server sent cannot be decoded: {error}"
-        raise port.ApiFailed(message) from error
+        raise port.ApiFailed(f"a pod that the server sent cannot be decoded: {error}") from error
 
 
 def _moment(pod: _Pod) -> str:

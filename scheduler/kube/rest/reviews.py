@@ -87,5 +87,4 @@ class Reviews:
         try:
             return decoder.decode(body)
         except MALFORMED as error:
-            message = f"the server's {kind} cannot be decoded"
-            raise port.ApiFailed(message) from error
+            raise port.ApiFailed(f"the server's {kind} cannot be decoded") from error

@@ -105,5 +105,4 @@ async def _ask(transport: Transport, right: Right, timeout_s: float) -> _Answer:
     try:
         return _REVIEW.decode(body).status
     except MALFORMED as error:
-        message = f"the server's answer about the right to {right} cannot be decoded: {error}"
-        raise port.ApiFailed(message) from error
+        raise port.ApiFailed(f"the server's answer about the right to {right} cannot be decoded: {error}") from error

@@ -122,8 +122,7 @@ class Transport:
         except aiohttp.ConnectionTimeoutError as error:
             raise _silent(error) from error
         except TimeoutError as error:
-            message = f"no data for {stall_s:g} s"
-            raise Stalled(message) from error
+            raise Stalled(f"no data for {stall_s:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
             raise _silent(error) from error
 
@@ -140,8 +139,7 @@ class Transport:
             async with asyncio.timeout(timeout_s):
                 answer = await answering
         except TimeoutError as error:
-            message = f"no answer within {timeout_s:g} s"
-            raise port.ApiSilent(message) from error
+            raise port.ApiSilent(f"no answer within {timeout_s:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
             raise _silent(error) from error
         if answer.status >= _MULTIPLE_CHOICES:

@@ -95,8 +95,7 @@ def _expressions(annotations: Mapping[str, str], key: str) -> Expressions | None
     try:
         return of_text(text)
     except SelectorError as error:
-        message = f"{key}: {error}"
-        raise SelectorError(message) from error
+        raise SelectorError(f"{key}: {error}") from error
 
 
 def _matches_itself(pod: Pod, text: str | None) -> bool:

@@ -40,8 +40,7 @@ class AddedNodeSelectorTerm(PluginArgs):
         written = msgspec.convert(self.model_dump(by_alias=True), objects.NodeSelectorTerm)
         term = parsed_term(written)
         if term is None:
-            message = "expected a term that a pod's node affinity may have, with at least one requirement"
-            raise ValueError(message)
+            raise ValueError("expected a term that a pod's node affinity may have, with at least one requirement")
         return term
 
 

@@ -21,12 +21,10 @@ def assigned(pod: PodObject, binding: Binding, node: Node | None) -> PodObject:
     node: None if it does not exist, which the server accepts.
     """
     if not binding.node:
-        message = "target.name: Required value"
-        raise ApiFailed(message, 500)
+        raise ApiFailed("target.name: Required value", 500)
     check_uid(pod, binding.pod.uid)
     if (rejection := _rejection(pod)) is not None:
-        message = f'Operation cannot be fulfilled on pods/binding "{pod.metadata.name}": {rejection}'
-        raise ApiConflict(message, 409)
+        raise ApiConflict(f'Operation cannot be fulfilled on pods/binding "{pod.metadata.name}": {rejection}', 409)
     metadata = replace(
         pod.metadata,
         annotations={**(pod.metadata.annotations or {}), **binding.annotations},

@@ -219,8 +219,7 @@ class MemoryCluster:
                 raise ApiFailed(_FAILED, status)
             case Stranger(status, effect, late_s):
                 self._take_effect(effect, act, late_s)
-                message = f"not the API server's answer: {status}"
-                raise ApiSilent(message, status)
+                raise ApiSilent(f"not the API server's answer: {status}", status)
             case Silence():
                 return await self._silently(fault, act, timeout_s)
             case Slow():

@@ -47,23 +47,19 @@ class EventLog:
     def create(self, record: EventRecord) -> None:
         """Store a new event; raises ApiRejected, ApiNotFound (no such namespace), ApiConflict (the name is taken)."""
         if problem := _problem(record):
-            message = f'Event "{record.name}" is invalid: {problem}'
-            raise ApiRejected(message, 422)
+            raise ApiRejected(f'Event "{record.name}" is invalid: {problem}', 422)
         key = _key(record)
         if not self._namespace_exists(key[0]):
-            message = f'namespaces "{key[0]}" not found'
-            raise ApiNotFound(message, 404)
+            raise ApiNotFound(f'namespaces "{key[0]}" not found', 404)
         if key in self._events:
-            message = f'events.events.k8s.io "{record.name}" already exists'
-            raise ApiConflict(message, 409)
+            raise ApiConflict(f'events.events.k8s.io "{record.name}" already exists', 409)
         self._events[key] = StoredEvent(replace(record, note=cut_note(record.note)))
 
     def update(self, record: EventRecord, series: EventSeries) -> None:
         """Set the series; raises ApiNotFound."""
         key = _key(record)
         if key not in self._events:
-            message = f'events.events.k8s.io "{record.name}" not found'
-            raise ApiNotFound(message, 404)
+            raise ApiNotFound(f'events.events.k8s.io "{record.name}" not found', 404)
         self._events[key] = replace(self._events[key], series=series)
 
     def expire(self) -> None:

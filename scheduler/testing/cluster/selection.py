@@ -51,9 +51,7 @@ def _term(text: str, fields: dict[str, Field]) -> tuple[Field, str, bool]:
     """`a=b`, `a==b` or `a!=b` as (field, value, whether they must be equal)."""
     name, operator, value = text.partition("!=") if "!=" in text else text.replace("==", "=").partition("=")
     if not operator:
-        message = f"invalid field selector: {text!r}"
-        raise ApiRejected(message, 400)
+        raise ApiRejected(f"invalid field selector: {text!r}", 400)
     if name not in fields:
-        message = f"field label not supported: {name}"
-        raise ApiRejected(message, 400)
+        raise ApiRejected(f"field label not supported: {name}", 400)
     return fields[name], value, operator == "="

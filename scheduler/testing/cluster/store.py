@@ -77,16 +77,14 @@ class Collection(Generic[T]):
         """The object; raises ApiNotFound."""
         found = self._objects.get((namespace, name))
         if found is None:
-            message = f'{self.resource} "{name}" not found'
-            raise ApiNotFound(message, 404)
+            raise ApiNotFound(f'{self.resource} "{name}" not found', 404)
         return found
 
     def create(self, wanted: T) -> T:
         """The object as stored, with its version; raises ApiConflict when the name is taken."""
         key = (wanted.metadata.namespace, wanted.metadata.name)
         if key in self._objects:
-            message = f'{self.resource} "{wanted.metadata.name}" already exists'
-            raise ApiConflict(message, 409)
+            raise ApiConflict(f'{self.resource} "{wanted.metadata.name}" already exists', 409)
         return self._write(None, wanted)
 
     def replace(self, wanted: T) -> T:
@@ -109,8 +107,7 @@ class Collection(Generic[T]):
     def position_after(self, version: int) -> int:
         """Position of the first change later than `version`; raises WatchExpired when some of those are gone."""
         if version < self._horizon:
-            message = f"too old resource version: {version} ({self._horizon})"
-            raise WatchExpired(message, 410)
+            raise WatchExpired(f"too old resource version: {version} ({self._horizon})", 410)
         return self._dropped + bisect_right(self._log, version, key=_version_of)
 
     def changes(self, position: int, at_most: int) -> list[StoredChange[T]] | None:

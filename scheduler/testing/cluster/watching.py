@@ -208,6 +208,5 @@ def _by_key(listed: T) -> tuple[str, str]:
 
 def _parsed(since: str) -> int:
     if not since.isdecimal():
-        message = f'Invalid value: "{since}": resourceVersion is not a number'
-        raise ApiRejected(message, 400)
+        raise ApiRejected(f'Invalid value: "{since}": resourceVersion is not a number', 400)
     return int(since)

@@ -65,8 +65,7 @@ class World:
         """The collection that a kind shows; raises ApiNotFound for a resource that is not simulated."""
         found: Collection[T] | None = self._collections.get(resource_of(kind))
         if found is None:
-            message = "the server could not find the requested resource"
-            raise ApiNotFound(message, 404)
+            raise ApiNotFound("the server could not find the requested resource", 404)
         return found
 
     def delete_namespace(self, name: str) -> None:

@@ -112,8 +112,7 @@ class TrialWorld:
                 return
             if isinstance(decision.outcome, Placement):
                 self._binding_ends(decision.outcome)
-        message = f"the engine is not at rest after {_MOST_ATTEMPTS} attempts"
-        raise Restless(message)
+        raise Restless(f"the engine is not at rest after {_MOST_ATTEMPTS} attempts")
 
     def pass_time(self, *, always: bool = False) -> None:
         """End back-offs after rejected binds. always: let time pass even without any."""

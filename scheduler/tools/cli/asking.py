@@ -76,8 +76,7 @@ class ClusterView:
         rows = self.reading.engine.tables.row_of
         if node and node not in rows:
             near = difflib.get_close_matches(node, rows, _MOST_NAMES)
-            message = f"there is no node {node}{_or(near)}"
-            raise Unanswerable(message)
+            raise Unanswerable(f"there is no node {node}{_or(near)}")
         pod, left_out = self._read(found)
         return answer_of(explain(self.reading, pod, node, (*mistakes(found, self.reader.resources), *left_out)))
 
@@ -119,8 +118,7 @@ class ClusterView:
         try:
             pod = self.reader.read(wire)
         except QuantityError as error:
-            message = f"pod {wire.metadata.name} cannot be read: {error}"
-            raise Unanswerable(message) from error
+            raise Unanswerable(f"pod {wire.metadata.name} cannot be read: {error}") from error
         if pod.node_name:
             return pod, ()
         left_out: list[str] = []
@@ -180,8 +178,7 @@ async def cluster_view(
                 unread.append(one.kind.name)
                 continue
             needs = "; this needs the right to list and watch them" if isinstance(error, ApiForbidden) else ""
-            message = f"{one.kind.name} cannot be read: {error.message}{needs}"
-            raise Unreadable(message) from error
+            raise Unreadable(f"{one.kind.name} cannot be read: {error.message}{needs}") from error
     if DISRUPTION_BUDGETS.name in unread:
         # A scheduler knows them; the answer says that they are unknown here.
         engine.budgets_listed()

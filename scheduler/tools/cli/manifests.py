@@ -46,21 +46,18 @@ def manifest(path: Path) -> Manifest:
         text = sys.stdin.read(_LARGEST_FILE) if str(path) == "-" else path.read_text(encoding="utf-8")
         documents = [document for document in parse(text) if isinstance(document, dict)]
     except (OSError, UnicodeDecodeError, DocumentError) as error:
-        message = f"{path} cannot be read: {error}"
-        raise Unanswerable(message) from error
+        raise Unanswerable(f"{path} cannot be read: {error}") from error
     pods = [(found, document) for document in documents if (found := _pod_in(document)) is not None]
     if len(pods) != 1:
-        message = (
+        raise Unanswerable(
             f"{path} holds {len(pods) or 'no'} pods or pod templates; expected one Pod, Deployment, Job or the like"
         )
-        raise Unanswerable(message)
     found, document = pods[0]
     try:
         pod = msgspec.json.decode(msgspec.json.encode(found), type=objects.PodObject)
         named = msgspec.convert(found.get("spec") or {}, _Named)
     except msgspec.ValidationError as error:
-        message = f"{path} is no pod: {error}"
-        raise Unanswerable(message) from error
+        raise Unanswerable(f"{path} is no pod: {error}") from error
     return Manifest(pod, named.priority_class, template=document.get("kind") != "Pod")
 
 

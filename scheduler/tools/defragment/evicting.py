@@ -190,11 +190,9 @@ class Rebalancing:
         except ApiNotFound:
             self._say(f"pod {pod} is gone already")
         except (ApiRejected, ApiThrottled) as error:
-            message = f"pod {pod} is not evicted: {error.message}"
-            raise Unanswerable(message) from error
+            raise Unanswerable(f"pod {pod} is not evicted: {error.message}") from error
         except ApiError as error:
-            message = f"whether pod {pod} is evicted is not known: {error.message}"
-            raise Unreadable(message) from error
+            raise Unreadable(f"whether pod {pod} is evicted is not known: {error.message}") from error
 
     async def _following(self, successors: Successors) -> AsyncGenerator[None, None]:
         """After each change, once all pods are listed."""

@@ -131,8 +131,7 @@ def _fetch(chosen: argparse.Namespace) -> tuple[list[msgspec.Raw], list[msgspec.
     names = sorted(set(chosen.nodes))
     for name in names:
         if not wire.is_name(name):
-            message = f"{name!r} is no name of a node"
-            raise InspectFailed(message)
+            raise InspectFailed(f"{name!r} is no name of a node")
     file = Path(chosen.kubeconfig) if chosen.kubeconfig else None
     try:
         return asyncio.run(read(os.environ, file, chosen.context, names))

@@ -49,8 +49,7 @@ class TimelinePlayer:
         """
         now_s = self.next_s
         if now_s is None:
-            message = "nothing is left to play"
-            raise ValueError(message)
+            raise ValueError("nothing is left to play")
         events = []
         while self._ends and self._ends[0][0] <= now_s:
             events += self._finish(heapq.heappop(self._ends)[2])

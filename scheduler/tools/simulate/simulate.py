@@ -70,11 +70,9 @@ def configs_of(texts: tuple[str, ...]) -> list[Config]:
         elif name:
             found.append(Config(name, Path(file) if file else None))
         else:
-            message = f"--config {text}: expected FILE or NAME=FILE"
-            raise Misused(message)
+            raise Misused(f"--config {text}: expected FILE or NAME=FILE")
     if twice := [name for name, count in Counter(config.name for config in found).items() if count > 1]:
-        message = f"--config: expected each name once, found more than once: {', '.join(twice)}"
-        raise Misused(message)
+        raise Misused(f"--config: expected each name once, found more than once: {', '.join(twice)}")
     return found or [Config(_DEFAULT)]
 
 
@@ -82,8 +80,7 @@ def runs_of(flags: SimulateFlags) -> Iterator[Run]:
     """A run for each file of arrivals and each order. Raises Misused."""
     seeds: list[int | None] = [*seeds_of(flags.shuffle)] if flags.shuffle else [None]
     if flags.shuffle and not flags.arrivals:
-        message = "--shuffle needs --arrivals: the pods of cluster files come in the order of these files"
-        raise Misused(message)
+        raise Misused("--shuffle needs --arrivals: the pods of cluster files come in the order of these files")
     twice = len({file.name for file in flags.arrivals}) < len(flags.arrivals)
     for arrivals in flags.arrivals or (None,):
         label = str(arrivals) if twice and arrivals is not None else ""
@@ -97,8 +94,7 @@ def seeds_of(text: str) -> list[int]:
     for part in text.split(","):
         first, _, last = part.partition("-")
         if not _SEEDS.fullmatch(part) or not 0 <= int(last or first) - int(first) < _MOST_SEEDS:
-            message = f"--shuffle {text}: expected numbers such as 1-10 or 1,2,5"
-            raise Misused(message)
+            raise Misused(f"--shuffle {text}: expected numbers such as 1-10 or 1,2,5")
         seeds += range(int(first), int(last or first) + 1)
     return list(dict.fromkeys(seeds))
 

@@ -32,19 +32,16 @@ def server_url(written: str) -> str:
     _check(written, "such as https://10.0.0.1:6443")
     parts = urlsplit(written)
     if parts.fragment:
-        message = "has a #; remove it and what follows"
-        raise BadAddress(message)
+        raise BadAddress("has a #; remove it and what follows")
     if parts.username is not None:
-        message = "has a user in it; put the user and the password under users"
-        raise BadAddress(message)
+        raise BadAddress("has a user in it; put the user and the password under users")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
 def check_proxy(url: str) -> None:
     """Raise BadAddress where no requests can be sent through it."""
     if url.lower().startswith("socks"):
-        message = "is that of a SOCKS proxy, which is not supported; name an HTTP proxy"
-        raise BadAddress(message)
+        raise BadAddress("is that of a SOCKS proxy, which is not supported; name an HTTP proxy")
     _check(url, "such as http://proxy.example:3128")
 
 
@@ -53,16 +50,13 @@ def _check(url: str, example: str) -> None:
         parts = urlsplit(url)
         port, host = parts.port, parts.hostname
     except ValueError:
-        message = f"cannot be read; expected one {example}"
-        raise BadAddress(message) from None
+        raise BadAddress(f"cannot be read; expected one {example}") from None
     if parts.scheme not in _SCHEMES or not host:
-        message = (
+        raise BadAddress(
             f"does not begin with {' or '.join(f'{one}://' for one in _SCHEMES)} and a host; expected one {example}"
         )
-        raise BadAddress(message)
     if port == 0 or not url.isprintable() or " " in url:
-        message = "has port 0, or characters that no address has"
-        raise BadAddress(message)
+        raise BadAddress("has port 0, or characters that no address has")
 
 
 def proxy_for(environment: Mapping[str, str], url: str) -> str | None:

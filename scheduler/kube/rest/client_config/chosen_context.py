@@ -81,19 +81,16 @@ def _unusable(merged: Merged, mistake: str) -> KubeconfigError:
 
 def _address(cluster: KubeconfigCluster) -> Address:
     if not cluster.server:
-        message = "it has no server"
-        raise BadAddress(message)
+        raise BadAddress("it has no server")
     try:
         url = server_url(cluster.server)
     except BadAddress as error:
-        message = f"the address of the server {error}"
-        raise BadAddress(message) from None
+        raise BadAddress(f"the address of the server {error}") from None
     if cluster.proxy_url:
         try:
             check_proxy(cluster.proxy_url)
         except BadAddress as error:
-            message = f"the address of the proxy (proxy-url) {error}"
-            raise BadAddress(message) from None
+            raise BadAddress(f"the address of the proxy (proxy-url) {error}") from None
     return Address(url=url, server_name=cluster.tls_server_name or None, proxy=cluster.proxy_url or None)
 
 

@@ -67,11 +67,10 @@ async def connect(
     if (default := _default(environment)).exists():
         return await _from_kubeconfig(environment, [default], context)
     searched = ["--kubeconfig", "KUBECONFIG", *([f"service account in {service_account}"] if service_account else [])]
-    message = (
+    raise ConnectError(
         f"no cluster is configured: there is no {', no '.join(searched)} and no {default}; "
         "name a file with --kubeconfig"
     )
-    raise ConnectError(message)
 
 
 def _explicit(environment: Mapping[str, str], kubeconfig: Path | None) -> list[Path]:
@@ -101,19 +100,16 @@ async def _from_kubeconfig(environment: Mapping[str, str], paths: list[Path], co
     try:
         source = Kubeconfig(paths, context)
     except KubeconfigError as error:
-        message = str(error) if str(error).startswith("kubeconfig ") else f"{name}: {error}"
         # Not from the error: its cause may quote a token.
-        raise ConnectError(message) from None
+        raise ConnectError(str(error) if str(error).startswith("kubeconfig ") else f"{name}: {error}") from None
     except OSError as error:
-        message = f"{name} cannot be read: {error}; make it readable for this user"
-        raise ConnectError(message) from error
+        raise ConnectError(f"{name} cannot be read: {error}; make it readable for this user") from error
     address = source.address
     if address.proxy is None and (proxy := proxy_for(environment, address.url)):
         try:
             check_proxy(proxy)
         except BadAddress as error:
-            message = f"{name}: the address of the proxy {error}; correct HTTPS_PROXY"
-            raise ConnectError(message) from None
+            raise ConnectError(f"{name}: the address of the proxy {error}; correct HTTPS_PROXY") from None
         address = Address(url=address.url, server_name=address.server_name, proxy=proxy)
     return await _opened(source, address, f"{name}, context {source.context}", source.namespace)
 
@@ -124,8 +120,7 @@ async def _opened(source: Source, address: Address, name: str, namespace: str = 
         await credentials.load()
     except NotRenewed as error:
         advice = "" if ";" in str(error) else "; correct what it names"
-        message = f"{name}: {error}{advice}"
-        raise ConnectError(message) from error
+        raise ConnectError(f"{name}: {error}{advice}") from error
     return Connection(
         url=address.url,
         credentials=credentials,

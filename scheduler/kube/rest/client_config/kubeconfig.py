@@ -45,8 +45,7 @@ class Kubeconfig:
         except (KubeconfigError, PluginFailed, OSError) as error:
             raise NotRenewed(str(error)) from error
         except TimeoutError as error:
-            message = f"the credential plugin did not answer within {PLUGIN_TIMEOUT_S:.0f} s"
-            raise NotRenewed(message) from error
+            raise NotRenewed(f"the credential plugin did not answer within {PLUGIN_TIMEOUT_S:.0f} s") from error
 
     def _read_again(self) -> None:
         """Follow the files, in the same context, for as long as that is the same server."""
@@ -140,8 +139,7 @@ def _pem(key: str, data: str, file: str) -> Pem | None:
         try:
             return Pem(base64.b64decode(data.replace("\r", "").replace("\n", ""), validate=True), f"{key}-data")
         except (binascii.Error, ValueError):
-            message = f"{key}-data is not base64; correct it"
-            raise KubeconfigError(message) from None
+            raise KubeconfigError(f"{key}-data is not base64; correct it") from None
     if not file:
         return None
     try:
@@ -162,6 +160,5 @@ def _token(context: ChosenContext) -> str:
     except (OSError, UnicodeDecodeError) as error:
         text, problem = "", f"cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8 text'}"
     if problem and not user.token:
-        message = f"tokenFile {user.token_file} {problem}; correct the path, or write the token there"
-        raise KubeconfigError(message)
+        raise KubeconfigError(f"tokenFile {user.token_file} {problem}; correct the path, or write the token there")
     return text or user.token

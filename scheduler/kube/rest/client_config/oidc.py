@@ -27,11 +27,10 @@ def id_token(user: str, config: Mapping[str, str]) -> str:
             raise KubeconfigError(message)
         if time.time() + _SPARE_S < ends_s:
             return token
-    message = (
+    raise KubeconfigError(
         f"the id-token of user {user} (auth-provider oidc) {'has expired' if token else 'is missing'}; any request of "
         "kubectl in this context renews it in the kubeconfig, or use a credential plugin (exec)"
     )
-    raise KubeconfigError(message)
 
 
 def _expires_s(token: str) -> float | None:
