@@ -14,11 +14,10 @@ from config.settings.deviceplugin import DevicePluginConfiguration
 from config.settings.mistakes import ConfigurationError
 from deviceplugin.backends import backend_for, controlled
 from deviceplugin.driver.simulated import SimulationError
-from deviceplugin.errors import first_message
 from deviceplugin.health.monitor import NeedsNewContainer
 from deviceplugin.kubelet.device_ids import TooManyDevices
 from deviceplugin.kubelet.session import KubeletSession
-from deviceplugin.node.api import NodeApi
+from deviceplugin.node.publisher import NodeApi
 from deviceplugin.node_plugin import NodePlugin
 from deviceplugin.report.status_page import status_page
 from scheduler.kube import versions
@@ -28,7 +27,7 @@ from scheduler.kube.rest.client_config.connect import ConnectError, connect
 from scheduler.process import build_info
 from scheduler.process.probes import serve
 from scheduler.process.scrape import exposition
-from scheduler.process.startup import StartupError
+from scheduler.process.startup import StartupError, first_message
 
 _CONNECTIONS: Final = 8
 _COLLECT_EVERY: Final = 50_000

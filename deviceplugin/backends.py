@@ -8,8 +8,7 @@ from typing import Final
 
 from config.protocol import inventory
 from config.settings.deviceplugin import DevicePluginConfiguration
-from deviceplugin.cdi.nvidia_edits import NvidiaEdits
-from deviceplugin.cdi.simulated_edits import SimulatedEdits
+from deviceplugin.cdi.nvidia_edits import NvidiaEdits, SimulatedEdits
 from deviceplugin.driver import fault_control
 from deviceplugin.driver.calls import Worker
 from deviceplugin.driver.cards import DriverCards

@@ -15,13 +15,13 @@ from typing import Annotated, Final, Literal, NoReturn
 import msgspec
 import typer
 
-from config.settings.address import host_and_port
 from config.settings.deviceplugin import DEFAULT_STATE_DIR, ENV_PREFIX, DevicePluginConfiguration
 from config.settings.load import load
 from config.settings.mistakes import ConfigurationError, Mistake
-from deviceplugin.errors import first_message
+from config.settings.schema import host_and_port
 from deviceplugin.legacy_flags import as_ours
 from scheduler.process.output import show, show_json, show_text, warn
+from scheduler.process.startup import first_message
 
 _MISCONFIGURED: Final = 2
 _UNKNOWN: Final = 1
@@ -230,10 +230,8 @@ def doctor(
 ) -> None:
     """Look at this node, and say what is wrong and what to do; exit code 1 when a check fails."""
     from deviceplugin.backends import backend_for  # noqa: PLC0415 - as above
-    from deviceplugin.doctor.checks import examined  # noqa: PLC0415
+    from deviceplugin.doctor.checks import Facts, as_text, encode, examined  # noqa: PLC0415
     from deviceplugin.doctor.examine import examine  # noqa: PLC0415
-    from deviceplugin.doctor.facts import Facts  # noqa: PLC0415
-    from deviceplugin.doctor.findings import as_text, encode  # noqa: PLC0415
     from deviceplugin.driver.simulated import SimulationError  # noqa: PLC0415
 
     async def facts(configuration: DevicePluginConfiguration) -> Facts:

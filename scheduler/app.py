@@ -24,7 +24,7 @@ from scheduler.kube.port import ApiError, ApiSilent, Cluster
 from scheduler.kube.rest import version
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.client_config.connect import ConnectError, Connection, connect
-from scheduler.kube.rest.rights import NEEDED, PREEMPTION, Right, of_lease
+from scheduler.kube.rest.reviews import NEEDED, PREEMPTION, Right, of_lease
 from scheduler.kube.rest.watching import WatchOptions
 from scheduler.leader.leader_election import LeaderElection, Timing
 from scheduler.leader.leadership import Leadership, LeaseLost

@@ -9,7 +9,6 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
-from config.settings.address import Address, host_and_port
 from config.settings.duration import Seconds
 from config.settings.scheduler import (
     DEFAULT_NOT_READY_AFTER_S,
@@ -20,7 +19,7 @@ from config.settings.scheduler import (
     ClientConnection,
     Resources,
 )
-from config.settings.schema import Section
+from config.settings.schema import Address, Section, host_and_port
 
 API_VERSION: Final = "gpushare/v1alpha1"
 KIND: Final = "DevicePluginConfiguration"

@@ -5,8 +5,7 @@ from typing import Final, Self
 
 from pydantic import Field, model_validator
 
-from config.settings.address import Address, host_and_port
-from config.settings.schema import Section
+from config.settings.schema import Address, Section, host_and_port
 
 _LOOPBACK_NAME: Final = "localhost"
 

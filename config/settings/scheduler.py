@@ -19,12 +19,11 @@ from pydantic.fields import FieldInfo
 
 from config.protocol import names
 from config.settings import duration
-from config.settings.address import Address, host_and_port
 from config.settings.duration import Seconds
 from config.settings.leader_election import LeaderElectionSection
 from config.settings.page import PageSection
 from config.settings.plugins import PluginConfig, PluginDescription, Plugins, plugin_config_type, plugins_model
-from config.settings.schema import Location, Section, refuse_twins
+from config.settings.schema import Address, Location, Section, host_and_port, refuse_twins
 
 API_VERSION: Final = "gpushare/v1alpha1"
 KIND: Final = "SchedulerConfiguration"

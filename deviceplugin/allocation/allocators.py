@@ -20,16 +20,18 @@ from google.protobuf.message import DecodeError
 from config.protocol import environment
 from config.protocol.inventory import Card
 from deviceplugin.allocation import identify
-from deviceplugin.allocation.container_share import ContainerShare
+from deviceplugin.allocation.container_share import (
+    ContainerShare,
+    RecordedAnswer,
+    container_environment,
+    replay_objection,
+)
 from deviceplugin.allocation.decision import NoAllocation, Share, Undecided, decided
-from deviceplugin.allocation.environment import RecordedAnswer, container_environment, replay_objection
 from deviceplugin.allocation.identify import NotIdentified, PodContainers
-from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import NodePod
-from deviceplugin.allocation.view import NodeRecords
+from deviceplugin.allocation.view import NodeRecords, OwnPods
 from deviceplugin.cdi import spec
-from deviceplugin.cdi.additions import Additions
-from deviceplugin.cdi.edits import Edits
+from deviceplugin.cdi.edits import Additions, Edits
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
 from deviceplugin.kubelet.client import KubeletSilent

@@ -18,7 +18,7 @@ from deviceplugin.cdi.mode import brings_nvml
 from deviceplugin.cdi.nvidia_spec import real_cards
 from deviceplugin.cdi.spec import CdiError
 from deviceplugin.cdi.spec_files import NvidiaSpecTree
-from deviceplugin.doctor.facts import Facts, NodeFacts, PodFacts
+from deviceplugin.doctor.checks import Facts, NodeFacts, PodFacts
 from deviceplugin.driver.cards import Driver, DriverCards, SourceFailed
 from deviceplugin.kubelet import checkpoint
 from deviceplugin.kubelet.checkpoint import CheckpointError

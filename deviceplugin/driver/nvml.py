@@ -17,9 +17,9 @@ from typing import Any, Final
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 
 from config.protocol import card_uuid
-from deviceplugin.driver import nvml_cards, nvml_reading
+from deviceplugin.driver import nvml_cards
 from deviceplugin.driver.cards import CardFailed, CardKey, CardReading, DriverCard, NotOpened, Opened, Xid
-from deviceplugin.driver.nvml_answers import (
+from deviceplugin.driver.nvml_cards import (
     GONE,
     UNSUPPORTED,
     Handle,
@@ -78,14 +78,14 @@ class NvmlSource:
         """The card's current reading."""
         found = self._known(uuid)
         with asked(f"card {uuid}"):
-            reading = nvml_reading.read(self._library, found.raw)
+            reading = nvml_cards.read(self._library, found.raw)
         return replace(reading, attached=self._attachment(found.card.pci))
 
     def set_compute_mode(self, uuid: str, mode: str) -> None:
         """Set the compute mode, which needs root's rights (NVML API reference, `nvmlDeviceSetComputeMode`)."""
         raw = self._known(uuid).raw
         with asked(f"card {uuid}"):
-            self._library.nvmlDeviceSetComputeMode(raw, nvml_reading.compute_mode(mode))
+            self._library.nvmlDeviceSetComputeMode(raw, nvml_cards.compute_mode(mode))
 
     def wait(self, uuid: str, timeout_s: float) -> tuple[Xid, ...] | None:
         """The next errors of the card; those of about one moment are counted together.

@@ -17,8 +17,8 @@ from typing import Final
 import structlog
 
 from deviceplugin.driver.cards import CardFailed, CardReading, Driver, NoAnswer, NotOpened, SourceFailed, Xid
+from deviceplugin.health.rules import XidLog
 from deviceplugin.health.states import CardStates
-from deviceplugin.health.xid_log import XidLog
 from scheduler.process.terminal import typed
 
 log = structlog.get_logger()

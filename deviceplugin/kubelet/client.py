@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from deviceplugin.kubelet.containers import KubeletContainer
+from deviceplugin.kubelet.checkpoint import KubeletContainer
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2, podresources_pb2
 
 SOCKET_NAME: Final = "kubelet.sock"

@@ -13,9 +13,8 @@ from math import inf
 import msgspec
 import numpy as np
 
-from scheduler.core.nomination_checks import NominationChecks
 from scheduler.core.preemption_searches import Help, PostFiltered, Searches
-from scheduler.core.reevaluation import Reevaluated, Reevaluation
+from scheduler.core.reevaluation import NominationChecks, Reevaluated, Reevaluation
 from scheduler.core.reservations import Reservations, with_reservation
 from scheduler.core.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycle
 from scheduler.core.what_if_queries import WhatIfQueries

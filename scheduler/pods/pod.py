@@ -21,8 +21,8 @@ from scheduler.pods.asked import Asked, AskedReader, image_references
 from scheduler.pods.declared_features import required_features
 from scheduler.pods.effective_requests import Amounts, effective_requests
 from scheduler.pods.gpu_request import GpuRequest, GpuRequestError, ResourceNames, gpu_request_of, gpu_units, sidecars
+from scheduler.pods.mistakes import unsupported_rules
 from scheduler.pods.pod_volumes import NO_VOLUMES, ClaimKey, PodVolumes, volumes_of
-from scheduler.pods.unsupported import unsupported_rules
 
 # 1,024 templates of the usual size without a known pod. A key is as long as the data it stands for, or a digest.
 _LONGEST_KEY: Final = 4096

@@ -36,11 +36,10 @@ from scheduler.pods.pod import Pod
 from scheduler.pods.transitions import TransitionError
 from scheduler.queue.class_table import Available
 from scheduler.queue.entry import Entry, PodState, QueuedPod, SortKey, by_priority, by_template
-from scheduler.queue.failed_pods import FailedPods
 from scheduler.queue.gates import NO_GATES, Gate, gate_message
 from scheduler.queue.heap import Heap
 from scheduler.queue.homes import homes_are_right
-from scheduler.queue.throttled_pods import ThrottledPods
+from scheduler.queue.throttled_pods import FailedPods, ThrottledPods
 from scheduler.queue.unschedulable_pods import UnschedulablePods
 from scheduler.queue.waking import QueueingHint
 from scheduler.state.changes import ClusterEvents

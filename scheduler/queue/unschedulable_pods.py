@@ -30,9 +30,8 @@ from scheduler.queue.backoff import backoff_s
 from scheduler.queue.claim_users import ClaimUsers, NamespaceUsers, selected_by
 from scheduler.queue.class_table import Available, ClassTable
 from scheduler.queue.entry import Entry, PodState, SortKey
-from scheduler.queue.evaluated_longest_ago import EvaluatedLongestAgo
 from scheduler.queue.heap import Heap
-from scheduler.queue.longest_waiting import LongestWaiting
+from scheduler.queue.longest_waiting import EvaluatedLongestAgo, LongestWaiting
 from scheduler.queue.waking import EVERYWHERE, EventRows, PodClass, QueueingHint
 from scheduler.state.changes import ANYTHING, Change, ClusterEvents
 from scheduler.state.minimum_request import MinimumRequest

@@ -15,7 +15,7 @@ from scheduler.pods.gpu_request import GpuRequest
 from scheduler.state.amounts import NOTHING, Amount, AvailableOnCards, available_on, model_bit, uuid_bit
 from scheduler.state.cards.models import accepted_codes
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
-from scheduler.state.facts.priorities import Priorities
+from scheduler.state.facts.namespace_memory import Priorities
 from scheduler.state.tables import Tables
 
 # On nodes with more cards, only sums are compared.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from config.protocol import names
-from deviceplugin.kubelet.session_file import SessionFile, SessionRecord
+from deviceplugin.kubelet.session import SessionFile, SessionRecord
 from tests.support.node.kubelet_double import KubeletDouble
 from tests.support.repository import ROOT
 

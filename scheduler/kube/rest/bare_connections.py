@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from aiohappyeyeballs import start_connection
 
 from scheduler.kube.rest.client_config.connect import Connection
-from scheduler.kube.rest.client_config.impersonation import Headers, sendable
+from scheduler.kube.rest.client_config.credentials import Headers, sendable
 from scheduler.kube.rest.http1 import Http1Connection, HttpAnswer
 
 # Path of a request with its query, percent-encoded. A function is called just before the bytes are sent; if it raises,

@@ -22,8 +22,7 @@ from multidict import CIMultiDict, istr
 from scheduler.kube import port
 from scheduler.kube.rest.bare_connections import JSON, KEEP_ALIVE_S, Connections, Path, new_socket
 from scheduler.kube.rest.client_config.connect import Connection
-from scheduler.kube.rest.client_config.credentials import NotRenewed
-from scheduler.kube.rest.client_config.impersonation import Headers
+from scheduler.kube.rest.client_config.credentials import Headers, NotRenewed
 from scheduler.kube.rest.failures import error_from_answer, expect_kind, not_an_answer, one_line
 from scheduler.kube.rest.http1 import MOST_BYTES, HttpAnswer
 

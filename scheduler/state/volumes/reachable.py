@@ -15,8 +15,8 @@ from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.columns.node_terms import LabelledRows
 from scheduler.state.columns.row_masks import count_of
 from scheduler.state.columns.vocabulary import Vocabulary
-from scheduler.state.volumes.attachments import drop
 from scheduler.state.volumes.reach import Reach
+from scheduler.state.volumes.volume import drop
 
 if TYPE_CHECKING:
     from scheduler.state.columns.labels import LabelColumn

@@ -28,8 +28,7 @@ from scheduler.kube.port import (
     WatchExpired,
 )
 from scheduler.testing.cluster.faults import Break, WatchBreaks
-from scheduler.testing.cluster.selection import shown_by
-from scheduler.testing.cluster.store import Collection, StoredChange, with_version
+from scheduler.testing.cluster.store import Collection, StoredChange, shown_by, with_version
 
 BATCH: Final = 256
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]

@@ -7,17 +7,19 @@ from scheduler.kube.defaults import Identity
 from scheduler.kube.leases import Lease
 from scheduler.kube.objects import ConfigMap, Namespace, Node, PodDisruptionBudget, PodObject, PriorityClass
 from scheduler.kube.port import ApiNotFound, Kind, T
-from scheduler.testing.cluster.disruption_budgets import PodDisruptionBudgets
 from scheduler.testing.cluster.event_log import EventLog
-from scheduler.testing.cluster.leases import Leases
-from scheduler.testing.cluster.namespaces import ConfigMaps, Namespaces
-from scheduler.testing.cluster.nodes import Nodes
+from scheduler.testing.cluster.namespaces import (
+    ConfigMaps,
+    Leases,
+    Namespaces,
+    Nodes,
+    PodDisruptionBudgets,
+    PriorityClasses,
+    Selecting,
+)
 from scheduler.testing.cluster.pods import Pods
-from scheduler.testing.cluster.priority_classes import PriorityClasses
-from scheduler.testing.cluster.selecting import Selecting
-from scheduler.testing.cluster.selection import resource_of
 from scheduler.testing.cluster.storage import Storage
-from scheduler.testing.cluster.store import Collection, Versions
+from scheduler.testing.cluster.store import Collection, Versions, resource_of
 
 # Size limit of an API server's watch cache: apiserver/pkg/storage/cacher, defaultUpperBoundCapacity.
 HISTORY_LIMIT: Final = 102_400

@@ -12,8 +12,7 @@ from config.settings.scheduler import SchedulerConfiguration
 from scheduler.kube.port import CONFIG_MAPS, NODES, PODS, ApiConflict, ApiError, ApiRejected, Cluster
 from scheduler.process.output import show
 from scheduler.state.tables import Tables
-from scheduler.tools.cli.asking import cluster_view
-from scheduler.tools.cli.clusters import opened
+from scheduler.tools.cli.asking import cluster_view, opened
 from scheduler.tools.cli.manifests import Unanswerable, Unreadable
 from scheduler.tools.explain.cordons import Cordon, NoSuchCard
 

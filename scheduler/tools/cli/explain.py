@@ -8,8 +8,7 @@ from typing import Final
 
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.process.output import show_json, show_text
-from scheduler.tools.cli.asking import ClusterView
-from scheduler.tools.cli.clusters import asked
+from scheduler.tools.cli.asking import ClusterView, asked
 from scheduler.tools.cli.manifests import manifest
 from scheduler.tools.explain.answers import Explanation, WhatIfAnswer, as_json
 from scheduler.tools.explain.text import explanation_text, what_if_text

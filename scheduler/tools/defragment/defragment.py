@@ -14,13 +14,11 @@ from scheduler.kube.port import Cluster
 from scheduler.process.output import show_json, warn
 from scheduler.testing.cluster.cluster import MemoryCluster
 from scheduler.testing.cluster.world import World
-from scheduler.tools.cli.answering import give_up
-from scheduler.tools.cli.clusters import LISTS, WATCHES, opened, tell_unread
-from scheduler.tools.cli.colours import show_lines
+from scheduler.tools.cli.answering import give_up, show_lines
+from scheduler.tools.cli.asking import LISTS, WATCHES, opened, tell_unread
 from scheduler.tools.cli.manifests import manifest
-from scheduler.tools.defragment.answers import Defragmentation
 from scheduler.tools.defragment.evicting import Planner, Rebalancing
-from scheduler.tools.defragment.text import lines
+from scheduler.tools.defragment.text import Defragmentation, lines
 from scheduler.tools.explain.answers import as_json
 from scheduler.tools.simulate.replay import world_after
 

@@ -30,16 +30,13 @@ from scheduler.kube.port import (
     PodKey,
     WatchEvent,
 )
-from scheduler.tools.cli.asking import ClusterView, cluster_view
-from scheduler.tools.cli.clusters import tell_unread
+from scheduler.tools.cli.asking import ClusterView, cluster_view, tell_unread
 from scheduler.tools.cli.cordoning import Annotating
 from scheduler.tools.cli.manifests import Manifest, Unanswerable, Unreadable
-from scheduler.tools.defragment.keeping_free import KeptFree
-from scheduler.tools.defragment.kept import kept_free
+from scheduler.tools.defragment.keeping_free import KeptFree, Successors
 from scheduler.tools.defragment.leaving import cards_of
-from scheduler.tools.defragment.order import Moved
+from scheduler.tools.defragment.movable import Moved, kept_free
 from scheduler.tools.defragment.planning import MovePlan, bound_already, plan_for, plan_for_usual
-from scheduler.tools.defragment.successors import Successors
 from scheduler.tools.defragment.text import verdict, where_of
 from scheduler.tools.explain.answers import listed
 

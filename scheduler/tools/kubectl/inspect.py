@@ -19,11 +19,9 @@ from scheduler.process.output import show, show_json, show_text, warn
 from scheduler.process.terminal import one_line
 from scheduler.tools.cli import ending
 from scheduler.tools.inspect import wire
-from scheduler.tools.inspect.document import as_json
-from scheduler.tools.inspect.lists import compact, used_only, wide
-from scheduler.tools.inspect.node_cards import ListedResources
+from scheduler.tools.inspect.lists import as_json, compact, used_only, wide
 from scheduler.tools.inspect.tables import details, summary
-from scheduler.tools.inspect.view import InspectedNode, view
+from scheduler.tools.inspect.view import InspectedNode, ListedResources, view
 
 
 class InspectFailed(Exception):

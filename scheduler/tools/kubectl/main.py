@@ -9,9 +9,8 @@ import typer
 
 from scheduler.process.output import show_json, show_text
 from scheduler.tools.cli import ending
-from scheduler.tools.cli.answering import Exit, answering, configured, connection_flags, give_up
-from scheduler.tools.cli.colours import show_lines
-from scheduler.tools.kubectl.completion_scripts import Shell, script
+from scheduler.tools.cli.answering import Exit, answering, configured, connection_flags, give_up, show_lines
+from scheduler.tools.kubectl.completion import Shell, script
 from scheduler.tools.kubectl.shared_commands import (
     Config,
     Context,
@@ -54,12 +53,10 @@ def top(
     """Show what is requested and free: of the cluster, of each node, or of each card. Only reads."""
     configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
     from scheduler.kube.port import CONFIG_MAPS, NODES, PODS  # noqa: PLC0415
-    from scheduler.tools.cli.asking import ClusterView  # noqa: PLC0415 - what a command needs alone is slow to import
-    from scheduler.tools.cli.clusters import asked  # noqa: PLC0415
+    from scheduler.tools.cli.asking import ClusterView, asked  # noqa: PLC0415 - what a command needs alone is slow
     from scheduler.tools.explain.answers import as_json  # noqa: PLC0415
-    from scheduler.tools.explain.top import Top, sorted_by  # noqa: PLC0415
+    from scheduler.tools.explain.top import Top, lines, sorted_by  # noqa: PLC0415
     from scheduler.tools.explain.top import top as counted  # noqa: PLC0415
-    from scheduler.tools.explain.top_text import lines  # noqa: PLC0415
 
     async def ask(of: ClusterView) -> Top:
         return sorted_by(counted(of.reading.engine), sort_by)
@@ -120,11 +117,9 @@ def audit(
     """Count what pods hold of every card: over-committed ones, pods without a card, unknown cards. Only reads."""
     configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
     from scheduler.kube.port import NODES, PODS  # noqa: PLC0415
-    from scheduler.tools.cli.asking import ClusterView  # noqa: PLC0415 - as above
-    from scheduler.tools.cli.clusters import asked  # noqa: PLC0415
+    from scheduler.tools.cli.asking import ClusterView, asked  # noqa: PLC0415 - as above
     from scheduler.tools.explain.answers import as_json  # noqa: PLC0415
-    from scheduler.tools.explain.audit import audited  # noqa: PLC0415
-    from scheduler.tools.explain.findings import Findings, lines  # noqa: PLC0415
+    from scheduler.tools.explain.findings import Findings, audited, lines  # noqa: PLC0415
 
     async def ask(of: ClusterView) -> Findings:
         return audited(of.reading.engine, of.unread)
@@ -152,10 +147,8 @@ def adopt(
         give_up(PROGRAM, "adopt needs --check: the scheduler adopts pods by itself, from their annotations")
     configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
     from scheduler.kube.port import NODES, PODS  # noqa: PLC0415
-    from scheduler.tools.adoption.adoption import Adoption, adoption  # noqa: PLC0415
-    from scheduler.tools.adoption.adoption_text import lines  # noqa: PLC0415
-    from scheduler.tools.cli.asking import ClusterView  # noqa: PLC0415 - as above
-    from scheduler.tools.cli.clusters import asked  # noqa: PLC0415
+    from scheduler.tools.adoption.adoption import Adoption, adoption, lines  # noqa: PLC0415
+    from scheduler.tools.cli.asking import ClusterView, asked  # noqa: PLC0415 - as above
     from scheduler.tools.explain.answers import as_json  # noqa: PLC0415
 
     async def ask(of: ClusterView) -> Adoption:

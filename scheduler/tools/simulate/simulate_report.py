@@ -8,8 +8,7 @@ from rich.table import Table
 
 from config.clusterfile.reading import left_out
 from scheduler.tools.cli.console import print_parts, table
-from scheduler.tools.simulate.report import PlacedPod, Report
-from scheduler.tools.simulate.summary import ModelUse, Summary, summary
+from scheduler.tools.simulate.report import ModelUse, PlacedPod, Report, Summary, summary
 from scheduler.tools.simulate.usage import CardUse
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from config.settings.address import checked_address, host_and_port
+from config.settings.schema import checked_address, host_and_port
 
 
 @pytest.mark.parametrize(

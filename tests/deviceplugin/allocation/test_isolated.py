@@ -10,7 +10,7 @@ from config.protocol import allocation
 from config.protocol.allocation import Allocation, LegacyFields
 from deviceplugin.allocation.allocators import CdiAllocator
 from deviceplugin.allocation.container_share import ContainerShare
-from deviceplugin.cdi.additions import Additions, BindMount
+from deviceplugin.cdi.edits import Additions, BindMount
 from scheduler.kube.port import Changed
 from tests.deviceplugin.allocation.allocator_rig import by_environment, rig
 from tests.support.builders import wire_pod

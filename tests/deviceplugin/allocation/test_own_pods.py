@@ -2,7 +2,7 @@
 
 import asyncio
 
-from deviceplugin.allocation.own_pods import OwnPods, kind_of
+from deviceplugin.allocation.view import OwnPods, kind_of
 from scheduler.kube import objects
 from scheduler.kube.port import Changed, Deleted, ListBegins, ListEnds
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from config.protocol.inventory import Card
-from deviceplugin.cdi.simulated_edits import SimulatedEdits
+from deviceplugin.cdi.nvidia_edits import SimulatedEdits
 from deviceplugin.cdi.spec import CdiError
 
 CARDS = [

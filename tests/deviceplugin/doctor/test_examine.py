@@ -14,10 +14,8 @@ import yaml
 from config.protocol import names
 from config.settings.deviceplugin import DevicePluginConfiguration, Kubelet
 from config.settings.scheduler import ClientConnection
-from deviceplugin.doctor.checks import examined
+from deviceplugin.doctor.checks import Facts, PodFacts, Verdict, examined
 from deviceplugin.doctor.examine import examine
-from deviceplugin.doctor.facts import Facts, PodFacts
-from deviceplugin.doctor.findings import Verdict
 from deviceplugin.driver.nvml import NvmlSource
 from deviceplugin.driver.supervisor import SupervisedDriver
 from deviceplugin.driver.threads import DriverThreads

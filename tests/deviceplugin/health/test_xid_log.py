@@ -1,7 +1,7 @@
 """What a storm of errors leaves in the log."""
 
 from deviceplugin.driver.cards import Xid
-from deviceplugin.health.xid_log import XidLog
+from deviceplugin.health.rules import XidLog
 
 
 def test_a_storm_is_a_line_a_minute_with_the_number_of_errors() -> None:

@@ -1,7 +1,7 @@
 """A description, filled in for one container."""
 
 from config.settings.isolation import NONE, IsolationMechanism
-from deviceplugin.cdi.additions import Additions, BindMount
+from deviceplugin.cdi.edits import Additions, BindMount
 from deviceplugin.isolation.fill import additions
 from tests.support.node.container_shares import share_of
 

@@ -5,11 +5,10 @@ from pathlib import Path
 
 from config.settings.deviceplugin import HamiCore, Mps
 from config.settings.isolation import NONE, IsolationMechanism, hami_core, mps
-from deviceplugin.cdi.additions import Additions
+from deviceplugin.cdi.edits import Additions
 from deviceplugin.driver.cards import CardReading
-from deviceplugin.isolation.compute_modes import ComputeModes
-from deviceplugin.isolation.mps_cards import MpsCards
-from deviceplugin.isolation.node_isolation import NodeIsolation
+from deviceplugin.isolation.make import NodeIsolation
+from deviceplugin.isolation.mps_cards import ComputeModes, MpsCards
 from tests.support.node.container_shares import share_of
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from deviceplugin.isolation.trees import remove_tree
+from deviceplugin.isolation.directories import remove_tree
 from tests.support.node.deep import nested
 
 DEEPER_THAN_CALLS_AND_PATHS: Final = 5000

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from deviceplugin.kubelet.device_list import FakeDevices
+from deviceplugin.kubelet.session import FakeDevices
 
 
 async def test_a_follower_gets_the_list_and_then_each_change() -> None:

@@ -8,9 +8,8 @@ from typing import TypeVar
 
 import pytest
 
-from deviceplugin.kubelet.device_list import FakeDevices
-from deviceplugin.kubelet.registration import SOCKET_NAME, Listeners, Registration
-from deviceplugin.kubelet.server import ContainerResponse, Devices
+from deviceplugin.kubelet.server import SOCKET_NAME, ContainerResponse, Devices, Listeners, Registration
+from deviceplugin.kubelet.session import FakeDevices
 from tests.support.node.kubelet_double import KubeletDouble
 
 RESOURCE = "x.com/mem"

@@ -11,8 +11,7 @@ import pytest
 
 from deviceplugin.kubelet import session as sessions
 from deviceplugin.kubelet.server import ContainerResponse
-from deviceplugin.kubelet.session import CHECKPOINT, KubeletSession
-from deviceplugin.kubelet.session_file import SessionFile, SessionRecord
+from deviceplugin.kubelet.session import CHECKPOINT, KubeletSession, SessionFile, SessionRecord
 from tests.support.node.kubelet_double import KubeletDouble
 
 RESOURCE = "x.com/mem"

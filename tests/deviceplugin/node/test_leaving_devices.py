@@ -7,8 +7,8 @@ from config.protocol import names
 from config.protocol.inventory import Card, Inventory
 from deviceplugin.allocation.identify import NodeState
 from deviceplugin.kubelet.device_ids import LARGEST_MESSAGE
-from deviceplugin.kubelet.device_list import FakeDevices
 from deviceplugin.kubelet.server import Devices
+from deviceplugin.kubelet.session import FakeDevices
 from deviceplugin.node.devices import LEAVES_AFTER_S, NodeDevices
 
 

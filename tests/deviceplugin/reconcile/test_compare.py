@@ -9,9 +9,8 @@ from config.protocol.container_formula import ContainerKind
 from config.protocol.inventory import Card
 from deviceplugin.allocation.decision import CardDecision, Share, units_on_cards
 from deviceplugin.allocation.pods import NodePod, PodContainer
-from deviceplugin.kubelet.containers import KubeletContainer
-from deviceplugin.reconcile.compare import Compared, SeenPod, Use, find_drift
-from deviceplugin.reconcile.drift import DriftKind
+from deviceplugin.kubelet.checkpoint import KubeletContainer
+from deviceplugin.reconcile.drift import Compared, DriftKind, SeenPod, Use, find_drift
 
 CARDS = (
     Card(index=0, uuid="A", model="M", memory_mib=16384, units=16),

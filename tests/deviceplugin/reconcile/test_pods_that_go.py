@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from config.protocol import names
-from deviceplugin.reconcile.evictions import evict
+from deviceplugin.reconcile.reconciler import evict
 from scheduler.kube.port import ApiNotFound, ApiThrottled, Changed, PodKey
 from tests.support.node.drift_policy import drift_policy
 from tests.support.node.node_pods import wire_pod

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.reconcile.cgroups import Owner
-from deviceplugin.reconcile.processes import owners
+from deviceplugin.reconcile.reconciler import owners
+from deviceplugin.reconcile.usage import Owner
 
 UID = "0a1b2c3d-0000-4000-8000-00000000000a"
 CONTAINER = "c" * 64

@@ -5,8 +5,7 @@ import asyncio
 import pytest
 
 from deviceplugin.kubelet.server import CallRejected, ContainerResponse
-from deviceplugin.report.measured import MeasuredPlugin
-from deviceplugin.report.metrics import NodeMetrics
+from deviceplugin.report.metrics import MeasuredPlugin, NodeMetrics
 
 
 class Plugin:

@@ -12,7 +12,7 @@ from deviceplugin.driver.cards import CardReading, DriverCard
 from deviceplugin.isolation.mps_cards import MpsMetrics
 from deviceplugin.report import series as of_the_plugin
 from deviceplugin.report.metrics import NodeMetrics
-from deviceplugin.report.shown import ShownCard, ShownContainer
+from deviceplugin.report.status import ShownCard, ShownContainer
 from scheduler.dispatch.pod_messages import PodMessage, PodMessageState
 from scheduler.dispatch.waiting_series import WaitingCopy
 from scheduler.metrics import series as of_the_scheduler

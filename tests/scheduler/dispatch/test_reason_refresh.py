@@ -13,7 +13,7 @@ from scheduler.framework.diagnosis import Diagnosis
 from scheduler.metrics.metrics import Metrics
 from scheduler.metrics.observer import ServiceObserver
 from scheduler.pods.pod import Pod
-from scheduler.queue.evaluated_longest_ago import EVERY_S
+from scheduler.queue.longest_waiting import EVERY_S
 from tests.support.builders import pod, wire_node
 from tests.support.clocks.virtual_time import run
 from tests.support.placing import NOW_NS

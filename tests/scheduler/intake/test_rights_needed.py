@@ -6,7 +6,7 @@ import pytest
 
 from config.settings.scheduler import configuration_model
 from scheduler.app import rights_needed
-from scheduler.kube.rest.rights import NEEDED, PREEMPTION, of_lease
+from scheduler.kube.rest.reviews import NEEDED, PREEMPTION, of_lease
 from scheduler.plugins.registry import describe
 
 MODEL = configuration_model(describe())

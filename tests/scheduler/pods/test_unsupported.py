@@ -3,7 +3,7 @@
 import pytest
 
 from config.protocol import names
-from scheduler.pods.unsupported import unsupported_rules
+from scheduler.pods.mistakes import unsupported_rules
 from tests.support.builders import wire_pod
 
 TERM = {"topologyKey": "zone", "labelSelector": {}}

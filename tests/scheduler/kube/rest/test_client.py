@@ -10,7 +10,7 @@ from scheduler.dispatch.binding_cycle import Binder
 from scheduler.dispatch.in_flight_limit import InFlightLimit
 from scheduler.kube import objects, port
 from scheduler.kube.rest.client import KubeCluster
-from scheduler.kube.rest.rights import NEEDED
+from scheduler.kube.rest.reviews import NEEDED
 from tests.support.servers.api_server import BOUND, ApiServer, manifest, ok, status
 from tests.support.servers.byte_server import CREATED, ByteServer, connected
 

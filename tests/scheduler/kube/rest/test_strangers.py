@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 
 import pytest
 
-from deviceplugin.node.api import NodeApi
+from deviceplugin.node.publisher import NodeApi
 from scheduler.kube import port
 from scheduler.kube.rest.client import KubeCluster
 from scheduler.kube.rest.client_config.connect import connect

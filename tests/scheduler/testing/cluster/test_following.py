@@ -25,7 +25,7 @@ from scheduler.kube.port import (
 )
 from scheduler.testing.cluster.cluster import MemoryCluster
 from scheduler.testing.cluster.faults import Break, Verb, WatchBreaks
-from scheduler.testing.cluster.selection import shown_by
+from scheduler.testing.cluster.store import shown_by
 from scheduler.testing.cluster.watching import WatchTiming
 from scheduler.testing.cluster.world import World
 from tests.scheduler.tools.simulate.builders import everything_ready, pod

@@ -2,7 +2,7 @@ import pytest
 
 from scheduler.kube.objects import ObjectMeta, PodObject, PodSpec, PodStatus
 from scheduler.kube.port import CONFIG_MAPS, NODES, PODS, ApiRejected, Kind
-from scheduler.testing.cluster.selection import namespace_of, resource_of, shown_by
+from scheduler.testing.cluster.store import namespace_of, resource_of, shown_by
 
 
 def pod_kind(selector: str, path: str = "/api/v1/pods") -> Kind[PodObject]:

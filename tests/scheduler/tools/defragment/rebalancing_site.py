@@ -10,7 +10,7 @@ from scheduler.core.engine import Engine
 from scheduler.kube.objects import OwnerReference
 from scheduler.pods.pod import Pod
 from scheduler.tools.defragment.movable import Movable
-from scheduler.tools.defragment.search import RoomFound, room_for
+from scheduler.tools.defragment.planning import RoomFound, room_for
 from tests.support.builders import bound, engine, pod
 from tests.support.placing import on_card
 

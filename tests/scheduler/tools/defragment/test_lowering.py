@@ -6,8 +6,8 @@ from scheduler.core.engine import Engine
 from scheduler.kube.objects import OwnerReference
 from scheduler.state.ledger import of_tables
 from scheduler.state.packing.fragmentation import measured
-from scheduler.tools.defragment.lowering import lowered
 from scheduler.tools.defragment.movable import Movable
+from scheduler.tools.defragment.planning import lowered
 from tests.scheduler.tools.defragment.rebalancing_site import owners
 from tests.support.builders import bound, engine, pod
 from tests.support.placing import on_card

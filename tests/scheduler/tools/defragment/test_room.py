@@ -8,9 +8,8 @@ import pytest
 from scheduler.kube import objects
 from scheduler.kube.objects import OwnerReference
 from scheduler.state.ledger import of_tables
-from scheduler.tools.defragment.movable import Movable, successor
-from scheduler.tools.defragment.order import Moved, in_turn
-from scheduler.tools.defragment.search import room_for
+from scheduler.tools.defragment.movable import Movable, Moved, in_turn, successor
+from scheduler.tools.defragment.planning import room_for
 from tests.scheduler.tools.defragment.rebalancing_site import (
     Small,
     fewest_moves,

@@ -4,8 +4,7 @@ import pytest
 
 from config.protocol import names
 from scheduler.testing.cluster.world import World
-from scheduler.tools.explain.audit import audited
-from scheduler.tools.explain.findings import ClusterFinding, Findings, Severity, lines
+from scheduler.tools.explain.findings import ClusterFinding, Findings, Severity, audited, lines
 from scheduler.tools.explain.tones import as_text
 from tests.support.builders import card, wire_node
 from tests.support.explaining import asked, there, waits, world

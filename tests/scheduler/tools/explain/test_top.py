@@ -11,8 +11,7 @@ from scheduler.state.packing.fragmentation import measured
 from scheduler.testing.cluster.world import World
 from scheduler.tools.explain.answers import as_json
 from scheduler.tools.explain.tones import Tone, as_text
-from scheduler.tools.explain.top import SORTS, Top, sorted_by, top
-from scheduler.tools.explain.top_text import lines
+from scheduler.tools.explain.top import SORTS, Top, lines, sorted_by, top
 from tests.support.builders import card, wire_node
 from tests.support.explaining import asked, there, waits, world
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.testing.cluster.world import World
-from scheduler.tools.cli.manifests import Manifest, manifest
-from scheduler.tools.cli.priorities import SYSTEM_CLASSES, given
+from scheduler.tools.cli.manifests import SYSTEM_CLASSES, Manifest, given, manifest
 from scheduler.tools.explain.answers import Preempting, WhatIfAnswer
 from tests.support.builders import wire_pod
 from tests.support.explaining import asked, there, world

@@ -8,8 +8,7 @@ import msgspec
 
 from config.protocol.inventory import Card, Health, Inventory, encode
 from scheduler.tools.inspect import wire
-from scheduler.tools.inspect.node_cards import ListedResources
-from scheduler.tools.inspect.view import InspectedNode, view
+from scheduler.tools.inspect.view import InspectedNode, ListedResources, view
 from tests.scheduler.tools.inspect.golden_clusters import Json
 
 _USUAL: Final = ListedResources()

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from config.protocol import inventory, names
 from scheduler.tools.inspect import wire
-from scheduler.tools.inspect.document import as_json
-from scheduler.tools.inspect.node_cards import ListedResources
+from scheduler.tools.inspect.lists import as_json
 from scheduler.tools.inspect.tables import details, summary
-from scheduler.tools.inspect.view import Holder, InspectedNode
+from scheduler.tools.inspect.view import Holder, InspectedNode, ListedResources
 from tests.scheduler.tools.inspect.golden_clusters import Json, node, pod
 from tests.scheduler.tools.inspect.reading import cards, raws, viewed
 from tests.support.repository import ROOT
