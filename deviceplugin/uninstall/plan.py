@@ -51,7 +51,6 @@ class Item:
     theirs: bool = False
 
     def __str__(self) -> str:
-        """Name for people."""
         return f"{self.kind} {self.name}" if self.kind in {ItemKind.RESOURCE, ItemKind.ANNOTATION} else self.name
 
 

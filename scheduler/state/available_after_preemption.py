@@ -35,7 +35,6 @@ class AvailableAfterPreemption:
     """
 
     def __init__(self, tables: Tables, priority: int) -> None:
-        """Nothing is counted yet."""
         self._tables = tables
         self._priority = priority
         self._version = 0
@@ -170,7 +169,6 @@ class AvailabilityByPriority:
     """Available amounts for the priorities used last."""
 
     def __init__(self, tables: Tables) -> None:
-        """Empty."""
         self._tables = tables
         self._kept: LRUCache[int, AvailableAfterPreemption] = LRUCache(_MOST_BYTES, getsizeof=attrgetter("size_bytes"))
 

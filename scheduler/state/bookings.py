@@ -33,7 +33,6 @@ class Known(Rowed):
     """
 
     def __init__(self) -> None:
-        """Empty."""
         super().__init__()
         self._pods: dict[str, PodRecord] = {}
         self._pods_on: dict[str, dict[str, PodRecord]] = {}

@@ -102,7 +102,6 @@ class DisruptionBudgets:
     """
 
     def __init__(self) -> None:
-        """None."""
         self.listed = False
         self.version = 0
         self._budgets: dict[str, _Budgets] = {}

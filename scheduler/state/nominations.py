@@ -122,7 +122,6 @@ class Nominations:
         self._priority: float = -inf
 
     def __len__(self) -> int:
-        """Number of nominations."""
         return len(self._kept)
 
     @property

@@ -9,7 +9,6 @@ class Terminating:
     """Owned by the tables."""
 
     def __init__(self) -> None:
-        """None."""
         self._records: dict[str, PodRecord] = {}
 
     def __iter__(self) -> Iterator[PodRecord]:

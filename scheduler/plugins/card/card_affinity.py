@@ -44,7 +44,6 @@ class CardHolders(CardFact[_Holder]):
     booking_change: ClassVar[Change] = Change.CARDS | Change.COMPANY
 
     def __init__(self, tables: "Tables") -> None:
-        """No pods."""
         super().__init__(tables)
         self._of: dict[str, _Namespace] = {}
 

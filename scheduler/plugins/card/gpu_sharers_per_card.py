@@ -65,7 +65,6 @@ class MaxSharers(NodeFact[None]):
     counts_pods: ClassVar[bool] = False
 
     def __init__(self, tables: "Tables") -> None:
-        """No node has the annotation."""
         super().__init__(tables)
         self.limits: Int64Array = np.zeros(tables.capacity, dtype=np.int64)
         self.nodes = 0

@@ -57,7 +57,6 @@ class DeclaredFeatures(NodeFact[None]):
     counts_pods: ClassVar[bool] = False
 
     def __init__(self, tables: Columns) -> None:
-        """No node declares anything."""
         super().__init__(tables)
         self.declared: dict[str, BoolArray] = {name: np.zeros(tables.capacity, dtype=np.bool_) for name in FEATURES}
 

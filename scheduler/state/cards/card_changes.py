@@ -15,7 +15,6 @@ class CardChanges:
     """
 
     def __init__(self) -> None:
-        """No changes."""
         self.legacy_nodes: set[str] = set()
         self.away_since: dict[str, str] = {}
         self._failures: list[tuple[Pod, str]] = []

@@ -28,7 +28,6 @@ class AnnouncedUuids:
     """shared: UUIDs that more than one row announces."""
 
     def __init__(self) -> None:
-        """None."""
         self.shared: set[str] = set()
         self._slot_on: dict[str, dict[int, int]] = {}  # UUID -> row -> slot, in the order of announcement
 
@@ -149,7 +148,6 @@ class CardColumns(CardArrays):
     """
 
     def __init__(self) -> None:
-        """No cards."""
         super().__init__()
         self.state = np.zeros(FIRST_CAPACITY, dtype=np.int8)
         self.allocatable: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)

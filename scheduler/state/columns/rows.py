@@ -72,7 +72,6 @@ class Rowed:
     """An object with one row per node."""
 
     def __init__(self) -> None:
-        """No nodes."""
         self._rows = RowTable()
 
     @property

@@ -18,7 +18,6 @@ class Taints:
     """taint_set: int32[nodes], the code in `sets` of each node's set of taints; 0 is the empty set."""
 
     def __init__(self) -> None:
-        """All rows without taints."""
         self.taint_set: Int32Array = np.full(FIRST_CAPACITY, _NO_TAINTS, dtype=np.int32)
         self.sets: Vocabulary[TaintSet] = Vocabulary()
         self.sets.take(())

@@ -34,7 +34,6 @@ class AttachedVolumes(NodeFact[PodUses]):
     """Holds an entry per volume and node in use, and a column per driver."""
 
     def __init__(self, tables: Columns) -> None:
-        """Nothing attached, no limits."""
         super().__init__(tables)
         # By driver, int64[nodes]: distinct volumes attached; limit of the node.
         self._counts: dict[str, Int64Array] = {}

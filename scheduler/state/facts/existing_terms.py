@@ -42,7 +42,6 @@ class TermDomains:
         self._holders: Int64Array = np.zeros(_FIRST_PAIRS, dtype=np.int64)
 
     def __bool__(self) -> bool:
-        """Whether there are any pairs."""
         return bool(self._place_of)
 
     @property
@@ -113,7 +112,6 @@ class ExistingTerms(NodeFact[_Read]):
     """Terms of all placed pods. terms: each distinct term once."""
 
     def __init__(self, tables: Columns) -> None:
-        """No terms."""
         super().__init__(tables)
         self.terms: PodTerms[TermKey] = PodTerms()
         # By row: slots with the number of the row's pods that have the term; and the labels that name their domains.

@@ -117,7 +117,6 @@ class CountByKey(NodeFact[KeyT]):
     """How many pods of each key a node has: what `read` returns is the key. Holds an entry per key and node in use."""
 
     def __init__(self, tables: Columns) -> None:
-        """Nothing counted."""
         super().__init__(tables)
         self._counts: dict[KeyT, Counter[int]] = {}
 
@@ -142,7 +141,6 @@ class CardSums(CardFact[int]):
     """
 
     def __init__(self, tables: Columns) -> None:
-        """Nothing booked."""
         super().__init__(tables)
         self.sums: Int64Array = np.zeros(tables.cards.stored.units.shape, dtype=np.int64)
 

@@ -32,7 +32,6 @@ class PodLabels:
     """One entry per pod: its namespace, its labels, its node's row and whether it terminates."""
 
     def __init__(self) -> None:
-        """No pods."""
         self._place_of: dict[str, int] = {}
         self._free: list[int] = list(range(_FIRST_PLACES - 1, -1, -1))
         self._sets = LabelSets()
@@ -156,7 +155,6 @@ class MatchingPods(NodeFact[_Read]):
     """Every pod that has a node, and the queries that rules have asked lately."""
 
     def __init__(self, tables: Columns) -> None:
-        """No pods."""
         super().__init__(tables)
         self._pods = PodLabels()
         self._queries: PodTerms[Query] = PodTerms()

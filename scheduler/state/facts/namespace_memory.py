@@ -16,7 +16,6 @@ class Priorities(NodeFact[int]):
     """lowest: int64[nodes], NOBODY where no pod can be evicted. Nominated pods count while they are booked."""
 
     def __init__(self, tables: Columns) -> None:
-        """No pods."""
         super().__init__(tables)
         self.lowest: Int64Array = np.full(tables.capacity, NOBODY, dtype=np.int64)
         self._on: dict[int, dict[int, int]] = {}
@@ -58,7 +57,6 @@ class NamespaceMemory(CardFact[_Requested]):
     booking_change: ClassVar[Change] = Change(0)
 
     def __init__(self, tables: Columns) -> None:
-        """Nothing requested."""
         super().__init__(tables)
         self.requested: dict[str, int] = {}
 

@@ -37,11 +37,9 @@ class Alike:
         self._hash = hash(parts)
 
     def __hash__(self) -> int:
-        """Hash of the parts."""
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        """Whether the parts are equal."""
         if self is other:
             return True
         return isinstance(other, Alike) and self._hash == other._hash and self._parts == other._parts

@@ -40,7 +40,6 @@ class Reachable:
     """
 
     def __init__(self) -> None:
-        """Empty."""
         self.sizes: Int64Array = np.full(_FIRST_SLOTS, -1, dtype=np.int64)
         self._ties: Int64Array = np.zeros(_FIRST_SLOTS, dtype=np.int64)
         self._free = list(range(_FIRST_SLOTS - 1, -1, -1))
@@ -232,7 +231,6 @@ class _ByValue:
     """Slots whose reach is one value of one label."""
 
     def __init__(self, key: str) -> None:
-        """None."""
         self._key = key
         self.values: Vocabulary[str] = Vocabulary()
         self._seen: tuple[LabelColumn, int, int] | None = None

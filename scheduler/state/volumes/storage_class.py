@@ -97,7 +97,6 @@ class FreeVolumes:
     """Free volumes of one class. taken: those that we have assumed for a claim."""
 
     def __init__(self) -> None:
-        """None."""
         self.reachable = Reachable()
         self._slot_of: dict[str, int] = {}
         self._name_of: dict[int, str] = {}
@@ -169,12 +168,10 @@ class Capacities:
     """CSIStorageCapacity objects of one class, by namespace and name."""
 
     def __init__(self) -> None:
-        """None."""
         self.reachable = Reachable()
         self._known: dict[str, tuple[Capacity, int]] = {}
 
     def __len__(self) -> int:
-        """How many."""
         return len(self._known)
 
     def set(self, key: str, capacity: Capacity | None) -> bool:

@@ -140,7 +140,6 @@ class Attachments:
     """Attachments by node. Each change returns the affected nodes."""
 
     def __init__(self) -> None:
-        """Nothing attached, no limits."""
         self._limits: dict[str, Mapping[str, int]] = {}
         self._attachments: dict[str, Attachment] = {}
         # Names of attachments, by node and by volume.

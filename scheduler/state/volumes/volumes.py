@@ -54,7 +54,6 @@ class Volumes:
     """Collects changes until `take_changes`; see `Changes`."""
 
     def __init__(self) -> None:
-        """Empty."""
         self._touched: dict[ClaimKey, None] = {}
         self._touched_nodes: dict[str, None] = {}
         self._moved: dict[tuple[str, Reach], None] = {}

@@ -115,7 +115,6 @@ class NotingWorld(TrialWorld):
     """A world whose objects note their reads."""
 
     def __init__(self, profile: Profile) -> None:
-        """An empty cluster."""
         super().__init__(profile)
         self.seen = Seen()
         self._templates: dict[Template, Template] = {}

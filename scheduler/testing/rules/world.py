@@ -43,7 +43,6 @@ class TrialWorld:
     """Every object by name. happened: the engine's actions since the last step, as text for users."""
 
     def __init__(self, profile: Profile) -> None:
-        """An empty cluster."""
         self.profile = profile
         self.tables = Tables(RESOURCES, UNIT_MIB)
         self.runtime = Runtime(profile, self.tables)
