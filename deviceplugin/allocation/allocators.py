@@ -77,15 +77,12 @@ class NoIsolation:
     """`Isolation` without limits."""
 
     def objection(self, _: ContainerShare) -> str:
-        """No objection."""
         return ""
 
     async def prepare(self, _: ContainerShare) -> str:
-        """Nothing to prepare."""
         return ""
 
     def additions(self, _: ContainerShare) -> Additions:
-        """Nothing."""
         return Additions()
 
 

@@ -70,7 +70,6 @@ class NvmlSource:
         return found.card
 
     def links(self, uuids: Sequence[str]) -> dict[str, dict[str, str]]:
-        """Links among these cards."""
         with asked("links of the cards"):
             return nvml_cards.links(self._library, [self._seen[uuid] for uuid in uuids if uuid in self._seen])
 

@@ -54,12 +54,10 @@ class DriverProcess:
 
     @property
     def pid(self) -> int:
-        """Process id."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether the process still exists."""
         return self._process.poll() is None
 
     async def ask(self, call: Call[T]) -> T:

@@ -255,7 +255,6 @@ class SimulatedSession:
             return replace(card, links={})
 
     def links(self, uuids: Sequence[str]) -> dict[str, dict[str, str]]:
-        """Links among these cards."""
         there = [card for card in self._driver.listed if card.uuid in uuids]
         indexes = {str(card.index) for card in there}
         return {card.uuid: {to: kind for to, kind in card.links.items() if to in indexes} for card in there}

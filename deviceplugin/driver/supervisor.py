@@ -172,11 +172,9 @@ class SupervisedDriver:
             raise SourceFailed(problem)
 
     def problems(self) -> tuple[str, ...]:
-        """Messages for operators."""
         return tuple(filter(None, [self.processes.problem()]))
 
     async def close(self) -> None:
-        """End every process."""
         for listener in self._listeners:
             listener.cancel()
         await self.processes.close()

@@ -36,12 +36,10 @@ class DriverThreads:
 
     @property
     def pid(self) -> int:
-        """Process id."""
         return os.getpid()
 
     @property
     def alive(self) -> bool:
-        """Whether the process still exists."""
         return not self._over.done()
 
     async def ask(self, call: Call[T]) -> T:

@@ -93,7 +93,6 @@ class CardKeeper:
         return ""
 
     def problems(self) -> tuple[str, ...]:
-        """Messages for operators."""
         shared_not = (
             f"card {uuid}: compute mode is {reading.compute_mode}, which keeps programs from sharing it; "
             f"{typed('nvidia-smi', '-i', uuid, '-c', 'DEFAULT')}"

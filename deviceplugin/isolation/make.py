@@ -103,7 +103,6 @@ class NodeIsolation:
         return ""
 
     def additions(self, share: ContainerShare) -> Additions:
-        """Additions from the description."""
         return fill.additions(self._mechanism, share, str(self._state))
 
 

@@ -164,7 +164,6 @@ class MpsCards:
         return "" if daemon.ready.is_set() else f"card {uuid}: {daemon.problem}"
 
     def problems(self) -> tuple[str, ...]:
-        """Messages for operators."""
         own = {uuid: daemon.problem for uuid, daemon in self._daemons.items() if daemon.problem}
         told = tuple(f"card {uuid}: {problem}" for uuid, problem in (own | self._refused).items())
         return (*told, *self._not_restored.values())

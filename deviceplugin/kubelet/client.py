@@ -109,7 +109,6 @@ class PodResources:
         return self._held(answer.pod_resources)
 
     async def close(self) -> None:
-        """End the connection."""
         await self._channel.close()
 
     def _held(self, pods: Iterable[podresources_pb2.PodResources]) -> list[KubeletContainer]:

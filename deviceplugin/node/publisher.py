@@ -197,7 +197,6 @@ class NodeApi:
         await self._patch(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}", body, "Pod")
 
     async def close(self) -> None:
-        """End every connection."""
         await self._transport.close()
 
     async def _patch(self, path: str, body: object, kind: str) -> None:

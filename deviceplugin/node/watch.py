@@ -57,7 +57,6 @@ class NodeWatch:
             pods.apply(batch)
 
     def labels(self) -> dict[str, str]:
-        """Labels of the node."""
         return dict(self._node.metadata.labels or {}) if self._node else {}
 
     async def node_info(self) -> objects.NodeInfo:

@@ -203,11 +203,9 @@ class MeasuredPlugin:
     allocating: int = 0
 
     async def registering(self) -> None:
-        """Pass through."""
         await self.plugin.registering()
 
     async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
-        """Answer Allocate, measured."""
         self.allocating += 1
         try:
             with self._call("Allocate", len(ids)):
@@ -216,7 +214,6 @@ class MeasuredPlugin:
             self.allocating -= 1
 
     async def pre_start(self, ids: frozenset[str]) -> None:
-        """Answer PreStartContainer, measured."""
         with self._call("PreStartContainer", len(ids)):
             await self.plugin.pre_start(ids)
 

@@ -159,7 +159,6 @@ class Engine:
         return self.tables.budgets.set(budget)
 
     def budget_gone(self, namespace: str, name: str) -> None:
-        """A PodDisruptionBudget is deleted."""
         self.tables.budgets.remove(namespace, name)
 
     def budgets_listed(self) -> None:
@@ -347,7 +346,6 @@ class Engine:
         return self.queue.throttle(throttled, now_s)
 
     def serve(self, serves: Callable[[str], object], *, unreported: bool = False) -> bool:
-        """See `SchedulingQueue.serve`."""
         return self.queue.serve(serves, unreported=unreported)
 
     def bound(self, placement: Placement) -> None:

@@ -157,7 +157,6 @@ class Preemptors:
             self.version += 1
 
     def note(self, events: ClusterEvents) -> None:
-        """Note cluster events."""
         if self._classes:
             self._noted.add(events)
 

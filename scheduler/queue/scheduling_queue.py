@@ -239,7 +239,6 @@ class SchedulingQueue:
     # Changes of the cluster
 
     def note_events(self, events: ClusterEvents) -> None:
-        """Note cluster events."""
         self._no_fit.note(events)
 
     @property

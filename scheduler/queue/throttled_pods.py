@@ -15,7 +15,6 @@ class FailedPods(Collection[Entry]):
     """Pods in BACKING_OFF after errors or after changes of their own."""
 
     def __init__(self, *, initial_backoff_s: float, max_backoff_s: float) -> None:
-        """See `backoff_s`."""
         self._by_end: Heap[float, Entry] = Heap()
         self._initial_s = initial_backoff_s
         self._max_s = max_backoff_s
@@ -61,7 +60,6 @@ class FailedPods(Collection[Entry]):
             self._back_off(entry, now_s + self._initial_s)
 
     def discard(self, entry: Entry) -> None:
-        """Remove the pod, if present."""
         self._by_end.discard(entry)
 
     def take_ready(self, now_s: float) -> Iterator[Entry]:
@@ -108,7 +106,6 @@ class ThrottledPods(Collection[Entry]):
         self._by_namespace.setdefault(_key(entry), Heap()).push(entry, entry.sort_key)
 
     def discard(self, entry: Entry) -> None:
-        """Remove the pod, if present."""
         pods = self._by_namespace.get(_key(entry))
         if pods is not None:
             pods.discard(entry)

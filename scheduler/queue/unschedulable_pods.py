@@ -54,7 +54,6 @@ class UnschedulablePods:
     """
 
     def __init__(self, *, initial_backoff_s: float, max_backoff_s: float) -> None:
-        """See `backoff_s`."""
         self.unschedulable: Heap[float, Entry] = Heap()
         self.backing_off: Heap[float, Entry] = Heap()
         self.evaluated = EvaluatedLongestAgo()
@@ -99,7 +98,6 @@ class UnschedulablePods:
         self.backing_off.push(entry, entry.ready_s)
 
     def remove(self, entry: Entry) -> None:
-        """Remove the pod."""
         self.evaluated.discard(entry)
         self._take_out(entry)
 
@@ -130,7 +128,6 @@ class UnschedulablePods:
         return min((first[0] for first in firsts if first is not None), default=None)
 
     def note(self, events: ClusterEvents) -> None:
-        """Note cluster events."""
         if self._classes:
             self._noted.add(events)
 

@@ -48,7 +48,6 @@ class AvailableAfterPreemption:
 
     @property
     def size_bytes(self) -> int:
-        """Memory in bytes."""
         return self.available.nbytes + self.free.nbytes + self.empty.nbytes + self._wide.nbytes
 
     def follow(self, most_pods: int) -> bool:

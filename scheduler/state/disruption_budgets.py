@@ -129,7 +129,6 @@ class DisruptionBudgets:
         return problem
 
     def remove(self, namespace: str, name: str) -> None:
-        """Remove a budget."""
         own = self._budgets.get(namespace)
         if own is None:
             return

@@ -58,12 +58,10 @@ class Nomination(msgspec.Struct, eq=False, kw_only=True):
 
     @property
     def pod(self) -> Pod:
-        """The nominated pod."""
         return self.record.pod
 
     @property
     def node(self) -> str:
-        """Its node."""
         return self.record.node
 
     @property

@@ -156,15 +156,12 @@ class KubeCluster:
         return self._claims.object(answer).metadata.resource_version
 
     async def last_change(self, kind: Kind[T], since: str) -> str:
-        """Version of the last change."""
         return await self._watching.last_change(kind, since)
 
     async def last_scheduled(self, scheduler_name: str) -> port.LastScheduled:
-        """Time of the last scheduling."""
         return await last_scheduled(self._transport, scheduler_name, self._timeout_s)
 
     async def write_lease(self, wanted: port.WantedLease, timeout_s: float) -> str:
-        """Create or change a Lease."""
         path, body = writing.leases_path(wanted.namespace), writing.lease_body(wanted)
         if wanted.version:
             answer = await self._patch(f"{path}/{wanted.name}", body, "Lease", timeout_s)
@@ -177,7 +174,6 @@ class KubeCluster:
         await self._patch_status(pod, writing.condition_patch(pod, condition, time.time() if changed else None))
 
     async def set_nominated_node(self, pod: PodKey, node: str) -> None:
-        """Patch the pod's nominated node."""
         await self._patch_status(pod, writing.nomination_patch(pod, node))
 
     async def delete_pod(self, pod: PodKey) -> None:
@@ -186,7 +182,6 @@ class KubeCluster:
         await self._as_leader(HTTPMethod.DELETE, path, body, "Pod")
 
     async def create_event(self, event: port.EventRecord) -> None:
-        """Create the Event."""
         path, body = writing.events_path(event), writing.event_body(event)
         await self._transport.write(HTTPMethod.POST, path, body, answers="Event", timeout_s=self._timeout_s)
 
@@ -226,7 +221,6 @@ class KubeCluster:
         await self._transport.send(HTTPMethod.POST, path, body, answers="Status", timeout_s=self._timeout_s)
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._transport.close()
 
     async def _patch_status(self, pod: PodKey, body: bytes) -> None:

@@ -122,7 +122,6 @@ class Watching:
                 yield batch
 
     async def last_change(self, kind: Kind[T], since: str) -> str:
-        """See `port.Cluster.last_change`."""
         try:
             async with asyncio.timeout(_GLANCE_WITHIN_S):
                 return await self._glance(kind, since)

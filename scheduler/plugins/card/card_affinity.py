@@ -52,7 +52,6 @@ class CardHolders(CardFact[_Holder]):
         return (pod.key.namespace, pod.labels) if pod.template.gpu_units else None
 
     def book(self, row: int, slots: tuple[int, ...], read: _Holder, sign: int) -> None:
-        """Add or remove one pod."""
         name, labels = read
         space = self._of.get(name)
         if space is None:

@@ -76,7 +76,6 @@ class CardsOut(Detail):
         return f"node(s) had {' and '.join(parts)}"
 
     def joined(self, other: "CardsOut") -> "CardsOut":
-        """The sums."""
         return CardsOut(self.cards + other.cards, self.reasons + other.reasons)
 
     def _part(self, out: Out, number: int) -> str:
@@ -127,7 +126,6 @@ class AwaySince(Detail):
         return f"{reason}, node {self.node}{since}: look at the device plugin's pod there, and its log"
 
     def joined(self, other: "AwaySince") -> "AwaySince":
-        """The longer one."""
         return min(self, other, key=lambda one: (one.since or _LATER, one.node))
 
 

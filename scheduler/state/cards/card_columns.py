@@ -228,12 +228,10 @@ class CardColumns(CardArrays):
         self._counted(row, held, -1)
 
     def clear(self, row: int) -> None:
-        """No cards on `row`."""
         self._empty(row)
         self._make_wide(row, 0)
 
     def grow(self, capacity: int) -> None:
-        """Make room for `capacity` nodes."""
         self._store(self.height, capacity)
         self.state = resized(self.state, (capacity,), 0)
         self.allocatable = resized(self.allocatable, (capacity,), 0)

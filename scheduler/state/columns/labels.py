@@ -87,7 +87,6 @@ class LabelColumn:
         self._integers[code] = number or 0
 
     def grow(self, capacity: int) -> None:
-        """Make room for `capacity` rows."""
         self.codes = resized(self.codes, (capacity,), ABSENT)
 
 
@@ -111,7 +110,6 @@ class Labels:
             column.set(row, labels.get(key))
 
     def grow(self, capacity: int) -> None:
-        """Make room for `capacity` rows."""
         self._of_row.extend([_NONE] * (capacity - len(self._of_row)))
         self._nowhere.grow(capacity)
         for column in self._columns.values():

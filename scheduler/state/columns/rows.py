@@ -22,7 +22,6 @@ class RowTable:
 
     @property
     def capacity(self) -> int:
-        """Rows that every column has."""
         return len(self.names)
 
     @property
@@ -76,7 +75,6 @@ class Rowed:
 
     @property
     def capacity(self) -> int:
-        """Entries of every column."""
         return self._rows.capacity
 
     @property

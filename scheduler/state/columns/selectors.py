@@ -99,7 +99,6 @@ class Matcher:
 
     @property
     def size_bytes(self) -> int:
-        """Approximate memory."""
         return 256 + int(self._verdicts.nbytes)
 
 

@@ -23,7 +23,6 @@ class Taints:
         self.sets.take(())
 
     def set_row(self, row: int, taints: TaintSet) -> None:
-        """Replace the taints of `row`."""
         old = int(self.taint_set[row])
         if self.sets.value(old) == taints:
             return
@@ -32,11 +31,9 @@ class Taints:
             self.sets.drop(old)
 
     def grow(self, capacity: int) -> None:
-        """Make room for `capacity` rows."""
         self.taint_set = resized(self.taint_set, (capacity,), _NO_TAINTS)
 
     def of_row(self, row: int) -> TaintSet:
-        """The taints of `row`."""
         return self.sets.value(int(self.taint_set[row]))
 
 

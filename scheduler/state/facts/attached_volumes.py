@@ -56,7 +56,6 @@ class AttachedVolumes(NodeFact[PodUses]):
         return PodUses(tuple(dict.fromkeys(pod.claim_keys)), tuple(dict.fromkeys(volumes.attached)))
 
     def book(self, row: int, read: PodUses, sign: int) -> None:
-        """Count or uncount one pod."""
         for disk in read.disks:
             self._use(disk, row, sign)
         for key in read.claims:
@@ -74,7 +73,6 @@ class AttachedVolumes(NodeFact[PodUses]):
                 self._use(counted, row, sign)
 
     def node_changed(self, row: int, node: Node | None) -> Change:
-        """The node came or went."""
         if node is None:
             self._node_of.pop(row, None)
         else:
@@ -95,7 +93,6 @@ class AttachedVolumes(NodeFact[PodUses]):
         return moved
 
     def grow(self, capacity: int) -> None:
-        """Make room for more rows."""
         self._counts = {driver: resized(column, (capacity,), 0) for driver, column in self._counts.items()}
         self._limits = {driver: resized(column, (capacity,), UNLIMITED) for driver, column in self._limits.items()}
 

@@ -136,7 +136,6 @@ class ExistingTerms(NodeFact[_Read]):
         return (pod.key.namespace, terms) if terms else None
 
     def book(self, row: int, read: _Read, sign: int) -> None:
-        """Count or uncount one pod."""
         namespace, terms = read
         for weight, written in terms:
             key = term_key(written, namespace, weight)
@@ -163,7 +162,6 @@ class ExistingTerms(NodeFact[_Read]):
         return Change(0)
 
     def namespaces_changed(self) -> None:
-        """Apply changed namespace labels."""
         self.terms.namespaces_changed()
 
     def bits(self, against: Int64Array) -> int:

@@ -121,7 +121,6 @@ class CountByKey(NodeFact[KeyT]):
         self._counts: dict[KeyT, Counter[int]] = {}
 
     def book(self, row: int, read: KeyT, sign: int) -> None:
-        """Count or uncount one pod."""
         counts = self._counts.setdefault(read, Counter())
         counts[row] += sign
         if not counts[row]:
@@ -156,7 +155,6 @@ class CardSums(CardFact[int]):
         return self.sums[: self.tables.cards.width, rows]
 
     def grow(self, capacity: int) -> None:  # noqa: ARG002 - the cards know it
-        """Make room for more rows."""
         self._fit()
 
     def _fit(self) -> None:

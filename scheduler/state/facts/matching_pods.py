@@ -166,7 +166,6 @@ class MatchingPods(NodeFact[_Read]):
         return _Read(pod.key.uid, pod.key.namespace, pod.labels, pod.terminating)
 
     def book(self, row: int, read: _Read, sign: int) -> None:
-        """Count or uncount one pod."""
         if sign > 0:
             self._pods.enter(read.uid, read.namespace, read.labels, row, terminates=read.terminates)
         else:
@@ -186,14 +185,12 @@ class MatchingPods(NodeFact[_Read]):
                 counts[row] += sign
 
     def namespaces_changed(self) -> None:
-        """Apply changed namespace labels."""
         self._queries.namespaces_changed()
         for query, slot in self._asked.items():
             if any(term.namespace_selector is not None for term in query.terms):
                 self._counts.pop(slot, None)
 
     def grow(self, capacity: int) -> None:
-        """Make room for more rows."""
         for slot, counts in list(self._counts.items()):
             self._counts[slot] = resized(counts, (capacity,), 0)
 

@@ -25,7 +25,6 @@ class Priorities(NodeFact[int]):
         return NOBODY if pod.mirror else pod.priority
 
     def book(self, row: int, read: int, sign: int) -> None:
-        """Count or uncount one pod."""
         counts = self._on.setdefault(row, {})
         pods = counts.get(read, 0) + sign
         if pods:
@@ -39,7 +38,6 @@ class Priorities(NodeFact[int]):
         self.lowest[row] = min(counts, default=NOBODY)
 
     def grow(self, capacity: int) -> None:
-        """Make room for more rows."""
         self.lowest = resized(self.lowest, (capacity,), NOBODY)
 
 

@@ -84,7 +84,6 @@ class Reachable:
         return slot
 
     def remove(self, slot: int) -> None:
-        """Remove a slot."""
         self.sizes[slot] = -1
         self._free.append(slot)
         key = int(self._key_of[slot])

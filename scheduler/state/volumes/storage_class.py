@@ -114,7 +114,6 @@ class FreeVolumes:
         return name in self._slot_of
 
     def add(self, volume: Volume, reach: Reach | None) -> None:
-        """Add a free volume."""
         slot = self.reachable.add(volume.name, volume.size, reach)
         if slot >= len(self._kind):
             self._kind = resized(self._kind, (self.reachable.slots,), 0)

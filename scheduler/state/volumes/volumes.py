@@ -205,11 +205,9 @@ class Volumes:
     # For the rules
 
     def claim(self, key: ClaimKey) -> Claim | None:
-        """The claim as last seen."""
         return self._claims.get(key)
 
     def volume(self, name: str) -> Volume | None:
-        """The volume as last seen."""
         return self._volumes.get(name)
 
     def claims_of(self, volume: str) -> tuple[ClaimKey, ...]:

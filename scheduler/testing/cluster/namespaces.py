@@ -45,7 +45,6 @@ class Namespaces:
         return self.collection.create(Namespace(self._identity.given_to(ObjectMeta(name=name, labels=with_name))))
 
     def ensure(self, name: str) -> None:
-        """Make it unless it exists."""
         if not self.exists(name):
             self.create(name)
 
@@ -79,11 +78,9 @@ class ConfigMaps:
         return self.collection.create(ConfigMap(metadata, dict(data)))
 
     def update(self, namespace: str, name: str, data: Mapping[str, str]) -> ConfigMap:
-        """Replace the data; raises ApiNotFound."""
         return self.collection.replace(replace(self.collection.existing(namespace, name), data=dict(data)))
 
     def delete(self, namespace: str, name: str) -> None:
-        """Take it away; raises ApiNotFound."""
         self.collection.remove(namespace, name)
 
 
@@ -109,7 +106,6 @@ class Selecting:
         return collection.create(replace(given, metadata=self._identity.given_to(meta)))
 
     def delete(self, kind: Kind[T], namespace: str, name: str) -> None:
-        """Take it away; raises ApiNotFound."""
         self.collections[kind.name].remove(namespace, name)
 
     def delete_all(self, namespace: str) -> None:
@@ -150,7 +146,6 @@ class PodDisruptionBudgets:
         return self.collection.replace(replace(old, status=replace(old.status, disruptions_allowed=disruptions)))
 
     def delete(self, namespace: str, name: str) -> None:
-        """Take it away; raises ApiNotFound."""
         self.collection.remove(namespace, name)
 
 
@@ -177,7 +172,6 @@ class Leases:
         self._identity = identity
 
     def find(self, namespace: str, name: str) -> Lease | None:
-        """The Lease, or None."""
         return self.collection.find(namespace, name)
 
     def write(self, wanted: WantedLease) -> str:
@@ -194,7 +188,6 @@ class Leases:
         return self.collection.replace(Lease(metadata, wanted.spec)).metadata.resource_version
 
     def delete(self, namespace: str, name: str) -> None:
-        """Take it away; raises ApiNotFound."""
         self.collection.remove(namespace, name)
 
 
@@ -219,7 +212,6 @@ class Nodes:
         return iter(self.collection)
 
     def find(self, name: str) -> Node | None:
-        """The node, or None."""
         return self.collection.find("", name)
 
     def add(self, node: Node | Mapping[str, Any]) -> Node:

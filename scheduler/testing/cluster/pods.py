@@ -129,7 +129,6 @@ class Pods:
         return iter(self.collection)
 
     def find(self, namespace: str, name: str) -> PodObject | None:
-        """The pod, or None."""
         return self.collection.find(namespace, name)
 
     def create(self, pod: PodObject | Mapping[str, Any]) -> PodObject:

@@ -57,7 +57,6 @@ class Storage:
         return collection.replace(change(collection.existing(namespace, name)))
 
     def delete(self, kind: Kind[T], namespace: str, name: str) -> None:
-        """Take it away; raises ApiNotFound."""
         self.of(kind).remove(namespace, name)
 
     def delete_all(self, namespace: str) -> None:

@@ -60,7 +60,6 @@ class World:
 
     @property
     def version(self) -> int:
-        """The latest resource version."""
         return self._versions.last
 
     def collection(self, kind: Kind[T]) -> Collection[T]:

@@ -66,7 +66,6 @@ class TrialWorld:
     # Actions of a history
 
     def set_node(self, name: str, plan: NodePlan) -> None:
-        """Create or replace the node."""
         self.nodes[name] = plan
         self.engine.node_changed(self.node(name))
 
@@ -76,7 +75,6 @@ class TrialWorld:
         self.engine.node_gone(name)
 
     def set_pod(self, name: str, plan: PodPlan) -> None:
-        """Create or replace the pod."""
         live = self.pods.get(name)
         if live is None:
             self._made += 1
@@ -91,7 +89,6 @@ class TrialWorld:
         self._show(live)
 
     def remove_pod(self, name: str) -> None:
-        """The pod goes."""
         self.refused.discard(name)
         self.engine.pod_gone(self.pods.pop(name).uid)
 
@@ -132,7 +129,6 @@ class TrialWorld:
         return self.nodes[name].wire(name)
 
     def wire_nodes(self) -> Iterator[Node]:
-        """Every node, by name."""
         return (self.node(name) for name in sorted(self.nodes))
 
     def bound_pods(self) -> Iterator[Pod]:
