@@ -43,7 +43,6 @@ from scheduler.state.volumes.volumes import Volumes
 
 _NODE: Final = int(Change.NODE)
 _PODS: Final = int(Change.PODS)
-_CARDS: Final = int(Change.CARDS)
 _COMPANY: Final = int(Change.COMPANY)
 _DOMAINS: Final = int(Change.DOMAINS)
 _SOME_DOMAINS: Final = ANY_DOMAIN & ~_DOMAINS

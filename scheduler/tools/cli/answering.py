@@ -13,8 +13,9 @@ import typer
 from config.settings.load import load
 from config.settings.mistakes import ConfigurationError
 from config.settings.scheduler import SchedulerConfiguration, configuration_model
-from scheduler.process.output import warn
+from scheduler.process.output import show_json, warn
 from scheduler.tools.cli.manifests import Unanswerable, Unreadable
+from scheduler.tools.explain.answers import Answer, as_json
 from scheduler.tools.explain.tones import Line, as_text
 from scheduler.tools.inspect.wire import is_name
 
@@ -88,6 +89,14 @@ def named_pod(program: str, pod: str, namespace: str) -> tuple[str, str]:
         of = f" of namespace {namespace}" if namespace else ""
         give_up(program, f"{pod or repr(pod)} is no pod{of}: expected NAME or NAMESPACE/NAME")
     return found, name
+
+
+def show_answer(answer: Answer, lines: Iterable[Line], output: str) -> None:
+    """Print it: the lines, or JSON where `output` says so."""
+    if output == "json":
+        show_json(as_json(answer))
+    else:
+        show_lines(lines)
 
 
 def show_lines(lines: Iterable[Line]) -> None:

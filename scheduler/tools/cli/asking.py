@@ -51,8 +51,9 @@ from scheduler.pods.mistakes import forgotten, mistakes
 from scheduler.pods.pod import Pod, PodReader
 from scheduler.pods.pod_volumes import NO_VOLUMES
 from scheduler.process.output import warn
+from scheduler.process.terminal import some
 from scheduler.tools.cli.manifests import NOT_THERE, OF_FILES, UNREADABLE, Manifest, Unanswerable, Unreadable, given
-from scheduler.tools.explain.answers import Explanation, WhatIfAnswer, listed
+from scheduler.tools.explain.answers import Explanation, WhatIfAnswer
 from scheduler.tools.explain.pod_summary import explain, own_name, sentence, what_if
 from scheduler.tools.explain.reading import ClusterSnapshot, answer_of
 
@@ -111,9 +112,8 @@ class ClusterView:
             return asked.pod, ()
         if self.of_files:
             return given(asked, (), OF_FILES)
-        classes: list[objects.PriorityClass] = []
         try:
-            await read_all(self.cluster, PRIORITY_CLASSES, lambda events: classes.extend(_present(events)))
+            classes = await all_of(self.cluster, PRIORITY_CLASSES)
         except ApiForbidden:
             return given(asked, (), UNREADABLE)
         except ApiError as error:
@@ -132,7 +132,7 @@ class ClusterView:
         unread = [name for name in _OF_STORAGE if name in self.reading.unread]
         if unread and pod.volumes != NO_VOLUMES:
             pod = replace(pod, volumes=NO_VOLUMES)
-            left_out.append(f"its volumes are left out, since {listed(unread, _MOST_NAMES)} cannot be read")
+            left_out.append(f"its volumes are left out, since {some(unread, _MOST_NAMES)} cannot be read")
         if NAMESPACES.name in self.reading.unread and _selects_namespaces(pod):
             left_out.append(
                 "the namespaceSelector of its pod affinity matches none here, since namespaces cannot be read"
@@ -190,7 +190,7 @@ async def cluster_view(
         # A scheduler knows them; the answer says that they are unknown here.
         engine.budgets_listed()
     if unread:
-        problems.insert(0, f"not allowed to read, and left out: {listed(unread, _MOST_NAMES)}; see docs/explain.md")
+        problems.insert(0, f"not allowed to read, and left out: {some(unread, _MOST_NAMES)}; see docs/explain.md")
     reading = ClusterSnapshot(
         engine,
         configuration.memory_unit_mib,
@@ -252,6 +252,13 @@ def _requested(meta: objects.ObjectMeta) -> str:
 
 def _present(events: Sequence[WatchEvent[T]]) -> list[T]:
     return [event.object for event in events if isinstance(event, Changed)]
+
+
+async def all_of(cluster: Cluster, kind: Kind[T]) -> list[T]:
+    """The objects of a kind. Raises ApiError."""
+    found: list[T] = []
+    await read_all(cluster, kind, lambda events: found.extend(_present(events)))
+    return found
 
 
 async def read_all(cluster: Cluster, kind: Kind[T], handle: Callable[[Sequence[WatchEvent[T]]], None]) -> None:
@@ -360,15 +367,9 @@ _SILENT: Final = Patience(says_so_s=None)
 
 async def nodes_with_cards(configuration: SchedulerConfiguration, environment: Mapping[str, str]) -> list[str]:
     """Nodes that announce their cards, by name. Raises Unreadable."""
-    found: list[str] = []
-
-    def note(events: Sequence[WatchEvent[objects.Node]]) -> None:
-        nodes = (event.object.metadata for event in events if isinstance(event, Changed))
-        found.extend(node.name for node in nodes if names.INVENTORY in (node.annotations or {}))
-
     async with opened(configuration, environment, _SILENT) as cluster:
         try:
-            await read_all(cluster, NODES, note)
+            found = [node.metadata for node in await all_of(cluster, NODES)]
         except ApiError as error:
             raise Unreadable(error.message) from error
-    return sorted(found)
+    return sorted(node.name for node in found if names.INVENTORY in (node.annotations or {}))

@@ -30,15 +30,15 @@ from scheduler.kube.port import (
     PodKey,
     WatchEvent,
 )
+from scheduler.process.terminal import some
 from scheduler.tools.cli.asking import ClusterView, cluster_view, tell_unread
 from scheduler.tools.cli.cordoning import Annotating
 from scheduler.tools.cli.manifests import Manifest, Unanswerable, Unreadable
 from scheduler.tools.defragment.keeping_free import KeptFree, Successors
-from scheduler.tools.defragment.leaving import cards_of
 from scheduler.tools.defragment.movable import Moved, kept_free
 from scheduler.tools.defragment.planning import MovePlan, bound_already, plan_for, plan_for_usual
 from scheduler.tools.defragment.text import verdict, where_of
-from scheduler.tools.explain.answers import listed
+from scheduler.tools.explain.pod_summary import cards_of
 
 _NO_PRIORITY: Final = 0
 _MOST_NAMES: Final = 3
@@ -239,7 +239,7 @@ def _stopped_by(*signals: signal.Signals) -> Iterator[None]:
 
 def _without_successor(pod: PodKey, timeout_s: float, successors: Successors) -> str:
     waiting = successors.waiting()
-    named = f": {listed(waiting, _MOST_NAMES)}" if waiting else ""
+    named = f": {some(waiting, _MOST_NAMES)}" if waiting else ""
     count = f"{len(waiting)} pod{'' if len(waiting) == 1 else 's'} of its owner wait{'s' if len(waiting) == 1 else ''}"
     return f"pod {pod} is evicted, and no successor of it is bound after {timeout_s:g} s; {count}{named}"
 

@@ -31,11 +31,11 @@ from scheduler.pods.pod import Pod
 from scheduler.state.packing.fragmentation import Fragmentation, measured
 from scheduler.state.packing.workload import PodMix
 from scheduler.state.pod_record import PodRecord
-from scheduler.tools.defragment.leaving import MOST_SETS, Leaving, cards_of, leaving
+from scheduler.tools.defragment.leaving import MOST_SETS, Leaving, leaving
 from scheduler.tools.defragment.movable import Movable, Moved, in_turn, successor
 from scheduler.tools.defragment.text import Defragmentation, FragmentedUnits, Move
 from scheduler.tools.explain.answers import NodeAndCards
-from scheduler.tools.explain.pod_summary import asks
+from scheduler.tools.explain.pod_summary import asks, cards_of
 from scheduler.tools.explain.reading import ClusterSnapshot
 
 MOST_NODES: Final = 512

@@ -21,10 +21,11 @@ from scheduler.plugins.pod.inter_pod_affinity import NO_COMPANY
 from scheduler.plugins.volume import volume_binding
 from scheduler.pods.pod import Pod
 from scheduler.pods.pod_volumes import PodClaim
+from scheduler.process.terminal import some
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.tables import Tables
 from scheduler.state.volumes.claim import Bound, ClaimState, Delayed, Immediate
-from scheduler.tools.explain.answers import ExplainedCard, ExplainedNode, HeldUnits, ReasonGroup, RuleRejection, listed
+from scheduler.tools.explain.answers import ExplainedCard, ExplainedNode, HeldUnits, ReasonGroup, RuleRejection
 from scheduler.tools.explain.reading import ClusterSnapshot
 
 _MOST: Final = 3
@@ -64,7 +65,7 @@ def _taints(tables: Tables, pod: Pod, row: int) -> str:
         for taint in tables.taints.of_row(row)
         if taint_toleration.has_untolerated((taint,), pod.template.tolerations)
     ]
-    return listed(found, _MOST)
+    return some(found, _MOST)
 
 
 def _lacking(tables: Tables, pod: Pod, row: int) -> str:
@@ -82,8 +83,8 @@ def _labels(tables: Tables, row: int, keys: Iterator[str]) -> str:
     missing = [key for key in dict.fromkeys(keys) if key not in tables.labels.of_row(row)]
     nowhere = [key for key in missing if not len(tables.labels.column(key).values)]
     if nowhere:
-        return f"no node has the label {listed(nowhere, _MOST)}"
-    return f"the node lacks the label {listed(missing, _MOST)}" if missing else ""
+        return f"no node has the label {some(nowhere, _MOST)}"
+    return f"the node lacks the label {some(missing, _MOST)}" if missing else ""
 
 
 def _skewed(tables: Tables, pod: Pod, row: int) -> str:
@@ -106,7 +107,7 @@ def _claim_states(tables: Tables, pod: Pod) -> Iterator[tuple[PodClaim, ClaimSta
 
 def _claims(tables: Tables, pod: Pod, matters: Callable[[ClaimState], str]) -> str:
     told = [(used.name, matters(claim_state)) for used, claim_state in _claim_states(tables, pod)]
-    return listed([f"claim {name}{text}" for name, text in told if text], _MOST)
+    return some([f"claim {name}{text}" for name, text in told if text], _MOST)
 
 
 def _delayed(tables: Tables, pod: Pod, row: int) -> str:  # noqa: ARG001 - as every cause

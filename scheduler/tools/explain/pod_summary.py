@@ -191,7 +191,7 @@ def would_take(engine: Engine, pod: Pod) -> NodeAndCards | None:
     """Node and cards that the pod would get now, or is being bound to; the placement is undone."""
     record = engine.tables.record(pod.key.uid)
     if record is not None:
-        return NodeAndCards(node=record.node, cards=_cards(engine, record))
+        return NodeAndCards(node=record.node, cards=cards_of(engine.tables, record))
     with engine.queries.placing() as placing:
         return place_of(placing.attempt(pod))
 
@@ -218,15 +218,15 @@ def _settled(engine: Engine, pod: Pod, state: str, *words: str, place: NodeAndCa
 
 def _place(engine: Engine, pod: Pod) -> NodeAndCards:
     record = engine.tables.record(pod.key.uid)
-    return NodeAndCards(node=pod.node_name, cards={} if record is None else _cards(engine, record))
+    return NodeAndCards(node=pod.node_name, cards={} if record is None else cards_of(engine.tables, record))
 
 
-def _cards(engine: Engine, record: PodRecord) -> dict[int, int]:
-    """Index to units; {} where they are not known."""
-    row = engine.tables.row_of.get(record.node)
+def cards_of(tables: Tables, record: PodRecord) -> dict[int, int]:
+    """Index to units, of the cards that a booked pod is on; {} where they are not known."""
+    row = tables.row_of.get(record.node)
     if record.held is None or row is None or record.held.unknown:
         return {}
-    slots = engine.tables.cards.slots[row]
+    slots = tables.cards.slots[row]
     return {slots[slot].card.index: units for slot, units in record.held.places}
 
 

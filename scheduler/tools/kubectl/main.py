@@ -7,9 +7,9 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from scheduler.process.output import show_json, show_text
+from scheduler.process.output import show_text
 from scheduler.tools.cli import ending
-from scheduler.tools.cli.answering import Exit, answering, configured, connection_flags, give_up, show_lines
+from scheduler.tools.cli.answering import Exit, answering, configured, connection_flags, give_up, show_answer
 from scheduler.tools.kubectl.completion import Shell, script
 from scheduler.tools.kubectl.shared_commands import (
     Config,
@@ -54,7 +54,6 @@ def top(
     configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
     from scheduler.kube.port import CONFIG_MAPS, NODES, PODS  # noqa: PLC0415
     from scheduler.tools.cli.asking import ClusterView, asked  # noqa: PLC0415 - what a command needs alone is slow
-    from scheduler.tools.explain.answers import as_json  # noqa: PLC0415
     from scheduler.tools.explain.top import Top, lines, sorted_by  # noqa: PLC0415
     from scheduler.tools.explain.top import top as counted  # noqa: PLC0415
 
@@ -63,10 +62,7 @@ def top(
 
     with answering(PROGRAM):
         found = asked(configuration, os.environ, ask, (NODES, PODS, CONFIG_MAPS))
-    if output == "json":
-        show_json(as_json(found))
-    else:
-        show_lines(lines(found, what))
+    show_answer(found, lines(found, what), output)
 
 
 add_explain(cli, PROGRAM)
@@ -118,7 +114,6 @@ def audit(
     configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
     from scheduler.kube.port import NODES, PODS  # noqa: PLC0415
     from scheduler.tools.cli.asking import ClusterView, asked  # noqa: PLC0415 - as above
-    from scheduler.tools.explain.answers import as_json  # noqa: PLC0415
     from scheduler.tools.explain.findings import Findings, audited, lines  # noqa: PLC0415
 
     async def ask(of: ClusterView) -> Findings:
@@ -126,10 +121,7 @@ def audit(
 
     with answering(PROGRAM):
         found = asked(configuration, os.environ, ask, (NODES, PODS))
-    if output == "json":
-        show_json(as_json(found))
-    else:
-        show_lines(lines(found))
+    show_answer(found, lines(found), output)
     raise typer.Exit(Exit.FINE if found.clean else Exit.FOUND)
 
 
@@ -149,17 +141,13 @@ def adopt(
     from scheduler.kube.port import NODES, PODS  # noqa: PLC0415
     from scheduler.tools.adoption.adoption import Adoption, adoption, lines  # noqa: PLC0415
     from scheduler.tools.cli.asking import ClusterView, asked  # noqa: PLC0415 - as above
-    from scheduler.tools.explain.answers import as_json  # noqa: PLC0415
 
     async def ask(of: ClusterView) -> Adoption:
         return adoption(of.reading, tuple(of.unread))
 
     with answering(PROGRAM):
         found = asked(configuration, os.environ, ask, (NODES, PODS))
-    if output == "json":
-        show_json(as_json(found))
-    else:
-        show_lines(lines(found))
+    show_answer(found, lines(found), output)
     raise typer.Exit(Exit.FINE if found.clean else Exit.FOUND)
 
 
@@ -170,16 +158,12 @@ def doctor(
     """Look at scheduler, device plugins, nodes and pods, and say what is wrong and what to do. Only reads."""
     configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
     from scheduler.tools.doctor.cluster_checks import diagnosed  # noqa: PLC0415
-    from scheduler.tools.explain.answers import as_json  # noqa: PLC0415
     from scheduler.tools.explain.findings import lines  # noqa: PLC0415
     from scheduler.tools.kubectl.diagnosing import facts  # noqa: PLC0415 - as above
 
     with answering(PROGRAM):
         found = diagnosed(asyncio.run(facts(configuration, os.environ)))
-    if output == "json":
-        show_json(as_json(found))
-    else:
-        show_lines(lines(found))
+    show_answer(found, lines(found), output)
     raise typer.Exit(Exit.FINE if found.clean else Exit.FOUND)
 
 

@@ -22,6 +22,7 @@ from config.settings.scheduler import SchedulerConfiguration, resolve
 from scheduler.core.build import BrokenPlugin, build_engine, installed_plugins, resource_names
 from scheduler.process.output import show_json, warn
 from scheduler.tools.cli.answering import Exit, give_up, loaded
+from scheduler.tools.explain.answers import as_json
 from scheduler.tools.simulate import comparison, simulate_report
 from scheduler.tools.simulate.comparison import Outcome, outcome_of
 from scheduler.tools.simulate.course import Course
@@ -224,7 +225,7 @@ def seeds_of(text: str) -> list[int]:
 def _one(flags: SimulateFlags, config: Config, run: Run) -> None:
     report, _, took_s = simulated(run, loaded(config.file, {}))
     if flags.json:
-        show_json(simulate_report.as_json(report))
+        show_json(as_json(report))
     elif flags.summary:
         simulate_report.print_summary(report, took_s, sys.stdout)
     else:
