@@ -178,7 +178,7 @@ class NodeRecords:
 
     async def _shown(self, pod: NodePod) -> KubeletPod | None:
         held = await self.kubelet.of_pod(pod.namespace, pod.name, timeout_s=_ANSWERS_WITHIN_S)
-        return None if held is None else _by_container(held)
+        return None if held is None else KubeletPod({one.container: one.ids for one in held})
 
     def _entries(self) -> tuple[CheckpointEntry, ...]:
         try:
@@ -201,7 +201,3 @@ class _Read:
     def final(self) -> bool:
         """Whether it reads the same with other cards."""
         return self.pod is None or self.pod.first_cards is not None
-
-
-def _by_container(held: Iterable[KubeletContainer]) -> KubeletPod:
-    return KubeletPod({one.container: one.ids for one in held})

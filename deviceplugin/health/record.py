@@ -60,7 +60,7 @@ class HealthFile:
     def save(self, by_uuid: Mapping[str, CardHealth]) -> None:
         """Keep them; what only counts good answers, or grows all the time, is not worth a write. Raises OSError."""
         kept = {
-            uuid: _kept(health)
+            uuid: replace(health, good=0, good_s=0.0, silent=0, failed=0, failed_s=0.0)
             for uuid, health in by_uuid.items()
             if health.state is not HealthState.HEALTHY or health.released_s is not None or health.annotated
         }
@@ -78,7 +78,3 @@ class HealthFile:
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             self.problem = f"{FILE}: the record of card {uuid[:80]} cannot be read: {error}; it is recovering"
             return _UNKNOWN
-
-
-def _kept(health: CardHealth) -> CardHealth:
-    return replace(health, good=0, good_s=0.0, silent=0, failed=0, failed_s=0.0)

@@ -50,13 +50,10 @@ def _print(answer: Explanation | WhatIfAnswer, output: str) -> None:
     if output == "json":
         show_json(as_json(answer))
     else:
-        show_text(text(answer, _width()))
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPED_WIDTH
+        show_text(text(answer, width))
 
 
 def text(answer: Explanation | WhatIfAnswer, width: int) -> str:
     """Text for a terminal of `width` columns."""
     return explanation_text(answer, width) if isinstance(answer, Explanation) else what_if_text(answer, width)
-
-
-def _width() -> int:
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPED_WIDTH

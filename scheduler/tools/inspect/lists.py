@@ -57,7 +57,7 @@ def _card_rows(node: InspectedNode, *, used: bool) -> Iterator[tuple[str, ...]]:
         if used and not pods:
             continue
         numbers = (str(card.allocated), str(card.total), str(card.total - card.allocated))
-        health, shown = _health(card), (card.model or "-", card.uuid or "-")
+        health, shown = card.out or card.health or "-", (card.model or "-", card.uuid or "-")
         yield (node.name, node.address, str(card.index), shown[0], health, *numbers, shown[1], some(pods, _MOST_PODS))
     lost = [f"{held.namespace}/{held.name} {held.pending}" for held in node.holders if held.pending]
     if lost:
@@ -65,10 +65,6 @@ def _card_rows(node: InspectedNode, *, used: bool) -> Iterator[tuple[str, ...]]:
         yield (node.name, node.address, "?", "-", "-", str(node.pending), "-", "-", "-", pods_named)
     elif not node.cards and node.total > 0:
         yield (node.name, node.address, "-", "-", "-", "0", str(node.total), str(node.total), "-", "")
-
-
-def _health(card: InspectedCard) -> str:
-    return card.out or card.health or "-"
 
 
 def _node_rows(node: InspectedNode, cells: Sequence[str]) -> Iterator[tuple[str, ...]]:

@@ -113,7 +113,7 @@ async def connect(
     if service_account and context is None and ServiceAccount.is_here(environment, service_account):
         account = ServiceAccount(environment, service_account)
         return await _opened(account, account.address, f"service account in {service_account}")
-    if (default := _default(environment)).exists():
+    if (default := Path(environment.get("HOME", "~")).expanduser() / ".kube" / "config").exists():
         return await _from_kubeconfig(environment, [default], context)
     searched = ["--kubeconfig", "KUBECONFIG", *([f"service account in {service_account}"] if service_account else [])]
     raise ConnectError(
@@ -132,10 +132,6 @@ def _explicit(environment: Mapping[str, str], kubeconfig: Path | None) -> list[P
     if named and not existing:
         _must_exist(named[0], "KUBECONFIG")
     return existing
-
-
-def _default(environment: Mapping[str, str]) -> Path:
-    return Path(environment.get("HOME", "~")).expanduser() / ".kube" / "config"
 
 
 def _must_exist(path: Path, named_by: str) -> None:
