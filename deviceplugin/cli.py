@@ -267,8 +267,7 @@ def uninstall(
     """Take away what the plugin has put on this node; exit code 1 when not all is gone."""
     from deviceplugin.uninstall.run import Options  # noqa: PLC0415 - as above
     from deviceplugin.uninstall.run import run as run_uninstall  # noqa: PLC0415
-    from scheduler.process.startup import StartupError  # noqa: PLC0415
-    from scheduler.process.stop import stop_requested  # noqa: PLC0415
+    from scheduler.process.startup import StartupError, stop_requested  # noqa: PLC0415
 
     chosen = Options(wait=wait, stay=stay, force=force, dry_run=dry_run)
 

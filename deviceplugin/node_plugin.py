@@ -18,8 +18,13 @@ import structlog
 
 from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin import line_socket
-from deviceplugin.allocation.allocated import AssignedCards, Marker
-from deviceplugin.allocation.allocators import AllocationContext, CdiAllocator, EnvironmentAllocator
+from deviceplugin.allocation.allocators import (
+    AllocationContext,
+    AssignedCards,
+    CdiAllocator,
+    EnvironmentAllocator,
+    Marker,
+)
 from deviceplugin.allocation.decision import allocated_units
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.pods import NodePod
@@ -29,9 +34,8 @@ from deviceplugin.cdi.injection import InjectionMode
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.driver.cards import Xid
 from deviceplugin.health import rules
-from deviceplugin.health.last_known import LastKnownFile
 from deviceplugin.health.monitor import CardKeeper, Pace
-from deviceplugin.health.record import HealthFile
+from deviceplugin.health.record import HealthFile, LastKnownFile
 from deviceplugin.health.releases import Releases, socket_path
 from deviceplugin.health.states import CardStates
 from deviceplugin.isolation.make import isolation_for, mechanism_of, shared_in

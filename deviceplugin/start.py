@@ -19,8 +19,7 @@ from deviceplugin.kubelet.client import DirectoryGone
 from deviceplugin.kubelet.server import Say
 from deviceplugin.kubelet.session import KubeletSession, SessionFile
 from deviceplugin.lock import AlreadyRunning, InstanceLock, LockUnknown
-from scheduler.process.startup import StartupError, first_message
-from scheduler.process.stop import stop_requested
+from scheduler.process.startup import StartupError, first_message, stop_requested
 
 # Registering takes some hundredths where a kubelet is there; where none is, nobody waits for it.
 _AHEAD_S: Final = 0.5

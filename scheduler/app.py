@@ -36,11 +36,9 @@ from scheduler.metrics.observer import ServiceObserver
 from scheduler.pods.pod import PodReader
 from scheduler.process import build_info
 from scheduler.process.contact import ContactCollector
-from scheduler.process.documents import document_page
-from scheduler.process.loopback import on_this_machine
+from scheduler.process.documents import document_page, on_this_machine
 from scheduler.process.probes import Handler, serve
-from scheduler.process.startup import StartupError
-from scheduler.process.stop import stop_requested
+from scheduler.process.startup import StartupError, stop_requested
 from scheduler.service import SchedulerService, ServiceOptions
 from scheduler.tools.page.access import Access
 from scheduler.tools.page.page_parts import SchedulerParts, leader_name, replica_name

@@ -9,7 +9,7 @@ import msgspec
 from aiohttp import web
 
 from deviceplugin.report.status import DevicePluginStatus, decode, encode
-from scheduler.process.loopback import on_this_machine
+from scheduler.process.documents import on_this_machine
 from scheduler.process.probes import Handler
 
 _ANSWER_S: Final = 5.0

@@ -20,7 +20,7 @@ from deviceplugin.allocation.pods import NodePod, read_pod
 from deviceplugin.backends import GENERATED, GENERATED_SPEC, SIMULATED_CARDS
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.files import temporary
-from deviceplugin.health import last_known, record, releases
+from deviceplugin.health import record, releases
 from deviceplugin.isolation import fill, make, mps_cards
 from deviceplugin.isolation.make import MPS, mechanism_of
 from deviceplugin.isolation.mps_daemon import ControlFailed, ControlSilent, MpsControl
@@ -39,7 +39,7 @@ _ANSWERS_WITHIN_S: Final = 10.0
 _DAEMON_ANSWERS_WITHIN_S: Final = 5.0
 _CARD: Final = re.compile(r"GPU-[-0-9A-Za-z]{1,60}", re.ASCII)
 _FILES: Final = (
-    *(lock.FILE, journal.FILE, session.FILE, starts.FILE, record.FILE, last_known.FILE, releases.SOCKET),
+    *(lock.FILE, journal.FILE, session.FILE, starts.FILE, record.FILE, record.INVENTORY_FILE, releases.SOCKET),
     mps_cards.FILE,
 )
 # Directory -> what the plugin writes in it; None: files of any name.

@@ -24,6 +24,17 @@ from scheduler.pods.gpu_request import GpuRequest, GpuRequestError, ResourceName
 from scheduler.pods.mistakes import unsupported_rules
 from scheduler.pods.pod_volumes import NO_VOLUMES, ClaimKey, PodVolumes, volumes_of
 
+
+class TransitionError(Exception):
+    """A verb that the pod's state does not allow: our own bug, so the process ends and starts clean."""
+
+
+def expect(holds: bool, message: str) -> None:  # noqa: FBT001 - reads like an assertion, which it is
+    """Raise TransitionError unless it holds."""
+    if not holds:
+        raise TransitionError(message)
+
+
 # 1,024 templates of the usual size without a known pod. A key is as long as the data it stands for, or a digest.
 _LONGEST_KEY: Final = 4096
 _KEPT_BYTES: Final = 1024 * _LONGEST_KEY

@@ -1,4 +1,7 @@
-"""Errors of a program that cannot start, or whose tasks failed."""
+"""The start and the stop of a program: why it cannot run, and the signals that end it."""
+
+import asyncio
+import signal
 
 
 class StartupError(Exception):
@@ -10,3 +13,12 @@ def first_message(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return str(error)
+
+
+def stop_requested() -> asyncio.Event:
+    """An event of the running loop; from now on SIGTERM and SIGINT set it."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop

@@ -32,8 +32,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, S
 from math import inf
 from typing import Final
 
-from scheduler.pods.pod import Pod
-from scheduler.pods.transitions import TransitionError
+from scheduler.pods.pod import Pod, TransitionError
 from scheduler.queue.class_table import Available
 from scheduler.queue.entry import Entry, PodState, QueuedPod, SortKey, by_priority, by_template
 from scheduler.queue.gates import NO_GATES, Gate, gate_message

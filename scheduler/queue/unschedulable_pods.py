@@ -24,11 +24,9 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.pods.pod import Pod
-from scheduler.pods.transitions import expect
+from scheduler.pods.pod import Pod, expect
 from scheduler.queue.backoff import backoff_s
-from scheduler.queue.claim_users import ClaimUsers, NamespaceUsers, selected_by
-from scheduler.queue.class_table import Available, ClassTable
+from scheduler.queue.class_table import Available, ClaimUsers, ClassTable, NamespaceUsers, selected_by
 from scheduler.queue.entry import Entry, PodState, SortKey
 from scheduler.queue.heap import Heap
 from scheduler.queue.longest_waiting import EvaluatedLongestAgo, LongestWaiting

@@ -26,6 +26,26 @@ from scheduler.state.pod_record import PodRecord, booking_kinds
 from scheduler.state.volumes.volumes import Volumes
 
 
+class Terminating:
+    """Owned by the tables."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, PodRecord] = {}
+
+    def __iter__(self) -> Iterator[PodRecord]:
+        """Their records, the one that was noted first first."""
+        return iter(self._records.values())
+
+    def note(self, record: PodRecord) -> None:
+        """The pod is on record, as it was seen last."""
+        if record.pod.terminating and record.written.units:
+            self._records[record.pod.key.uid] = record
+
+    def gone(self, uid: str) -> None:
+        """The pod is not on record."""
+        self._records.pop(uid, None)
+
+
 class Known(Rowed):
     """The reading side of the tables, and data outside the columns. cluster_events: see `take_cluster_events`.
 

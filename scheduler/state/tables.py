@@ -23,11 +23,10 @@ from config.protocol.booked_cards import WrittenAllocation
 from scheduler.kube.objects import Node
 from scheduler.pods.effective_requests import amounts
 from scheduler.pods.gpu_request import ResourceNames
-from scheduler.pods.pod import Pod
-from scheduler.pods.transitions import TransitionError
-from scheduler.state.bookings import Bookings
+from scheduler.pods.pod import Pod, TransitionError
+from scheduler.state.bookings import Bookings, Terminating
 from scheduler.state.cards.booking import CardShare, chosen, is_exclusive, same_decision, unknown, written_of
-from scheduler.state.cards.card_changes import CardChanges
+from scheduler.state.cards.card_columns import CardChanges
 from scheduler.state.cards.node_inventory import node_differences, read_inventory
 from scheduler.state.changes import ANY_DOMAIN, Change
 from scheduler.state.columns.arrays import ALL_ROWS, FIRST_CAPACITY, BoolArray, resized
@@ -37,7 +36,6 @@ from scheduler.state.disruption_budgets import DisruptionBudgets
 from scheduler.state.kubelet_rejections import RejectionLog
 from scheduler.state.packing.requests_seen import HALF_LIFE_S
 from scheduler.state.pod_record import NOTHING_SENT, PodRecord, problem_of
-from scheduler.state.terminating import Terminating
 from scheduler.state.volumes.progress import VolumePlan
 from scheduler.state.volumes.volumes import Volumes
 

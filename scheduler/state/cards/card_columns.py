@@ -2,7 +2,7 @@
 
 A card that disappears from the node's announcement while pods hold it is lost. It stays booked under its UUID outside
 the columns: unusable, and not counted against another card. A UUID that several nodes announce is one card: new pods
-get it on one node, see `shared_uuids`.
+get it on one node, see `AnnouncedUuids`.
 
 Which rows announce a card's UUID, and on which of them new pods may use it.
 A UUID is one card. Two nodes that announce it are one card that was moved while the old node object stayed, a copied
@@ -19,8 +19,9 @@ import numpy as np
 
 from config.protocol.booked_cards import BookedCards, CardsOfNode, WrittenAllocation
 from config.protocol.inventory import MAX_UNITS, Card, Health
+from scheduler.pods.pod import Pod
 from scheduler.state.cards.card_arrays import CardArrays
-from scheduler.state.cards.node_inventory import GpuState, NodeInventory, Out
+from scheduler.state.cards.node_inventory import GpuState, NodeInventory, Out, newly_unhealthy
 from scheduler.state.columns.arrays import FIRST_CAPACITY, Int64Array, resized
 
 
@@ -334,3 +335,45 @@ class CardColumns(CardArrays):
             card.exclusive += sign * held.exclusive
             if not card.holders:
                 del lost[uuid]
+
+
+class CardChanges:
+    """legacy_nodes: nodes that announce totals, and no inventory.
+
+    away_since: nodes with cards but no allocatable gpu-mem -> the kubelet's last report when that was first seen, RFC
+    3339, "" unknown.
+    """
+
+    def __init__(self) -> None:
+        self.legacy_nodes: set[str] = set()
+        self.away_since: dict[str, str] = {}
+        self._failures: list[tuple[Pod, str]] = []
+
+    def changed(
+        self,
+        node: str,
+        before: NodeInventory | None,
+        now: NodeInventory,
+        reported_at: str,
+        pods: Iterable[tuple[Pod, Held | None]],
+    ) -> None:
+        """Note that a node announces other cards. pods: its pods, booked on the new cards."""
+        (self.legacy_nodes.discard if now.has_uuids else self.legacy_nodes.add)(node)
+        if now.state is not GpuState.NOT_ALLOCATABLE:
+            self.away_since.pop(node, None)
+        else:
+            self.away_since.setdefault(node, reported_at)
+        failed = newly_unhealthy(before, now)
+        for pod, held in pods if failed else ():
+            if held is not None and not held.unknown:
+                self._failures += [(pod, failed[slot]) for slot in held.slots if slot in failed]
+
+    def gone(self, node: str) -> None:
+        """Forget a deleted node."""
+        self.legacy_nodes.discard(node)
+        self.away_since.pop(node, None)
+
+    def take_failures(self) -> list[tuple[Pod, str]]:
+        """Pods whose card became unhealthy since the last call, with the card: once for each failure."""
+        found, self._failures = self._failures, []
+        return found

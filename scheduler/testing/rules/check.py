@@ -18,10 +18,9 @@ from scheduler.kube import objects
 from scheduler.pods.pod import Pod, Template
 from scheduler.state.columns.labels import LabelColumn, Labels
 from scheduler.testing.rules.history import answer
-from scheduler.testing.rules.plans import Setting
+from scheduler.testing.rules.plans import GENERIC, Named, Setting, Values, as_objects, choices
 from scheduler.testing.rules.profiles import Company, RuleBroken, args_of, profile_with
 from scheduler.testing.rules.steps import PodIs, PodIsBound, SetNode, Step
-from scheduler.testing.rules.values import GENERIC, Named, Values, as_objects, choices
 from scheduler.testing.rules.world import LivePod, TrialWorld
 
 DefaultT = TypeVar("DefaultT")

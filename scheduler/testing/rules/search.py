@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scheduler.framework.answers import PluginError
 from scheduler.framework.plugin import Plugin, PluginArgs
 from scheduler.testing.rules.history import Failure, History, reduced, run
-from scheduler.testing.rules.plans import Setting
+from scheduler.testing.rules.plans import Choices, Setting
 from scheduler.testing.rules.profiles import Company, RuleBroken, message, profile_with
 from scheduler.testing.rules.steps import (
     CHANGEABLE,
@@ -27,7 +27,6 @@ from scheduler.testing.rules.steps import (
     Step,
 )
 from scheduler.testing.rules.suspects import suspect
-from scheduler.testing.rules.values import Choices
 
 # The first ones come more often: a pod that waits for the only node shows more than one that has a choice.
 _NODES: Final = ("n1", "n2", "n1", "n1", "n3")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from config.protocol import names
 from config.protocol.container_formula import ContainerKind
-from deviceplugin.allocation.allocated import AssignedCards, Marker
+from deviceplugin.allocation.allocators import AssignedCards, Marker
 from deviceplugin.allocation.pods import NodePod, PodContainer
 from scheduler.kube.port import ApiConflict, ApiError, ApiSilent, PodKey
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from config.protocol import inventory
 from config.protocol.inventory import Inventory
 from deviceplugin.driver.cards import DriverCard
-from deviceplugin.health.last_known import LastKnown, LastKnownFile
+from deviceplugin.health.record import LastKnown, LastKnownFile
 
 CARDS = (
     inventory.Card(

@@ -11,6 +11,7 @@ import pytest
 from config.protocol.inventory import Health
 from deviceplugin.driver.calls import Worker
 from deviceplugin.driver.cards import DriverCard, DriverCards, NotOpened, Xid
+from deviceplugin.driver.process import DriverThreads
 from deviceplugin.driver.processes import DriverLimits
 from deviceplugin.driver.simulated import (
     BackFault,
@@ -26,7 +27,6 @@ from deviceplugin.driver.simulated import (
     XidFault,
 )
 from deviceplugin.driver.supervisor import SupervisedDriver
-from deviceplugin.driver.threads import DriverThreads
 from deviceplugin.health.monitor import CardKeeper, NeedsNewContainer, Pace
 from deviceplugin.health.rules import classes
 from deviceplugin.health.states import CardStates

@@ -7,7 +7,7 @@ from pathlib import Path
 from config.protocol import names
 from config.settings.isolation import NONE
 from config.settings.scheduler import Resources
-from deviceplugin.allocation.allocated import AssignedCards
+from deviceplugin.allocation.allocators import AssignedCards
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.view import NodeRecords, OwnPods
 from deviceplugin.cdi.spec_files import SpecFiles

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from deviceplugin.cdi import spec
 from scheduler.kube.events import Regarding, Reporter
 from scheduler.kube.port import ApiRejected, EventRecord
-from scheduler.testing.cluster.event_log import EventLog
+from scheduler.testing.cluster.world import EventLog
 
 LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 SUBDOMAIN: Final = re.compile(rf"{LABEL}(\.{LABEL})*", re.ASCII)

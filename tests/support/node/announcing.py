@@ -13,8 +13,7 @@ from config.settings.scheduler import Resources
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.view import NodeRecords, OwnPods
 from deviceplugin.driver.cards import DriverCard, DriverCards, Xid
-from deviceplugin.health.last_known import LastKnownFile
-from deviceplugin.health.record import HealthFile
+from deviceplugin.health.record import HealthFile, LastKnownFile
 from deviceplugin.health.rules import classes
 from deviceplugin.health.states import CardStates
 from deviceplugin.kubelet.client import PodResources

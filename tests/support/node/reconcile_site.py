@@ -10,7 +10,7 @@ from config.protocol import names
 from config.protocol.inventory import Card
 from config.settings.isolation import NONE
 from config.settings.scheduler import Resources
-from deviceplugin.allocation.allocated import AssignedCards
+from deviceplugin.allocation.allocators import AssignedCards
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.view import NodeRecords, OwnPods
 from deviceplugin.cdi.spec_files import SpecFiles
