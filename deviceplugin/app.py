@@ -5,7 +5,6 @@ import contextlib
 import gc
 import random
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Final
 
 import structlog
@@ -54,11 +53,7 @@ async def _connected(
     stop: asyncio.Event,
 ) -> None:
     wanted = configuration.client_connection
-    connection = await connect(
-        environment,
-        kubeconfig=Path(wanted.kubeconfig) if wanted.kubeconfig else None,
-        context=wanted.context or None,
-    )
+    connection = await connect(environment, kubeconfig=wanted.kubeconfig, context=wanted.context)
     # What the watches bring lives long: looking through all of it every few hundred objects finds nothing, and takes
     # as long as ten calls of the kubelet.
     gc.set_threshold(_COLLECT_EVERY, 20, 100)

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
-from pathlib import Path
 
 import structlog
 
@@ -55,13 +54,8 @@ _STOP_TIMEOUT_S = 10.0
 async def run(configuration: SchedulerConfiguration, environment: Mapping[str, str]) -> None:
     """Schedule the configured cluster until SIGTERM or SIGINT. Raises StartupError."""
     try:
-        connection = await connect(
-            environment,
-            kubeconfig=Path(configuration.client_connection.kubeconfig)
-            if configuration.client_connection.kubeconfig
-            else None,
-            context=configuration.client_connection.context or None,
-        )
+        wanted = configuration.client_connection
+        connection = await connect(environment, kubeconfig=wanted.kubeconfig, context=wanted.context)
     except ConnectError as error:
         raise StartupError(str(error)) from error
     rng = random.Random()  # noqa: S311 - spreads retries, guards nothing

@@ -128,11 +128,7 @@ def _checkpoint_problem(c: DevicePluginConfiguration) -> str:
 async def _node(c: DevicePluginConfiguration, environment: Mapping[str, str]) -> NodeFacts:
     wanted = c.client_connection
     try:
-        connection = await connect(
-            environment,
-            kubeconfig=Path(wanted.kubeconfig) if wanted.kubeconfig else None,
-            context=wanted.context or None,
-        )
+        connection = await connect(environment, kubeconfig=wanted.kubeconfig, context=wanted.context)
     except ConnectError as error:
         return NodeFacts(problem=str(error))
     transport = Transport(connection, 2)

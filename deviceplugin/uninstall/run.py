@@ -190,9 +190,8 @@ class Uninstall:
         """Yields a client of the API server, or why there is none, and what removes."""
         c = self.configuration
         wanted = c.client_connection
-        kubeconfig = Path(wanted.kubeconfig) if wanted.kubeconfig else None
         try:
-            connection = await connect(self.environment, kubeconfig=kubeconfig, context=wanted.context or None)
+            connection = await connect(self.environment, kubeconfig=wanted.kubeconfig, context=wanted.context)
         except ConnectError as error:
             yield str(error), Hands(None, lambda: backend_for(c).driver)
             return

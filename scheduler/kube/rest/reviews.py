@@ -42,6 +42,7 @@ class _TokenReview(msgspec.Struct):
 class _AccessStatus(msgspec.Struct):
     allowed: bool = False
     denied: bool = False
+    reason: str = ""
 
 
 class _AccessReview(msgspec.Struct):
@@ -150,18 +151,6 @@ def of_lease(namespace: str, name: str) -> tuple[Right, ...]:
     return (Right("create", "leases", "", _LEASES, namespace), *own)
 
 
-class _Answer(msgspec.Struct):
-    allowed: bool = False
-    reason: str = ""
-
-
-class _Review(msgspec.Struct):
-    status: _Answer
-
-
-_REVIEW: Final = msgspec.json.Decoder(_Review)
-
-
 async def missing_rights(transport: Transport, timeout_s: float, needed: Sequence[Right] = NEEDED) -> list[str]:
     """Return the needed rights that the API server denies, one readable line each. Raises ApiError."""
     # One at a time: otherwise each would open a connection while the lists are read.
@@ -173,7 +162,7 @@ async def missing_rights(transport: Transport, timeout_s: float, needed: Sequenc
     ]
 
 
-async def _ask(transport: Transport, right: Right, timeout_s: float) -> _Answer:
+async def _ask(transport: Transport, right: Right, timeout_s: float) -> _AccessStatus:
     attributes = {name: getattr(right, name) for name in Right.__slots__ if getattr(right, name)}
     review = {
         "apiVersion": "authorization.k8s.io/v1",
@@ -183,6 +172,6 @@ async def _ask(transport: Transport, right: Right, timeout_s: float) -> _Answer:
     sent = msgspec.json.encode(review)
     body = await transport.send(HTTPMethod.POST, _PATH, sent, answers=_KIND, timeout_s=timeout_s)
     try:
-        return _REVIEW.decode(body).status
+        return _ALLOWED.decode(body).status
     except MALFORMED as error:
         raise port.ApiFailed(f"the server's answer about the right to {right} cannot be decoded: {error}") from error

@@ -12,7 +12,6 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from msgspec.structs import replace
@@ -328,9 +327,7 @@ async def connected(configuration: SchedulerConfiguration, environment: Mapping[
     """Connection as the scheduler makes it. Raises Unreadable."""
     named = configuration.client_connection
     try:
-        return await connect(
-            environment, kubeconfig=Path(named.kubeconfig) if named.kubeconfig else None, context=named.context or None
-        )
+        return await connect(environment, kubeconfig=named.kubeconfig, context=named.context)
     except ConnectError as error:
         raise Unreadable(str(error)) from error
 

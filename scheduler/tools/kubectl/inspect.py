@@ -130,9 +130,8 @@ def _fetch(chosen: argparse.Namespace) -> tuple[list[msgspec.Raw], list[msgspec.
     for name in names:
         if not wire.is_name(name):
             raise InspectFailed(f"{name!r} is no name of a node")
-    file = Path(chosen.kubeconfig) if chosen.kubeconfig else None
     try:
-        return asyncio.run(read(os.environ, file, chosen.context, names))
+        return asyncio.run(read(os.environ, chosen.kubeconfig, chosen.context, names))
     except CannotRead as error:
         raise InspectFailed(str(error)) from error
 

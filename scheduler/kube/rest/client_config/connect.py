@@ -98,22 +98,23 @@ class Connection:
 async def connect(
     environment: Mapping[str, str],
     *,
-    kubeconfig: Path | None = None,
+    kubeconfig: Path | str | None = None,
     context: str | None = None,
     service_account: Path | None = SERVICE_ACCOUNT,
 ) -> Connection:
     """Read the configuration, run its credential plugin, load certificates.
 
-    context: of the kubeconfig, by default its current one; a context excludes the service account, which has none.
-    service_account: directory of the token and the CA in a pod; None: never used. Raises ConnectError, also for a
-    failing plugin.
+    kubeconfig, context: None or "" if unset. context: by default the kubeconfig's current one; a context excludes the
+    service account, which has none. service_account: directory of the token and the CA in a pod; None: never used.
+    Raises ConnectError, also for a failing plugin.
     """
+    context = context or None
     if paths := _explicit(environment, kubeconfig):
         return await _from_kubeconfig(environment, paths, context)
     if service_account and context is None and ServiceAccount.is_here(environment, service_account):
         account = ServiceAccount(environment, service_account)
         return await _opened(account, account.address, f"service account in {service_account}")
-    if (default := Path(environment.get("HOME", "~")).expanduser() / ".kube" / "config").exists():
+    if (default := _default(environment)).exists():
         return await _from_kubeconfig(environment, [default], context)
     searched = ["--kubeconfig", "KUBECONFIG", *([f"service account in {service_account}"] if service_account else [])]
     raise ConnectError(
@@ -122,16 +123,20 @@ async def connect(
     )
 
 
-def _explicit(environment: Mapping[str, str], kubeconfig: Path | None) -> list[Path]:
+def _explicit(environment: Mapping[str, str], kubeconfig: Path | str | None) -> list[Path]:
     """The named files; of several in KUBECONFIG, as in kubectl, those that exist, each once."""
-    if kubeconfig is not None:
-        _must_exist(kubeconfig, "--kubeconfig")
-        return [kubeconfig]
+    if kubeconfig:
+        _must_exist(path := Path(kubeconfig), "--kubeconfig")
+        return [path]
     named = [Path(name) for name in dict.fromkeys(environment.get("KUBECONFIG", "").split(os.pathsep)) if name]
     existing = [path for path in named if path.exists()]
     if named and not existing:
         _must_exist(named[0], "KUBECONFIG")
     return existing
+
+
+def _default(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("HOME", "~")).expanduser() / ".kube" / "config"
 
 
 def _must_exist(path: Path, named_by: str) -> None:
