@@ -1,7 +1,7 @@
 """Namespaces, nodes and the small kinds: ConfigMaps, what selects pods, budgets, PriorityClasses, Leases."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Generic
 
 from msgspec.structs import replace
 
@@ -20,20 +20,29 @@ from scheduler.kube.objects import (
     Quantities,
     Taint,
 )
-from scheduler.kube.port import SELECTING, ApiConflict, Kind, T, WantedLease
+from scheduler.kube.port import ApiConflict, Kind, T, WantedLease
 from scheduler.testing.cluster.store import Collection, Versions
 
+_DEFAULT: Final = "default"
 
-class Namespaces:
-    """Verbs on one collection of namespaces."""
 
-    def __init__(self, collection: Collection[Namespace], identity: Identity) -> None:
+class Verbs(Generic[T]):
+    """Verbs on one collection; each is one write, unless it changes nothing."""
+
+    def __init__(self, collection: Collection[T], identity: Identity) -> None:
         self.collection = collection
         self._identity = identity
 
-    def __iter__(self) -> Iterator[Namespace]:
-        """Namespaces in order of creation."""
+    def __len__(self) -> int:
+        return len(self.collection)
+
+    def __iter__(self) -> Iterator[T]:
+        """Objects in order of creation."""
         return iter(self.collection)
+
+
+class Namespaces(Verbs[Namespace]):
+    """Verbs on one collection of namespaces."""
 
     def exists(self, name: str) -> bool:
         """Whether there is one of that name."""
@@ -59,54 +68,70 @@ class Namespaces:
         self.collection.remove("", name)
 
 
-class ConfigMaps:
-    """Verbs on one collection of ConfigMaps."""
+class NamespacedVerbs(Verbs[T]):
+    """Verbs on a collection of objects in namespaces."""
 
-    def __init__(self, collection: Collection[ConfigMap], identity: Identity, namespaces: Namespaces) -> None:
-        self.collection = collection
-        self._identity = identity
+    def __init__(self, collection: Collection[T], identity: Identity, namespaces: Namespaces) -> None:
+        super().__init__(collection, identity)
         self._namespaces = namespaces
 
-    def __iter__(self) -> Iterator[ConfigMap]:
-        """ConfigMaps in order of creation."""
-        return iter(self.collection)
-
-    def create(self, namespace: str, name: str, data: Mapping[str, str]) -> ConfigMap:
-        """Make one, and its namespace if that is missing; raises ApiConflict when it exists."""
-        self._namespaces.ensure(namespace)
-        metadata = self._identity.given_to(ObjectMeta(name=name, namespace=namespace))
-        return self.collection.create(ConfigMap(metadata, dict(data)))
-
-    def update(self, namespace: str, name: str, data: Mapping[str, str]) -> ConfigMap:
-        return self.collection.replace(replace(self.collection.existing(namespace, name), data=dict(data)))
+    def add(self, wanted: T) -> T:
+        """Make one as it is written, and its namespace if that is missing; raises ApiConflict when it exists."""
+        meta = replace(wanted.metadata, namespace=wanted.metadata.namespace or _DEFAULT)
+        self._namespaces.ensure(meta.namespace)
+        return self.collection.create(replace(wanted, metadata=self._identity.given_to(meta)))
 
     def delete(self, namespace: str, name: str) -> None:
         self.collection.remove(namespace, name)
 
 
-_DEFAULT: Final = "default"
+class ConfigMaps(NamespacedVerbs[ConfigMap]):
+    """Verbs on one collection of ConfigMaps."""
+
+    def create(self, namespace: str, name: str, data: Mapping[str, str]) -> ConfigMap:
+        """Make one, and its namespace if that is missing; raises ApiConflict when it exists."""
+        return self.add(ConfigMap(ObjectMeta(name=name, namespace=namespace), dict(data)))
+
+    def update(self, namespace: str, name: str, data: Mapping[str, str]) -> ConfigMap:
+        return self.collection.replace(replace(self.collection.existing(namespace, name), data=dict(data)))
 
 
-class Selecting:
-    """Verbs on the collections of `port.SELECTING`."""
+class VerbsOfKinds:
+    """Verbs on the collections of some kinds. cluster_scoped: names of those whose objects are in no namespace."""
 
-    def __init__(self, versions: Versions, history_limit: int, identity: Identity, namespaces: Namespaces) -> None:
+    def __init__(
+        self,
+        kinds: Iterable[Kind[Any]],
+        versions: Versions,
+        history_limit: int,
+        identity: Identity,
+        namespaces: Namespaces,
+        *,
+        cluster_scoped: frozenset[str] = frozenset(),
+    ) -> None:
         self.collections: dict[str, Collection[Any]] = {
-            kind.name: Collection(kind.name, versions, history_limit) for kind in SELECTING
+            kind.name: Collection(kind.name, versions, history_limit) for kind in kinds
         }
         self._identity = identity
         self._namespaces = namespaces
+        self._cluster_scoped = cluster_scoped
+
+    def of(self, kind: Kind[T]) -> Collection[T]:
+        """The objects of a kind."""
+        found: Collection[T] = self.collections[kind.name]
+        return found
 
     def create(self, kind: Kind[T], wanted: T | Mapping[str, Any]) -> T:
         """Make one of an object or a manifest, and its namespace if that is missing; raises ApiConflict."""
         given = decoded(wanted, kind.type)
-        meta = replace(given.metadata, namespace=given.metadata.namespace or _DEFAULT)
-        self._namespaces.ensure(meta.namespace)
-        collection: Collection[T] = self.collections[kind.name]
-        return collection.create(replace(given, metadata=self._identity.given_to(meta)))
+        meta = given.metadata
+        if kind.name not in self._cluster_scoped:
+            meta = replace(meta, namespace=meta.namespace or _DEFAULT)
+            self._namespaces.ensure(meta.namespace)
+        return self.of(kind).create(replace(given, metadata=self._identity.given_to(meta)))
 
     def delete(self, kind: Kind[T], namespace: str, name: str) -> None:
-        self.collections[kind.name].remove(namespace, name)
+        self.of(kind).remove(namespace, name)
 
     def delete_all(self, namespace: str) -> None:
         """Delete all objects of a namespace."""
@@ -115,46 +140,23 @@ class Selecting:
                 collection.remove(namespace, found.metadata.name)
 
 
-class PodDisruptionBudgets:
+class PodDisruptionBudgets(NamespacedVerbs[PodDisruptionBudget]):
     """Operations on one collection of budgets. No controller counts here: `allow` sets its result."""
-
-    def __init__(self, collection: Collection[PodDisruptionBudget], identity: Identity, namespaces: Namespaces) -> None:
-        self.collection = collection
-        self._identity = identity
-        self._namespaces = namespaces
-
-    def add(self, budget: PodDisruptionBudget) -> PodDisruptionBudget:
-        """One as it is written, and its namespace if that is missing; raises ApiConflict."""
-        wanted = replace(budget, metadata=replace(budget.metadata, namespace=budget.metadata.namespace or "default"))
-        self._namespaces.ensure(wanted.metadata.namespace)
-        return self.collection.create(replace(wanted, metadata=self._identity.given_to(wanted.metadata)))
 
     def create(self, namespace: str, name: str, labels: Mapping[str, str], allowed: int) -> PodDisruptionBudget:
         """Make one for the pods with these labels, and its namespace if that is missing; raises ApiConflict."""
-        self._namespaces.ensure(namespace)
-        return self.collection.create(
-            PodDisruptionBudget(
-                self._identity.given_to(ObjectMeta(name=name, namespace=namespace)),
-                DisruptionBudgetSpec(LabelSelector(match_labels=dict(labels))),
-                DisruptionBudgetStatus(allowed),
-            )
-        )
+        spec = DisruptionBudgetSpec(LabelSelector(match_labels=dict(labels)))
+        metadata = ObjectMeta(name=name, namespace=namespace)
+        return self.add(PodDisruptionBudget(metadata, spec, DisruptionBudgetStatus(allowed)))
 
     def allow(self, namespace: str, name: str, disruptions: int) -> PodDisruptionBudget:
         """Allow this many more disruptions; raises ApiNotFound."""
         old = self.collection.existing(namespace, name)
         return self.collection.replace(replace(old, status=replace(old.status, disruptions_allowed=disruptions)))
 
-    def delete(self, namespace: str, name: str) -> None:
-        self.collection.remove(namespace, name)
 
-
-class PriorityClasses:
+class PriorityClasses(Verbs[PriorityClass]):
     """Operations on one collection. Pods get no priority here: manifests have it."""
-
-    def __init__(self, collection: Collection[PriorityClass], identity: Identity) -> None:
-        self.collection = collection
-        self._identity = identity
 
     def create(
         self, name: str, value: int, *, global_default: bool = False, preemption_policy: str = ""
@@ -164,12 +166,8 @@ class PriorityClasses:
         return self.collection.create(made)
 
 
-class Leases:
+class Leases(Verbs[Lease]):
     """Verbs on one collection of Leases."""
-
-    def __init__(self, collection: Collection[Lease], identity: Identity) -> None:
-        self.collection = collection
-        self._identity = identity
 
     def find(self, namespace: str, name: str) -> Lease | None:
         return self.collection.find(namespace, name)
@@ -197,19 +195,8 @@ def _annotated(old: Mapping[str, str], wanted: WantedLease) -> dict[str, str] | 
     return others | {key: text for key, text in written.items() if text is not None} or None
 
 
-class Nodes:
-    """Verbs on one collection of nodes; each is one write, unless it changes nothing."""
-
-    def __init__(self, collection: Collection[Node], identity: Identity) -> None:
-        self.collection = collection
-        self._identity = identity
-
-    def __len__(self) -> int:
-        return len(self.collection)
-
-    def __iter__(self) -> Iterator[Node]:
-        """Nodes in order of creation."""
-        return iter(self.collection)
+class Nodes(Verbs[Node]):
+    """Verbs on one collection of nodes."""
 
     def find(self, name: str) -> Node | None:
         return self.collection.find("", name)

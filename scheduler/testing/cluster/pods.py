@@ -12,7 +12,7 @@ Source: pkg/registry/core/pod/storage/storage.go (setPodNodeAndMetadata), pkg/ap
 (UpdatePodCondition), plugin/pkg/admission/podtopologylabels, Kubernetes 1.36.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from dataclasses import replace as replace_fields
 from typing import Any, Final, Self
@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from scheduler.kube.defaults import Identity, decoded, new_pod, timestamp
 from scheduler.kube.objects import Node, PodCondition, PodObject
 from scheduler.kube.port import ApiConflict, ApiFailed, Binding, LastScheduled, PodKey
-from scheduler.testing.cluster.namespaces import Namespaces, Nodes
+from scheduler.testing.cluster.namespaces import Namespaces, Nodes, Verbs
 from scheduler.testing.cluster.store import Collection
 
 _IS_SCHEDULED: Final = PodCondition(type="PodScheduled", status="True")
@@ -107,26 +107,18 @@ class _End:
         return replace_fields(self, grace_s=grace_s, at_s=max(now_s, self.requested_s + grace_s))
 
 
-class Pods:
+class Pods(Verbs[PodObject]):
     """Verbs on one collection of pods; each is one write, unless it changes nothing."""
 
     def __init__(
         self, collection: Collection[PodObject], identity: Identity, namespaces: Namespaces, nodes: Nodes
     ) -> None:
-        self.collection = collection
-        self._identity = identity
+        super().__init__(collection, identity)
         self._namespaces = namespaces
         self._nodes = nodes
         self._with_finalizer: set[str] = set()  # uids of pods with a finalizer
         self._ends: dict[str, _End] = {}  # by uid, of terminating pods
         self._scheduled: dict[str, str] = {}  # by uid: last transition of the condition PodScheduled
-
-    def __len__(self) -> int:
-        return len(self.collection)
-
-    def __iter__(self) -> Iterator[PodObject]:
-        """Pods in order of creation, including finished ones."""
-        return iter(self.collection)
 
     def find(self, namespace: str, name: str) -> PodObject | None:
         return self.collection.find(namespace, name)

@@ -14,7 +14,7 @@ from scheduler.kube.defaults import Identity
 from scheduler.kube.events import cut_note
 from scheduler.kube.leases import Lease
 from scheduler.kube.objects import ConfigMap, Namespace, Node, PodDisruptionBudget, PodObject, PriorityClass
-from scheduler.kube.port import ApiConflict, ApiNotFound, ApiRejected, EventRecord, EventSeries, Kind, T
+from scheduler.kube.port import SELECTING, ApiConflict, ApiNotFound, ApiRejected, EventRecord, EventSeries, Kind, T
 from scheduler.testing.cluster.namespaces import (
     ConfigMaps,
     Leases,
@@ -22,7 +22,7 @@ from scheduler.testing.cluster.namespaces import (
     Nodes,
     PodDisruptionBudgets,
     PriorityClasses,
-    Selecting,
+    VerbsOfKinds,
 )
 from scheduler.testing.cluster.pods import Pods
 from scheduler.testing.cluster.storage import Storage
@@ -132,7 +132,7 @@ class World:
         self.storage = Storage(self._versions, history_limit, identity, self.namespaces)
         own = (nodes, pods, namespaces, config_maps, budgets, classes, leases)
         self._collections: dict[str, Collection[Any]] = {collection.resource: collection for collection in own}
-        self.selecting = Selecting(self._versions, history_limit, identity, self.namespaces)
+        self.selecting = VerbsOfKinds(SELECTING, self._versions, history_limit, identity, self.namespaces)
         self._collections |= self.storage.collections | self.selecting.collections
         self.config_maps = ConfigMaps(config_maps, identity, self.namespaces)
         self.disruption_budgets = PodDisruptionBudgets(budgets, identity, self.namespaces)
