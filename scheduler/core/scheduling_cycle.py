@@ -28,7 +28,7 @@ from scheduler.state.facts.namespace_memory import Priorities
 from scheduler.state.minimum_request import MinimumRequest
 from scheduler.state.nominations import Nominations
 from scheduler.state.pod_record import PodRecord
-from scheduler.state.volumes.progress import VolumePlan
+from scheduler.state.volumes.plan import VolumePlan
 
 
 @dataclass(frozen=True, slots=True)

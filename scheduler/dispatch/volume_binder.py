@@ -20,7 +20,8 @@ from scheduler.dispatch.volume_writes import VolumeWrites, WriteRejected, Writte
 from scheduler.kube.port import Cluster
 from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.tables import Tables
-from scheduler.state.volumes.progress import Failed, VolumePlan, is_done
+from scheduler.state.volumes.plan import VolumePlan
+from scheduler.state.volumes.progress import Failed, is_done
 
 # No event tells a waiting pod that it was deleted itself.
 _LOOK_EVERY_S: Final = 5.0

@@ -27,7 +27,7 @@ from scheduler.state.amounts import Amount
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.changes import ANY_DOMAIN, Change
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
-from scheduler.state.volumes.progress import VolumePlan
+from scheduler.state.volumes.plan import VolumePlan
 
 if TYPE_CHECKING:
     from scheduler.state.facts.fact import Fact

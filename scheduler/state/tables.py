@@ -36,7 +36,7 @@ from scheduler.state.disruption_budgets import DisruptionBudgets
 from scheduler.state.kubelet_rejections import RejectionLog
 from scheduler.state.packing.requests_seen import HALF_LIFE_S
 from scheduler.state.pod_record import NOTHING_SENT, PodRecord, problem_of
-from scheduler.state.volumes.progress import VolumePlan
+from scheduler.state.volumes.plan import VolumePlan
 from scheduler.state.volumes.volumes import Volumes
 
 _NODE: Final = int(Change.NODE)

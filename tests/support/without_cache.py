@@ -13,7 +13,7 @@ from scheduler.state.tables import Tables
 
 if TYPE_CHECKING:
     from scheduler.state.cards.booking import CardShare
-    from scheduler.state.volumes.progress import VolumePlan
+    from scheduler.state.volumes.plan import VolumePlan
 
 
 def evaluation(profile: Profile, tables: Tables, pod: Pod) -> tuple[Runtime, Evaluation]:

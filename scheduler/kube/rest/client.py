@@ -14,12 +14,12 @@ import msgspec
 from scheduler.kube import objects, port
 from scheduler.kube.port import Kind, LastScheduled, PodKey, T, WatchEvent
 from scheduler.kube.resource_versions import version_number
-from scheduler.kube.rest import decoding, rights, version, writing
+from scheduler.kube.rest import decoding, version, writing
 from scheduler.kube.rest.bare_connections import JSON
 from scheduler.kube.rest.client_config.connect import Connection
 from scheduler.kube.rest.decoding import Decoder
 from scheduler.kube.rest.failures import MALFORMED
-from scheduler.kube.rest.reviews import Reviews
+from scheduler.kube.rest.reviews import NEEDED, Reviews, Right, missing_rights
 from scheduler.kube.rest.transport import STRATEGIC_MERGE_PATCH, Transport
 from scheduler.kube.rest.watching import Watching, WatchOptions
 from scheduler.kube.versions import ServerVersion
@@ -189,9 +189,9 @@ class KubeCluster:
         """Update the series of the Event."""
         await self._patch(f"{writing.events_path(event)}/{event.name}", writing.series_patch(series), "Event")
 
-    async def missing_rights(self, needed: Sequence[rights.Right] = rights.NEEDED) -> list[str]:
+    async def missing_rights(self, needed: Sequence[Right] = NEEDED) -> list[str]:
         """Return those of the needed rights that it lacks, one readable line each. Raises ApiError."""
-        return await rights.missing_rights(self._transport, self._timeout_s, needed)
+        return await missing_rights(self._transport, self._timeout_s, needed)
 
     @property
     def reviews(self) -> Reviews:

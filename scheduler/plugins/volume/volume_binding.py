@@ -31,9 +31,10 @@ from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import BoolArray, Rows
 from scheduler.state.columns.row_masks import count_of
 from scheduler.state.tables import Tables
-from scheduler.state.volumes.claim import SELECTED_NODE, Bound, Delayed, Immediate, Missing
+from scheduler.state.volumes.claim import SELECTED_NODE
+from scheduler.state.volumes.claim_state import Bound, Delayed, Immediate, Missing
 from scheduler.state.volumes.matching import find
-from scheduler.state.volumes.progress import VolumePlan
+from scheduler.state.volumes.plan import VolumePlan
 
 UNBOUND: Final = "pod has unbound immediate PersistentVolumeClaims"
 BIND_CONFLICT: Final = "node(s) didn't find available persistent volumes to bind"

@@ -16,7 +16,8 @@ from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.columns.node_terms import LabelledRows
 from scheduler.state.columns.row_masks import count_of, mask_of
-from scheduler.state.volumes.claim import Delayed, Wants
+from scheduler.state.volumes.claim import Wants
+from scheduler.state.volumes.claim_state import Delayed
 from scheduler.state.volumes.storage_class import FreeVolumes
 from scheduler.state.volumes.volumes import Volumes
 

@@ -9,7 +9,8 @@ import msgspec
 
 from scheduler.pods.pod import Pod
 from scheduler.pods.pod_volumes import Attachable, ClaimKey, PodClaim
-from scheduler.state.volumes.claim import Bound, Claim, ClaimState, Delayed, Immediate, Missing
+from scheduler.state.volumes.claim import Claim
+from scheduler.state.volumes.claim_state import Bound, ClaimState, Delayed, Immediate, Missing
 from scheduler.state.volumes.reach import Reach
 from scheduler.state.volumes.storage_class import OfClass
 from scheduler.state.volumes.volume import Volume

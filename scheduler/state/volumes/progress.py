@@ -3,34 +3,13 @@
 Source: kube-scheduler, plugins/volumebinding/binder.go: AssumePodVolumes, bindAPIUpdate, checkBindings.
 """
 
-from collections.abc import Iterator, Mapping
-
-import msgspec
+from collections.abc import Mapping
 
 from scheduler.kube.port import NodeForClaim, VolumeForClaim
 from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.volumes.claim import Claim
 from scheduler.state.volumes.volume import Volume
 from scheduler.state.volumes.volumes import Volumes
-
-
-class VolumePlan(msgspec.Struct, frozen=True):
-    """taken: existing volumes, each with its claim. made: claims whose volume will be created.
-
-    timeout_s: maximum wait of the pod for them, > 0.
-    """
-
-    node: str
-    taken: tuple[tuple[str, ClaimKey], ...]
-    made: tuple[ClaimKey, ...]
-    timeout_s: float
-
-    def __iter__(self) -> Iterator[tuple[ClaimKey, str]]:
-        """Each claim with its volume, "" for one to be created."""
-        for volume, claim in self.taken:
-            yield claim, volume
-        for claim in self.made:
-            yield claim, ""
 
 
 class Failed(Exception):

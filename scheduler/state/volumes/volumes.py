@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from scheduler.pods.pod import Pod
 from scheduler.pods.pod_volumes import DRIVERS, Attachable, ClaimKey, PodClaim
 from scheduler.state.volumes.claim import Claim
+from scheduler.state.volumes.plan import VolumePlan
 from scheduler.state.volumes.pod_claims import PodClaims, pod_claims
-from scheduler.state.volumes.progress import VolumePlan
 from scheduler.state.volumes.reach import Reach, Reaches
 from scheduler.state.volumes.storage_class import Capacity, OfClass, VolumeClass
 from scheduler.state.volumes.volume import Attachment, Attachments, Volume, drop

@@ -9,7 +9,7 @@ from config.protocol.quantity import QuantityError
 from scheduler.kube import objects
 from scheduler.process.terminal import typed
 from scheduler.state.cards.node_inventory import GpuState, NodeInventory, read_inventory
-from scheduler.tools.doctor.cluster_checks import FINISHED, PLUGIN_LABEL, SCHEDULER_LABEL, ClusterFacts
+from scheduler.tools.doctor.facts import FINISHED, PLUGIN_LABEL, SCHEDULER_LABEL, ClusterFacts
 from scheduler.tools.explain.findings import ClusterFinding, Severity, count, of_nodes
 
 OK, WARNING, FAILED = Severity.OK, Severity.WARNING, Severity.FAILED

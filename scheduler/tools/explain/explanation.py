@@ -24,7 +24,7 @@ from scheduler.pods.pod_volumes import PodClaim
 from scheduler.process.terminal import some
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.tables import Tables
-from scheduler.state.volumes.claim import Bound, ClaimState, Delayed, Immediate
+from scheduler.state.volumes.claim_state import Bound, ClaimState, Delayed, Immediate
 from scheduler.tools.explain.answers import ExplainedCard, ExplainedNode, HeldUnits, ReasonGroup, RuleRejection
 from scheduler.tools.explain.reading import ClusterSnapshot
 

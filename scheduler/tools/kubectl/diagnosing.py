@@ -26,7 +26,7 @@ from scheduler.kube.port import (
 from scheduler.kube.versions import ServerVersion
 from scheduler.tools.cli.asking import all_of, opened
 from scheduler.tools.cli.manifests import Unreadable
-from scheduler.tools.doctor.cluster_checks import PLUGIN_LABEL, ClusterFacts
+from scheduler.tools.doctor.facts import PLUGIN_LABEL, ClusterFacts
 
 # Share of the Lease's duration, which its writer may set to any number.
 _LOOKED_AT_AGAIN: Final = 1 / 3

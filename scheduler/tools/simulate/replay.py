@@ -48,7 +48,7 @@ from scheduler.pods.pod import PodReader
 from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.queue.entry import PodState
 from scheduler.state.packing.fragmentation import Fragmentation, measured
-from scheduler.state.volumes.progress import VolumePlan
+from scheduler.state.volumes.plan import VolumePlan
 from scheduler.testing.cluster.store import Feed
 from scheduler.testing.cluster.world import World
 from scheduler.tools.simulate.course import Course

@@ -25,7 +25,8 @@ from scheduler.tools.defragment.defragment import played
 from scheduler.tools.defragment.evicting import Planner
 from scheduler.tools.defragment.text import Defragmentation
 from scheduler.tools.defragment.text import lines as plan_lines
-from scheduler.tools.doctor.cluster_checks import ClusterFacts, diagnosed
+from scheduler.tools.doctor.cluster_checks import diagnosed
+from scheduler.tools.doctor.facts import ClusterFacts
 from scheduler.tools.explain.cordons import cordoned, uncordoned
 from scheduler.tools.explain.findings import audited
 from scheduler.tools.explain.findings import lines as findings_lines

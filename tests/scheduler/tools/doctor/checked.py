@@ -9,7 +9,8 @@ from scheduler.kube import objects
 from scheduler.kube.leases import Lease, LeaseSpec
 from scheduler.kube.versions import ServerVersion
 from scheduler.pods.gpu_request import ResourceNames
-from scheduler.tools.doctor.cluster_checks import ClusterFacts, diagnosed
+from scheduler.tools.doctor.cluster_checks import diagnosed
+from scheduler.tools.doctor.facts import ClusterFacts
 from scheduler.tools.explain.findings import ClusterFinding, Severity
 from tests.support.builders import wire_node, wire_pod
 

@@ -14,7 +14,8 @@ from scheduler.kube import objects
 from scheduler.kube.leases import Lease, LeaseSpec
 from scheduler.kube.versions import ServerVersion
 from scheduler.testing.cluster.cluster import MemoryCluster
-from scheduler.tools.doctor.cluster_checks import PLUGIN_LABEL, SCHEDULER_LABEL, diagnosed
+from scheduler.tools.doctor.cluster_checks import diagnosed
+from scheduler.tools.doctor.facts import PLUGIN_LABEL, SCHEDULER_LABEL
 from scheduler.tools.explain.findings import Severity, lines
 from scheduler.tools.explain.tones import as_text
 from scheduler.tools.kubectl.diagnosing import read_facts

@@ -9,7 +9,8 @@ import pytest
 from config.protocol import inventory, names
 from config.protocol.inventory import Card, Health
 from scheduler.kube import objects
-from scheduler.tools.doctor.cluster_checks import PLUGIN_LABEL, SCHEDULER_LABEL, diagnosed
+from scheduler.tools.doctor.cluster_checks import diagnosed
+from scheduler.tools.doctor.facts import PLUGIN_LABEL, SCHEDULER_LABEL
 from scheduler.tools.explain.findings import ClusterFinding, Severity, lines
 from scheduler.tools.explain.tones import as_text
 from tests.scheduler.tools.doctor.checked import LABELS, NODE, NODE_B, facts, found, one, program
