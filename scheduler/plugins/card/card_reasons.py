@@ -14,8 +14,7 @@ from typing import Final
 import numpy as np
 
 from scheduler.framework.plugin import CardRejection, CardVerdict, Detail, Numbers, Rejection
-from scheduler.plugins.card.card_choice import eligible, selected
-from scheduler.plugins.card.terminating_cards import held_by_terminating
+from scheduler.plugins.card.card_choice import eligible, held_by_terminating, selected
 from scheduler.pods.gpu_request import GpuRequest
 from scheduler.state.cards.card_columns import CardColumns
 from scheduler.state.cards.node_inventory import GpuState, Out
