@@ -11,7 +11,7 @@ that was being deleted when the kubelet first saw it; two pods of one name; a ku
 While the caller is missing from our view, which is late, three other pods look just like it: a namesake of it that was
 deleted before it was allocated, a pod that the kubelet saw deleted first and we do not yet, a pod whose containers run
 and lost their record before they were ever reported. Such an answer is found at PreStartContainer, by the UID, so that
-no container starts with it: see `environment.replay_objection`.
+no container starts with it: see `container_share.replay_objection`.
 
 Source: pkg/kubelet/kubelet.go (HandlePodAdditions) and pkg/kubelet/cm/devicemanager/manager.go of Kubernetes 1.36.
 """

@@ -230,7 +230,7 @@ class SimulatedDriver:
 
 
 class SimulatedSession:
-    """`threads.Session`. Its calls block, as a driver does."""
+    """`process.Session`. Its calls block, as a driver does."""
 
     def __init__(self, driver: SimulatedDriver) -> None:
         self.holds: set[str] = set()

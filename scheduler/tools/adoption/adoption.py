@@ -1,10 +1,7 @@
 """This scheduler's count of pods that other schedulers bound: `kubectl gpushare adopt --check`. Pure.
 
-Nothing is counted here: the tables hold each pod's units, as `config.protocol.booked_cards` reads them. Blockers are in
-`scheduler.tools.adoption.adoption`.
-
-Blockers of adopting the legacy extender's pods: `kubectl gpushare adopt --check`.
-Each check is a word of docs/migrate.md. The pods of one check are listed together.
+Nothing is counted here: the tables hold each pod's units, as `config.protocol.booked_cards` reads them. Each check that
+blocks an adoption is a word of docs/migrate.md. The pods of one check are listed together.
 """
 
 from collections import Counter
