@@ -108,7 +108,7 @@ async def _until_told_to_stop(cluster: KubeCluster, plugin: NodePlugin, stop: as
     try:
         async with asyncio.TaskGroup() as tasks:
             working = tasks.create_task(plugin.run())
-            asking = tasks.create_task(version.tell(cluster.server_version, versions.OF_THE_DEVICE_PLUGIN, _log_line))
+            asking = tasks.create_task(version.tell(cluster.server_version, versions.OF_THE_DEVICE_PLUGIN))
             await stop.wait()
             log.info("stop")
             asking.cancel()
@@ -118,7 +118,3 @@ async def _until_told_to_stop(cluster: KubeCluster, plugin: NodePlugin, stop: as
         # Cancelled too: what serves the kubelet has failed.
         await plugin.failing()
         raise
-
-
-def _log_line(line: versions.VersionNotice) -> None:
-    getattr(log, line.level)(line.event, **line.fields)

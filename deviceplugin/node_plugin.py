@@ -57,6 +57,7 @@ from scheduler.kube import objects, versions
 from scheduler.kube.port import ApiError
 from scheduler.kube.reflector import Backoff
 from scheduler.kube.rest.client import KubeCluster
+from scheduler.kube.rest.version import log_notice
 from scheduler.process.contact import ContactCollector
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -294,7 +295,7 @@ class NodePlugin:
         c = self._configuration
         info = await self._watch.node_info()
         for line in versions.of_kubelet(info.kubelet_version):
-            getattr(log, line.level)(line.event, **line.fields)
+            log_notice(line)
         runtime = info.container_runtime_version
         await self._cards.listed()
         mode = await self._injection.mode(runtime)
