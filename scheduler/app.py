@@ -185,7 +185,7 @@ def _show(service: SchedulerService, metrics: Metrics) -> None:
     metrics.pods_being_bound.set_function(lambda: service.pods_being_bound)
     metrics.registry.register(ContactCollector(series.PREFIX, service.contact))
     # A scrape is rendered in another thread, which has no loop of its own.
-    metrics.loop.tasks.set_function(partial(_tasks_of, asyncio.get_running_loop()))
+    metrics.loop_tasks.set_function(partial(_tasks_of, asyncio.get_running_loop()))
 
 
 def _page(

@@ -108,15 +108,15 @@ class ServiceObserver:
 
     def post_filtered(self, begun: int, post_filtered: PostFiltered | None) -> None:
         """PostFilter ran for unschedulable pods. begun: searches so far."""
-        self._metrics.preemption.attempts.inc(begun - self._searches)
+        self._metrics.preemptions.inc(begun - self._searches)
         self._searches = begun
         if post_filtered is not None and post_filtered.reserved is not None:
-            self._metrics.preemption.reservations.labels("kept" if post_filtered.reserved else "given_up").inc()
+            self._metrics.reservations.labels("kept" if post_filtered.reserved else "given_up").inc()
             event = "pod.place_reserved" if post_filtered.reserved else "pod.place_given_up"
             log.info(event, pod=str(post_filtered.pod.key), reason=post_filtered.diagnosis.message)
         preemption = None if post_filtered is None else post_filtered.preemption
         if preemption is not None and preemption.removed:
-            self._metrics.preemption.victims.observe(len(preemption.removed))
+            self._metrics.victims.observe(len(preemption.removed))
 
     def bound(self, queued: QueuedPod, placement: Placement, now_s: float) -> None:
         """The API server bound the pod."""
@@ -234,7 +234,7 @@ class ServiceObserver:
 
     def audited(self, found: AuditRound) -> None:
         """The ledger was audited."""
-        metrics = self._metrics.audit
+        metrics = self._metrics
         metrics.audits.inc()
         metrics.differences.inc(found.differences)
         metrics.overcommitted_cards.set(found.overcommitted)
@@ -243,4 +243,4 @@ class ServiceObserver:
 
     def loop_lagged(self, late_s: float) -> None:
         """The event loop ran `late_s` seconds late."""
-        self._metrics.loop.lag_s.observe(late_s)
+        self._metrics.loop_lag_s.observe(late_s)

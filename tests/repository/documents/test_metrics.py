@@ -40,7 +40,7 @@ def scheduler_text() -> str:
     metrics.sli_s.labels("1").observe(1.0)
     metrics.problems.labels("Pod").inc()
     metrics.relists.labels("pods").inc()
-    metrics.preemption.reservations.labels("kept").inc()
+    metrics.reservations.labels("kept").inc()
     return b"".join(metrics.scrape()).decode()
 
 
