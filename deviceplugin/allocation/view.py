@@ -1,7 +1,7 @@
 """State of the node at the moment of a call: the watch's pods, the kubelet's records. Decides nothing."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -18,7 +18,7 @@ from deviceplugin.allocation.identify import KubeletPod, NodeState
 from deviceplugin.allocation.journal import Journal, PodRequests
 from deviceplugin.allocation.pods import FirstCards, NodePod, read_pod
 from deviceplugin.kubelet import checkpoint
-from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError, KubeletContainer
+from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
 from deviceplugin.kubelet.client import PodResources
 from scheduler.kube import objects
 from scheduler.kube.port import Changed, Deleted, Kind, ListEnds, WatchEvent

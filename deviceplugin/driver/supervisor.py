@@ -6,8 +6,8 @@
        └───── taken back ── RELEASED: no process touches it ◀──── release (also from TOGETHER)
 
 TOGETHER: the common process asks it, in a thread of its own; while that hangs the others are asked all the same.
-APART: it has a process of its own (`CardApart`). The common one is left alone, with its thread that hangs: were it ended,
-errors of the other cards would be missed.
+APART: it has a process of its own (`CardApart`). The common one is left alone, with its thread that hangs: were it
+ended, errors of the other cards would be missed.
 The common process is ended when all cards hang in it, and restarted when it died; pending calls are repeated.
 Owned by the event loop.
 

@@ -5,7 +5,8 @@ Nodes that can provide the volumes of a pod's claims, all nodes at once.
     claims with a node ─┐
     claims ── volumes? ─┴─ none left ─▶ can one be made there? is there room for it?
 
-Source: kube-scheduler, plugins/volumebinding/volume_binding.go; binder.go: FindPodVolumes, findMatchingVolumes, checkVolumeProvisions.
+Source: kube-scheduler, plugins/volumebinding/volume_binding.go; binder.go: FindPodVolumes, findMatchingVolumes,
+checkVolumeProvisions.
 """
 
 from collections.abc import Hashable, Sequence
