@@ -69,8 +69,7 @@ def nvidia_spec(source: str, text: str) -> NvidiaSpec | None:
         return None
     match = _SPEC_VERSION.fullmatch(str(whole.get("cdiVersion", "")))
     if match is None:
-        message = f"{source}: cdiVersion is {whole.get('cdiVersion')!r}; expected a version such as 0.5.0"
-        raise CdiError(message)
+        raise CdiError(f"{source}: cdiVersion is {whole.get('cdiVersion')!r}; expected a version such as 0.5.0")
     major, minor, patch = map(int, match.groups())
     version = (major, minor, patch)
     listed = whole.get("devices")
@@ -101,8 +100,7 @@ def _of_card(card: DriverCard, specs: Sequence[NvidiaSpec], nodes: Collection[st
                 return parts
             reasons.append(parts if isinstance(parts, str) else reason)
     reason = next(filter(None, reasons), "") or f"no CDI spec of kind {KINDS[0]} is there"
-    message = f"card {card.uuid} cannot be brought into a container: {reason}"
-    raise CdiError(message)
+    raise CdiError(f"card {card.uuid} cannot be brought into a container: {reason}")
 
 
 def _named(card: DriverCard, spec: NvidiaSpec, _nodes: Collection[str]) -> list[Edits] | str:
@@ -176,13 +174,11 @@ def _parsed(source: str, text: str) -> object:
     try:
         documents = plainyaml.parse(text)
     except plainyaml.DocumentError as error:
-        message = f"{source}: {error}"
-        raise CdiError(message) from error
+        raise CdiError(f"{source}: {error}") from error
     return documents[0] if documents else {}
 
 
 def _object(source: str, value: object) -> Mapping[str, object]:
     if isinstance(value, dict):
         return value
-    message = f"{source}: expected an object, found {str(value)[:64]!r}"
-    raise CdiError(message)
+    raise CdiError(f"{source}: expected an object, found {str(value)[:64]!r}")

@@ -16,10 +16,9 @@ from config.settings.mistakes import ConfigurationError
 from e2e.packing.convert import convert, convert_with_durations
 from e2e.packing.offered import offer_rules
 from e2e.packing.openb import WORKLOADS, published
-from scheduler.tools.simulate.comparison import Outcome
+from scheduler.tools.simulate.comparison import Outcome, as_json, print_comparison, progress
 from scheduler.tools.simulate.plot import NoPlot, check_plot, plot
-from scheduler.tools.simulate.simulate_runs import Config, Job, Run, outcomes
-from scheduler.tools.simulate.simulate_table import as_json, print_comparison, progress
+from scheduler.tools.simulate.simulate import Config, Job, Run, outcomes
 
 _HERE: Final = Path(__file__).parent
 _CONFIGS: Final = ("default=", *(f"{name}={_HERE / name}.yaml" for name in ("bestfit", "fgd", "fragmentation")))

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from config.protocol import names
-from deviceplugin.kubelet.session_file import SessionFile, SessionRecord
+from deviceplugin.kubelet.session import SessionFile, SessionRecord
 from tests.support.node.kubelet_double import KubeletDouble
 from tests.support.repository import ROOT
 from tests.support.servers.listing_server import kubeconfig_of

@@ -23,7 +23,7 @@ from scheduler.kube import objects, port
 from scheduler.kube.reflector import WatchBackoff, reflect
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.client_config.connect import connect
-from scheduler.kube.rest.rights import NEEDED
+from scheduler.kube.rest.reviews import NEEDED
 from scheduler.kube.rest.watching import Listing, WatchOptions
 from tests.support.servers.certificates import CA
 

@@ -8,7 +8,7 @@ from http import HTTPStatus
 import pytest
 
 from config.protocol import names
-from deviceplugin.node.api import NodeApi
+from deviceplugin.node.publisher import NodeApi
 from e2e.control_plane import provider
 from e2e.control_plane.admin import Admin, ApiResponse, Json, done
 from e2e.control_plane.cluster import ControlPlane

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from config.settings import duration
-from config.settings.address import checked_address, host_and_port
 from config.settings.leader_election import LeaderElectionSection
 from config.settings.page import PageSection, is_loopback
 from config.settings.scheduler import SchedulerConfiguration
+from config.settings.schema import checked_address, host_and_port
 
 
 @pytest.mark.parametrize(

@@ -14,16 +14,14 @@ from config.protocol.inventory import Card
 from config.settings.scheduler import Resources
 from deviceplugin.allocation.allocators import AllocationContext, EnvironmentAllocator
 from deviceplugin.allocation.journal import Journal
-from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import NodePod
-from deviceplugin.allocation.view import NodeRecords
+from deviceplugin.allocation.view import NodeRecords, OwnPods
 from deviceplugin.cdi import spec
 from deviceplugin.cdi.edits import Edits, combined
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.kubelet import client, server
 from deviceplugin.kubelet.client import PodResources
-from deviceplugin.kubelet.device_list import FakeDevices
-from deviceplugin.kubelet.session import Answers
+from deviceplugin.kubelet.session import Answers, FakeDevices
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
 from scheduler.kube.port import Changed
 from tests.support.builders import wire_pod

@@ -17,7 +17,7 @@ from config.protocol.allocation import Allocation, LegacyFields
 from deviceplugin.allocation.allocators import AllocationContext, CdiAllocator, EnvironmentAllocator
 from deviceplugin.allocation.container_share import ContainerShare
 from deviceplugin.cdi import spec
-from deviceplugin.cdi.additions import Additions, BindMount
+from deviceplugin.cdi.edits import Additions, BindMount
 from deviceplugin.kubelet.session import Answers
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
 from deviceplugin.reconcile.usage import accounts, seen

@@ -9,9 +9,9 @@ import pytest
 from config.protocol import names
 from config.protocol.booked_cards import Ask
 from config.protocol.container_formula import ContainerKind
-from deviceplugin.allocation.allocated import AssignedCards, Marker
-from deviceplugin.allocation.own_pods import OwnPods, kind_of
+from deviceplugin.allocation.allocators import AssignedCards, Marker
 from deviceplugin.allocation.pods import NodePod, PodContainer, read_pod
+from deviceplugin.allocation.view import OwnPods, kind_of
 from scheduler.kube import objects
 from scheduler.kube.port import ApiConflict, ApiError, ApiSilent, Changed, Deleted, ListBegins, ListEnds, PodKey
 from tests.support.node.node_pods import node_pod

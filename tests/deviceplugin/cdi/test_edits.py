@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from config.protocol.inventory import Card
 from deviceplugin.cdi import spec as cdi_spec
 from deviceplugin.cdi.edits import Edits, combined, device_nodes, from_wire
-from deviceplugin.cdi.simulated_edits import SimulatedEdits
+from deviceplugin.cdi.nvidia_edits import SimulatedEdits
 from deviceplugin.cdi.spec import CdiError, container_spec, device_name, simulated_card
 
 TEXTS = st.sampled_from(["a", "b", "c"])

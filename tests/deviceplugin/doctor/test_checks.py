@@ -6,9 +6,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from deviceplugin.doctor.checks import examined
-from deviceplugin.doctor.facts import Facts, NodeFacts, PodFacts
-from deviceplugin.doctor.findings import Examination, Finding, Verdict, as_text, encode
+from deviceplugin.doctor.checks import (
+    Examination,
+    Facts,
+    Finding,
+    NodeFacts,
+    PodFacts,
+    Verdict,
+    as_text,
+    encode,
+    examined,
+)
 from deviceplugin.driver.cards import DriverCard
 from deviceplugin.report.status import CardStatus, DevicePluginStatus, DriftStatus
 

@@ -13,13 +13,11 @@ import pytest
 from config.protocol import names
 from config.settings.deviceplugin import DevicePluginConfiguration, Kubelet
 from config.settings.scheduler import ClientConnection
-from deviceplugin.doctor.checks import examined
+from deviceplugin.doctor.checks import Facts, PodFacts, Verdict, examined
 from deviceplugin.doctor.examine import examine
-from deviceplugin.doctor.facts import Facts, PodFacts
-from deviceplugin.doctor.findings import Verdict
 from deviceplugin.driver.nvml import NvmlSource
+from deviceplugin.driver.process import DriverThreads
 from deviceplugin.driver.supervisor import SupervisedDriver
-from deviceplugin.driver.threads import DriverThreads
 from deviceplugin.report.status import DevicePluginStatus
 from deviceplugin.report.status_page import status_page
 from scheduler.process.probes import serve

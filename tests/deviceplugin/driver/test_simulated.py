@@ -21,6 +21,7 @@ from deviceplugin.driver.cards import (
     SourceFailed,
     Xid,
 )
+from deviceplugin.driver.process import DriverThreads
 from deviceplugin.driver.simulated import (
     BackFault,
     DieFault,
@@ -37,7 +38,6 @@ from deviceplugin.driver.simulated import (
     read_simulation,
 )
 from deviceplugin.driver.supervisor import SupervisedDriver
-from deviceplugin.driver.threads import DriverThreads
 
 CARDS = (
     DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=1024),

@@ -11,6 +11,7 @@ import pytest
 from config.protocol.inventory import Health
 from deviceplugin.driver.calls import Worker
 from deviceplugin.driver.cards import DriverCard, DriverCards, NotOpened, Xid
+from deviceplugin.driver.process import DriverThreads
 from deviceplugin.driver.processes import DriverLimits
 from deviceplugin.driver.simulated import (
     BackFault,
@@ -26,11 +27,9 @@ from deviceplugin.driver.simulated import (
     XidFault,
 )
 from deviceplugin.driver.supervisor import SupervisedDriver
-from deviceplugin.driver.threads import DriverThreads
 from deviceplugin.health.monitor import CardKeeper, NeedsNewContainer, Pace
-from deviceplugin.health.rules import classes
+from deviceplugin.health.rules import XidLog, classes
 from deviceplugin.health.states import CardStates
-from deviceplugin.health.xid_log import XidLog
 
 CARDS = (
     DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=1024),

@@ -9,8 +9,7 @@ import pytest
 from config.protocol import inventory
 from config.protocol.inventory import Inventory
 from deviceplugin.driver.cards import CardReading, DriverCard
-from deviceplugin.health.last_known import LastKnown, LastKnownFile
-from deviceplugin.health.record import HealthFile
+from deviceplugin.health.record import HealthFile, LastKnown, LastKnownFile
 from deviceplugin.health.rules import CardHealth, HealthState, after_reading, failed
 
 UNHEALTHY = CardHealth(state=HealthState.UNHEALTHY, reason="xid-79", bad_s=5.0, needs_reset=True)

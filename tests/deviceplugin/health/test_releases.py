@@ -12,9 +12,9 @@ from structlog.testing import capture_logs
 from deviceplugin import line_socket
 from deviceplugin.driver.calls import Worker
 from deviceplugin.driver.cards import DriverCard, SourceFailed
+from deviceplugin.driver.process import DriverThreads
 from deviceplugin.driver.simulated import SimulatedDriver
 from deviceplugin.driver.supervisor import SupervisedDriver
-from deviceplugin.driver.threads import DriverThreads
 from deviceplugin.health.monitor import CardKeeper, Pace
 from deviceplugin.health.record import HealthFile
 from deviceplugin.health.releases import Releases, socket_path

@@ -12,8 +12,7 @@ import pytest
 
 from config.settings.isolation import IsolationMechanism
 from deviceplugin.isolation import fill
-from deviceplugin.isolation.directories import ContainerDirectories
-from deviceplugin.isolation.trees import remove_tree
+from deviceplugin.isolation.directories import ContainerDirectories, remove_tree
 from tests.support.node.container_shares import share_of
 from tests.support.node.deep import nested
 

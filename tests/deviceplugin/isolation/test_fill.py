@@ -3,7 +3,7 @@
 import pytest
 
 from config.settings.isolation import IsolationMechanism
-from deviceplugin.cdi.additions import BindMount
+from deviceplugin.cdi.edits import BindMount
 from deviceplugin.isolation.fill import additions
 from tests.support.node.container_shares import share_of
 

@@ -8,13 +8,11 @@ from prometheus_client import CollectorRegistry
 
 from config.settings.deviceplugin import DevicePluginConfiguration, HamiCore, Mps
 from config.settings.isolation import NONE, IsolationMechanism, hami_core, mps
-from deviceplugin.cdi.additions import Additions
+from deviceplugin.cdi.edits import Additions
 from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, CardReading, DriverCard, DriverCards
 from deviceplugin.health.states import CardStates
-from deviceplugin.isolation.compute_modes import ComputeModes
-from deviceplugin.isolation.make import cards_for_daemons, isolation_for, pods_with, shared_in
-from deviceplugin.isolation.mps_cards import MpsCards
-from deviceplugin.isolation.node_isolation import NodeIsolation
+from deviceplugin.isolation.make import NodeIsolation, cards_for_daemons, isolation_for, pods_with, shared_in
+from deviceplugin.isolation.mps_cards import ComputeModes, MpsCards
 from scheduler.kube.port import PodKey
 from tests.support.node.container_shares import share_of
 from tests.support.node.node_pods import CARDS

@@ -11,8 +11,8 @@ import grpc
 import pytest
 
 from deviceplugin.kubelet import client, server
+from deviceplugin.kubelet.checkpoint import KubeletContainer
 from deviceplugin.kubelet.client import KubeletSilent, PodResources, RegistrationRefused
-from deviceplugin.kubelet.containers import KubeletContainer
 from deviceplugin.kubelet.server import CallRejected, ContainerResponse, Mount
 from tests.support.clocks.quickest import quickest
 from tests.support.node.kubelet_double import KubeletDouble

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from config.protocol.inventory import Card
 from deviceplugin.kubelet import device_ids
 from deviceplugin.kubelet.device_ids import LARGEST_MESSAGE, TooManyDevices
-from deviceplugin.kubelet.device_list import FakeDevices
+from deviceplugin.kubelet.session import FakeDevices
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
 
 GIB = 1024

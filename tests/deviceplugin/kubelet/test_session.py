@@ -15,11 +15,8 @@ import grpc
 import pytest
 
 from deviceplugin.kubelet import session as sessions
-from deviceplugin.kubelet.device_list import FakeDevices
-from deviceplugin.kubelet.registration import SOCKET_NAME, Listeners, Registration
-from deviceplugin.kubelet.server import ContainerResponse, Devices
-from deviceplugin.kubelet.session import CHECKPOINT, KubeletSession
-from deviceplugin.kubelet.session_file import SessionFile, SessionRecord
+from deviceplugin.kubelet.server import SOCKET_NAME, ContainerResponse, Devices, Listeners, Registration
+from deviceplugin.kubelet.session import CHECKPOINT, FakeDevices, KubeletSession, SessionFile, SessionRecord
 from tests.support.node.kubelet_double import KubeletDouble
 
 RESOURCE = "x.com/mem"

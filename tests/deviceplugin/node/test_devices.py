@@ -8,8 +8,8 @@ from config.protocol.inventory import Card, Inventory
 from deviceplugin.allocation.identify import NodeState
 from deviceplugin.kubelet.checkpoint import CheckpointEntry
 from deviceplugin.kubelet.device_ids import LARGEST_MESSAGE
-from deviceplugin.kubelet.device_list import FakeDevices
 from deviceplugin.kubelet.server import Devices
+from deviceplugin.kubelet.session import FakeDevices
 from deviceplugin.node.devices import LEAVES_AFTER_S, NodeDevices, held_by
 from tests.support.node.node_pods import CARDS as ANNOUNCED
 from tests.support.node.node_pods import entry, node_pod, on

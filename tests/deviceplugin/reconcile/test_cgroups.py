@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deviceplugin.reconcile.cgroups import Owner, owner_of
-from deviceplugin.reconcile.processes import owners
+from deviceplugin.reconcile.reconciler import owners
+from deviceplugin.reconcile.usage import Owner, owner_of
 
 UID = "0aa4a3c2-9a5e-4a0b-b0d5-6f1b8f4f2c11"
 SYSTEMD_UID = UID.replace("-", "_")

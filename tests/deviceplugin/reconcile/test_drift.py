@@ -9,9 +9,20 @@ from config.protocol.container_formula import ContainerKind
 from config.protocol.inventory import Card
 from deviceplugin.allocation.decision import CardDecision, Share, units_on_cards
 from deviceplugin.allocation.pods import NodePod, PodContainer
-from deviceplugin.kubelet.containers import KubeletContainer
-from deviceplugin.reconcile.compare import Compared, SeenPod, Use, find_drift
-from deviceplugin.reconcile.drift import Action, Drift, DriftKind, DriftPolicy, Followed, actions, follow
+from deviceplugin.kubelet.checkpoint import KubeletContainer
+from deviceplugin.reconcile.drift import (
+    Action,
+    Compared,
+    Drift,
+    DriftKind,
+    DriftPolicy,
+    Followed,
+    SeenPod,
+    Use,
+    actions,
+    find_drift,
+    follow,
+)
 from tests.support.node.drift_policy import drift_policy
 
 CARDS = (

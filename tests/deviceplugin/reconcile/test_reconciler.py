@@ -6,12 +6,11 @@ from pathlib import Path
 
 from config.protocol import names
 from deviceplugin.allocation.journal import Journal
-from deviceplugin.allocation.own_pods import OwnPods
+from deviceplugin.allocation.view import OwnPods
 from deviceplugin.cdi import spec
 from deviceplugin.driver.cards import CardReading, Process
 from deviceplugin.kubelet.client import PodResources
-from deviceplugin.reconcile.evictions import evict
-from deviceplugin.reconcile.reconciler import Reconciler
+from deviceplugin.reconcile.reconciler import Reconciler, evict
 from scheduler.kube.port import ApiNotFound, ApiThrottled, Changed, Deleted, ListEnds, PodKey
 from tests.support.clocks import virtual_time
 from tests.support.node.drift_policy import drift_policy

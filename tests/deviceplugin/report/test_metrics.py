@@ -9,9 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from config.protocol.inventory import Health
 from deviceplugin.driver.cards import CardReading, DriverCard
 from deviceplugin.kubelet.server import CallRejected, ContainerResponse
-from deviceplugin.report.measured import MeasuredPlugin
-from deviceplugin.report.metrics import NodeMetrics
-from deviceplugin.report.shown import ShownCard, ShownContainer
+from deviceplugin.report.metrics import MeasuredPlugin, NodeMetrics
+from deviceplugin.report.status import ShownCard, ShownContainer
 
 GIB = 2**30
 CARD = DriverCard(index=0, uuid="GPU-a", model="Tesla T4", memory_mib=15360, minor=3, pci="0000:af:00.0")

@@ -12,7 +12,7 @@ from deviceplugin.cli import cli
 from deviceplugin.report.metrics import NodeMetrics
 from deviceplugin.report.status import AllocationStatus, CardStatus, DevicePluginStatus, DriftStatus, decode, encode
 from deviceplugin.report.status_page import StatusUnknown, ask_status, status_page
-from scheduler.process.loopback import is_loopback
+from scheduler.process.documents import is_loopback
 from scheduler.process.probes import serve
 from scheduler.process.scrape import exposition
 

@@ -11,7 +11,7 @@ import yaml
 
 from config.settings.load import load
 from config.settings.scheduler import SchedulerConfiguration, configuration_model
-from scheduler.kube.rest.rights import NEEDED, of_lease
+from scheduler.kube.rest.reviews import NEEDED, of_lease
 from scheduler.metrics.metrics import Metrics
 from scheduler.plugins.registry import describe
 from scheduler.process.probes import serve

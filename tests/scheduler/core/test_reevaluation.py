@@ -9,7 +9,7 @@ from scheduler.core.preemption_searches import Help, PostFiltered
 from scheduler.core.reevaluation import Reevaluated
 from scheduler.core.scheduling_cycle import NoFit
 from scheduler.queue.entry import PodState
-from scheduler.queue.evaluated_longest_ago import EVERY_S
+from scheduler.queue.longest_waiting import EVERY_S
 from tests.support.builders import bound, pod, wire_node
 from tests.support.placing import NOW_NS, on_card, settle
 

@@ -16,10 +16,9 @@ from scheduler.framework.runtime import Runtime
 from scheduler.pods.pod import Pod
 from scheduler.state.ledger import of_tables
 from scheduler.state.nominations import Nominations
-from scheduler.tools.explain.pod_summary import explain
+from scheduler.tools.explain.pod_summary import explain, what_if
 from scheduler.tools.explain.reading import ClusterSnapshot, answer_of
 from scheduler.tools.explain.remedies import leaving_pods
-from scheduler.tools.explain.what_if import what_if
 from tests.support.builders import UNIT_MIB, bound, cluster, engine, pod
 from tests.support.placing import on_card
 

@@ -16,7 +16,7 @@ from scheduler.kube.problem import Problem
 from scheduler.metrics.metrics import Metrics
 from scheduler.metrics.observer import ServiceObserver
 from scheduler.pods.pod import Pod
-from scheduler.queue.evaluated_longest_ago import EVERY_S
+from scheduler.queue.longest_waiting import EVERY_S
 from scheduler.state.audit import AuditRound
 from tests.support.builders import engine, pod, wire_node
 from tests.support.placing import NOW_NS

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from scheduler.kube.events import QUIET_S, Regarding, RepeatedEvents, Reporter, SeriesUpdate, cut_note
 from scheduler.kube.port import ApiRejected, EventRecord, EventSeries
-from scheduler.testing.cluster.event_log import EventLog
+from scheduler.testing.cluster.world import EventLog
 
 POD: Final = Regarding("Pod", "ns", "p", "uid-p")
 LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from scheduler.pods.unsupported import unsupported_rules
+from scheduler.pods.mistakes import unsupported_rules
 from tests.support.builders import wire_pod
 from tests.support.documents.pod_fields import STRUCTS, TABLE, Field, Verdict, read_fields, with_verdict
 from tests.support.repository import ROOT

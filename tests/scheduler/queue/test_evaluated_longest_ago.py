@@ -1,7 +1,7 @@
 """Order of background re-evaluation."""
 
 from scheduler.queue.entry import Entry
-from scheduler.queue.evaluated_longest_ago import EVERY_S, EvaluatedLongestAgo
+from scheduler.queue.longest_waiting import EVERY_S, EvaluatedLongestAgo
 from tests.support.builders import pod
 
 

@@ -3,8 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from scheduler.pods.pod import Pod
-from scheduler.pods.transitions import TransitionError
+from scheduler.pods.pod import Pod, TransitionError
 from scheduler.queue.entry import PodState
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.scheduler.queue.toy_cluster import (

@@ -8,7 +8,7 @@ from scheduler.core.engine import Engine
 from scheduler.pods.gpu_request import GpuRequest, Selection
 from scheduler.state.amounts import NOTHING, available_on
 from scheduler.state.available_after_preemption import AvailabilityByPriority, AvailableAfterPreemption
-from scheduler.state.facts.priorities import Priorities
+from scheduler.state.facts.namespace_memory import Priorities
 from tests.support.builders import bound, card, engine, pod, wire_node
 from tests.support.placing import on_card
 

@@ -9,8 +9,7 @@ from config.settings.scheduler import configuration_model
 from scheduler.app import rights_needed
 from scheduler.kube import port
 from scheduler.kube.rest.client import KubeCluster
-from scheduler.kube.rest.reviews import User
-from scheduler.kube.rest.rights import NEEDED, PREEMPTION, of_lease
+from scheduler.kube.rest.reviews import NEEDED, PREEMPTION, User, of_lease
 from scheduler.plugins.registry import describe
 from tests.support.servers.api_server import ApiServer, Json, ok, status
 

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import pytest
 from aiohttp import web
 
-from deviceplugin.node.api import NodeApi
+from deviceplugin.node.publisher import NodeApi
 from scheduler.kube import port
 from scheduler.kube.rest import transport
 from scheduler.kube.rest.client import KubeCluster

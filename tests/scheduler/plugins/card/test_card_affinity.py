@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from config.protocol import names
 from scheduler.core.engine import Engine
-from scheduler.plugins.card.card_affinity import APART, TOGETHER
-from scheduler.plugins.card.card_holders import CardHolders
+from scheduler.plugins.card.card_affinity import APART, TOGETHER, CardHolders
 from tests.support.builders import bound, engine, pod, wire_node
 from tests.support.placing import on_card, place, settle, where, why
 

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.plugins.card.card_holders import CardHolders
+from scheduler.plugins.card.card_affinity import CardHolders
 from scheduler.state.columns.arrays import ALL_ROWS, BoolArray
 from scheduler.state.columns.selectors import match, of_text
 from scheduler.state.tables import Tables

@@ -9,8 +9,7 @@ from pydantic import ValidationError
 
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import Rejected, Relevance
-from scheduler.plugins.node.added_affinity import NodeAffinityArgs
-from scheduler.plugins.node.node_affinity import CONFLICT, ENFORCED, REASON, NodeAffinity
+from scheduler.plugins.node.node_affinity import CONFLICT, ENFORCED, REASON, NodeAffinity, NodeAffinityArgs
 from scheduler.pods.pod import Pod
 from tests.support.builders import pod, wire_node
 from tests.support.judging import reasons, rejected, scored, state_of, tables_of

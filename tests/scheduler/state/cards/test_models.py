@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scheduler.pods.gpu_request import GpuRequest, Selection
 from scheduler.state.amounts import ANY_BIT, BITS, model_bit
-from scheduler.state.cards.models import accepted_codes
+from scheduler.state.cards.node_inventory import accepted_codes
 from scheduler.state.minimum_request import NO_MINIMUM, minimum_request_of
 
 NAMES = st.frozensets(st.sampled_from(["m0", "m1", "m7", "m61", "m62", "m70", "unknown"]))

@@ -27,8 +27,7 @@ from scheduler.kube.port import (
 )
 from scheduler.testing.cluster.cluster import MemoryCluster
 from scheduler.testing.cluster.faults import Break, Verb, WatchBreaks
-from scheduler.testing.cluster.selection import shown_by
-from scheduler.testing.cluster.store import Collection, Versions
+from scheduler.testing.cluster.store import Collection, Versions, shown_by
 from scheduler.testing.cluster.watching import WatchTiming
 from scheduler.testing.cluster.world import World
 from tests.scheduler.testing.cluster.builders import everything_ready, pod

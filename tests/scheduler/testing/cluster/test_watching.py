@@ -22,7 +22,7 @@ from scheduler.testing.cluster.faults import (
     Verb,
     WatchBreaks,
 )
-from scheduler.testing.cluster.selection import shown_by
+from scheduler.testing.cluster.store import shown_by
 from scheduler.testing.cluster.watching import BATCH, WatchTiming
 from tests.scheduler.testing.cluster.builders import (
     HandDrivenTime,

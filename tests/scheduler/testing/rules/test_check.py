@@ -11,11 +11,9 @@ from scheduler.plugins import registry
 from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change
 from scheduler.state.facts.fact import NodeFact
-from scheduler.testing.rules.check import RuleBroken, check_rule
-from scheduler.testing.rules.plans import PodPlan, Setting
+from scheduler.testing.rules.check import RuleBroken, check_rule, keys_read
+from scheduler.testing.rules.plans import GENERIC, Named, PodPlan, Setting
 from scheduler.testing.rules.profiles import Company, profile_with
-from scheduler.testing.rules.reading import keys_read
-from scheduler.testing.rules.values import GENERIC, Named
 from scheduler.testing.rules.world import TrialWorld
 from tests.scheduler.testing.rules import broken_rules as rules
 from tests.scheduler.testing.rules.broken_rules import LIMIT, TEAM, changed

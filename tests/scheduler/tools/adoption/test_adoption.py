@@ -8,9 +8,7 @@ import pytest
 from config.protocol import names
 from config.protocol.inventory import Health
 from scheduler.testing.cluster.world import World
-from scheduler.tools.adoption.adoption import AdoptedNode, Adoption, adoption
-from scheduler.tools.adoption.adoption_checks import BoundBy
-from scheduler.tools.adoption.adoption_text import lines
+from scheduler.tools.adoption.adoption import AdoptedNode, Adoption, BoundBy, adoption, lines
 from scheduler.tools.explain.findings import ClusterFinding, Severity
 from scheduler.tools.explain.tones import as_text
 from tests.support.builders import card, manifest, wire_node

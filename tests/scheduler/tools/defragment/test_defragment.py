@@ -8,9 +8,8 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from scheduler.program import cli
-from scheduler.tools.defragment.answers import Defragmentation, FragmentedUnits, Move
-from scheduler.tools.defragment.kept import kept_free
-from scheduler.tools.defragment.text import lines
+from scheduler.tools.defragment.movable import kept_free
+from scheduler.tools.defragment.text import Defragmentation, FragmentedUnits, Move, lines
 from scheduler.tools.explain.answers import NodeAndCards
 from scheduler.tools.explain.tones import as_text
 from scheduler.tools.kubectl.main import cli as kubectl

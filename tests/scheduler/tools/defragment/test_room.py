@@ -15,10 +15,8 @@ from scheduler.kube.objects import OwnerReference
 from scheduler.pods.pod import Pod
 from scheduler.state.ledger import of_tables
 from scheduler.state.packing.fragmentation import measured
-from scheduler.tools.defragment.lowering import lowered
-from scheduler.tools.defragment.movable import Movable, successor
-from scheduler.tools.defragment.order import Moved, in_turn
-from scheduler.tools.defragment.search import RoomFound, room_for
+from scheduler.tools.defragment.movable import Movable, Moved, in_turn, successor
+from scheduler.tools.defragment.planning import RoomFound, lowered, room_for
 from tests.support.builders import bound, engine, pod
 from tests.support.placing import on_card
 

@@ -9,11 +9,9 @@ from config.protocol.inventory import Health
 from scheduler.kube import objects
 from scheduler.state.packing.fragmentation import measured
 from scheduler.testing.cluster.world import World
-from scheduler.tools.explain.audit import audited
-from scheduler.tools.explain.findings import ClusterFinding, Findings
+from scheduler.tools.explain.findings import ClusterFinding, Findings, audited
 from scheduler.tools.explain.tones import Tone, as_text
-from scheduler.tools.explain.top import SORTS, Top, sorted_by, top
-from scheduler.tools.explain.top_text import lines
+from scheduler.tools.explain.top import SORTS, Top, lines, sorted_by, top
 from tests.support.builders import card, wire_node
 from tests.support.explaining import asked, there, waits, world
 

@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 from scheduler.program import cli
 from scheduler.state.packing.fragmentation import measured
 from scheduler.testing.cluster.world import World
-from scheduler.tools.cli.manifests import Manifest, Unanswerable, manifest
-from scheduler.tools.cli.priorities import SYSTEM_CLASSES, given
+from scheduler.tools.cli.manifests import SYSTEM_CLASSES, Manifest, Unanswerable, given, manifest
 from scheduler.tools.explain.answers import Preempting, WhatIfAnswer
 from tests.support.builders import wire_pod
 from tests.support.explaining import asked, lines, there, waits, world

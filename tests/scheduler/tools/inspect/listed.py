@@ -13,8 +13,7 @@ import msgspec
 from config.protocol import names
 from config.protocol.inventory import Card, Health, Inventory, encode
 from scheduler.tools.inspect import wire
-from scheduler.tools.inspect.node_cards import ListedResources
-from scheduler.tools.inspect.view import InspectedNode, view
+from scheduler.tools.inspect.view import InspectedNode, ListedResources, view
 
 Json: TypeAlias = dict[str, Any]
 

@@ -6,8 +6,7 @@ import pytest
 
 from config.protocol import names
 from config.protocol.inventory import Card, Health, Inventory, encode
-from scheduler.tools.inspect.document import as_json
-from scheduler.tools.inspect.lists import WIDTH, compact, used_only, wide
+from scheduler.tools.inspect.lists import WIDTH, as_json, compact, used_only, wide
 from scheduler.tools.inspect.tables import details, summary
 from tests.scheduler.tools.inspect.listed import CLUSTERS, Json, cards, golden, node, pod, viewed
 from tests.support.repository import ROOT

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from config.protocol import inventory, names
 from scheduler.tools.inspect import wire
-from scheduler.tools.inspect.document import as_json
+from scheduler.tools.inspect.lists import as_json
 from scheduler.tools.inspect.tables import details, summary
 from scheduler.tools.inspect.view import Holder, InspectedNode
 from tests.scheduler.tools.inspect.listed import Json, cards, node, pod, raws, viewed

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from config.protocol import names
-from scheduler.tools.cli.colours import wanted
+from scheduler.tools.cli.answering import wanted
 from scheduler.tools.kubectl.main import cli
 from tests.support.builders import wire_node, wire_pod
 from tests.support.legacy import DEFAULT, chosen

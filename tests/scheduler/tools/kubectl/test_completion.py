@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from scheduler.tools.kubectl.completion import candidates
-from scheduler.tools.kubectl.completion_scripts import script
+from scheduler.tools.kubectl.completion import candidates, script
 from scheduler.tools.kubectl.main import cli
 from tests.support.builders import wire_node
 from tests.support.repository import ROOT

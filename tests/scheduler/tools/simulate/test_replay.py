@@ -16,8 +16,8 @@ from scheduler.core.build import build_engine
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import PodReader
 from scheduler.state.ledger import of_tables
-from scheduler.tools.simulate.arriving import pods_coming, shuffled
 from scheduler.tools.simulate.course import Course
+from scheduler.tools.simulate.player import pods_coming, shuffled
 from scheduler.tools.simulate.report import Report
 from scheduler.tools.simulate.timeline import PodComes
 from tests.scheduler.tools.simulate.described import described, node, pod, replayed, replayed_file

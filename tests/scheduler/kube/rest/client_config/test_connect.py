@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from scheduler.kube.rest.client_config.address import proxy_for
+from scheduler.kube.rest.client_config.chosen_context import proxy_for
 from scheduler.kube.rest.client_config.connect import ConnectError, Connection, connect
 from scheduler.kube.rest.client_config.credentials import NotRenewed
 from tests.support.servers.certificates import CA

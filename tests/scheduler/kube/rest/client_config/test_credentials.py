@@ -11,8 +11,7 @@ from aiohttp import web
 
 from scheduler.kube import port
 from scheduler.kube.rest.client_config.connect import connect
-from scheduler.kube.rest.client_config.credentials import Credentials, Lifetime, Loaded, NotRenewed
-from scheduler.kube.rest.client_config.impersonation import Headers
+from scheduler.kube.rest.client_config.credentials import Credentials, Headers, Lifetime, Loaded, NotRenewed
 from scheduler.kube.rest.transport import Transport
 from tests.scheduler.kube.rest.conftest import Send, by_session
 from tests.support.servers.api_server import BOUND, ApiServer, Json, streamed
