@@ -38,6 +38,55 @@ def test_an_attempt_says_how_many_there_were_and_since_when() -> None:
     assert (queued.attempts, queued.first_queued_s) == (2, 0.0)
 
 
+def test_a_pod_keeps_its_place_in_the_line_however_often_it_was_tried() -> None:
+    cluster = full(pod("first"), pod("second"))
+    cluster.add(pod("third"))
+    cluster.free(0, 3)
+    assert cluster.settle() == ["first", "second", "third"]
+
+
+# Back-off after errors
+
+
+def test_after_an_error_a_pod_backs_off_for_one_second_then_twice_as_long_up_to_ten() -> None:
+    cluster = ToyCluster(1)
+    cluster.add(pod("p"))
+    waits = []
+    for _ in range(6):
+        cluster.decide()
+        cluster.bind_failed("p")
+        waits.append((cluster.queue.next_ready_s() or 0) - cluster.now_s)
+        cluster.after(waits[-1])
+    assert waits == [1, 2, 4, 8, 10, 10]
+
+
+def test_errors_in_a_row_and_attempts_without_fit_are_counted_apart() -> None:
+    cluster = full(pod("p"))
+    for units in (2, 1, 2, 1):
+        cluster.add(pod("p", units))
+        cluster.after(11)
+        cluster.settle()
+    cluster.free(0, 1)
+    cluster.settle()
+    cluster.bind_failed("p")
+    assert cluster.queue.next_ready_s() == cluster.now_s + 1.0
+
+
+def test_an_attempt_without_fit_ends_the_row_of_errors() -> None:
+    cluster = ToyCluster(1)
+    cluster.add(pod("p"))
+    for _ in range(2):
+        cluster.decide()
+        cluster.bind_failed("p")
+        cluster.after(10)
+    cluster.room[0] = 0
+    cluster.decide()
+    cluster.free(0, 1)
+    cluster.settle()
+    cluster.bind_failed("p")
+    assert cluster.queue.next_ready_s() == cluster.now_s + 1
+
+
 # Leftovers
 
 
@@ -106,6 +155,17 @@ def test_a_pod_that_changes_is_tried_again_at_once(changed: Pod) -> None:
     cluster = full(pod("p"))
     cluster.add(changed)
     assert cluster.queue.state("p") is PodState.ACTIVE
+
+
+def test_a_mere_status_change_moves_no_pod_but_its_newest_version_is_tried() -> None:
+    cluster = full(pod("p"))
+    cluster.add(replace(pod("p"), reason="newest"))
+    assert cluster.queue.state("p") is PodState.UNSCHEDULABLE
+    cluster.free(0, 1)
+    cluster.run_hint()
+    queued = cluster.queue.pop(cluster.now_s)
+    assert queued is not None
+    assert queued.pod.reason == "newest"
 
 
 def test_a_changed_priority_counts_at_once() -> None:
@@ -184,6 +244,17 @@ def test_a_pod_deleted_in_flight_is_forgotten_when_its_attempt_ends(verb: str) -
     else:
         queue.unschedulable("p", "class", 0.0, wakes_on=ANY)
     assert "p" not in queue
+
+
+def test_a_pod_seen_again_after_its_deletion_in_flight_is_not_lost() -> None:
+    cluster = ToyCluster(1)
+    cluster.add(pod("p"))
+    cluster.decide()
+    cluster.queue.delete("p")
+    cluster.add(pod("p"))
+    cluster.bind_failed("p")
+    cluster.after(1)
+    assert cluster.queue.state("p") is PodState.ACTIVE
 
 
 # Counts

@@ -4,6 +4,7 @@ from typing import Final
 
 import numpy as np
 
+from scheduler.queue.entry import PodState
 from scheduler.state.amounts import Amount
 from scheduler.state.changes import Change
 from scheduler.state.minimum_request import NO_MINIMUM, MinimumRequest
@@ -209,17 +210,53 @@ def test_a_class_that_is_not_asked_for_long_is_asked_about_all_rows_in_the_end()
     assert (hint.pod.key.name, hint.rows) == ("waits", None)
 
 
+# Places shown in vain: a Permit plugin rejects the pod
+
+
+def _in_vain(cluster: ToyCluster) -> str:
+    cluster.run_hint()
+    queued = cluster.queue.pop(cluster.now_s)
+    assert queued is not None
+    uid, signature = queued.pod.key.uid, key_of(queued.pod)
+    cluster.queue.unschedulable(uid, signature, cluster.now_s, wakes_on=ANY, rejected=True)
+    return uid
+
+
+def test_a_place_shown_in_vain_goes_to_the_next_one_and_the_first_backs_off() -> None:
+    cluster = full(*pods(2))
+    cluster.free(0, 1)
+    assert _in_vain(cluster) == "p0"
+    assert cluster.queue.state("p0") is PodState.BACKING_OFF
+    assert cluster.settle() == ["p1"]
+    assert cluster.queue.state("p0") is PodState.BACKING_OFF
+
+
+def test_a_pod_that_was_shown_a_place_in_vain_tries_again_after_its_no_fit_back_off() -> None:
+    cluster = full(pod("p"))
+    cluster.free(0, 1)
+    _in_vain(cluster)
+    assert cluster.settle() == []
+    assert cluster.queue.next_ready_s() == 2.0
+    cluster.after(2)
+    assert cluster.settle() == ["p"]
+    assert "p" in cluster.placed
+
+
 def test_pods_that_are_shown_places_in_vain_do_not_wake_each_other() -> None:
     cluster = full(*pods(2))
     for _ in range(2):
         cluster.free(0, 1)
-        cluster.run_hint()
-        queued = cluster.queue.pop(cluster.now_s)
-        assert queued is not None
-        uid, signature = queued.pod.key.uid, key_of(queued.pod)
-        cluster.queue.unschedulable(uid, signature, cluster.now_s, wakes_on=ANY, rejected=True)
+        _in_vain(cluster)
         cluster.queue.note_events(events_on(0))
     assert cluster.settle() == []
+
+
+def test_a_pod_that_was_shown_a_place_in_vain_is_tried_at_once_when_it_changes() -> None:
+    cluster = full(pod("p"))
+    cluster.free(0, 1)
+    _in_vain(cluster)
+    cluster.add(with_labels(pod("p"), app="x"))
+    assert cluster.queue.state("p") is PodState.ACTIVE
 
 
 # Classes whose signature changes
