@@ -208,3 +208,21 @@ def test_a_pod_of_several_terms_is_woken_by_what_helps_with_any_of_them() -> Non
     assert decided(built) == "nobody"
     built.node_changed(wire_node("b", labels={"zone": "east", "rack": "2"}))
     assert decided(built) == "b"
+
+
+def test_who_may_be_the_first_of_a_group_goes_anywhere_once_the_last_of_another_has_left() -> None:
+    waiting = of("p", "podAffinity", term("zone", "db"), labels={"app": "db"})
+    built = waiting_engine(waiting, a="east", b="west", cordoned="b")
+    built.pod_assigned(bound(pod("db", labels={"app": "db"}), "b"))
+    assert decided(built) == ""
+    built.pod_gone("uid-default-db")
+    assert decided(built) == "a"
+
+
+def test_a_node_that_moves_into_the_domain_opens_it() -> None:
+    built = waiting_engine(of("p", "podAffinity", term("zone", "db")), a="east", b="west")
+    built.pod_assigned(bound(pod("db", labels={"app": "db"}), "a"))
+    built.node_changed(wire_node("a", labels={}))
+    assert decided(built) == ""
+    built.node_changed(wire_node("a", labels={"zone": "west"}))
+    assert decided(built) in {"a", "b"}
