@@ -1,4 +1,4 @@
-"""What-if queries to an engine in use: they leave nothing behind and wake no pod."""
+"""What-if queries to an engine in use leave nothing behind and wake no pod, whatever a rule does."""
 
 import random
 from collections.abc import Generator
@@ -13,23 +13,20 @@ from scheduler.core.what_if_queries import WhatIfQueries
 from scheduler.framework.plugin import PermitPlugin, PermitResult, Rejected
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runtime
+from scheduler.framework.what_if import RowMemo, Trial
 from scheduler.pods.pod import Pod
+from scheduler.state.amounts import AvailableOnRows
+from scheduler.state.cards.booking import CardShare
+from scheduler.state.changes import Change
 from scheduler.state.ledger import of_tables
 from scheduler.state.nominations import Nominations
-from scheduler.tools.explain.pod_summary import explain, what_if
+from scheduler.tools.explain.pod_summary import explain
 from scheduler.tools.explain.reading import ClusterSnapshot, answer_of
 from scheduler.tools.explain.remedies import leaving_pods
-from tests.support.builders import UNIT_MIB, bound, cluster, engine, pod
-from tests.support.placing import on_card
-
-ZONE = {"matchLabels": {"app": "x"}}
-APART = {
-    "podAntiAffinity": {
-        "requiredDuringSchedulingIgnoredDuringExecution": [
-            {"labelSelector": ZONE, "topologyKey": "kubernetes.io/hostname"}
-        ]
-    }
-}
+from scheduler.tools.explain.what_if import what_if
+from tests.support.builders import UNIT_MIB, away_from, bound, cluster, engine, pod
+from tests.support.placing import decided, on_card
+from tests.support.preempting import sought
 
 
 def crowded(seed: int) -> Engine:
@@ -40,7 +37,7 @@ def crowded(seed: int) -> Engine:
     for number in range(20):
         options: dict[str, Any] = {"labels": {"app": rng.choice("xyz")}, "priority": rng.randrange(3)}
         if rng.random() < 0.2:
-            options["affinity"] = APART
+            options["affinity"] = away_from("x")
         node, index, units = rng.choice("abc"), rng.randrange(2), rng.randrange(0, 5)
         built.pod_assigned(bound(pod(f"p{number}", units, **options), node, on_card(index, units) if units else None))
     for number in range(4):
@@ -105,9 +102,7 @@ def test_an_opening_that_was_noted_before_is_still_there() -> None:
     built.pod_gone("uid-default-p")
     with built.queries.placing() as placing:
         assert isinstance(placing.attempt(pod("what-if", 16)), Placement)
-    decision = built.decide(1.0, 0)
-    assert decision is not None
-    assert isinstance(decision.outcome, Placement)
+    assert isinstance(decided(built, 1.0), Placement)
 
 
 def stepped(steps: Generator[None, None, Any], number: int) -> Any:  # noqa: ANN401 - whatever is asked
@@ -194,3 +189,87 @@ def test_pods_of_namespaces_that_are_not_shown_have_no_name_in_any_field() -> No
     assert answer.nearest[0].remedy == "fits once seen/p and 2 pods of other namespaces are gone"
     assert answer.preemption is not None
     assert sorted(answer.preemption.victims) == ["a pod of another namespace", "a pod of another namespace", "seen/p"]
+
+
+# A node without some of its pods
+
+
+def test_an_error_of_a_rule_in_a_trial_leaves_everybody_booked(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = engine(a=[16, 16])
+    for card in (0, 1):
+        built.pod_assigned(bound(pod(f"low-{card}", 16, priority=1), "a", on_card(card, 16)))
+    before = of_tables(built.tables)
+    asked = []
+
+    def fails(trial: Trial) -> bool:
+        asked.append(sorted(trial.lifted))
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Trial, "fits", fails)
+    with pytest.raises(ZeroDivisionError):
+        sought(built, pod("p", 16, priority=10))
+
+    assert asked != []
+    assert of_tables(built.tables) == before
+
+
+def test_an_error_while_cards_are_looked_at_without_kept_places_leaves_them_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tables = cluster(a=[16])
+    kept, left = Nominations(tables), AvailableOnRows(tables)
+    kept.nominate(pod("p", 12, priority=5), "a", (CardShare(0, "GPU-a-0", 12),))
+    before = of_tables(tables)
+
+    def fails(_: AvailableOnRows, row: int) -> None:
+        raise KeyError(of_tables(tables)["a"].free, row)
+
+    monkeypatch.setattr(AvailableOnRows, "_cards", fails)
+    with pytest.raises(KeyError, match="'GPU-a-0': 16"):
+        left.cards(0)
+
+    assert of_tables(tables) == before
+    assert before["a"].free == {"GPU-a-0": 4}
+
+
+def test_kept_places_of_lower_priority_that_a_search_looks_behind_are_kept_after_it() -> None:
+    built = engine(a=[], b=[])
+    # None of them is taken out for the pod as a whole, where it lacks something even without them.
+    built.nominations.most_moved = 0
+    built.pod_assigned(bound(pod("low", requests={"cpu": "30"}, priority=2), "a"))
+    built.pod_assigned(bound(pod("lower", requests={"cpu": "60"}, priority=1), "b"))
+    built.nominations.nominate(pod("middle", requests={"cpu": "30"}, priority=5), "a", None)
+    lowest = pod("lowest", requests={"cpu": "1"})
+    with built.nominations.seen_by(lowest):
+        before = built.tables.resources.requested[:, 0].tolist()
+
+    found = sought(built, pod("urgent", requests={"cpu": "60"}, priority=10))
+
+    assert found.preemption is not None
+    assert found.preemption.node == "b"
+    with built.nominations.seen_by(lowest):
+        assert built.tables.resources.requested[:, 0].tolist() == before
+
+
+def test_what_was_worked_out_of_rows_is_forgotten_as_they_change() -> None:
+    tables = cluster(a=[16], b=[16], c=[16])
+    memo = RowMemo(tables)
+    memo.of("p").update({0: "a", 1: "b", 2: "c"})
+    assert memo.of("q") == {}
+
+    for changes in (1, 3000, 4096):
+        for _ in range(changes):
+            tables.changes.note(1, int(Change.PODS))
+        assert memo.of("p") == {0: "a", 2: "c"}
+        memo.of("p")[1] = "b"
+    for _ in range(4097):
+        tables.changes.note(1, int(Change.PODS))
+    assert memo.of("p") == {}
+
+
+def test_what_is_kept_of_rows_has_a_limit() -> None:
+    memo = RowMemo(cluster(a=[16]))
+    for number in range(8):
+        memo.of(number).update(dict.fromkeys(range(1024)))
+
+    assert [len(memo.of(number)) for number in reversed(range(8))] == [1024, 1024, 1024, 1024, 0, 0, 0, 0]

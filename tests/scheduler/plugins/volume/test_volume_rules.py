@@ -1,4 +1,7 @@
-"""NodeVolumeLimits: how many volumes of a CSI driver a node attaches; counted as kube-scheduler counts them."""
+"""VolumeRestrictions, VolumeZone and NodeVolumeLimits: odd disks and labels, and counts through random histories.
+
+Which disks and claims are kept apart, zones and limits: `tests/differential`, the groups of volumes.
+"""
 
 from random import Random
 from typing import Any
@@ -9,85 +12,104 @@ from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import Relevance
 from scheduler.kube.port import ATTACHMENTS, CLAIMS, CSI_NODES, STORAGE_CLASSES, VOLUMES
 from scheduler.plugins.volume.node_volume_limits import REASON, NodeVolumeLimits
+from scheduler.plugins.volume.volume_restrictions import VolumeRestrictions
+from scheduler.plugins.volume.volume_zone import REASON as OTHER_ZONE
+from scheduler.plugins.volume.volume_zone import VolumeZone
 from scheduler.pods.pod import Pod
 from scheduler.state.tables import Tables
+from scheduler.testing.rules.check import check_rule
 from tests.support.builders import bound as on_node
 from tests.support.builders import pod, wire_node
 from tests.support.judging import reasons, tables_of
-from tests.support.volumes import bound, claim, show, show_gone, storage_class, volume, with_claims
+from tests.support.volumes import ZONE, bound, claim, show, show_gone, storage_class, volume, with_claims
+
+# VolumeRestrictions
+
+
+def with_disk(kind: str, **source: Any) -> dict[str, Any]:  # noqa: ANN401 - as in YAML
+    return {"volumes": [{"name": "v", kind: source}]}
+
+
+def with_pod(**there: Any) -> Tables:  # noqa: ANN401 - as `manifest`
+    """Nodes a and b; on a there is a pod."""
+    tables = tables_of(wire_node("a"), wire_node("b"))
+    tables.add(on_node(pod("there", **there), "a"))
+    return tables
+
+
+RBD = {"monitors": ["m1", "m2"], "image": "i", "pool": "rbd"}
+
+
+@pytest.mark.parametrize(
+    ("there", "comes"),
+    [
+        pytest.param(with_disk("rbd", **RBD), with_disk("rbd", **{**RBD, "pool": "other"}), id="of RBD another pool"),
+        pytest.param(with_disk("azureDisk", diskURI="d"), with_disk("azureDisk", diskURI="d"), id="of Azure"),
+    ],
+)
+def test_a_disk_that_may_be_shared(there: dict[str, Any], comes: dict[str, Any]) -> None:
+    assert reasons(VolumeRestrictions(), pod("p", **comes), with_pod(**there)) == {}
+
+
+def test_the_rule_holds_in_random_histories() -> None:
+    sources: tuple[dict[str, Any], ...] = ({"iqn": "d"}, {"iqn": "d", "readOnly": True}, {"iqn": "e"})
+    disks = [
+        {"metadata": {"name": f"d{number}"}, "spec": {"containers": [{"name": "c"}], **with_disk("iscsi", **source)}}
+        for number, source in enumerate(sources)
+    ]
+    check_rule(VolumeRestrictions, pods=disks, examples=30)
+
+
+# VolumeZone
+
+
+@pytest.mark.parametrize(
+    ("zones", "unfit"),
+    [
+        pytest.param("z1__ z2", {"c"}, id="with blanks"),
+        pytest.param("z1__", set(), id="that cannot be read count as left out"),
+    ],
+)
+def test_the_zones_of_a_volume(zones: str, unfit: set[str]) -> None:
+    tables = tables_of(*(wire_node(name, labels={ZONE: f"z{number}"}) for number, name in enumerate("abc", 1)))
+    show(tables, VOLUMES, volume("pv", labels={ZONE: zones}))
+    show(tables, CLAIMS, bound(claim("data"), "pv"))
+    found = reasons(VolumeZone(), pod("p", **with_claims("data")), tables)
+    assert found == ({OTHER_ZONE: unfit} if unfit else {})
+
+
+# NodeVolumeLimits
 
 DRIVER = "ebs.csi.aws.com"
 
 
-def csi_node(name: str, **limits: int | None) -> dict[str, Any]:
-    drivers = [
-        {
-            "name": driver.replace("_", "."),
-            "nodeID": name,
-            **({} if count is None else {"allocatable": {"count": count}}),
-        }
-        for driver, count in limits.items()
-    ]
-    return {"metadata": {"name": name}, "spec": {"drivers": drivers}}
-
-
-def csi(name: str, handle: str, driver: str = DRIVER) -> dict[str, Any]:
-    return volume(name, csi={"driver": driver, "volumeHandle": handle})
+def csi_node(name: str, limit: int | None) -> dict[str, Any]:
+    """What the driver attaches to a node at most."""
+    allocatable = {} if limit is None else {"allocatable": {"count": limit}}
+    return {"metadata": {"name": name}, "spec": {"drivers": [{"name": DRIVER, "nodeID": name, **allocatable}]}}
 
 
 def two(limit: int) -> Tables:
     """Nodes a and b, of which a attaches so many volumes."""
     tables = tables_of(wire_node("a"), wire_node("b"))
-    show(tables, CSI_NODES, csi_node("a", ebs_csi_aws_com=limit), csi_node("b", ebs_csi_aws_com=None))
+    show(tables, CSI_NODES, csi_node("a", limit), csi_node("b", None))
     show(tables, STORAGE_CLASSES, storage_class("ebs", provisioner=DRIVER), storage_class("nfs", provisioner="nfs"))
     return tables
 
 
-def against(tables: Tables, *claims: str, **options: Any) -> set[str]:  # noqa: ANN401 - as `manifest`
-    found = reasons(NodeVolumeLimits(), pod("p", **with_claims(*claims), **options), tables)
+def against(tables: Tables, *claims: str) -> set[str]:
+    found = reasons(NodeVolumeLimits(), pod("p", **with_claims(*claims)), tables)
     assert set(found) <= {REASON}
     return found.get(REASON, set())
 
 
 def with_volume(tables: Tables, name: str, handle: str) -> None:
-    show(tables, VOLUMES, csi(f"pv-{name}", handle))
+    show(tables, VOLUMES, volume(f"pv-{name}", csi={"driver": DRIVER, "volumeHandle": handle}))
     show(tables, CLAIMS, bound(claim(name, class_name="ebs"), f"pv-{name}"))
 
 
 def runs(name: str, node: str, *claims: str) -> Pod:
     return on_node(pod(name, **with_claims(*claims)), node)
-
-
-def test_a_node_takes_no_more_volumes_than_it_attaches() -> None:
-    tables = two(limit=2)
-    for name in ("one", "two", "three"):
-        with_volume(tables, name, f"vol-{name}")
-    tables.add(runs("there", "a", "one"))
-    assert against(tables, "two") == set()
-    assert against(tables, "two", "three") == {"a"}
-    tables.remove("uid-default-there")
-    assert against(tables, "two", "three") == set()
-
-
-def test_a_volume_that_is_there_already_takes_nothing_more() -> None:
-    tables = two(limit=1)
-    with_volume(tables, "one", "vol")
-    tables.add(runs("there", "a", "one"))
-    assert against(tables, "one") == set()
-    tables.add(runs("other", "a", "one"))
-    tables.remove("uid-default-there")
-    with_volume(tables, "two", "vol-2")
-    assert against(tables, "two") == {"a"}
-
-
-def test_a_claim_without_a_volume_counts_for_its_class_and_then_for_its_volume() -> None:
-    tables = two(limit=1)
-    show(tables, CLAIMS, claim("new", class_name="ebs"), claim("other", class_name="ebs"), claim("x", class_name="nfs"))
-    tables.add(runs("there", "a", "new"))
-    assert (against(tables, "other"), against(tables, "x"), against(tables, "new")) == ({"a"}, set(), set())
-    show(tables, VOLUMES, csi("pv", "h", driver="another"))
-    show(tables, CLAIMS, bound(claim("new", class_name="ebs"), "pv"))
-    assert against(tables, "other") == set()
 
 
 def test_a_claim_whose_class_comes_later_counts_for_it_from_then_on() -> None:
@@ -111,8 +133,8 @@ def test_a_disk_that_the_pod_names_itself_counts_for_the_driver_that_attaches_it
     assert (against(tables, "one"), against(tables, "two")) == (set(), {"a"})
 
 
-def attachment(name: str, node: str, pv: str, attacher: str = DRIVER) -> dict[str, Any]:
-    spec = {"attacher": attacher, "nodeName": node, "source": {"persistentVolumeName": pv}}
+def attachment(name: str, node: str, pv: str) -> dict[str, Any]:
+    spec = {"attacher": DRIVER, "nodeName": node, "source": {"persistentVolumeName": pv}}
     return {"metadata": {"name": name}, "spec": spec}
 
 
@@ -123,7 +145,7 @@ def test_what_the_api_server_shows_as_attached_counts_once() -> None:
     show(tables, ATTACHMENTS, attachment("one", "a", "pv-one"), attachment("late", "a", "pv-late"))
     tables.add(runs("there", "a", "one"))
     assert against(tables, "two") == set()
-    show(tables, VOLUMES, csi("pv-late", "vol-late"))
+    show(tables, VOLUMES, volume("pv-late", csi={"driver": DRIVER, "volumeHandle": "vol-late"}))
     assert against(tables, "two") == {"a"}
     show_gone(tables, ATTACHMENTS, "late")
     assert against(tables, "two") == set()
@@ -133,9 +155,9 @@ def test_a_limit_that_changes_is_seen() -> None:
     tables = two(limit=0)
     with_volume(tables, "one", "vol")
     assert against(tables, "one") == {"a"}
-    show(tables, CSI_NODES, csi_node("a", ebs_csi_aws_com=1))
+    show(tables, CSI_NODES, csi_node("a", 1))
     assert against(tables, "one") == set()
-    show(tables, CSI_NODES, csi_node("a", ebs_csi_aws_com=0))
+    show(tables, CSI_NODES, csi_node("a", 0))
     show_gone(tables, CSI_NODES, "a")
     skipped = NodeVolumeLimits().pre_filter(pod("p", **with_claims("one")), tables, CycleState())
     assert skipped is Relevance.SKIP
