@@ -11,7 +11,7 @@ from aiohttp import web
 from scheduler.process.bounded_server import Answer, BoundedServer, Limits
 from scheduler.process.places import wrote
 from scheduler.process.probes import Turns, serve
-from tests.system.process import in_virtual_time
+from tests.support.clocks.virtual_time import in_virtual_time
 
 GET = b"GET %s HTTP/1.1\r\nHost: h\r\n\r\n"
 # More than the kernel takes for a peer that reads nothing.

@@ -10,8 +10,8 @@ from scheduler.kube.rest import version
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.versions import ServerVersion, VersionNotice
 from tests.scheduler.kube.rest.conftest import ClusterOf
+from tests.support.clocks.virtual_time import in_virtual_time, now_s
 from tests.support.servers.api_server import ApiServer, ok, status
-from tests.system.process import in_virtual_time, now_s
 
 INFO = {"major": "1", "minor": "36", "gitVersion": "v1.36.3", "platform": "linux/amd64"}
 
