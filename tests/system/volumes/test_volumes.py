@@ -80,6 +80,32 @@ async def test_a_claim_gets_a_free_volume_of_the_node_and_the_pod_is_bound_when_
         assert node_of(of, "p") == "a"
 
 
+async def test_two_pods_never_get_one_volume_and_the_second_is_placed_when_another_comes() -> None:
+    of, controller = zones(a="z1", b="z2")
+    controller.comes(
+        LOCAL,
+        volume("pv-a", class_name="local", on=("a",)),
+        claim("one", class_name="local"),
+        claim("two", class_name="local"),
+    )
+    async with scheduling(of):
+        comes(of, "p1", 3, **with_claims("one"))
+        comes(of, "p2", 3, **with_claims("two"))
+        await asyncio.sleep(A_SECOND_S)
+        assert controller.bind_kept() == ["one"]
+        await asyncio.sleep(A_MOMENT_S)
+        assert (node_of(of, "p1"), node_of(of, "p2")) == ("a", "")
+        told = objections(of, "p2")
+
+        controller.comes(volume("pv-b", class_name="local", on=("b",)))
+        await asyncio.sleep(A_MOMENT_S)
+        assert controller.bind_kept() == ["two"]
+        await asyncio.sleep(A_MOMENT_S)
+
+        assert node_of(of, "p2") == "b"
+        assert told == "False 0/2 nodes are available: 2 node(s) didn't find available persistent volumes to bind."
+
+
 async def test_a_pod_is_placed_when_its_volume_has_come_and_then_room_beside_it() -> None:
     of, controller = zones(a="z1", b="z2")
     controller.comes(
