@@ -12,7 +12,7 @@ from scheduler.process.bounded_server import Limits
 from scheduler.process.places import wrote
 from scheduler.process.probes import Turns, serve
 from tests.scheduler.process.clients import GET, Clients, answering, connected, first_line, is_cut_off
-from tests.system.process import in_virtual_time, now_s
+from tests.support.clocks.virtual_time import in_virtual_time, now_s
 
 # More than the kernel takes for a peer that reads nothing.
 LONG = b"x" * 65_536, 400

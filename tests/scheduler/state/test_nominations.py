@@ -16,7 +16,7 @@ from scheduler.state.amounts import NOTHING, Amount, AvailableOnRows, available_
 from scheduler.state.audit import audit_node
 from scheduler.state.available_after_preemption import AvailabilityByPriority, AvailableAfterPreemption
 from scheduler.state.cards.booking import CardShare
-from scheduler.state.facts.priorities import Priorities
+from scheduler.state.facts.namespace_memory import Priorities
 from scheduler.state.ledger import of_tables, recompute
 from scheduler.state.nominations import MOST_NOMINATIONS, Nominations
 from scheduler.state.tables import Tables

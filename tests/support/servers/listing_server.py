@@ -91,17 +91,24 @@ def _selected(item: Json, selector: str) -> bool:
 
 def kubeconfig_of(port: int, folder: Path, namespace: str = "") -> str:
     """The path of a kubeconfig for a server on a port of this machine, without TLS. namespace: of its context."""
+    return str(written_kubeconfig(folder, f"http://127.0.0.1:{port}", user={"token": "t"}, namespace=namespace))
+
+
+def written_kubeconfig(
+    folder: Path, url: str, *, user: Json, cluster: Mapping[str, object] | None = None, namespace: str = ""
+) -> Path:
+    """user, cluster: what it says of them besides the address of the server. namespace: of its context."""
     document = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "test",
-        "clusters": [{"name": "test", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-        "users": [{"name": "test", "user": {"token": "t"}}],
+        "clusters": [{"name": "test", "cluster": {"server": url, **(cluster or {})}}],
+        "users": [{"name": "test", "user": user}],
         "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": namespace}}],
     }
     file = folder / "kubeconfig"
     file.write_text(yaml.safe_dump(document), encoding="utf-8")
-    return str(file)
+    return file
 
 
 def refusal(code: int, message: str) -> Json:

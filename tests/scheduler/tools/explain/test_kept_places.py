@@ -14,8 +14,8 @@ from scheduler.tools.explain.reading import HIDDEN
 from tests.support.builders import card, wire_node, wire_pod
 from tests.support.clocks.virtual_time import run
 from tests.support.explaining import asked, explained, explained_new, lines, preempts, prose, there, waits, world
-from tests.system.looking import cluster, comes, node_of
-from tests.system.process import scheduling
+from tests.support.service.looking import cluster, comes, node_of
+from tests.support.service.process import scheduling
 
 AFTER = SchedulerConfiguration.model_validate({"bindTimeout": 0, "reserveAfter": "1m"})
 

@@ -53,6 +53,11 @@ class CheckedCycle(SchedulingCycle):
         self.asked = 0
         self.searches = 0
 
+    @property
+    def attempts(self) -> int:
+        """Decisions so far."""
+        return self.placed + self.refused
+
     def post_filter(
         self, pod: Pod, nominations: Nominations, after_preemption: AvailabilityByPriority, rows: RowArray | None = None
     ) -> Iterator[Sought | None]:

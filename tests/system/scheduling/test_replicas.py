@@ -1,8 +1,8 @@
-"""Two replicas on one cluster: who schedules, when the other one takes over, and that no card is given twice."""
+"""Replicas on one cluster: who schedules at first, when another one takes over, and that no card is given twice."""
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -11,16 +11,19 @@ from msgspec.structs import replace
 
 from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.kube.leases import LeaseSpec
-from scheduler.kube.port import PODS, WantedLease, lease_kind
+from scheduler.kube.objects import PodCondition
+from scheduler.kube.port import PODS, PodKey, lease_kind
 from scheduler.leader.leader_election import LeaderElection, Timing
 from scheduler.leader.leadership import Leadership, LeaseLost
 from scheduler.testing.cluster.faults import Break, Effect, Fail, Refuse, Silence, Slow, Verb, WatchBreaks
 from scheduler.testing.cluster.world import World
 from tests.support.builders import wire_node
-from tests.system.looking import card_of, cluster, comes, events, node_of, warnings
-from tests.system.process import A_MOMENT_S, AT_ONCE, Process, in_virtual_time, now_s, start
-from tests.system.wire import Posts, Wire
+from tests.support.clocks.virtual_time import now_s
+from tests.support.service.looking import A_SECOND_S, arrives, card_of, cluster, comes, events, node_of, warnings
+from tests.support.service.process import A_MOMENT_S, AT_ONCE, Process, start
+from tests.support.service.volume_controller import zones
+from tests.support.service.wire import Posts, Wire
+from tests.support.volumes import ZONE, claim, volume, with_claims
 
 LEASE: Final = ("kube-system", "gpushare-scheduler")
 TIMING: Final = Timing(lease_duration_s=15, renew_deadline_s=10.0, retry_period_s=2.0)
@@ -70,7 +73,6 @@ async def until_bound(of: World, pod: str, within_s: float) -> float:
     return now_s() - began_s
 
 
-@in_virtual_time
 async def test_one_schedules_and_the_other_knows_everything_and_does_nothing() -> None:
     of = cluster(a=[16])
     async with replicas(of, "one", "two") as (one, two):
@@ -87,7 +89,6 @@ async def test_one_schedules_and_the_other_knows_everything_and_does_nothing() -
         assert one.service.not_ready() == ""
 
 
-@in_virtual_time
 async def test_a_clean_end_hands_over_at_once() -> None:
     of = cluster(a=[16, 16])
     async with replicas(of, "one", "two") as (one, two):
@@ -105,7 +106,6 @@ async def test_a_clean_end_hands_over_at_once() -> None:
         assert (holder(of), two.service.leads()) == ("two", True)
 
 
-@in_virtual_time
 async def test_after_a_kill_the_other_takes_over_in_time() -> None:
     of = cluster(a=[16, 16])
     async with replicas(of, "one", "two") as (one, two):
@@ -124,7 +124,6 @@ async def test_after_a_kill_the_other_takes_over_in_time() -> None:
         assert two.service.leads()
 
 
-@in_virtual_time
 async def test_what_the_first_one_bound_last_is_known_before_the_second_binds() -> None:
     """Its watch of the pods lags: of the binding it learns long after it has the Lease."""
     of = cluster(a=[16])
@@ -147,7 +146,6 @@ async def test_what_the_first_one_bound_last_is_known_before_the_second_binds() 
         assert two.service.leads()
 
 
-@in_virtual_time
 async def test_a_leader_that_cannot_renew_sends_nothing_when_others_may_bind() -> None:
     of = cluster(a=[16] * 8)
     async with replicas(of, "one", "two") as (one, two):
@@ -169,13 +167,11 @@ async def test_a_leader_that_cannot_renew_sends_nothing_when_others_may_bind() -
         assert [node_of(of, f"p-{number}") for number in range(8)] == ["a"] * 8
 
 
-@in_virtual_time
 async def test_a_bind_request_in_doubt_keeps_the_lease_from_being_given_up() -> None:
     of = cluster(a=[16])
     async with replicas(of, "one", "two") as (one, two):
         one.wire.faults.add(Verb.BIND, Fail(500, Effect.LATER, late_s=4.0))
-        comes(of, "p", 12)
-        await asyncio.sleep(1.0)
+        await arrives(of, "p", 12)
         await one.stop(10.0)
         comes(of, "q", 12)
         await asyncio.sleep(10.0)
@@ -188,39 +184,6 @@ async def test_a_bind_request_in_doubt_keeps_the_lease_from_being_given_up() -> 
         assert two.free == {"GPU-a-0": 4}
 
 
-@in_virtual_time
-async def test_a_lease_that_somebody_deletes_stays_with_the_leader() -> None:
-    of = cluster(a=[16])
-    async with replicas(of, "one", "two") as (one, two):
-        of.leases.delete(*LEASE)
-        await asyncio.sleep(1.0)
-
-        assert (holder(of), one.service.leads(), two.service.leads()) == ("one", True, False)
-        comes(of, "p", 12)
-        await until_bound(of, "p", 1.0)
-
-
-@in_virtual_time
-async def test_whoever_takes_the_lease_by_hand_ends_the_leader() -> None:
-    of = cluster(a=[16])
-    async with replicas(of, "one") as (one,):
-        found = of.leases.find(*LEASE)
-        assert found is not None
-        version = found.metadata.resource_version
-        spec = LeaseSpec("", 1, "", "", 7)
-        of.leases.write(WantedLease(namespace=LEASE[0], name=LEASE[1], version=version, spec=spec))
-        await asyncio.sleep(1.0)
-
-        assert one.task.done()
-        next_one = replica(of, "two", SHIPPED)
-        await asyncio.sleep(1.0)
-        comes(of, "p", 12)
-        # Nobody says that a leader before knows, and that its requests are answered.
-        assert await until_bound(of, "p", 20.0) > TIMING.renew_deadline_s + SHIPPED.bind_timeout_s - 1.5
-        await next_one.kill()
-
-
-@in_virtual_time
 async def test_pods_that_wait_for_a_slot_at_the_end_do_not_keep_the_lease() -> None:
     of = cluster(a=[16] * 8)
     async with replicas(of, "one", "two", configuration=FEW_AT_ONCE) as (one, two):
@@ -240,25 +203,6 @@ async def test_pods_that_wait_for_a_slot_at_the_end_do_not_keep_the_lease() -> N
         assert len({card_of(of, f"p-{number}") for number in range(4)}) == 4
 
 
-@in_virtual_time
-async def test_an_api_server_that_is_away_for_a_minute_costs_no_leader() -> None:
-    of = cluster(a=[16])
-    async with replicas(of, "one") as (one,):
-        faults = one.wire.faults
-        rules = [faults.add(verb, Silence(Effect.NONE, after_s=0.0)) for verb in Verb]
-        one.wire.break_watches(Break.LOST)
-        await asyncio.sleep(20.0)
-        assert (one.task.done(), one.service.leads()) == (False, False)
-        await asyncio.sleep(40.0)
-        for rule in rules:
-            faults.remove(rule)
-        comes(of, "p", 12)
-
-        assert await until_bound(of, "p", 5.0) < 2 * TIMING.retry_period_s
-        assert (one.task.done(), one.service.leads(), holder(of)) == (False, True, "one")
-
-
-@in_virtual_time
 async def test_a_pod_that_was_decided_while_nothing_may_be_sent_is_bound_when_the_lease_is_renewed() -> None:
     of = cluster(a=[16])
     async with replicas(of, "one") as (one,):
@@ -276,7 +220,6 @@ async def test_a_pod_that_was_decided_while_nothing_may_be_sent_is_bound_when_th
 @pytest.mark.parametrize(
     ("verb", "request_name"), [(Verb.WRITE_LEASE, "renewals of the lease"), (Verb.WATCH, "leases")]
 )
-@in_virtual_time
 async def test_a_replica_that_may_not_use_the_lease_is_not_ready_and_says_why(verb: Verb, request_name: str) -> None:
     of = cluster(a=[16])
     one = replica(of, "one", SHIPPED)
@@ -295,7 +238,6 @@ async def test_a_replica_that_may_not_use_the_lease_is_not_ready_and_says_why(ve
     await one.kill()
 
 
-@in_virtual_time
 async def test_a_standby_is_ready_again_after_an_api_server_was_away() -> None:
     of = cluster(a=[16])
     async with replicas(of, "one", "two") as both:
@@ -309,7 +251,6 @@ async def test_a_standby_is_ready_again_after_an_api_server_was_away() -> None:
         assert [one.service.leads() for one in both].count(True) == 1
 
 
-@in_virtual_time
 async def test_a_standby_whose_watch_of_the_lease_is_dead_on_one_side_takes_over_in_time() -> None:
     of = cluster(a=[16, 16])
     async with replicas(of, "one") as (one,):
@@ -324,7 +265,6 @@ async def test_a_standby_whose_watch_of_the_lease_is_dead_on_one_side_takes_over
         await two.kill()
 
 
-@in_virtual_time
 async def test_an_end_in_the_middle_of_a_renewal_hands_over_all_the_same() -> None:
     of = cluster(a=[16])
     async with replicas(of, "one", "two") as (one, two):
@@ -340,14 +280,12 @@ async def test_an_end_in_the_middle_of_a_renewal_hands_over_all_the_same() -> No
         assert two.service.leads()
 
 
-@in_virtual_time
 async def test_what_was_not_sent_is_in_nobodys_way_at_the_end() -> None:
     of = cluster(a=[16])
     async with replicas(of, "one", "two") as (one, two):
         rule = one.wire.faults.add(Verb.WRITE_LEASE, Silence(Effect.NONE, after_s=0.0))
         await asyncio.sleep(TIMING.renew_deadline_s)
-        comes(of, "p", 12)
-        await asyncio.sleep(1.0)
+        await arrives(of, "p", 12)
         assert (one.service.pods_being_bound, one.wire.bindings) == (1, [])
         one.wire.faults.remove(rule)
         await one.stop(10.0)
@@ -356,7 +294,6 @@ async def test_what_was_not_sent_is_in_nobodys_way_at_the_end() -> None:
         assert two.service.leads()
 
 
-@in_virtual_time
 async def test_who_is_not_shown_the_last_change_is_not_ready_and_says_why() -> None:
     of = cluster(a=[16])
     async with replicas(of, "one", "two", configuration=SHIPPED) as (one, two):
@@ -372,7 +309,6 @@ async def test_who_is_not_shown_the_last_change_is_not_ready_and_says_why() -> N
         assert two.service.not_ready() == ""
 
 
-@in_virtual_time
 async def test_mistakes_that_were_there_before_are_told_once_by_the_first_leader() -> None:
     of = cluster(a=[16])
     broken = wire_node("bad", [16])
@@ -384,3 +320,71 @@ async def test_mistakes_that_were_there_before_are_told_once_by_the_first_leader
         await asyncio.sleep(AFTER_A_KILL_S)
         assert two.service.leads()
         assert len(warnings(of, "bad")) == 1
+
+
+async def test_the_first_one_ever_schedules_at_once() -> None:
+    of = cluster(a=[16])
+    comes(of, "p", 12)
+    one, two = replica(of, "one", SHIPPED), replica(of, "two", SHIPPED)
+
+    assert await until_bound(of, "p", 20.0) < 0.1
+
+    assert [one.service.leads(), two.service.leads()].count(True) == 1
+    for each in (one, two):
+        await each.kill()
+
+
+def another_has_bound(of: World) -> None:
+    comes(of, "other", 1)
+    of.pods.bind("default", "other", "a")
+
+
+def another_has_told(of: World) -> None:
+    comes(of, "other", 99)
+    key = PodKey("default", "other", "uid-default-other")
+    of.pods.set_condition(key, PodCondition("PodScheduled", "False", "Unschedulable", "m"))
+
+
+@pytest.mark.parametrize("at_work", [another_has_bound, another_has_told])
+@pytest.mark.parametrize(("ago_s", "waits"), [(50.0, True), (70.0, False)])
+async def test_the_first_one_ever_waits_for_a_scheduler_of_its_name_that_elected_nobody(
+    at_work: Callable[[World], None],
+    ago_s: float,
+    waits: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    of = cluster(a=[16])
+    at_work(of)
+    await asyncio.sleep(ago_s)
+    comes(of, "p", 12)
+
+    one = replica(of, "one", SHIPPED)
+
+    within_s = TIMING.renew_deadline_s + SHIPPED.bind_timeout_s if waits else 0.0
+    assert 0 <= await until_bound(of, "p", 20.0) - within_s < 1
+    await one.kill()
+
+
+async def test_the_first_one_ever_waits_where_nobody_says_whether_another_is_at_work() -> None:
+    of = cluster(a=[16])
+    one = replica(of, "one", SHIPPED)
+    one.wire.faults.add(Verb.LAST_SCHEDULED, Refuse(403))
+    comes(of, "p", 12)
+
+    assert await until_bound(of, "p", 20.0) > TIMING.renew_deadline_s + SHIPPED.bind_timeout_s
+    await one.kill()
+
+
+async def test_what_opens_for_pods_that_wait_is_not_kept_by_who_tries_none() -> None:
+    of, controller = zones(a="z1")
+    async with replicas(of, "one", "two") as (one, two):
+        for number in range(5):
+            controller.comes(claim(f"data-{number}"), volume(f"pv-{number}", on=("z1",), key=ZONE))
+            controller.bind(f"data-{number}", f"pv-{number}")
+            await arrives(of, f"p{number}", 1, **with_claims(f"data-{number}"))
+            assert node_of(of, f"p{number}") == "a"
+            of.pods.remove("default", f"p{number}")
+            await asyncio.sleep(A_SECOND_S)
+
+            assert (one.service.leads(), two.service.leads()) == (True, False)
+            assert not one.service.engine.tables.cluster_events
+            assert not two.service.engine.tables.cluster_events

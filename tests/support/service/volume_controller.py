@@ -9,8 +9,8 @@ from typing import Any
 from scheduler.kube.port import CLAIMS, STORAGE_CLASSES, VOLUMES
 from scheduler.testing.cluster.world import World
 from tests.support.builders import wire_node
+from tests.support.service.looking import cluster
 from tests.support.volumes import HOSTNAME, SELECTED_NODE, ZONE, volume
-from tests.system.looking import cluster
 
 
 class VolumeController:

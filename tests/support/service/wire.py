@@ -5,6 +5,7 @@ Everything is seen as the process sees it, so that it can be judged by what it c
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -29,12 +30,12 @@ from scheduler.kube.port import (
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import PodReader
 from scheduler.testing.cluster.cluster import MemoryCluster
-from scheduler.testing.cluster.faults import Faults
+from scheduler.testing.cluster.faults import Faults, Request, RequestFault, Verb
 from scheduler.testing.cluster.pods import FINISHED
 from scheduler.testing.cluster.world import World
 
 _INTERNAL_ERROR: Final = 500
-_KINDS: Final = (port.PODS, port.NODES, port.NAMESPACES, port.CONFIG_MAPS, port.DISRUPTION_BUDGETS)
+WRITES: Final = frozenset(Verb) - {Verb.WATCH, Verb.READ_POD, Verb.LAST_CHANGE, Verb.LAST_SCHEDULED, Verb.WRITE_LEASE}
 # Seconds added in another order differ in their last bit.
 _ROUNDING_S: Final = 1e-6
 
@@ -131,6 +132,19 @@ class Posts:
             sent.node == pod.spec.node_name and sent.annotations.items() <= written.items()
             for sent in self.by_uid.get(pod.metadata.uid, ())
         )
+
+
+class CountedWrites(Faults):
+    """Faults that count the writes of a client, by verb and by what they are about, those that are hit included."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        self.writes: Counter[tuple[Verb, str]] = Counter()
+
+    def hitting(self, request: Request) -> RequestFault | None:
+        if request.verb in WRITES:
+            self.writes[request.verb, request.about] += 1
+        return super().hitting(request)
 
 
 class Wire(MemoryCluster):

@@ -2,11 +2,10 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import wraps
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Final
 
 from config.settings.scheduler import SchedulerConfiguration, resolve
 from scheduler.app import service_options
@@ -17,37 +16,19 @@ from scheduler.metrics.metrics import Metrics
 from scheduler.metrics.observer import ServiceObserver
 from scheduler.plugins import registry
 from scheduler.pods.pod import PodReader
+from scheduler.queue.entry import PodState
 from scheduler.service import Clock, SchedulerService
 from scheduler.state.ledger import NodeLedger, of_tables
 from scheduler.testing.cluster.cluster import MemoryCluster
 from scheduler.testing.cluster.world import World
-from tests.support.clocks.virtual_time import run
-from tests.system.histories.checked_cycle import CheckedCycle
-from tests.system.histories.recount import Recount
-from tests.system.wire import Posts, Wire
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from tests.support.service.checked_cycle import CheckedCycle
+from tests.support.service.recount import Recount
+from tests.support.service.wire import Posts, Wire
 
 EPOCH_S: Final = 1_800_000_000.0
 # Longer than the breath between two batches of a watch, shorter than anything else that is timed.
 A_MOMENT_S: Final = 0.02
 AT_ONCE: Final = SchedulerConfiguration.model_validate({"bindTimeout": 0})
-
-
-def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """A test that takes no time, however long it waits."""
-
-    @wraps(test)
-    def in_a_loop_of_its_own(*args: P.args, **kwargs: P.kwargs) -> None:
-        run(test(*args, **kwargs))
-
-    return in_a_loop_of_its_own
-
-
-def now_s() -> float:
-    """Seconds since the test began."""
-    return asyncio.get_running_loop().time()
 
 
 def world() -> World:
@@ -71,6 +52,23 @@ class Process:
     def free(self) -> dict[str, int]:
         """Units left on each card, by UUID."""
         return {card: units for node in of_tables(self.engine.tables).values() for card, units in node.free.items()}
+
+    def sample(self, name: str, **labels: str) -> float:
+        """Value of one of our metrics; 0 where nothing was counted under these labels."""
+        found = self.metrics.registry.get_sample_value(f"gpushare_scheduler_{name}", labels)
+        assert found is not None or labels, f"there is no metric {name}"
+        return found or 0.0
+
+    def assert_no_pod_sleeps_that_fits(self) -> None:
+        """No unschedulable pod fits, unless a hint that may help it is due, or its turn is still to come."""
+        assert self.sample("lost_wakeups_total") == 0, "a pod slept until the check in the background found it"
+        engine = self.engine
+        if not self.service.leads() or engine.queue.has_hints or engine.tables.cluster_events:
+            return
+        for entry in engine.queue:
+            if entry.state is PodState.UNSCHEDULABLE:
+                with engine.nominations.seen_by(entry.pod):
+                    assert not self.cycle.fits_on(entry.pod, None)[0], f"{entry.pod.key} sleeps, and fits"
 
     def expected_ledger(self) -> dict[str, NodeLedger]:
         """What is booked where, recounted from what this process was told and what it has assumed."""

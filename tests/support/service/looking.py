@@ -1,5 +1,6 @@
 """Small worlds, and what there is to see in them."""
 
+import asyncio
 from typing import Any
 
 from msgspec.structs import replace
@@ -8,7 +9,7 @@ from config.protocol import names
 from scheduler.kube import objects
 from scheduler.testing.cluster.world import World
 from tests.support.builders import manifest, wire_node
-from tests.system.process import world
+from tests.support.service.process import A_MOMENT_S, world
 
 A_SECOND_S = 1.0
 # The end of a message: what preemption cannot do about it.
@@ -31,8 +32,14 @@ def comes(of: World, name: str, gpu_mem: int | list[int] = 0, *, to: str = "", *
     of.pods.create(manifest(name, gpu_mem, **options))
 
 
-def node_of(of: World, name: str) -> str:
-    return of.pods.collection.existing("default", name).spec.node_name
+async def arrives(of: World, name: str, gpu_mem: int | list[int] = 0, **options: Any) -> None:  # noqa: ANN401 - as `manifest`
+    """A pod comes, and a second passes: time for all that follows at once."""
+    comes(of, name, gpu_mem, **options)
+    await asyncio.sleep(A_SECOND_S)
+
+
+def node_of(of: World, name: str, namespace: str = "default") -> str:
+    return of.pods.collection.existing(namespace, name).spec.node_name
 
 
 def card_of(of: World, name: str) -> str:
@@ -43,9 +50,9 @@ def events(of: World, name: str) -> list[tuple[str, str]]:
     return [(event.record.reason, event.record.note) for event in of.events.about("default", name)]
 
 
-def condition(of: World, name: str) -> str:
+def condition(of: World, name: str, namespace: str = "default") -> str:
     """`status message` of PodScheduled, "" when there is none."""
-    found = of.pods.collection.existing("default", name).status.conditions
+    found = of.pods.collection.existing(namespace, name).status.conditions
     return next((f"{c.status} {c.message}".strip() for c in found if c.type == "PodScheduled"), "")
 
 
@@ -70,6 +77,23 @@ def plugin_marks(of: World, name: str) -> None:
     of.pods.update("default", name, marked)
 
 
-def warnings(of: World, name: str, namespace: str = "default") -> list[tuple[str, str]]:
-    about = of.events.about(namespace, name)
+def warnings(of: World, name: str) -> list[tuple[str, str]]:
+    about = of.events.about("default", name)
     return [(e.record.reason, e.record.note) for e in about if e.record.type == "Warning"]
+
+
+async def runs(of: World, name: str, gpu_mem: int, priority: int = 0, **options: Any) -> None:  # noqa: ANN401 - as `manifest`
+    """A pod comes, and its kubelet starts it."""
+    comes(of, name, gpu_mem, priority=priority, **options)
+    await asyncio.sleep(A_MOMENT_S)
+    if node_of(of, name):
+        of.pods.set_phase("default", name, "Running")
+
+
+def is_going(of: World, name: str) -> bool:
+    found = of.pods.find("default", name)
+    return found is not None and bool(found.metadata.deletion_timestamp)
+
+
+def nominated(of: World, name: str) -> str:
+    return of.pods.collection.existing("default", name).status.nominated_node_name
