@@ -144,12 +144,10 @@ bench: setup
 	@$(MAKE) --no-print-directory binaries
 	@.venv/bin/python -m e2e.bench.engine
 	@.venv/bin/python -m e2e.bench.waiting
-	@.venv/bin/python -m e2e.bench.requests
 	@.venv/bin/python -m e2e.bench.plugin
 	@.venv/bin/python -m e2e.bench.arrivals
 	@.venv/bin/python -m e2e.bench.full_start
 	@.venv/bin/python -m e2e.bench.long_backlog
-	@.venv/bin/python -m e2e.bench.flood
 	@.venv/bin/python -m e2e.bench
 
 packing: setup

@@ -49,7 +49,6 @@ class ControlPlane:
         *,
         controller_manager: bool = False,
         scheduler: Mapping[str, Any] | None = None,
-        users: Sequence[StaticUser] = (),
         load_tuned: bool = False,
         readable_store: bool = False,
         streamed_lists: bool = True,
@@ -59,7 +58,7 @@ class ControlPlane:
         """Say what it consists of; nothing is started yet.
 
         scheduler: fields of a KubeSchedulerConfiguration, {} for its defaults; None: no
-        kube-scheduler. users: known beside `admin` (system:masters) and the servers themselves.
+        kube-scheduler.
         load_tuned: flags that keep the API server from being the toy in a measurement.
         readable_store: objects are JSON in etcd, for those who read them there.
         streamed_lists: False: they come in pages only, as before Kubernetes 1.34.
@@ -75,12 +74,12 @@ class ControlPlane:
         self._streamed_lists = streamed_lists
         self._audited = tuple(audited)
         self._kubelets = tuple(kubelets)
-        own = (
+        users = (
             StaticUser(secrets.token_hex(16), ADMIN, ("system:masters",)),
             StaticUser(secrets.token_hex(16), _CONTROLLERS),
             StaticUser(secrets.token_hex(16), _SCHEDULER),
         )
-        self._users = {user.name: user for user in (*own, *users)}
+        self._users = {user.name: user for user in users}
         etcd_port, peer_port, self._controllers_port, *self._ports = free_ports(3 + _MOST_API_SERVERS)
         self._etcd = commands.EtcdSite(self.folder / "etcd", etcd_port, peer_port)
         self._programs: dict[str, Path] = {}

@@ -89,11 +89,6 @@ def test_a_go_that_is_too_old_is_not_a_failed_build(go: Callable[[str], None]) -
         binaries.ensure(["etcd"])
 
 
-def test_another_go_or_other_flags_give_another_folder() -> None:
-    folders = {binaries.folder_of(module, go) for module in ("etcd", "kubernetes") for go in ("go1.26.0", "go1.26.1")}
-    assert len(folders) == 4
-
-
 def test_two_builders_at_once_build_once(go: Callable[[str], None], tmp_path: Path) -> None:
     log = tmp_path / "builds"
     go(f'[ "$1" = build ] && echo build >>{log}; {BUILDS}')
@@ -130,11 +125,6 @@ def test_a_kubernetes_that_is_not_there_is_refused_with_those_that_are(monkeypat
     monkeypatch.setenv("E2E_KUBERNETES", "1.2")
     with pytest.raises(pinned.NoSuchKubernetes, match=f"E2E_KUBERNETES=1.2: choose one of {pinned.other_minors()[0]}"):
         binaries.ensure(["kubelet"])
-
-
-def test_every_program_of_a_node_can_be_built_by_its_name() -> None:
-    assert set(binaries.OF_A_NODE) <= set(binaries.PROGRAMS)
-    assert all((pinned.MODULES / binaries.PROGRAMS[name].module / "go.mod").is_file() for name in binaries.OF_A_NODE)
 
 
 def test_kubectl_is_of_the_kubernetes_that_everything_is_tested_with() -> None:
