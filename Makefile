@@ -23,7 +23,7 @@ OTHER_MINORS := $(sort $(patsubst e2e/servers/kubernetes-%,%,$(wildcard e2e/serv
 MINOR_TESTS := $(foreach test,api/contract api/kube_client api/pod_fields api/start api/versions \
 faults/fire faults/two_replicas harness/cluster harness/node node/change_of_mode node/device_plugin \
 node/device_plugin_health node/device_plugin_ids node/device_plugin_reconcile node/device_plugin_restarts \
-node/refused_writes node/static_pods rights/audit rights/policies rights/rights rights/volume_policy \
+node/refused_writes node/unscheduled rights/audit rights/policies rights/rights rights/volume_policy \
 scheduling/claims scheduling/openings scheduling/scheduler scheduling/volumes, \
 e2e/suites/$(dir $(test))test_$(notdir $(test)).py)
 # Changes of our rules that no test sees, at most: each is another way to the same answer (docs/differences.md).

@@ -4,8 +4,6 @@ docs/migrate.md, "3. The device plugin, node by node".
 """
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -16,7 +14,7 @@ import pytest
 from config.protocol import environment, names
 from e2e.control_plane.admin import Access, Admin, Json, done
 from e2e.node.announced import allocatable, card_units
-from e2e.node.node_pods import PODS, pod, pod_seen, runs
+from e2e.node.node_pods import PODS, has_restarted, pod, pod_seen, runs, waits_because
 from e2e.programs import manifests
 from e2e.programs.legacy_plugin import SOCKET, LegacyPlugin
 from e2e.support.kubectl_gpushare import kubectl_gpushare
@@ -59,20 +57,6 @@ async def annotated_and_bound(shared: SharedNode, on_node: Admin, name: str, ann
     return await runs(on_node, name)
 
 
-def kill_container(shared: SharedNode, found: Json) -> None:
-    os.kill(shared.node.container(found).pid, signal.SIGKILL)
-
-
-def has_restarted(found: Json) -> bool:
-    (status,) = found["status"]["containerStatuses"]
-    return status["restartCount"] == 1 and "running" in status["state"]
-
-
-def is_refused(found: Json) -> bool:
-    (status,) = found["status"]["containerStatuses"]
-    return "it was allocated with" in status["state"].get("waiting", {}).get("message", "")
-
-
 async def test_running_pods_go_on_and_start_again_with_the_card_that_they_had(
     shared: SharedNode, on_node: Admin, tmp_path: Path
 ) -> None:
@@ -107,13 +91,12 @@ async def test_running_pods_go_on_and_start_again_with_the_card_that_they_had(
         ran = await asyncio.to_thread(kubectl_gpushare, shared.node.cluster, tmp_path, "adopt", "--check")
         assert (ran.returncode, "Nothing was found." in ran.stdout) == (0, True), ran.stdout
 
-        kill_container(shared, kept)
+        shared.kill_container(kept)
         inside = what_is_inside(shared.node.container(await pod_seen(on_node, "kept", has_restarted)))
         assert (inside[names.MEM_IDX], inside[environment.VISIBLE_DEVICES]) == ("1", "1")
-        kill_container(shared, swapped)
-        refused = await pod_seen(on_node, "swapped", is_refused)
-        message = refused["status"]["containerStatuses"][0]["state"]["waiting"]["message"]
-        assert f"{names.MEM_IDX}=2, but its allocation says 1" in message
+        shared.kill_container(swapped)
+        refused = await pod_seen(on_node, "swapped", lambda found: "it was allocated with" in waits_because(found))
+        assert f"{names.MEM_IDX}=2, but its allocation says 1" in waits_because(refused)
 
 
 @pytest.mark.parametrize("mode", ["cdi", "environment"])
@@ -146,7 +129,7 @@ async def test_on_the_way_back_containers_of_ours_go_on_and_start_again(shared: 
         old = LegacyPlugin(shared.node.device_plugins, uuids, _UNITS)
         async with old.running():
             await shared.node_seen(on_node, lambda node: allocatable(node) == 2 * _UNITS)
-            kill_container(shared, ours)
+            shared.kill_container(ours)
             again = await pod_seen(on_node, "ours", has_restarted)
             assert shared.mismatches(again) == []
             shared.node.stop_kubelet()
