@@ -9,6 +9,7 @@ from typing import Final
 
 from e2e.control_plane.admin import Admin, Json
 from e2e.fire.site import AT_ONCE, NODES, tolerant
+from e2e.fire.workload import CARDS
 from e2e.soak import things
 from e2e.soak.lives import Lives
 from e2e.soak.seen import PODS, Seen
@@ -86,7 +87,7 @@ class Load:
                 case 1:
                     await self._change_node(name, {"labels": {"soak/round": f"round-{number}"}})
                 case 2:
-                    unhealthy = self._rng.randrange(things.CARDS)
+                    unhealthy = self._rng.randrange(CARDS)
                     await self._change_node(
                         name, {"annotations": {"gpushare/inventory": things.inventory(name, unhealthy)}}
                     )
