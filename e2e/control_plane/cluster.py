@@ -66,7 +66,7 @@ class ControlPlane:
         kubelets: names of nodes on this machine, whose logs and containers clients can ask for; takes root.
         """
         self.folder = Path(tempfile.gettempdir()) / f"gpushare-e2e-{secrets.token_hex(6)}"
-        self._pki = pki.Pki(self.folder)
+        self._pki = pki.in_folder(self.folder)
         self._with_controllers = controller_manager
         self._scheduler = scheduler
         self._load_tuned = load_tuned
@@ -137,7 +137,7 @@ class ControlPlane:
     @property
     def server_certificate(self) -> pki.Issued:
         """For other servers of this machine that the API server is to call."""
-        return pki.Issued(self._pki.server_certificate, self._pki.server_key)
+        return self._pki.server
 
     @property
     def audit_log(self) -> Path:
