@@ -27,21 +27,15 @@ SOON_S: Final = 60.0
 
 
 @pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
+def cluster() -> Iterator[ControlPlane]:
     with ControlPlane(controller_manager=True) as started:
         yield started
 
 
-@pytest.fixture(scope="module")
-def scheduler(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchedulerProcess]:
-    with SchedulerProcess(plane.kubeconfig_path(), tmp_path_factory.mktemp("scheduler")) as started:
-        yield started
-
-
 @pytest.fixture
-async def site(plane: ControlPlane, scheduler: SchedulerProcess, helm: Helm, tmp_path: Path) -> AsyncIterator[GpuSite]:
-    kueue = KueueProcess(plane, helm, tmp_path)
-    async with Admin(plane.access()) as admin:
+async def site(cluster: ControlPlane, scheduler: SchedulerProcess, helm: Helm, tmp_path: Path) -> AsyncIterator[GpuSite]:
+    kueue = KueueProcess(cluster, helm, tmp_path)
+    async with Admin(cluster.access()) as admin:
         await kueue.apply(admin)
         with kueue:
             await kueue.mount(admin)

@@ -78,7 +78,7 @@ OBJECTS: Final = [
 
 
 @pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
+def cluster() -> Iterator[ControlPlane]:
     async def install(started: ControlPlane) -> None:
         async with Admin(started.access()) as admin:
             await custom_resources.install(admin, *DEFINITIONS)
@@ -86,18 +86,6 @@ def plane() -> Iterator[ControlPlane]:
     with ControlPlane() as started:
         asyncio.run(install(started))
         yield started
-
-
-@pytest.fixture(scope="module")
-def scheduler(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchedulerProcess]:
-    with SchedulerProcess(plane.kubeconfig_path(), tmp_path_factory.mktemp("scheduler")) as started:
-        yield started
-
-
-@pytest.fixture
-async def admin(plane: ControlPlane) -> AsyncIterator[Admin]:
-    async with Admin(plane.access()) as client:
-        yield client
 
 
 @pytest.fixture
