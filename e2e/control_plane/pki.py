@@ -79,8 +79,10 @@ class Pki(NamedTuple):
 
 def in_folder(folder: Path) -> Pki:
     """The files of that folder, whether they are there or not."""
-    server = Issued(folder / "tls.crt", folder / "tls.key")
-    return Pki(folder, folder / "ca.crt", folder / "ca.key", server, folder / "sa.key", folder / "sa.pub", folder / "cnf")
+    ca, ca_key, tls, tls_key, accounts, of_accounts, configuration = (
+        folder / name for name in ("ca.crt", "ca.key", "tls.crt", "tls.key", "sa.key", "sa.pub", "cnf")
+    )
+    return Pki(folder, ca, ca_key, Issued(tls, tls_key), accounts, of_accounts, configuration)
 
 
 def make(files: Pki) -> None:
@@ -96,7 +98,8 @@ def make(files: Pki) -> None:
     _openssl("req", "-new", "-config", config, "-sha256", "-key", files.ca_key, "-out", request)
     since = dt.datetime.now(dt.UTC) - _VALID_BEFORE
     _sign(files, "authority", request, ca, since, _LASTS)
-    _sign(files, "server", _requested(files, files.server, "/CN=kube-apiserver"), files.server.certificate, since, _LASTS)
+    request = _requested(files, files.server, "/CN=kube-apiserver")
+    _sign(files, "server", request, files.server.certificate, since, _LASTS)
     public_key = files.service_account_public_key
     _openssl("ec", "-in", files.service_account_key, "-pubout", "-out", public_key)
 

@@ -26,7 +26,7 @@ from types import FrameType
 from typing import Any, Final, NoReturn
 
 from e2e.control_plane import binaries, cache, commands, pki, processes, readiness
-from e2e.control_plane.admin import Admin, Json, NotSeen, UnexpectedAnswer, done, seen
+from e2e.control_plane.admin import Admin, NotSeen, UnexpectedAnswer, done, seen
 from e2e.control_plane.cluster import ControlPlane
 from e2e.control_plane.processes import Child
 from e2e.local_cluster import record

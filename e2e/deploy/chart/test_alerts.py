@@ -1,4 +1,4 @@
-"""Prometheus' own tool on the alert rules, and on what both programs show; the rules as values of the chart change them."""
+"""Prometheus' own tool on the alert rules, also as values of the chart change them, and on what both programs show."""
 
 import json
 import subprocess

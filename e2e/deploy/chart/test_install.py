@@ -9,7 +9,7 @@ import pytest
 
 from e2e.control_plane.admin import Admin, ApiResponse, Json
 from e2e.deploy.chart.cluster_state import everything, key, until
-from e2e.deploy.chart.helm import CHART, IMAGE, NAMESPACE, RELEASE, SET_IMAGE, Helm, HelmRefused
+from e2e.deploy.chart.helm import CHART, IMAGE, NAMESPACE, RELEASE, SET_IMAGE, Helm
 from e2e.deploy.chart.variants import VARIANTS
 from e2e.programs import manifests
 

@@ -15,7 +15,6 @@ from e2e.control_plane.admin import Json, done
 from e2e.support.gpu_site import NODES, GpuSite, cards_of, gpu_node
 from e2e.support.kubectl_gpushare import kubectl_gpushare
 from e2e.support.legacy_extender import annotated, bound, created, legacy_node, running, started
-from tests.support.legacy import DEFAULT
 
 
 class Checker:

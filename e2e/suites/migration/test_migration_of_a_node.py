@@ -4,31 +4,64 @@ docs/migrate.md, "3. The device plugin, node by node".
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from http import HTTPStatus
-from pathlib import Path
-
 import pytest
-
+from collections.abc import AsyncIterator, Sequence
 from config.protocol import environment, names
+from contextlib import asynccontextmanager
+from deviceplugin.kubelet import client, server
+from deviceplugin.kubelet.server import ContainerResponse, Devices
 from e2e.control_plane.admin import Access, Admin, Json, done
 from e2e.node.announced import allocatable, card_units
 from e2e.node.node_pods import PODS, has_restarted, pod, pod_seen, runs, waits_because
 from e2e.programs import manifests
-from e2e.programs.legacy_plugin import SOCKET, LegacyPlugin
 from e2e.support.kubectl_gpushare import kubectl_gpushare
-from e2e.support.shared_node import (
-    GIB,
-    NODE,
-    SharedNode,
-    lives,
-    pods,
-    shared_pod,
-    sharing,
-    what_is_inside,
-)
+from e2e.support.shared_node import GIB, NODE, SharedNode, lives, pods, shared_pod, sharing, what_is_inside
+from http import HTTPStatus
+from pathlib import Path
 from tests.support.legacy import chosen
+from typing import Final, Self
+
+SOCKET: Final = "aliyungpushare.sock"
+
+
+class LegacyPlugin:
+    """On one node. index: of the card for the next Allocate; the real one takes that of the pod which it guesses."""
+
+    def __init__(self, folder: Path, cards: Sequence[str], card_units: int) -> None:
+        """folder: where the kubelet's socket is. cards: UUIDs."""
+        self.index = 0
+        self._folder = folder
+        self._ids = tuple(f"{uuid}-_-{number}" for uuid in cards for number in range(card_units))
+        self._card_units = card_units
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Self]:
+        """Registered with the kubelet; at the end its socket is gone."""
+        async with server.serving(self, self._folder / SOCKET):
+            await client.register(self._folder, SOCKET, names.GPU_MEM)
+            yield self
+
+    async def devices(self) -> AsyncIterator[Devices]:
+        """All of them, healthy for ever."""
+        yield tuple((name, True) for name in self._ids)
+        await asyncio.Event().wait()
+
+    async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
+        """For a container of as many units."""
+        units, index = str(len(ids)), str(self.index)
+        return ContainerResponse(
+            environment={
+                environment.VISIBLE_DEVICES: index,
+                names.MEM_IDX: index,
+                names.MEM_POD: units,
+                environment.MEM_CONTAINER: units,
+                names.MEM_DEV: str(self._card_units),
+            }
+        )
+
+    async def pre_start(self, ids: frozenset[str]) -> None:
+        """Nothing."""
+
 
 _UNITS = 15
 _SOON_S = 60.0
