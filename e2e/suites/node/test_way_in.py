@@ -1,6 +1,7 @@
 """How cards come into containers on a real kubelet and containerd: by the CDI specs that are there, and never bare.
 
-A driver that goes under a plugin that runs ends the plugin, and no container. NVML is a double with two cards (`e2e.programs.with_nvml`); the specs are made up, with /dev/null for a card's node.
+A driver that goes under a plugin that runs ends the plugin, and no container. NVML is a double with two cards
+(`e2e.programs.with_nvml`); the specs are made up, with /dev/null for a card's node.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What the scheduler's process writes on a real kube-apiserver that only this server judges: names, annotations, victims.
+"""What our process writes on a real kube-apiserver that only this server judges: names, annotations, victims.
 
 There is no kubelet: the test ends the victims.
 """
