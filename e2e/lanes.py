@@ -34,7 +34,6 @@ _LONGEST: Final = (
     "test_fire",
     "test_policies",
     "test_two_replicas",
-    "test_kill",
 )
 
 

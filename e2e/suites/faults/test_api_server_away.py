@@ -5,31 +5,18 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from e2e.control_plane.admin import Admin
 from e2e.control_plane.cluster import ControlPlane
-from e2e.programs.scheduler_process import SchedulerProcess
-from e2e.support.gpu_site import GpuSite, gpu_site
+from e2e.support.gpu_site import GpuSite
 from tests.support.clocks.quickest import quickest
 
 # A client that doubled its waits from 0.1 s without a limit would ask again 4 s after the return of the server.
 AWAY_S = 8.0
 BOUND_WITHIN_S = 2.0
 Away = Callable[[ControlPlane], Awaitable[None]]
-
-
-@pytest.fixture
-async def site(
-    control_plane: ControlPlane, admin: Admin, namespace: str, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[GpuSite]:
-    folder = tmp_path_factory.mktemp("scheduler")
-    with SchedulerProcess(control_plane.kubeconfig_path(), folder) as scheduler:
-        await scheduler.ready()
-        async with gpu_site(admin, namespace, scheduler) as made:
-            yield made
 
 
 async def killed(cluster: ControlPlane) -> None:
