@@ -17,8 +17,8 @@ from e2e.control_plane.admin import Admin, Json, done, seen
 from e2e.control_plane.cluster import ControlPlane
 from e2e.control_plane.processes import Child, free_ports, start
 from e2e.deploy.chart.helm import Helm
-from e2e.deploy.other_projects import custom_resources, example_pods
-from e2e.deploy.other_projects.test_working_with import examples, written
+from e2e.deploy.other_projects import custom_resources
+from e2e.deploy.other_projects.test_working_with import examples, requested, written
 from e2e.programs.scheduler_process import SchedulerProcess
 from e2e.programs.server_process import ServerProcess
 from e2e.support.gpu_site import GpuSite, card, cards_of, gpu_node, gpu_site, is_bound
@@ -167,7 +167,7 @@ async def test_jobs_start_as_the_quota_of_gpu_memory_lets_them_and_their_pods_ge
     node["metadata"]["labels"] = {"gpushare": "true"}
     await site.add_nodes(node)
     *queue, job = next(one for one in examples() if one[-1]["kind"] == "Job")
-    units = example_pods.requested(job["spec"]["template"]["spec"])
+    units = requested(job["spec"]["template"]["spec"])
     for document in queue:
         done(await written(site.admin, document))
 
