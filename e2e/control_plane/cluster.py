@@ -27,7 +27,6 @@ from typing import Any, Final, Self
 
 from e2e.control_plane import binaries, commands, pki, readiness
 from e2e.control_plane.admin import Access
-from e2e.control_plane.commands import StaticUser
 from e2e.control_plane.processes import Child, free_ports, start, sweep_when_gone
 
 ADMIN: Final = "admin"
@@ -74,12 +73,7 @@ class ControlPlane:
         self._streamed_lists = streamed_lists
         self._audited = tuple(audited)
         self._kubelets = tuple(kubelets)
-        users = (
-            StaticUser(secrets.token_hex(16), ADMIN, ("system:masters",)),
-            StaticUser(secrets.token_hex(16), _CONTROLLERS),
-            StaticUser(secrets.token_hex(16), _SCHEDULER),
-        )
-        self._users = {user.name: user for user in users}
+        self._tokens = {user: secrets.token_hex(16) for user in (ADMIN, _CONTROLLERS, _SCHEDULER)}
         etcd_port, peer_port, self._controllers_port, *self._ports = free_ports(3 + _MOST_API_SERVERS)
         self._etcd = commands.EtcdSite(self.folder / "etcd", etcd_port, peer_port)
         self._programs: dict[str, Path] = {}
@@ -147,7 +141,7 @@ class ControlPlane:
     @property
     def admin_token(self) -> str:
         """Bearer token of `admin`, who may do everything."""
-        return self._users[ADMIN].token
+        return self._tokens[ADMIN]
 
     @property
     def pids(self) -> dict[str, int]:
@@ -159,14 +153,14 @@ class ControlPlane:
         """The servers that were started and not stopped, in the order of their starts."""
         return [*self._servers.values()]
 
-    def access(self, user: str = ADMIN, which: int = 0) -> Access:
-        """What a client of that user needs; KeyError for an unknown user. which: of the API servers."""
+    def access(self, which: int = 0) -> Access:
+        """What a client of the administrator needs. which: of the API servers."""
         tls = ssl.create_default_context(cafile=str(self.ca_file))
-        return Access(self._url(which), tls, f"Bearer {self._users[user].token}")
+        return Access(self._url(which), tls, f"Bearer {self.admin_token}")
 
     def kubeconfig_path(self, user: str = ADMIN) -> Path:
         """File for `--kubeconfig`, gone with the cluster; KeyError for an unknown user."""
-        return self.kubeconfig_for(self._users[user].token, user)
+        return self.kubeconfig_for(self._tokens[user], user)
 
     def kubeconfig_for(self, token: str, name: str) -> Path:
         """Write a kubeconfig for any bearer token, as the token API hands them out; `name` goes into the file's."""
@@ -275,7 +269,7 @@ class ControlPlane:
 
     def _start_all(self) -> None:
         pki.make(self._pki)
-        (self.folder / "tokens.csv").write_text(commands.token_file(self._users.values()))
+        (self.folder / "tokens.csv").write_text(commands.token_file(self._tokens, ADMIN))
         self.start_etcd()
         self.start_apiserver()
         if self._with_controllers:

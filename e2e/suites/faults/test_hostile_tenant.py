@@ -51,12 +51,11 @@ class Waits:
 class ServerTenant(Tenant):
     """The attacker of `tests.tenants`, on a real API server. refused: its answers, but for the ones that took it."""
 
-    def __init__(self, admin: Admin, path: str, nodes: list[str], scale: float, *, dry_run: bool = False) -> None:
+    def __init__(self, admin: Admin, path: str, nodes: list[str], scale: float) -> None:
         self.refused: list[ApiResponse] = []
         self.taken = 0
         self._admin = admin
         self._path = path
-        self._query = "?dryRun=All" if dry_run else ""
         self._nodes = nodes
         self._scale = scale
 
@@ -73,7 +72,7 @@ class ServerTenant(Tenant):
 
     async def _create_each(self, waiting: Iterable[Manifest]) -> None:
         for manifest in waiting:
-            answer = await self._admin.post(self._path + self._query, as_a_server_takes_it(manifest))
+            answer = await self._admin.post(self._path, as_a_server_takes_it(manifest))
             if answer.status == HTTPStatus.CREATED:
                 self.taken += 1
             else:
