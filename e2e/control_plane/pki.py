@@ -97,9 +97,9 @@ def make(files: Pki) -> None:
     request = ca.with_suffix(".csr")
     _openssl("req", "-new", "-config", config, "-sha256", "-key", files.ca_key, "-out", request)
     since = dt.datetime.now(dt.UTC) - _VALID_BEFORE
-    _sign(files, "authority", request, ca, since, _LASTS)
+    _sign(files, "authority", request, ca, since=since)
     request = _requested(files, files.server, "/CN=kube-apiserver")
-    _sign(files, "server", request, files.server.certificate, since, _LASTS)
+    _sign(files, "server", request, files.server.certificate, since=since)
     public_key = files.service_account_public_key
     _openssl("ec", "-in", files.service_account_key, "-pubout", "-out", public_key)
 
@@ -112,11 +112,13 @@ def issue(files: Pki, name: str, user: str, group: str, lasts_s: int | None = No
     issued = Issued(files.folder / f"{name}.crt", files.folder / f"{name}.key")
     request = _requested(files, issued, f"/O={group}/CN={user}")
     lasts = _LASTS if lasts_s is None else dt.timedelta(seconds=lasts_s)
-    _sign(files, "client", request, issued.certificate, dt.datetime.now(dt.UTC), lasts)
+    _sign(files, "client", request, issued.certificate, since=dt.datetime.now(dt.UTC), lasts=lasts)
     return issued
 
 
-def _sign(files: Pki, kind: str, request: Path, certificate: Path, since: dt.datetime, lasts: dt.timedelta) -> None:
+def _sign(
+    files: Pki, kind: str, request: Path, certificate: Path, *, since: dt.datetime, lasts: dt.timedelta = _LASTS
+) -> None:
     """`openssl x509` of before 3.4 knows whole days from now on only, `openssl ca` any time."""
     (files.folder / "issued").touch()
     authority = ("-selfsign",) if certificate == files.ca_certificate else ("-cert", files.ca_certificate)

@@ -9,16 +9,17 @@ import os
 import statistics
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
 from config.settings.mistakes import ConfigurationError
 from e2e.packing.convert import convert, convert_with_durations
 from e2e.packing.openb import WORKLOADS, published
-from pathlib import Path
 from scheduler.core.build import ENTRY_POINTS
 from scheduler.tools.simulate.comparison import Outcome
 from scheduler.tools.simulate.plot import NoPlot, check_plot, plot
 from scheduler.tools.simulate.simulate_runs import Config, Job, Run, outcomes
 from scheduler.tools.simulate.simulate_table import as_json, print_comparison, progress
-from typing import Final
 
 _RULES: Final = ("PackingBestFit", "PackingFgd")
 

@@ -12,17 +12,18 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from http import HTTPStatus
+from itertools import count
+from typing import Final
+
 from e2e.control_plane.admin import Admin, Json
 from e2e.fire.site import AT_ONCE, NODES, tolerant
 from e2e.fire.workload import CARDS
 from e2e.soak import things
-from e2e.soak.seen import Known, PODS, Seen
+from e2e.soak.seen import PODS, Known, Seen
 from e2e.soak.things import KINDS, Kind
-from http import HTTPStatus
-from itertools import count
 from scheduler.state.volumes.claim import BIND_COMPLETED
 from tests.support import volumes
-from typing import Final
 
 _BOUND_WITHIN_S: Final = 30.0
 _WAITS_S: Final = (1.0, 6.0)

@@ -1,14 +1,18 @@
 """One node of a cluster that is an object only, with our device plugin as a process and a double for its kubelet."""
 
 import asyncio
-import grpc
 import os
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Sequence
-from config.protocol import names
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeVar
+
+import grpc
+
+from config.protocol import names
 from deviceplugin.cdi.mode import Mode
 from e2e.bench import process
 from e2e.bench.plugin import pods
@@ -16,10 +20,8 @@ from e2e.bench.plugin.pods import BoundPod, Checkpoint, main_container, wrong_by
 from e2e.control_plane import commands, readiness
 from e2e.control_plane.admin import Admin, Json
 from e2e.control_plane.processes import Child, free_ports, start
-from pathlib import Path
 from tests.support.node.kubelet_double import KubeletDouble
 from tests.support.repository import ROOT
-from typing import Final, TypeVar
 
 T = TypeVar("T")
 

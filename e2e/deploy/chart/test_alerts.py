@@ -131,9 +131,7 @@ def test_a_link_to_a_runbook_is_absolute_or_not_there(helm: Helm) -> None:
     }
 
 
-def test_prometheus_reads_the_rules_as_the_values_have_changed_them(
-    helm: Helm, promtool: Path, tmp_path: Path
-) -> None:
+def test_prometheus_reads_the_rules_as_the_values_have_changed_them(helm: Helm, promtool: Path, tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(yaml.safe_dump(spec(helm, {"prometheusRule": CHANGED_ALERTS})), encoding="utf-8")
     answer = run(promtool, "check", "rules", file)

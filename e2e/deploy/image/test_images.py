@@ -7,7 +7,6 @@ capabilities and without new privileges.
 import asyncio
 import json
 import os
-import pytest
 import re
 import secrets
 import shutil
@@ -16,6 +15,11 @@ import tarfile
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
 from config.protocol import names
 from config.settings import isolation
 from e2e.control_plane import binaries
@@ -28,11 +32,9 @@ from e2e.deploy.image.image_builder import BuiltImage, ImageBuilder, image_build
 from e2e.node.local_node import LocalNode
 from e2e.programs import manifests
 from e2e.support.shared_node import GIB, all_settled, expected_inside, pods, shared_pod, sharing, what_is_inside
-from pathlib import Path
 from tests.support.documents import guide
 from tests.support.node import mps_double
 from tests.support.repository import ROOT
-from typing import Any, Final
 
 _RUN_WITHIN_S: Final = 120.0
 # Of what `runc spec` proposes; what it leaves out is a network, which none of these programs needs.

@@ -8,9 +8,13 @@ written where it looks for it.
 
 import base64
 import copy
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
 import pytest
 import yaml
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+
 from config.protocol import names
 from e2e.control_plane import binaries, commands
 from e2e.control_plane.admin import Admin, Json, done, seen
@@ -22,8 +26,6 @@ from e2e.deploy.other_projects.test_working_with import examples, requested, wri
 from e2e.programs.scheduler_process import SchedulerProcess
 from e2e.programs.server_process import ServerProcess
 from e2e.support.gpu_site import GpuSite, card, cards_of, gpu_node, gpu_site, is_bound
-from pathlib import Path
-from typing import Any, Final
 
 _NAMESPACE: Final = "kueue-system"
 _SECRETS: Final = f"/api/v1/namespaces/{_NAMESPACE}/secrets"
@@ -127,7 +129,9 @@ def cluster() -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-async def site(cluster: ControlPlane, scheduler: SchedulerProcess, helm: Helm, tmp_path: Path) -> AsyncIterator[GpuSite]:
+async def site(
+    cluster: ControlPlane, scheduler: SchedulerProcess, helm: Helm, tmp_path: Path
+) -> AsyncIterator[GpuSite]:
     kueue = KueueProcess(cluster, helm, tmp_path)
     async with Admin(cluster.access()) as admin:
         await kueue.apply(admin)

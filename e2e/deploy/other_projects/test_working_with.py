@@ -7,9 +7,13 @@ their own programs add to pods, such as ports and sidecars, is not here. Most ki
 import asyncio
 import copy
 import json
+from collections.abc import AsyncIterator, Iterator, Sequence
+from http import HTTPStatus
+from typing import Final
+
 import pytest
 import yaml
-from collections.abc import AsyncIterator, Iterator, Sequence
+
 from config.protocol import names
 from e2e.control_plane.admin import Admin, ApiResponse, Json, done
 from e2e.control_plane.cluster import ControlPlane
@@ -17,9 +21,7 @@ from e2e.deploy.other_projects import custom_resources
 from e2e.deploy.other_projects.custom_resources import Definitions
 from e2e.programs.scheduler_process import SchedulerProcess
 from e2e.support.gpu_site import GpuSite, cards_of, gpu_site
-from http import HTTPStatus
 from tests.support.documents import document_commands
-from typing import Final
 
 # Fields of a predictor that are fields of a pod's spec, of those that the document uses.
 _OF_A_POD: Final = ("schedulerName",)

@@ -10,17 +10,20 @@ import hashlib
 import io
 import json
 import os
-import pytest
 import shutil
 import subprocess
 import tarfile
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from playwright.async_api import Browser, Page, async_playwright
+
 from config.protocol import names
 from config.protocol.inventory import Card, Health
-from contextlib import asynccontextmanager
 from e2e.control_plane import cache
-from pathlib import Path
-from playwright.async_api import Browser, Page, async_playwright
 from scheduler.core.engine import Engine
 from scheduler.kube.rest.reviews import User
 from scheduler.tools.page.access import Guard
@@ -28,7 +31,6 @@ from scheduler.tools.page.page_parts import SchedulerParts, page_parts
 from scheduler.tools.page.server import PageServer, serve_page
 from tests.support.builders import READER, UNIT_MIB, bound, card, engine, pod, wire_node
 from tests.support.repository import ROOT
-from typing import Any, Final
 
 TOKEN = "token-of-ann"  # noqa: S105 - accepted by nobody but the reviewer below
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=document.title='owned'>"

@@ -6,14 +6,18 @@ ours alone.
 """
 
 import json
-import msgspec
-import pytest
 import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
+from http import HTTPStatus
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+import pytest
+
 from e2e.control_plane import provider
 from e2e.control_plane.admin import Admin, Json, done
-from http import HTTPStatus
 from scheduler.kube import objects, storage
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.client_config.connect import connect
@@ -25,8 +29,6 @@ from tests.contract.status_contract import StatusContract
 from tests.contract.under_test import ClusterUnderTest, Manifest, SeenEvent
 from tests.contract.volume_contract import VolumeContract
 from tests.contract.watch_contract import WatchContract
-from types import TracebackType
-from typing import Final, Self
 
 _CORE: Final = "/api/v1"
 _EVENTS: Final = "/apis/events.k8s.io/v1"

@@ -10,24 +10,26 @@ import asyncio
 import base64
 import json
 import os
-import pytest
 import re
 import ssl
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from e2e.control_plane import binaries
-from e2e.suites.api.kubeconfig_cases import CASES, Case
 from http import HTTPMethod
 from pathlib import Path
+from textwrap import dedent
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import pytest
+
+from e2e.control_plane import binaries
+from e2e.suites.api.kubeconfig_cases import CASES, Case
 from scheduler.kube import port
 from scheduler.kube.rest.client_config.connect import ConnectError, connect
 from scheduler.kube.rest.transport import Transport
 from tests.support.servers.byte_server import made_certificate
-from textwrap import dedent
-from typing import Any, Final
-from urllib.parse import urlsplit
 
 _BODY: Final = b'{"kind":"Status","apiVersion":"v1","status":"Success","gitVersion":"v1"}'
 _ANSWER: Final = (

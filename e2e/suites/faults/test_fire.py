@@ -5,13 +5,18 @@ One scheduler and one witness for all of it. `NIGHTLY_SEED` repeats a run. All o
 
 import asyncio
 import os
-import pytest
-import pytest_asyncio
 import random
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
-from config.protocol import names
 from datetime import datetime, timedelta
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+
+import pytest
+import pytest_asyncio
+
+from config.protocol import names
 from e2e.control_plane import cache
 from e2e.control_plane.admin import Admin, Json
 from e2e.control_plane.cache import PackageUnavailable
@@ -22,9 +27,6 @@ from e2e.fire.neighbours import Others
 from e2e.fire.proxy import Answer, Cut, Passing, WatchTrouble
 from e2e.fire.site import Site
 from e2e.support.gpu_site import gpu_pod
-from http import HTTPStatus
-from pathlib import Path
-from typing import Final
 
 _PACKAGE: Final = "libfaketime"
 

@@ -7,13 +7,18 @@ whichever of the programs is away. `NIGHTLY_SEED` repeats a run.
 
 import asyncio
 import os
-import pytest
 import random
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pytest
+
 from e2e.control_plane.admin import Admin, Json
 from e2e.control_plane.cluster import ControlPlane
 from e2e.fire import server_faults, site, workload
@@ -25,9 +30,6 @@ from e2e.programs import manifests
 from e2e.programs.plugin_process import DevicePluginProcess, token
 from e2e.support import policy_site
 from e2e.support.shared_node import GIB, passing, shared_pod, sharing
-from functools import partial
-from pathlib import Path
-from typing import Final
 
 _LOOK_EVERY_S: Final = 0.3
 _READING: Final = "1s"

@@ -8,24 +8,26 @@ scheduler.
 import asyncio
 import itertools
 import math
-import pytest
 import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import pytest
+
 from e2e.bench import workload
 from e2e.control_plane import provider
 from e2e.control_plane.admin import Admin, ApiResponse, Json, done
 from e2e.programs.scheduler_process import SchedulerProcess
 from e2e.support.gpu_site import NODES, gpu_pod
 from e2e.support.pod_history import PodHistory
-from http import HTTPStatus
-from pathlib import Path
-from statistics import median
 from tests.tenants import changes, crowds, huge_objects
 from tests.tenants.attack import Attack, Manifest, Tenant
-from typing import Any, Final
 
 _NODES: Final = 40
 _EVERY_S: Final = 0.04

@@ -6,14 +6,19 @@ on later. Every pod is bound once, no card over-committed, and the other one sch
 
 import asyncio
 import os
-import pytest
 import signal
 import time
 from collections.abc import AsyncIterator
-from config.settings.scheduler import DEFAULT_BIND_TIMEOUT_S
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from config.settings.scheduler import DEFAULT_BIND_TIMEOUT_S
 from e2e.bench import workload
 from e2e.bench.race import ledger
 from e2e.bench.race.ledger import Audit
@@ -23,9 +28,6 @@ from e2e.control_plane.cluster import ControlPlane
 from e2e.programs import manifests
 from e2e.programs.scheduler_process import NO_PREDECESSOR, SchedulerProcess
 from e2e.support.pod_history import PodHistory
-from itertools import islice
-from pathlib import Path
-from typing import Any, Final
 
 # Pods are packed card by card: a scheduler that has forgotten the first 300 would fill the same cards again.
 SIZE: Final = workload.Size(nodes=24, pods=1000, templates=50)

@@ -4,14 +4,18 @@ Every command and every file is, or is named with the reason why not in `documen
 """
 
 import json
-import pytest
 import re
 import shlex
 import subprocess
 import time
-import yaml
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+
 from e2e.control_plane.admin import Json
 from e2e.control_plane.processes import free_ports
 from e2e.suites.installed.document_cases import (
@@ -23,11 +27,9 @@ from e2e.suites.installed.document_cases import (
     OF_THE_SCHEDULER,
     SAYS,
 )
-from e2e.support.documents_site import DocumentsSite, NODE, documents_site
-from pathlib import Path
+from e2e.support.documents_site import NODE, DocumentsSite, documents_site
 from tests.support.documents import document_commands
 from tests.support.repository import ROOT
-from typing import Final
 
 # What has no end of its own: it is ended once it has said what it is to say, or after a minute.
 _ENDLESS: Final = re.compile(r"logs .* -f$|port-forward .*[^&]$|-scheduler run |demo .*--serve")

@@ -4,10 +4,15 @@ docs/migrate.md, "3. The device plugin, node by node".
 """
 
 import asyncio
-import pytest
 from collections.abc import AsyncIterator, Sequence
-from config.protocol import environment, names
 from contextlib import asynccontextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final, Self
+
+import pytest
+
+from config.protocol import environment, names
 from deviceplugin.kubelet import client, server
 from deviceplugin.kubelet.server import ContainerResponse, Devices
 from e2e.control_plane.admin import Access, Admin, Json, done
@@ -16,10 +21,7 @@ from e2e.node.node_pods import PODS, has_restarted, pod, pod_seen, runs, waits_b
 from e2e.programs import manifests
 from e2e.support.kubectl_gpushare import kubectl_gpushare
 from e2e.support.shared_node import GIB, NODE, SharedNode, lives, pods, shared_pod, sharing, what_is_inside
-from http import HTTPStatus
-from pathlib import Path
 from tests.support.legacy import chosen
-from typing import Final, Self
 
 SOCKET: Final = "aliyungpushare.sock"
 

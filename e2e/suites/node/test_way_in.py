@@ -70,6 +70,11 @@ def file(shared: SharedNode) -> Iterator[Path]:
     path.unlink(missing_ok=True)
 
 
+def describe(file: Path, library: Path) -> None:
+    """Write the CDI spec."""
+    file.write_text(json.dumps(spec(library)))
+
+
 def with_nvml(shared: SharedNode, **settings: str) -> AbstractAsyncContextManager[DevicePluginProcess]:
     """A plugin with the double instead of simulated cards."""
     return shared.instead(simulate="", simulateControl="", modules=_NVML, **settings)
@@ -87,7 +92,7 @@ async def test_a_node_shares_nothing_until_containers_can_have_driver_libraries_
             on_node, lambda found: allocatable(found) == 0 and withheld(found) == inventory.NO_INJECTION
         )
         async with pods(on_node, [shared_pod("real", [container(1)]), shared_pod("other", [container(79)])]) as made:
-            file.write_text(json.dumps(spec(library)))
+            describe(file, library)
             await plugin.ready()
             assert (await plugin.said("mode"))["mode"] == "cdi"
             for found in await all_settled(on_node, made):
@@ -111,7 +116,7 @@ def container(units: int) -> Json:
 async def test_a_node_that_loses_its_way_in_gives_nothing_away_until_there_is_one_and_keeps_what_is_held(
     shared: SharedNode, on_node: Admin, library: Path, file: Path
 ) -> None:
-    file.write_text(json.dumps(spec(library)))
+    describe(file, library)
     async with with_nvml(shared) as plugin:
         await plugin.ready()
         # Not what the kubelet still says of the plugin before.
@@ -119,7 +124,7 @@ async def test_a_node_that_loses_its_way_in_gives_nothing_away_until_there_is_on
         async with pods(on_node, [shared_pod("stays", [container(2)])]) as made:
             (before,) = await all_settled(on_node, made)
             plugin.stop()
-            file.unlink()
+            await asyncio.to_thread(file.unlink)
             plugin.start()
             await plugin.said("notice", reason="GPUNotReady", within_s=30)
             assert "no way to bring cards into containers" in await plugin.readyz()
@@ -127,7 +132,7 @@ async def test_a_node_that_loses_its_way_in_gives_nothing_away_until_there_is_on
             await shared.node_seen(on_node, lambda found: allocatable(found) == 2)
             (after,) = await all_settled(on_node, made)
             assert lives(after) == lives(before)
-            file.write_text(json.dumps(spec(library)))
+            describe(file, library)
             await plugin.ready()
             await shared.node_seen(on_node, lambda found: allocatable(found) == whole)
 
@@ -138,7 +143,7 @@ def _all_is_allocatable(found: Json) -> bool:
 
 async def test_a_spec_of_another_driver_brings_no_card_in(shared: SharedNode, library: Path, file: Path) -> None:
     older = json.dumps(spec(library, "nvidia.com/gpu")).replace("libcuda.so.580.95.05", "libcuda.so.570.12")
-    file.write_text(older)
+    await asyncio.to_thread(file.write_text, older)
     async with with_nvml(shared) as plugin:
         told = await plugin.said("notice", reason="GPUNotReady", within_s=30)
         assert f"{file.name} is of driver 570.12, the driver is 580.95.05 now; run nvidia-ctk" in told["note"]
@@ -147,7 +152,7 @@ async def test_a_spec_of_another_driver_brings_no_card_in(shared: SharedNode, li
 @pytest.fixture
 async def plugin(shared: SharedNode, library: Path, file: Path) -> AsyncIterator[DevicePluginProcess]:
     """With a driver that answers, and a CDI spec that fits it."""
-    file.write_text(json.dumps(spec(library)))
+    describe(file, library)
     try:
         async with with_nvml(shared, readingInterval="1s", driverExitAfter=f"{_EXIT_AFTER_S}s") as started:
             await started.ready()

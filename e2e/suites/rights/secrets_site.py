@@ -14,9 +14,13 @@ import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
-from config.protocol import names
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+
+from config.protocol import names
 from e2e.control_plane import commands
 from e2e.control_plane.admin import Access, Admin, Json, ask, seen
 from e2e.node.local_node import LocalNode
@@ -28,10 +32,7 @@ from e2e.support import planted_secrets, policy_site
 from e2e.support.gpu_site import NODES
 from e2e.support.planted_secrets import secret
 from e2e.support.shared_node import GIB
-from http import HTTPStatus
-from pathlib import Path
 from scheduler.legacy.inspect_api import PATH as INSPECT
-from typing import Any, Final
 
 _ESTABLISHED: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
 _WRONG_PASSWORD: Final = b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n"

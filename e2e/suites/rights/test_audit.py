@@ -11,11 +11,15 @@ The proxy brings about what only a rare fault makes a program ask.
 
 import asyncio
 import json
-import pytest
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from config.protocol import names
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from config.protocol import names
 from e2e.control_plane.admin import Admin, Json, done, seen
 from e2e.control_plane.cluster import ControlPlane
 from e2e.fire.proxy import Answer, Mishap, Passing, proxy, status_body
@@ -32,10 +36,8 @@ from e2e.support import policy_site
 from e2e.support.claims_site import CLASSES, FAST, LOCAL, VOLUMES, selected_node
 from e2e.support.gpu_site import is_bound
 from e2e.support.shared_node import GIB, shared_pod, sharing
-from pathlib import Path
 from scheduler.kube.events import QUIET_S
 from tests.support.volumes import claim, volume, with_claims
-from typing import Any, Final
 
 ACCOUNTS: Final = (audit.user(manifests.SCHEDULER), audit.user(manifests.PLUGIN))
 CARD_UNITS: Final = 16

@@ -5,14 +5,17 @@ the event.
 """
 
 import asyncio
-import pytest
 import random
 import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from config.protocol import names
 from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import pytest
+
+from config.protocol import names
 from e2e.control_plane import pinned
 from e2e.control_plane.admin import Admin, Json, UnexpectedAnswer, done
 from e2e.programs.scheduler_process import SchedulerProcess
@@ -22,9 +25,8 @@ from e2e.support.told_of_pods import OURS
 from scheduler.kube import versions
 from scheduler.kube.versions import Minor
 from tests.differential.groups.claims import BOUND, claim, csi_node, mounted, storage_class, volume
-from tests.differential.manifests import HOSTNAME, Manifest, Scenario, ZONE, container, matches, node, pod, taint
+from tests.differential.manifests import HOSTNAME, ZONE, Manifest, Scenario, container, matches, node, pod, taint
 from tests.support.clocks.quickest import quickest
-from typing import Any, Final, TypeAlias
 
 Event: TypeAlias = Callable[[ScenarioSite], Awaitable[None]]
 

@@ -3,25 +3,27 @@
 It is asked with the rights of the scheduler's account, and by an account that may be let look.
 """
 
-import aiohttp
 import asyncio
 import json
-import pytest
 import time
-import yaml
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import pytest
+import yaml
+
 from e2e.control_plane.admin import Admin, Json, done
 from e2e.control_plane.cluster import ControlPlane
 from e2e.control_plane.processes import free_ports
 from e2e.programs import manifests
 from e2e.programs.scheduler_process import NO_PREDECESSOR, SchedulerProcess
 from e2e.support.gpu_site import gpu_site
-from http import HTTPStatus
-from pathlib import Path
 from tests.support.repository import ROOT
 from tests.support.servers.byte_server import made_certificate
-from typing import Any, Final
 
 VIEWER = "page-viewer"
 RBAC = [
