@@ -224,8 +224,7 @@ async def test_every_replica_shows_what_the_leader_has(kubeconfig: Path, admin: 
         assert (standing != leading, leads) == (True, False)
         assert await viewer.until(second, leads=True) == standing
         taken_s = time.monotonic() - gone_s
-        # The figures.
-        print(f"own tables {answered_s:.2f} s, the next leader {taken_s:.2f} s after a kill")  # noqa: T201
+        print(f"own tables {answered_s:.2f} s, next leader {taken_s:.2f} s after a kill")  # noqa: T201 - the figures
 
         first.process.start()
         await first.process.ready()
