@@ -10,7 +10,7 @@ import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 import pytest
@@ -75,7 +75,10 @@ def describe(file: Path, library: Path) -> None:
     file.write_text(json.dumps(spec(library)))
 
 
-def with_nvml(shared: SharedNode, **settings: str) -> AbstractAsyncContextManager[DevicePluginProcess]:
+def with_nvml(
+    shared: SharedNode,
+    **settings: Any,  # noqa: ANN401 - as DevicePluginProcess
+) -> AbstractAsyncContextManager[DevicePluginProcess]:
     """A plugin with the double instead of simulated cards."""
     return shared.instead(simulate="", simulateControl="", modules=_NVML, **settings)
 
