@@ -56,7 +56,7 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
         "kubectl -n NAMESPACE patch": "a workload of the reader's",
     },
     "docs/defragment.md": {
-        "gpushare-scheduler defragment -f pod.yaml --execute": "it evicts: e2e/suites/tools/test_defragment.py does it",
+        "gpushare-scheduler defragment -f pod.yaml --execute": "it evicts: e2e/suites/tools/test_commands.py does it",
     },
     "docs/isolation.md": {
         "export CUDA_": _CARD,

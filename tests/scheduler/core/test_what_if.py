@@ -20,10 +20,9 @@ from scheduler.state.cards.booking import CardShare
 from scheduler.state.changes import Change
 from scheduler.state.ledger import of_tables
 from scheduler.state.nominations import Nominations
-from scheduler.tools.explain.pod_summary import explain
+from scheduler.tools.explain.pod_summary import explain, what_if
 from scheduler.tools.explain.reading import ClusterSnapshot, answer_of
 from scheduler.tools.explain.remedies import leaving_pods
-from scheduler.tools.explain.pod_summary import what_if
 from tests.support.builders import UNIT_MIB, away_from, bound, cluster, engine, pod
 from tests.support.placing import decided, on_card
 from tests.support.preempting import sought

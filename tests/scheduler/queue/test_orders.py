@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 
 from scheduler.queue.backoff import backoff_s
 from scheduler.queue.entry import Entry
-from scheduler.queue.longest_waiting import EVERY_S
-from scheduler.queue.longest_waiting import EvaluatedLongestAgo
 from scheduler.queue.heap import Heap
-from scheduler.queue.longest_waiting import LongestWaiting
+from scheduler.queue.longest_waiting import EVERY_S, EvaluatedLongestAgo, LongestWaiting
 from tests.support.builders import pod
 
 

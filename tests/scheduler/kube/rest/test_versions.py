@@ -9,8 +9,8 @@ from scheduler.kube import port, versions
 from scheduler.kube.rest import version
 from scheduler.kube.rest.client import KubeCluster
 from scheduler.kube.versions import Feature, Minor, ServerVersion, VersionNotice
-from tests.support.servers.api_server import ApiServer, ok, status
 from tests.support.clocks.virtual_time import in_virtual_time, now_s
+from tests.support.servers.api_server import ApiServer, ok, status
 
 STREAMED = Feature("WatchList", Minor(1, 34), "pages", also=frozenset({Minor(1, 32)}))
 INFO = {"major": "1", "minor": "36", "gitVersion": "v1.36.3", "platform": "linux/amd64"}

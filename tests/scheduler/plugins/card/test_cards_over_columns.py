@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from config.protocol import names
 from scheduler.framework.card_rules import CARD_RULES, CardRules
 from scheduler.framework.cycle_state import CycleState
-from scheduler.plugins.card.card_choice import chosen_slots, eligible, fitting, slots_on
 from scheduler.plugins.card.card_affinity import CardHolders
+from scheduler.plugins.card.card_choice import chosen_slots, eligible, fitting, slots_on
 from scheduler.plugins.card.gpu_share import GpuShare
 from scheduler.plugins.card.gpu_sharers_per_card import GpuSharersPerCard, GpuSharersPerCardArgs
 from scheduler.pods.gpu_request import PlacementPolicy

@@ -10,8 +10,7 @@ from pydantic import ValidationError
 
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import Rejected, Relevance
-from scheduler.plugins.node.node_affinity import NodeAffinityArgs
-from scheduler.plugins.node.node_affinity import CONFLICT, ENFORCED, REASON, NodeAffinity, required
+from scheduler.plugins.node.node_affinity import CONFLICT, ENFORCED, REASON, NodeAffinity, NodeAffinityArgs, required
 from scheduler.pods.pod import Pod
 from tests.support.builders import pod, wire_node
 from tests.support.judging import reasons, rejected, scored, tables_of

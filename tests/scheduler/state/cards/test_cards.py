@@ -19,8 +19,7 @@ from scheduler.kube import objects
 from scheduler.plugins import registry
 from scheduler.pods.gpu_request import GpuRequest, ResourceNames, Selection
 from scheduler.state.amounts import ANY_BIT, BITS, model_bit
-from scheduler.state.cards.node_inventory import accepted_codes
-from scheduler.state.cards.node_inventory import GpuState, read_inventory
+from scheduler.state.cards.node_inventory import GpuState, accepted_codes, read_inventory
 from scheduler.state.ledger import of_tables
 from scheduler.state.minimum_request import NO_MINIMUM, minimum_request_of
 from scheduler.state.tables import Tables

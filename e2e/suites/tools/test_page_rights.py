@@ -1,4 +1,7 @@
-"""The web page of two replicas on a real API server: both show what the leader has, whoever that is."""
+"""The web page on a real API server: who may look, with whose eyes, and which of two replicas answers.
+
+It is asked with the rights of the scheduler's account, and by an account that may be let look.
+"""
 
 import asyncio
 import json
@@ -11,14 +14,115 @@ from typing import Any, Final
 
 import aiohttp
 import pytest
+import yaml
 
-from e2e.control_plane.admin import Admin, done
+from e2e.control_plane.admin import Admin, Json, done
 from e2e.control_plane.cluster import ControlPlane
 from e2e.control_plane.processes import free_ports
 from e2e.programs import manifests
-from e2e.programs.scheduler_process import SchedulerProcess
-from e2e.support.page_rights import MAY_LOOK, VIEWER, rights_for_the_page
+from e2e.programs.scheduler_process import NO_PREDECESSOR, SchedulerProcess
+from e2e.support.gpu_site import gpu_site
+from tests.support.repository import ROOT
 from tests.support.servers.byte_server import made_certificate
+
+VIEWER = "page-viewer"
+RBAC = [
+    *manifests.documents("rbac.yaml"),
+    *yaml.safe_load_all((ROOT / "deploy" / "optional" / "page.yaml").read_text(encoding="utf-8")),
+]
+SUBJECTS = [{"kind": "ServiceAccount", "name": VIEWER, "namespace": manifests.NAMESPACE}]
+KIND: Json = {"apiVersion": "rbac.authorization.k8s.io/v1"}
+ACCOUNT: Json = {
+    "apiVersion": "v1",
+    "kind": "ServiceAccount",
+    "metadata": {"name": VIEWER, "namespace": manifests.NAMESPACE},
+}
+MAY_LOOK: Json = KIND | {
+    "kind": "ClusterRoleBinding",
+    "metadata": {"name": VIEWER},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "gpushare-page-viewer"},
+    "subjects": SUBJECTS,
+}
+
+
+OWN = "page-viewer-pods"
+
+
+def may_list(namespace: str) -> list[Json]:
+    head = {"name": OWN, "namespace": namespace}
+    rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}
+    of = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": OWN}
+    return [
+        KIND | {"kind": "Role", "metadata": head, "rules": [rule]},
+        KIND | {"kind": "RoleBinding", "metadata": head, "roleRef": of, "subjects": SUBJECTS},
+    ]
+
+
+@pytest.fixture
+async def kubeconfig(control_plane: ControlPlane, admin: Admin) -> AsyncIterator[Path]:
+    """Of the scheduler's account, with the rights for the page. ACCOUNT is there, and may not look yet."""
+    await manifests.apply(admin, *RBAC, ACCOUNT)
+    yield control_plane.kubeconfig_for(await manifests.token(admin), "service-account")
+    await manifests.remove(admin, *RBAC, ACCOUNT, MAY_LOOK)
+
+
+class Viewer:
+    """Asks the page with a token."""
+
+    def __init__(self, session: aiohttp.ClientSession, port: int, token: str) -> None:
+        self.session, self.url = session, f"http://127.0.0.1:{port}"
+        self.headers = {"Authorization": f"Bearer {token}"}
+
+    async def pods(self) -> tuple[int, list[Any], list[str]]:
+        """(status, pods on the first row, pods that wait by name); nothing of a refusal."""
+        async with self.session.get(f"{self.url}/api/stream", headers=self.headers) as answer:
+            on: list[Any] = []
+            if answer.status != HTTPStatus.OK:
+                return answer.status, [], []
+            async for line in answer.content:
+                message = json.loads(line)
+                on = message["on"]["0"] if message["t"] == "rows" else on
+                if message["t"] == "waiting":
+                    return answer.status, on, [one["name"] for one in message["pods"]]
+        message = "the stream has ended"
+        raise AssertionError(message)
+
+    async def until(self, status: int) -> None:
+        """A refusal is remembered for some seconds, and the API server learns of a role in its own time."""
+        async with asyncio.timeout(30):
+            while (await self.pods())[0] != status:  # noqa: ASYNC110 - the API server tells nobody
+                await asyncio.sleep(0.2)
+
+
+async def test_the_api_server_decides_who_sees_the_page_and_whose_pods(
+    kubeconfig: Path, admin: Admin, namespace: str, tmp_path: Path
+) -> None:
+    (port,) = free_ports(1)
+    page = {"page": {"enabled": True, "listen": f"127.0.0.1:{port}"}}
+    with SchedulerProcess(kubeconfig, tmp_path, dict(NO_PREDECESSOR) | page) as scheduler:
+        await scheduler.ready()
+        async with aiohttp.ClientSession() as session, gpu_site(admin, namespace, scheduler) as site:
+            await site.nodes(a=[16])
+            await site.pod("mine", 3)
+            await site.pod("too-large", 17)
+            await site.bound("mine")
+            await site.unschedulable("too-large")
+            assert (await Viewer(session, port, "nobody's").pods())[0] == HTTPStatus.UNAUTHORIZED
+            viewer = Viewer(session, port, await manifests.token(admin, VIEWER))
+            assert (await viewer.pods())[0] == HTTPStatus.FORBIDDEN
+            await manifests.apply(admin, MAY_LOOK)
+            await viewer.until(HTTPStatus.OK)
+            assert await viewer.pods() == (HTTPStatus.OK, [["", None, [0, 3], 0]], [])
+            operator = Viewer(session, port, await manifests.token(admin, manifests.SCHEDULER))
+            assert (await operator.pods())[0] == HTTPStatus.FORBIDDEN  # its account lists pods, and may not look
+            for document in may_list(namespace):
+                done(await admin.post(manifests.collection(document), document))
+            async with asyncio.timeout(90):
+                while (found := await viewer.pods())[2] != ["too-large"]:  # noqa: ASYNC110 - as above
+                    await asyncio.sleep(0.5)
+            assert found == (HTTPStatus.OK, [[namespace, "mine", [0, 3], 0]], ["too-large"])
+    assert [line for line in scheduler.lines() if line["level"] in {"warning", "error"}] == []
+
 
 # As in test_two_replicas.
 QUICK: Final[dict[str, Any]] = {
@@ -43,7 +147,7 @@ class Replica:
         self.url = f"https://{ADDRESS}:{port}"
 
 
-class Viewer:
+class ViewerOfReplicas:
     """Asks any replica, with a token."""
 
     def __init__(self, session: aiohttp.ClientSession, token: str) -> None:
@@ -79,13 +183,6 @@ async def head(answer: aiohttp.ClientResponse) -> tuple[str, bool]:
     raise AssertionError(message)
 
 
-@pytest.fixture
-async def kubeconfig(control_plane: ControlPlane, admin: Admin) -> AsyncIterator[Path]:
-    async with rights_for_the_page(control_plane, admin) as path:
-        await manifests.apply(admin, MAY_LOOK)
-        yield path
-
-
 async def shown_in_lease(admin: Admin) -> str | None:
     """The page that the Lease names."""
     metadata = done(await admin.get(LEASE)).body["metadata"]
@@ -97,9 +194,10 @@ async def test_every_replica_shows_what_the_leader_has(kubeconfig: Path, admin: 
     ours, others = made_certificate(tmp_path, "ours"), made_certificate(tmp_path, "others")
     first, second = (Replica(kubeconfig, tmp_path / name, ours) for name in ("one", "two"))
     stranger = Replica(kubeconfig, tmp_path / "three", others)
+    await manifests.apply(admin, MAY_LOOK)
     token = await manifests.token(admin, VIEWER)
     async with AsyncExitStack() as stack:
-        viewer = Viewer(await stack.enter_async_context(aiohttp.ClientSession(read_bufsize=2**20)), token)
+        viewer = ViewerOfReplicas(await stack.enter_async_context(aiohttp.ClientSession(read_bufsize=2**20)), token)
         stack.enter_context(first.process)
         await first.process.said("leader.schedules", within_s=30.0)
         for one in (second, stranger):
@@ -126,8 +224,7 @@ async def test_every_replica_shows_what_the_leader_has(kubeconfig: Path, admin: 
         assert (standing != leading, leads) == (True, False)
         assert await viewer.until(second, leads=True) == standing
         taken_s = time.monotonic() - gone_s
-        # The figures.
-        print(f"own tables {answered_s:.2f} s, the next leader {taken_s:.2f} s after a kill")  # noqa: T201
+        print(f"own tables {answered_s:.2f} s, next leader {taken_s:.2f} s after a kill")  # noqa: T201 - the figures
 
         first.process.start()
         await first.process.ready()
