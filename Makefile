@@ -108,7 +108,7 @@ e2e: setup
 	@echo '== tests on a real kube-apiserver'
 	@if [ "$${E2E_PROVIDER:-local}" != local ]; then .venv/bin/python -m pytest -q $(E2E_TESTS); \
 	elif go=$$($(go_1_26)); then $(build_servers) && \
-	.venv/bin/python -m pytest -q --numprocesses=$(E2E_WORKERS) --durations=10 --ignore=e2e/deploy $(E2E_TESTS); \
+	.venv/bin/python -m pytest -q --numprocesses=$(E2E_WORKERS) --durations=10 --budget=e2e --ignore=e2e/deploy $(E2E_TESTS); \
 	else echo "skipped: $(E2E_TESTS), the tests on a real kube-apiserver: they need Go >= 1.26 and $$go$${CI:+; \
 	CI is set, so this is a failure}"; [ -z "$$CI" ]; fi
 
