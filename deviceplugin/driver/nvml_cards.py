@@ -1,15 +1,17 @@
 """The cards as NVML describes them, and how they are linked."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Final
+from typing import Final, TypeVar
 
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 
 from deviceplugin.driver.cards import DriverCard
-from deviceplugin.driver.nvml_answers import GONE, Handle, RawHandle, answer, text_for_people
+from deviceplugin.driver.nvml_answers import GONE, Handle, RawHandle, answer, optional, text_for_people
+
+T = TypeVar("T")
 
 _MIB: Final = 1024**2
 _WORD_BITS: Final = 64
@@ -48,16 +50,22 @@ def links(library: ModuleType, cards: Sequence[SeenCard]) -> dict[str, dict[str,
 
 def _card(library: ModuleType, handle: Handle) -> DriverCard:
     raw = handle.raw
-    mig = answer(library.nvmlDeviceGetMigMode, raw)
+
+    def at_best(function: Callable[..., T], *arguments: object) -> T | None:
+        return optional(function, *arguments, absent=[])
+
+    mode = at_best(library.nvmlDeviceGetMigMode, raw)
+    mig = mode is not None and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE
     return DriverCard(
         index=handle.index,
         uuid=handle.uuid,
-        model=text_for_people(library.nvmlDeviceGetName, raw),
-        memory_mib=_usable_mib(library, raw),
+        model=at_best(text_for_people, library.nvmlDeviceGetName, raw) or "",
+        # The driver denies a program the memory of a card that is split, and the card is not shared anyway.
+        memory_mib=0 if mig else _usable_mib(library, raw),
         minor=answer(library.nvmlDeviceGetMinorNumber, raw),
         pci=_pci(library.nvmlDeviceGetPciInfo(raw)),
-        numa=_numa(library, raw),
-        mig=mig is not None and mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE,
+        numa=at_best(_numa, library, raw),
+        mig=mig,
     )
 
 
