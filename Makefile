@@ -20,11 +20,11 @@ E2E_WORKERS ?= 4
 DEPLOY_TESTS ?= e2e/deploy
 # What says whether another Kubernetes will do.
 OTHER_MINORS := $(sort $(patsubst e2e/servers/kubernetes-%,%,$(wildcard e2e/servers/kubernetes-*)))
-MINOR_TESTS := $(foreach test,api/binding api/contract api/kube_client api/pod_fields api/start api/versions \
+MINOR_TESTS := $(foreach test,api/contract api/kube_client api/pod_fields api/start api/versions \
 faults/fire faults/two_replicas harness/cluster harness/node node/change_of_mode node/device_plugin \
 node/device_plugin_health node/device_plugin_ids node/device_plugin_reconcile node/device_plugin_restarts \
-node/refused_writes node/static_pods rights/audit rights/policies rights/rights rights/volume_policy \
-scheduling/claims scheduling/openings scheduling/preemption scheduling/scheduler scheduling/volumes, \
+node/refused_writes node/unscheduled rights/audit rights/policies rights/rights rights/volume_policy \
+scheduling/claims scheduling/openings scheduling/scheduler scheduling/volumes, \
 e2e/suites/$(dir $(test))test_$(notdir $(test)).py)
 # Changes of our rules that no test sees, at most: each is another way to the same answer (docs/differences.md).
 SURVIVORS := 300
@@ -144,12 +144,10 @@ bench: setup
 	@$(MAKE) --no-print-directory binaries
 	@.venv/bin/python -m e2e.bench.engine
 	@.venv/bin/python -m e2e.bench.waiting
-	@.venv/bin/python -m e2e.bench.requests
 	@.venv/bin/python -m e2e.bench.plugin
 	@.venv/bin/python -m e2e.bench.arrivals
 	@.venv/bin/python -m e2e.bench.full_start
 	@.venv/bin/python -m e2e.bench.long_backlog
-	@.venv/bin/python -m e2e.bench.flood
 	@.venv/bin/python -m e2e.bench
 
 packing: setup

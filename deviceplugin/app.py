@@ -5,7 +5,6 @@ import contextlib
 import gc
 import random
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Final
 
 import structlog
@@ -14,11 +13,10 @@ from config.settings.deviceplugin import DevicePluginConfiguration
 from config.settings.mistakes import ConfigurationError
 from deviceplugin.backends import backend_for, controlled
 from deviceplugin.driver.simulated import SimulationError
-from deviceplugin.errors import first_message
 from deviceplugin.health.monitor import NeedsNewContainer
 from deviceplugin.kubelet.device_ids import TooManyDevices
 from deviceplugin.kubelet.session import KubeletSession
-from deviceplugin.node.api import NodeApi
+from deviceplugin.node.publisher import NodeApi
 from deviceplugin.node_plugin import NodePlugin
 from deviceplugin.report.status_page import status_page
 from scheduler.kube import versions
@@ -28,7 +26,7 @@ from scheduler.kube.rest.client_config.connect import ConnectError, connect
 from scheduler.process import build_info
 from scheduler.process.probes import serve
 from scheduler.process.scrape import exposition
-from scheduler.process.startup import StartupError
+from scheduler.process.startup import StartupError, first_message
 
 _CONNECTIONS: Final = 8
 _COLLECT_EVERY: Final = 50_000
@@ -55,11 +53,7 @@ async def _connected(
     stop: asyncio.Event,
 ) -> None:
     wanted = configuration.client_connection
-    connection = await connect(
-        environment,
-        kubeconfig=Path(wanted.kubeconfig) if wanted.kubeconfig else None,
-        context=wanted.context or None,
-    )
+    connection = await connect(environment, kubeconfig=wanted.kubeconfig, context=wanted.context)
     # What the watches bring lives long: looking through all of it every few hundred objects finds nothing, and takes
     # as long as ten calls of the kubelet.
     gc.set_threshold(_COLLECT_EVERY, 20, 100)
@@ -114,7 +108,7 @@ async def _until_told_to_stop(cluster: KubeCluster, plugin: NodePlugin, stop: as
     try:
         async with asyncio.TaskGroup() as tasks:
             working = tasks.create_task(plugin.run())
-            asking = tasks.create_task(version.tell(cluster.server_version, versions.OF_THE_DEVICE_PLUGIN, _log_line))
+            asking = tasks.create_task(version.tell(cluster.server_version, versions.OF_THE_DEVICE_PLUGIN))
             await stop.wait()
             log.info("stop")
             asking.cancel()
@@ -124,7 +118,3 @@ async def _until_told_to_stop(cluster: KubeCluster, plugin: NodePlugin, stop: as
         # Cancelled too: what serves the kubelet has failed.
         await plugin.failing()
         raise
-
-
-def _log_line(line: versions.VersionNotice) -> None:
-    getattr(log, line.level)(line.event, **line.fields)

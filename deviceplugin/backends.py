@@ -8,15 +8,13 @@ from typing import Final
 
 from config.protocol import inventory
 from config.settings.deviceplugin import DevicePluginConfiguration
-from deviceplugin.cdi.nvidia_edits import NvidiaEdits
-from deviceplugin.cdi.simulated_edits import SimulatedEdits
+from deviceplugin.cdi.nvidia_edits import NvidiaEdits, SimulatedEdits
 from deviceplugin.driver import fault_control
 from deviceplugin.driver.calls import Worker
 from deviceplugin.driver.cards import DriverCards
-from deviceplugin.driver.process import DriverProcess
+from deviceplugin.driver.process import DriverProcess, DriverThreads
 from deviceplugin.driver.simulated import SimulatedDriver, read_simulation
 from deviceplugin.driver.supervisor import SupervisedDriver
-from deviceplugin.driver.threads import DriverThreads
 
 GENERATED: Final = "cdi"
 GENERATED_SPEC: Final = "nvidia.json"

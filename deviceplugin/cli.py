@@ -15,13 +15,13 @@ from typing import Annotated, Final, Literal, NoReturn
 import msgspec
 import typer
 
-from config.settings.address import host_and_port
 from config.settings.deviceplugin import DEFAULT_STATE_DIR, ENV_PREFIX, DevicePluginConfiguration
 from config.settings.load import load
 from config.settings.mistakes import ConfigurationError, Mistake
-from deviceplugin.errors import first_message
+from config.settings.schema import host_and_port
 from deviceplugin.legacy_flags import as_ours
 from scheduler.process.output import show, show_json, show_text, warn
+from scheduler.process.startup import first_message
 
 _MISCONFIGURED: Final = 2
 _UNKNOWN: Final = 1
@@ -32,6 +32,14 @@ _MISSING: Final = "is missing"
 _DEFAULT_PORT: Final = 10262
 _UNIT_MIB: Final = {"MiB": 1, "GiB": 1024}
 _UNIT: Final = re.compile(r"([1-9][0-9]{0,9})?(MiB|GiB)")
+
+_Config = Annotated[Path | None, typer.Option(help="Configuration file, as for run.")]
+_Kubeconfig = Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")]
+_ThisNode = Annotated[str | None, typer.Option(help="This node (default: the variable NODE_NAME).")]
+_Address = Annotated[
+    str | None, typer.Option(help="Where the plugin listens (default: 127.0.0.1 and the configured port).")
+]
+_Output = Annotated[Literal["text", "json"], typer.Option("--output", "-o", help="text for people, json for programs.")]
 
 cli = typer.Typer(
     invoke_without_command=True,
@@ -58,9 +66,9 @@ def run(
     call: typer.Context,
     *,
     config: Annotated[Path | None, typer.Option(help="Configuration file (DevicePluginConfiguration).")] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")] = None,
+    kubeconfig: _Kubeconfig = None,
     context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
-    node_name: Annotated[str | None, typer.Option(help="This node (default: the variable NODE_NAME).")] = None,
+    node_name: _ThisNode = None,
     simulate: Annotated[Path | None, typer.Option(help="Cluster file: announce its cards.")] = None,
     simulate_control: Annotated[Path | None, typer.Option(help="Unix socket to inject faults.")] = None,
     listen: Annotated[str | None, typer.Option(help="Address of probes and metrics (default: :10262).")] = None,
@@ -117,12 +125,8 @@ def check_config(
 
 @cli.command()
 def status(
-    address: Annotated[
-        str | None, typer.Option(help="Where the plugin listens (default: 127.0.0.1 and the configured port).")
-    ] = None,
-    output: Annotated[
-        Literal["text", "json"], typer.Option("--output", "-o", help="text for people, json for programs.")
-    ] = "text",
+    address: _Address = None,
+    output: _Output = "text",
 ) -> None:
     """Show the plugin's status."""
     from deviceplugin.report.status import as_text, encode  # noqa: PLC0415 - slow to import, and not needed by `run`'s checks
@@ -218,22 +222,16 @@ def _readings(named: Sequence[str]) -> dict[str, object]:
 @cli.command()
 def doctor(
     *,
-    config: Annotated[Path | None, typer.Option(help="Configuration file, as for run.")] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")] = None,
-    node_name: Annotated[str | None, typer.Option(help="This node (default: the variable NODE_NAME).")] = None,
-    address: Annotated[
-        str | None, typer.Option(help="Where the plugin listens (default: 127.0.0.1 and the configured port).")
-    ] = None,
-    output: Annotated[
-        Literal["text", "json"], typer.Option("--output", "-o", help="text for people, json for programs.")
-    ] = "text",
+    config: _Config = None,
+    kubeconfig: _Kubeconfig = None,
+    node_name: _ThisNode = None,
+    address: _Address = None,
+    output: _Output = "text",
 ) -> None:
     """Look at this node, and say what is wrong and what to do; exit code 1 when a check fails."""
     from deviceplugin.backends import backend_for  # noqa: PLC0415 - as above
-    from deviceplugin.doctor.checks import examined  # noqa: PLC0415
+    from deviceplugin.doctor.checks import Facts, as_text, encode, examined  # noqa: PLC0415
     from deviceplugin.doctor.examine import examine  # noqa: PLC0415
-    from deviceplugin.doctor.facts import Facts  # noqa: PLC0415
-    from deviceplugin.doctor.findings import as_text, encode  # noqa: PLC0415
     from deviceplugin.driver.simulated import SimulationError  # noqa: PLC0415
 
     async def facts(configuration: DevicePluginConfiguration) -> Facts:
@@ -256,9 +254,9 @@ def doctor(
 @cli.command()
 def uninstall(
     *,
-    config: Annotated[Path | None, typer.Option(help="Configuration file, as for run.")] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")] = None,
-    node_name: Annotated[str | None, typer.Option(help="This node (default: the variable NODE_NAME).")] = None,
+    config: _Config = None,
+    kubeconfig: _Kubeconfig = None,
+    node_name: _ThisNode = None,
     wait: Annotated[bool, typer.Option("--wait", help="Until pods have ended and the kubelet has forgotten.")] = False,
     stay: Annotated[
         bool, typer.Option("--stay", help="As --wait, and serve probes until told to stop: ready when all is gone.")
@@ -269,8 +267,7 @@ def uninstall(
     """Take away what the plugin has put on this node; exit code 1 when not all is gone."""
     from deviceplugin.uninstall.run import Options  # noqa: PLC0415 - as above
     from deviceplugin.uninstall.run import run as run_uninstall  # noqa: PLC0415
-    from scheduler.process.startup import StartupError  # noqa: PLC0415
-    from scheduler.process.stop import stop_requested  # noqa: PLC0415
+    from scheduler.process.startup import StartupError, stop_requested  # noqa: PLC0415
 
     chosen = Options(wait=wait, stay=stay, force=force, dry_run=dry_run)
 

@@ -75,8 +75,7 @@ def look(directory: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        message = f"{path} cannot be looked at: {error.strerror}"
-        raise LockUnknown(message) from error
+        raise LockUnknown(f"{path} cannot be looked at: {error.strerror}") from error
 
 
 def _lock(descriptor: int, path: Path, how: int) -> None:

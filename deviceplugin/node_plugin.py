@@ -18,46 +18,46 @@ import structlog
 
 from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin import line_socket
-from deviceplugin.allocation.allocated import AssignedCards, Marker
-from deviceplugin.allocation.allocators import AllocationContext, CdiAllocator, EnvironmentAllocator
+from deviceplugin.allocation.allocators import (
+    AllocationContext,
+    AssignedCards,
+    CdiAllocator,
+    EnvironmentAllocator,
+    Marker,
+)
 from deviceplugin.allocation.decision import allocated_units
 from deviceplugin.allocation.journal import Journal
-from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import NodePod
-from deviceplugin.allocation.view import NodeRecords
+from deviceplugin.allocation.view import NodeRecords, OwnPods
 from deviceplugin.backends import CardBackend, edits_for
 from deviceplugin.cdi.injection import InjectionMode
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.driver.cards import Xid
 from deviceplugin.health import rules
-from deviceplugin.health.last_known import LastKnownFile
 from deviceplugin.health.monitor import CardKeeper, Pace
-from deviceplugin.health.record import HealthFile
+from deviceplugin.health.record import HealthFile, LastKnownFile
 from deviceplugin.health.releases import Releases, socket_path
 from deviceplugin.health.states import CardStates
-from deviceplugin.isolation.load import mechanism_of
-from deviceplugin.isolation.make import isolation_for, shared_in
+from deviceplugin.isolation.make import isolation_for, mechanism_of, shared_in
 from deviceplugin.kubelet.client import PodResources
 from deviceplugin.kubelet.session import CHECKPOINT, KubeletSession
-from deviceplugin.node.api import NodeApi
 from deviceplugin.node.cards import NodeCards
 from deviceplugin.node.devices import NodeDevices
 from deviceplugin.node.events import NodeEvent, NodeEventRecorder
 from deviceplugin.node.inventory import Terms
-from deviceplugin.node.publisher import NodePublisher
+from deviceplugin.node.publisher import NodeApi, NodePublisher
 from deviceplugin.node.starts import StartsFile
 from deviceplugin.node.watch import NodeWatch
 from deviceplugin.reconcile.drift import DriftPolicy
 from deviceplugin.reconcile.reconciler import Reconciler, ReconcileSettings
 from deviceplugin.report import series
-from deviceplugin.report.measured import MeasuredPlugin
-from deviceplugin.report.metrics import NodeMetrics
-from deviceplugin.report.shown import card_statuses, shown_cards
-from deviceplugin.report.status import DevicePluginStatus
+from deviceplugin.report.metrics import MeasuredPlugin, NodeMetrics
+from deviceplugin.report.status import DevicePluginStatus, card_statuses, shown_cards
 from scheduler.kube import objects, versions
 from scheduler.kube.port import ApiError
 from scheduler.kube.reflector import Backoff
 from scheduler.kube.rest.client import KubeCluster
+from scheduler.kube.rest.version import log_notice
 from scheduler.process.contact import ContactCollector
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -295,7 +295,7 @@ class NodePlugin:
         c = self._configuration
         info = await self._watch.node_info()
         for line in versions.of_kubelet(info.kubelet_version):
-            getattr(log, line.level)(line.event, **line.fields)
+            log_notice(line)
         runtime = info.container_runtime_version
         await self._cards.listed()
         mode = await self._injection.mode(runtime)

@@ -15,14 +15,11 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from config.settings.deviceplugin import DevicePluginConfiguration
-from deviceplugin.errors import first_message
 from deviceplugin.kubelet.client import DirectoryGone
-from deviceplugin.kubelet.registration import Say
-from deviceplugin.kubelet.session import KubeletSession
-from deviceplugin.kubelet.session_file import SessionFile
+from deviceplugin.kubelet.server import Say
+from deviceplugin.kubelet.session import KubeletSession, SessionFile
 from deviceplugin.lock import AlreadyRunning, InstanceLock, LockUnknown
-from scheduler.process.startup import StartupError
-from scheduler.process.stop import stop_requested
+from scheduler.process.startup import StartupError, first_message, stop_requested
 
 # Registering takes some hundredths where a kubelet is there; where none is, nobody waits for it.
 _AHEAD_S: Final = 0.5

@@ -11,6 +11,8 @@ controlled a cluster with the controllers of Kubernetes, one for each worker
 operator   a client of that cluster
 place      a namespace there of the test's own, with the account that pods run as
 shared     our scheduler and our device plugin there, with simulated cards of 15, 15 and 80 GiB
+scheduler  our scheduler as configured by default, one for each module, on `cluster`
+site       nodes with cards for it, and pods in `namespace`
 
 Workers of one run share nothing (`lanes`).
 
@@ -35,6 +37,8 @@ from e2e.control_plane import pinned, provider
 from e2e.control_plane.admin import Admin, UnexpectedAnswer, seen
 from e2e.control_plane.cluster import ControlPlane
 from e2e.node.local_node import LocalNode, NodeUnavailable, require
+from e2e.programs.scheduler_process import SchedulerProcess
+from e2e.support.gpu_site import GpuSite, gpu_site
 from e2e.support.shared_node import SharedNode, shared_node
 
 _AT_ONCE = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "propagationPolicy": "Background"}
@@ -157,6 +161,19 @@ async def place(operator: Admin) -> str:
     path = f"/api/v1/namespaces/{name}/serviceaccounts"
     await seen(operator, path, lambda found: found["metadata"]["name"] == "default", {}, within_s=45.0)
     return name
+
+
+@pytest.fixture(scope="module")
+def scheduler(cluster: provider.Target, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchedulerProcess]:
+    with SchedulerProcess(cluster.kubeconfig_path(), tmp_path_factory.mktemp("scheduler")) as started:
+        yield started
+
+
+@pytest.fixture
+async def site(scheduler: SchedulerProcess, admin: Admin, namespace: str) -> AsyncIterator[GpuSite]:
+    await scheduler.ready()
+    async with gpu_site(admin, namespace, scheduler) as made:
+        yield made
 
 
 async def _left(admin: Admin) -> list[str]:

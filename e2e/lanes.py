@@ -20,7 +20,6 @@ _ON_THE_SECOND: Final = frozenset(
     {
         "test_device_plugin_health",
         "test_device_plugin_restarts",
-        "test_driver_gone",
         "test_isolation",
         "test_rejected_by_kubelet",
         "test_uninstall",
@@ -35,7 +34,6 @@ _LONGEST: Final = (
     "test_fire",
     "test_policies",
     "test_two_replicas",
-    "test_kill",
 )
 
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
-from pathlib import Path
 
 import structlog
 
@@ -24,7 +23,7 @@ from scheduler.kube.port import ApiError, ApiSilent, Cluster
 from scheduler.kube.rest import version
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.client_config.connect import ConnectError, Connection, connect
-from scheduler.kube.rest.rights import NEEDED, PREEMPTION, Right, of_lease
+from scheduler.kube.rest.reviews import NEEDED, PREEMPTION, Right, of_lease
 from scheduler.kube.rest.watching import WatchOptions
 from scheduler.leader.leader_election import LeaderElection, Timing
 from scheduler.leader.leadership import Leadership, LeaseLost
@@ -36,11 +35,9 @@ from scheduler.metrics.observer import ServiceObserver
 from scheduler.pods.pod import PodReader
 from scheduler.process import build_info
 from scheduler.process.contact import ContactCollector
-from scheduler.process.documents import document_page
-from scheduler.process.loopback import on_this_machine
+from scheduler.process.documents import document_page, on_this_machine
 from scheduler.process.probes import Handler, serve
-from scheduler.process.startup import StartupError
-from scheduler.process.stop import stop_requested
+from scheduler.process.startup import StartupError, first_message, stop_requested
 from scheduler.service import SchedulerService, ServiceOptions
 from scheduler.tools.page.access import Access
 from scheduler.tools.page.page_parts import SchedulerParts, leader_name, replica_name
@@ -57,19 +54,17 @@ _STOP_TIMEOUT_S = 10.0
 async def run(configuration: SchedulerConfiguration, environment: Mapping[str, str]) -> None:
     """Schedule the configured cluster until SIGTERM or SIGINT. Raises StartupError."""
     try:
-        connection = await connect(
-            environment,
-            kubeconfig=Path(configuration.client_connection.kubeconfig)
-            if configuration.client_connection.kubeconfig
-            else None,
-            context=configuration.client_connection.context or None,
-        )
+        wanted = configuration.client_connection
+        connection = await connect(environment, kubeconfig=wanted.kubeconfig, context=wanted.context)
     except ConnectError as error:
         raise StartupError(str(error)) from error
     rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
-    async with contextlib.aclosing(_cluster(configuration, connection, rng)) as cluster:
+    cluster = _cluster(configuration, connection, rng)
+    try:
         leadership = _leadership(configuration.leader_election, cluster, rng)
         await _serve(configuration, connection, cluster, rng, leadership, pod_ip=environment.get("POD_IP", ""))
+    finally:
+        await cluster.close()
 
 
 def _leadership(election: LeaderElectionSection, cluster: Cluster, rng: random.Random) -> Leadership | None:
@@ -96,21 +91,13 @@ def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def _cluster(configuration: SchedulerConfiguration, connection: Connection, rng: random.Random) -> "_Closing":
+def _cluster(configuration: SchedulerConfiguration, connection: Connection, rng: random.Random) -> KubeCluster:
     options = ClientOptions(
         connections=configuration.max_binds_in_flight + _OTHER_CONNECTIONS,
         leaders_timeout_s=configuration.bind_request_timeout_s,
         watch=WatchOptions(stall_s=configuration.watch_stall_timeout_s),
     )
-    return _Closing(connection, rng, options)
-
-
-class _Closing(KubeCluster):
-    """A KubeCluster for `aclosing`."""
-
-    async def aclose(self) -> None:
-        """End every connection."""
-        await self.close()
+    return KubeCluster(connection, rng, options)
 
 
 def service_options(configuration: SchedulerConfiguration, *, instance: str) -> ServiceOptions:
@@ -167,7 +154,7 @@ async def _serve(
         async with _page(configuration, cluster, service, reader, leadership, pod_ip=pod_ip):
             await _until_stopped(service, cluster, rights_needed(configuration))
     except* LeaseLost as losses:
-        lost = _reason(losses)
+        lost = first_message(losses)
     finally:
         await server.cleanup()
     if lost:
@@ -198,7 +185,7 @@ def _show(service: SchedulerService, metrics: Metrics) -> None:
     metrics.pods_being_bound.set_function(lambda: service.pods_being_bound)
     metrics.registry.register(ContactCollector(series.PREFIX, service.contact))
     # A scrape is rendered in another thread, which has no loop of its own.
-    metrics.loop.tasks.set_function(partial(_tasks_of, asyncio.get_running_loop()))
+    metrics.loop_tasks.set_function(partial(_tasks_of, asyncio.get_running_loop()))
 
 
 def _page(
@@ -230,18 +217,13 @@ def _tasks_of(loop: asyncio.AbstractEventLoop) -> int:
     return len(asyncio.all_tasks(loop))
 
 
-def _reason(losses: BaseExceptionGroup[LeaseLost]) -> str:
-    first = losses.exceptions[0]
-    return _reason(first) if isinstance(first, BaseExceptionGroup) else str(first)
-
-
 async def _until_stopped(service: SchedulerService, cluster: KubeCluster, needed: Sequence[Right]) -> None:
     stop = stop_requested()
     async with asyncio.TaskGroup() as tasks:
         service_run = tasks.create_task(service.run())
         asking = (
             tasks.create_task(_log_missing_rights(cluster, needed)),
-            tasks.create_task(version.tell(cluster.server_version, versions.OF_THE_SCHEDULER, _log_line)),
+            tasks.create_task(version.tell(cluster.server_version, versions.OF_THE_SCHEDULER)),
         )
         await stop.wait()
         log.info("stop", binds_in_flight=service.binds_in_flight, pods_being_bound=service.pods_being_bound)
@@ -251,10 +233,6 @@ async def _until_stopped(service: SchedulerService, cluster: KubeCluster, needed
         await asyncio.wait({service_run}, timeout=_STOP_TIMEOUT_S)
         service_run.cancel()
     await service.recorder.flush(_STOP_TIMEOUT_S)
-
-
-def _log_line(line: versions.VersionNotice) -> None:
-    getattr(log, line.level)(line.event, **line.fields)
 
 
 def rights_needed(configuration: SchedulerConfiguration) -> tuple[Right, ...]:

@@ -147,11 +147,9 @@ class _Reader:
 
     def _new_name(self, text: str) -> str:
         if len(text) > _LONGEST_NAME or not _NAME.fullmatch(text):
-            message = f"expected a pod's name: small letters, digits, - and ., found {_shown(text)}"
-            raise _Wrong(message)
+            raise _Wrong(f"expected a pod's name: small letters, digits, - and ., found {_shown(text)}")
         if (line := self.lines_of.get(text)) is not None:
-            message = f"expected each name once, {_shown(text)} is on line {line}, too"
-            raise _Wrong(message)
+            raise _Wrong(f"expected each name once, {_shown(text)} is on line {line}, too")
         return text
 
     def _ask(self, line: int, values: Mapping[str, str]) -> PodAsk | None:
@@ -201,16 +199,14 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = math.nan
     if not 0 <= seconds <= LATEST_S:
-        message = f"expected a number of seconds from 0 to 1e9, found {_shown(text)}"
-        raise _Wrong(message)
+        raise _Wrong(f"expected a number of seconds from 0 to 1e9, found {_shown(text)}")
     return seconds
 
 
 def _whole(most: int) -> Callable[[str], int]:
     def read(text: str) -> int:
         if not (text.isascii() and text.isdigit() and len(text) <= len(str(_MOST)) and int(text) <= most):
-            message = f"expected a whole number from 0 to {most}, found {_shown(text)}"
-            raise _Wrong(message)
+            raise _Wrong(f"expected a whole number from 0 to {most}, found {_shown(text)}")
         return int(text)
 
     return read
@@ -222,16 +218,14 @@ def _integer(text: str) -> int:
     except ValueError:
         number = _MOST + 1
     if not -_MOST <= number <= _MOST:
-        message = f"expected a whole number, found {_shown(text)}"
-        raise _Wrong(message)
+        raise _Wrong(f"expected a whole number, found {_shown(text)}")
     return number
 
 
 def _models(text: str) -> tuple[str, ...]:
     models = tuple(model.strip() for model in text.split("|"))
     if not all(models) or any("," in model for model in models):
-        message = f"expected names of models with | between them, found {_shown(text)}"
-        raise _Wrong(message)
+        raise _Wrong(f"expected names of models with | between them, found {_shown(text)}")
     return models
 
 

@@ -54,8 +54,7 @@ class CardGroup(Section):
     @model_validator(mode="after")
     def _one_uuid_one_card(self) -> Self:
         if self.uuid is not None and self.count > 1:
-            message = f"uuid names one card, but count is {self.count}; leave uuid out, or describe each card"
-            raise ValueError(message)
+            raise ValueError(f"uuid names one card, but count is {self.count}; leave uuid out, or describe each card")
         return self
 
 
@@ -124,11 +123,9 @@ class DescribedFault(Section):
     @model_validator(mode="after")
     def _one_thing(self) -> Self:
         if (self.xid is not None) + self.lost + self.back != 1:
-            message = "expected exactly one of xid: NUMBER, lost: true and back: true"
-            raise ValueError(message)
+            raise ValueError("expected exactly one of xid: NUMBER, lost: true and back: true")
         if self.xid is not None and self.card is None:
-            message = "xid needs a card; card is missing"
-            raise ValueError(message)
+            raise ValueError("xid needs a card; card is missing")
         return self
 
 

@@ -137,10 +137,8 @@ def _dump(document: Shares | dict[int, str]) -> str:
 
 def _read(key: str, decoder: msgspec.json.Decoder[T], expected: str, text: str) -> T:
     if len(text) > _LARGEST_TEXT:
-        message = f"annotation {key} has {len(text)} characters; expected at most {_LARGEST_TEXT}"
-        raise AllocationError(message)
+        raise AllocationError(f"annotation {key} has {len(text)} characters; expected at most {_LARGEST_TEXT}")
     try:
         return decoder.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        message = f"annotation {key} cannot be read: {error}; expected {expected}"
-        raise AllocationError(message) from error
+        raise AllocationError(f"annotation {key} cannot be read: {error}; expected {expected}") from error

@@ -135,17 +135,14 @@ def decode(text: str) -> Inventory:
     Raises InventoryError when `text` is not JSON, has another version, or breaks a rule of the document.
     """
     if len(text) > _LARGEST_TEXT:
-        message = f"inventory has {len(text)} characters; expected at most {_LARGEST_TEXT}"
-        raise InventoryError(message)
+        raise InventoryError(f"inventory has {len(text)} characters; expected at most {_LARGEST_TEXT}")
     try:
         version = msgspec.json.decode(text, type=_WireVersion).version
         if version != VERSION:
-            message = f"inventory version is {version}; expected {VERSION}"
-            raise InventoryError(message)
+            raise InventoryError(f"inventory version is {version}; expected {VERSION}")
         wire = msgspec.json.decode(text, type=_WireInventory)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        message = f"inventory cannot be read: {error}"
-        raise InventoryError(message) from error
+        raise InventoryError(f"inventory cannot be read: {error}") from error
     cards = tuple(sorted((_card(card) for card in wire.cards), key=lambda card: card.index))
     _refuse_twins("UUID", [card.uuid for card in cards])
     _refuse_twins("index", [str(card.index) for card in cards])
@@ -154,8 +151,7 @@ def decode(text: str) -> Inventory:
 
 def _card(wire: _WireCard) -> Card:
     if problem := card_uuid.objection(wire.uuid):
-        message = f"inventory has a UUID that no card can have: card {wire.index}: {problem}"
-        raise InventoryError(message)
+        raise InventoryError(f"inventory has a UUID that no card can have: card {wire.index}: {problem}")
     known = wire.health in _KNOWN_HEALTH
     return Card(
         index=wire.index,
@@ -175,6 +171,5 @@ def _refuse_twins(what: str, values: list[str]) -> None:
     seen: set[str] = set()
     for value in values:
         if value in seen:
-            message = f"inventory names card {what} {value} twice; expected each once"
-            raise InventoryError(message)
+            raise InventoryError(f"inventory names card {what} {value} twice; expected each once")
         seen.add(value)

@@ -41,10 +41,9 @@ def _scaled(text: str, power: int) -> int:
 def _by_grammar(text: str, power: int) -> int:
     match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
-        message = (
+        raise QuantityError(
             f"{text[:_LONGEST]!r} is not a quantity; expected a number with an optional suffix such as 500m, 2Gi, 1e3"
         )
-        raise QuantityError(message)
     sign, digits, exponent, suffix = match.groups()
     before, _, after = digits.partition(".")
     value, power = int(before + after), power - len(after)

@@ -9,7 +9,6 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
-from config.settings.address import Address, host_and_port
 from config.settings.duration import Seconds
 from config.settings.scheduler import (
     DEFAULT_NOT_READY_AFTER_S,
@@ -20,7 +19,7 @@ from config.settings.scheduler import (
     ClientConnection,
     Resources,
 )
-from config.settings.schema import Section
+from config.settings.schema import Address, Section, host_and_port
 
 API_VERSION: Final = "gpushare/v1alpha1"
 KIND: Final = "DevicePluginConfiguration"
@@ -50,15 +49,13 @@ _NODE_NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 
 def _node_name(text: str) -> str:
     if len(text) > _LONGEST_NAME or not _NODE_NAME.fullmatch(text):
-        message = f"expected the name of a node, as in `kubectl get nodes`, found {text[:80]!r}"
-        raise ValueError(message)
+        raise ValueError(f"expected the name of a node, as in `kubectl get nodes`, found {text[:80]!r}")
     return text
 
 
 def _absolute(path: str) -> str:
     if not path.startswith("/") or "\0" in path:
-        message = f"expected an absolute path, found {path[:80]!r}"
-        raise ValueError(message)
+        raise ValueError(f"expected an absolute path, found {path[:80]!r}")
     return path
 
 
@@ -314,8 +311,7 @@ class DevicePluginConfiguration(Section):
     @classmethod
     def _only_for_simulated_cards(cls, socket: str, info: ValidationInfo) -> str:
         if socket and not info.data.get("simulate", ""):
-            message = "expected simulate as well: faults are for simulated cards only"
-            raise ValueError(message)
+            raise ValueError("expected simulate as well: faults are for simulated cards only")
         return socket
 
     @field_validator("hardware_xids")
@@ -323,8 +319,7 @@ class DevicePluginConfiguration(Section):
     def _not_ignored_too(cls, hardware: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
         both = sorted(set(hardware) & set(info.data.get("ignored_xids", ())))
         if both:
-            message = f"expected each XID in one list, found in ignoredXids too: {', '.join(map(str, both))}"
-            raise ValueError(message)
+            raise ValueError(f"expected each XID in one list, found in ignoredXids too: {', '.join(map(str, both))}")
         return hardware
 
     @field_validator("hami_core")

@@ -32,8 +32,7 @@ def seconds(value: object) -> float:
         return math.fsum(float(number) * _UNITS[unit] for number, unit in _PART.findall(value))
     # Of a mapping in its place only what it is: there may be a token in it.
     found = "a mapping" if isinstance(value, dict) else repr(str(value)[:64])
-    message = f"expected a duration such as 500ms, 4s or 1m30s, or a number of seconds, found {found}"
-    raise ValueError(message)
+    raise ValueError(f"expected a duration such as 500ms, 4s or 1m30s, or a number of seconds, found {found}")
 
 
 def text(duration_s: float) -> str:

@@ -58,15 +58,13 @@ def _template(text: str) -> str:
     rest = _PLACEHOLDER.sub("", text)
     if "{" in rest or "}" in rest or "\0" in rest:
         allowed = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
-        message = f"expected no braces but those of {allowed}, found {text[:80]!r}"
-        raise ValueError(message)
+        raise ValueError(f"expected no braces but those of {allowed}, found {text[:80]!r}")
     return text
 
 
 def _path_template(text: str) -> str:
     if not text.startswith("/") or ".." in PurePosixPath(text).parts:
-        message = f"expected an absolute path without .., found {text[:80]!r}"
-        raise ValueError(message)
+        raise ValueError(f"expected an absolute path without .., found {text[:80]!r}")
     return _template(text)
 
 
@@ -98,15 +96,13 @@ class IsolationMount(Section):
     def _from_one_source(self) -> Self:
         given = [name for name in ("hostPath", "directory", "content") if getattr(self, _FIELD_OF[name]) is not None]
         if len(given) != 1:
-            message = f"expected exactly one of {', '.join(_FIELD_OF)}, found {', '.join(given) or 'none'}"
-            raise ValueError(message)
+            raise ValueError(f"expected exactly one of {', '.join(_FIELD_OF)}, found {', '.join(given) or 'none'}")
         return self
 
     @model_validator(mode="after")
     def _nobody_writes_for_all(self) -> Self:
         if self.content is not None and not self.read_only:
-            message = "expected readOnly: true with content: all containers of the node have the same file"
-            raise ValueError(message)
+            raise ValueError("expected readOnly: true with content: all containers of the node have the same file")
         return self
 
 
@@ -149,11 +145,9 @@ class IsolationMechanism(Section):
     def _names_of_variables(cls, variables: dict[str, str]) -> dict[str, str]:
         for name in variables:
             if not _VARIABLE.fullmatch(name):
-                message = f"expected the name of a variable, found {name[:80]!r}"
-                raise ValueError(message)
+                raise ValueError(f"expected the name of a variable, found {name[:80]!r}")
             if name in _OWN:
-                message = f"expected no variable that the device plugin sets itself, found {name}"
-                raise ValueError(message)
+                raise ValueError(f"expected no variable that the device plugin sets itself, found {name}")
         return variables
 
     @field_validator("mounts")

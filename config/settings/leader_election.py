@@ -62,17 +62,15 @@ class LeaderElectionSection(Section):
     @classmethod
     def _whole(cls, duration_s: float) -> float:
         if duration_s != int(duration_s):
-            message = f"expected whole seconds, as a Lease has them, found {duration.text(duration_s)}"
-            raise ValueError(message)
+            raise ValueError(f"expected whole seconds, as a Lease has them, found {duration.text(duration_s)}")
         return duration_s
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         if not self.lease_duration_s > self.renew_deadline_s > self.retry_period_s:
-            message = (
+            raise ValueError(
                 "expected leaseDuration > renewDeadline > retryPeriod, found "
                 f"{duration.text(self.lease_duration_s)}, {duration.text(self.renew_deadline_s)}, "
                 f"{duration.text(self.retry_period_s)}"
             )
-            raise ValueError(message)
         return self

@@ -5,8 +5,7 @@ from typing import Final, Self
 
 from pydantic import Field, model_validator
 
-from config.settings.address import Address, host_and_port
-from config.settings.schema import Section
+from config.settings.schema import Address, Section, host_and_port
 
 _LOOPBACK_NAME: Final = "localhost"
 
@@ -40,15 +39,13 @@ class PageSection(Section):
     @model_validator(mode="after")
     def _no_token_in_the_clear(self) -> Self:
         if bool(self.cert_file) != bool(self.key_file):
-            message = "expected both certFile and keyFile, or none of them"
-            raise ValueError(message)
+            raise ValueError("expected both certFile and keyFile, or none of them")
         host, _ = self.listen_address
         if not self.cert_file and not is_loopback(host):
-            message = (
+            raise ValueError(
                 f"expected a loopback address such as 127.0.0.1:10264, or certFile and keyFile, found {self.listen}: "
                 "tokens would go over the network unencrypted"
             )
-            raise ValueError(message)
         return self
 
     @property

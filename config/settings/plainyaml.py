@@ -39,8 +39,7 @@ class _PlainLoader(_Loader):
         """Called before each node."""
         self._depth += 1
         if self._depth > _DEEPEST:
-            message = f"is nested more than {_DEEPEST} deep"
-            raise DocumentError(message)
+            raise DocumentError(f"is nested more than {_DEEPEST} deep")
         super().descend_resolver(current_node, current_index)
 
     def ascend_resolver(self) -> None:
@@ -56,11 +55,9 @@ class _PlainLoader(_Loader):
             key = self.construct_object(key_node, deep=True)
             line = key_node.start_mark.line + 1
             if not isinstance(key, str):
-                message = f"line {line}: key {key!r} is not text; write it in quotes"
-                raise DocumentError(message)
+                raise DocumentError(f"line {line}: key {key!r} is not text; write it in quotes")
             if key in seen:
-                message = f"line {line}: key {key} is in the mapping twice"
-                raise DocumentError(message)
+                raise DocumentError(f"line {line}: key {key} is in the mapping twice")
             seen.add(key)
         return super().construct_mapping(node, deep)
 
@@ -74,14 +71,11 @@ def parse(text: str) -> list[object]:
         raise
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        message = f"{line}{error.problem or error.context}"
-        raise DocumentError(message) from error
+        raise DocumentError(f"{line}{error.problem or error.context}") from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        message = f"is not YAML: {' '.join(str(error).split())[:200]}"
-        raise DocumentError(message) from error
+        raise DocumentError(f"is not YAML: {' '.join(str(error).split())[:200]}") from error
     if _size(found, most) > most:
-        message = f"its anchors make more than {most} values of it"
-        raise DocumentError(message)
+        raise DocumentError(f"its anchors make more than {most} values of it")
     return [_without_nulls(document) for document in found]
 
 

@@ -86,8 +86,7 @@ class PluginSet(Section, Generic[NameT_co, OffT_co]):
     def _named_once(cls, refs: tuple[PluginRef[str], ...]) -> tuple[PluginRef[str], ...]:
         twice = [name for name, count in Counter(ref.name for ref in refs).items() if count > 1]
         if twice:
-            message = f"expected each plugin once, found more than once: {', '.join(twice)}"
-            raise ValueError(message)
+            raise ValueError(f"expected each plugin once, found more than once: {', '.join(twice)}")
         return refs
 
 
@@ -127,8 +126,7 @@ class Plugins(Section):
             if plugin.indispensable and point.name in plugin.points & _MUST_HAVE and plugin.name not in chosen.at(point)
         ]
         if missing:
-            message = f"switches off what no profile can do without: {', '.join(missing)}"
-            raise ValueError(message)
+            raise ValueError(f"switches off what no profile can do without: {', '.join(missing)}")
         if len(chosen.card_set) > 1:
             message = f"expected at most one plugin that chooses sets of cards, found {', '.join(chosen.card_set)}"
             raise ValueError(message)

@@ -19,12 +19,11 @@ from pydantic.fields import FieldInfo
 
 from config.protocol import names
 from config.settings import duration
-from config.settings.address import Address, host_and_port
 from config.settings.duration import Seconds
 from config.settings.leader_election import LeaderElectionSection
 from config.settings.page import PageSection
 from config.settings.plugins import PluginConfig, PluginDescription, Plugins, plugin_config_type, plugins_model
-from config.settings.schema import Location, Section, refuse_twins
+from config.settings.schema import Address, Location, Section, host_and_port, refuse_twins
 
 API_VERSION: Final = "gpushare/v1alpha1"
 KIND: Final = "SchedulerConfiguration"
@@ -66,8 +65,7 @@ _KUBE_SCHEDULER: Final = "default-scheduler"
 def extended_resource(name: str) -> str:
     """`name` as it stands. Raises ValueError when no extended resource can have it."""
     if not _RESOURCE.fullmatch(name) or name.split("/", 1)[0].endswith("kubernetes.io"):
-        message = f"expected the name of an extended resource, domain/name, found {name[:80]!r}"
-        raise ValueError(message)
+        raise ValueError(f"expected the name of an extended resource, domain/name, found {name[:80]!r}")
     return name
 
 
@@ -78,11 +76,10 @@ def _scheduler_name(name: str) -> str:
     """
     match = _QUALIFIED.fullmatch(name)
     if match is None or len(match["name"]) > _LONGEST_NAME or len(match["prefix"] or "") > _LONGEST_PREFIX:
-        message = (
+        raise ValueError(
             "expected a name that Events can carry, such as gpushare-scheduler or example.com/gpus: 1 to 63 letters, "
             f"digits, -, _ and ., beginning and ending with a letter or digit, found {name[:80]!r}"
         )
-        raise ValueError(message)
     if name == _KUBE_SCHEDULER:
         message = f"expected another name than {name}, whose pods kube-scheduler binds: both would bind the same pods"
         raise ValueError(message)
@@ -91,11 +88,10 @@ def _scheduler_name(name: str) -> str:
 
 def _bind_timeout(timeout_s: float) -> float:
     if timeout_s and not _SHORTEST_BIND_TIMEOUT_S <= timeout_s <= _LONGEST_BIND_TIMEOUT_S:
-        message = (
+        raise ValueError(
             f"expected 0, or {duration.text(_SHORTEST_BIND_TIMEOUT_S)} to {duration.text(_LONGEST_BIND_TIMEOUT_S)}, "
             f"found {timeout_s:g} s"
         )
-        raise ValueError(message)
     return timeout_s
 
 
@@ -115,8 +111,7 @@ class Resources(Section):
     @model_validator(mode="after")
     def _different(self) -> Self:
         if len({self.gpu_mem, self.gpu_count, self.gpu_core}) < 3:  # noqa: PLR2004  (the three fields)
-            message = "expected three different names for gpuMem, gpuCount and gpuCore"
-            raise ValueError(message)
+            raise ValueError("expected three different names for gpuMem, gpuCount and gpuCore")
         return self
 
 
@@ -276,16 +271,14 @@ class SchedulerConfiguration(Section):
     def _not_below_the_first(cls, longest_s: float, info: ValidationInfo) -> float:
         first_s = info.data.get("pod_initial_backoff_seconds", 0.0)
         if longest_s < first_s:
-            message = f"expected at least podInitialBackoffSeconds, which is {first_s:g}, found {longest_s:g}"
-            raise ValueError(message)
+            raise ValueError(f"expected at least podInitialBackoffSeconds, which is {first_s:g}, found {longest_s:g}")
         return longest_s
 
     @field_validator("profiles")
     @classmethod
     def _names_are_unique(cls, profiles: tuple[SchedulerProfile, ...]) -> tuple[SchedulerProfile, ...]:
         if not profiles:
-            message = "expected at least one profile, found none"
-            raise ValueError(message)
+            raise ValueError("expected at least one profile, found none")
         refuse_twins("scheduler name", _explicit_names(profiles))
         return profiles
 

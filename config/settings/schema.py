@@ -1,13 +1,14 @@
 """The base of all configuration models, and how to navigate them by the names in a file. Pure."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from types import UnionType
-from typing import Annotated, Literal, TypeAlias, Union, get_args, get_origin
+from typing import Annotated, Final, Literal, TypeAlias, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le
-from pydantic import AliasChoices, BaseModel, ConfigDict
+from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 from typing_extensions import TypeIs
@@ -38,8 +39,7 @@ def refuse_twins(what: str, values: Sequence[str]) -> None:
     """Raise ValueError when one of `values`, names of `what`, is there twice."""
     twice = [value for value, count in Counter(values).items() if count > 1]
     if twice:
-        message = f"expected each {what} once, found more than once: {', '.join(twice)}"
-        raise ValueError(message)
+        raise ValueError(f"expected each {what} once, found more than once: {', '.join(twice)}")
 
 
 def name_in_file(name: str, field: FieldInfo) -> str:
@@ -128,3 +128,27 @@ def _children_of_one(option: object, part: str | int) -> Iterator[object]:
                 yield option
     elif isinstance(part, int) and get_origin(option) in {tuple, list}:
         yield get_args(option)[0]
+
+
+_LISTEN: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\s]*):([0-9]{1,5})")
+_HIGHEST_PORT: Final = 65_535
+
+
+def checked_address(text: str) -> str:
+    """`text` as it stands, if it is host:port; an IPv6 host in brackets, an empty host for all addresses.
+
+    Raises ValueError otherwise.
+    """
+    match = _LISTEN.fullmatch(text)
+    if match is None or int(match[2]) > _HIGHEST_PORT:
+        raise ValueError(f"expected host:port such as 0.0.0.0:10262 or [::1]:10262, found {text[:80]!r}")
+    return text
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """Host ("" for all addresses; IPv6 without its brackets) and port of an address that has been checked."""
+    host, _, port = address.rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+Address: TypeAlias = Annotated[str, AfterValidator(checked_address)]

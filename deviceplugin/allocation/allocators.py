@@ -7,34 +7,111 @@
     its isolation prepared, and writes the CDI spec where the answer is a device name
 
 Neither guesses: an ambiguous call is rejected, with a message that the pod's events will show.
+
+Cards assigned to each container since this process began; marks the pod where configured.
+`ALIYUN_COM_GPU_MEM_ASSIGNED` becomes `true` once every container of the pod that asks has its cards:
+docs/protocol.md, "Compatibility with the legacy plugin".
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeAlias
 
+import structlog
 from google.protobuf.message import DecodeError
 
-from config.protocol import environment
+from config.protocol import environment, names
 from config.protocol.inventory import Card
 from deviceplugin.allocation import identify
-from deviceplugin.allocation.container_share import ContainerShare
+from deviceplugin.allocation.container_share import (
+    ContainerShare,
+    RecordedAnswer,
+    container_environment,
+    replay_objection,
+)
 from deviceplugin.allocation.decision import NoAllocation, Share, Undecided, decided
-from deviceplugin.allocation.environment import RecordedAnswer, container_environment, replay_objection
 from deviceplugin.allocation.identify import NotIdentified, PodContainers
-from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import NodePod
-from deviceplugin.allocation.view import NodeRecords
+from deviceplugin.allocation.view import NodeRecords, OwnPods
 from deviceplugin.cdi import spec
-from deviceplugin.cdi.additions import Additions
-from deviceplugin.cdi.edits import Edits
+from deviceplugin.cdi.edits import Additions, Edits
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
 from deviceplugin.kubelet.client import KubeletSilent
 from deviceplugin.kubelet.server import CallRejected, ContainerResponse, Mount
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2
+from scheduler.kube.port import ApiError, ApiRejected, PodKey
+
+_NOT_YET: Final = "false"
+log = structlog.get_logger()
+
+
+class PodWriter(Protocol):
+    """Writes on a pod."""
+
+    async def mark_assigned(self, pod: PodKey, annotations: Mapping[str, str]) -> None:
+        """Set annotations of this very pod. Raises ApiError."""
+        ...
+
+
+@dataclass(slots=True)
+class AssignedCards:
+    """by_container: (pod UID, container) -> UUIDs."""
+
+    by_container: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+
+    def note(self, pod: NodePod, containers: Sequence[str], uuids: frozenset[str]) -> None:
+        """Record that these containers of the pod have these cards."""
+        self.by_container.update({(pod.uid, name): uuids for name in containers})
+
+    def complete(self, pod: NodePod) -> bool:
+        """Whether every container of the pod that asks has its cards."""
+        return all((pod.uid, container.name) in self.by_container for container in pod.asking())
+
+    def keep(self, uids: Collection[str]) -> None:
+        """Forget every pod but these."""
+        for key in [key for key in self.by_container if key[0] not in uids]:
+            del self.by_container[key]
+
+
+class Marker:
+    """Marks pods as assigned. A failed mark is retried; a deleted or replaced pod is left alone."""
+
+    def __init__(self, writer: PodWriter, backoff_s: Callable[[int], float]) -> None:
+        """backoff_s: seconds to wait after so many failures in a row."""
+        self._writer = writer
+        self._backoff_s = backoff_s
+        self._waiting: deque[PodKey] = deque()
+        self._something = asyncio.Event()
+
+    def mark(self, pod: NodePod) -> None:
+        """Mark the pod soon, unless it is marked already or has no such annotation."""
+        if pod.annotations.get(names.MEM_ASSIGNED) == _NOT_YET and pod.key not in self._waiting:
+            self._waiting.append(pod.key)
+            self._something.set()
+
+    async def run(self) -> None:
+        """Write forever."""
+        failures = 0
+        while True:
+            await self._something.wait()
+            self._something.clear()
+            while self._waiting:
+                try:
+                    await self._writer.mark_assigned(self._waiting[0], {names.MEM_ASSIGNED: environment.TRUE})
+                except ApiRejected as error:
+                    log.warning("mark.refused", pod=str(self._waiting[0]), reason=error.message)
+                except ApiError as error:
+                    failures += 1
+                    log.warning("mark.failed", pod=str(self._waiting[0]), reason=error.message, attempt=failures)
+                    await asyncio.sleep(self._backoff_s(failures))
+                    continue
+                failures = 0
+                self._waiting.popleft()
+
 
 # PreStartContainer has 30 s (devicemanager/endpoint.go), and the kubelet comes again with back-off: waiting a little
 # for the watch spares the container a round of that.
@@ -75,15 +152,12 @@ class NoIsolation:
     """`Isolation` without limits."""
 
     def objection(self, _: ContainerShare) -> str:
-        """No objection."""
         return ""
 
     async def prepare(self, _: ContainerShare) -> str:
-        """Nothing to prepare."""
         return ""
 
     def additions(self, _: ContainerShare) -> Additions:
-        """Nothing."""
         return Additions()
 
 
@@ -121,8 +195,7 @@ class AllocationContext:
             found.pod, found.containers[0], identify.common_shares(found, decision), decision.unit_mib
         )
         if objection := self.isolation.objection(share):
-            message = f"pod {found.pod}: {objection}"
-            raise CallRejected(message, _NOT_ISOLATED)
+            raise CallRejected(f"pod {found.pod}: {objection}", _NOT_ISOLATED)
         return share
 
     async def starts(self, ids: frozenset[str]) -> None:
@@ -142,8 +215,7 @@ class AllocationContext:
                 )
             for one in found.containers:
                 if lacking := await self.isolation.prepare(replace(share, container=one)):
-                    message = f"pod {found.pod}: {lacking}"
-                    raise CallRejected(message, _NOT_ISOLATED)
+                    raise CallRejected(f"pod {found.pod}: {lacking}", _NOT_ISOLATED)
             if any(spec.qualified(device) in answer.cdi_devices for answer in answers.values()):
                 await asyncio.to_thread(self._write_spec, device, share)
             self.report_assigned(found, shares)
@@ -175,8 +247,7 @@ class AllocationContext:
         # The kubelet replays its record, so the container has these cards, whatever was decided.
         has = frozenset(filter(None, answer.variables.get(environment.CARD_UUIDS, "").split(",")))
         self.on_assigned(pod, [container], has)
-        message = f"pod {pod}: container {container} must not start: {objection}"
-        raise CallRejected(message, "OtherCard")
+        raise CallRejected(f"pod {pod}: container {container} must not start: {objection}", "OtherCard")
 
 
 @dataclass(slots=True)

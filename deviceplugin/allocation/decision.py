@@ -137,8 +137,7 @@ def _refuse_unreadable(pod: NodePod, written: WrittenAllocation) -> None:
         raise _wrong(pod, f"annotation {names.MEM_IDX} is {index[:64]!r}; expected the index of a card")
     if names.ALLOCATION in pod.annotations:
         raise _wrong(pod, f"annotation {names.ALLOCATION} names no card")
-    message = f"pod {pod} has no allocation; expected annotation {_DECIDING[0]} or {_DECIDING[1]}"
-    raise NoAllocation(message)
+    raise NoAllocation(f"pod {pod} has no allocation; expected annotation {_DECIDING[0]} or {_DECIDING[1]}")
 
 
 def _refuse_strangers(pod: NodePod, written: WrittenAllocation) -> None:

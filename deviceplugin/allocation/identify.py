@@ -11,7 +11,7 @@ that was being deleted when the kubelet first saw it; two pods of one name; a ku
 While the caller is missing from our view, which is late, three other pods look just like it: a namesake of it that was
 deleted before it was allocated, a pod that the kubelet saw deleted first and we do not yet, a pod whose containers run
 and lost their record before they were ever reported. Such an answer is found at PreStartContainer, by the UID, so that
-no container starts with it: see `environment.replay_objection`.
+no container starts with it: see `container_share.replay_objection`.
 
 Source: pkg/kubelet/kubelet.go (HandlePodAdditions) and pkg/kubelet/cm/devicemanager/manager.go of Kubernetes 1.36.
 """
@@ -109,8 +109,7 @@ def allocating(
     else:
         reasons += [f"UID {found.pod.uid}: its next container is a candidate" for found in possible]
     why = "; ".join(reasons) or "no pod on this node is waiting for devices"
-    message = f"cannot tell which container allocates {units} devices of {view.resource}; {why}"
-    raise NotIdentified(message)
+    raise NotIdentified(f"cannot tell which container allocates {units} devices of {view.resource}; {why}")
 
 
 def holders(ids: Collection[str], view: NodeState) -> list[CheckpointEntry]:
@@ -138,8 +137,7 @@ def starting(ids: Collection[str], view: NodeState) -> PodContainers:
         reasons.append(f"UID {pod.uid}: {reason}")
     reasons += [f"UID {uid}: holds the same devices" for uid in sorted(live)]
     why = "; ".join(reasons) or "the kubelet has no live container recorded with exactly these"
-    message = f"cannot tell which container starts with {len(set(ids))} devices of {view.resource}; {why}"
-    raise NotIdentified(message)
+    raise NotIdentified(f"cannot tell which container starts with {len(set(ids))} devices of {view.resource}; {why}")
 
 
 def common_shares(found: PodContainers, decision: CardDecision) -> tuple[Share, ...]:

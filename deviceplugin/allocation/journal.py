@@ -77,8 +77,7 @@ class _Pod(msgspec.Struct, rename="camel"):
     def __post_init__(self) -> None:
         """Raises ValueError, which counts as a document that cannot be read."""
         if self.units is not None and not self.unit_mib:
-            message = "expected `unitMiB` with `units`"
-            raise ValueError(message)
+            raise ValueError("expected `unitMiB` with `units`")
 
     def cards(self) -> FirstCards | None:
         return None if self.units is None else FirstCards(self.unit_mib, self.units)

@@ -78,7 +78,6 @@ class NodePod:
 
     @property
     def key(self) -> PodKey:
-        """Namespace, name and UID."""
         return PodKey(self.namespace, self.name, self.uid)
 
     def asking(self) -> tuple[PodContainer, ...]:

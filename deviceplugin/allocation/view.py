@@ -1,7 +1,7 @@
 """State of the node at the moment of a call: the watch's pods, the kubelet's records. Decides nothing."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -16,13 +16,61 @@ from config.settings.scheduler import Resources
 from deviceplugin.allocation.decision import Undecided, decided
 from deviceplugin.allocation.identify import KubeletPod, NodeState
 from deviceplugin.allocation.journal import Journal, PodRequests
-from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import FirstCards, NodePod, read_pod
 from deviceplugin.kubelet import checkpoint
 from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
 from deviceplugin.kubelet.client import PodResources
-from deviceplugin.kubelet.containers import KubeletContainer
 from scheduler.kube import objects
+from scheduler.kube.port import Changed, Deleted, Kind, ListEnds, WatchEvent
+
+
+def kind_of(node: str) -> Kind[objects.PodObject]:
+    """The watched kind: pods bound to `node` that have not finished."""
+    selector = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
+    return Kind("pods", objects.PodObject, "/api/v1/pods", selector)
+
+
+@dataclass(slots=True)
+class OwnPods:
+    """By uid. `change` returns after each batch. complete: a whole list has been seen."""
+
+    complete: bool = False
+    _by_uid: dict[str, objects.PodObject] = field(default_factory=dict)
+    _waiting: list["asyncio.Future[None]"] = field(default_factory=list)
+
+    def apply(self, batch: Sequence[WatchEvent[objects.PodObject]]) -> None:
+        """Take a batch of the watch."""
+        for event in batch:
+            match event:
+                case Changed(pod):
+                    self._by_uid[pod.metadata.uid] = pod
+                case Deleted(pod):
+                    self._by_uid.pop(pod.metadata.uid, None)
+                case ListEnds():
+                    self.complete = True
+                case _:
+                    pass
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if not one.done():
+                one.set_result(None)
+
+    def __iter__(self) -> Iterator[objects.PodObject]:
+        return iter(tuple(self._by_uid.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_uid)
+
+    def get(self, uid: str) -> objects.PodObject | None:
+        """The pod with this uid."""
+        return self._by_uid.get(uid)
+
+    async def change(self) -> None:
+        """Return after the next batch."""
+        one: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(one)
+        await one
+
 
 # At 100 questions a second, enough for several hundred pods that wait at the same time.
 _ANSWERS_WITHIN_S: Final = 5.0
@@ -130,7 +178,7 @@ class NodeRecords:
 
     async def _shown(self, pod: NodePod) -> KubeletPod | None:
         held = await self.kubelet.of_pod(pod.namespace, pod.name, timeout_s=_ANSWERS_WITHIN_S)
-        return None if held is None else _by_container(held)
+        return None if held is None else KubeletPod({one.container: one.ids for one in held})
 
     def _entries(self) -> tuple[CheckpointEntry, ...]:
         try:
@@ -138,8 +186,7 @@ class NodeRecords:
         except FileNotFoundError:
             return ()
         except OSError as error:
-            message = f"kubelet checkpoint cannot be read: {error.strerror}"
-            raise CheckpointError(message) from error
+            raise CheckpointError(f"kubelet checkpoint cannot be read: {error.strerror}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +201,3 @@ class _Read:
     def final(self) -> bool:
         """Whether it reads the same with other cards."""
         return self.pod is None or self.pod.first_cards is not None
-
-
-def _by_container(held: Iterable[KubeletContainer]) -> KubeletPod:
-    return KubeletPod({one.container: one.ids for one in held})

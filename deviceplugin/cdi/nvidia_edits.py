@@ -1,16 +1,21 @@
-"""CDI edits of real cards, from NVIDIA's own CDI specs alone."""
+"""CDI edits: of real cards from NVIDIA's own CDI specs alone, of simulated cards a small read-only file each."""
 
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
-from deviceplugin.cdi import nvidia_spec
-from deviceplugin.cdi.edits import Edits
+import msgspec
+
+from config.protocol.inventory import Card
+from deviceplugin.cdi import nvidia_spec, spec
+from deviceplugin.cdi.edits import Edits, combined
 from deviceplugin.cdi.spec import CdiError
 from deviceplugin.cdi.spec_files import NvidiaSpecs, NvidiaSpecTree, generate_nvidia
 from deviceplugin.driver.cards import DriverCard, DriverCards
+from deviceplugin.files import replace_file
 
 _AGAIN_S: Final = 600.0
 _TAKES_AT_MOST_S: Final = 60.0
@@ -71,8 +76,7 @@ class NvidiaEdits:
         by_uuid = {card.uuid: card for card in found.cards}
         unknown = [uuid for uuid in uuids if uuid not in by_uuid]
         if unknown:
-            message = f"the driver has no card {', '.join(unknown)}"
-            raise CdiError(message)
+            raise CdiError(f"the driver has no card {', '.join(unknown)}")
         try:
             edits = self._real_cards([by_uuid[uuid] for uuid in uuids], found.driver)
         except CdiError as error:
@@ -108,3 +112,41 @@ class NvidiaEdits:
             found = self._tree.read()
         self.problems = found.problems
         return found
+
+
+class SimulatedEdits:
+    """`allocation.allocators.EditsSource` without NVIDIA components."""
+
+    lacking = ""
+    known = True
+    problems: tuple[str, ...] = ()
+
+    def __init__(self, directory: Path, cards: Callable[[], Sequence[Card]]) -> None:
+        """directory: of the files, one for each card. cards: as announced now."""
+        self._directory = directory
+        self._cards = cards
+        self._writing = Lock()
+
+    def prepare(self) -> None:
+        """Nothing to do."""
+
+    def edits(self, uuids: Sequence[str]) -> Edits:
+        """Edits for these cards alone. Raises CdiError; OSError when a file cannot be written."""
+        by_uuid = {card.uuid: card for card in self._cards()}
+        return combined(spec.simulated_card(uuid, str(self._described(uuid, by_uuid.get(uuid)))) for uuid in uuids)
+
+    def _described(self, uuid: str, card: Card | None) -> Path:
+        if card is None:
+            raise CdiError(f"there is no simulated card {uuid}")
+        # A UUID of a cluster file is whatever somebody wrote there.
+        if "/" in uuid or "\0" in uuid or uuid.startswith("."):
+            raise CdiError(f"simulated card {uuid!r} cannot be a file: expected a UUID with no slash, and no dot first")
+        path = self._directory / uuid
+        about = {"uuid": card.uuid, "index": card.index, "model": card.model, "memoryMiB": card.memory_mib}
+        text = msgspec.json.encode(about) + b"\n"
+        # Two containers of the same card may start at once.
+        with self._writing:
+            if not path.is_file() or path.read_bytes() != text:
+                self._directory.mkdir(parents=True, exist_ok=True)
+                replace_file(path, text)
+        return path

@@ -3,9 +3,9 @@
 A card is taken by its UUID: the device of that name. Where a spec does not name the card, as the management spec whose
 only device is `all`, single device nodes are taken from its devices: the node with the minor that the driver names for
 the card now, and the control nodes. They are taken as they stand: with a driver in a container, they are elsewhere on
-the host. Other edits of a device that bears another name are never taken, whatever its nodes are: indexes and minors may
+the host. Other edits of a device with another name are never taken, whatever its nodes are: indexes and minors may
 belong to another card after a reboot or the loss of a card. Only the numbers of a node are left out: the runtime then
-takes them from the node on the host when the container starts, and nvidia-uvm gets another major at each boot.
+takes them from the node on the host when the container starts, and nvidia-uvm may get another major at each boot.
 
 A spec without the driver library or without a control node is not used at all: its containers would start, and cuInit
 would fail in them.
@@ -77,8 +77,7 @@ def nvidia_spec(source: str, text: str) -> NvidiaSpec | None:
         return None
     match = _SPEC_VERSION.fullmatch(str(whole.get("cdiVersion", "")))
     if match is None:
-        message = f"{source}: cdiVersion is {whole.get('cdiVersion')!r}; expected a version such as 0.5.0"
-        raise CdiError(message)
+        raise CdiError(f"{source}: cdiVersion is {whole.get('cdiVersion')!r}; expected a version such as 0.5.0")
     major, minor, patch = map(int, match.groups())
     version = (major, minor, patch)
     listed = whole.get("devices")
@@ -107,8 +106,7 @@ def _of_card(card: DriverCard, specs: Sequence[NvidiaSpec], driver: str) -> list
                 return parts
             reasons.append(parts if isinstance(parts, str) else reason)
     reason = next(filter(None, reasons), "") or f"no CDI spec of kind {KINDS[0]} is there"
-    message = f"card {card.uuid} cannot be brought into a container: {reason}"
-    raise CdiError(message)
+    raise CdiError(f"card {card.uuid} cannot be brought into a container: {reason}")
 
 
 def _named(card: DriverCard, spec: NvidiaSpec) -> list[Edits] | str:
@@ -194,13 +192,11 @@ def _parsed(source: str, text: str) -> object:
     try:
         documents = plainyaml.parse(text)
     except plainyaml.DocumentError as error:
-        message = f"{source}: {error}"
-        raise CdiError(message) from error
+        raise CdiError(f"{source}: {error}") from error
     return documents[0] if documents else {}
 
 
 def _object(source: str, value: object) -> Mapping[str, object]:
     if isinstance(value, dict):
         return value
-    message = f"{source}: expected an object, found {str(value)[:64]!r}"
-    raise CdiError(message)
+    raise CdiError(f"{source}: expected an object, found {str(value)[:64]!r}")

@@ -77,8 +77,7 @@ class SpecFiles:
 
     def _path(self, device: str) -> Path:
         if not _DEVICE_NAME.fullmatch(device):
-            message = f"{device[:64]!r} is not a device name of ours; expected 16 hexadecimal digits"
-            raise ValueError(message)
+            raise ValueError(f"{device[:64]!r} is not a device name of ours; expected 16 hexadecimal digits")
         return self._directory / f"gpushare-{device}.json"
 
 

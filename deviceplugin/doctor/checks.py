@@ -1,16 +1,127 @@
 """Judges what was found on a node, in the order in which a new one fails: docs/first-gpu-node.md. Pure."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
+import msgspec
+
 from config.protocol import names
+from config.settings.deviceplugin import Mode as ConfiguredMode
 from deviceplugin.cdi.mode import InjectionSupport, NoInjectionMode, mode_of
 from deviceplugin.cdi.nvidia_spec import GENERATE
-from deviceplugin.doctor.facts import Facts
-from deviceplugin.doctor.findings import Examination, Finding, Verdict
+from deviceplugin.driver.cards import DriverCard
+from deviceplugin.report.status import DevicePluginStatus
 from scheduler.kube import versions
-from scheduler.process.terminal import typed
+from scheduler.process.terminal import columns, one_line, typed
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """A pod of this node that requests gpu-mem and has not finished. name: with its namespace.
+
+    scheduled: it carries an allocation.
+    """
+
+    name: str
+    scheduler: str
+    runtime_class: str
+    scheduled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """The node as the API server has it. problem: why nothing of it is known, "" when it is.
+
+    allocatable: of gpu-mem. announced: it has an inventory. unit_mib: of that.
+    """
+
+    problem: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    runtime_version: str = ""
+    kubelet_version: str = ""
+    capacity: int = 0
+    allocatable: int = 0
+    announced: bool = False
+    pods: tuple[PodFacts, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """driver: its version; driver_problem: why it does not answer. cards: as it names them now.
+
+    lacking: why NVIDIA's CDI specs do not bring every card into containers. spec_problems: specs that cannot be read.
+    nvidia_runtime: it runs this very container. missing: files of the kubelet that are not there, and what for.
+    status: what the plugin says of itself; status_problem: why it does not. mode: as configured.
+    """
+
+    node_name: str
+    mode: ConfiguredMode
+    simulated: bool
+    driver: str = ""
+    driver_problem: str = ""
+    cards: tuple[DriverCard, ...] = ()
+    lacking: str = ""
+    spec_problems: tuple[str, ...] = ()
+    nvidia_runtime: bool = False
+    missing: Mapping[str, str] = field(default_factory=dict)
+    checkpoint_problem: str = ""
+    node: NodeFacts = field(default_factory=NodeFacts)
+    status: DevicePluginStatus | None = None
+    status_problem: str = ""
+
+
+class Verdict(StrEnum):
+    """UNKNOWN: what the check looks at could not be looked at; an earlier finding says why."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """check: one word, as docs/first-gpu-node.md has it. remedy: what to do, "" where nothing is to be done."""
+
+    check: str
+    verdict: Verdict
+    found: str
+    remedy: str = ""
+
+
+class Examination(msgspec.Struct, frozen=True):
+    """Findings in the order in which a new node fails."""
+
+    node: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether no check failed."""
+        return all(one.verdict is not Verdict.FAILED for one in self.findings)
+
+
+def encode(report: Examination) -> bytes:
+    """The report as JSON."""
+    return msgspec.json.encode(report)
+
+
+def as_text(report: Examination) -> str:
+    """The report as text; ends with a line break."""
+    counts = [(verdict, sum(one.verdict is verdict for one in report.findings)) for verdict in Verdict]
+    told = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
+    head = one_line(f"Node {report.node}: {told}")
+    rows = [(one.check, one.verdict.value, one.found) for one in report.findings]
+    todo = [one_line(f"  {one.check}: {one.remedy}") for one in report.findings if one.remedy]
+    parts = [head, _table(("CHECK", "RESULT", "FOUND"), rows), "\n".join(["What to do:", *todo]) if todo else ""]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(columns(heads, [[one_line(cell) for cell in row] for row in rows]))
+
 
 OK, WARNING, FAILED, UNKNOWN = Verdict.OK, Verdict.WARNING, Verdict.FAILED, Verdict.UNKNOWN
 

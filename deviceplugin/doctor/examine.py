@@ -18,7 +18,7 @@ from deviceplugin.cdi.mode import brings_nvml
 from deviceplugin.cdi.nvidia_spec import real_cards
 from deviceplugin.cdi.spec import CdiError
 from deviceplugin.cdi.spec_files import NvidiaSpecTree
-from deviceplugin.doctor.facts import Facts, NodeFacts, PodFacts
+from deviceplugin.doctor.checks import Facts, NodeFacts, PodFacts
 from deviceplugin.driver.cards import Driver, DriverCards, SourceFailed
 from deviceplugin.kubelet import checkpoint
 from deviceplugin.kubelet.checkpoint import CheckpointError
@@ -125,11 +125,7 @@ def _checkpoint_problem(c: DevicePluginConfiguration) -> str:
 async def _node(c: DevicePluginConfiguration, environment: Mapping[str, str]) -> NodeFacts:
     wanted = c.client_connection
     try:
-        connection = await connect(
-            environment,
-            kubeconfig=Path(wanted.kubeconfig) if wanted.kubeconfig else None,
-            context=wanted.context or None,
-        )
+        connection = await connect(environment, kubeconfig=wanted.kubeconfig, context=wanted.context)
     except ConnectError as error:
         return NodeFacts(problem=str(error))
     transport = Transport(connection, 2)

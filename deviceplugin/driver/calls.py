@@ -20,7 +20,6 @@ from deviceplugin.driver.cards import (
 )
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 Name: TypeAlias = Literal["open", "describe", "links", "read", "set_compute_mode", "wait"]
 LONGEST_LINE: Final = 2**20
 

@@ -88,18 +88,15 @@ def _fault(line: _Line) -> Fault:
     card = "" if line.card is None else str(line.card)
     said: list[Fault] = [*_of_a_card(line, card), *_of_the_driver(line)]
     if len(said) != 1 or (line.pid is None) != (line.used_mib is None):
-        message = (
+        raise FaultError(
             "expected one of xid, lost, back, reset, hang, pid with usedMiB, reading; "
             "or slowS, hang and fail, or die, for the driver"
         )
-        raise FaultError(message)
     of_the_driver = isinstance(said[0], DriverFault | DieFault)
     if of_the_driver and line.card is not None:
-        message = "expected no card: slowS, fail and die apply to the driver"
-        raise FaultError(message)
+        raise FaultError("expected no card: slowS, fail and die apply to the driver")
     if not of_the_driver and not card:
-        message = "expected card: an index or a UUID"
-        raise FaultError(message)
+        raise FaultError("expected card: an index or a UUID")
     return said[0]
 
 

@@ -17,9 +17,9 @@ from typing import Any, Final
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 
 from config.protocol import card_uuid
-from deviceplugin.driver import nvml_cards, nvml_reading
+from deviceplugin.driver import nvml_cards
 from deviceplugin.driver.cards import CardFailed, CardKey, CardReading, DriverCard, NotOpened, Opened, Xid
-from deviceplugin.driver.nvml_answers import (
+from deviceplugin.driver.nvml_cards import (
     GONE,
     UNSUPPORTED,
     Handle,
@@ -56,8 +56,7 @@ class NvmlSource:
             version = text_for_people(self._library.nvmlSystemGetDriverVersion)
             return Opened(version, self._library.nvmlDeviceGetCount())
         except pynvml.NVMLError as error:
-            message = f"the driver: {message_of(error)}"
-            raise NotOpened(message) from error
+            raise NotOpened(f"the driver: {message_of(error)}") from error
 
     def describe(self, key: CardKey) -> DriverCard:
         """The card, without its links."""
@@ -66,13 +65,11 @@ class NvmlSource:
             index = key if isinstance(key, int) else self._library.nvmlDeviceGetIndex(raw)
             found = nvml_cards.seen(self._library, Handle(index, text(self._library.nvmlDeviceGetUUID(raw)), raw))
         if problem := card_uuid.objection(found.card.uuid):
-            message = f"card {key}: {problem}"
-            raise CardFailed(message, lost=False)
+            raise CardFailed(f"card {key}: {problem}", lost=False)
         self._seen[found.card.uuid] = found
         return found.card
 
     def links(self, uuids: Sequence[str]) -> dict[str, dict[str, str]]:
-        """Links among these cards."""
         with asked("links of the cards"):
             return nvml_cards.links(self._library, [self._seen[uuid] for uuid in uuids if uuid in self._seen])
 
@@ -80,14 +77,14 @@ class NvmlSource:
         """The card's current reading."""
         found = self._known(uuid)
         with asked(f"card {uuid}"):
-            reading = nvml_reading.read(self._library, found.raw)
+            reading = nvml_cards.read(self._library, found.raw)
         return replace(reading, attached=self._attachment(found.card.pci))
 
     def set_compute_mode(self, uuid: str, mode: str) -> None:
         """Set the compute mode, which needs root's rights (NVML API reference, `nvmlDeviceSetComputeMode`)."""
         raw = self._known(uuid).raw
         with asked(f"card {uuid}"):
-            self._library.nvmlDeviceSetComputeMode(raw, nvml_reading.compute_mode(mode))
+            self._library.nvmlDeviceSetComputeMode(raw, nvml_cards.compute_mode(mode))
 
     def wait(self, uuid: str, timeout_s: float) -> tuple[Xid, ...] | None:
         """The next errors of the card; those of about one moment are counted together.
@@ -121,8 +118,7 @@ class NvmlSource:
     def _known(self, uuid: str) -> nvml_cards.SeenCard:
         found = self._seen.get(uuid)
         if found is None:
-            message = f"card {uuid}: the driver does not list it"
-            raise CardFailed(message, lost=True)
+            raise CardFailed(f"card {uuid}: the driver does not list it", lost=True)
         return found
 
     def _listening(self, uuid: str, raw: RawHandle) -> object:

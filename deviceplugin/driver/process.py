@@ -1,4 +1,4 @@
-"""The parent's end of one process that asks a driver.
+"""The parent's end of one process that asks a driver; of a simulated driver, threads take its place.
 
     RUNNING --kill, or its own end--> ENDED
        └──────kill─────▶ HELD: the kernel does not let it go yet; alive all the same
@@ -13,13 +13,14 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
+from deviceplugin import daemon_thread
 from deviceplugin.driver.calls import LONGEST_LINE, Call, CallAnswer, CallRequest, WorkerDied, error_of
-from deviceplugin.driver.cards import SourceFailed
+from deviceplugin.driver.cards import CardSource, SourceFailed
 
 T = TypeVar("T")
 _LOOK_S: Final = 0.01
@@ -49,18 +50,15 @@ class DriverProcess:
                 )
             except OSError as error:
                 ours.close()
-                message = f"the driver's process cannot be started: {error}"
-                raise SourceFailed(message) from error
+                raise SourceFailed(f"the driver's process cannot be started: {error}") from error
         return cls(process, *await asyncio.open_connection(sock=ours, limit=LONGEST_LINE))
 
     @property
     def pid(self) -> int:
-        """Process id."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether the process still exists."""
         return self._process.poll() is None
 
     async def ask(self, call: Call[T]) -> T:
@@ -119,3 +117,61 @@ class DriverProcess:
         code = self._process.poll()
         how = "" if code is None else f" with {f'signal {-code}' if code < 0 else f'exit code {code}'}"
         return WorkerDied(f"the driver's process {self.pid} has ended{how}")
+
+
+class Session(CardSource, Protocol):
+    """A driver as one process has opened it."""
+
+    def end(self) -> None:
+        """End the session as the end of its process would: cards are released, pending calls return."""
+        ...
+
+    def on_end(self, callback: Callable[[], None]) -> None:
+        """Have this called, from whatever thread, when the session ends."""
+        ...
+
+
+class DriverThreads:
+    """`calls.Worker`. Its threads are daemons: one that hangs does not keep the process from ending."""
+
+    def __init__(self, session: Session) -> None:
+        """Inside the event loop that asks."""
+        self._session, self._loop = session, asyncio.get_running_loop()
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        session.on_end(self._end_soon)
+
+    @property
+    def pid(self) -> int:
+        return os.getpid()
+
+    @property
+    def alive(self) -> bool:
+        return not self._over.done()
+
+    async def ask(self, call: Call[T]) -> T:
+        """Wait for the answer. Raises SourceFailed, WorkerDied among them."""
+        if self.alive:
+            answer = daemon_thread.call(lambda: call.of(self._session), "driver")
+            either: set[asyncio.Future[Any]] = {answer, self._over}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not self.alive:
+            raise WorkerDied("the simulated driver's process has ended")
+        return answer.result()
+
+    def kill(self) -> None:
+        """End it at once; pending calls raise WorkerDied."""
+        self._session.end()
+        self._end()
+
+    async def ended(self, within_s: float) -> bool:
+        """Whether it has ended, after waiting for at most `within_s`."""
+        await asyncio.wait({self._over}, timeout=within_s)
+        return not self.alive
+
+    def _end_soon(self) -> None:
+        with contextlib.suppress(RuntimeError):  # The loop is closed: no call is left.
+            self._loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        if self.alive:
+            self._over.set_result(None)

@@ -133,14 +133,12 @@ def read_simulation(path: Path, node: str) -> tuple[tuple[DriverCard, ...], tupl
     text = found.get(node)
     if text is None:
         there = ", ".join(sorted(name for name, text in found.items() if text)) or "none"
-        message = f"{path}: there is no node {node} with cards; nodes with cards: {there}"
-        raise SimulationError(message)
+        raise SimulationError(f"{path}: there is no node {node} with cards; nodes with cards: {there}")
     try:
         cards = tuple(card_of(card) for card in inventory.decode(text).cards)
         return cards, tuple(_timeline(cluster, node, cards))
     except (inventory.InventoryError, FaultError) as error:
-        message = f"{path}: node {node}: {error}"
-        raise SimulationError(message) from error
+        raise SimulationError(f"{path}: node {node}: {error}") from error
 
 
 @dataclass(slots=True)
@@ -232,7 +230,7 @@ class SimulatedDriver:
 
 
 class SimulatedSession:
-    """`threads.Session`. Its calls block, as a driver does."""
+    """`process.Session`. Its calls block, as a driver does."""
 
     def __init__(self, driver: SimulatedDriver) -> None:
         self.holds: set[str] = set()
@@ -251,14 +249,12 @@ class SimulatedSession:
         with self._driver.moved:
             card = next((card for card in self._driver.listed if key in {card.index, card.pci, card.uuid}), None)
             if card is None:
-                message = f"there is no simulated card {key}"
-                raise CardFailed(message, lost=True)
+                raise CardFailed(f"there is no simulated card {key}", lost=True)
             self.holds.add(card.uuid)
             self._state(card.uuid)
             return replace(card, links={})
 
     def links(self, uuids: Sequence[str]) -> dict[str, dict[str, str]]:
-        """Links among these cards."""
         there = [card for card in self._driver.listed if card.uuid in uuids]
         indexes = {str(card.index) for card in there}
         return {card.uuid: {to: kind for to, kind in card.links.items() if to in indexes} for card in there}
@@ -318,8 +314,7 @@ class SimulatedSession:
         while state.hangs and not self.over:
             self._driver.moved.wait()
         if state.lost:
-            message = f"simulated card {uuid} does not answer"
-            raise CardFailed(message, lost=True)
+            raise CardFailed(f"simulated card {uuid} does not answer", lost=True)
         return state
 
     def _answer(self) -> None:
@@ -339,8 +334,7 @@ def _named(cards: Sequence[DriverCard], name: str) -> list[str]:
     found = [card.uuid for card in cards if name in {"", str(card.index), card.uuid}]
     if not found:
         there = ", ".join(f"{card.index} ({card.uuid})" for card in cards)
-        message = f"there is no card {name}; cards: {there or 'none'}"
-        raise FaultError(message)
+        raise FaultError(f"there is no card {name}; cards: {there or 'none'}")
     return found
 
 

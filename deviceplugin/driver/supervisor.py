@@ -6,23 +6,27 @@
        └───── taken back ── RELEASED: no process touches it ◀──── release (also from TOGETHER)
 
 TOGETHER: the common process asks it, in a thread of its own; while that hangs the others are asked all the same.
-APART: it has a process of its own (`apart`). The common one is left alone, with its thread that hangs: were it ended,
-errors of the other cards would be missed.
+APART: it has a process of its own (`CardApart`). The common one is left alone, with its thread that hangs: were it
+ended, errors of the other cards would be missed.
 The common process is ended when all cards hang in it, and restarted when it died; pending calls are repeated.
 Owned by the event loop.
+
+One card with a process of its own, since it hung, or failed, in the one that it had with the others.
+
+no process --next try--> ASKED --fails for a minute, or the process ends--> no process
+                           └── answers: the common process may have it back
 """
 
 import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 import structlog
 
 from deviceplugin.driver import calls
-from deviceplugin.driver.apart import CardApart
 from deviceplugin.driver.calls import Worker, WorkerDied
 from deviceplugin.driver.cards import (
     CardFailed,
@@ -34,8 +38,71 @@ from deviceplugin.driver.cards import (
     SourceFailed,
     Xid,
 )
-from deviceplugin.driver.opened import OpenedDriver
-from deviceplugin.driver.processes import DriverLimits, Processes
+from deviceplugin.driver.processes import DriverLimits, OpenedDriver, Processes
+
+
+@dataclass(slots=True)
+class CardApart:
+    """last_failure: None while it answers. failing_s: since when. next_s: when it may get a process again."""
+
+    processes: Processes
+    last_failure: SourceFailed | None
+    failing_s: float = 0.0
+    next_s: float = 0.0
+    pause_s: float = 0.0
+    opened: OpenedDriver | None = None
+    left: bool = False
+
+    async def reading(self, card: DriverCard) -> CardReading:
+        """Raises NoAnswer and CardFailed: a process of one card says nothing of the driver as a whole."""
+        limits = self.processes.limits
+        try:
+            opened = await self._opened()
+            reading = await opened.reading(card, limits.answer_s)
+        except SourceFailed as error:
+            await self._failed(error)
+            if isinstance(error, NoAnswer | CardFailed):
+                raise
+            raise NoAnswer(str(error)) from error
+        self.last_failure, self.pause_s = None, 0.0
+        return reading
+
+    async def leave(self) -> None:
+        """Never ask the card again. Nothing of this holds it, unless the kernel does not let the process go."""
+        self.left = True
+        await self._end()
+
+    async def _end(self) -> None:
+        if self.opened is not None:
+            opened, self.opened = self.opened, None
+            await self.processes.end(opened)
+
+    async def _opened(self) -> OpenedDriver:
+        if self.opened is None:
+            now_s, limits = _now_s(), self.processes.limits
+            if now_s < self.next_s and self.last_failure is not None:
+                raise self.last_failure.with_traceback(None)
+            self.pause_s = min(limits.longest_s, max(limits.again_s, 2 * self.pause_s))
+            self.next_s, self.failing_s = now_s + self.pause_s, now_s
+            # One for the other cards, one for the next that hangs.
+            self.opened = await self.processes.opened(spare=1)
+        if self.left:
+            await self._end()
+            raise NoAnswer("the card is asked no more")
+        return self.opened
+
+    async def _failed(self, error: SourceFailed) -> None:
+        if self.last_failure is None:
+            self.failing_s = _now_s()
+        self.last_failure = error
+        of_the_card = isinstance(error, NoAnswer | CardFailed)
+        if not of_the_card or _now_s() - self.failing_s >= self.processes.limits.hung_s:
+            await self._end()
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
+
 
 T = TypeVar("T")
 _LISTEN_AGAIN_S: Final = 10.0
@@ -90,8 +157,7 @@ class SupervisedDriver:
         self._check_held(uuid)
         card = self._known.get(uuid)
         if card is None or uuid in self._apart:
-            message = f"card {uuid}: the driver does not list it, or it does not answer"
-            raise NoAnswer(message)
+            raise NoAnswer(f"card {uuid}: the driver does not list it, or it does not answer")
         await self._in_common(lambda opened: opened.set_compute_mode(card, mode, self._limits.answer_s))
 
     async def release(self, uuids: frozenset[str]) -> None:
@@ -106,11 +172,9 @@ class SupervisedDriver:
             raise SourceFailed(problem)
 
     def problems(self) -> tuple[str, ...]:
-        """Messages for operators."""
         return tuple(filter(None, [self.processes.problem()]))
 
     async def close(self) -> None:
-        """End every process."""
         for listener in self._listeners:
             listener.cancel()
         await self.processes.close()
@@ -119,8 +183,7 @@ class SupervisedDriver:
         self._check_held(uuid)
         card, apart = self._known.get(uuid), self._apart.get(uuid)
         if card is None:
-            message = f"card {uuid}: the driver does not list it"
-            raise CardFailed(message, lost=True)
+            raise CardFailed(f"card {uuid}: the driver does not list it", lost=True)
         try:
             reading = await (apart.reading(card) if apart else self._in_common(lambda opened: self._read(opened, card)))
         except CardFailed as error:
@@ -130,16 +193,14 @@ class SupervisedDriver:
                 self._set_apart(uuid, error)
             raise
         except WorkerDied as error:
-            message = f"card {uuid}: {error}"
-            raise NoAnswer(message) from error
+            raise NoAnswer(f"card {uuid}: {error}") from error
         self._failing_s.pop(uuid, None)
         self._listen(apart.opened if apart else self._common, uuid)
         return reading
 
     def _check_held(self, uuid: str) -> None:
         if uuid in self._released:
-            message = f"card {uuid} is released"
-            raise NoAnswer(message)
+            raise NoAnswer(f"card {uuid} is released")
 
     async def _read(self, opened: OpenedDriver, card: DriverCard) -> CardReading:
         # Again: it may be that the process was ended, and another made, because this card was released.
@@ -272,7 +333,3 @@ class SupervisedDriver:
             # While a card is asked apart, the common process may still hear its errors too.
             for xid in xids if opened is (apart.opened if apart and apart.opened else self._common) else ():
                 self._xids.put_nowait(xid)
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

@@ -17,8 +17,8 @@ from typing import Final
 import structlog
 
 from deviceplugin.driver.cards import CardFailed, CardReading, Driver, NoAnswer, NotOpened, SourceFailed, Xid
+from deviceplugin.health.rules import XidLog
 from deviceplugin.health.states import CardStates
-from deviceplugin.health.xid_log import XidLog
 from scheduler.process.terminal import typed
 
 log = structlog.get_logger()
@@ -93,7 +93,6 @@ class CardKeeper:
         return ""
 
     def problems(self) -> tuple[str, ...]:
-        """Messages for operators."""
         shared_not = (
             f"card {uuid}: compute mode is {reading.compute_mode}, which keeps programs from sharing it; "
             f"{typed('nvidia-smi', '-i', uuid, '-c', 'DEFAULT')}"
@@ -200,8 +199,7 @@ class CardKeeper:
         self._shut_since_s = now_s if self._shut_since_s is None else self._shut_since_s
         left_s = self._shut_since_s + self.pace.end_s - now_s
         if left_s <= 0:
-            message = (
+            raise NeedsNewContainer(
                 f"{self.problem}; that has lasted {self.pace.end_s:g} s: ending, so that the container is made again"
             )
-            raise NeedsNewContainer(message)
         return f"; in {left_s / 60:.0f} min this process ends, so that the container is made again"

@@ -1,12 +1,14 @@
-"""The health of the cards, in a file: an unhealthy card stays unhealthy over a restart of the plugin."""
+"""Files that outlive the plugin: the health of the cards, and the cards as last announced, for a late driver."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from config.protocol import inventory
+from deviceplugin.driver.cards import DriverCard, card_of
 from deviceplugin.files import replace_file
 from deviceplugin.health.rules import CardHealth, HealthState
 
@@ -60,7 +62,7 @@ class HealthFile:
     def save(self, by_uuid: Mapping[str, CardHealth]) -> None:
         """Keep them; what only counts good answers, or grows all the time, is not worth a write. Raises OSError."""
         kept = {
-            uuid: _kept(health)
+            uuid: replace(health, good=0, good_s=0.0, silent=0, failed=0, failed_s=0.0)
             for uuid, health in by_uuid.items()
             if health.state is not HealthState.HEALTHY or health.released_s is not None or health.annotated
         }
@@ -80,5 +82,46 @@ class HealthFile:
             return _UNKNOWN
 
 
-def _kept(health: CardHealth) -> CardHealth:
-    return replace(health, good=0, good_s=0.0, silent=0, failed=0, failed_s=0.0)
+INVENTORY_FILE: Final = "inventory.json"
+
+
+class _SavedInventory(msgspec.Struct, rename="camel"):
+    boot_id: str
+    inventory: str
+
+
+@dataclass(frozen=True, slots=True)
+class LastKnown:
+    """cards: with what an inventory says of them, so without their minors. same_boot: the machine has not rebooted."""
+
+    cards: tuple[DriverCard, ...] = ()
+    same_boot: bool = False
+    problem: str = ""
+
+
+class LastKnownFile:
+    """In the state directory; owned by one thread."""
+
+    def __init__(self, directory: Path, boot_id: str) -> None:
+        """boot_id: changes with each boot of the machine."""
+        self._path = directory / INVENTORY_FILE
+        self._boot_id = boot_id
+        self._saved = ""
+
+    def load(self) -> LastKnown:
+        """The saved cards; none, with a problem, if they cannot be read."""
+        try:
+            document = msgspec.json.decode(self._path.read_bytes(), type=_SavedInventory)
+            known = inventory.decode(document.inventory)
+        except FileNotFoundError:
+            return LastKnown()
+        except (OSError, msgspec.DecodeError, UnicodeError, RecursionError, inventory.InventoryError) as error:
+            return LastKnown(problem=f"{INVENTORY_FILE} cannot be read: {error}; it starts empty")
+        return LastKnown(tuple(card_of(card) for card in known.cards), document.boot_id == self._boot_id)
+
+    def save(self, text: str) -> None:
+        """Keep this inventory, as it is announced. Raises OSError."""
+        if text == self._saved:
+            return
+        replace_file(self._path, msgspec.json.encode(_SavedInventory(self._boot_id, text)))
+        self._saved = text

@@ -93,8 +93,7 @@ class Releases:
         unknown = [name for name in names if not named([name], listed)]
         if unknown or not names:
             there = ", ".join(f"{card.index} ({card.uuid})" for card in listed) or "none"
-            message = f"there is no card {', '.join(unknown)}; expected all, or some of: {there}"
-            raise Refusal(message)
+            raise Refusal(f"there is no card {', '.join(unknown)}; expected all, or some of: {there}")
         return named(names, listed)
 
 

@@ -9,8 +9,7 @@ from typing import Final
 
 from config.settings.isolation import IsolationHook, IsolationMechanism, IsolationMount, filled
 from deviceplugin.allocation.container_share import ContainerShare
-from deviceplugin.cdi.additions import Additions, BindMount
-from deviceplugin.cdi.edits import Json
+from deviceplugin.cdi.edits import Additions, BindMount, Json
 
 PODS: Final = "pods"
 NODE: Final = "node"

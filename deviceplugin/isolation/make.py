@@ -1,5 +1,7 @@
-"""Makes the isolation of one node, as it is configured."""
+"""The isolation of one node: the configured description, whether this node can carry it out, and its parts."""
 
+import asyncio
+import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -7,16 +9,102 @@ from typing import Final
 import structlog
 from prometheus_client import CollectorRegistry
 
+from config.settings import isolation
 from config.settings.deviceplugin import DevicePluginConfiguration
 from config.settings.isolation import IsolationMechanism
+from config.settings.load import load
+from config.settings.mistakes import ConfigurationError, Mistake
+from deviceplugin.allocation.container_share import ContainerShare
 from deviceplugin.allocation.view import NodeRecords
+from deviceplugin.cdi.edits import Additions
 from deviceplugin.driver.cards import EXCLUSIVE_PROCESS
 from deviceplugin.health.states import CardStates
-from deviceplugin.isolation.compute_modes import ComputeModes, ModeSetter
-from deviceplugin.isolation.mps_cards import MpsCards, MpsMetrics
-from deviceplugin.isolation.node_isolation import NodeIsolation
+from deviceplugin.isolation import fill
+from deviceplugin.isolation.directories import ContainerDirectories
+from deviceplugin.isolation.mps_cards import ComputeModes, ModeSetter, MpsCards, MpsMetrics
 from deviceplugin.node.events import NodeEvent
 from scheduler.kube.port import PodKey
+
+_ELF: Final = b"\x7fELF"
+_LIBRARY: Final = "hamiCore.library"
+
+
+def mechanism_of(configuration: DevicePluginConfiguration) -> IsolationMechanism:
+    """The description. Blocks while files are read. Raises ConfigurationError with what is wrong."""
+    name = configuration.isolation
+    match name:
+        case "none":
+            return isolation.NONE
+        case "mps":
+            return isolation.mps(configuration.mps)
+        case "hami-core":
+            if objection := _objection(Path(configuration.hami_core.library)):
+                raise ConfigurationError([Mistake(_LIBRARY, "configuration", objection)])
+            return isolation.hami_core(configuration.hami_core)
+    found = load(IsolationMechanism, file=Path(name), environ={}, flags={}, env_prefix="")
+    if found.hooks and configuration.mode != "cdi":
+        message = f"needs mode: cdi, found mode: {configuration.mode}"
+        raise ConfigurationError([Mistake("hooks", name, message)])
+    return found
+
+
+def _objection(library: Path) -> str:
+    """Why the library must not be loaded into containers; "" when it may."""
+    try:
+        about = library.stat()
+        with library.open("rb") as opened:
+            begins = opened.read(len(_ELF))
+        above = [(directory, directory.stat().st_mode) for directory in library.resolve().parents]
+    except OSError as error:
+        return f"{library} cannot be read: {error.strerror}"
+    if not stat.S_ISREG(about.st_mode) or begins != _ELF:
+        return f"expected a shared library, found that {library} is no ELF file"
+    if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"expected that only its owner may write to {library}, found mode {stat.S_IMODE(about.st_mode):o}"
+    for directory, mode in above:
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            return f"expected that nobody else may write to {directory}, found mode {stat.S_IMODE(mode):o}"
+    return ""
+
+
+DIRECTORY: Final = "isolation"
+# A plugin that has just started has its daemons within a second or two; the kubelet comes again later.
+_READY_WITHIN_S: Final = 5.0
+
+
+class NodeIsolation:
+    """`allocation.allocators.Isolation`. Owned by the event loop; files are written in a thread.
+
+    directories: files made for containers. mps: the daemons.
+    """
+
+    def __init__(self, mechanism: IsolationMechanism, state: Path, mps: MpsCards) -> None:
+        """state: the plugin's state directory. mps: its cards have daemons where the description says so."""
+        self._mechanism, self.mps = mechanism, mps
+        self._state = state / DIRECTORY
+        self.directories = ContainerDirectories(self._state, mechanism)
+
+    def objection(self, share: ContainerShare) -> str:
+        """Why the container can never be isolated; "" when it can."""
+        if self._mechanism.host_ipc and not share.pod.host_ipc:
+            return "isolation on this node needs the node's shared memory; add hostIPC: true to the pod"
+        if self._mechanism.preparation == "mps" and len(share.shares) > 1:
+            return (
+                f"container {share.container.name} has {len(share.shares)} cards; with MPS a container has one: "
+                "each card has a daemon of its own, and a program finds one of them"
+            )
+        return ""
+
+    async def prepare(self, share: ContainerShare) -> str:
+        """Make directories and wait for the MPS daemon; why the container must not start yet, or ""."""
+        await asyncio.to_thread(self.directories.make, share)
+        if self._mechanism.preparation == "mps":
+            return await self.mps.ready(share.shares[0].uuid, _READY_WITHIN_S)
+        return ""
+
+    def additions(self, share: ContainerShare) -> Additions:
+        return fill.additions(self._mechanism, share, str(self._state))
+
 
 MPS: Final = "mps"
 log = structlog.get_logger()

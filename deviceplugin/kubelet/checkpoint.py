@@ -7,10 +7,22 @@ Source: pkg/kubelet/cm/devicemanager/checkpoint/checkpoint.go of Kubernetes 1.36
 """
 
 import base64
+from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
 import msgspec
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletContainer:
+    """One container of a pod that the kubelet knows, with its device ids of our resource; no uid: the API has none."""
+
+    namespace: str
+    pod: str
+    container: str
+    ids: frozenset[str]
+
 
 # Ten thousand devices in one pod make 3.4 MB; a larger file by two orders is no checkpoint.
 _LARGEST: Final = 268_435_456
@@ -79,13 +91,11 @@ def registered(text: bytes) -> frozenset[str]:
 
 def _data(text: bytes) -> _WireData:
     if len(text) > _LARGEST:
-        message = f"kubelet checkpoint has {len(text)} bytes; expected at most {_LARGEST}"
-        raise CheckpointError(message)
+        raise CheckpointError(f"kubelet checkpoint has {len(text)} bytes; expected at most {_LARGEST}")
     try:
         return _DECODE(text).data
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        message = f"kubelet checkpoint cannot be read: {error}"
-        raise CheckpointError(message) from error
+        raise CheckpointError(f"kubelet checkpoint cannot be read: {error}") from error
 
 
 def _entry(wire: _WireEntry) -> CheckpointEntry:

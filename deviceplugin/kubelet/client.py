@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from deviceplugin.kubelet.containers import KubeletContainer
+from deviceplugin.kubelet.checkpoint import KubeletContainer
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2, podresources_pb2
 
 SOCKET_NAME: Final = "kubelet.sock"
@@ -94,8 +94,7 @@ class PodResources:
                     await asyncio.sleep(_BREATH_S)
                     continue
                 # Without its name: the kubelet may write this into the status of a pod that is somebody else's.
-                message = f"asking the kubelet for a pod of this node: {_message(error)}"
-                raise KubeletSilent(message) from error
+                raise KubeletSilent(f"asking the kubelet for a pod of this node: {_message(error)}") from error
             return self._held([answer.pod_resources])
 
     async def all(self, *, timeout_s: float) -> list[KubeletContainer]:
@@ -106,12 +105,10 @@ class PodResources:
         try:
             answer = await self._list(podresources_pb2.ListPodResourcesRequest(), timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
-            message = f"asking the kubelet for all pods: {_message(error)}"
-            raise KubeletSilent(message) from error
+            raise KubeletSilent(f"asking the kubelet for all pods: {_message(error)}") from error
         return self._held(answer.pod_resources)
 
     async def close(self) -> None:
-        """End the connection."""
         await self._channel.close()
 
     def _held(self, pods: Iterable[podresources_pb2.PodResources]) -> list[KubeletContainer]:
@@ -143,10 +140,9 @@ async def restarts(device_plugin_dir: Path) -> AsyncIterator[None]:
         if now is not None or _identity(device_plugin_dir) is not None:
             there_s = time.monotonic()
         elif time.monotonic() > there_s + _GONE_S:
-            message = (
+            raise DirectoryGone(
                 f"{device_plugin_dir} is gone for {_GONE_S:g} s, or was made again where this process cannot see it"
             )
-            raise DirectoryGone(message)
         await asyncio.sleep(_LOOK_S)
 
 

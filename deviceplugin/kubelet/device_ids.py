@@ -67,12 +67,11 @@ def check(cards_memory_mib: Sequence[int], unit_mib: int, *, old_style: bool) ->
         fits *= 2
     alike = sorted(Counter(cards_memory_mib).items(), reverse=True)
     cards = " and ".join(f"{count} card{'s' * (count > 1)} of {memory} MiB" for memory, count in alike)
-    message = (
+    raise TooManyDevices(
         f"{cards} at memoryUnitMiB {unit_mib} make {sum(memory // unit_mib for memory in cards_memory_mib)} devices, "
         f"a message of {size / _MIB:.1f} MiB; the kubelet accepts {LARGEST_MESSAGE // _MIB} MiB; memoryUnitMiB {fits} "
         "fits; use 128 to 1024 (each device is an entry in pod status)"
     )
-    raise TooManyDevices(message)
 
 
 def spare_ids(cards: Sequence[inventory.Card], *, old_style: bool) -> Iterator[str]:

@@ -9,17 +9,104 @@ no plugin has listed their devices by then (pkg/kubelet/cm/devicemanager/manager
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+import msgspec
+
+from deviceplugin.files import replace_file
 from deviceplugin.kubelet import checkpoint
 from deviceplugin.kubelet.checkpoint import CheckpointError
 from deviceplugin.kubelet.client import KubeletSilent
 from deviceplugin.kubelet.device_ids import Listed
-from deviceplugin.kubelet.device_list import FakeDevices
-from deviceplugin.kubelet.registration import Listeners, Registration, Say
-from deviceplugin.kubelet.server import CallRejected, ContainerResponse, Devices
-from deviceplugin.kubelet.session_file import SessionFile, SessionRecord
+from deviceplugin.kubelet.server import CallRejected, ContainerResponse, Devices, Listeners, Registration, Say
+
+FILE: Final = "session.json"
+_VERSION: Final = 1
+
+
+class _Document(msgspec.Struct, rename="camel"):
+    version: int
+    resource: str
+    mode: str
+    unasked: bool
+    healthy: list[str]
+    unhealthy: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRecord:
+    """mode: `cdi` or `environment`. unasked: the kubelet may have pods that it admitted without asking the plugin."""
+
+    resource: str
+    mode: str
+    unasked: bool
+    devices: Listed
+
+
+class SessionFile:
+    """In the state directory; owned by one thread."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / FILE
+        self._saved: SessionRecord | None = None
+
+    def load(self) -> SessionRecord | None:
+        """The saved record; None if it is missing or cannot be read."""
+        try:
+            found = msgspec.json.decode(self._path.read_bytes(), type=_Document)
+        except (OSError, msgspec.DecodeError, UnicodeError, RecursionError):
+            return None
+        if found.version != _VERSION:
+            return None
+        devices = [(name, True) for name in found.healthy] + [(name, False) for name in found.unhealthy]
+        return SessionRecord(found.resource, found.mode, found.unasked, tuple(devices))
+
+    def save(self, record: SessionRecord) -> None:
+        """Keep this. Raises OSError."""
+        if record == self._saved:
+            return
+        healthy, unhealthy = ([name for name, one in record.devices if one is state] for state in (True, False))
+        document = _Document(_VERSION, record.resource, record.mode, record.unasked, healthy, unhealthy)
+        replace_file(self._path, msgspec.json.encode(document))
+        self._saved = record
+
+
+class FakeDevices:
+    """One list, any number of followers. Owned by the event loop."""
+
+    def __init__(self) -> None:
+        """Nothing is listed before the first `show`: a follower waits for it."""
+        self._devices: Devices | None = None
+        self._moved = asyncio.Event()
+
+    @property
+    def now(self) -> Devices:
+        """The current list."""
+        return self._devices or ()
+
+    def show(self, devices: Devices) -> None:
+        """List these from now on; followers do not get an equal list again."""
+        if devices != self._devices:
+            self._devices = devices
+            self._moved.set()
+            self._moved = asyncio.Event()
+
+    async def shown(self) -> None:
+        """Return once there is a list."""
+        while self._devices is None:
+            await self._moved.wait()
+
+    async def follow(self) -> AsyncIterator[Devices]:
+        """Yield the list as it is, then each newer one; what was replaced before it could be sent is skipped."""
+        while True:
+            moved, devices = self._moved, self._devices
+            if devices is not None:
+                yield devices
+            if moved is self._moved:
+                await moved.wait()
+
 
 CHECKPOINT: Final = "kubelet_internal_checkpoint"
 # The kubelet handles no other pod while it waits for an Allocate, without a deadline (devicemanager/endpoint.go).

@@ -18,8 +18,7 @@ import structlog
 from config.protocol import inventory, names
 from config.protocol.inventory import Health, Inventory
 from deviceplugin.allocation.view import NodeRecords
-from deviceplugin.health.last_known import LastKnownFile
-from deviceplugin.health.record import HealthFile
+from deviceplugin.health.record import HealthFile, LastKnownFile
 from deviceplugin.health.rules import GOOD_FOR_S, RECOVERING, RELEASED
 from deviceplugin.health.states import CardStates, HealthChange, health_changes
 from deviceplugin.kubelet import device_ids

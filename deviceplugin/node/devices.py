@@ -15,7 +15,7 @@ from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.kubelet import device_ids
 from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
 from deviceplugin.kubelet.device_ids import LARGEST_MESSAGE, Listed, message_bytes
-from deviceplugin.kubelet.device_list import FakeDevices
+from deviceplugin.kubelet.session import FakeDevices
 
 # Longer than an Allocate lasts: KubeletSession waits 5 s, and the mode environment for `allocateWait` and an answer.
 LEAVES_AFTER_S: Final = 30.0

@@ -7,8 +7,8 @@ from typing import Final
 
 import structlog
 
-from deviceplugin.allocation import own_pods
-from deviceplugin.allocation.own_pods import OwnPods
+from deviceplugin.allocation import view
+from deviceplugin.allocation.view import OwnPods
 from scheduler.kube import objects
 from scheduler.kube.port import ApiError, Changed, Cluster, Deleted, Kind, T, WatchEvent
 from scheduler.kube.reflector import WatchBackoff, reflect
@@ -52,12 +52,11 @@ class NodeWatch:
 
     async def pods(self, pods: OwnPods) -> None:
         """Follow the node's pods forever."""
-        kind = own_pods.kind_of(self._name)
+        kind = view.kind_of(self._name)
         async for batch in self._reflect(kind):
             pods.apply(batch)
 
     def labels(self) -> dict[str, str]:
-        """Labels of the node."""
         return dict(self._node.metadata.labels or {}) if self._node else {}
 
     async def node_info(self) -> objects.NodeInfo:

@@ -4,13 +4,18 @@
 only when two comparisons in a row show it.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeAlias
 
+from config.protocol import names
+from config.protocol.inventory import Card
 from config.settings.deviceplugin import Monitor
+from deviceplugin.allocation.decision import CardDecision, units_on_cards
 from deviceplugin.allocation.pods import NodePod
+from deviceplugin.kubelet.checkpoint import KubeletContainer
 
 _Key: TypeAlias = tuple["DriftKind", str, str, str]
 
@@ -120,3 +125,189 @@ def actions(one: Drift, policy: DriftPolicy) -> frozenset[Action]:
     if kind in _UNBOOKED and policy.announce_outside_use:
         told |= {Action.ANNOUNCE_LESS}
     return told
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPod:
+    """A pod of this node that is not finished. decision: None where there is none, and `doubt` says why.
+
+    unscheduled: nobody has chosen a card for it, so that it counts against every card of the node.
+    """
+
+    pod: NodePod
+    decision: CardDecision | None
+    doubt: str = ""
+    unscheduled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A process on a card. pod_uid: "" for one that is in no pod; one that ended before it was traced is left out.
+
+    container_id: without the runtime's name; "" where its cgroups do not tell.
+    """
+
+    uuid: str
+    pid: int
+    used_mib: int
+    pod_uid: str
+    container_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """Input of a comparison.
+
+    cards: as announced. allocated: every container that the kubelet listed, also those without ids; a container that is
+    not listed, for one since the kubelet did not answer, says nothing. assigned: (pod UID, container) -> the cards
+    that we handed to it. uses: empty where the driver cannot tell.
+    """
+
+    cards: Sequence[Card]
+    unit_mib: int
+    pods: Sequence[SeenPod]
+    allocated: Sequence[KubeletContainer]
+    assigned: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+    uses: Sequence[Use] = ()
+
+
+def find_drift(compared: Compared, *, allowance_mib: int) -> list[Drift]:
+    """All drift, that of pods by name, then that of cards by index.
+
+    allowance_mib: what a pod may use on a card beyond what it asked.
+    """
+    held = {(one.namespace, one.pod, one.container): len(one.ids) for one in compared.allocated}
+    found: list[Drift] = []
+    for seen in sorted(compared.pods, key=lambda seen: (seen.pod.namespace, seen.pod.name)):
+        found += _of_decision(seen)
+        found += _of_allocation(seen, held)
+        found += _of_cards(seen, compared)
+        found += _of_use(seen, compared, allowance_mib)
+    return [*found, *_allocated_to_nobody(compared, held), *_of_node(compared)]
+
+
+def _of_decision(seen: SeenPod) -> Iterator[Drift]:
+    """How the pod came here, and what its author has written since."""
+    pod = seen.pod
+    if seen.unscheduled:
+        message = (
+            f"pod {pod}: no card was chosen for its {pod.ask().units} units, which count against every card of this "
+            f"node: {_past_scheduler(pod)}"
+        )
+        yield Drift(kind=DriftKind.UNSCHEDULED, message=message, pod=pod)
+    if pod.changed:
+        message = f"pod {pod}: {', '.join(pod.changed)} changed after its card was chosen: ignored"
+        yield Drift(kind=DriftKind.ALLOCATION_CHANGED, message=message, pod=pod)
+
+
+def _past_scheduler(pod: NodePod) -> str:
+    if pod.static:
+        return "it is a static pod, which no scheduler sees; take its file off the node and create it as a pod"
+    return (
+        f"it was put here past {names.SCHEDULER_NAME} (schedulerName {pod.scheduler or 'not set'}); create it again "
+        f"with schedulerName: {names.SCHEDULER_NAME} and without nodeName"
+    )
+
+
+def _of_allocation(seen: SeenPod, held: Mapping[tuple[str, str, str], int]) -> Iterator[Drift]:
+    """The kubelet's devices against what the containers ask. It lists no ordinary init containers (server_v1.go)."""
+    pod = seen.pod
+    for container in pod.asking():
+        ids = held.get((pod.namespace, pod.name, container.name))
+        if ids is None:
+            continue
+        if ids and seen.decision is None and not seen.unscheduled:
+            message = f"pod {pod}: container {container.name} has {ids} units and no card: {seen.doubt}"
+            yield Drift(kind=DriftKind.WITHOUT_DECISION, message=message, pod=pod, container=container.name)
+        elif ids and ids != container.units and not seen.unscheduled:
+            message = f"pod {pod}: container {container.name} has {ids} units; its limit is {container.units}"
+            yield Drift(kind=DriftKind.OTHER_UNITS, message=message, pod=pod, container=container.name)
+        elif not ids and pod.reported and not pod.terminating:
+            message = (
+                f"pod {pod}: container {container.name} requests {container.units} units, has no devices: the kubelet "
+                "admitted it before the resource was registered"
+            )
+            yield Drift(kind=DriftKind.WITHOUT_DEVICES, message=message, pod=pod, container=container.name)
+
+
+def _of_cards(seen: SeenPod, compared: Compared) -> Iterator[Drift]:
+    """The cards that we handed out against those decided."""
+    if seen.decision is None:
+        return
+    for container in seen.pod.asking():
+        assigned = compared.assigned.get((seen.pod.uid, container.name))
+        decided = frozenset(share.uuid for share in seen.decision.shares.get(container.name, ()))
+        if assigned is not None and assigned != decided:
+            cards = f"{_list(assigned)}; the scheduler chose {_list(decided)}"
+            message = f"pod {seen.pod}: container {container.name} has {cards}"
+            yield Drift(kind=DriftKind.ON_ANOTHER_CARD, message=message, pod=seen.pod, container=container.name)
+
+
+def _of_use(seen: SeenPod, compared: Compared, allowance_mib: int) -> Iterator[Drift]:
+    """The memory that a pod uses, card by card, against what it has there."""
+    pod = seen.pod
+    booked = units_on_cards(pod, seen.decision, compared.unit_mib) if seen.decision else {}
+    for uuid, used in sorted(_used_by(compared.uses, pod.uid).items()):
+        requested_mib = booked.get(uuid, 0) * compared.unit_mib
+        if booked and uuid not in booked:
+            message = f"pod {pod}: it uses {used} MiB of {uuid}; the scheduler chose {_list(booked)}"
+            yield Drift(kind=DriftKind.ON_ANOTHER_CARD, message=message, pod=pod, uuid=uuid, mib=used)
+        elif not booked and not pod.asking():
+            message = f"pod {pod}: it uses {used} MiB of {uuid} and requests none"
+            yield Drift(kind=DriftKind.USES_UNASKED, message=message, pod=pod, uuid=uuid, mib=used)
+        # An exclusive pod has the card to itself: using more costs no other pod.
+        elif booked and used > requested_mib + allowance_mib and not pod.exclusive:
+            message = f"pod {pod}: it uses {used} MiB of {uuid}; it requested {requested_mib} MiB there"
+            yield Drift(kind=DriftKind.USES_MORE, message=message, pod=pod, uuid=uuid, mib=used - requested_mib)
+
+
+def _allocated_to_nobody(compared: Compared, held: Mapping[tuple[str, str, str], int]) -> Iterator[Drift]:
+    known = {(seen.pod.namespace, seen.pod.name) for seen in compared.pods}
+    for (namespace, name, container), ids in sorted(held.items()):
+        if ids and (namespace, name) not in known:
+            message = f"pod {namespace}/{name}: container {container} has {ids} units; the API server has no such pod"
+            event = f"a pod that the API server does not have holds {ids} units; gpushare-device-plugin status names it"
+            about = f"{namespace}/{name}/{container}"
+            yield Drift(kind=DriftKind.WITHOUT_DECISION, message=message, container=about, event=event)
+
+
+def _of_node(compared: Compared) -> Iterator[Drift]:
+    """Drift of each card as a whole."""
+    known = {"", *(seen.pod.uid for seen in compared.pods)}
+    booked = _booked(compared.pods, compared.unit_mib)
+    for card in sorted(compared.cards, key=lambda card: card.index):
+        if booked[card.uuid] > card.units:
+            message = f"card {card.uuid} has {card.units} units; {booked[card.uuid]} are allocated to pods"
+            yield Drift(kind=DriftKind.OVERBOOKED, message=message, uuid=card.uuid)
+        outside = _used_by((use for use in compared.uses if use.uuid == card.uuid), "")
+        if outside:
+            pids = _list(str(use.pid) for use in compared.uses if use.uuid == card.uuid and not use.pod_uid)
+            message = f"card {card.uuid}: processes outside Kubernetes use {outside[card.uuid]} MiB (PID {pids})"
+            yield Drift(kind=DriftKind.OUTSIDE_USE, message=message, uuid=card.uuid, mib=outside[card.uuid])
+        strange = [use for use in compared.uses if use.uuid == card.uuid and use.pod_uid not in known]
+        if strange:
+            mib, uids = sum(use.used_mib for use in strange), _list({use.pod_uid for use in strange})
+            message = f"card {card.uuid}: pods unknown to the API server use {mib} MiB (UID {uids})"
+            yield Drift(kind=DriftKind.USES_UNASKED, message=message, uuid=card.uuid, mib=mib)
+
+
+def _booked(pods: Iterable[SeenPod], unit_mib: int) -> dict[str, int]:
+    sums: dict[str, int] = defaultdict(int)
+    for seen in pods:
+        if seen.decision is not None:
+            for uuid, units in units_on_cards(seen.pod, seen.decision, unit_mib).items():
+                sums[uuid] += units
+    return sums
+
+
+def _used_by(uses: Iterable[Use], pod_uid: str) -> dict[str, int]:
+    """Card UUID -> MiB."""
+    sums: dict[str, int] = defaultdict(int)
+    for use in uses:
+        if use.pod_uid == pod_uid:
+            sums[use.uuid] += use.used_mib
+    return dict(sums)
+
+
+def _list(items: Iterable[str]) -> str:
+    return ", ".join(sorted(items)) or "none"

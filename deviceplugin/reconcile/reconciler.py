@@ -9,7 +9,7 @@ the kubelet or the disk does ends the loop.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
@@ -18,29 +18,152 @@ import structlog
 
 from config.protocol.inventory import Card
 from config.protocol.quantity import QuantityError
-from deviceplugin.allocation.allocated import AssignedCards
+from deviceplugin.allocation.allocators import AssignedCards
 from deviceplugin.allocation.decision import allocated_units
+from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.pods import NodePod, read_pod
 from deviceplugin.allocation.view import NodeRecords
+from deviceplugin.cdi import spec
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.driver.cards import CardReading
 from deviceplugin.isolation.directories import ContainerDirectories
-from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
+from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError, KubeletContainer
 from deviceplugin.kubelet.client import KubeletSilent
-from deviceplugin.kubelet.containers import KubeletContainer
 from deviceplugin.node.events import NodeEvent
-from deviceplugin.reconcile import processes, usage
-from deviceplugin.reconcile.compare import Compared, SeenPod, Use, find_drift
-from deviceplugin.reconcile.drift import Action, Drift, DriftPolicy, Followed, actions, follow
-from deviceplugin.reconcile.evictions import Evictor, evict
-from deviceplugin.reconcile.leftovers import Leftovers, LeftoversError, Present
+from deviceplugin.reconcile import usage
+from deviceplugin.reconcile.drift import (
+    Action,
+    Compared,
+    Drift,
+    DriftPolicy,
+    Followed,
+    SeenPod,
+    Use,
+    actions,
+    find_drift,
+    follow,
+)
+from deviceplugin.reconcile.usage import Owner, owner_of
 from deviceplugin.report.metrics import NodeMetrics
 from deviceplugin.report.status import AllocationStatus, DriftStatus
+from scheduler.kube.port import ApiConflict, ApiError, ApiNotFound, PodKey
+
+_AT_ONCE: Final = 8
+log = structlog.get_logger()
+
+
+class Evictor(Protocol):
+    """Evicts pods from the node."""
+
+    async def evict(self, pod: PodKey) -> None:
+        """Ask for the eviction of this very pod. Raises ApiError; ApiThrottled: it may not go now."""
+        ...
+
+
+async def evict(evictor: Evictor, leaving: Mapping[PodKey, str]) -> list[str]:
+    """Evict each of them; why some are not evicted yet. leaving: pod -> the reason, for the log."""
+    turn = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(pod: PodKey, reason: str) -> str:
+        async with turn:
+            return await _evict(evictor, pod, reason)
+
+    answers = await asyncio.gather(*(one(pod, reason) for pod, reason in leaving.items()))
+    return [problem for problem in answers if problem]
+
+
+async def _evict(evictor: Evictor, pod: PodKey, reason: str) -> str:
+    try:
+        await evictor.evict(pod)
+    except (ApiNotFound, ApiConflict):
+        log.info("pod.gone", pod=str(pod), uid=pod.uid)
+    except ApiError as error:
+        return f"pod {pod} is not evicted yet: {error.message}"
+    else:
+        log.warning("pod.evicted", pod=str(pod), uid=pod.uid, reason=reason)
+    return ""
+
+
+class LeftoversError(Exception):
+    """Leftovers could not be listed or removed; the message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """Files that exist. specs: as `SpecFiles.present`. pods: UIDs of the pods that have directories of isolation."""
+
+    specs: Mapping[str, int] = field(default_factory=dict)
+    pods: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """files: our CDI specs. assigned, journal, directories: by pod UID."""
+
+    files: SpecFiles
+    assigned: AssignedCards
+    journal: Journal
+    directories: ContainerDirectories
+
+    async def present(self) -> Present:
+        """To be listed before pods and checkpoint: what is made meanwhile is not among it. Raises LeftoversError."""
+        try:
+            specs = await asyncio.to_thread(self.files.present)
+            return Present(specs, await asyncio.to_thread(self.directories.present))
+        except OSError as error:
+            raise LeftoversError(f"cannot read the CDI directory, or those of isolation: {error}") from error
+
+    def forget(self, live: Collection[str]) -> None:
+        """Forget every pod but these. Raises LeftoversError."""
+        self.assigned.keep(live)
+        try:
+            self.journal.keep(live)
+        except OSError as error:
+            raise LeftoversError(f"cannot write the journal: {error}") from error
+
+    async def remove_directories(self, present: Present, live: Collection[str]) -> None:
+        """Remove what isolation keeps for every pod but these. Raises LeftoversError."""
+        try:
+            removed = await asyncio.to_thread(self.directories.remove, set(present.pods) - set(live))
+        except OSError as error:
+            raise LeftoversError(f"cannot remove directories of isolation: {error}") from error
+        if removed:
+            log.info("isolation.removed", pods=removed)
+
+    async def remove(self, present: Present, entries: Sequence[CheckpointEntry], resource: str) -> None:
+        """Remove the specs that no entry of the checkpoint uses. Raises LeftoversError."""
+        used = {spec.device_name(entry.ids) for entry in entries if entry.resource == resource}
+        unused = {name: inode for name, inode in present.specs.items() if name not in used}
+        try:
+            removed = await asyncio.to_thread(self.files.remove, unused)
+        except OSError as error:
+            raise LeftoversError(f"cannot remove CDI specs: {error}") from error
+        if removed:
+            log.info("cdi.removed", devices=removed)
+
+
+def owners(host_proc: Path, pids: Iterable[int]) -> dict[int, Owner | None]:
+    """PID -> whose process it is, None for one that is in no pod; one that has ended is left out.
+
+    host_proc: of the host's PID namespace, which is the driver's. Blocks while files are read. Raises OSError when it
+    is not there or may not be read.
+    """
+    if not host_proc.is_dir():
+        raise NotADirectoryError(f"{host_proc} is not a directory; expected the host's /proc")
+    found: dict[int, Owner | None] = {}
+    for pid in set(pids):
+        try:
+            text = (host_proc / str(pid) / "cgroup").read_bytes()
+        # The second: it ended between opening and reading.
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        found[pid] = owner_of(text.decode(errors="replace"))
+    return found
+
 
 _LIST_WITHIN_S: Final = 10.0
 # An Allocate is over within milliseconds, so a shorter look would cost more than it saves.
 _ALLOCATE_LOOK_S: Final = 0.1
-log = structlog.get_logger()
 
 
 class Lister(Protocol):
@@ -165,11 +288,11 @@ class Reconciler:
         if not pids:
             return ()
         try:
-            owners = await asyncio.to_thread(processes.owners, self.settings.host_proc, pids)
+            owned = await asyncio.to_thread(owners, self.settings.host_proc, pids)
         except OSError as error:
             self._problem(f"cannot trace processes to their pods: {error}")
             return None
-        return usage.uses(readings, owners, usage.uids_by_cgroup(self.view.pods))
+        return usage.uses(readings, owned, usage.uids_by_cgroup(self.view.pods))
 
     def _pods(self) -> list[NodePod]:
         """Pods of the node; those that request GPU memory as first seen."""

@@ -1,16 +1,22 @@
-"""Metrics of one node; what they are called and say is in `series`."""
+"""Metrics of one node, the kubelet's calls among them; what they are called and say is in `series`."""
 
+import time
 from collections import Counter as Counts
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+import structlog
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from config.protocol.inventory import Health
 from deviceplugin.driver.cards import DriverCard
+from deviceplugin.kubelet.server import CallRejected, ContainerResponse
+from deviceplugin.kubelet.session import Answers
 from deviceplugin.report import series
-from deviceplugin.report.shown import ShownCard, ShownContainer
+from deviceplugin.report.status import ShownCard, ShownContainer
 from scheduler.process.series import new_registry
 
 Call: TypeAlias = Literal["Allocate", "PreStartContainer"]
@@ -183,3 +189,43 @@ def _pci(address: str) -> str:
     """`0000:07:00.0` -> `00000000:07:00.0`; "" stays "", which Prometheus takes for no label."""
     domain, colon, rest = address.partition(":")
     return f"{domain.rjust(_DOMAIN_DIGITS, '0')}{colon}{rest}".upper() if colon else address
+
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class MeasuredPlugin:
+    """`session.Answers` around others. allocating: Allocates under way."""
+
+    plugin: Answers
+    metrics: NodeMetrics
+    allocating: int = 0
+
+    async def registering(self) -> None:
+        await self.plugin.registering()
+
+    async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
+        self.allocating += 1
+        try:
+            with self._call("Allocate", len(ids)):
+                return await self.plugin.allocate(ids)
+        finally:
+            self.allocating -= 1
+
+    async def pre_start(self, ids: frozenset[str]) -> None:
+        with self._call("PreStartContainer", len(ids)):
+            await self.plugin.pre_start(ids)
+
+    @contextmanager
+    def _call(self, call: Call, units: int) -> Iterator[None]:
+        began_s = time.perf_counter()
+        try:
+            yield
+        except CallRejected as refused:
+            self.metrics.refused(call, refused.kind, time.perf_counter() - began_s)
+            log.warning("call.refused", call=call, units=units, kind=refused.kind, reason=str(refused))
+            raise
+        took_s = time.perf_counter() - began_s
+        self.metrics.served(call, took_s)
+        log.debug("call.served", call=call, units=units, took_ms=round(took_s * 1e3, 2))

@@ -3,11 +3,15 @@
 It holds no secret for users who may see the pods of the node; still, only the node itself may read it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
+from config.protocol import inventory
+from config.protocol.inventory import Health
+from deviceplugin.driver.cards import CardReading, DriverCard
 from scheduler.process.terminal import columns, one_line
 
 _NOTHING: Final = "-"
@@ -155,3 +159,61 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     if not rows:
         return ""
     return "\n".join(columns(heads, [[one_line(cell) for cell in row] for row in rows]))
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCard:
+    """A card as it is now. units: announced; allocated_units: decided for live pods. reading: None while unknown."""
+
+    card: DriverCard
+    units: int
+    allocated_units: int
+    health: Health
+    reading: CardReading | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownContainer:
+    """A container on one card; with several cards there is one of these for each. used_mib: None where not known."""
+
+    card: DriverCard
+    namespace: str
+    pod: str
+    container: str
+    requested_units: int
+    used_mib: int | None = None
+
+
+def card_statuses(
+    cards: Sequence[inventory.Card], allocated: Mapping[str, int], readings: Mapping[str, CardReading]
+) -> tuple[CardStatus, ...]:
+    """One for each card."""
+    return tuple(
+        CardStatus(
+            index=card.index,
+            uuid=card.uuid,
+            model=card.model,
+            memory_mib=card.memory_mib,
+            units=card.units,
+            allocated_units=allocated.get(card.uuid, 0),
+            health=card.health.value,
+            used_mib=readings[card.uuid].used_mib if card.uuid in readings else None,
+            reason=card.reason,
+        )
+        for card in cards
+    )
+
+
+def shown_cards(
+    found: Sequence[DriverCard],
+    cards: Sequence[inventory.Card],
+    allocated: Mapping[str, int],
+    readings: Mapping[str, CardReading],
+) -> list[ShownCard]:
+    """One for each card that is announced."""
+    by_uuid = {card.uuid: card for card in found}
+    return [
+        ShownCard(by_uuid[card.uuid], card.units, allocated.get(card.uuid, 0), card.health, readings.get(card.uuid))
+        for card in cards
+        if card.uuid in by_uuid
+    ]

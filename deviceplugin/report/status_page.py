@@ -9,7 +9,7 @@ import msgspec
 from aiohttp import web
 
 from deviceplugin.report.status import DevicePluginStatus, decode, encode
-from scheduler.process.loopback import on_this_machine
+from scheduler.process.documents import on_this_machine
 from scheduler.process.probes import Handler
 
 _ANSWER_S: Final = 5.0
@@ -38,13 +38,10 @@ async def ask_status(address: str) -> DevicePluginStatus:
         ):
             body = await answer.read()
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-        message = f"{url}: {error or 'no answer in time'}; is the plugin running here?"
-        raise StatusUnknown(message) from error
+        raise StatusUnknown(f"{url}: {error or 'no answer in time'}; is the plugin running here?") from error
     if answer.status != HTTPStatus.OK:
-        message = f"{url}: answered {answer.status} {body[:200].decode(errors='replace').strip()}"
-        raise StatusUnknown(message)
+        raise StatusUnknown(f"{url}: answered {answer.status} {body[:200].decode(errors='replace').strip()}")
     try:
         return decode(body)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        message = f"{url}: the answer is not a status: {error}"
-        raise StatusUnknown(message) from error
+        raise StatusUnknown(f"{url}: the answer is not a status: {error}") from error

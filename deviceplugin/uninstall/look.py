@@ -20,16 +20,14 @@ from deviceplugin.allocation.pods import NodePod, read_pod
 from deviceplugin.backends import GENERATED, GENERATED_SPEC, SIMULATED_CARDS
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.files import temporary
-from deviceplugin.health import last_known, record, releases
-from deviceplugin.isolation import compute_modes, fill, node_isolation
-from deviceplugin.isolation.load import mechanism_of
-from deviceplugin.isolation.make import MPS
-from deviceplugin.isolation.mps_control import ControlFailed, ControlSilent, MpsControl
-from deviceplugin.kubelet import checkpoint, session_file
-from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
+from deviceplugin.health import record, releases
+from deviceplugin.isolation import fill, make, mps_cards
+from deviceplugin.isolation.make import MPS, mechanism_of
+from deviceplugin.isolation.mps_daemon import ControlFailed, ControlSilent, MpsControl
+from deviceplugin.kubelet import checkpoint, session
+from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError, KubeletContainer
 from deviceplugin.kubelet.client import KubeletSilent, PodResources
-from deviceplugin.kubelet.containers import KubeletContainer
-from deviceplugin.kubelet.registration import SOCKET_NAME
+from deviceplugin.kubelet.server import SOCKET_NAME
 from deviceplugin.kubelet.session import CHECKPOINT
 from deviceplugin.node import starts
 from deviceplugin.uninstall.plan import POD_HOLDS, Found, Item, ItemKind, holders, node_items, unknown_to
@@ -41,12 +39,12 @@ _ANSWERS_WITHIN_S: Final = 10.0
 _DAEMON_ANSWERS_WITHIN_S: Final = 5.0
 _CARD: Final = re.compile(r"GPU-[-0-9A-Za-z]{1,60}", re.ASCII)
 _FILES: Final = (
-    *(lock.FILE, journal.FILE, session_file.FILE, starts.FILE, record.FILE, last_known.FILE, releases.SOCKET),
-    compute_modes.FILE,
+    *(lock.FILE, journal.FILE, session.FILE, starts.FILE, record.FILE, record.INVENTORY_FILE, releases.SOCKET),
+    mps_cards.FILE,
 )
 # Directory -> what the plugin writes in it; None: files of any name.
 _DIRECTORIES: Final = {
-    node_isolation.DIRECTORY: frozenset({fill.PODS, fill.NODE}),
+    make.DIRECTORY: frozenset({fill.PODS, fill.NODE}),
     GENERATED: frozenset({GENERATED_SPEC}),
     SIMULATED_CARDS: None,
 }
@@ -190,7 +188,7 @@ def _entry(path: Path, of_the_node: list[Path]) -> Item:
         if all(_is_file(one) if written is None else one.name in written for one in path.iterdir()):
             return Item(ItemKind.TREE, str(path))
     elif not directory and path.name in OURS - _DIRECTORIES.keys():
-        return Item(ItemKind.MODES if path.name == compute_modes.FILE else ItemKind.FILE, str(path))
+        return Item(ItemKind.MODES if path.name == mps_cards.FILE else ItemKind.FILE, str(path))
     return Item(ItemKind.FILE, str(path), "the plugin does not write it", theirs=True)
 
 

@@ -16,8 +16,7 @@ from config.protocol import names
 from config.protocol.quantity import whole
 from config.settings.scheduler import Resources
 from deviceplugin.allocation.pods import MIRROR, NodePod
-from deviceplugin.kubelet.checkpoint import CheckpointEntry
-from deviceplugin.kubelet.containers import KubeletContainer
+from deviceplugin.kubelet.checkpoint import CheckpointEntry, KubeletContainer
 from scheduler.kube import objects
 from scheduler.process.terminal import one_line, printable, some, typed
 
@@ -52,7 +51,6 @@ class Item:
     theirs: bool = False
 
     def __str__(self) -> str:
-        """Name for people."""
         return f"{self.kind} {self.name}" if self.kind in {ItemKind.RESOURCE, ItemKind.ANNOTATION} else self.name
 
 

@@ -18,11 +18,15 @@ from prometheus_client import CollectorRegistry
 from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin import lock
 from deviceplugin.backends import backend_for
+from deviceplugin.driver.cards import Driver, SourceFailed
+from deviceplugin.isolation import mps_cards
+from deviceplugin.isolation.directories import remove_tree
+from deviceplugin.isolation.mps_cards import ComputeModes
 from deviceplugin.lock import AlreadyRunning, InstanceLock, LockUnknown
-from deviceplugin.node.api import NodeApi
-from deviceplugin.uninstall.hands import Hands
+from deviceplugin.node.publisher import NodeApi
 from deviceplugin.uninstall.look import look
 from deviceplugin.uninstall.plan import Item, ItemKind
+from scheduler.kube.port import ApiError
 from scheduler.kube.rest.client_config.connect import ConnectError, connect
 from scheduler.kube.rest.transport import Transport
 from scheduler.process import build_info
@@ -30,6 +34,62 @@ from scheduler.process.probes import serve
 from scheduler.process.scrape import exposition
 from scheduler.process.startup import StartupError
 from scheduler.process.terminal import printable
+
+
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """api: of the node; None where there is none. driver: makes one when compute modes are to be given back."""
+
+    api: NodeApi | None
+    driver: Callable[[], Driver]
+
+    async def remove(self, item: Item) -> str:
+        """Remove it. Returns its name and why it is still there; "" when it is gone."""
+        try:
+            why = await self._remove(item)
+        except ApiError as error:
+            why = error.message
+        except OSError as error:
+            inner = f"{error.filename}: " if error.filename and str(error.filename) != item.name else ""
+            why = f"{inner}{error.strerror}"
+        return why and f"{item}: {why}"
+
+    async def _remove(self, item: Item) -> str:
+        """Why it is still there. Raises ApiError, OSError."""
+        if item.kind is ItemKind.RESOURCE and self.api:
+            await self.api.forget_resource(item.name)
+        elif item.kind is ItemKind.ANNOTATION and self.api:
+            await self.api.annotate({item.name: None})
+        elif item.kind is ItemKind.MODES and (why := await self._not_given_back(Path(item.name))):
+            return f"{why}; nvidia-smi -i CARD -c DEFAULT on the node, then remove the file"
+        else:
+            await asyncio.to_thread(_remove_path, item.kind, Path(item.name))
+        return ""
+
+    async def _not_given_back(self, path: Path) -> str:
+        """Give each card its compute mode back. Returns why that failed; "" where it did not."""
+        if not mps_cards.load(path):
+            return ""
+        driver = self.driver()
+        try:
+            modes = ComputeModes(path.parent, driver, dict)
+            await driver.cards()  # Asked before a mode is set.
+            return "; ".join(filter(None, [await modes.restore(uuid) for uuid in sorted(modes.before)]))
+        except SourceFailed as error:
+            return f"compute modes cannot be given back: {error}"
+        finally:
+            await driver.close()
+
+
+def _remove_path(kind: ItemKind, path: Path) -> None:
+    """Remove the path. No link is followed. Raises OSError."""
+    if kind in {ItemKind.FILE, ItemKind.MODES}:
+        path.unlink(missing_ok=True)
+    elif kind is ItemKind.TREE and path.is_dir():
+        remove_tree(path)
+    elif kind is ItemKind.FOLDER and path.is_dir():
+        path.rmdir()
+
 
 _CONNECTIONS: Final = 2
 _END_IT: Final = "end it first; with the chart, devicePlugin.uninstall=true puts this command in its place"
@@ -61,8 +121,7 @@ async def run(
             return await uninstall.dry_run()
         return await uninstall.run(state, stop)
     except AlreadyRunning as error:
-        message = f"the device plugin still runs on this node: {error.held}; {_END_IT}"
-        raise StartupError(message) from error
+        raise StartupError(f"the device plugin still runs on this node: {error.held}; {_END_IT}") from error
     except LockUnknown as error:
         raise StartupError(str(error)) from error
 
@@ -131,9 +190,8 @@ class Uninstall:
         """Yields a client of the API server, or why there is none, and what removes."""
         c = self.configuration
         wanted = c.client_connection
-        kubeconfig = Path(wanted.kubeconfig) if wanted.kubeconfig else None
         try:
-            connection = await connect(self.environment, kubeconfig=kubeconfig, context=wanted.context or None)
+            connection = await connect(self.environment, kubeconfig=wanted.kubeconfig, context=wanted.context)
         except ConnectError as error:
             yield str(error), Hands(None, lambda: backend_for(c).driver)
             return
@@ -152,8 +210,7 @@ class Uninstall:
                 c.listen_address, lambda: exposition(registry), ready=lambda: self.problem, alive=lambda: ""
             )
         except OSError as error:
-            message = f"cannot listen on {c.listen}: {error.strerror}"
-            raise StartupError(message) from error
+            raise StartupError(f"cannot listen on {c.listen}: {error.strerror}") from error
         try:
             yield
         finally:

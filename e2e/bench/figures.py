@@ -9,19 +9,17 @@ from rich.table import Table
 from e2e.bench import document
 
 Rows = Sequence[Sequence[str]]
-MUST_REACH: Final = ("figure", "measured", "must reach")
+_HEAD: Final = ("figure", "measured", "must reach")
 
 
-def report(
-    key: str, title: str, explanation: str, rows: Rows, head: Sequence[str] = MUST_REACH, *, written: bool
-) -> None:
+def report(key: str, title: str, explanation: str, rows: Rows, *, written: bool) -> None:
     """Print the table. written: also into the document, in place of the section of that key, with what it ran on."""
-    table = Table(*head, title=title)
+    table = Table(*_HEAD, title=title)
     for row in rows:
         table.add_row(*row)
     Console().print(table)
     if written:
-        lines = (f"| {' | '.join(cells)} |" for cells in (head, ("---", *["---:"] * (len(head) - 1)), *rows))
+        lines = (f"| {' | '.join(cells)} |" for cells in (_HEAD, ("---", "---:", "---:"), *rows))
         body = "\n".join(lines)
         document.write(key, f"## {title}\n\n{explanation}\n{body}")
 

@@ -3,13 +3,11 @@
 import pytest
 
 from config.protocol import names
-from e2e.bench import flood, full_start, long_backlog, requests, workload
-from e2e.bench.flood import FloodRun
+from e2e.bench import full_start, long_backlog, workload
 from e2e.bench.full_start import Start
 from e2e.bench.long_backlog import LongBacklogFigures, Mark
 from e2e.bench.probed import Holds
 from e2e.bench.race import ledger
-from e2e.bench.requests import RequestFigures
 from e2e.bench.workload import Size
 
 HOLDS = Holds(number=1000, longest=20.0, p99_9=2.0)
@@ -56,35 +54,3 @@ def test_no_card_of_the_big_cluster_has_more_than_it_holds() -> None:
         assert int(marks[names.MEM_POD]) == ledger.asked(pod)
 
     assert max(on_cards.values()) <= workload.UNITS_PER_CARD
-
-
-def test_rates_are_compared_and_the_longest_renewal_is_told() -> None:
-    shielded = FloodRun(pods_per_s=300.0, renewal_s=2.3, lost=0, lists=4.0, refused=0)
-    bare = FloodRun(pods_per_s=100.0, renewal_s=9.0, lost=1, lists=5.0, refused=12)
-
-    rows = {label: cells for label, *cells in flood.rows(shielded, bare)}
-
-    assert rows["with ÷ without"] == ["3.00", ""]
-    assert rows["longest time between two renewals of the Lease, s"] == ["2.3", "9.0"]
-    assert rows["Lease lost"] == ["0", "1"]
-
-
-def test_the_longest_pause_is_between_two_different_times() -> None:
-    renewed = ["2026-01-01T00:00:00.000000Z", "2026-01-01T00:00:02.000000Z", "2026-01-01T00:00:02.000000Z"]
-
-    assert flood.longest_pause_s([*renewed, "2026-01-01T00:00:05.500000Z"]) == 3.5
-    assert flood.longest_pause_s(renewed[:1]) == 0.0
-
-
-def test_both_clients_are_measured_each_round() -> None:
-    figures = requests.measure(requests=64, rounds=2)
-
-    assert [len(rounds) for rounds in figures] == [2, 2]
-    assert min(figures.aiohttp_us + figures.bare_us) > 0
-
-
-@pytest.mark.parametrize(("bare_us", "said"), [(30.0, "≤ 0.3, reached"), (31.0, "≤ 0.3, **missed**")])
-def test_the_ratio_is_of_the_medians(bare_us: float, said: str) -> None:
-    figures = RequestFigures([100.0, 100.0, 900.0], [1.0, bare_us, 90.0])
-
-    assert requests.rows(figures)[-1][1:] == (f"{bare_us / 100:.2f}", said)

@@ -180,7 +180,7 @@ def _build(of: _Build, folder: Path, say: Say) -> None:
         tempfile.TemporaryFile("w+") as log,
     ):
         build = subprocess.Popen(
-            [*_lowest_priority(), *_go_build(of, Path(scratch))],
+            [*_low_priority(), *_go_build(of, Path(scratch))],
             cwd=MODULES / of.module,
             env=environment,
             stdout=log,
@@ -239,8 +239,8 @@ def _c_settings(module: str, say: Say) -> dict[str, str]:
     }
 
 
-def _lowest_priority() -> list[str]:
-    return ["nice", "-n", "19"] if shutil.which("nice") else []
+def _low_priority() -> list[str]:
+    return ["nice", "-n", "10"] if shutil.which("nice") else []
 
 
 def _clock(started_s: float) -> str:

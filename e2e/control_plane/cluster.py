@@ -27,7 +27,6 @@ from typing import Any, Final, Self
 
 from e2e.control_plane import binaries, commands, pki, readiness
 from e2e.control_plane.admin import Access
-from e2e.control_plane.commands import StaticUser
 from e2e.control_plane.processes import Child, free_ports, start, sweep_when_gone
 
 ADMIN: Final = "admin"
@@ -49,7 +48,6 @@ class ControlPlane:
         *,
         controller_manager: bool = False,
         scheduler: Mapping[str, Any] | None = None,
-        users: Sequence[StaticUser] = (),
         load_tuned: bool = False,
         readable_store: bool = False,
         streamed_lists: bool = True,
@@ -59,7 +57,7 @@ class ControlPlane:
         """Say what it consists of; nothing is started yet.
 
         scheduler: fields of a KubeSchedulerConfiguration, {} for its defaults; None: no
-        kube-scheduler. users: known beside `admin` (system:masters) and the servers themselves.
+        kube-scheduler.
         load_tuned: flags that keep the API server from being the toy in a measurement.
         readable_store: objects are JSON in etcd, for those who read them there.
         streamed_lists: False: they come in pages only, as before Kubernetes 1.34.
@@ -67,7 +65,7 @@ class ControlPlane:
         kubelets: names of nodes on this machine, whose logs and containers clients can ask for; takes root.
         """
         self.folder = Path(tempfile.gettempdir()) / f"gpushare-e2e-{secrets.token_hex(6)}"
-        self._pki = pki.Pki(self.folder)
+        self._pki = pki.in_folder(self.folder)
         self._with_controllers = controller_manager
         self._scheduler = scheduler
         self._load_tuned = load_tuned
@@ -75,12 +73,7 @@ class ControlPlane:
         self._streamed_lists = streamed_lists
         self._audited = tuple(audited)
         self._kubelets = tuple(kubelets)
-        own = (
-            StaticUser(secrets.token_hex(16), ADMIN, ("system:masters",)),
-            StaticUser(secrets.token_hex(16), _CONTROLLERS),
-            StaticUser(secrets.token_hex(16), _SCHEDULER),
-        )
-        self._users = {user.name: user for user in (*own, *users)}
+        self._tokens = {user: secrets.token_hex(16) for user in (ADMIN, _CONTROLLERS, _SCHEDULER)}
         etcd_port, peer_port, self._controllers_port, *self._ports = free_ports(3 + _MOST_API_SERVERS)
         self._etcd = commands.EtcdSite(self.folder / "etcd", etcd_port, peer_port)
         self._programs: dict[str, Path] = {}
@@ -138,7 +131,7 @@ class ControlPlane:
     @property
     def server_certificate(self) -> pki.Issued:
         """For other servers of this machine that the API server is to call."""
-        return pki.Issued(self._pki.server_certificate, self._pki.server_key)
+        return self._pki.server
 
     @property
     def audit_log(self) -> Path:
@@ -148,7 +141,7 @@ class ControlPlane:
     @property
     def admin_token(self) -> str:
         """Bearer token of `admin`, who may do everything."""
-        return self._users[ADMIN].token
+        return self._tokens[ADMIN]
 
     @property
     def pids(self) -> dict[str, int]:
@@ -160,14 +153,14 @@ class ControlPlane:
         """The servers that were started and not stopped, in the order of their starts."""
         return [*self._servers.values()]
 
-    def access(self, user: str = ADMIN, which: int = 0) -> Access:
-        """What a client of that user needs; KeyError for an unknown user. which: of the API servers."""
+    def access(self, which: int = 0) -> Access:
+        """What a client of the administrator needs. which: of the API servers."""
         tls = ssl.create_default_context(cafile=str(self.ca_file))
-        return Access(self._url(which), tls, f"Bearer {self._users[user].token}")
+        return Access(self._url(which), tls, f"Bearer {self.admin_token}")
 
     def kubeconfig_path(self, user: str = ADMIN) -> Path:
         """File for `--kubeconfig`, gone with the cluster; KeyError for an unknown user."""
-        return self.kubeconfig_for(self._users[user].token, user)
+        return self.kubeconfig_for(self._tokens[user], user)
 
     def kubeconfig_for(self, token: str, name: str) -> Path:
         """Write a kubeconfig for any bearer token, as the token API hands them out; `name` goes into the file's."""
@@ -276,7 +269,7 @@ class ControlPlane:
 
     def _start_all(self) -> None:
         pki.make(self._pki)
-        (self.folder / "tokens.csv").write_text(commands.token_file(self._users.values()))
+        (self.folder / "tokens.csv").write_text(commands.token_file(self._tokens, ADMIN))
         self.start_etcd()
         self.start_apiserver()
         if self._with_controllers:

@@ -3,11 +3,9 @@
 Everything listens on 127.0.0.1. Each flag was seen to work with the versions in `servers/*/go.mod`.
 """
 
-import csv
-import io
 import json
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -28,19 +26,6 @@ _UNLIMITED: Final = (
     "--max-mutating-requests-inflight=1500",
     "--etcd-compaction-interval=0",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class StaticUser:
-    """Somebody whom the API server knows by a bearer token.
-
-    A ServiceAccount's rights are had with name `system:serviceaccount:NAMESPACE:NAME`: RBAC looks
-    at names and groups only.
-    """
-
-    token: str
-    name: str
-    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +105,8 @@ def kube_apiserver(program: Path, site: ApiServerSite) -> list[str]:
         f"--advertise-address={_ADVERTISED}",
         f"--secure-port={site.port}",
         f"--cert-dir={site.pki.folder}",
-        f"--tls-cert-file={site.pki.server_certificate}",
-        f"--tls-private-key-file={site.pki.server_key}",
+        f"--tls-cert-file={site.pki.server.certificate}",
+        f"--tls-private-key-file={site.pki.server.key}",
         f"--service-account-issuer={site.issuer}",
         f"--service-account-key-file={site.pki.service_account_public_key}",
         f"--service-account-signing-key-file={site.pki.service_account_key}",
@@ -233,12 +218,10 @@ def kubeconfig(url: str, ca: Path, credentials: Mapping[str, str], name: str) ->
     }
 
 
-def token_file(users: Iterable[StaticUser]) -> str:
-    """CSV for --token-auth-file: token, user, uid, groups."""
-    lines = io.StringIO()
-    rows = ((user.token, user.name, index, ",".join(user.groups)) for index, user in enumerate(users))
-    csv.writer(lines).writerows(rows)
-    return lines.getvalue()
+def token_file(tokens: Mapping[str, str], administrator: str) -> str:
+    """CSV for --token-auth-file: token, user, uid, group. tokens: by user."""
+    groups = {administrator: "system:masters"}
+    return "".join(f"{token},{user},{user},{groups.get(user, '')}\n" for user, token in tokens.items())
 
 
 def as_yaml(document: Mapping[str, Any] | Sequence[Any]) -> str:

@@ -6,15 +6,13 @@ The certificates pass Python's strict checks (RFC 5280 extensions), as a client 
 """
 
 import datetime as dt
-import secrets
 import shutil
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-_DAYS: Final = "7"
+_LASTS: Final = dt.timedelta(days=7)
+_DATE: Final = "%y%m%d%H%M%SZ"
 # A client whose clock is put back finds them valid, too.
 _VALID_BEFORE: Final = dt.timedelta(days=1)
 _CONFIG: Final = """\
@@ -40,7 +38,7 @@ keyUsage = critical, digitalSignature
 extendedKeyUsage = clientAuth
 subjectKeyIdentifier = hash
 authorityKeyIdentifier = keyid
-[briefly]
+[own]
 database = {folder}/issued
 rand_serial = yes
 default_md = sha256
@@ -56,54 +54,35 @@ class OpensslUnavailable(Exception):
     """`openssl` is not on PATH, or refused; the message says which."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pki:
-    """The folder of the files; all of them PEM, there once `make` has returned."""
-
-    folder: Path
-
-    @property
-    def ca_certificate(self) -> Path:
-        """The authority that clients trust."""
-        return self.folder / "ca.crt"
-
-    @property
-    def ca_key(self) -> Path:
-        """Signs certificates."""
-        return self.folder / "ca.key"
-
-    @property
-    def openssl_configuration(self) -> Path:
-        """What the certificates are like, by kind."""
-        return self.folder / "cnf"
-
-    @property
-    def server_certificate(self) -> Path:
-        """For 127.0.0.1 and localhost."""
-        return self.folder / "tls.crt"
-
-    @property
-    def server_key(self) -> Path:
-        """Of the server certificate."""
-        return self.folder / "tls.key"
-
-    @property
-    def service_account_key(self) -> Path:
-        """Signs ServiceAccount tokens."""
-        return self.folder / "sa.key"
-
-    @property
-    def service_account_public_key(self) -> Path:
-        """Verifies ServiceAccount tokens."""
-        return self.folder / "sa.pub"
-
-
-@dataclass(frozen=True, slots=True)
-class Issued:
+class Issued(NamedTuple):
     """A certificate and its key, PEM."""
 
     certificate: Path
     key: Path
+
+
+class Pki(NamedTuple):
+    """The folder of the files, and those in it; all of them PEM, there once `make` has returned."""
+
+    folder: Path
+    ca_certificate: Path
+    """The authority that clients trust."""
+    ca_key: Path
+    server: Issued
+    """For 127.0.0.1 and localhost."""
+    service_account_key: Path
+    """Signs ServiceAccount tokens."""
+    service_account_public_key: Path
+    openssl_configuration: Path
+    """What the certificates are like, by kind."""
+
+
+def in_folder(folder: Path) -> Pki:
+    """The files of that folder, whether they are there or not."""
+    ca, ca_key, tls, tls_key, accounts, of_accounts, configuration = (
+        folder / name for name in ("ca.crt", "ca.key", "tls.crt", "tls.key", "sa.key", "sa.pub", "cnf")
+    )
+    return Pki(folder, ca, ca_key, Issued(tls, tls_key), accounts, of_accounts, configuration)
 
 
 def make(files: Pki) -> None:
@@ -118,11 +97,9 @@ def make(files: Pki) -> None:
     request = ca.with_suffix(".csr")
     _openssl("req", "-new", "-config", config, "-sha256", "-key", files.ca_key, "-out", request)
     since = dt.datetime.now(dt.UTC) - _VALID_BEFORE
-    until = since + dt.timedelta(days=int(_DAYS))
-    _sign_for(files, "authority", request, ca, ("-selfsign", *_dates(until, since)))
-    server = Issued(files.server_certificate, files.server_key)
-    request = _requested(files, server, "/CN=kube-apiserver")
-    _sign_for(files, "server", request, server.certificate, ("-cert", ca, *_dates(until, since)))
+    _sign(files, "authority", request, ca, since=since)
+    request = _requested(files, files.server, "/CN=kube-apiserver")
+    _sign(files, "server", request, files.server.certificate, since=since)
     public_key = files.service_account_public_key
     _openssl("ec", "-in", files.service_account_key, "-pubout", "-out", public_key)
 
@@ -133,32 +110,22 @@ def issue(files: Pki, name: str, user: str, group: str, lasts_s: int | None = No
     The API server takes common name and organization for them. lasts_s: seconds from now; None: longer than any test.
     """
     issued = Issued(files.folder / f"{name}.crt", files.folder / f"{name}.key")
-    subject = f"/O={group}/CN={user}"
-    if lasts_s is None:
-        _sign(files, "client", issued, subject)
-    else:
-        _sign_for_seconds(files, issued, subject, lasts_s)
+    request = _requested(files, issued, f"/O={group}/CN={user}")
+    lasts = _LASTS if lasts_s is None else dt.timedelta(seconds=lasts_s)
+    _sign(files, "client", request, issued.certificate, since=dt.datetime.now(dt.UTC), lasts=lasts)
     return issued
 
 
-def _sign_for_seconds(files: Pki, issued: Issued, subject: str, lasts_s: int) -> None:
-    until = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=lasts_s)
-    request = _requested(files, issued, subject)
-    _sign_for(files, "client", request, issued.certificate, ("-cert", files.ca_certificate, *_dates(until)))
-
-
-def _sign_for(files: Pki, kind: str, request: Path, certificate: Path, how: Sequence[str | Path]) -> None:
+def _sign(
+    files: Pki, kind: str, request: Path, certificate: Path, *, since: dt.datetime, lasts: dt.timedelta = _LASTS
+) -> None:
     """`openssl x509` of before 3.4 knows whole days from now on only, `openssl ca` any time."""
     (files.folder / "issued").touch()
-    shaped_by = ("-config", files.openssl_configuration, "-name", "briefly", "-extensions", kind, "-notext", "-batch")
-    signed_by = ("-keyfile", files.ca_key, "-outdir", files.folder, *how)
-    _openssl("ca", *shaped_by, *signed_by, "-in", request, "-out", certificate)
-
-
-def _dates(until: dt.datetime, since: dt.datetime | None = None) -> Sequence[str]:
-    """since: None: now."""
-    form = "%y%m%d%H%M%SZ"
-    return "-enddate", until.strftime(form), *(("-startdate", since.strftime(form)) if since else ())
+    authority = ("-selfsign",) if certificate == files.ca_certificate else ("-cert", files.ca_certificate)
+    signed_by = ("-keyfile", files.ca_key, "-outdir", files.folder, *authority)
+    shaped_by = ("-config", files.openssl_configuration, "-name", "own", "-extensions", kind, "-notext", "-batch")
+    dates = ("-startdate", since.strftime(_DATE), "-enddate", (since + lasts).strftime(_DATE))
+    _openssl("ca", *shaped_by, *signed_by, *dates, "-in", request, "-out", certificate)
 
 
 def _requested(files: Pki, issued: Issued, subject: str) -> Path:
@@ -167,14 +134,6 @@ def _requested(files: Pki, issued: Issued, subject: str) -> Path:
     _make_key(issued.key)
     _openssl("req", "-new", "-config", config, "-sha256", "-key", issued.key, "-subj", subject, "-out", request)
     return request
-
-
-def _sign(files: Pki, kind: str, issued: Issued, subject: str) -> None:
-    config, request = files.openssl_configuration, _requested(files, issued, subject)
-    serial = str(1 + secrets.randbits(63))
-    signed_by = ("-CA", files.ca_certificate, "-CAkey", files.ca_key, "-set_serial", serial, "-days", _DAYS, "-sha256")
-    shaped_by = ("-extfile", config, "-extensions", kind, "-out", issued.certificate)
-    _openssl("x509", "-req", "-in", request, *signed_by, *shaped_by)
 
 
 def _make_key(path: Path) -> None:

@@ -120,19 +120,18 @@ _WITH_A_TIMEOUT: Final = frozenset({"executed_late"})
 
 @dataclass(slots=True)
 class Dealt:
-    """A `proxy.Choose`. chance: that a request has a mishap. bindings_only: all others pass. counted: those dealt."""
+    """A `proxy.Choose`. chance: that a request has a mishap. counted: those dealt."""
 
     rng: random.Random
     kinds: Mapping[str, Made]
     chance: float
-    bindings_only: bool = False
     counted: Counter[str] = field(default_factory=Counter)
 
     def __call__(self, passing: Passing) -> Mishap | None:
         """Deal one, or none."""
         short = passing.is_binding or passing.is_lease
         kinds = [name for name in self.kinds if short or name not in _WITH_A_TIMEOUT]
-        if not kinds or (self.bindings_only and not passing.is_binding) or self.rng.random() >= self.chance:
+        if not kinds or self.rng.random() >= self.chance:
             return None
         name = self.rng.choice(kinds)
         self.counted[name] += 1

@@ -1,4 +1,4 @@
-"""Whether a pod that waits has a true reason, and says it: no card has room for it, or a policy refuses it.
+"""Whether a pod that waits has a true reason, and says it: no card has room for it.
 
 Pure. What a message counts is what was true when the reasons last changed (docs/protocol.md, Events): how many nodes
 there are, and how much is free, may have moved since; what is wanted, and that it is free nowhere, may not.
@@ -17,13 +17,10 @@ _EACH: Final = re.compile(r"(?:^|, )(\d+) (?=\D)")
 _WANTS: Final = re.compile(r"Insufficient GPU memory on (?:one card|\d+ cards): wants (\d+), most free (\d+)")
 
 
-def untrue(witness: Witness, refused_by: Mapping[str, str]) -> list[str]:
-    """What does not hold of the pods that wait, a line each; [] is well.
-
-    refused_by: by pod uid, what its message quotes because a policy refuses this pod.
-    """
+def untrue(witness: Witness) -> list[str]:
+    """What does not hold of the pods that wait, a line each; [] is well."""
     free = witness.free()
-    return [line for pod in witness.waiting() if reading.is_ours(pod) for line in _of(pod, free, witness, refused_by)]
+    return [line for pod in witness.waiting() if reading.is_ours(pod) for line in _of(pod, free, witness.node_counts)]
 
 
 def fits(pod: Json, free: Mapping[str, Mapping[str, int]]) -> str:
@@ -44,18 +41,12 @@ def message_of(pod: Json) -> str:
     return ""
 
 
-def _of(
-    pod: Json, free: Mapping[str, Mapping[str, int]], witness: Witness, refused_by: Mapping[str, str]
-) -> Iterator[str]:
+def _of(pod: Json, free: Mapping[str, Mapping[str, int]], node_counts: set[int]) -> Iterator[str]:
     name, said = pod["metadata"]["name"], message_of(pod)
-    if quoted := refused_by.get(pod["metadata"]["uid"], ""):
-        if quoted not in said:
-            yield f"{name} is refused by {quoted} and says {said!r}"
-        return
     if node := fits(pod, free):
         yield f"{name} waits, and {reading.asked_on_each_card(pod)} units are free on {node}; it says {said!r}"
         return
-    yield from (f"{name}: {wrong}: {said!r}" for wrong in _wrong(pod, said, witness.node_counts))
+    yield from (f"{name}: {wrong}: {said!r}" for wrong in _wrong(pod, said, node_counts))
 
 
 def _wrong(pod: Json, said: str, node_counts: set[int]) -> Iterator[str]:

@@ -142,14 +142,14 @@ class Site:
         """Return when so many pods have got a node since the witness began. Raises TimeoutError."""
         await self.recording.until(lambda: self.witness.bound >= count, within_s=within_s)
 
-    async def settled(self, within_s: float, refused_by: Mapping[str, str] | None = None) -> list[str]:
+    async def settled(self, within_s: float) -> list[str]:
         """What is wrong once every pod is bound, or waits with a true reason; [] is well.
 
-        After `within_s`, what is not so yet. refused_by: as `pending.untrue`.
+        After `within_s`, what is not so yet.
         """
         until_s = time.monotonic() + within_s
         while not self.witness.faults:
-            wrong = pending.untrue(self.witness, refused_by or {}) or await self._differs()
+            wrong = pending.untrue(self.witness) or await self._differs()
             if not wrong or time.monotonic() > until_s:
                 return self._told(wrong)
             await asyncio.sleep(_LOOK_EVERY_S)

@@ -54,7 +54,10 @@ def up() -> int:
             say(f"A cluster is up already.\n{_next()}")
             return 0
     say(_FIRST)
-    if (missing := _lacking()) is not None:
+    missing = local_node.lacking(root=False)
+    if missing is None and os.geteuid() != 0 and shutil.which("sudo") is None:
+        missing = "it takes root, and there is no sudo on PATH"
+    if missing is not None:
         say(f"not started: {missing}")
         return 1
     try:
@@ -75,11 +78,9 @@ def down() -> int:
         return _as_root("down")
     began_s = time.monotonic()
     say("ending the cluster")
-    asked = False
+    if not _cleared():
+        os.kill(last.keeper, signal.SIGTERM)
     while not _cleared():
-        if not asked:
-            os.kill(last.keeper, signal.SIGTERM)
-            asked = True
         if time.monotonic() - began_s > _ENDS_WITHIN_S:
             say(f"the process that holds it does not end: kill -9 {last.keeper}, then make cluster-down again")
             return 1
@@ -123,15 +124,6 @@ def _start() -> int:
         return _INTERRUPTED
     say("not started")
     return 1
-
-
-def _lacking() -> str | None:
-    """What this machine or this user lacks, in one line; None: nothing."""
-    if (missing := local_node.lacking(root=False)) is not None:
-        return missing
-    if os.geteuid() != 0 and shutil.which("sudo") is None:
-        return "it takes root, and there is no sudo on PATH"
-    return None
 
 
 def _as_root(verb: str) -> int:

@@ -6,25 +6,35 @@
 
 Says each step on standard output, and `READY` or why not; from then on it writes to its log. Everything ends with it,
 also when it is killed.
+
+A control plane, two nodes, the manifests, and both programs. These run as processes of this machine, since there is no
+image of them, each with the rights that `deploy/manifests` gives its account; the scheduler's Deployment and the
+plugin's DaemonSet are therefore left out.
 """
 
+import asyncio
 import base64
+import itertools
 import os
 import signal
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NoReturn
 
 from e2e.control_plane import binaries, cache, commands, pki, processes, readiness
-from e2e.control_plane.admin import NotSeen, UnexpectedAnswer
+from e2e.control_plane.admin import Admin, NotSeen, UnexpectedAnswer, done, seen
 from e2e.control_plane.cluster import ControlPlane
 from e2e.control_plane.processes import Child
 from e2e.local_cluster import record
-from e2e.local_cluster.parts import parts, started
-from e2e.node.local_node import NodeUnavailable
+from e2e.node.announced import allocatable
+from e2e.node.local_node import LocalNode, NodeUnavailable
+from e2e.programs import manifests, plugin_process
+from e2e.programs.plugin_process import DevicePluginProcess
+from e2e.programs.scheduler_process import SchedulerProcess
 from scheduler.process.output import show_text
 
 READY: Final = "READY"
@@ -32,6 +42,17 @@ CONTEXT: Final = "gpushare-local"
 # A program that ends at each start costs a start in this time, no more.
 _LOOK_EVERY_S: Final = 3.0
 _OF_THE_PROJECT: Final = ("kubectl-*", "gpushare-*")
+CARDS_MIB: Final[Mapping[str, tuple[int, ...]]] = {"n1": (16_384, 16_384), "n2": (81_920,)}
+_STEPS: Final = 4  # and one for each node
+_READY_WITHIN_S: Final = 60.0
+# As long as the certificates.
+_LASTS_S: Final = 7 * 24 * 3600
+# Elected, as an installed one is, for who asks the Lease; nobody was there before, so that its first wait may be short.
+_SCHEDULER: Final[Mapping[str, Any]] = {
+    "bindTimeout": "0s",
+    "leaderElection": {"leaseDuration": "8s", "renewDeadline": "3s", "retryPeriod": "1s"},
+}
+_RUN_AS_PROCESSES: Final = frozenset({"Deployment", "DaemonSet"})
 EXPECTED: Final = (
     NodeUnavailable,
     binaries.BuildFailed,
@@ -72,25 +93,85 @@ def hold() -> int:
 
 
 def _until_sigterm() -> NoReturn:
-    plane, nodes = parts()
+    plane = ControlPlane(controller_manager=True, scheduler={}, kubelets=tuple(CARDS_MIB))
+    nodes = [LocalNode(plane, name) for name in CARDS_MIB]
     record.write([str(plane.folder), *(str(node.folder) for node in nodes)])
-    with started(plane, nodes, say) as (plugins, children):
+    with _started(plane, nodes) as (plugins, children):
         _write_kubeconfig(plane)
-        _link("bin", [(program.name, program) for program in _programs()])
+        # The folder of a virtual environment would bring a python along.
+        ours = [path for pattern in _OF_THE_PROJECT for path in sorted(Path(sys.executable).parent.glob(pattern))]
+        _link("bin", [(program.name, program) for program in (binaries.ensure(["kubectl"])["kubectl"], *ours)])
         _link("faults", [(plugin.node.name, plugin.control) for plugin in plugins])
         say(READY)
-        _go_on_in_the_log()
+        # The process that started this one ends, and its terminal may.
+        with (record.home() / "log").open("ab") as log:
+            for stream in (sys.stdout, sys.stderr):
+                os.dup2(log.fileno(), stream.fileno())
         while True:
             time.sleep(_LOOK_EVERY_S)
-            start_again(children)
+            for child in children:
+                if (exit_code := child.process.poll()) is not None:
+                    say(f"{child.name} ended with exit code {exit_code}; starting it again")
+                    child.start_again()
 
 
-def start_again(children: Iterable[Child]) -> None:
-    """Start the programs that have died."""
-    for child in children:
-        if (exit_code := child.process.poll()) is not None:
-            say(f"{child.name} ended with exit code {exit_code}; starting it again")
-            child.start_again()
+@contextmanager
+def _started(
+    plane: ControlPlane, nodes: Sequence[LocalNode]
+) -> Iterator[tuple[list[DevicePluginProcess], list[Child]]]:
+    """The cluster while the context lasts, from when pods can be scheduled to every node.
+
+    Says a numbered line before each step. Yields the plugins, and every program in the order of the starts.
+    """
+    number = itertools.count(1)
+
+    def begin(step: str) -> None:
+        say(f"  {next(number)} of {_STEPS + len(nodes)}: {step}")
+
+    with ExitStack() as running:
+        begin("etcd, kube-apiserver, kube-controller-manager, kube-scheduler")
+        running.enter_context(plane)
+        for node in nodes:
+            begin(f"node {node.name}: containerd, kubelet")
+            running.enter_context(node)
+        begin("deploy/manifests: rights, configuration, admission policies")
+        of_scheduler, of_plugins = asyncio.run(_installed(plane, nodes))
+        begin("gpushare-scheduler, and gpushare-device-plugin on each node")
+        kubeconfig = plane.kubeconfig_for(of_scheduler, "gpushare-scheduler")
+        scheduler = running.enter_context(SchedulerProcess(kubeconfig, plane.folder, _SCHEDULER))
+        plugins = [
+            running.enter_context(DevicePluginProcess(node, token, CARDS_MIB[node.name]))
+            for node, token in zip(nodes, of_plugins, strict=True)
+        ]
+        begin("until both programs are ready and the cards are allocatable")
+        asyncio.run(_ready(plane, nodes, [scheduler, *plugins]))
+        # A plugin is among the programs of its node.
+        of_nodes = [child for node in nodes for child in node.children]
+        yield plugins, [*plane.children, *of_nodes, scheduler.child]
+
+
+async def _installed(plane: ControlPlane, nodes: Sequence[LocalNode]) -> tuple[str, list[str]]:
+    """(token of the scheduler's account, a token of the device plugin's account for each node)."""
+    async with Admin(plane.access()) as admin:
+        for file in manifests.installed():
+            for document in manifests.documents(file):
+                if document["kind"] not in _RUN_AS_PROCESSES:
+                    await manifests.apply(admin, document)
+        for node in nodes:
+            done(await admin.patch(f"/api/v1/nodes/{node.name}", {"metadata": {"labels": {"gpushare": "true"}}}))
+        of_plugins = [await plugin_process.token(admin, node.name, lasts_s=_LASTS_S) for node in nodes]
+        return await manifests.token(admin, lasts_s=_LASTS_S), of_plugins
+
+
+async def _ready(
+    plane: ControlPlane, nodes: Sequence[LocalNode], programs: Sequence[SchedulerProcess | DevicePluginProcess]
+) -> None:
+    """A plugin is ready before its kubelet has made the cards allocatable; until then the node takes no pods."""
+    await asyncio.gather(*(program.ready() for program in programs))
+    async with Admin(plane.access()) as admin:
+        for node in nodes:
+            of_this = {"fieldSelector": f"metadata.name={node.name}"}
+            await seen(admin, "/api/v1/nodes", lambda found: allocatable(found) > 0, of_this, within_s=_READY_WITHIN_S)
 
 
 def _end(number: int, frame: FrameType | None) -> None:
@@ -113,20 +194,7 @@ def _write_kubeconfig(plane: ControlPlane) -> None:
         os.chown(path, int(user), -1)
 
 
-def _programs() -> list[Path]:
-    """kubectl, its plugins and our programs: the folder of a virtual environment would bring a python along."""
-    found = [path for pattern in _OF_THE_PROJECT for path in sorted(Path(sys.executable).parent.glob(pattern))]
-    return [binaries.ensure(["kubectl"])["kubectl"], *found]
-
-
 def _link(folder: str, targets: Iterable[tuple[str, Path]]) -> None:
     (record.home() / folder).mkdir()
     for name, target in targets:
         (record.home() / folder / name).symlink_to(target)
-
-
-def _go_on_in_the_log() -> None:
-    """The process that started this one ends, and its terminal may."""
-    with (record.home() / "log").open("ab") as log:
-        for stream in (sys.stdout, sys.stderr):
-            os.dup2(log.fileno(), stream.fileno())

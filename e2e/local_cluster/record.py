@@ -12,20 +12,14 @@ The keeper holds a lock on the cache folder while it lives, however it ends.
 import fcntl
 import os
 import shutil
-import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from e2e.control_plane import cache
 from e2e.node import node_keeper
-
-_GIVE_UP_AFTER_S: Final = 30.0
-_LOOK_EVERY_S: Final = 0.05
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -44,19 +38,14 @@ def home() -> Path:
 def lock() -> Iterator[bool]:
     """Hold the keeper's lock. Yields False while another process holds it."""
     cache.folder().mkdir(parents=True, exist_ok=True)
-    folder = os.open(cache.folder(), os.O_RDONLY)
+    folder, ours = os.open(cache.folder(), os.O_RDONLY), False
     try:
-        yield _locked(folder)
+        with suppress(BlockingIOError):
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            ours = True
+        yield ours
     finally:
         os.close(folder)
-
-
-def _locked(folder: int) -> bool:
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def write(folders: list[str]) -> None:
@@ -94,12 +83,7 @@ def forget() -> None:
 def remove(folder: Path) -> None:
     """End the processes of a control plane or a node, then remove its cgroups and its folder; mounts go with those."""
     cgroups = [hierarchy / folder.name for hierarchy in node_keeper.hierarchies()]
-    give_up_at_s = time.monotonic() + _GIVE_UP_AFTER_S
-    while (pids := {*_named(folder), *node_keeper.in_cgroups(cgroups)}) and time.monotonic() < give_up_at_s:
-        for pid in pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(_LOOK_EVERY_S)
+    node_keeper.end_processes(lambda: {*_named(folder), *node_keeper.in_cgroups(cgroups)})
     for cgroup in cgroups:
         node_keeper.remove_cgroup(cgroup)
     shutil.rmtree(folder, ignore_errors=True)

@@ -27,7 +27,7 @@ from typing import Any, Final, Self
 
 from e2e.control_plane import binaries, cache, commands, readiness
 from e2e.control_plane.admin import Json, ask
-from e2e.control_plane.cache import Say, to_stderr
+from e2e.control_plane.cache import to_stderr
 from e2e.control_plane.cluster import ControlPlane
 from e2e.control_plane.processes import Child, free_ports, start
 from e2e.node import containers, images, node_commands, node_keeper
@@ -43,23 +43,22 @@ class NodeUnavailable(Exception):
     """This machine, or this user on it, cannot have a node; the message says why, in one line."""
 
 
-def require(say: Say | None = None) -> dict[str, Path]:
+def require() -> dict[str, Path]:
     """Programs of a node, by name, built where they are not there yet (minutes when cold).
 
-    say: gets progress, one line at a time; default: standard error. Raises NodeUnavailable,
-    binaries.BuildFailed.
+    Raises NodeUnavailable, binaries.BuildFailed.
     """
     if (missing := lacking()) is not None:
         message = f"{_NOT_HERE}: {missing}"
         raise NodeUnavailable(message)
-    return programs(say)
+    return programs()
 
 
-def programs(say: Say | None = None) -> dict[str, Path]:
+def programs() -> dict[str, Path]:
     """The same, whoever asks: building takes no root."""
     try:
-        busybox = cache.debian_package("busybox-static", say or to_stderr) / "bin" / "busybox"
-        return binaries.ensure(binaries.OF_A_NODE, say) | {"busybox": busybox}
+        busybox = cache.debian_package("busybox-static", to_stderr) / "bin" / "busybox"
+        return binaries.ensure(binaries.OF_A_NODE) | {"busybox": busybox}
     except (binaries.GoUnavailable, binaries.CompilerUnavailable, cache.PackageUnavailable) as error:
         message = f"{_NOT_HERE}: {error}"
         raise NodeUnavailable(message) from error

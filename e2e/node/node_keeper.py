@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 CLONE_NEWNS = 0x20000  # of unshare(2), setns(2)
@@ -53,7 +53,8 @@ def main(folder: Path, name: str) -> None:
         sys.stdin.buffer.read()
     except OSError as error:
         say(f"{error}")
-    end_processes(cgroups, f"{Path(f'/proc/self/fd/{outside}').readlink()}")
+    machine = f"{Path(f'/proc/self/fd/{outside}').readlink()}"
+    end_processes(lambda: {*in_namespace(machine), *in_cgroups(cgroups)})
     # Now nothing is left in the namespace, and its mounts go with it.
     check(libc.setns(outside, CLONE_NEWNS), "leave the mount namespace")
     for cgroup in cgroups:
@@ -121,13 +122,10 @@ def check(result: int, what: str) -> None:
         raise OSError(message)
 
 
-def end_processes(cgroups: list[Path], outside: str) -> None:
-    """Kill until there are none: a program that is being started may fork between the look and the signal.
-
-    outside: identity of the machine's mount namespace, whose processes are none of ours.
-    """
+def end_processes(found: Callable[[], set[int]]) -> None:
+    """Kill until none is found: a program that is being started may fork between the look and the signal."""
     give_up_at_s = time.monotonic() + GIVE_UP_AFTER_S
-    while (pids := {*in_namespace(outside), *in_cgroups(cgroups)}) and time.monotonic() < give_up_at_s:
+    while (pids := found()) and time.monotonic() < give_up_at_s:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -8,6 +8,7 @@ from e2e.control_plane.admin import Admin, Json, done, seen
 from e2e.node import images
 
 PODS: Final = "/api/v1/namespaces/default/pods"
+EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/default/events"
 # A kubelet that finds no containerd tries a pod again after 10 to 15 s.
 _SOON_S: Final = 40.0
 _FOREVER: Final = "exec sleep 1000000"
@@ -39,6 +40,29 @@ async def bind(admin: Admin, name: str, node: str) -> None:
 async def pod_seen(admin: Admin, name: str, wanted: Callable[[Json], bool], *, within_s: float = 60.0) -> Json:
     """Wait for the pod to be as wanted; the pod as it is then. Raises NotSeen."""
     return await seen(admin, PODS, wanted, {"fieldSelector": f"metadata.name={name}"}, within_s=within_s)
+
+
+async def note_of(admin: Admin, reason: str, name: str, saying: str = "", *, within_s: float = _SOON_S) -> str:
+    """Wait for an Event of that reason about the object of that name that says so; its note. Raises NotSeen."""
+
+    def is_it(event: Json) -> bool:
+        return event["regarding"]["name"] == name and saying in event["note"]
+
+    found = await seen(admin, EVENTS, is_it, {"fieldSelector": f"reason={reason}"}, within_s=within_s)
+    note: str = found["note"]
+    return note
+
+
+def waits_because(found: Json) -> str:
+    """Why a container of the pod cannot start: the kubelet's reason and message; "" where none waits."""
+    waiting = [status["state"].get("waiting", {}) for status in found["status"].get("containerStatuses", [])]
+    return "".join(f"{one['reason']}: {one.get('message', '')}" for one in waiting if one)
+
+
+def has_restarted(found: Json) -> bool:
+    """Whether the only container of the pod runs again."""
+    (status,) = found["status"]["containerStatuses"]
+    return status["restartCount"] > 0 and "running" in status["state"]
 
 
 async def runs(admin: Admin, name: str) -> Json:

@@ -14,12 +14,24 @@ from typing import Final
 
 from config.settings.mistakes import ConfigurationError
 from e2e.packing.convert import convert, convert_with_durations
-from e2e.packing.offered import offer_rules
 from e2e.packing.openb import WORKLOADS, published
-from scheduler.tools.simulate.comparison import Outcome
+from scheduler.core.build import ENTRY_POINTS
+from scheduler.tools.simulate.comparison import Outcome, as_json, print_comparison, progress
 from scheduler.tools.simulate.plot import NoPlot, check_plot, plot
-from scheduler.tools.simulate.simulate_runs import Config, Job, Run, outcomes
-from scheduler.tools.simulate.simulate_table import as_json, print_comparison, progress
+from scheduler.tools.simulate.simulate import Config, Job, Run, outcomes
+
+_RULES: Final = ("PackingBestFit", "PackingFgd")
+
+
+def offer_rules(folder: Path) -> None:
+    """Make the rules known to this process and to those that it starts. folder: for what describes the package."""
+    described = folder / "packing_rules-1.dist-info"
+    described.mkdir(parents=True, exist_ok=True)
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: packing-rules\nVersion: 1\n", encoding="utf-8")
+    points = "".join(f"{name} = e2e.packing.rules:{name}\n" for name in _RULES)
+    (described / "entry_points.txt").write_text(f"[{ENTRY_POINTS}]\n{points}", encoding="utf-8")
+    sys.path.append(str(folder.resolve()))
+
 
 _HERE: Final = Path(__file__).parent
 _CONFIGS: Final = ("default=", *(f"{name}={_HERE / name}.yaml" for name in ("bestfit", "fgd", "fragmentation")))

@@ -29,8 +29,8 @@ from scheduler.kube import objects
 from scheduler.pods.pod import Pod as ScheduledPod
 from scheduler.tools.cli.answering import loaded
 from scheduler.tools.defragment.movable import Movable
-from scheduler.tools.defragment.search import room_for
-from scheduler.tools.simulate.arriving import pods_coming
+from scheduler.tools.defragment.planning import room_for
+from scheduler.tools.simulate.player import pods_coming
 
 _CARDS: Final = 8
 _MOST_MOVES: Final = 10

@@ -60,6 +60,19 @@ def collection(document: Json) -> str:
     return f"{base}/{f'namespaces/{namespace}/' if namespace else ''}{_PLURALS[document['kind']]}"
 
 
+def account(name: str, *rules: Json) -> list[Json]:
+    """A ServiceAccount beside those of the manifests, and the rights that it has in the whole cluster."""
+    group, own = "rbac.authorization.k8s.io", {"name": name}
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}
+    role = {"apiGroup": group, "kind": "ClusterRole", "name": name}
+    binding = {"roleRef": role, "subjects": [subject]}
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": NAMESPACE}},
+        {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": own, "rules": list(rules)},
+        {"apiVersion": f"{group}/v1", "kind": "ClusterRoleBinding", "metadata": own, **binding},
+    ]
+
+
 async def dry_run(admin: Admin, document: Json) -> ApiResponse:
     """Have the API server judge the object as strictly as it can, and not keep it.
 

@@ -1,15 +1,14 @@
 """Pods and nodes of the soak. Pure: the same generator gives the same manifests."""
 
-import json
 import random
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from e2e.control_plane.admin import Json
 from e2e.fire import reading
+from e2e.fire.workload import CARDS, UNITS, container
+from e2e.support.gpu_site import gpu_node
 
-CARDS: Final = 4
-UNITS: Final = 16
 # Nodes on which there is never enough room, apart from all others, so that the latter show what a binding takes.
 NARROW: Final = {"soak/pool": "narrow"}
 WIDE: Final = {"soak/pool": "wide"}
@@ -55,35 +54,17 @@ def pod(number: int, kind: Kind, rng: random.Random) -> Json:
     return made
 
 
-def container(name: str, units: int) -> Json:
-    """One that asks for so many units."""
-    limits = {reading.GPU_MEM: str(units)} if units else {}
-    return {"name": name, "image": "registry.example/none:1", "resources": {"limits": limits}}
-
-
 def node(name: str, labels: Json) -> Json:
     """A node of cards that no other node has had."""
-    place = {"cpu": "64", "memory": "256Gi", "pods": "250"}
-    place |= {reading.GPU_MEM: str(CARDS * UNITS), reading.GPU_COUNT: str(CARDS)}
-    hostname = {"kubernetes.io/hostname": name}
-    return {
-        "metadata": {
-            "name": name,
-            "labels": {**hostname, **labels},
-            "annotations": {reading.INVENTORY: inventory(name)},
-        },
-        "status": {"capacity": place, "allocatable": place},
-    }
+    made = gpu_node(name, [UNITS] * CARDS)
+    made["metadata"]["labels"] = {"kubernetes.io/hostname": name, **labels}
+    return made
 
 
 def inventory(name: str, unhealthy: int = 0) -> str:
     """The annotation of `node`. unhealthy: so many of its cards."""
-    cards = [
-        {"index": index, "uuid": f"GPU-{name}-{index}", "units": UNITS}
-        | {"health": "unhealthy" if index < unhealthy else "healthy"}
-        for index in range(CARDS)
-    ]
-    return json.dumps({"version": 1, "unitMiB": 1024, "driver": "", "cards": cards})
+    well: str = node(name, {})["metadata"]["annotations"][reading.INVENTORY]
+    return well.replace('"healthy"', '"unhealthy"', unhealthy)
 
 
 def _plain(_: Json, __: int, ___: random.Random) -> None:

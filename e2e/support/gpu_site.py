@@ -20,10 +20,10 @@ _LOOK_EVERY_S: Final = 0.02
 _AT_ONCE: Final = {"gracePeriodSeconds": 0}
 
 
-def gpu_node(name: str, cards: Sequence[int], **annotations: str) -> Json:
-    """A node of 64 cores whose cards have so many units of one GiB."""
+def gpu_node(name: str, cards: Sequence[int], *, cards_of: str = "", **annotations: str) -> Json:
+    """A node of 64 cores whose cards have so many units of one GiB. cards_of: what they are named after, else it."""
     announced = [
-        {"index": index, "uuid": card(name, index), "model": "M", "memoryMiB": units * 1024, "units": units}
+        {"index": index, "uuid": card(cards_of or name, index), "model": "M", "memoryMiB": units * 1024, "units": units}
         | {"health": "healthy"}
         for index, units in enumerate(cards)
     ]

@@ -34,6 +34,7 @@ PLUGIN_PODS: Final = "gpushare-device-plugin-pods"
 VISIBLE_DEVICES: Final = "gpushare-visible-devices"
 REQUESTS: Final = "gpushare-requests"
 SCHEDULER_NAME: Final = "gpushare-scheduler-name"
+UNKNOWN_KEYS: Final = "gpushare-unknown-keys"
 
 _OPTIONAL: Final = manifests.FOLDER.parent / "optional"
 _REGISTRATION: Final = "/apis/admissionregistration.k8s.io/v1"
@@ -203,27 +204,11 @@ def accounts() -> list[Json]:
 
 
 def _original(account: str) -> list[Json]:
-    group = "rbac.authorization.k8s.io"
-    rules = [{"apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": ["get", "update", "patch"]}]
-    rules.append({"apiGroups": [""], "resources": ["pods/binding", "bindings"], "verbs": ["create"]})
-    subject = {"kind": "ServiceAccount", "name": account, "namespace": manifests.NAMESPACE}
-    role = {"apiGroup": group, "kind": "ClusterRole", "name": account}
-    own = {"name": account}
-    return [
-        {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": {"name": account, "namespace": manifests.NAMESPACE},
-        },
-        {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": own, "rules": rules},
-        {
-            "apiVersion": f"{group}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": own,
-            "roleRef": role,
-            "subjects": [subject],
-        },
-    ]
+    return manifests.account(
+        account,
+        {"apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": ["get", "update", "patch"]},
+        {"apiGroups": [""], "resources": ["pods/binding", "bindings"], "verbs": ["create"]},
+    )
 
 
 @contextlib.asynccontextmanager

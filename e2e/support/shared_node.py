@@ -5,8 +5,10 @@ What is compared: what the scheduler wrote on a pod, and what each of its contai
 
 import asyncio
 import json
+import os
 import re
 import secrets
+import signal
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -63,6 +65,10 @@ class SharedNode:
                     name = f"{found['metadata']['name']}/{container['name']}"
                     wrong.append(f"{name} has {inside}; the scheduler chose {expected}")
         return wrong
+
+    def kill_container(self, found: Json) -> None:
+        """End the only container of a running pod, as a crash does."""
+        os.kill(self.node.container(found).pid, signal.SIGKILL)
 
     async def forget_health(self) -> None:
         """Restart the plugin without its memory of unhealthy cards: waiting until they are trusted takes longer."""

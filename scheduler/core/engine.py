@@ -13,9 +13,8 @@ from math import inf
 import msgspec
 import numpy as np
 
-from scheduler.core.nomination_checks import NominationChecks
 from scheduler.core.preemption_searches import Help, PostFiltered, Searches
-from scheduler.core.reevaluation import Reevaluated, Reevaluation
+from scheduler.core.reevaluation import NominationChecks, Reevaluated, Reevaluation
 from scheduler.core.reservations import Reservations, with_reservation
 from scheduler.core.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycle
 from scheduler.core.what_if_queries import WhatIfQueries
@@ -160,7 +159,6 @@ class Engine:
         return self.tables.budgets.set(budget)
 
     def budget_gone(self, namespace: str, name: str) -> None:
-        """A PodDisruptionBudget is deleted."""
         self.tables.budgets.remove(namespace, name)
 
     def budgets_listed(self) -> None:
@@ -348,7 +346,6 @@ class Engine:
         return self.queue.throttle(throttled, now_s)
 
     def serve(self, serves: Callable[[str], object], *, unreported: bool = False) -> bool:
-        """See `SchedulingQueue.serve`."""
         return self.queue.serve(serves, unreported=unreported)
 
     def bound(self, placement: Placement) -> None:

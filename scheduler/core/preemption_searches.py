@@ -25,8 +25,7 @@ from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.preemption import NoPreemption, Preemption
 from scheduler.pods.pod import Pod
 from scheduler.queue.entry import PodState
-from scheduler.queue.failed_deletions import FailedDeletions
-from scheduler.queue.preemptors import DueSearch, Preemptors
+from scheduler.queue.preemptors import DueSearch, FailedDeletions, Preemptors
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.state.available_after_preemption import AvailabilityByPriority, AvailableAfterPreemption
 from scheduler.state.changes import ANYTHING, ClusterEvents

@@ -24,7 +24,7 @@ from scheduler.state.available_after_preemption import AvailabilityByPriority
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.changes import ANYTHING, Change
 from scheduler.state.columns.arrays import Int64Array, RowArray
-from scheduler.state.facts.priorities import Priorities
+from scheduler.state.facts.namespace_memory import Priorities
 from scheduler.state.minimum_request import MinimumRequest
 from scheduler.state.nominations import Nominations
 from scheduler.state.pod_record import PodRecord

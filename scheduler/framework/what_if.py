@@ -21,7 +21,7 @@ from scheduler.framework.runtime import Runtime
 from scheduler.pods.pod import Pod
 from scheduler.state.available_after_preemption import AvailableAfterPreemption
 from scheduler.state.columns.arrays import RowArray, Rows
-from scheduler.state.facts.priorities import Priorities
+from scheduler.state.facts.namespace_memory import Priorities
 from scheduler.state.nominations import Nominations
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables

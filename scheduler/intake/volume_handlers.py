@@ -12,10 +12,9 @@ from scheduler.kube.port import Changed, Deleted, Kind, Undecodable, WatchEvent
 from scheduler.kube.problem import Problem
 from scheduler.kube.size_limits import ExcessError
 from scheduler.pods.pod_volumes import ClaimKey
-from scheduler.state.volumes.attachments import Attachment
 from scheduler.state.volumes.claim import claim_of
 from scheduler.state.volumes.storage_class import capacity_of, class_of
-from scheduler.state.volumes.volume import volume_of
+from scheduler.state.volumes.volume import Attachment, volume_of
 from scheduler.state.volumes.volumes import Volumes
 
 # (namespace, name, object or None if deleted) -> the change of the tables.

@@ -19,7 +19,7 @@ from scheduler.intake.volume_handlers import VolumeHandlers
 from scheduler.kube import objects, port
 from scheduler.kube.port import Cluster, Kind, ListBegins, ListEnds, T, WatchEvent
 from scheduler.kube.reflector import Backoff, WatchBackoff, reflect
-from scheduler.leader.version_barrier import VersionBarrier
+from scheduler.leader.leadership import VersionBarrier
 from scheduler.metrics.observer import ServiceObserver
 from scheduler.process.contact import BINDINGS, Contact
 

@@ -99,7 +99,6 @@ class RepeatedEvents:
         self._seen: TTLCache[_Key, _Repeated] = TTLCache(_REMEMBERED, _SERIES_ENDS_S, timer=lambda: self._latest_s)
 
     def __len__(self) -> int:
-        """Number of open series."""
         return len(self._seen)
 
     def next_write(

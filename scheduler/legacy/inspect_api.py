@@ -14,8 +14,7 @@ from typing import Final
 
 import msgspec
 
-from scheduler.process.documents import HttpBody
-from scheduler.process.shared_answer import SharedAnswer
+from scheduler.process.documents import HttpBody, SharedAnswer
 from scheduler.state.tables import Tables
 
 PATH: Final = "/gpushare-scheduler/inspect"

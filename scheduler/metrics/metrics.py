@@ -34,13 +34,19 @@ class Metrics:
         self.sli_s = series.SLI.histogram(r, _SLOW)
         self.pod_attempts = series.POD_ATTEMPTS.histogram(r, _ATTEMPTS)
         self.lost_wakeups = series.LOST_WAKEUPS.counter(r)
-        self.preemption = PreemptionMetrics(r)
+        self.preemptions = series.PREEMPTIONS.counter(r)
+        self.victims = series.VICTIMS.histogram(r, _VICTIMS)
+        self.reservations = series.RESERVATIONS.counter(r)
         self.bind_retries = series.BIND_RETRIES.counter(r)
         self.problems = series.BAD_OBJECTS.counter(r)
         self.lost_records = series.LOST_RECORDS.counter(r)
         self.relists = series.LISTS.counter(r)
-        self.audit = AuditMetrics(r)
-        self.loop = LoopMetrics(r)
+        self.audits = series.AUDITS.counter(r)
+        self.differences = series.DIFFERENCES.counter(r)
+        self.overcommitted_cards = series.OVERCOMMITTED.gauge(r)
+        self.shared_cards = series.SHARED_CARDS.gauge(r)
+        self.loop_lag_s = series.LOOP_LAG.histogram(r, _SLOW[:9])
+        self.loop_tasks = series.TASKS.gauge(r)
         self.binds_in_flight = series.BINDS_IN_FLIGHT.gauge(r)
         self.pods_being_bound = series.BEING_BOUND.gauge(r)
         self.replica = ReplicaMetrics(r)
@@ -59,14 +65,6 @@ class Metrics:
             return exposition(self.registry)
         cluster = copied(self._tables, self._queue_lengths(), per_card=self._per_card)
         return chain(exposition(self.registry), cluster.text(), self.waiting())
-
-
-class LoopMetrics:
-    """State of the event loop. tasks: unfinished tasks."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.lag_s = series.LOOP_LAG.histogram(registry, _SLOW[:9])
-        self.tasks = series.TASKS.gauge(registry)
 
 
 class ReplicaMetrics:
@@ -90,22 +88,3 @@ class ReplicaMetrics:
         """Read both, on the event loop."""
         for gauge, holds in zip(self._shown, (self.ready, self.leads), strict=True):
             gauge.set(holds())
-
-
-class PreemptionMetrics:
-    """Searches, victims and reservations."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.attempts = series.PREEMPTIONS.counter(registry)
-        self.victims = series.VICTIMS.histogram(registry, _VICTIMS)
-        self.reservations = series.RESERVATIONS.counter(registry)
-
-
-class AuditMetrics:
-    """Findings of the ledger audits."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.audits = series.AUDITS.counter(registry)
-        self.differences = series.DIFFERENCES.counter(registry)
-        self.overcommitted_cards = series.OVERCOMMITTED.gauge(registry)
-        self.shared_cards = series.SHARED_CARDS.gauge(registry)

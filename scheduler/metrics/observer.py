@@ -2,15 +2,13 @@
 
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Hashable
+from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 import structlog
-
-if TYPE_CHECKING:
-    from prometheus_client import Counter, Histogram
+from cachetools import LRUCache
 
 from scheduler.core.engine import Decision
 from scheduler.core.preemption_searches import PostFiltered
@@ -20,11 +18,51 @@ from scheduler.kube import port
 from scheduler.kube.bind_outcome import BindRejected
 from scheduler.kube.port import Binding, Kind, T
 from scheduler.metrics.metrics import Metrics
-from scheduler.metrics.tally import Tally
 from scheduler.pods.pod import Pod
 from scheduler.process.contact import BINDINGS
 from scheduler.queue.entry import QueuedPod
 from scheduler.state.audit import AuditRound
+
+if TYPE_CHECKING:
+    from prometheus_client import Counter, Histogram
+
+
+# Interval between lines of the same reason, and of another reason for the same key.
+_SAME_S: Final = 300.0
+_OTHER_S: Final = 30.0
+_REMEMBERED: Final = 4096
+
+
+@dataclass(slots=True)
+class _Line:
+    reason: str
+    logged_s: float
+    since: int
+
+
+class Tally:
+    """Counts by key. Remembers the newest 4,096 keys. Reasons come from others, so they are not keys."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        """now_s: monotonic seconds."""
+        self._now_s = now_s
+        self._lines: LRUCache[Hashable, _Line] = LRUCache(maxsize=_REMEMBERED)
+
+    def count(self, key: Hashable, reason: str) -> int:
+        """Count one event. Returns how many events the line to log now stands for; 0: log nothing.
+
+        The first is logged at once, the same reason again every 5 minutes, another reason after 30 s.
+        """
+        now_s, last = self._now_s(), self._lines.get(key)
+        if last is None:
+            self._lines[key] = _Line(reason, now_s, 0)
+            return 1
+        last.since += 1
+        if now_s - last.logged_s < (_SAME_S if reason == last.reason else _OTHER_S):
+            return 0
+        number, last.reason, last.logged_s, last.since = last.since, reason, now_s, 0
+        return number
+
 
 _MOST_ATTEMPTS: Final = 16
 # Per outage: a reason may name a port or a time, so each can be new.
@@ -70,15 +108,15 @@ class ServiceObserver:
 
     def post_filtered(self, begun: int, post_filtered: PostFiltered | None) -> None:
         """PostFilter ran for unschedulable pods. begun: searches so far."""
-        self._metrics.preemption.attempts.inc(begun - self._searches)
+        self._metrics.preemptions.inc(begun - self._searches)
         self._searches = begun
         if post_filtered is not None and post_filtered.reserved is not None:
-            self._metrics.preemption.reservations.labels("kept" if post_filtered.reserved else "given_up").inc()
+            self._metrics.reservations.labels("kept" if post_filtered.reserved else "given_up").inc()
             event = "pod.place_reserved" if post_filtered.reserved else "pod.place_given_up"
             log.info(event, pod=str(post_filtered.pod.key), reason=post_filtered.diagnosis.message)
         preemption = None if post_filtered is None else post_filtered.preemption
         if preemption is not None and preemption.removed:
-            self._metrics.preemption.victims.observe(len(preemption.removed))
+            self._metrics.victims.observe(len(preemption.removed))
 
     def bound(self, queued: QueuedPod, placement: Placement, now_s: float) -> None:
         """The API server bound the pod."""
@@ -196,7 +234,7 @@ class ServiceObserver:
 
     def audited(self, found: AuditRound) -> None:
         """The ledger was audited."""
-        metrics = self._metrics.audit
+        metrics = self._metrics
         metrics.audits.inc()
         metrics.differences.inc(found.differences)
         metrics.overcommitted_cards.set(found.overcommitted)
@@ -205,4 +243,4 @@ class ServiceObserver:
 
     def loop_lagged(self, late_s: float) -> None:
         """The event loop ran `late_s` seconds late."""
-        self._metrics.loop.lag_s.observe(late_s)
+        self._metrics.loop_lag_s.observe(late_s)

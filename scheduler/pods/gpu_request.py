@@ -127,8 +127,7 @@ def gpu_request_of(pod: PodObject, resources: ResourceNames, unit_mib: int = 102
     for container in (*pod.spec.containers, *pod.spec.init_containers):
         _refuse_bytes_and_fractions(container, resources.gpu_mem, unit_mib)
     if units > _LARGEST_ASK:
-        message = f"{resources.gpu_mem}: asks {units} units; expected at most {_LARGEST_ASK}"
-        raise GpuRequestError(message)
+        raise GpuRequestError(f"{resources.gpu_mem}: asks {units} units; expected at most {_LARGEST_ASK}")
     cards = _count(resources.gpu_count, annotations.get(resources.gpu_count, labels.get(resources.gpu_count)))
     return GpuRequest(
         cards=cards,
@@ -173,21 +172,18 @@ def _refuse_bytes_and_fractions(container: Container, resource: str, unit_mib: i
     of, unit = f"{resource}: container {container.name} asks {text[:_LONGEST_SHOWN]}", unit_name(unit_mib)
     if units >= _NO_CARD_HAS_MIB // unit_mib or text.endswith(_BYTES):
         write = max(1, -(-units // (unit_mib << 20)))
-        message = f"{of}, which is {units} units: units are {unit} here; write {write}"
-        raise GpuRequestError(message)
+        raise GpuRequestError(f"{of}, which is {units} units: units are {unit} here; write {write}")
     if quantity.milli(text) % 1000:
-        message = f"{of}, which is no whole number: units are whole {unit} here; write {units}"
-        raise GpuRequestError(message)
+        raise GpuRequestError(f"{of}, which is no whole number: units are whole {unit} here; write {units}")
 
 
 def _share(container: Container, resource: str, cards: int) -> int:
     units = _limit(container, resource)
     if units % cards:
-        message = (
+        raise GpuRequestError(
             f"{resource}: container {container.name} asks {units}, which does not divide by "
             f"{names.GPU_COUNT} {cards}; expected a multiple of {cards}"
         )
-        raise GpuRequestError(message)
     return units // cards
 
 
@@ -195,16 +191,14 @@ def _count(key: str, text: str | None) -> int:
     if text is None:
         return 1
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(_MOST_CARDS)) and 1 <= int(text) <= _MOST_CARDS):
-        message = f"{key}: {text[:64]!r} is not a number of cards; expected 1 to {_MOST_CARDS}"
-        raise GpuRequestError(message)
+        raise GpuRequestError(f"{key}: {text[:64]!r} is not a number of cards; expected 1 to {_MOST_CARDS}")
     return int(text)
 
 
 def _exclusive(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
     text = annotations.get(names.EXCLUSIVE)
     if text not in {None, "true", "false"}:
-        message = f"{names.EXCLUSIVE}: {str(text)[:64]!r} is unknown; expected true or false"
-        raise GpuRequestError(message)
+        raise GpuRequestError(f"{names.EXCLUSIVE}: {str(text)[:64]!r} is unknown; expected true or false")
     return text == "true" or labels.get(names.PLACEMENT_LABEL) == names.PLACEMENT_WHOLE_DEVICE
 
 
@@ -214,8 +208,7 @@ def _selection(key: str, annotations: Mapping[str, str]) -> Selection:
         return _ALL
     entries = [entry.strip() for entry in text.split(",") if entry.strip()]
     if len(entries) > _MOST_CARDS:
-        message = f"{key}: has {len(entries)} entries; expected at most {_MOST_CARDS}"
-        raise GpuRequestError(message)
+        raise GpuRequestError(f"{key}: has {len(entries)} entries; expected at most {_MOST_CARDS}")
     excluded = frozenset(entry[1:].strip() for entry in entries if entry.startswith("!"))
     wanted = frozenset(entry for entry in entries if not entry.startswith("!"))
     return Selection(wanted or _NO_NAMES, excluded or _NO_NAMES)
@@ -229,5 +222,4 @@ def _policy(key: str, annotations: Mapping[str, str]) -> PlacementPolicy | None:
         return PlacementPolicy(text)
     except ValueError:
         allowed = ", ".join(policy.value for policy in PlacementPolicy)
-        message = f"{key}: {text[:64]!r} is unknown; expected one of: {allowed}"
-        raise GpuRequestError(message) from None
+        raise GpuRequestError(f"{key}: {text[:64]!r} is unknown; expected one of: {allowed}") from None

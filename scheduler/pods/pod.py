@@ -21,8 +21,19 @@ from scheduler.pods.asked import Asked, AskedReader, image_references
 from scheduler.pods.declared_features import required_features
 from scheduler.pods.effective_requests import Amounts, effective_requests
 from scheduler.pods.gpu_request import GpuRequest, GpuRequestError, ResourceNames, gpu_request_of, gpu_units, sidecars
+from scheduler.pods.mistakes import unsupported_rules
 from scheduler.pods.pod_volumes import NO_VOLUMES, ClaimKey, PodVolumes, volumes_of
-from scheduler.pods.unsupported import unsupported_rules
+
+
+class TransitionError(Exception):
+    """A verb that the pod's state does not allow: our own bug, so the process ends and starts clean."""
+
+
+def expect(holds: bool, message: str) -> None:  # noqa: FBT001 - reads like an assertion, which it is
+    """Raise TransitionError unless it holds."""
+    if not holds:
+        raise TransitionError(message)
+
 
 # 1,024 templates of the usual size without a known pod. A key is as long as the data it stands for, or a digest.
 _LONGEST_KEY: Final = 4096

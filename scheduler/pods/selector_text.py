@@ -31,8 +31,7 @@ def requirements(text: str) -> tuple[Requirement, ...]:
     """
     found = tuple(_requirements(text))
     if len(found) > SELECTOR_REQUIREMENTS:
-        message = f"has {len(found)} requirements; expected at most {SELECTOR_REQUIREMENTS}"
-        raise SelectorError(message)
+        raise SelectorError(f"has {len(found)} requirements; expected at most {SELECTOR_REQUIREMENTS}")
     return found
 
 

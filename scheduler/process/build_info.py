@@ -31,7 +31,6 @@ class BuildInfo:
     commit: str
 
     def __str__(self) -> str:
-        """Text for `--version`."""
         return f"{self.version} (commit {self.commit})" if self.commit else self.version
 
 

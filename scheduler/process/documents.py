@@ -1,9 +1,14 @@
-"""Pages that answer with a document, by the path below their own."""
+"""Pages that answer with a document; answers for this machine alone; one slow answer for all who ask at once.
+
+Pages that name pods are for this machine alone: only a peer on loopback is answered.
+`kubectl exec` and `kubectl port-forward` arrive there, by the API server's leave.
+"""
 
 import asyncio
+import ipaddress
 from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPMethod, HTTPStatus
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from aiohttp import web
 
@@ -32,3 +37,57 @@ def document_page(
         return response
 
     return handle
+
+
+def on_this_machine(
+    handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
+    """The handler for callers on this machine; others get an explanation."""
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        if not is_loopback(request.remote):
+            return web.Response(text="available on this machine only\n", status=HTTPStatus.FORBIDDEN)
+        return await handler(request)
+
+    return handle
+
+
+def is_loopback(peer: str | None) -> bool:
+    """Whether a connection came from this machine's loopback. peer: an IP address; None if unknown."""
+    try:
+        address = ipaddress.ip_address((peer or "").partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)
+
+
+R = TypeVar("R")
+
+
+class SharedAnswer(Generic[R]):
+    """Owned by the event loop."""
+
+    def __init__(self, make: Callable[[], Awaitable[R]], kept_s: float) -> None:
+        """kept_s: for which it serves, from when it is made."""
+        self._make = make
+        self._kept_s = kept_s
+        self._kept: tuple[R, float] | None = None
+        self._making: asyncio.Task[R] | None = None
+
+    async def get(self) -> R:
+        """The answer, as old as it is kept, or as old as its making takes."""
+        if self._kept is not None and asyncio.get_running_loop().time() < self._kept[1]:
+            return self._kept[0]
+        if self._making is None:
+            self._making = asyncio.create_task(self._made())
+        # A caller that leaves does not end it for the others.
+        return await asyncio.shield(self._making)
+
+    async def _made(self) -> R:
+        try:
+            answer = await self._make()
+            self._kept = (answer, asyncio.get_running_loop().time() + self._kept_s)
+        finally:
+            self._making = None
+        return answer

@@ -1,8 +1,8 @@
 """Standard output and standard error: the commands of both programs print only through this module.
 
 Terminal control characters are replaced here, whatever the source of the text. Only tables of rich
-(`scheduler.tools.cli.console`), colored lines (`scheduler.tools.cli.colours`) and log lines (`scheduler.process.logs`)
-go another way, with the same replacement; tests/repository/test_output.py checks that.
+(`scheduler.tools.cli.console`), colored lines (`scheduler.tools.cli.answering`) and log lines
+(`scheduler.process.logs`) go another way, with the same replacement; tests/repository/test_output.py checks that.
 """
 
 import sys

@@ -13,7 +13,7 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from scheduler.process.shared_answer import SharedAnswer
+from scheduler.process.documents import SharedAnswer
 
 P = TypeVar("P")
 _KEPT_S: Final = 1.0

@@ -45,15 +45,12 @@ class Series:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """Names of the labels, in order."""
         return tuple(label.name for label in self.labels)
 
     def counter(self, registry: CollectorRegistry) -> Counter:
-        """Made and registered."""
         return Counter(self.name, self.says, self.label_names, registry=registry)
 
     def gauge(self, registry: CollectorRegistry) -> Gauge:
-        """Made and registered."""
         return Gauge(self.name, self.says, self.label_names, registry=registry)
 
     def histogram(self, registry: CollectorRegistry, buckets: Sequence[float]) -> Histogram:
@@ -61,11 +58,9 @@ class Series:
         return Histogram(self.name, self.says, self.label_names, buckets=buckets, registry=registry)
 
     def gauges(self) -> GaugeMetricFamily:
-        """For one scrape, without values."""
         return GaugeMetricFamily(self.name, self.says, labels=self.label_names)
 
     def counters(self) -> CounterMetricFamily:
-        """For one scrape, without values."""
         return CounterMetricFamily(self.name, self.says, labels=self.label_names)
 
     def head(self) -> bytes:

@@ -39,7 +39,6 @@ class Heap(Collection[T], Generic[K, T]):
         self._compact()
 
     def discard(self, item: T) -> None:
-        """Remove the item, if present."""
         if self._live.pop(item, None) is not None:
             self._compact()
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from scheduler.pods.transitions import expect
+from scheduler.pods.pod import expect
 from scheduler.queue.entry import Entry, PodState
 
 

@@ -32,15 +32,13 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, S
 from math import inf
 from typing import Final
 
-from scheduler.pods.pod import Pod
-from scheduler.pods.transitions import TransitionError
+from scheduler.pods.pod import Pod, TransitionError
 from scheduler.queue.class_table import Available
 from scheduler.queue.entry import Entry, PodState, QueuedPod, SortKey, by_priority, by_template
-from scheduler.queue.failed_pods import FailedPods
 from scheduler.queue.gates import NO_GATES, Gate, gate_message
 from scheduler.queue.heap import Heap
 from scheduler.queue.homes import homes_are_right
-from scheduler.queue.throttled_pods import ThrottledPods
+from scheduler.queue.throttled_pods import FailedPods, ThrottledPods
 from scheduler.queue.unschedulable_pods import UnschedulablePods
 from scheduler.queue.waking import QueueingHint
 from scheduler.state.changes import ClusterEvents
@@ -240,7 +238,6 @@ class SchedulingQueue:
     # Changes of the cluster
 
     def note_events(self, events: ClusterEvents) -> None:
-        """Note cluster events."""
         self._no_fit.note(events)
 
     @property
@@ -329,8 +326,7 @@ class SchedulingQueue:
     def _in_flight(self, uid: str) -> Entry:
         entry = self._entries.get(uid)
         if entry is None or entry.state is not PodState.IN_FLIGHT:
-            message = f"pod {uid} is {'absent' if entry is None else entry.state.name}; expected IN_FLIGHT"
-            raise TransitionError(message)
+            raise TransitionError(f"pod {uid} is {'absent' if entry is None else entry.state.name}; expected IN_FLIGHT")
         return entry
 
     def _waits_no_longer(self, entry: Entry, now_s: float) -> bool:

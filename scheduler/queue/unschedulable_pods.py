@@ -24,15 +24,12 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.pods.pod import Pod
-from scheduler.pods.transitions import expect
+from scheduler.pods.pod import Pod, expect
 from scheduler.queue.backoff import backoff_s
-from scheduler.queue.claim_users import ClaimUsers, NamespaceUsers, selected_by
-from scheduler.queue.class_table import Available, ClassTable
+from scheduler.queue.class_table import Available, ClaimUsers, ClassTable, NamespaceUsers, selected_by
 from scheduler.queue.entry import Entry, PodState, SortKey
-from scheduler.queue.evaluated_longest_ago import EvaluatedLongestAgo
 from scheduler.queue.heap import Heap
-from scheduler.queue.longest_waiting import LongestWaiting
+from scheduler.queue.longest_waiting import EvaluatedLongestAgo, LongestWaiting
 from scheduler.queue.waking import EVERYWHERE, EventRows, PodClass, QueueingHint
 from scheduler.state.changes import ANYTHING, Change, ClusterEvents
 from scheduler.state.minimum_request import MinimumRequest
@@ -55,7 +52,6 @@ class UnschedulablePods:
     """
 
     def __init__(self, *, initial_backoff_s: float, max_backoff_s: float) -> None:
-        """See `backoff_s`."""
         self.unschedulable: Heap[float, Entry] = Heap()
         self.backing_off: Heap[float, Entry] = Heap()
         self.evaluated = EvaluatedLongestAgo()
@@ -100,7 +96,6 @@ class UnschedulablePods:
         self.backing_off.push(entry, entry.ready_s)
 
     def remove(self, entry: Entry) -> None:
-        """Remove the pod."""
         self.evaluated.discard(entry)
         self._take_out(entry)
 
@@ -131,7 +126,6 @@ class UnschedulablePods:
         return min((first[0] for first in firsts if first is not None), default=None)
 
     def note(self, events: ClusterEvents) -> None:
-        """Note cluster events."""
         if self._classes:
             self._noted.add(events)
 

@@ -52,7 +52,6 @@ class PodClass:
     several: Heap[SortKey, Entry] | None = None
 
     def add(self, entry: Entry) -> None:
-        """Add a pod."""
         if self.several is None:
             self.several = Heap()
             self.several.push(self.best, self.best.sort_key)

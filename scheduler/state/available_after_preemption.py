@@ -13,9 +13,9 @@ from cachetools import LRUCache
 from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY
 from scheduler.pods.gpu_request import GpuRequest
 from scheduler.state.amounts import NOTHING, Amount, AvailableOnCards, available_on, model_bit, uuid_bit
-from scheduler.state.cards.models import accepted_codes
+from scheduler.state.cards.node_inventory import accepted_codes
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
-from scheduler.state.facts.priorities import Priorities
+from scheduler.state.facts.namespace_memory import Priorities
 from scheduler.state.tables import Tables
 
 # On nodes with more cards, only sums are compared.
@@ -35,7 +35,6 @@ class AvailableAfterPreemption:
     """
 
     def __init__(self, tables: Tables, priority: int) -> None:
-        """Nothing is counted yet."""
         self._tables = tables
         self._priority = priority
         self._version = 0
@@ -49,7 +48,6 @@ class AvailableAfterPreemption:
 
     @property
     def size_bytes(self) -> int:
-        """Memory in bytes."""
         return self.available.nbytes + self.free.nbytes + self.empty.nbytes + self._wide.nbytes
 
     def follow(self, most_pods: int) -> bool:
@@ -170,7 +168,6 @@ class AvailabilityByPriority:
     """Available amounts for the priorities used last."""
 
     def __init__(self, tables: Tables) -> None:
-        """Empty."""
         self._tables = tables
         self._kept: LRUCache[int, AvailableAfterPreemption] = LRUCache(_MOST_BYTES, getsizeof=attrgetter("size_bytes"))
 

@@ -87,7 +87,6 @@ class ChangeLog:
     """Rows in the order of their changes. version: number of changes so far; read only."""
 
     def __init__(self) -> None:
-        """No changes."""
         self.version = 0
         # Numbers, not objects: objects would take six times the memory.
         self._rows = array("i")
@@ -138,7 +137,6 @@ class ClusterEvents:
     """
 
     def __init__(self) -> None:
-        """Nowhere."""
         self.rows: dict[int, int] = {}
         self.up_to: dict[int, int] = {}
         self.everywhere = 0
@@ -180,5 +178,4 @@ class ClusterEvents:
             yield kinds, np.array(rows, dtype=np.intp)
 
     def __bool__(self) -> bool:
-        """Whether there is anything to take up."""
         return bool(self.rows or self.everywhere or self.claims or self.namespaces)

@@ -17,7 +17,6 @@ class DefaultSelectors:
     """Selectors of Services, found by the labels of a pod, and of controllers, found by their uid."""
 
     def __init__(self) -> None:
-        """None."""
         self._of_controller: dict[str, Expressions] = {}
         self._services: dict[str, _Services] = {}
 

@@ -102,7 +102,6 @@ class DisruptionBudgets:
     """
 
     def __init__(self) -> None:
-        """None."""
         self.listed = False
         self.version = 0
         self._budgets: dict[str, _Budgets] = {}
@@ -130,7 +129,6 @@ class DisruptionBudgets:
         return problem
 
     def remove(self, namespace: str, name: str) -> None:
-        """Remove a budget."""
         own = self._budgets.get(namespace)
         if own is None:
             return

@@ -9,7 +9,7 @@ import numpy as np
 
 from scheduler.pods.gpu_request import GpuRequest, Selection
 from scheduler.state.amounts import ANY_BIT, BITS, NOTHING, Amount, model_bit, row_bits, uuid_bit
-from scheduler.state.cards.models import accepted_codes
+from scheduler.state.cards.node_inventory import accepted_codes
 from scheduler.state.columns.arrays import BoolArray, Int64Array
 
 # With more rows, too many others share their bits.

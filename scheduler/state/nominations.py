@@ -58,12 +58,10 @@ class Nomination(msgspec.Struct, eq=False, kw_only=True):
 
     @property
     def pod(self) -> Pod:
-        """The nominated pod."""
         return self.record.pod
 
     @property
     def node(self) -> str:
-        """Its node."""
         return self.record.node
 
     @property
@@ -122,7 +120,6 @@ class Nominations:
         self._priority: float = -inf
 
     def __len__(self) -> int:
-        """Number of nominations."""
         return len(self._kept)
 
     @property

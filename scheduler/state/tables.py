@@ -23,11 +23,10 @@ from config.protocol.booked_cards import WrittenAllocation
 from scheduler.kube.objects import Node
 from scheduler.pods.effective_requests import amounts
 from scheduler.pods.gpu_request import ResourceNames
-from scheduler.pods.pod import Pod
-from scheduler.pods.transitions import TransitionError
-from scheduler.state.bookings import Bookings
+from scheduler.pods.pod import Pod, TransitionError
+from scheduler.state.bookings import Bookings, Terminating
 from scheduler.state.cards.booking import CardShare, chosen, is_exclusive, same_decision, unknown, written_of
-from scheduler.state.cards.card_changes import CardChanges
+from scheduler.state.cards.card_columns import CardChanges
 from scheduler.state.cards.node_inventory import node_differences, read_inventory
 from scheduler.state.changes import ANY_DOMAIN, Change
 from scheduler.state.columns.arrays import ALL_ROWS, FIRST_CAPACITY, BoolArray, resized
@@ -37,13 +36,11 @@ from scheduler.state.disruption_budgets import DisruptionBudgets
 from scheduler.state.kubelet_rejections import RejectionLog
 from scheduler.state.packing.requests_seen import HALF_LIFE_S
 from scheduler.state.pod_record import NOTHING_SENT, PodRecord, problem_of
-from scheduler.state.terminating import Terminating
 from scheduler.state.volumes.plan import VolumePlan
 from scheduler.state.volumes.volumes import Volumes
 
 _NODE: Final = int(Change.NODE)
 _PODS: Final = int(Change.PODS)
-_CARDS: Final = int(Change.CARDS)
 _COMPANY: Final = int(Change.COMPANY)
 _DOMAINS: Final = int(Change.DOMAINS)
 _SOME_DOMAINS: Final = ANY_DOMAIN & ~_DOMAINS
@@ -194,8 +191,7 @@ class Tables(Bookings):
         claims, assumed until the Binding is answered, or released by `forget`.
         """
         if pod.key.uid in self._pods:
-            message = f"pod {pod.key} is already on {self._pods[pod.key.uid].node}; expected none"
-            raise TransitionError(message)
+            raise TransitionError(f"pod {pod.key} is already on {self._pods[pod.key.uid].node}; expected none")
         node = self.names[row]
         written = chosen(pod, shares, self._inventories[node].unit_mib)
         self._enter(
@@ -218,8 +214,7 @@ class Tables(Bookings):
         """Release an assumed pod that we did not place after all. TransitionError unless it is assumed."""
         record = self._pods.get(uid)
         if record is None or not record.assumed:
-            message = f"pod {uid} is {'absent' if record is None else 'bound'}; expected assumed"
-            raise TransitionError(message)
+            raise TransitionError(f"pod {uid} is {'absent' if record is None else 'bound'}; expected assumed")
         self._settle(uid)
         if record.rivals is None:
             self._leave(record)

@@ -1,9 +1,12 @@
 """Conditions of pods, nominations, deletions."""
 
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
 import pytest
 
 from scheduler.kube.objects import PodCondition, PodObject
-from scheduler.kube.port import ApiConflict, ApiNotFound, PodKey
+from scheduler.kube.port import ApiConflict, ApiNotFound, Cluster, PodKey
 from tests.contract.under_test import ClusterUnderTest, key_of
 
 WAITS = PodCondition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available")
@@ -12,6 +15,17 @@ READY = PodCondition("Ready", "False", "ContainersNotReady", "")
 
 def conditions(pod: PodObject) -> dict[str, PodCondition]:
     return {condition.type: condition for condition in pod.status.conditions}
+
+
+Write: TypeAlias = Callable[[Cluster, PodKey], Awaitable[None]]
+writes_about_one_pod = pytest.mark.parametrize(
+    "write",
+    [
+        pytest.param(lambda cluster, key: cluster.set_pod_condition(key, WAITS), id="condition"),
+        pytest.param(lambda cluster, key: cluster.set_nominated_node(key, "node-a"), id="nomination"),
+        pytest.param(lambda cluster, key: cluster.delete_pod(key), id="deletion"),
+    ],
+)
 
 
 class StatusContract:
@@ -31,19 +45,6 @@ class StatusContract:
         await under_test.cluster.set_pod_condition(key, PodCondition("PodScheduled", "True"))
 
         assert conditions(await under_test.read()) == {"PodScheduled": PodCondition("PodScheduled", "True")}
-
-    async def test_the_condition_of_another_uid_is_a_conflict(self, under_test: ClusterUnderTest) -> None:
-        pod = await under_test.pod()
-        other = PodKey(under_test.namespace, "p", "00000000-0000-0000-0000-000000000000")
-
-        with pytest.raises(ApiConflict):
-            await under_test.cluster.set_pod_condition(other, WAITS)
-
-        assert await under_test.read() == pod
-
-    async def test_the_condition_of_a_pod_that_is_gone_is_not_found(self, under_test: ClusterUnderTest) -> None:
-        with pytest.raises(ApiNotFound):
-            await under_test.cluster.set_pod_condition(PodKey(under_test.namespace, "nobody", "u"), WAITS)
 
     async def test_the_last_work_of_a_scheduler_is_that_of_its_pods(self, under_test: ClusterUnderTest) -> None:
         pod = await under_test.pod()
@@ -68,15 +69,6 @@ class StatusContract:
         assert (await under_test.read()).status.nominated_node_name == ""
         assert conditions(written) == {"PodScheduled": WAITS}
 
-    async def test_the_nomination_of_another_uid_is_a_conflict(self, under_test: ClusterUnderTest) -> None:
-        pod = await under_test.pod()
-        other = PodKey(under_test.namespace, "p", "00000000-0000-0000-0000-000000000000")
-
-        with pytest.raises(ApiConflict):
-            await under_test.cluster.set_nominated_node(other, "node-a")
-
-        assert await under_test.read() == pod
-
     async def test_a_deleted_pod_is_gone_or_going(self, under_test: ClusterUnderTest) -> None:
         key = key_of(await under_test.pod())
 
@@ -85,15 +77,19 @@ class StatusContract:
         found = await under_test.cluster.pod(key.namespace, key.name)
         assert found is None or found.metadata.deletion_timestamp
 
-    async def test_the_deletion_of_another_uid_is_a_conflict(self, under_test: ClusterUnderTest) -> None:
+    @writes_about_one_pod
+    async def test_a_write_about_another_uid_is_a_conflict(self, under_test: ClusterUnderTest, write: Write) -> None:
         pod = await under_test.pod()
         other = PodKey(under_test.namespace, "p", "00000000-0000-0000-0000-000000000000")
 
         with pytest.raises(ApiConflict):
-            await under_test.cluster.delete_pod(other)
+            await write(under_test.cluster, other)
 
         assert await under_test.read() == pod
 
-    async def test_the_deletion_of_a_pod_that_is_gone_is_not_found(self, under_test: ClusterUnderTest) -> None:
+    @writes_about_one_pod
+    async def test_a_write_about_a_pod_that_is_gone_is_not_found(
+        self, under_test: ClusterUnderTest, write: Write
+    ) -> None:
         with pytest.raises(ApiNotFound):
-            await under_test.cluster.delete_pod(PodKey(under_test.namespace, "nobody", "u"))
+            await write(under_test.cluster, PodKey(under_test.namespace, "nobody", "u"))

@@ -7,6 +7,12 @@ import pytest
 
 
 @pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory for unix sockets, whose paths have at most 107 characters."""
+    return tmp_path_factory.mktemp("f")
+
+
+@pytest.fixture
 def slow_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file takes so long to write that two threads which write it at once do meet."""
     write = Path.write_bytes

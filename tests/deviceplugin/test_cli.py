@@ -1,4 +1,4 @@
-"""The commands: where a configuration comes from, its mistakes, and asking for the status."""
+"""The commands: where a configuration comes from, its mistakes, the legacy plugin's lines, asking for the status."""
 
 import asyncio
 import json
@@ -16,6 +16,7 @@ from config.settings.deviceplugin import DevicePluginConfiguration
 from config.settings.mistakes import ConfigurationError
 from deviceplugin import line_socket
 from deviceplugin.cli import cli, configured, local_address
+from deviceplugin.legacy_flags import as_ours
 from tests.support.repository import ROOT
 
 HEAD: Final = "apiVersion: gpushare/v1alpha1\nkind: DevicePluginConfiguration\n"
@@ -158,16 +159,6 @@ def test_release_without_a_plugin_says_so(tmp_path: Path) -> None:
     assert "is the plugin running here?" in result.stderr
 
 
-async def test_a_release_that_is_refused_says_why(tmp_path: Path) -> None:
-    async def refuse(_: bytes) -> str:
-        message = "there is no card 7"
-        raise line_socket.Refusal(message)
-
-    async with line_socket.serve(tmp_path / "control.sock", refuse):
-        result = await asyncio.to_thread(invoked, "release", "7", "--state-dir", str(tmp_path))
-    assert (result.exit_code, result.stderr) == (1, "gpushare-device-plugin: there is no card 7\n")
-
-
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
@@ -198,15 +189,25 @@ async def test_a_fault_is_told_as_the_socket_takes_it(tmp_path: Path, flags: str
     assert (result.exit_code, result.output, asked) == (0, "", [told])
 
 
-async def test_a_fault_goes_where_the_environment_says_and_a_refusal_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "variable"),
+    [
+        pytest.param("release 7", "STATEDIR", id="a release"),
+        pytest.param("fault --xid 79", "SIMULATECONTROL", id="a fault"),
+    ],
+)
+async def test_an_order_goes_where_the_environment_says_and_a_refusal_is_told(
+    tmp_path: Path, line: str, variable: str
+) -> None:
     async def refuse(_: bytes) -> str:
-        message = "expected card: an index or a UUID"
+        message = "there is no card 7"
         raise line_socket.Refusal(message)
 
-    configured_at = {"GPUSHARE_DEVICE_PLUGIN_SIMULATECONTROL": str(tmp_path / "s")}
-    async with line_socket.serve(tmp_path / "s", refuse):
-        result = await asyncio.to_thread(invoked, "fault", "--xid", "79", **configured_at)
-    assert (result.exit_code, result.stderr) == (1, "gpushare-device-plugin: expected card: an index or a UUID\n")
+    socket = tmp_path / "control.sock"
+    listening = {f"GPUSHARE_DEVICE_PLUGIN_{variable}": str(tmp_path if variable == "STATEDIR" else socket)}
+    async with line_socket.serve(socket, refuse):
+        result = await asyncio.to_thread(invoked, *line.split(), **listening)
+    assert (result.exit_code, result.stderr) == (1, "gpushare-device-plugin: there is no card 7\n")
 
 
 @pytest.mark.parametrize(
@@ -249,3 +250,44 @@ def test_check_config_accepts_what_run_accepts(
     assert (ran.exit_code, ran.stdout) == ((2, "") if mistake else (0, valid))
     assert mistake in ran.stderr
     assert "nodeName: is missing" not in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "ours", "ignored"),
+    [
+        pytest.param("", "run", "", id="nothing"),
+        pytest.param(
+            "-logtostderr --v=5 --memory-unit=GiB", "run --memory-unit=GiB", "--logtostderr --v", id="manifest"
+        ),
+        pytest.param(
+            "--memory-unit=MiB --health-check=true", "run --memory-unit=MiB --health-check=true", "", id="equals signs"
+        ),
+        pytest.param("-memory-unit MiB -health-check", "run --memory-unit MiB --health-check=true", "", id="one dash"),
+        pytest.param("--health-check=false", "run --health-check=false", "", id="no health check"),
+        pytest.param("--mps=false --mps --mps=true", "run", "--mps", id="a flag three times"),
+        pytest.param(
+            "--query-kubelet --kubelet-address 10.0.0.1 --kubelet-port=10250 --timeout 10 --mode cdi",
+            "run --mode cdi",
+            "--query-kubelet --kubelet-address --kubelet-port --timeout",
+            id="asking the kubelet",
+        ),
+        pytest.param(
+            "--client-cert=/c --client-key /k --token", "run", "--client-cert --client-key --token", id="no value left"
+        ),
+        pytest.param("--mps-pipe=/var/run/nvidia-mps --mps=true", "run", "--mps-pipe --mps", id="MPS"),
+        pytest.param("run --mps=false --listen :0", "run --listen :0", "--mps", id="with the command"),
+        pytest.param("status --timeout 3", "status --timeout 3", "", id="another command"),
+        pytest.param("--help", "--help", "", id="help"),
+        pytest.param("--version", "--version", "", id="version"),
+        pytest.param("--config --mps", "run --config", "--mps", id="a flag is no value"),
+        pytest.param("--mps-pip=x", "run --mps-pip=x", "", id="a misspelt flag stays a mistake"),
+    ],
+)
+def test_a_command_line_of_the_legacy_plugin_becomes_ours(given: str, ours: str, ignored: str) -> None:
+    line = as_ours(given.split())
+    assert (line.arguments, list(line.ignored)) == (ours.split(), ignored.split())
+
+
+def test_no_value_of_an_ignored_flag_is_repeated() -> None:
+    line = as_ours(["--token=secret", "--client-key", "secret"])
+    assert "secret" not in " ".join([*line.arguments, *line.ignored])

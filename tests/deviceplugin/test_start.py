@@ -5,22 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from config.protocol import names
-from deviceplugin.kubelet.session_file import SessionFile, SessionRecord
+from deviceplugin.kubelet.session import SessionFile, SessionRecord
 from tests.support.node.kubelet_double import KubeletDouble
 from tests.support.repository import ROOT
+from tests.support.servers.listing_server import kubeconfig_of
 
 SLOW = {"kubernetes", "aiohttp", "structlog", "rich", "prometheus_client", "pynvml", "requests", "tenacity"}
-KUBECONFIG = """
-apiVersion: v1
-kind: Config
-current-context: c
-clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
-users: [{name: c, user: {token: t}}]
-contexts: [{name: c, context: {cluster: c, user: c}}]
-"""
 
 
 def test_nothing_slow_is_imported_before_the_kubelet_is_told() -> None:
@@ -29,22 +20,15 @@ def test_nothing_slow_is_imported_before_the_kubelet_is_told() -> None:
     assert SLOW & {name.partition(".")[0] for name in told.stdout.split()} == set()
 
 
-@pytest.fixture
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    # A unix socket's path has at most 107 characters.
-    return tmp_path_factory.mktemp("f")
-
-
 async def test_it_registers_while_neither_api_server_nor_driver_answers(folder: Path) -> None:
     SessionFile(folder).save(SessionRecord(names.GPU_MEM, "cdi", unasked=False, devices=(("u0", True), ("u1", False))))
     (folder / "kubelet_internal_checkpoint").write_text('{"Data": {"PodDeviceEntries": null, "RegisteredDevices": {}}}')
-    (folder / "kubeconfig").write_text(KUBECONFIG)
     settings = {
         "NODE_NAME": "n",
         "GPUSHARE_DEVICE_PLUGIN_STATEDIR": str(folder),
         "GPUSHARE_DEVICE_PLUGIN_KUBELET__DEVICEPLUGINDIR": str(folder),
         "GPUSHARE_DEVICE_PLUGIN_LISTEN": "127.0.0.1:0",
-        "KUBECONFIG": str(folder / "kubeconfig"),
+        "KUBECONFIG": kubeconfig_of(1, folder),
     }
     async with KubeletDouble(folder).running() as double:
         command = [sys.executable, "-m", "deviceplugin.main", "run"]

@@ -3,6 +3,7 @@
 `ON_PURPOSE` names what differs on purpose.
 """
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +12,7 @@ import msgspec
 
 from scheduler.plugins import registry
 from tests.differential import victims
-from tests.differential.nominated import asks_of_domains, seen_by
+from tests.differential.manifests import HOSTNAME
 from tests.differential.ours import Ours, RuleRejection, Verdicts
 from tests.differential.wire import Answer, Probe, Recorded, Scores, Verdict
 
@@ -26,6 +27,7 @@ _IN_SCORES: Final = "nominated pods in scores"
 _IN_DOMAINS: Final = "nominated pods in domains"
 ON_PURPOSE: Final = (BY_NAME, PREFERENCE, POD_LEVEL, _IN_SCORES, _IN_DOMAINS)
 _OF_AMOUNTS: Final = frozenset({"NodeResourcesFit", "NodeResourcesBalancedAllocation"})
+_TOPOLOGY_KEY: Final = re.compile(r'"topologyKey":"([^"]*)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,3 +134,34 @@ def _scores(
     for name, points in expected.items():
         if name not in left_out and ours.get(name, 0) != points * _PER_POINT:
             yield f"{plugin}, score of {name}", points, ours.get(name, 0) / _PER_POINT
+
+
+class _NominatedSpec(msgspec.Struct, rename="camel"):
+    priority: int = 0
+    node_name: str = ""
+
+
+class _NominatedStatus(msgspec.Struct, rename="camel"):
+    nominated_node_name: str = ""
+
+
+class _NominatedPod(msgspec.Struct):
+    spec: _NominatedSpec = msgspec.field(default_factory=_NominatedSpec)
+    status: _NominatedStatus = msgspec.field(default_factory=_NominatedStatus)
+
+
+def seen_by(probe: Probe, scenario: Recorded) -> Mapping[str, bytes]:
+    """By node, one of the pods that count for the probe: of its own or a higher priority."""
+    found: dict[str, bytes] = {}
+    for raw in map(bytes, scenario.objects):
+        if b'"nominatedNodeName"' in raw:
+            waits, asked = (msgspec.json.decode(each, type=_NominatedPod) for each in (raw, probe.pod))
+            if not waits.spec.node_name and waits.spec.priority >= asked.spec.priority:
+                found[waits.status.nominated_node_name] = raw
+    return found
+
+
+def asks_of_domains(pod: bytes) -> bool:
+    """Whether a pod has terms or constraints about more than single nodes."""
+    raw = bytes(pod)
+    return b'"topologySpreadConstraints"' in raw or any(key != HOSTNAME for key in _TOPOLOGY_KEY.findall(raw.decode()))

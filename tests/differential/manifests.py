@@ -23,6 +23,10 @@ class Scenario:
     probes: list[Manifest] = field(default_factory=list)
     post_filter: bool = False
 
+    def nodes(self) -> list[str]:
+        """Names of the nodes."""
+        return [each["metadata"]["name"] for each in self.objects if each["kind"] == "Node"]
+
     def as_json(self) -> bytes:
         """As the oracle reads it: one line."""
         asked = {"name": self.name, "objects": self.objects, "probes": self.probes, "postFilter": self.post_filter}

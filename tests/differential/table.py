@@ -5,17 +5,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, TypeAlias
 
-from tests.differential.groups import (
-    affinity,
-    everything,
-    images,
-    nodes,
-    preemption,
-    resources,
-    spread,
-    taints,
-    volumes,
-)
+from tests.differential.groups import affinity, everything, nodes, preemption, resources, spread, volumes
 from tests.differential.manifests import Scenario
 
 Make: TypeAlias = Callable[[Random, str], Scenario]
@@ -30,8 +20,8 @@ class Group:
 
 
 GROUPS: Final[Mapping[str, Group]] = {
-    "taints": Group(taints.taints),
-    "unschedulable": Group(taints.unschedulable, 12),
+    "taints": Group(nodes.taints),
+    "unschedulable": Group(nodes.unschedulable, 12),
     "node_affinity": Group(nodes.node_affinity, 30),
     "node_fields": Group(nodes.node_fields, 12),
     "node_name": Group(nodes.node_name, 12),
@@ -59,8 +49,8 @@ GROUPS: Final[Mapping[str, Group]] = {
     "volume_zone": Group(volumes.volume_zone, 20),
     "volume_restrictions": Group(volumes.volume_restrictions, 20),
     "volume_limits": Group(volumes.volume_limits, 20),
-    "images": Group(images.images),
-    "declared_features": Group(images.declared_features, 15),
+    "images": Group(nodes.images),
+    "declared_features": Group(nodes.declared_features, 15),
     "preemption": Group(preemption.preemption),
     "preemption_rules": Group(preemption.preemption_rules, 40),
     "preemption_wide": Group(preemption.preemption_wide, 6),

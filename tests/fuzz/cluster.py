@@ -24,8 +24,8 @@ from scheduler.kube.rest.decoding import Decoder
 from scheduler.state.audit import AuditRound
 from scheduler.testing.cluster.world import World
 from tests.support.builders import manifest, wire_node
-from tests.system.process import A_MOMENT_S, AT_ONCE, service_on, world
-from tests.system.wire import Posts, Wire
+from tests.support.service.process import A_MOMENT_S, AT_ONCE, service_on, world
+from tests.support.service.wire import Posts, Wire
 
 if TYPE_CHECKING:
     from scheduler.kube.problem import Problem

@@ -27,18 +27,16 @@ from config.settings.scheduler import Resources, configuration_model, resolve
 from deviceplugin.allocation.container_share import ContainerShare
 from deviceplugin.allocation.decision import Undecided, allocated_units, decided
 from deviceplugin.allocation.journal import Journal
-from deviceplugin.allocation.own_pods import OwnPods
-from deviceplugin.allocation.view import NodeRecords
+from deviceplugin.allocation.view import NodeRecords, OwnPods
 from deviceplugin.cdi.nvidia_spec import real_cards
 from deviceplugin.cdi.spec import CdiError
 from deviceplugin.cdi.spec_files import NvidiaSpecTree
 from deviceplugin.cli import configured
 from deviceplugin.driver.cards import DriverCard
-from deviceplugin.health.last_known import LastKnownFile
-from deviceplugin.health.record import HealthFile
+from deviceplugin.health.record import HealthFile, LastKnownFile
 from deviceplugin.kubelet import checkpoint
 from deviceplugin.kubelet.checkpoint import CheckpointError
-from deviceplugin.kubelet.session_file import SessionFile
+from deviceplugin.kubelet.session import SessionFile
 from deviceplugin.node.starts import StartsFile
 from deviceplugin.reconcile.usage import accounts, seen, shown_containers
 from scheduler.kube import objects, port

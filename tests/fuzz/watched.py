@@ -28,7 +28,7 @@ from tests.fuzz import corpus, planted
 from tests.fuzz.cluster import GOOD, Cluster
 from tests.fuzz.mutations import Mutator
 from tests.support.clocks.virtual_time import run
-from tests.system.process import AT_ONCE
+from tests.support.service.process import AT_ONCE
 from tests.tenants.memory import bytes_of
 
 OBJECTS: Final = 60

@@ -1,9 +1,11 @@
-"""The way of the published trace, on one that is made up."""
+"""Comparison of policies on a trace, and the cases of docs/defragment.md, on traces that are made up."""
 
+import gzip
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -12,7 +14,46 @@ from config.clusterfile.reading import read
 from e2e.packing.__main__ import main
 from e2e.packing.convert import convert, convert_with_durations
 from e2e.packing.openb import asked_by, nodes_of, orders_of, pods_of
-from tests.packing.builders import HALF, TWO_NODES, WHOLE, write_trace
+from e2e.packing.rebalancing import main as rebalance
+
+# Each node is (CPU, cards, model), each pod (CPU, cards, units of each, models).
+TWO_NODES: Final = ((2000, 1, "A"), (5000, 2, "B"))
+HALF: Final = (1500, 1, 500, "")
+WHOLE: Final = (2000, 1, 1000, "")
+
+
+def write_trace(
+    folder: Path,
+    nodes: Sequence[tuple[int, int, str]],
+    pods: Sequence[tuple[int, int, int, str]],
+    orders: Mapping[int, tuple[str, str]],
+    published: Mapping[str, float] | None = None,
+) -> Path:
+    """The workload `default`. orders: seed -> (numbers of pods, ranks of nodes). published: policy -> each share."""
+    lines = [f"node-{number},{cpu},1024,{cards},{model}" for number, (cpu, cards, model) in enumerate(nodes)]
+    _write(folder / "openb_node_list_gpu_node.csv", "sn,cpu_milli,memory_mib,gpu,model", lines)
+    lines = [
+        f"pod-{number:04d},{cpu},16,{cards},{units},{models},{100 * number},{100 * number + 50}"
+        for number, (cpu, cards, units, models) in enumerate(pods)
+    ]
+    head = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time,deletion_time"
+    _write(folder / "openb_pod_list_default.csv", head, lines)
+    lines = [f"{seed},pods,{numbers}\n{seed},noderank,{ranks}" for seed, (numbers, ranks) in orders.items()]
+    text = "\n".join(["seed,kind,sequence", *lines]) + "\n"
+    (folder / "arrivals_default.csv.gz").write_bytes(gzip.compress(text.encode()))
+    percents = ",".join(map(str, range(131)))
+    lines = [
+        f"openb_pod_list_default,01-{policy},1.3,{seed},3,{','.join([str(share)] * 131)}"
+        for policy, share in (published or {}).items()
+        for seed in orders
+    ]
+    _write(folder / "published_allo.csv", f"workload,sc_policy,tune,seed,total_gpus,{percents}", lines)
+    return folder
+
+
+def _write(file: Path, head: str, lines: Sequence[str]) -> None:
+    file.write_text("\n".join([head, *lines]) + "\n", encoding="utf-8")
+
 
 # Half a card, two whole ones, half a card: 3000 of 3000 units, which is all that there is.
 ORDERS = {42: ("0000 0001 0002 0003", "0 1"), 43: ("0000 0001 0002 0003", "1 0")}
@@ -131,3 +172,28 @@ def test_pods_that_go_are_compared_by_what_is_booked_over_time(
     assert 20 < config["average"]["mean"] < 50
     assert code == 0
     assert "published" not in capsys.readouterr().out
+
+
+# Two nodes of eight cards and six of two; a whole card, thirty times as often as eight.
+REBALANCED_NODES = (*[(100_000, 8, "A")] * 2, *[(100_000, 2, "B")] * 6)
+REBALANCED_PODS = (*[(1_000, 1, 1000, "")] * 30, (8_000, 8, 1000, ""))
+
+
+@pytest.mark.parametrize("departures", [[], ["--departures"]])
+def test_each_case_is_full_enough_and_told(
+    departures: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "openb"
+    folder.mkdir()
+    write_trace(folder, REBALANCED_NODES, REBALANCED_PODS, {1: ("0000 0001", "0 1 2 3 4 5 6 7")})
+    given = [str(folder), "--out", str(tmp_path / "out"), "--cases", "6", "--share", "0.7", *departures]
+    assert rebalance(given) == 0
+    *cases, summary = capsys.readouterr().out.splitlines()
+    found = [json.loads(line) for line in cases]
+    assert [one["seed"] for one in found] == [1, 2, 3, 4, 5, 6]
+    assert min(one["booked"] for one in found) >= 0.45
+    fit = [one for one in found if one["moves"] is not None]
+    assert summary.startswith(f"{len(fit)} of 6 fit after at most 10 moves")
+    assert all(0 < one["moves"] <= 10 for one in fit)
+    # Where pods have only come, the profile has kept the large nodes whole, until pods of eight cards have taken them.
+    assert bool(fit) is bool(departures)

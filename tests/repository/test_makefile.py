@@ -76,22 +76,26 @@ def test_recipes_do_not_see_the_kubeconfig_of_their_user(clone: Path) -> None:
     assert make(clone, *show, KUBECONFIG="/anything").stdout == "KUBECONFIG=/anything\n"
 
 
-def test_one_line_says_that_python_is_missing_or_too_old(clone: Path) -> None:
-    old = program(clone / "old python", "#!/bin/sh\nexit 1\n")
-    run = make(clone, "setup", f"PYTHON={old}")
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        pytest.param(
+            "#!/bin/sh\nexit 1\n",
+            "Python >= 3.11 is needed and {} is not one: install it, or name it with PYTHON=/path/to/python3",
+            id="Python is too old",
+        ),
+        pytest.param(
+            '#!/bin/sh\ncase "$2" in *ensurepip*) exit 1;; esac\n',
+            "the venv module of {} is missing: install it (Debian, Ubuntu: apt install python3-venv)",
+            id="no venv module",
+        ),
+    ],
+)
+def test_one_line_says_what_set_up_lacks(clone: Path, script: str, message: str) -> None:
+    python = program(clone / "other python", script)
+    run = make(clone, "setup", f"PYTHON={python}")
     assert run.returncode != 0
-    assert run.stderr.splitlines()[0] == (
-        f"set-up: Python >= 3.11 is needed and {old} is not one: install it, or name it with PYTHON=/path/to/python3"
-    )
-
-
-def test_one_line_says_that_the_venv_module_is_missing(clone: Path) -> None:
-    without_venv = program(clone / "python", '#!/bin/sh\ncase "$2" in *ensurepip*) exit 1;; esac\n')
-    run = make(clone, "setup", PYTHON=str(without_venv))
-    assert run.returncode != 0
-    assert run.stderr.splitlines()[0] == (
-        f"set-up: the venv module of {without_venv} is missing: install it (Debian, Ubuntu: apt install python3-venv)"
-    )
+    assert run.stderr.splitlines()[0] == f"set-up: {message.format(python)}"
 
 
 def is_set_up(clone: Path, target: str) -> bool:
@@ -110,17 +114,15 @@ def test_a_clone_that_was_moved_is_set_up_again(ready_clone: Path) -> None:
     assert not is_set_up(moved, "setup")
 
 
-def test_the_demo_installs_what_running_needs_and_no_more(clone: Path) -> None:
-    planned = make(clone, "--dry-run", "demo").stdout
+@pytest.mark.parametrize(
+    ("target", "runs"),
+    [("demo", ".venv/bin/gpushare-scheduler demo"), ("cluster", ".venv/bin/python -m e2e.local_cluster up")],
+)
+def test_demo_and_cluster_install_what_running_needs_and_no_more(clone: Path, target: str, runs: str) -> None:
+    planned = make(clone, "--dry-run", target).stdout
     assert "requirements/runtime.txt -r requirements/build.txt" in planned
     assert "dev.txt" not in planned
-
-
-def test_the_cluster_installs_what_running_needs_and_no_more(clone: Path) -> None:
-    planned = make(clone, "--dry-run", "cluster").stdout
-    assert "requirements/runtime.txt -r requirements/build.txt" in planned
-    assert "dev.txt" not in planned
-    assert planned.splitlines()[-1] == ".venv/bin/python -m e2e.local_cluster up"
+    assert planned.splitlines()[-1] == runs
 
 
 def test_after_the_demo_only_what_testing_needs_is_installed(ready_clone: Path) -> None:
@@ -193,12 +195,8 @@ def test_a_dry_run_runs_no_test(ready_clone: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_deployed_has_tests_of_its_own(ready_clone: Path, tmp_path: Path) -> None:
-    path = go(tmp_path / "bin", "go1.26.0")
-    made = make(ready_clone, "test-deploy", PATH=path, CI="true").stdout
+    made = make(ready_clone, "test-deploy", PATH=go(tmp_path / "bin", "go1.26.0"), CI="true").stdout
     assert "--dist=loadfile --no-loadscope-reorder --durations=10 e2e/deploy\n" in made
-    old = make(ready_clone, "test-deploy", PATH=go(tmp_path / "bin", "go1.25.9"), CI="true")
-    assert old.returncode != 0
-    assert old.stdout.splitlines()[-1].endswith("go on PATH is go1.25.9; CI is set, so this is a failure")
 
 
 def test_on_another_cluster_nothing_is_built_and_no_go_is_needed(ready_clone: Path, tmp_path: Path) -> None:
@@ -216,8 +214,9 @@ def test_without_go_one_line_says_what_was_skipped_and_why(ready_clone: Path, tm
     ]
 
 
-def test_in_ci_skipping_is_a_failure(ready_clone: Path, tmp_path: Path) -> None:
-    run = make(ready_clone, "e2e", PATH=go(tmp_path / "bin", "go1.25.9"), CI="true")
+@pytest.mark.parametrize("target", ["e2e", "test-deploy"])
+def test_in_ci_skipping_is_a_failure(ready_clone: Path, tmp_path: Path, target: str) -> None:
+    run = make(ready_clone, target, PATH=go(tmp_path / "bin", "go1.25.9"), CI="true")
     assert run.returncode != 0
     assert run.stdout.splitlines()[-1].endswith("go on PATH is go1.25.9; CI is set, so this is a failure")
 

@@ -14,7 +14,7 @@ from tests.support.repository import ROOT
 DOOR: Final = frozenset(
     {
         "scheduler/process/output.py",
-        "scheduler/tools/cli/colours.py",
+        "scheduler/tools/cli/answering.py",
         "scheduler/tools/cli/console.py",
         "scheduler/process/logs.py",
     }

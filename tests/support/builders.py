@@ -117,6 +117,12 @@ def pod(name: str = "p", gpu_mem: int | list[int] = 0, **options: object) -> Pod
     return READER.read(wire_pod(name, gpu_mem, **options))
 
 
+def away_from(app: str, topology_key: str = "kubernetes.io/hostname") -> dict[str, object]:
+    """The affinity of a pod that may not be where pods of an app are."""
+    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": topology_key}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
 def bound(waiting: Pod, node: str, annotations: Mapping[str, str] | None = None) -> Pod:
     """The pod as a watch shows it once it has a node."""
     written = {**waiting.annotations, **(annotations or {})}

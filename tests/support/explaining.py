@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.kube.objects import PodCondition
+from scheduler.kube.objects import Node, PodCondition
 from scheduler.kube.port import ApiForbidden, Kind, PodKey, T, WatchEvent
 from scheduler.pods.pod import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER
 from scheduler.testing.cluster.cluster import MemoryCluster
@@ -18,10 +18,11 @@ from tests.support.builders import manifest, wire_node
 NOW_S = 1_800_000_000.0  # 2027-01-15T08:00:00Z
 
 
-def world(**nodes: list[int]) -> World:
+def world(*nodes: Node, **cards: list[int]) -> World:
+    """nodes, cards: the nodes that it has, and more by the units of their cards."""
     of = World(lambda: NOW_S)
-    for name, cards in nodes.items():
-        of.nodes.add(wire_node(name, cards))
+    for node in (*nodes, *(wire_node(name, units) for name, units in cards.items())):
+        of.nodes.add(node)
     return of
 
 
@@ -69,6 +70,12 @@ def asked(of: World, *refused: str) -> ClusterView:
 
 def explained(of: World, name: str, node: str = "", refused: tuple[str, ...] = ()) -> Explanation:
     return asyncio.run(asked(of, *refused).explained("default", name, node))
+
+
+def explained_new(of: World, name: str, units: int = 0, **options: object) -> Explanation:
+    """The answer about a pod that has just come, and waits."""
+    waits(of, name, units, **options)
+    return explained(of, name)
 
 
 def lines(answer: Explanation | WhatIfAnswer, width: int = 80) -> list[str]:

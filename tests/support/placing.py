@@ -12,13 +12,18 @@ from tests.support.builders import bound, pod, wire_node
 NOW_NS = 1_700_000_000_000_000_000
 
 
+def decided(built: Engine, now_s: float = 0.0) -> Placement | NoFit:
+    """The next decision, which there must be."""
+    decision = built.decide(now_s, NOW_NS)
+    assert decision is not None
+    return decision.outcome
+
+
 def place(built: Engine, name: str = "p", gpu_mem: int | list[int] = 3, **options: object) -> Placement | NoFit:
     """Queue one pod and decide for it; a placement is bound at once."""
     waiting = pod(name, gpu_mem, **options)
     built.pod_waiting(waiting, 0.0)
-    decision = built.decide(0.0, NOW_NS)
-    assert decision is not None
-    outcome = decision.outcome
+    outcome = decided(built)
     if isinstance(outcome, Placement):
         built.bound(outcome)
         built.pod_assigned(bound(waiting, outcome.node, outcome.annotations))

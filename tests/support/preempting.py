@@ -1,5 +1,6 @@
 """Whom a pod that fits nowhere makes go: what tests of preemption, and comparisons with kube-scheduler, start with."""
 
+from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -10,8 +11,11 @@ from scheduler.core.preemption_searches import PostFiltered
 from scheduler.core.scheduling_cycle import NoFit
 from scheduler.kube import objects
 from scheduler.pods.pod import Pod
+from scheduler.state.columns.resources import CPU_INDEX
+from scheduler.state.pod_record import PodRecord
+from scheduler.state.tables import Tables
 from tests.support.builders import bound, pod
-from tests.support.placing import NOW_NS, on_card
+from tests.support.placing import decided, on_card
 
 GUARDED: Final = {"app": "guarded"}
 MINUTES: Final = [f"2026-01-01T00:{minute:02d}:00Z" for minute in range(60)]
@@ -25,28 +29,59 @@ class Chosen(NamedTuple):
     message: str
 
 
-def runs(built: Engine, name: str, node: str, *, priority: int = 1, minute: int = 0, **options: Any) -> Pod:  # noqa: ANN401 - as `pod`
+def runs(built: Engine, name: str, node: str, *, priority: int = 1, minute: int = 0, **options: Any) -> PodRecord:  # noqa: ANN401 - as `pod`
     """A pod that is on a node since that minute; with `units`, on its card `card`."""
     card, units = options.pop("card", 0), options.pop("units", 0)
     written = on_card(card, units) if units else {}
     placed = replace(bound(pod(name, units, priority=priority, **options), node, written), started=MINUTES[minute])
     built.pod_assigned(placed)
-    return placed
+    record = built.tables.record(placed.key.uid)
+    assert record is not None
+    return record
+
+
+def fits(tables: Tables, waiting: Pod, node: str, slots: Collection[int], stay: Collection[PodRecord]) -> bool:
+    """Whether the pod could have these cards beside the pods that stay: by units, whose card is whose, and cpu."""
+    template, inventory = waiting.template, tables.inventory(node)
+    asked = [template, *(record.pod.template for record in stay)]
+    cpu = sum(each.requests.get("cpu", 0) for each in asked)
+    if template.requests.get("cpu", 0) and cpu > tables.resources.allocatable[CPU_INDEX, tables.row_of[node]]:
+        return False
+    if (request := template.gpu_request) is None:
+        return True
+    if sum(each.gpu_units for each in asked) > inventory.allocatable:
+        return False
+    for slot in slots:
+        holders = [record for record in stay if record.written.per_card.get(slot, 0)]
+        if holders and (request.exclusive or any(record.exclusive for record in holders)):
+            return False
+        held = sum(record.written.per_card[slot] for record in holders)
+        if inventory.cards[slot].units - held < request.units_per_card:
+            return False
+    return True
+
+
+def no_fit(built: Engine, waiting: Pod) -> NoFit:
+    """The decision for a pod that fits nowhere; nothing is searched for yet."""
+    built.pod_waiting(waiting, 0.0)
+    outcome = decided(built)
+    assert isinstance(outcome, NoFit)
+    return outcome
 
 
 def sought(built: Engine, waiting: Pod) -> PostFiltered:
     """What comes of a pod that fits nowhere. The place is then kept for it: `built.nominations`."""
     built.budgets_listed()
-    built.pod_waiting(waiting, 0.0)
-    decision = built.decide(0.0, NOW_NS)
-    assert decision is not None
-    assert isinstance(decision.outcome, NoFit)
-    return post_filtered(built, decision.outcome)
+    return post_filtered(built, no_fit(built, waiting))
 
 
-def post_filtered(built: Engine, no_fit: NoFit) -> PostFiltered:
+def post_filtered(built: Engine, undecided: NoFit) -> PostFiltered:
     """All steps of the search."""
-    found = built.post_filter(no_fit, 0.0)
+    return search_ended(built, built.post_filter(undecided, 0.0))
+
+
+def search_ended(built: Engine, found: PostFiltered | None) -> PostFiltered:
+    """The rest of a search. found: by its last step, None while there are more."""
     while found is None:
         found = built.post_filter_next(0.0)
     return found

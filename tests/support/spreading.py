@@ -4,7 +4,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from scheduler.framework.cycle_state import CycleState
 from scheduler.plugins.pod.pod_topology_spread import PodTopologySpread
 from scheduler.pods.pod import Pod
 from scheduler.state.tables import Tables
@@ -58,13 +57,3 @@ def put(
 def against(tables: Tables, asking: Pod) -> dict[str, set[str]]:
     """Reason -> nodes."""
     return reasons(PodTopologySpread(), asking, tables)
-
-
-def points(tables: Tables, asking: Pod, *feasible: str) -> dict[str, int] | None:
-    """Of feasible nodes; all, when none is named."""
-    mask = tables.valid.copy()
-    if feasible:
-        mask[:] = False
-        mask[[tables.row_of[name] for name in feasible]] = True
-    scores = PodTopologySpread().score_domains(asking, tables, CycleState(), mask)
-    return None if scores is None else {name: int(scores[row]) for name, row in tables.row_of.items() if mask[row]}

@@ -67,6 +67,10 @@ def storage_class(name: str, *, waits: bool = True, provisioner: str = "example.
     return {"metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": mode, **more}
 
 
+LOCAL = storage_class("local", provisioner="kubernetes.io/no-provisioner")
+"""Its volumes are made by hand."""
+
+
 def with_claims(*names: str) -> dict[str, Any]:
     """Of a pod's spec."""
     return {

@@ -1,52 +1,33 @@
 """Attacks by writes on the same objects, again and again, and by what becomes of their bindings."""
 
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from config.protocol import names
 from scheduler.kube import objects
-from scheduler.testing.cluster.faults import Effect, Fail, Refuse, Slow, Throttle
+from scheduler.testing.cluster.faults import Effect, Fail, Refuse, RequestFault, Slow, Throttle
 from tests.tenants.attack import Attack, Tenant, pod, with_metadata
 from tests.tenants.huge_objects import text
 
-_A_DAY_S: Final = 86_400.0
+_POLICY: Final = Refuse(403, "ValidatingAdmissionPolicy 'theirs' denied request")
 _FITS_NOWHERE: Final = 1_000
 
 
-async def webhook_fails(tenant: Tenant) -> None:
-    """Bindings of the namespace are answered 500."""
-    tenant.bindings_meet(Fail(500))
-    await tenant.creates(pod(f"p-{number}", 1) for number in range(tenant.many(500)))
-    await tenant.waits(5)
+def bindings_meet(fault: RequestFault, for_s: float) -> Callable[[Tenant], Coroutine[Any, Any, None]]:
+    """Bindings of 500 pods are answered like this by the namespace's webhook, by a policy, or by what is in between."""
+
+    async def acts(tenant: Tenant) -> None:
+        tenant.bindings_meet(fault)
+        await tenant.creates(pod(f"p-{number}", 1) for number in range(tenant.many(500)))
+        await tenant.waits(for_s)
+
+    return acts
 
 
-async def webhook_is_slow(tenant: Tenant) -> None:
-    """Bindings of the namespace are answered after ten seconds, a webhook's default time-out, with 500."""
-    tenant.bindings_meet(Slow(before_s=10.0))
-    await tenant.creates(pod(f"p-{number}", 1) for number in range(tenant.many(500)))
-    await tenant.waits(20)
-
-
-async def no_answer(tenant: Tenant) -> None:
-    """Bindings of the namespace are answered 503, and may have taken effect."""
-    tenant.bindings_meet(Fail(503, Effect.LATER))
-    await tenant.creates(pod(f"p-{number}", 1) for number in range(tenant.many(500)))
-    await tenant.waits(5)
-
-
-async def policy_refuses(tenant: Tenant) -> None:
-    """Bindings of the namespace are answered 403."""
-    tenant.bindings_meet(Refuse(403, "ValidatingAdmissionPolicy 'theirs' denied request"))
-    await tenant.creates(pod(f"p-{number}", 1) for number in range(tenant.many(500)))
-    await tenant.waits(15)
-
-
-async def a_day_later(tenant: Tenant) -> None:
-    """Bindings of the namespace are answered 429, with a Retry-After of a day."""
-    tenant.bindings_meet(Throttle(_A_DAY_S))
-    await tenant.creates(pod(f"p-{number}", 1) for number in range(tenant.many(500)))
-    await tenant.waits(5)
+async def annotates(tenant: Tenant, name: str, written: dict[str, str]) -> None:
+    await tenant.updates(name, lambda found: with_metadata(found, annotations=written))
 
 
 async def label_churn(tenant: Tenant) -> None:
@@ -61,7 +42,7 @@ async def request_churn(tenant: Tenant) -> None:
     await tenant.creates(pod(f"p-{number}", _FITS_NOWHERE) for number in range(20))
     for number in range(tenant.many(5_000)):
         written = {names.GPU_COUNT: str(1 + number % 8), names.CARD_MODELS: f"m{number}"}
-        await tenant.updates(f"p-{number % 20}", lambda found, w=written: with_metadata(found, annotations=w))  # type: ignore[misc]
+        await annotates(tenant, f"p-{number % 20}", written)
 
 
 async def huge_churn(tenant: Tenant) -> None:
@@ -69,7 +50,7 @@ async def huge_churn(tenant: Tenant) -> None:
     await tenant.creates([pod("p", _FITS_NOWHERE)])
     for number in range(tenant.many(500)):
         written = {"example.com/text": text(number)}
-        await tenant.updates("p", lambda found, w=written: with_metadata(found, annotations=w))  # type: ignore[misc]
+        await annotates(tenant, "p", written)
 
 
 async def bound_churn(tenant: Tenant) -> None:
@@ -158,15 +139,21 @@ async def messages(tenant: Tenant) -> None:
         if number < 300:
             await tenant.creates([pod(name, _FITS_NOWHERE)])
         written = {names.CARD_MODELS: f"model-{number}"}
-        await tenant.updates(name, lambda found, w=written: with_metadata(found, annotations=w))  # type: ignore[misc]
+        await annotates(tenant, name, written)
 
 
 ATTACKS: Final = (
-    Attack(name="a webhook that answers every binding with 500", acts=webhook_fails, scale=1),
-    Attack(name="a webhook that answers every binding after ten seconds", acts=webhook_is_slow, scale=1),
-    Attack(name="bindings that are answered 503", acts=no_answer, scale=1),
-    Attack(name="a policy that refuses every binding", acts=policy_refuses, scale=1),
-    Attack(name="a Retry-After of a day for every binding", acts=a_day_later, scale=1),
+    Attack(name="a webhook that answers every binding with 500", acts=bindings_meet(Fail(500), 5), scale=1),
+    # A webhook's default time-out.
+    Attack(
+        name="a webhook that answers every binding after ten seconds",
+        acts=bindings_meet(Slow(before_s=10), 20),
+        scale=1,
+    ),
+    # They may have taken effect.
+    Attack(name="bindings that are answered 503", acts=bindings_meet(Fail(503, Effect.LATER), 5), scale=1),
+    Attack(name="a policy that refuses every binding", acts=bindings_meet(_POLICY, 15), scale=1),
+    Attack(name="a Retry-After of a day for every binding", acts=bindings_meet(Throttle(86_400.0), 5), scale=1),
     Attack(name="labels of waiting pods that change all the time", acts=label_churn),
     Attack(name="requests of waiting pods that change all the time", acts=request_churn),
     Attack(name="256 KiB of annotations on a waiting pod, new each time", acts=huge_churn),

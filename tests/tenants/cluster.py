@@ -5,7 +5,6 @@ cluster itself works takes no time.
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any, Final, cast
@@ -14,27 +13,15 @@ import msgspec
 
 from e2e.bench import workload
 from scheduler.kube import objects
-from scheduler.kube.objects import PodCondition
-from scheduler.kube.port import (
-    STORAGE_CLASSES,
-    Binding,
-    Changed,
-    Deleted,
-    EventRecord,
-    EventSeries,
-    Kind,
-    NodeForClaim,
-    PodKey,
-    T,
-    WatchEvent,
-)
+from scheduler.kube.port import STORAGE_CLASSES, Binding, Changed, Deleted, Kind, T, WatchEvent
 from scheduler.kube.rest.decoding import Decoder
 from scheduler.testing.cluster.cluster import MemoryCluster
 from scheduler.testing.cluster.faults import RequestFault
 from scheduler.testing.cluster.world import World
 from tests.support.clocks.working_time import working_loop
+from tests.support.service.process import EPOCH_S
+from tests.support.service.wire import CountedWrites
 from tests.support.volumes import storage_class
-from tests.system.process import EPOCH_S
 
 # Of an API server with its etcd on an SSD: from a request to its answer, and from a write to those who watch.
 ANSWERS_AFTER_S: Final = 0.01
@@ -54,16 +41,13 @@ def cluster(nodes: int) -> World:
 
 
 class Connection(MemoryCluster):
-    """Counts what is written, with the namespace that it is about.
+    """The scheduler's client; `faults` counts its writes. bound: bindings that were answered well, by uid."""
 
-    writes: `binding`, `condition`, `event`, `series`, `nomination`, `delete`, `node of a claim`.
-    bound: bindings that were answered well, by the UID of the pod.
-    """
+    faults: CountedWrites
 
     def __init__(self, world: World) -> None:
-        super().__init__(world, latency_s=ANSWERS_AFTER_S)
+        super().__init__(world, faults=CountedWrites(), latency_s=ANSWERS_AFTER_S)
         self.bound: dict[str, Binding] = {}
-        self.writes: Counter[tuple[str, str]] = Counter()
 
     async def watch(self, kind: Kind[T], since: str | None) -> AsyncIterator[list[WatchEvent[T]]]:
         decoder, loop = Decoder(kind), working_loop()
@@ -77,33 +61,8 @@ class Connection(MemoryCluster):
                 ]
 
     async def bind(self, binding: Binding, timeout_s: float) -> None:
-        self.writes["binding", binding.pod.namespace] += 1
         await super().bind(binding, timeout_s)
         self.bound[binding.pod.uid] = binding
-
-    async def set_pod_condition(self, pod: PodKey, condition: PodCondition, *, changed: bool = True) -> None:
-        self.writes["condition", pod.namespace] += 1
-        await super().set_pod_condition(pod, condition, changed=changed)
-
-    async def set_nominated_node(self, pod: PodKey, node: str) -> None:
-        self.writes["nomination", pod.namespace] += 1
-        await super().set_nominated_node(pod, node)
-
-    async def delete_pod(self, pod: PodKey) -> None:
-        self.writes["delete", pod.namespace] += 1
-        await super().delete_pod(pod)
-
-    async def select_node(self, wanted: NodeForClaim) -> str:
-        self.writes["node of a claim", wanted.namespace] += 1
-        return await super().select_node(wanted)
-
-    async def create_event(self, event: EventRecord) -> None:
-        self.writes["event", event.namespace] += 1
-        await super().create_event(event)
-
-    async def update_event(self, event: EventRecord, series: EventSeries) -> None:
-        self.writes["series", event.namespace] += 1
-        await super().update_event(event, series)
 
     async def _answer(
         self, fault: RequestFault | None, act: Callable[[], Any], timeout_s: float, binding: Binding | None = None

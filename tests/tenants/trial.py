@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import io
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from scheduler.pods.pod import PodReader
 from scheduler.state.ledger import recompute
 from scheduler.testing.cluster.world import World
 from tests.support.clocks.working_time import WorkingTimeLoop, aside, working_loop
-from tests.system.process import service_on
+from tests.support.service.process import service_on
 from tests.tenants import attack as attacks
 from tests.tenants import neighbour
 from tests.tenants.attack import Attack, Tenant
@@ -57,7 +58,7 @@ class Figures:
     after: int
     cached: int
     counted: int
-    writes: dict[str, int]
+    writes: Counter[str]
     log_bytes: int
     over_committed: list[str]
     ended: str
@@ -67,7 +68,7 @@ class Figures:
             f"{self.name}: p99 {self.quiet_s * 1e3:.1f} -> {self.during_s * 1e3:.1f} ms; "
             f"{self.waiting} wait, {self.bound} bound; holds {self.before / 1e6:.2f} -> {self.during / 1e6:.2f} "
             f"-> {self.after / 1e6:.2f} MB, {self.cached / 1e6:.2f} in caches, which count {self.counted / 1e6:.2f}; "
-            f"writes {self.writes}; logs {self.log_bytes / 1e3:.0f} kB {self.ended}"
+            f"writes {dict(self.writes)}; logs {self.log_bytes / 1e3:.0f} kB {self.ended}"
         )
 
 
@@ -139,9 +140,10 @@ async def trial(attack: Attack, *, nodes: int, scale: float, logs: io.BytesIO) -
         pods, log_bytes, during = tenant.pods(), len(logs.getvalue()), on.held
         cached, counted = on.held_with_caches - during, on.counted
         with working_loop().paused():
-            writes = {
-                kind: count for (kind, about), count in on.connection.writes.items() if about == attacks.NAMESPACE
-            }
+            writes = Counter[str]()
+            for (verb, about), count in on.connection.faults.writes.items():
+                if about.startswith(f"{attacks.NAMESPACE}/"):
+                    writes[verb.value] += count
             _read_all_said(on, logs)
             over_committed = _over_committed(on.world, on.connection.bound)
             tenant.leave()

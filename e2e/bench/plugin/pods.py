@@ -13,8 +13,8 @@ import msgspec
 
 from config.protocol import allocation, names
 from config.protocol.allocation import Allocation, LegacyFields
+from deviceplugin.allocation.container_share import container_environment
 from deviceplugin.allocation.decision import Share
-from deviceplugin.allocation.environment import container_environment
 from deviceplugin.cdi import spec
 from deviceplugin.cdi.mode import Mode
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire

@@ -12,9 +12,8 @@ import pytest
 from deviceplugin.cdi import spec
 from deviceplugin.cdi.mode import Mode
 from e2e.bench.plugin import pods, report, site
-from e2e.bench.plugin.calls import Calls
 from e2e.bench.plugin.pods import BoundPod, TooMany
-from e2e.bench.plugin.site import BenchNode, PluginRun
+from e2e.bench.plugin.site import BenchNode, Calls, PluginRun
 from e2e.control_plane.admin import Admin
 from e2e.control_plane.provider import Target
 

@@ -9,7 +9,7 @@ import pytest
 
 from e2e.control_plane.admin import Admin, ApiResponse, Json
 from e2e.deploy.chart.cluster_state import everything, key, until
-from e2e.deploy.chart.helm import CHART, IMAGE, NAMESPACE, RELEASE, SET_IMAGE, Helm, HelmRefused
+from e2e.deploy.chart.helm import CHART, IMAGE, NAMESPACE, RELEASE, SET_IMAGE, Helm
 from e2e.deploy.chart.variants import VARIANTS
 from e2e.programs import manifests
 
@@ -43,18 +43,6 @@ async def test_a_release_is_installed_changed_taken_back_and_leaves_nothing(helm
         return await everything(operator) - before
 
     await until(left, set())
-
-
-async def test_a_second_release_in_the_same_cluster_is_refused(helm_there: Helm, operator: Admin) -> None:
-    helm_there(*INSTALL, *IN)
-    try:
-        with pytest.raises(HelmRefused, match="cannot be imported into the current release"):
-            helm_there("install", "another", str(CHART), *SET_IMAGE, "--namespace", "default")
-        accounts = await operator.get(f"/api/v1/namespaces/default/serviceaccounts/{OURS}")
-    finally:
-        helm_there("uninstall", RELEASE, *IN, "--wait")
-
-    assert accounts.status == HTTPStatus.NOT_FOUND
 
 
 async def test_the_api_server_accepts_every_object_of_every_variant_to_the_letter(

@@ -2,7 +2,8 @@
 
 import re
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +34,7 @@ OF_CONTROLLERS: Final = frozenset(
     {"pods", "replicasets", "controllerrevisions", "endpoints", "endpointslices", "leases"}
 )
 README: Final = ROOT / "deploy" / "README.md"
+LABELLED: Final = {"gpushare": "true"}
 _WITHIN_S: Final = 60.0
 
 Name = tuple[str, str, str]
@@ -52,6 +54,17 @@ async def before(helm_there: Helm, operator: Admin) -> AsyncIterator[set[Name]]:
     await until(left, set())
 
 
+@asynccontextmanager
+async def a_node(operator: Admin, labels: Mapping[str, str], **annotations: str) -> AsyncIterator[None]:
+    """Node `n` while the context lasts, with these labels; no kubelet is there."""
+    metadata = {"name": "n", "labels": labels, "annotations": annotations}
+    await operator.create(NODES, {**gpu_node("n", [1]), "metadata": metadata})
+    try:
+        yield
+    finally:
+        await operator.delete(f"{NODES}/n")
+
+
 async def written(operator: Admin) -> set[Name]:
     """What is there of helm's and kubectl's: controllers make the rest of it when their turn comes."""
     return {each for each in await everything(operator) if each[0] not in OF_CONTROLLERS}
@@ -61,27 +74,18 @@ async def specification(operator: Admin, name: str = manifests.SCHEDULER) -> Any
     return done(await operator.get(f"{APPS}/deployments/{name}")).body["spec"]
 
 
-async def test_an_upgrade_that_the_api_server_refuses_is_taken_back(
-    before: set[Name], helm_there: Helm, operator: Admin
+@pytest.mark.parametrize("rolls_back", [True, False], ids=["taken back", "left as it is"])
+async def test_an_upgrade_that_the_api_server_refuses_can_be_taken_back_and_need_not_be_before_the_next(
+    before: set[Name], helm_there: Helm, operator: Admin, *, rolls_back: bool
 ) -> None:
     del before
     helm_there(*INSTALL, *IN)
     first = await specification(operator)
     with pytest.raises(HelmRefused, match=SAID_OF_THE_LIMIT):
         helm_there(*UPGRADE, values=MORE_THAN_THE_LIMIT)
-    helm_there("rollback", RELEASE, "1", *IN)
-    assert await specification(operator) == first
-    helm_there(*UPGRADE, values={"scheduler": {"replicas": 3}})
-    assert (await specification(operator))["replicas"] == 3
-
-
-async def test_after_an_upgrade_that_failed_the_next_one_needs_no_rollback(
-    before: set[Name], helm_there: Helm, operator: Admin
-) -> None:
-    del before
-    helm_there(*INSTALL, *IN)
-    with pytest.raises(HelmRefused, match=SAID_OF_THE_LIMIT):
-        helm_there(*UPGRADE, values=MORE_THAN_THE_LIMIT)
+    if rolls_back:
+        helm_there("rollback", RELEASE, "1", *IN)
+        assert await specification(operator) == first
     helm_there(*UPGRADE, values={"scheduler": {"replicas": 3}})
     assert (await specification(operator))["replicas"] == 3
 
@@ -109,18 +113,34 @@ async def test_other_names_take_the_place_of_the_first(before: set[Name], helm_t
     } == set()
 
 
-async def test_a_second_release_of_other_names_is_refused_unless_it_has_no_policies(
+SECOND: Final = ("install", "another", str(CHART), *SET_IMAGE, "--namespace", "default")
+
+
+@pytest.mark.parametrize(
+    ("variant", "kind"),
+    [
+        pytest.param("default", "", id="of the same names"),
+        pytest.param("other names", "ValidatingAdmissionPolicy .* ", id="of other names"),
+    ],
+)
+async def test_a_second_release_is_refused_and_changes_nothing(
+    before: set[Name], helm_there: Helm, operator: Admin, variant: str, kind: str
+) -> None:
+    del before
+    helm_there(*INSTALL, *IN)
+    first = await written(operator)
+    with pytest.raises(HelmRefused, match=f"{kind}cannot be imported into the current release"):
+        helm_there(*SECOND, values=VARIANTS[variant])
+    assert await written(operator) == first
+
+
+async def test_a_second_release_of_other_names_without_policies_competes_for_the_same_lease(
     before: set[Name], helm_there: Helm, operator: Admin
 ) -> None:
     del before
-    second = ("install", "another", str(CHART), *SET_IMAGE, "--namespace", "default")
     helm_there(*INSTALL, *IN)
-    first = await written(operator)
-    with pytest.raises(HelmRefused, match=r"ValidatingAdmissionPolicy .* cannot be imported into the current release"):
-        helm_there(*second, values=VARIANTS["other names"])
-    assert await written(operator) == first
     # Helm cannot tell. What then holds it off: the Lease, the lock on each node, the policies of the first.
-    helm_there(*second, values={**VARIANTS["other names"], "admissionPolicies": {"enabled": False}})
+    helm_there(*SECOND, values={**VARIANTS["other names"], "admissionPolicies": {"enabled": False}})
     path = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles"
     roles = {one["metadata"]["name"]: one["rules"] for one in await operator.items(path)}
     assert lease_of(roles["shared-gpus"]) == lease_of(roles[manifests.SCHEDULER])
@@ -181,8 +201,7 @@ async def test_a_namespace_of_restricted_pods_takes_the_scheduler_and_refuses_th
     del before
     level = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
     done(await operator.patch(f"/api/v1/namespaces/{place}", level))
-    await operator.create(NODES, {**gpu_node("n", [1]), "metadata": {"name": "n", "labels": {"gpushare": "true"}}})
-    try:
+    async with a_node(operator, LABELLED):
         helm_there(*INSTALL, "--namespace", place)
         of_ours = {"fieldSelector": f"involvedObject.name={manifests.PLUGIN},reason=FailedCreate"}
         refused = await seen(
@@ -193,8 +212,6 @@ async def test_a_namespace_of_restricted_pods_takes_the_scheduler_and_refuses_th
             return len(await operator.items(f"/api/v1/namespaces/{place}/pods"))
 
         await until(pods, 2)
-    finally:
-        await operator.delete(f"{NODES}/n")
     assert "violates PodSecurity" in refused["message"]
 
 
@@ -205,8 +222,7 @@ async def test_a_node_that_is_down_keeps_nobody_from_uninstalling_and_installing
     del before
     pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
     query = {"labelSelector": f"app.kubernetes.io/name={manifests.PLUGIN}"}
-    await operator.create(NODES, {**gpu_node("n", [1]), "metadata": {"name": "n", "labels": {"gpushare": "true"}}})
-    try:
+    async with a_node(operator, LABELLED):
         helm_there(*INSTALL, *IN)
         first = await seen(operator, pods, lambda _: True, query, within_s=_WITHIN_S)
         await onto(operator, first)
@@ -216,9 +232,7 @@ async def test_a_node_that_is_down_keeps_nobody_from_uninstalling_and_installing
         )
         helm_there(*INSTALL, *IN)
         second = await seen(operator, pods, lambda pod: is_another(pod, ending), query, within_s=_WITHIN_S)
-    finally:
-        await operator.delete(f"{NODES}/n")
-        await operator.delete(pods, {"gracePeriodSeconds": 0}, query)
+    await operator.delete(pods, {"gracePeriodSeconds": 0}, query)
     assert ending["metadata"]["uid"] == first["metadata"]["uid"]
     assert "deletionTimestamp" not in second["metadata"]
 
@@ -228,10 +242,8 @@ async def test_what_the_document_removes_is_gone(
 ) -> None:
     del before
     ours = {"gpushare/inventory": "{}", "gpushare/held-until": "2026-11-23T00:00:00Z"}
-    metadata = {"name": "n", "labels": {"gpushare": "true", "pool": "a"}, "annotations": ours}
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
-    await operator.create(NODES, {**gpu_node("n", [1]), "metadata": metadata})
-    try:
+    async with a_node(operator, LABELLED | {"pool": "a"}, **ours):
         helm_there(*INSTALL, *IN)
         await operator.create(leases, {"metadata": {"name": manifests.SCHEDULER}})
         terminal = Terminal(controlled, tmp_path)
@@ -244,8 +256,6 @@ async def test_what_the_document_removes_is_gone(
         (by_hand,) = re.findall(r"`(kubectl annotate nodes [^`]+)`", README.read_text(encoding="utf-8"))
         terminal.types(by_hand)
         node = done(await operator.get(f"{NODES}/n")).body["metadata"]
-    finally:
-        await operator.delete(f"{NODES}/n")
     assert "gpushare" not in node["labels"]
     assert node["labels"]["pool"] == "a"
     assert not {*ours} & {*node.get("annotations", {})}
@@ -260,12 +270,10 @@ async def test_a_node_leaves_the_daemon_set_and_a_pod_of_the_same_kind_cleans_it
     """Here no kubelet runs the pod: e2e/suites/node/test_uninstall.py has one."""
     del before
     pods, found = f"/api/v1/namespaces/{NAMESPACE}/pods", "nvidia.com/gpu.present"
-    metadata = {"name": "n", "labels": {"gpushare": "true", found: "true"}}
     query = {"labelSelector": f"app.kubernetes.io/name={manifests.PLUGIN}"}
     terminal = Terminal(controlled, tmp_path)
     given, again = blocks("### Give one node back", README)
-    await operator.create(NODES, {**gpu_node("n", [1]), "metadata": metadata})
-    try:
+    async with a_node(operator, LABELLED | {found: "true"}):
         for select in ("gpushare-label", "nfd-labels"):
             helm_there("upgrade", "--install", *INSTALL[1:], *IN, "--set", f"devicePlugin.selectNodesBy={select}")
             await until(lambda: desired(operator, manifests.PLUGIN), (1, True))
@@ -283,8 +291,6 @@ async def test_a_node_leaves_the_daemon_set_and_a_pod_of_the_same_kind_cleans_it
             terminal.types(again.splitlines()[0], NODE="n")
             await until(lambda: desired(operator, manifests.PLUGIN), (1, True))
             assert_same_means(once, plugin)
-    finally:
-        await operator.delete(f"{NODES}/n")
 
 
 def assert_same_means(once: Json, plugin: Json) -> None:

@@ -1,6 +1,6 @@
 """The manifests in the repository are what the chart renders, and it renders what each Kubernetes has.
 
-docs/decisions/0065.
+docs/decisions/0065. What all of it is labelled with, and what helm says after an installation.
 """
 
 import shutil
@@ -14,7 +14,8 @@ import yaml
 
 from e2e.control_plane import binaries
 from e2e.deploy.chart import rendered
-from e2e.deploy.chart.helm import CHART, Helm, HelmRefused
+from e2e.deploy.chart.helm import CHART, IMAGE, RELEASE, Helm, HelmRefused
+from e2e.deploy.chart.test_values import one, pod_of
 from e2e.deploy.chart.variants import VARIANTS, parameters
 from scheduler.kube.versions import Minor
 from tests.support.documents.api_versions import NEWEST, OLDEST, Kind, unserved
@@ -146,3 +147,129 @@ def test_what_a_version_cannot_have_is_refused(
         helm.objects(values, kubernetes=kubernetes)
 
     assert message in str(refused.value)
+
+
+def labels_of(each: dict[str, Any]) -> dict[str, str]:
+    found: dict[str, str] = each["metadata"].get("labels", {})
+    return found
+
+
+@pytest.mark.parametrize("values", parameters())
+def test_every_object_says_by_its_labels_whose_it_is(helm: Helm, values: Mapping[str, Any]) -> None:
+    usual = {
+        "app.kubernetes.io/instance": "gpushare-scheduler",
+        "app.kubernetes.io/managed-by": "Helm",
+        "helm.sh/chart": "gpushare-scheduler-0.1.0",
+    }
+    names = {"scheduler": "gpushare-scheduler", "devicePlugin": "gpushare-scheduler-device-plugin"}
+    for each in helm.objects(values):
+        labels = labels_of(each)
+        assert usual.items() <= labels.items(), (each["kind"], each["metadata"]["name"])
+        assert labels["app.kubernetes.io/name"] in (values.get("names") or names).values()
+
+
+def test_labels_of_monitors_and_rules_are_added_to_the_usual_ones(helm: Helm) -> None:
+    documents = helm.objects(VARIANTS["a company"])
+    found = [labels_of(each) for each in documents if each["kind"] in {"PodMonitor", "PrometheusRule"}]
+
+    assert len(found) == 3
+    assert all(each["release"] == "prometheus" and "helm.sh/chart" in each for each in found)
+
+
+def test_pods_have_the_labels_variables_and_accounts_that_the_values_add(helm: Helm) -> None:
+    documents = helm.objects(VARIANTS["other nodes"])
+    given = VARIANTS["other nodes"]["scheduler"]
+    accounts = [each["metadata"]["annotations"] for each in documents if each["kind"] == "ServiceAccount"]
+    for workload in (one(documents, "Deployment"), one(documents, "DaemonSet")):
+        labels = workload["spec"]["template"]["metadata"]["labels"]
+        (container,) = pod_of(workload)["containers"]
+        names = [each["name"] for each in container["env"]]
+        assert given["podLabels"].items() <= labels.items()
+        assert workload["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        assert container["env"][-2:] == given["extraEnv"]
+        assert len(set(names)) == len(names)
+    assert accounts == [given["serviceAccountAnnotations"]] * 2
+
+
+def test_another_version_of_the_chart_makes_no_new_pods(helm: Helm) -> None:
+    """Their labels say nothing of it: the device plugins of all nodes would start again."""
+    for kind in ("Deployment", "DaemonSet"):
+        workload = one(helm.objects({}), kind)
+        assert "helm.sh/chart" not in workload["spec"]["template"]["metadata"]["labels"]
+
+
+@pytest.mark.parametrize("labels", [{"gpushare": "false"}, {"gpushare": "true"}, {}])
+def test_nodes_that_were_discovered_are_kept_out_by_a_label(helm: Helm, labels: dict[str, str]) -> None:
+    affinity = pod_of(one(helm.objects(VARIANTS["labels of Node Feature Discovery"]), "DaemonSet"))["affinity"]
+    terms = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    node = {"nvidia.com/gpu.present": "true", "feature.node.kubernetes.io/pci-10de.present": "true", **labels}
+    chosen = any(
+        all(
+            (node.get(each["key"]) in each["values"]) is (each["operator"] == "In") for each in term["matchExpressions"]
+        )
+        for term in terms
+    )
+
+    assert chosen is (labels.get("gpushare") != "false")
+
+
+ASKS: Final = "new pods that request aliyun.com/gpu-mem"
+
+
+def notes(helm: Helm, values: Mapping[str, Any]) -> str:
+    said = helm("install", RELEASE, str(CHART), "--dry-run=client", values={**IMAGE, **values})
+    return " ".join(said.partition("\nNOTES:\n")[2].split())
+
+
+@pytest.mark.parametrize(
+    ("variant", "said", "not_said"),
+    [
+        pytest.param(
+            "default",
+            [
+                f"{ASKS} with nodeName, or without the schedulerName above: rejected.",
+                "kubectl gpushare doctor",
+                "schedulerName.action=Warn",
+                "allocations that anyone but the scheduler writes",
+            ],
+            ["NVIDIA_VISIBLE_DEVICES", "misspelled"],
+            id="by default",
+        ),
+        pytest.param(
+            "every policy",
+            [
+                "without the schedulerName above: created, with a warning.",
+                f"{ASKS} and set NVIDIA_VISIBLE_DEVICES: rejected.",
+                "with a misspelled gpushare/ key: created, and noted in the audit log.",
+            ],
+            ["schedulerName.action=Warn"],
+            id="every policy, each with an action",
+        ),
+        pytest.param(
+            "a default scheduler name",
+            [f"{ASKS} with nodeName, or with the schedulerName of a third scheduler: rejected."],
+            ["without the schedulerName above"],
+            id="a name by default",
+        ),
+        pytest.param(
+            "while migrating",
+            [
+                "with the schedulerName of a third scheduler: rejected.",
+                "the scheduler and the legacy components writes",
+            ],
+            ["without the schedulerName above"],
+            id="while migrating",
+        ),
+        pytest.param(
+            "no policies", ["kubectl gpushare doctor", "WARNING: without"], ["rejected", "in force"], id="no policies"
+        ),
+        pytest.param("an uninstall", ["helm uninstall"], ["kubectl gpushare doctor"], id="an uninstall"),
+    ],
+)
+def test_the_notes_say_what_is_rejected_from_now_on_and_how_to_check(
+    helm: Helm, variant: str, said: list[str], not_said: list[str]
+) -> None:
+    text = notes(helm, VARIANTS[variant])
+
+    assert [words for words in said if words not in text] == []
+    assert [words for words in not_said if words in text] == []

@@ -14,21 +14,9 @@ OLD_DAEMON_SET: Final = "gpushare-device-plugin-ds"
 MIGRATED: Final = "gpushare-migrated"
 
 
-def _role(name: str, rules: Sequence[Json]) -> list[Json]:
-    account = {"kind": "ServiceAccount", "name": name, "namespace": manifests.NAMESPACE}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
-    return [
-        _legacy("v1", "ServiceAccount", name, {}),
-        _legacy("rbac.authorization.k8s.io/v1", "ClusterRole", name, {"rules": list(rules)}),
-        _legacy(
-            "rbac.authorization.k8s.io/v1", "ClusterRoleBinding", name, {"roleRef": reference, "subjects": [account]}
-        ),
-    ]
-
-
 def _legacy(version: str, kind: str, name: str, fields: Json) -> Json:
-    place = {} if kind.startswith("ClusterRole") else {"namespace": manifests.NAMESPACE}
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, **place}, **fields}
+    metadata = {"name": name, "namespace": manifests.NAMESPACE}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
 
 
 def _workload(account: str, **pod: Any) -> Json:  # noqa: ANN401 - fields of a pod
@@ -45,14 +33,14 @@ def legacy_objects() -> list[Json]:
     on_nodes = _workload(OLD_PLUGIN, nodeSelector={"gpushare": "true"}, affinity=affinity)
     ports = [{"port": 12345}]
     return [
-        *_role(
+        *manifests.account(
             EXTENDER,
-            [
-                {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "update", "patch"]},
-                {"apiGroups": [""], "resources": ["pods/binding", "bindings"], "verbs": ["create"]},
-            ],
+            {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "update", "patch"]},
+            {"apiGroups": [""], "resources": ["pods/binding", "bindings"], "verbs": ["create"]},
         ),
-        *_role(OLD_PLUGIN, [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list", "patch"]}]),
+        *manifests.account(
+            OLD_PLUGIN, {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list", "patch"]}
+        ),
         _legacy("v1", "Service", EXTENDER, {"spec": {"selector": {"app": EXTENDER}, "ports": ports}}),
         _legacy("apps/v1", "Deployment", EXTENDER, {"spec": _workload(EXTENDER)}),
         _legacy("apps/v1", "DaemonSet", OLD_DAEMON_SET, {"spec": on_nodes}),

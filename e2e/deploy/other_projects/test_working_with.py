@@ -1,12 +1,13 @@
 """The objects of docs/working-with.md, judged by the definitions of the projects that they are for; their pods bound.
 
-The definitions are those of the versions that `e2e/servers/custom-resources` pins. None of the projects runs here.
+The definitions are those of the versions that `e2e/servers/custom-resources` pins. None of the projects runs here: what
+their own programs add to pods, such as ports and sidecars, is not here. Most kinds have whole templates of pods.
 """
 
 import asyncio
 import copy
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from http import HTTPStatus
 from typing import Final
 
@@ -16,11 +17,62 @@ import yaml
 from config.protocol import names
 from e2e.control_plane.admin import Admin, ApiResponse, Json, done
 from e2e.control_plane.cluster import ControlPlane
-from e2e.deploy.other_projects import custom_resources, example_pods
+from e2e.deploy.other_projects import custom_resources
 from e2e.deploy.other_projects.custom_resources import Definitions
 from e2e.programs.scheduler_process import SchedulerProcess
 from e2e.support.gpu_site import GpuSite, cards_of, gpu_site
 from tests.support.documents import document_commands
+
+# Fields of a predictor that are fields of a pod's spec, of those that the document uses.
+_OF_A_POD: Final = ("schedulerName",)
+
+
+def pods_of(objects: Sequence[Json]) -> list[Json]:
+    """Of the objects of one example: a pod for each template whose pods this scheduler places, named by number."""
+    asked = [one["spec"]["trainer"]["resourcesPerNode"] for one in objects if one["kind"] == "TrainJob"]
+    made: list[Json] = []
+    for template in (template for one in objects for template in templates(one)):
+        spec = template["spec"]
+        if asked:
+            spec = spec | {"containers": [container | {"resources": asked[0]} for container in spec["containers"]]}
+        if spec.get("schedulerName") == names.SCHEDULER_NAME or requested(spec):
+            metadata = template.get("metadata", {}) | {"name": f"{objects[-1]['kind'].lower()}-{len(made)}"}
+            made.append({"metadata": metadata, "spec": spec})
+    return made
+
+
+def templates(document: Json) -> Iterator[Json]:
+    """Each template of pods in the object: `metadata`, if there is any, and `spec`."""
+    spec = document["spec"]
+    match document["kind"]:
+        case "InferenceService":
+            predictor = spec["predictor"]
+            container = {"name": "kserve-container", "image": "none", "resources": predictor["model"]["resources"]}
+            own = {field: predictor[field] for field in _OF_A_POD if field in predictor}
+            yield {"spec": own | {"containers": [container]}}
+        case "Workflow":
+            for step in spec["templates"]:
+                scheduler = step.get("schedulerName", spec.get("schedulerName", ""))
+                yield {"spec": {"schedulerName": scheduler, "containers": [{"name": "main"} | step["container"]]}}
+        case _:
+            yield from _whole(document)
+
+
+def _whole(value: object) -> Iterator[Json]:
+    if isinstance(value, list):
+        for one in value:
+            yield from _whole(one)
+    elif isinstance(value, dict):
+        if "containers" in (value.get("spec") or {}):
+            yield value
+        else:
+            yield from _whole([*value.values()])
+
+
+def requested(spec: Json) -> int:
+    """Units of GPU memory that its containers request."""
+    return sum(int(one["resources"].get("limits", {}).get(names.GPU_MEM, 0)) for one in spec["containers"])
+
 
 _PINNED_BY: Final = "custom-resources"
 DEFINITIONS: Final = (
@@ -78,7 +130,7 @@ OBJECTS: Final = [
 
 
 @pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
+def cluster() -> Iterator[ControlPlane]:
     async def install(started: ControlPlane) -> None:
         async with Admin(started.access()) as admin:
             await custom_resources.install(admin, *DEFINITIONS)
@@ -86,18 +138,6 @@ def plane() -> Iterator[ControlPlane]:
     with ControlPlane() as started:
         asyncio.run(install(started))
         yield started
-
-
-@pytest.fixture(scope="module")
-def scheduler(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchedulerProcess]:
-    with SchedulerProcess(plane.kubeconfig_path(), tmp_path_factory.mktemp("scheduler")) as started:
-        yield started
-
-
-@pytest.fixture
-async def admin(plane: ControlPlane) -> AsyncIterator[Admin]:
-    async with Admin(plane.access()) as client:
-        yield client
 
 
 @pytest.fixture
@@ -156,13 +196,13 @@ async def test_a_wrong_field_is_refused(admin: Admin, example: list[Json]) -> No
 @pytest.mark.parametrize("example", EXAMPLES)
 async def test_its_pods_are_bound_each_with_its_card(site: GpuSite, example: list[Json]) -> None:
     await site.nodes(a=CARDS)
-    pods = example_pods.pods(example)
+    pods = pods_of(example)
 
     for pod in pods:
         await site.admin.create(site.pods_path, pod)
     bound = [await site.bound(pod["metadata"]["name"]) for pod in pods]
 
-    assert [units_of(pod) for pod in bound] == [[example_pods.requested(pod["spec"])] for pod in pods]
+    assert [units_of(pod) for pod in bound] == [[requested(pod["spec"])] for pod in pods]
     kept_apart = [pod for pod in bound if names.CARD_ANTI_AFFINITY in pod["metadata"]["annotations"]]
     assert len({*map(str, map(cards_of, kept_apart))}) == len(kept_apart)
 

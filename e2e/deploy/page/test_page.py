@@ -16,8 +16,7 @@ import pytest
 from playwright.async_api import Browser, ConsoleMessage, Page, Request, ViewportSize, expect
 
 from e2e.deploy.page import browser as browsers
-from e2e.deploy.page.browser import shot, violations
-from e2e.deploy.page.page_cluster import HOSTILE, TOKEN, Reviewer, filled, place, serving
+from e2e.deploy.page.browser import HOSTILE, TOKEN, Reviewer, filled, place, serving, shot, violations
 from scheduler.core.engine import Engine
 from scheduler.kube.rest.reviews import User
 from scheduler.tools.page.access import Access, Everybody

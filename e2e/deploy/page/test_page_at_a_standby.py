@@ -5,8 +5,7 @@ from pathlib import Path
 from playwright.async_api import Page, ViewportSize, expect
 
 from e2e.deploy.page import browser as browsers
-from e2e.deploy.page.browser import shot, violations
-from e2e.deploy.page.page_cluster import filled, place
+from e2e.deploy.page.browser import filled, place, shot, violations
 from scheduler.tools.page.tls import ServerCertificate
 from tests.support.servers.byte_server import made_certificate
 from tests.support.servers.page_replicas import TOKEN, Replica

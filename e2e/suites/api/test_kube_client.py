@@ -6,7 +6,6 @@ large objects, and that this server takes what is sent to it.
 
 import asyncio
 import base64
-import json
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
@@ -23,7 +22,7 @@ from scheduler.kube import objects, port
 from scheduler.kube.reflector import WatchBackoff, reflect
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.client_config.connect import connect
-from scheduler.kube.rest.rights import NEEDED
+from scheduler.kube.rest.reviews import NEEDED
 from scheduler.kube.rest.watching import Listing, WatchOptions
 from tests.support.servers.certificates import CA
 
@@ -89,21 +88,6 @@ async def listed(client: KubeCluster, kind: port.Kind[objects.PodObject]) -> lis
 
 @pytest.mark.any_cluster
 @EVERY_LISTING
-async def test_a_list_of_many_pods_is_complete_both_ways(
-    admin: Admin, namespace: str, client_of: ClientOf, listing: Listing
-) -> None:
-    names = {f"p{number}" for number in range(120)}
-    await admin.create_all(f"/api/v1/namespaces/{namespace}/pods", (pod(name) for name in names))
-
-    events = await listed(await client_of(WatchOptions(listing=listing, page=50)), pods_of(namespace))
-
-    assert isinstance(events[0], port.ListBegins)
-    assert {event.object.metadata.name for event in events[1:-1]} == names
-    assert int(events[-1].resource_version) > 0
-
-
-@pytest.mark.any_cluster
-@EVERY_LISTING
 async def test_objects_of_a_megabyte_pass(admin: Admin, namespace: str, client_of: ClientOf, listing: Listing) -> None:
     large = {f"example.com/{number}": "x" * 25_000 for number in range(10)}
     maps_path = f"/api/v1/namespaces/{namespace}/configmaps"
@@ -133,22 +117,6 @@ async def test_an_account_without_rights_is_told_every_missing_one(client_of: Cl
     with pytest.raises(port.ApiForbidden, match=r"somebody.*cannot watch resource") as raised:
         await listed(client, port.PODS)
     assert raised.value.status == 403
-
-
-async def test_a_token_that_is_no_longer_accepted_is_read_again_from_its_file(
-    client_of: ClientOf, service_account: Path, tmp_path: Path
-) -> None:
-    token = tmp_path / "token"
-    good = token.read_text(encoding="utf-8")
-    token.write_text("outdated", encoding="utf-8")
-    client = await client_of(kubeconfig=service_account)
-    with pytest.raises(port.ApiForbidden) as raised:
-        await client.missing_rights()
-
-    token.write_text(good, encoding="utf-8")
-
-    assert len(await client.missing_rights()) == len(NEEDED)
-    assert raised.value.status == 401
 
 
 async def write_as_the_scheduler_does(client: KubeCluster, admin: Admin, namespace: str, name: str) -> None:
@@ -203,37 +171,6 @@ async def test_a_binding_and_an_event_are_written_with_a_token_that_is_rotated(
     # The first request is answered with 401, and only then is the file read again.
     await write_as_the_scheduler_does(client, admin, namespace, "a")
     await write_as_the_scheduler_does(client, admin, namespace, "b")
-
-
-@pytest.mark.any_cluster
-@pytest.mark.usefixtures("scheduling_account")
-async def test_a_binding_and_an_event_are_written_with_exec_credentials_that_are_renewed(
-    cluster: provider.Target,
-    admin: Admin,
-    namespace: str,
-    client_of: ClientOf,
-    tmp_path: Path,
-) -> None:
-    version, answer = "client.authentication.k8s.io/v1", tmp_path / "credential.json"
-
-    def plugin_answers(token: str) -> None:
-        credential = {"apiVersion": version, "kind": "ExecCredential", "status": {"token": token}}
-        answer.write_text(json.dumps(credential), encoding="utf-8")
-
-    plugin = {"apiVersion": version, "command": "cat", "args": [str(answer)], "interactiveMode": "Never"}
-    plugin_answers("outdated")
-    client = await client_of(kubeconfig=as_user(cluster, tmp_path, {"exec": plugin}))
-    plugin_answers((tmp_path / "token").read_text(encoding="utf-8").strip())
-
-    await write_as_the_scheduler_does(client, admin, namespace, "a")
-
-
-async def test_a_binding_and_an_event_are_written_with_a_client_certificate(
-    control_plane: ControlPlane, admin: Admin, namespace: str, client_of: ClientOf
-) -> None:
-    client = await client_of(kubeconfig=control_plane.certificate_kubeconfig_path("operator", "system:masters"))
-
-    await write_as_the_scheduler_does(client, admin, namespace, "a")
 
 
 async def test_a_server_with_a_foreign_certificate_gets_no_request(

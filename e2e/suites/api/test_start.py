@@ -52,29 +52,6 @@ def test_every_mistake_in_the_configuration_is_named_and_the_exit_code_is_2(
     assert "did you mean memoryUnitMiB?" in run.stderr
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        pytest.param(
-            None, "named by --kubeconfig, does not exist; name an existing file, or leave it out", id="no such file"
-        ),
-        pytest.param("a: [", "is not YAML", id="no YAML"),
-        pytest.param("{}", "no current-context is set; correct it", id="no kubeconfig"),
-    ],
-)
-def test_a_wrong_kubeconfig_is_one_line_and_exit_code_2(tmp_path: Path, content: str | None, message: str) -> None:
-    kubeconfig = tmp_path / "kubeconfig"
-    if content is not None:
-        kubeconfig.write_text(content)
-
-    run = ended(tmp_path, kubeconfig, "--listen", "127.0.0.1:0")
-
-    assert run.returncode == 2
-    assert len(run.stderr.splitlines()) == 1
-    assert str(kubeconfig) in run.stderr
-    assert message in run.stderr
-
-
 def test_a_context_that_is_not_there_is_one_line_that_names_those_that_are(
     tmp_path: Path, cluster: provider.Target
 ) -> None:
@@ -114,21 +91,6 @@ async def test_it_waits_for_a_server_that_is_not_there_and_schedules_when_it_com
     assert control_plane.url.removeprefix("https://") in said["reason"]
     assert complaints(scheduler) == [
         ("api.unreachable", "check the server's address and the network; retrying until it answers")
-    ]
-
-
-async def test_a_server_that_takes_no_credentials_of_ours_is_one_line(
-    control_plane: ControlPlane, tmp_path: Path
-) -> None:
-    with SchedulerProcess(control_plane.kubeconfig_for("outdated", "outdated"), tmp_path) as scheduler:
-        await scheduler.said("api.unauthorized")
-        scheduler.stop()
-
-    assert complaints(scheduler) == [
-        (
-            "api.unauthorized",
-            "renew the token, certificate or credential plugin of the kubeconfig; retrying until it is accepted",
-        )
     ]
 
 

@@ -1,7 +1,8 @@
 """Two real kubelets under fire: pods in waves, while kubelets, device plugins, containerd and the scheduler are killed.
 
-The witness sees every state of the store, and whoever looks into the containers sees what runs on which card.
-`NIGHTLY_SEED` repeats a run.
+The witness sees every state of the store, and whoever looks into the containers sees what runs on which card. Both
+nodes are on this machine (`e2e.node.local_node`), each with our device plugin and its own rights; containers go on
+whichever of the programs is away. `NIGHTLY_SEED` repeats a run.
 """
 
 import asyncio
@@ -9,8 +10,9 @@ import os
 import random
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -19,18 +21,138 @@ import pytest
 
 from e2e.control_plane.admin import Admin, Json
 from e2e.control_plane.cluster import ControlPlane
-from e2e.fire import real_nodes, server_faults, site, workload
+from e2e.fire import server_faults, site, workload
 from e2e.fire.beside import beside
 from e2e.fire.on_cards import OnCards
-from e2e.fire.real_nodes import RealNode
 from e2e.fire.site import AT_ONCE, Site, tolerant
+from e2e.node.local_node import LocalNode
+from e2e.programs import manifests
+from e2e.programs.plugin_process import DevicePluginProcess, token
+from e2e.support import policy_site
+from e2e.support.shared_node import GIB, passing, shared_pod, sharing
+
+_LOOK_EVERY_S: Final = 0.3
+_READING: Final = "1s"
+_MOST_PODS: Final = 500
+
+
+@dataclass(slots=True)
+class RealNode:
+    """programs: held by whoever stops one of them."""
+
+    node: LocalNode
+    plugin: DevicePluginProcess
+    programs: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def faults(self) -> dict[str, Callable[[], None]]:
+        """What can be done to its programs: each is killed or stopped, and started again at once. They block."""
+        return {
+            "SIGKILL of the kubelet": self._kubelet_killed,
+            "SIGTERM of the kubelet": self._kubelet_stopped,
+            "SIGKILL of the device plugin": self._plugin_killed,
+            "SIGTERM of the device plugin": self.restart_plugin,
+            "SIGKILL of containerd": self._containerd_killed,
+            "SIGKILL of kubelet and device plugin": self._both_killed,
+        }
+
+    async def suffer(self, site: Site, rng: random.Random) -> None:
+        """One of them."""
+        what, fault = rng.choice(sorted(self.faults.items()))
+        async with self.programs:
+            site.say(f"{what} of {self.node.name}")
+            await beside(fault)
+            site.say(f"{self.node.name} is back")
+
+    def _kubelet_killed(self) -> None:
+        self.node.kill_kubelet()
+        self.node.start_kubelet()
+
+    def _kubelet_stopped(self) -> None:
+        self.node.stop_kubelet()
+        self.node.start_kubelet()
+
+    def restart_plugin(self) -> None:
+        """Told to stop; the next one does not ask the scheduler to wait for it (docs/decisions/0020)."""
+        self.plugin.stop()
+        self.plugin.start()
+
+    def _plugin_killed(self) -> None:
+        self.plugin.kill()
+        self.plugin.start()
+
+    def _containerd_killed(self) -> None:
+        self.node.kill_containerd()
+        self.node.start_containerd()
+
+    def _both_killed(self) -> None:
+        self.node.kill_kubelet()
+        self.plugin.kill()
+        self.plugin.start()
+        self.node.start_kubelet()
+
+
+@asynccontextmanager
+async def real_nodes(cluster: ControlPlane, admin: Admin, names: list[str]) -> AsyncIterator[list[RealNode]]:
+    """Nodes of these names, each with cards as those of `workload`, and the admission policies as installed."""
+    await manifests.apply(admin, *manifests.documents("device-plugin-rbac.yaml"))
+    await policy_site.apply(admin, policy_site.policies())
+    async with AsyncExitStack() as stack:
+        made = []
+        for name in names:
+            node = LocalNode(cluster, name, kubelet={"maxPods": _MOST_PODS})
+            await beside(node.__enter__)
+            stack.push_async_callback(beside, _leaving(node))
+            cards = [workload.UNITS * GIB] * workload.CARDS
+            plugin = DevicePluginProcess(node, await token(admin, name), cards, readingInterval=_READING)
+            await beside(plugin.start)
+            await plugin.ready()
+            made.append(RealNode(node, plugin))
+        yield made
+    await policy_site.remove(admin, policy_site.policies())
+
+
+def _leaving(node: LocalNode) -> Callable[[], None]:
+    return lambda: node.__exit__(None, None, None)
+
+
+def pod(name: str, rng: random.Random) -> Json:
+    """A pod as `workload.pod`, whose containers run, and write down what they find."""
+    units = rng.randint(1, workload.UNITS // 2)
+    containers, inits = [sharing(units, name="app")], []
+    metadata: Json = {}
+    match rng.randrange(8):
+        case 0:
+            inits = [sharing(1, name="side", restartPolicy="Always")]
+        case 1:
+            inits = [passing(rng.randint(1, workload.UNITS // 2))]
+        case 2:
+            containers = [sharing(2 * units, name="app"), sharing(0, name="beside")]
+            metadata = {"labels": {"aliyun.com/gpu-count": "2"}}
+    # One second: the pod is gone from the API server when its containers are gone.
+    return shared_pod(
+        name,
+        containers,
+        metadata=metadata,
+        initContainers=inits,
+        terminationGracePeriodSeconds=1,
+        restartPolicy="Always",
+    )
+
+
+async def watch_cards(site: Site, nodes: list[RealNode], on_cards: OnCards) -> None:
+    """Look again and again, until cancelled."""
+    while True:
+        running = [one for each in nodes for one in await asyncio.to_thread(each.node.running)]
+        on_cards.look(running, {uid: seen.pod for uid, seen in site.witness.pods.items()})
+        await asyncio.sleep(_LOOK_EVERY_S)
+
 
 _NODES: Final = ["n1", "n2"]
 _PODS: Final = "/api/v1/namespaces/default/pods"
 _ALL_RUN_S: Final = 120.0
 # A pod that still fits nowhere when nodes have come back says why after 5 minutes.
 _SETTLES_S: Final = 400.0
-_LOOK_EVERY_S: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +185,10 @@ async def test_every_container_has_the_cards_of_its_pod_and_no_card_more_than_it
     sys.stdout.write(f"NIGHTLY_SEED={seed}, {plan}\n")
     on_cards, began_s = OnCards(workload.UNITS), time.monotonic()
     async with (
-        real_nodes.real_nodes(cluster, admin, _NODES) as nodes,
+        real_nodes(cluster, admin, _NODES) as nodes,
         site.fire(cluster, admin, "default", tmp_path, seed=seed, nodes=0, replicas=2) as under_fire,
     ):
-        looking = asyncio.create_task(real_nodes.watch_cards(under_fire, nodes, on_cards))
+        looking = asyncio.create_task(watch_cards(under_fire, nodes, on_cards))
         replaced = await _waves(under_fire, nodes, plan)
         for each in nodes:
             # A plugin that was killed again and again keeps pods away for up to ten minutes.
@@ -120,7 +242,7 @@ async def _wave(under_fire: Site, number: int, count: int) -> None:
     for name in going:
         await tolerant(under_fire.admin.delete(f"{_PODS}/{name}"))
     rng = under_fire.rng(f"wave {number}")
-    await under_fire.admin.create_all(_PODS, (real_nodes.pod(f"wave-{number}-{k}", rng) for k in range(count)))
+    await under_fire.admin.create_all(_PODS, (pod(f"wave-{number}-{k}", rng) for k in range(count)))
 
 
 async def _replace(under_fire: Site, replaced: list[str]) -> None:

@@ -1,27 +1,85 @@
-"""Two replicas on a real API server, under the rights of deploy/manifests, in the middle of a backlog.
+"""A backlog of pods on a real API server, in the middle of which a scheduler ends, and another one goes on.
 
-The leader ends in good order, is killed, or is stopped and goes on later: every pod is bound once, no card
-over-committed, and the other one schedules in time.
+Of two replicas, under the rights of deploy/manifests, the leader ends in good order, is killed, or is stopped and goes
+on later. Every pod is bound once, no card over-committed, and the other one schedules in time.
 """
 
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from config.settings.scheduler import DEFAULT_BIND_TIMEOUT_S
+from e2e.bench import workload
+from e2e.bench.race import ledger
+from e2e.bench.race.ledger import Audit
 from e2e.control_plane import pinned
 from e2e.control_plane.admin import Admin
 from e2e.control_plane.cluster import ControlPlane
 from e2e.programs import manifests
-from e2e.programs.scheduler_process import SchedulerProcess
-from e2e.support.backlog import FIRST, SIZE, Backlog, backlog_in
+from e2e.programs.scheduler_process import NO_PREDECESSOR, SchedulerProcess
+from e2e.support.pod_history import PodHistory
+
+# Pods are packed card by card: a scheduler that has forgotten the first 300 would fill the same cards again.
+SIZE: Final = workload.Size(nodes=24, pods=1000, templates=50)
+FIRST: Final = 300
+# Eight cards of 79 units each: room for more than FIRST of the largest pods, and for fewer than all of the smallest.
+_HALF: Final = 12
+_NODES: Final = "/api/v1/nodes"
+_EVERY_POD_ONCE: Final = Audit(
+    placed=SIZE.pods, unannotated=0, misbooked=0, overcommitted_cards=0, overcommitted_nodes=0
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Pods that wait at `path`, and what has been seen of them."""
+
+    cluster: ControlPlane
+    admin: Admin
+    path: str
+    history: PodHistory
+
+    async def until_bound(self, count: int, within_s: float = 60.0) -> None:
+        """Return when so many pods have been seen with a node."""
+        await self.history.until(lambda: len(self.history.bound_at_s) >= count, within_s=within_s)
+
+    async def faults(self) -> list[str]:
+        """[] when every pod was bound once, and what lies on the cards, recomputed from what there is, fits."""
+        pods = await self.admin.items(self.path)
+        audit = ledger.judged(await self.admin.items(_NODES), pods)
+        return self.history.faults(pods) + [str(audit)] * (audit != _EVERY_POD_ONCE)
+
+    async def make_half_of_the_nodes(self) -> None:
+        """From now on some can be bound, and not all, however late it is seen that the first of them are."""
+        await self.admin.create_all(_NODES, islice(workload.nodes(SIZE), _HALF))
+
+    async def make_the_other_nodes(self) -> None:
+        """From now on the rest can be bound, too."""
+        await self.admin.create_all(_NODES, islice(workload.nodes(SIZE), _HALF, None))
+
+
+@pytest.fixture
+async def backlog(control_plane: ControlPlane, admin: Admin, namespace: str) -> AsyncIterator[Backlog]:
+    """The pods, followed until the end; there is no node yet."""
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    await admin.create_all(path, workload.pods(SIZE))
+    history = PodHistory(admin, path)
+    following = asyncio.create_task(history.follow())
+    yield Backlog(control_plane, admin, path, history)
+    following.cancel()
+    await asyncio.wait({following})
+    await admin.delete(_NODES)
+
 
 # Less than half of what is shipped, so that a test takes less than half of the time.
 QUICK: Final[dict[str, Any]] = {
@@ -29,6 +87,7 @@ QUICK: Final[dict[str, Any]] = {
     "leaderElection": {"leaseDuration": "6s", "renewDeadline": "4s", "retryPeriod": "1500ms"},
 }
 SHIPPED: Final[dict[str, Any]] = {}
+ALONE: Final[dict[str, Any]] = {"leaderElection": {"leaderElect": False}}
 HANDED_OVER_S: Final = 2.0
 
 
@@ -69,12 +128,6 @@ async def kubeconfig(control_plane: ControlPlane, admin: Admin) -> AsyncIterator
     await manifests.apply(admin, *rbac)
     yield control_plane.kubeconfig_for(await manifests.token(admin), "service-account")
     await manifests.remove(admin, *rbac)
-
-
-@pytest.fixture
-async def backlog(control_plane: ControlPlane, admin: Admin, namespace: str) -> AsyncIterator[Backlog]:
-    async with backlog_in(control_plane, admin, namespace) as made:
-        yield made
 
 
 @pytest.fixture
@@ -140,6 +193,28 @@ async def test_a_leader_that_is_stopped_and_goes_on_later_binds_nothing_any_more
     assert pause_s <= site.after_a_kill_s
     assert lost["reason"].startswith("not renewed for ") or lost["reason"].endswith("holds it now")
     assert await asyncio.to_thread(site.leader.child.process.wait, 10.0) == 1
+
+
+async def test_a_scheduler_that_is_killed_in_the_middle_goes_on_where_it_was(backlog: Backlog, tmp_path: Path) -> None:
+    bound_at_s = backlog.history.bound_at_s
+    await backlog.make_half_of_the_nodes()
+    with SchedulerProcess(backlog.cluster.kubeconfig_path(), tmp_path, NO_PREDECESSOR) as first:
+        await backlog.until_bound(FIRST)
+        first.kill()
+    before = len(bound_at_s)
+    await backlog.make_the_other_nodes()
+
+    with SchedulerProcess(backlog.cluster.kubeconfig_path(), tmp_path, ALONE) as second:
+        restarted_s = time.monotonic()
+        await backlog.until_bound(SIZE.pods)
+        waited = await second.said("start.waiting")
+
+    assert FIRST <= before < SIZE.pods
+    assert await backlog.faults() == []
+    assert waited["reason"] == "a bind request of the previous process may still take effect"
+    # What the first one had sent takes effect at once; what the second one sends comes after the wait.
+    late_s = [at_s - restarted_s for at_s in bound_at_s.values()]
+    assert not [at_s for at_s in late_s if DEFAULT_BIND_TIMEOUT_S / 2 < at_s < DEFAULT_BIND_TIMEOUT_S]
 
 
 def standing(metrics: dict[tuple[str, str], float]) -> tuple[float, bool]:

@@ -1,14 +1,15 @@
-"""The builder of the servers, with a `go` on PATH that the test wrote."""
+"""The builder of the servers, with a `go`, an `apt-get` and a `dpkg` on PATH that the test wrote."""
 
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from e2e.control_plane import binaries, pinned
+from e2e.control_plane import binaries, cache, pinned
 from tests.support.repository import ROOT
 
 BUILDS = """\
@@ -24,19 +25,28 @@ FAILS = "case $1 in env) echo go1.26.0;; build) echo broken module; exit 1;; esa
 TOO_OLD = 'echo "go: go.mod requires go >= 1.26.0 (running go 1.20; GOTOOLCHAIN=local)" >&2; exit 1'
 
 
+DOWNLOADS = '[ "$3" = download ] && : >"$4_1.0_amd64.deb"'
+UNPACKS = '/bin/mkdir -p "$3/bin" && echo made >"$3/bin/program"'
+
+
 @pytest.fixture
-def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Puts a `go` with that body on PATH, alone, and an empty cache in place."""
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Puts a program with that body on PATH, beside no other, and an empty cache in place."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
-    def write(body: str) -> None:
-        program = tmp_path / "bin" / "go"
-        program.parent.mkdir(exist_ok=True)
-        program.write_text(f"#!/bin/sh\n{body}\n")
-        program.chmod(0o755)
+    def write(name: str, body: str) -> None:
+        path = tmp_path / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
 
     return write
+
+
+@pytest.fixture
+def go(program: Callable[[str, str], None]) -> Callable[[str], None]:
+    return partial(program, "go")
 
 
 def test_a_server_is_built_once(go: Callable[[str], None]) -> None:
@@ -89,11 +99,6 @@ def test_a_go_that_is_too_old_is_not_a_failed_build(go: Callable[[str], None]) -
         binaries.ensure(["etcd"])
 
 
-def test_another_go_or_other_flags_give_another_folder() -> None:
-    folders = {binaries.folder_of(module, go) for module in ("etcd", "kubernetes") for go in ("go1.26.0", "go1.26.1")}
-    assert len(folders) == 4
-
-
 def test_two_builders_at_once_build_once(go: Callable[[str], None], tmp_path: Path) -> None:
     log = tmp_path / "builds"
     go(f'[ "$1" = build ] && echo build >>{log}; {BUILDS}')
@@ -132,11 +137,6 @@ def test_a_kubernetes_that_is_not_there_is_refused_with_those_that_are(monkeypat
         binaries.ensure(["kubelet"])
 
 
-def test_every_program_of_a_node_can_be_built_by_its_name() -> None:
-    assert set(binaries.OF_A_NODE) <= set(binaries.PROGRAMS)
-    assert all((pinned.MODULES / binaries.PROGRAMS[name].module / "go.mod").is_file() for name in binaries.OF_A_NODE)
-
-
 def test_kubectl_is_of_the_kubernetes_that_everything_is_tested_with() -> None:
     assert pinned.kubernetes_of("kubectl") == pinned.tested_with()
     assert f"gitVersion={pinned.tested_with()}" in binaries.linker_flags("kubectl")
@@ -146,3 +146,30 @@ def test_runc_is_not_built_without_a_compiler_of_c(go: Callable[[str], None]) ->
     go(BUILDS)
     with pytest.raises(binaries.CompilerUnavailable, match="gcc is not on PATH"):
         binaries.ensure(["runc"], lambda _: None)
+
+
+def test_a_package_is_fetched_once(program: Callable[[str, str], None]) -> None:
+    program("apt-get", DOWNLOADS)
+    program("dpkg", UNPACKS)
+    first = cache.debian_package("some-package", lambda _: None)
+    program("apt-get", "exit 1")
+
+    assert cache.debian_package("some-package", lambda _: None) == first
+    assert (first / "bin" / "program").read_text() == "made\n"
+
+
+def test_without_apt_it_says_which_package_is_needed(program: Callable[[str, str], None]) -> None:
+    del program
+    with pytest.raises(cache.PackageUnavailable, match=r"^apt-get is not on PATH: .* some-package are needed$"):
+        cache.debian_package("some-package", lambda _: None)
+
+
+def test_a_package_that_cannot_be_fetched_leaves_nothing_and_says_why(
+    program: Callable[[str, str], None], tmp_path: Path
+) -> None:
+    program("apt-get", "echo W: warned >&2; echo E: no network >&2; exit 100")
+    with pytest.raises(cache.PackageUnavailable, match=r"fetch the Debian package some-package: E: no network$"):
+        cache.debian_package("some-package", lambda _: None)
+    assert [path.name for path in (tmp_path / "cache" / "gpushare-scheduler" / "debian").iterdir()] == [
+        ".some-package.lock"
+    ]

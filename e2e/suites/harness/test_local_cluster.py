@@ -15,9 +15,8 @@ from typing import Final
 import pytest
 
 from e2e.control_plane import cache
-from e2e.control_plane.processes import start
 from e2e.local_cluster import __main__ as commands
-from e2e.local_cluster import keeper, record
+from e2e.local_cluster import record
 from e2e.support.traces import gone, left_of, mount_namespace, settings, shared_folders
 from tests.support.repository import ROOT
 
@@ -265,31 +264,6 @@ def test_processes_that_name_the_folder_are_ended_and_no_others(tmp_path: Path) 
         other.kill()
         named.wait()
         other.wait()
-
-
-def test_a_program_that_dies_is_started_again_and_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sleeps = [sys.executable, "-c", "import time; time.sleep(60)"]
-    dies, stays = (start(name, sleeps, tmp_path / name, {}) for name in ("dies", "stays"))
-    before = (dies.pid, stays.pid)
-    try:
-        os.kill(dies.pid, signal.SIGKILL)
-        dies.process.wait()
-        keeper.start_again([dies, stays])
-        dies.check_alive()
-        assert (dies.pid == before[0], stays.pid) == (False, before[1])
-        assert capsys.readouterr().out == "dies ended with exit code -9; starting it again\n"
-    finally:
-        dies.kill()
-        stays.kill()
-
-
-def test_the_lock_is_the_keepers_alone_and_takes_no_file(own_cache: Path) -> None:
-    before = kept(own_cache)
-    with record.lock() as ours, record.lock() as again:
-        assert (ours, again) == (True, False)
-    with record.lock() as ours:
-        assert ours
-    assert kept(own_cache) == before
 
 
 @pytest.mark.usefixtures("own_cache")

@@ -1,11 +1,10 @@
-"""The node of our own: pods run on it, its programs can be restarted, and nothing of it stays."""
+"""The node of our own: pods run on it, and nothing of it stays."""
 
 import asyncio
 import os
 import signal
 import subprocess
 import sys
-from http import HTTPStatus
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ from e2e.node.node_pods import PODS, bind, busybox, pod, running, runs
 from e2e.support.traces import gone, left_of, mount_namespace, settings, shared_folders
 from tests.support.repository import ROOT
 
-NODES = "/api/v1/nodes"
 COLOURED = busybox("echo out; echo err >&2", env=[{"name": "COLOUR", "value": "red = or blue"}])
 
 
@@ -39,11 +37,6 @@ async def run_pod(kubeconfig: Path, node: str) -> None:
 
 def has_failed(found: Json) -> bool:
     return bool(found["status"]["phase"] == "Failed")
-
-
-def lives(found: Json) -> list[tuple[str, int]]:
-    """Id and number of restarts of each container of the pod."""
-    return [(status["containerID"], status["restartCount"]) for status in found["status"]["containerStatuses"]]
 
 
 async def test_a_pod_that_a_binding_put_on_the_node_runs_and_can_be_read_from_within(
@@ -67,36 +60,6 @@ async def test_a_container_that_does_not_run_is_missing(node: LocalNode, on_node
             container.environment()
 
 
-async def test_a_restart_of_the_kubelet_leaves_containers_running(node: LocalNode, on_node: Admin) -> None:
-    async with running(on_node, node.name, pod("kept")) as found:
-        before = node.container(found).pid
-        node.stop_kubelet()
-        assert node.container(found).pid == before
-        node.start_kubelet()
-        async with running(on_node, node.name, pod("after-kubelet")):
-            again = (await on_node.get(f"{PODS}/kept")).body
-        assert (node.container(again).pid, lives(again)) == (before, lives(found))
-
-
-async def test_a_restart_of_containerd_leaves_containers_running(node: LocalNode, on_node: Admin) -> None:
-    async with running(on_node, node.name, pod("held")) as found:
-        before = node.container(found).pid
-        node.stop_containerd()
-        assert node.container(found).pid == before
-        node.start_containerd()
-        # A pod that was on its way in between would be tried again by the kubelet after 10 s only.
-        again = (await on_node.get(f"{PODS}/held")).body
-        assert (node.container(again).pid, lives(again)) == (before, lives(found))
-
-
-def test_a_program_of_the_node_sees_its_folders_where_they_usually_are(node: LocalNode) -> None:
-    (node.cdi / "seen.json").write_text("{}")
-    listing = node.enter("listing", ["/bin/ls", "/var/lib/kubelet/device-plugins", "/var/run/cdi"])
-    assert listing.process.wait(10) == 0
-    assert {"kubelet.sock", "seen.json"} <= set(listing.log.read_text().split())
-    assert (node.device_plugins / "kubelet.sock").is_socket()
-
-
 def test_a_program_of_the_node_gets_sigterm_as_any_other(node: LocalNode) -> None:
     script = "import signal, sys; signal.signal(15, lambda *_: sys.exit(3)); print('up', flush=True); signal.pause()"
     program = node.enter("polite", [sys.executable, "-c", script], {"PYTHONPATH": str(ROOT)})
@@ -104,17 +67,6 @@ def test_a_program_of_the_node_gets_sigterm_as_any_other(node: LocalNode) -> Non
         program.check_alive()
     program.stop()
     assert program.process.returncode == 3
-
-
-async def test_two_nodes_on_one_machine_run_a_pod_each(node: LocalNode, on_node: Admin) -> None:
-    with LocalNode(node.cluster, "n2") as other:
-        async with running(on_node, "n1", pod("one")) as first, running(on_node, "n2", pod("two")) as second:
-            before = (node.container(first).pid, other.container(second).pid)
-            other.stop_kubelet()
-            other.start_kubelet()
-            assert (node.container(first).pid, other.container(second).pid) == before
-        assert {found["metadata"]["name"] for found in await on_node.items(NODES)} == {"n1", "n2"}
-    assert (await on_node.get(f"{NODES}/n2")).status == HTTPStatus.NOT_FOUND
 
 
 async def test_nothing_is_left_after_the_end_and_the_machine_was_never_changed(node: LocalNode, on_node: Admin) -> None:
@@ -179,7 +131,7 @@ def test_what_the_machine_lacks_is_one_line(monkeypatch: pytest.MonkeyPatch) -> 
 def test_tests_on_a_node_that_cannot_be_had_are_skipped_by_hand_and_fail_in_ci(
     environment: dict[str, str], outcome: str
 ) -> None:
-    test = f"{__file__}::{test_a_program_of_the_node_sees_its_folders_where_they_usually_are.__name__}"
+    test = f"{__file__}::{test_a_program_of_the_node_gets_sigterm_as_any_other.__name__}"
     run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
     answer = subprocess.run(run, cwd=ROOT, env={"PATH": "", **environment}, capture_output=True, text=True, check=False)
     assert outcome in answer.stdout

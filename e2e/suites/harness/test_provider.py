@@ -45,7 +45,7 @@ def test_kind_is_the_cluster_of_make_kind_and_refused_before_there_is_one(
 
 
 COLLECTED = [
-    f"e2e/suites/{file}.py" for file in ("api/test_binding", "harness/test_cluster", "installed/test_installed")
+    f"e2e/suites/{file}.py" for file in ("api/test_kube_client", "harness/test_cluster", "installed/test_installed")
 ]
 
 
@@ -63,7 +63,7 @@ def test_on_an_existing_cluster_only_marked_tests_run(tmp_path: Path) -> None:
 
     found = collected(E2E_PROVIDER="existing", E2E_KUBECONFIG=str(kubeconfig), E2E_CONTEXT="c")
 
-    assert "test_binding.py::" in found
+    assert "test_kube_client.py::" in found
     assert "test_installed.py::" in found
     assert "test_cluster.py::" not in found
     assert "deselected" in found
@@ -71,5 +71,5 @@ def test_on_an_existing_cluster_only_marked_tests_run(tmp_path: Path) -> None:
 
 def test_what_needs_an_installation_does_not_run_where_there_is_none() -> None:
     found = collected()
-    assert "test_binding.py::" in found
+    assert "test_kube_client.py::" in found
     assert "test_installed.py::" not in found

@@ -56,7 +56,7 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
         "kubectl -n NAMESPACE patch": "a workload of the reader's",
     },
     "docs/defragment.md": {
-        "gpushare-scheduler defragment -f pod.yaml --execute": "it evicts: e2e/suites/tools/test_defragment.py does it",
+        "gpushare-scheduler defragment -f pod.yaml --execute": "it evicts: e2e/suites/tools/test_commands.py does it",
     },
     "docs/isolation.md": {
         "export CUDA_": _CARD,
@@ -106,7 +106,7 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
     "docs/runbooks/GpushareLoopHeld.md": {"kubectl -n kube-system top": _METRICS, "kubectl top": _METRICS},
     "docs/simulate.md": {
         "gpushare-scheduler simulate nodes.yaml": (
-            "files of the reader's; tests/scheduler/tools/simulate/test_simulate_runs.py"
+            "files of the reader's; tests/scheduler/tools/simulate/test_simulate.py"
         ),
     },
     "docs/tested-on.md": {"": _CARD},
@@ -169,7 +169,7 @@ DECIDED: Final[Mapping[str, Mapping[str, str]]] = {
 
 # Files that are neither objects of Kubernetes nor what `simulate` reads alone.
 NOT_APPLIED: Final[Mapping[str, str]] = {
-    "docs/configuration-node.md": "tests/repository/documents/test_document_node.py reads it",
+    "docs/configuration-node.md": "tests/repository/documents/test_documents.py reads it",
     "docs/isolation.md": "some lines of a configuration, for a real card",
     "docs/migrate.md": "some lines of a pod",
     "docs/troubleshooting.md": "a resource modifier of Velero",

@@ -15,7 +15,6 @@ from e2e.control_plane.admin import Json, done
 from e2e.support.gpu_site import NODES, GpuSite, cards_of, gpu_node
 from e2e.support.kubectl_gpushare import kubectl_gpushare
 from e2e.support.legacy_extender import annotated, bound, created, legacy_node, running, started
-from tests.support.legacy import DEFAULT
 
 
 class Checker:
@@ -93,44 +92,6 @@ async def test_pods_of_the_extender_are_adopted_as_they_run(site: GpuSite, adopt
 
     after = [await site.read(name) for name in ("binpack-0", "binpack-1")]
     assert before == after, "an adopted pod was written to"
-
-
-async def test_what_the_extender_leaves_wrong_is_in_the_way_and_counted_as_the_scheduler_counts_it(
-    site: GpuSite, adopt: Checker
-) -> None:
-    await site.add_nodes(*(gpu_node(name, [15, 15]) for name in ("beyond", "full", "lost", "other", "two-cards")))
-    await created(site, "no-card", 2)
-    await bound(site, "no-card", "lost")
-    await running(site, "out-of-range", 2, "beyond", 5)
-    await running(site, "full-0", 10, "full", 0)
-    await running(site, "full-1", 10, "full", 0)
-    done(await site.admin.delete(f"{site.pods_path}/full-1"))
-    await created(site, "other-units", 3)
-    await annotated(site, "other-units", 0, 7)
-    await bound(site, "other-units", "other")
-    await created(site, "waiting", 3)
-    await annotated(site, "waiting", 1, 3)
-    code, document = await adopt.document()
-    told = {one["check"]: one["about"] for one in document["findings"]}
-    assert code == 1
-    place = f"pod/{site.namespace}"
-    assert told.pop("terminating")[0].startswith(f"{place}/full-1 on node full: since ")
-    assert told == {
-        "overcommitted": ["node/full"],
-        "without-card": [f"{place}/no-card on node lost"],
-        "no-such-card": [f"{place}/out-of-range on node beyond: card 5; the node has 2 cards"],
-        "disagrees": [
-            f"{place}/other-units on node other: ALIYUN_COM_GPU_MEM_POD is 7, its containers request 3",
-        ],
-        "pending": [f"{place}/waiting: schedulerName {DEFAULT}; annotated for card 1, and not bound"],
-    }
-    assert counted(document) == {
-        "beyond": [2, 2],
-        "full": [20, 0],
-        "lost": [2, 2],
-        "other": [3, 0],
-        "two-cards": [0, 0],
-    }
 
 
 async def test_both_can_give_the_same_card_and_it_is_found(site: GpuSite, adopt: Checker) -> None:

@@ -4,33 +4,66 @@ docs/migrate.md, "3. The device plugin, node by node".
 """
 
 import asyncio
-import os
-import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
+from typing import Final, Self
 
 import pytest
 
 from config.protocol import environment, names
+from deviceplugin.kubelet import client, server
+from deviceplugin.kubelet.server import ContainerResponse, Devices
 from e2e.control_plane.admin import Access, Admin, Json, done
 from e2e.node.announced import allocatable, card_units
-from e2e.node.node_pods import PODS, pod, pod_seen, runs
+from e2e.node.node_pods import PODS, has_restarted, pod, pod_seen, runs, waits_because
 from e2e.programs import manifests
-from e2e.programs.legacy_plugin import SOCKET, LegacyPlugin
 from e2e.support.kubectl_gpushare import kubectl_gpushare
-from e2e.support.shared_node import (
-    GIB,
-    NODE,
-    SharedNode,
-    lives,
-    pods,
-    shared_pod,
-    sharing,
-    what_is_inside,
-)
+from e2e.support.shared_node import GIB, NODE, SharedNode, lives, pods, shared_pod, sharing, what_is_inside
 from tests.support.legacy import chosen
+
+SOCKET: Final = "aliyungpushare.sock"
+
+
+class LegacyPlugin:
+    """On one node. index: of the card for the next Allocate; the real one takes that of the pod which it guesses."""
+
+    def __init__(self, folder: Path, cards: Sequence[str], card_units: int) -> None:
+        """folder: where the kubelet's socket is. cards: UUIDs."""
+        self.index = 0
+        self._folder = folder
+        self._ids = tuple(f"{uuid}-_-{number}" for uuid in cards for number in range(card_units))
+        self._card_units = card_units
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Self]:
+        """Registered with the kubelet; at the end its socket is gone."""
+        async with server.serving(self, self._folder / SOCKET):
+            await client.register(self._folder, SOCKET, names.GPU_MEM)
+            yield self
+
+    async def devices(self) -> AsyncIterator[Devices]:
+        """All of them, healthy for ever."""
+        yield tuple((name, True) for name in self._ids)
+        await asyncio.Event().wait()
+
+    async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
+        """For a container of as many units."""
+        units, index = str(len(ids)), str(self.index)
+        return ContainerResponse(
+            environment={
+                environment.VISIBLE_DEVICES: index,
+                names.MEM_IDX: index,
+                names.MEM_POD: units,
+                environment.MEM_CONTAINER: units,
+                names.MEM_DEV: str(self._card_units),
+            }
+        )
+
+    async def pre_start(self, ids: frozenset[str]) -> None:
+        """Nothing."""
+
 
 _UNITS = 15
 _SOON_S = 60.0
@@ -57,20 +90,6 @@ async def annotated_and_bound(shared: SharedNode, on_node: Admin, name: str, ann
         body = {"metadata": {"name": name, "annotations": annotations}, "target": target}
         assert (await extender.post(f"{PODS}/{name}/binding", body)).status == HTTPStatus.CREATED
     return await runs(on_node, name)
-
-
-def kill_container(shared: SharedNode, found: Json) -> None:
-    os.kill(shared.node.container(found).pid, signal.SIGKILL)
-
-
-def has_restarted(found: Json) -> bool:
-    (status,) = found["status"]["containerStatuses"]
-    return status["restartCount"] == 1 and "running" in status["state"]
-
-
-def is_refused(found: Json) -> bool:
-    (status,) = found["status"]["containerStatuses"]
-    return "it was allocated with" in status["state"].get("waiting", {}).get("message", "")
 
 
 async def test_running_pods_go_on_and_start_again_with_the_card_that_they_had(
@@ -107,13 +126,12 @@ async def test_running_pods_go_on_and_start_again_with_the_card_that_they_had(
         ran = await asyncio.to_thread(kubectl_gpushare, shared.node.cluster, tmp_path, "adopt", "--check")
         assert (ran.returncode, "Nothing was found." in ran.stdout) == (0, True), ran.stdout
 
-        kill_container(shared, kept)
+        shared.kill_container(kept)
         inside = what_is_inside(shared.node.container(await pod_seen(on_node, "kept", has_restarted)))
         assert (inside[names.MEM_IDX], inside[environment.VISIBLE_DEVICES]) == ("1", "1")
-        kill_container(shared, swapped)
-        refused = await pod_seen(on_node, "swapped", is_refused)
-        message = refused["status"]["containerStatuses"][0]["state"]["waiting"]["message"]
-        assert f"{names.MEM_IDX}=2, but its allocation says 1" in message
+        shared.kill_container(swapped)
+        refused = await pod_seen(on_node, "swapped", lambda found: "it was allocated with" in waits_because(found))
+        assert f"{names.MEM_IDX}=2, but its allocation says 1" in waits_because(refused)
 
 
 @pytest.mark.parametrize("mode", ["cdi", "environment"])
@@ -146,7 +164,7 @@ async def test_on_the_way_back_containers_of_ours_go_on_and_start_again(shared: 
         old = LegacyPlugin(shared.node.device_plugins, uuids, _UNITS)
         async with old.running():
             await shared.node_seen(on_node, lambda node: allocatable(node) == 2 * _UNITS)
-            kill_container(shared, ours)
+            shared.kill_container(ours)
             again = await pod_seen(on_node, "ours", has_restarted)
             assert shared.mismatches(again) == []
             shared.node.stop_kubelet()

@@ -1,14 +1,12 @@
 """Both ways of changing the mode, on a real kubelet: pods of before keep their cards, and their way in."""
 
-import os
-import signal
 from contextlib import AsyncExitStack
 
 from config.protocol import environment
 from deviceplugin.cdi import spec
 from deviceplugin.kubelet import checkpoint
-from e2e.control_plane.admin import Admin, Json, seen
-from e2e.node.node_pods import PODS
+from e2e.control_plane.admin import Admin, Json
+from e2e.node.node_pods import has_restarted, pod_seen
 from e2e.programs.plugin_process import DevicePluginProcess
 from e2e.support.shared_node import (
     STANDARD_MIB,
@@ -31,14 +29,8 @@ def handle(shared: SharedNode, pod: Json) -> str:
 
 async def restarted(shared: SharedNode, on_node: Admin, pod: Json) -> Json:
     """Kill the pod's container, and wait until the kubelet has started it again; the pod as it is then."""
-    os.kill(shared.node.container(pod).pid, signal.SIGKILL)
-    query = {"fieldSelector": f"metadata.name={pod['metadata']['name']}"}
-
-    def again(found: Json) -> bool:
-        (status,) = found["status"]["containerStatuses"]
-        return status["restartCount"] == 1 and "running" in status["state"]
-
-    return await seen(on_node, PODS, again, query, within_s=60)
+    shared.kill_container(pod)
+    return await pod_seen(on_node, pod["metadata"]["name"], has_restarted)
 
 
 async def test_from_the_environment_to_cdi(shared: SharedNode, on_node: Admin) -> None:

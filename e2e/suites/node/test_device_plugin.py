@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import sys
 from http import HTTPStatus
 from typing import Final
 
@@ -28,6 +29,9 @@ from e2e.support.shared_node import (
 _STATEFUL_SETS: Final = "/apis/apps/v1/namespaces/default/statefulsets"
 _SIDECAR: Final = "Always"
 _UNITS: Final = 110
+_HUNDREDS: Final = 300
+# As many as a kubelet takes by default. Which of them an Allocate is for costs a question for each that waits.
+_HUNDREDS_BY_ENVIRONMENT: Final = 100
 
 
 def mixed(number: int, rng: random.Random) -> Json:
@@ -111,6 +115,22 @@ async def test_fifteen_pods_get_their_cards_by_environment_alone(shared: SharedN
         assert await mismatches_of(shared, on_node, wanted, refused, by_cdi=False) == []
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize(("mode", "count"), [("cdi", _HUNDREDS), ("environment", _HUNDREDS_BY_ENVIRONMENT)])
+async def test_hundreds_of_pods_with_others_rejected_between_them_get_their_cards(
+    shared: SharedNode, on_node: Admin, mode: str, count: int
+) -> None:
+    rng = random.Random(300)  # noqa: S311 - as above
+    async with shared.instead([80 * GIB] * 8, mode=mode) as other:
+        await other.ready()
+        await shared.node_seen(on_node, lambda node: allocatable(node) == 640)
+        wanted = [mixed(number, rng) for number in range(count)]
+        refused = [rejected(number, shared.node.name) for number in range(count // 10)]
+        wrong = await mismatches_of(shared, on_node, wanted, refused, by_cdi=mode == "cdi", within_s=900)
+        sys.stdout.write(f"{mode}: {count} pods, {count // 10} rejected, {len(wrong)} mismatches\n")
+        assert wrong == []
+
+
 async def test_three_replicas_of_the_demo_share_one_card(shared: SharedNode, on_node: Admin) -> None:
     template = {"metadata": {"labels": {"app": "binpack-1"}}, "spec": shared_pod("any", [sharing(3)])["spec"]}
     spec = {"serviceName": "binpack-1", "replicas": 3, "selector": {"matchLabels": {"app": "binpack-1"}}}
@@ -167,20 +187,6 @@ async def test_a_pod_that_the_original_extender_bound_gets_its_card(shared: Shar
         uuid = list(card_units(await shared.read(on_node)))[1]
         inside = what_is_inside(shared.node.container(found))
         assert (inside["cards"], inside[names.MEM_IDX], inside[environment.MEM_CONTAINER]) == (uuid, "1", "3")
-
-
-@pytest.mark.usefixtures("shared")
-async def test_what_our_scheduler_writes_is_what_the_original_device_plugin_looks_for(on_node: Admin) -> None:
-    """Its candidates are bound to the node with `_ASSIGNED` "false", by `_ASSUME_TIME`, with limits that add up."""
-    wanted = [shared_pod(f"old-{number}", [sharing(2), sharing(1, name="d")]) for number in (1, 2)]
-    async with pods(on_node, wanted) as created:
-        for found in await all_settled(on_node, created):
-            said = found["metadata"]["annotations"]
-            assert said[names.MEM_ASSIGNED] == "false"
-            assert len(said[names.MEM_ASSUME_TIME]) == len("1785000000000000000")
-            assert said[names.MEM_ASSUME_TIME].isdecimal()
-            assert said[names.MEM_POD] == "3"
-            assert int(said[names.MEM_IDX]) in {0, 1, 2}
 
 
 async def test_a_unit_too_small_for_a_message_is_refused_with_one_that_fits(shared: SharedNode, on_node: Admin) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from config.protocol import names
 from deviceplugin.line_socket import Refusal
-from e2e.control_plane.admin import Admin, seen
+from e2e.control_plane.admin import Admin
 from e2e.node.announced import allocatable, card_units
-from e2e.node.node_pods import PODS, pod_seen, runs
+from e2e.node.node_pods import PODS, note_of, pod_seen, runs
 from e2e.support.gpu_site import is_unschedulable
 from e2e.support.shared_node import (
     SOON_S,
@@ -44,14 +44,7 @@ async def test_a_card_with_a_hardware_error_is_out_until_it_was_reset(
         seen_unhealthy = await shared.node_seen(on_node, lambda node: healths(node)[0] == "unhealthy xid-79")
         assert healths(seen_unhealthy)[1:] == ["healthy"] * 2
         await shared.node_seen(on_node, lambda node: allocatable(node) == 95)
-        event = await seen(
-            on_node,
-            "/apis/events.k8s.io/v1/namespaces/default/events",
-            lambda event: event["regarding"]["name"] == shared.node.name and first in event["note"],
-            {"fieldSelector": "reason=GPUUnhealthy"},
-            within_s=SOON_S,
-        )
-        assert "xid-79" in event["note"]
+        assert "xid-79" in await note_of(on_node, "GPUUnhealthy", shared.node.name, first)
         # Only that card would do, so the pod waits; when the card is back, it starts there.
         only = shared_pod("only", [sharing(1)], metadata={"annotations": {names.CARD_UUIDS: first}})
         async with pods(on_node, [only]) as (name,):
@@ -64,20 +57,6 @@ async def test_a_card_with_a_hardware_error_is_out_until_it_was_reset(
             assert shared.mismatches(await runs(on_node, name)) == []
         after = [(await on_node.get(f"{PODS}/{name}")).body for name in created]
         assert [lives(pod) for pod in after] == [lives(pod) for pod in before]
-
-
-async def test_an_error_of_a_program_changes_nothing(shared: SharedNode, on_node: Admin) -> None:
-    before = (await shared.read(on_node))["metadata"]["annotations"][names.INVENTORY]
-    await shared.plugin.happens(card=0, xid=31)
-    await shared.plugin.said("card.xid", number=31)
-    # A reading that came after it would have announced what had changed.
-    await shared.plugin.happens(card=1, pid=4_194_305, usedMiB=77)
-    used = ("gpushare_device_plugin_card_memory_used_bytes", shared.node.name)
-    async with asyncio.timeout(SOON_S):
-        while (await shared.plugin.metrics()).get(used) != 77 * 2**20:
-            shared.plugin.child.check_alive()
-    await shared.plugin.happens(card=1, pid=4_194_305, usedMiB=0)
-    assert (await shared.read(on_node))["metadata"]["annotations"][names.INVENTORY] == before
 
 
 async def test_a_driver_that_hangs_stops_new_pods_and_disturbs_no_other(shared: SharedNode, on_node: Admin) -> None:
@@ -117,42 +96,6 @@ async def test_an_unhealthy_card_outlives_a_restart_until_an_operator_clears_it(
     await shared.node_seen(on_node, lambda node: healths(node) == _WELL)
 
 
-async def test_when_the_record_of_health_cannot_be_read_the_cards_have_to_recover(
-    shared: SharedNode, on_node: Admin
-) -> None:
-    await shared.node_seen(on_node, lambda node: healths(node) == _WELL, within_s=_BACK_WITHIN_S)
-    shared.plugin.stop()
-    (shared.node.device_plugins / "gpushare" / "health.json").write_text("{")
-    shared.plugin.start()
-    await shared.plugin.ready()
-    await shared.node_seen(on_node, lambda node: healths(node) == ["unhealthy recovering"] * 3)
-    await shared.forget_health()
-    await shared.node_seen(on_node, lambda node: healths(node) == _WELL)
-
-
-async def test_a_card_that_hangs_costs_only_itself(shared: SharedNode, on_node: Admin) -> None:
-    _, second, _ = card_units(await shared.read(on_node))
-    await shared.plugin.happens(card=0, hang=True)
-    hung = await shared.node_seen(on_node, lambda node: healths(node)[0] == "suspect silent", within_s=_BACK_WITHIN_S)
-    assert (healths(hung)[1:], allocatable(hung)) == (["healthy"] * 2, 110)
-    beside = shared_pod("beside", [sharing(1)], metadata={"annotations": {names.CARD_UUIDS: second}})
-    async with pods(on_node, [beside]) as (name,):
-        assert shared.mismatches(await runs(on_node, name)) == []
-        assert healths(await shared.read(on_node))[1:] == ["healthy"] * 2
-    await shared.plugin.happens(card=0, hang=False)
-    await shared.node_seen(on_node, lambda node: healths(node) == _WELL, within_s=_BACK_WITHIN_S)
-
-
-async def test_a_process_that_dies_changes_nothing(shared: SharedNode, on_node: Admin) -> None:
-    started = ("gpushare_device_plugin_driver_processes_started_total", "")
-    before = (await shared.plugin.metrics())[started]
-    await shared.plugin.happens(die=True)
-    async with asyncio.timeout(SOON_S):
-        while (await shared.plugin.metrics())[started] == before:
-            shared.plugin.child.check_alive()
-    assert healths(await shared.read(on_node)) == _WELL
-
-
 async def test_a_reset_is_refused_until_the_card_is_released_and_seen_then(shared: SharedNode, on_node: Admin) -> None:
     path = f"/api/v1/nodes/{shared.node.name}"
     await shared.plugin.happens(card=0, xid=48)
@@ -183,32 +126,6 @@ async def _release(shared: SharedNode, *arguments: str) -> tuple[int, str]:
     line = [sys.executable, "-m", "deviceplugin.cli", "release", *arguments]
     child = shared.node.enter("release", line, {"PYTHONPATH": str(ROOT)})
     return await asyncio.to_thread(child.process.wait, 30), log.read_text()
-
-
-async def test_a_reset_that_was_made_while_the_plugin_was_stopped_is_seen(shared: SharedNode, on_node: Admin) -> None:
-    await shared.plugin.happens(card=2, reading={"uncorrectedEcc": 2})
-    await shared.node_seen(on_node, lambda node: healths(node)[2] == "suspect ecc")
-    await shared.plugin.happens(card=2, xid=48)
-    await shared.node_seen(on_node, lambda node: healths(node)[2] == "unhealthy xid-48")
-    # A simulated card counts from 0 in another process, as a real one does after a reset.
-    shared.plugin.stop()
-    shared.plugin.start()
-    await shared.plugin.ready()
-    await shared.node_seen(on_node, lambda node: healths(node)[2] == "unhealthy recovering")
-    await shared.forget_health()
-    await shared.node_seen(on_node, lambda node: healths(node) == _WELL)
-
-
-async def test_a_cordon_by_index_becomes_one_by_uuid_and_is_shown(shared: SharedNode, on_node: Admin) -> None:
-    path, (first, *_) = f"/api/v1/nodes/{shared.node.name}", card_units(await shared.read(on_node))
-    await shared.node_seen(on_node, lambda node: allocatable(node) == 110)
-    await on_node.patch(path, {"metadata": {"annotations": {names.CORDON: "0"}}})
-    found = await shared.node_seen(
-        on_node, lambda node: node["metadata"]["annotations"][names.CORDON] == first and healths(node)[0] == "cordoned"
-    )
-    assert allocatable(found) == 110
-    await on_node.patch(path, {"metadata": {"annotations": {names.CORDON: None}}})
-    await shared.node_seen(on_node, lambda node: healths(node) == _WELL)
 
 
 @pytest.mark.skipif(Path("/proc/driver/nvidia/version").exists(), reason="this machine has an NVIDIA driver")

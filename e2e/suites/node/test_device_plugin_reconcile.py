@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from config.protocol import names
-from e2e.control_plane.admin import Admin, Json, seen
+from e2e.control_plane.admin import Admin, Json
 from e2e.control_plane.cluster import ControlPlane
 from e2e.node.local_node import LocalNode
-from e2e.node.node_pods import PODS, pod_seen
+from e2e.node.node_pods import EVENTS, PODS, note_of, pod_seen, waits_because
 from e2e.programs import manifests
 from e2e.support import policy_site
 from e2e.support.shared_node import SharedNode, all_settled, pods, shared_node, shared_pod, sharing
@@ -19,7 +19,6 @@ pytestmark = pytest.mark.nightly
 
 # Two comparisons in a row have to show it, and the kubelet can bear one in 30 s.
 _TWO_ROUNDS_S = 120.0
-_EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 _EARLY = "early"
 
 
@@ -41,25 +40,7 @@ async def _prepare(node: LocalNode) -> None:
         await manifests.apply(admin, *policy_site.optional("device-plugin-evict.yaml"))
         # It takes a moment to go, so that it can be seen going.
         await admin.create(PODS, shared_pod(_EARLY, [sharing(1)], nodeName=node.name, terminationGracePeriodSeconds=2))
-        await pod_seen(admin, _EARLY, _waits_without_devices, within_s=60)
-
-
-def _waits_without_devices(found: Json) -> bool:
-    statuses = found["status"].get("containerStatuses", [])
-    return bool(statuses) and "waiting" in statuses[0]["state"]
-
-
-async def event_of(admin: Admin, reason: str, pod: str) -> str:
-    """Wait for the note of that pod's event."""
-    found = await seen(
-        admin,
-        _EVENTS,
-        lambda event: event["regarding"]["name"] == pod,
-        {"fieldSelector": f"reason={reason}"},
-        within_s=_TWO_ROUNDS_S,
-    )
-    note: str = found["note"]
-    return note
+        await pod_seen(admin, _EARLY, lambda found: bool(waits_because(found)))
 
 
 async def leaves(admin: Admin, pod: Json) -> None:
@@ -83,14 +64,14 @@ async def test_pods_that_use_too_much_or_lack_devices_are_reported_and_evicted(e
                 pid = evicting.node.container(pod).pid
                 await evicting.plugin.happens(card=card, pid=pid, usedMiB=used)
             left = [asyncio.create_task(leaves(admin, pod)) for pod in (greedy, early)]
-            told = await event_of(admin, "GPUUsesMore", "greedy")
+            told = await note_of(admin, "GPUUsesMore", "greedy", within_s=_TWO_ROUNDS_S)
             assert "it uses 3000 MiB" in told
             assert "it requested 1024 MiB there; evicting it" in told
-            told = await event_of(admin, "GPUWithoutDevices", _EARLY)
+            told = await note_of(admin, "GPUWithoutDevices", _EARLY, within_s=_TWO_ROUNDS_S)
             assert "admitted it before the resource was registered" in told
             await asyncio.gather(*left)
             assert (await admin.get(f"{PODS}/modest")).body["status"]["phase"] == "Running"
-        events = await admin.items(_EVENTS)
+        events = await admin.items(EVENTS)
         assert not [
             event for event in events if event["regarding"].get("name") == "modest" and "GPU" in event["reason"]
         ]

@@ -1,8 +1,7 @@
 """Restarts of everything on a real node: running pods keep running, starting pods end with the right card."""
 
 import asyncio
-import os
-import signal
+import shutil
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -12,9 +11,9 @@ from datetime import datetime
 import pytest
 
 from config.protocol import names
-from e2e.control_plane.admin import Admin, Json, seen
+from e2e.control_plane.admin import Admin, Json
 from e2e.node.announced import allocatable, card_units
-from e2e.node.node_pods import PODS, pod_seen, runs
+from e2e.node.node_pods import PODS, has_restarted, pod_seen, runs, waits_because
 from e2e.support.gpu_site import is_unschedulable
 from e2e.support.shared_node import (
     SOON_S,
@@ -99,14 +98,20 @@ async def test_pods_live_through_a_restart_and_those_that_start_get_their_card(
             assert [wrong for pod in found for wrong in shared.mismatches(pod)] == []
 
 
+async def registered_again(shared: SharedNode, before: int) -> Json:
+    """Wait for one more registration than before; what the log says of it."""
+    async with asyncio.timeout(_RESTARTED_WITHIN_S):
+        while len(found := shared.plugin.lines("registered")) == before:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.02)
+    return found[-1]
+
+
 async def registered_after_s(shared: SharedNode) -> float:
     """Restart the kubelet; seconds from its socket until the plugin is registered again."""
     before = len(shared.plugin.lines("registered"))
     kubelet(shared)
-    async with asyncio.timeout(_RESTARTED_WITHIN_S):
-        while len(found := shared.plugin.lines("registered")) == before:  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.02)
-    made_s, last = (shared.node.device_plugins / "kubelet.sock").stat().st_mtime, found[-1]
+    last = await registered_again(shared, before)
+    made_s = (shared.node.device_plugins / "kubelet.sock").stat().st_mtime
     return datetime.fromisoformat(last["timestamp"]).timestamp() - made_s
 
 
@@ -114,6 +119,35 @@ async def test_it_is_registered_again_within_a_second_of_the_kubelets_socket(sha
     took_s = await quickest(lambda _: registered_after_s(shared), _REGISTERED_WITHIN_S)
     sys.stdout.write(f"registered {took_s * 1e3:.0f} ms after the kubelet made its socket\n")
     assert took_s < _REGISTERED_WITHIN_S
+
+
+async def test_a_directory_of_the_kubelet_that_is_removed_and_made_again_costs_no_pod_and_new_ones_get_their_cards(
+    shared: SharedNode, on_node: Admin
+) -> None:
+    pid = shared.plugin.child.pid
+    async with running_pods(shared, on_node):
+        async with pods(on_node, [shared_pod("crashes", [sharing(2)])]):
+            (crashes,) = await all_settled(on_node, ["crashes"])
+            before = len(shared.plugin.lines("registered"))
+            shared.node.stop_kubelet()
+            shutil.rmtree(shared.node.device_plugins)
+            shared.node.start_kubelet()
+            await registered_again(shared, before)
+            await shared.plugin.ready()
+            await shared.node_seen(on_node, lambda node: allocatable(node) == 110)
+            assert shared.plugin.child.pid == pid
+
+            async with pods(on_node, [shared_pod("new", [sharing(3)])]):
+                assert shared.mismatches(await runs(on_node, "new")) == []
+            # The kubelet has forgotten what it held, so it does not start its container again, and says so.
+            shared.kill_container(crashes)
+            await pod_seen(on_node, "crashes", lambda pod: "no devices found allocated" in waits_because(pod))
+            plugin(shared)
+            await shared.plugin.ready()
+            async with pods(on_node, [shared_pod("newer", [sharing(3)])]):
+                assert shared.mismatches(await runs(on_node, "newer")) == []
+        async with pods(on_node, [shared_pod("crashes", [sharing(2)])]):
+            assert shared.mismatches(await runs(on_node, "crashes")) == []
 
 
 async def test_a_node_takes_no_pods_while_its_plugin_is_away(shared: SharedNode, on_node: Admin) -> None:
@@ -145,14 +179,8 @@ async def test_a_card_that_fails_costs_nothing_on_the_others_whatever_restarts_t
             kubelet(shared)
             await shared.node_seen(on_node, lambda node: allocatable(node) == 95)
             crashing = found["on-1-0"]
-            os.kill(shared.node.container(crashing).pid, signal.SIGKILL)
-            await seen(
-                on_node,
-                PODS,
-                lambda pod: settled(pod) and pod["status"]["containerStatuses"][0]["restartCount"] == 1,
-                {"fieldSelector": "metadata.name=on-1-0"},
-                within_s=_RESTARTED_WITHIN_S,
-            )
+            shared.kill_container(crashing)
+            await pod_seen(on_node, "on-1-0", has_restarted, within_s=_RESTARTED_WITHIN_S)
             again = [(await on_node.get(f"{PODS}/{name}")).body for name in created]
             assert [wrong for pod in again for wrong in shared.mismatches(pod)] == []
             kept = [pod for pod in again if pod["metadata"]["name"] != "on-1-0"]

@@ -1,6 +1,7 @@
-"""The API server refuses what the plugin writes on its node: who looks at the node learns it, and no container does."""
+"""The API server refuses what the plugin writes, or is away: who looks at the node learns it, and no container does."""
 
 import copy
+import re
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Final
@@ -63,3 +64,16 @@ async def test_a_refused_write_is_named_by_status_readyz_and_log_until_it_succee
         assert "cannot be written" not in shown
         (after,) = await all_settled(on_node, created)
         assert lives(after) == lives(before)
+
+
+async def test_a_device_plugin_says_since_when_the_server_is_away(shared: SharedNode) -> None:
+    cluster = shared.node.cluster
+    async with shared.instead(notReadyAfter="3s") as plugin:
+        await plugin.ready()
+        with cluster.cut_off():
+            said = await plugin.readyz_until(lambda said: "has not served nodes, pods for" in said)
+            series = await plugin.metrics()
+        await plugin.readyz_until(lambda said: said == "ok\n")
+
+    assert re.search(r"the API server has not served nodes, pods for \d+ s: connection failed", said)
+    assert all(series["gpushare_device_plugin_api_failing_seconds", kind] >= 3 for kind in ("nodes", "pods"))

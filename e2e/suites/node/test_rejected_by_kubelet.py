@@ -3,12 +3,11 @@
 import asyncio
 from typing import Final
 
-from e2e.control_plane.admin import Admin, Json, done, seen
+from e2e.control_plane.admin import Admin, Json, done
 from e2e.node.announced import allocatable
-from e2e.node.node_pods import PODS, pod_seen, runs
+from e2e.node.node_pods import PODS, note_of, pod_seen, runs
 from e2e.support.shared_node import SharedNode, pods, shared_pod, sharing
 
-_EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/default/events"
 _OWNERS: Final = "/api/v1/namespaces/default/configmaps"
 _REPLICA_SETS: Final = "/apis/apps/v1/namespaces/default/replicasets"
 _LOOKED_AT_S: Final = 6.0
@@ -40,10 +39,9 @@ async def test_a_node_that_rejects_a_pod_is_left_out_for_the_next_one_and_for_no
     async with pods(on_node, [replica("web-1", owner)]):
         first = await pod_seen(on_node, "web-1", has_failed)
         assert first["status"]["message"].startswith("Pod was rejected: ")
-        query = {"fieldSelector": "reason=RejectedByKubelet"}
-        told = await seen(on_node, _EVENTS, lambda one: one["regarding"]["name"] == "web-1", query, within_s=20.0)
-        assert told["note"].startswith(f"node {shared.node.name} rejected it (SysctlForbidden): ")
-        assert told["note"].endswith("; pods like it go elsewhere for 10 s")
+        told = await note_of(on_node, "RejectedByKubelet", "web-1", within_s=20.0)
+        assert told.startswith(f"node {shared.node.name} rejected it (SysctlForbidden): ")
+        assert told.endswith("; pods like it go elsewhere for 10 s")
 
         async with pods(on_node, [replica("web-2", owner), shared_pod("other", [sharing(1)])]):
             # First: it waits for 10 s only, and the other may need longer to run.

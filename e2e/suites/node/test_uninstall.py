@@ -5,9 +5,7 @@ docs/decisions/0082.
 
 import asyncio
 import json
-import os
 import shlex
-import signal
 import sys
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -16,9 +14,9 @@ from typing import Final
 import pytest
 
 from config.protocol import names
-from e2e.control_plane.admin import Admin, Json, seen
+from e2e.control_plane.admin import Admin, Json
 from e2e.node.announced import allocatable
-from e2e.node.node_pods import PODS, runs
+from e2e.node.node_pods import has_restarted, pod_seen, runs, waits_because
 from e2e.support.documents_site import NODE, DocumentsSite, documents_site
 from e2e.support.shared_node import SharedNode, all_settled, pods, shared_pod, sharing
 from tests.support.documents import document_commands
@@ -155,31 +153,20 @@ async def test_nothing_is_left_when_the_kubelet_has_forgotten_the_plugin(shared:
 async def test_a_container_that_ends_meanwhile_waits_and_has_its_card_when_a_plugin_is_there_again(
     shared: SharedNode, on_node: Admin
 ) -> None:
-    query = {"fieldSelector": "metadata.name=holds"}
     async with pods(on_node, [shared_pod("holds", [sharing(2)])]):
         (found,) = await all_settled(on_node, ["holds"])
         shared.plugin.stop()
         try:
             await shared.node_seen(on_node, lambda node: allocatable(node) == 0)
             await typed(shared, ONCE)
-            os.kill(shared.node.container(found).pid, signal.SIGKILL)
-            await seen(on_node, PODS, lambda pod: bool(why(pod)), query, within_s=_ENDS_WITHIN_S)
+            shared.kill_container(found)
+            await pod_seen(
+                on_node, "holds", lambda pod: "PreStartContainer" in waits_because(pod), within_s=_ENDS_WITHIN_S
+            )
         finally:
             await comes_back(shared, on_node)
-        again = await seen(on_node, PODS, restarted, query, within_s=_ENDS_WITHIN_S)
+        again = await pod_seen(on_node, "holds", has_restarted, within_s=_ENDS_WITHIN_S)
         assert shared.mismatches(again) == []
-
-
-def why(pod: Json) -> str:
-    """Why its container waits for the plugin; "" while it does not."""
-    (status,) = pod["status"]["containerStatuses"]
-    message: str = status["state"].get("waiting", {}).get("message", "")
-    return message if "PreStartContainer" in message else ""
-
-
-def restarted(pod: Json) -> bool:
-    (status,) = pod["status"]["containerStatuses"]
-    return status["restartCount"] > 0 and "running" in status["state"]
 
 
 @pytest.mark.nightly

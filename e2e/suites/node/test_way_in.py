@@ -1,77 +1,116 @@
 """How cards come into containers on a real kubelet and containerd: by the CDI specs that are there, and never bare.
 
-NVML is a double with two cards (`e2e.programs.with_nvml`); the specs are made up, with /dev/null for a card's node.
+A driver that goes under a plugin that runs ends the plugin, and no container. NVML is a double with two cards
+(`e2e.programs.with_nvml`); the specs are made up, with /dev/null for a card's node.
 """
 
+import asyncio
 import json
+import os
 import re
+import stat
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
+import pytest
 
 from config.protocol import inventory, names
-from e2e.control_plane.admin import Admin, Json, seen
+from deviceplugin.report.status_page import ask_status
+from e2e.control_plane.admin import Admin, Json
 from e2e.node.announced import allocatable, card_units
-from e2e.node.node_pods import busybox
+from e2e.node.node_pods import PODS, busybox, note_of
+from e2e.programs.plugin_process import DevicePluginProcess
 from e2e.support.shared_node import (
     SharedNode,
     all_settled,
     lives,
     pods,
     shared_pod,
+    sharing,
     written_by,
 )
 from tests.support.repository import ROOT
 
 _NVML: Final = ROOT / "e2e" / "programs" / "with_nvml"
 _LIBRARY: Final = "/usr/lib/libcuda.so.580.95.05"
-_LOOK: Final = f"echo NODES $(ls /dev/nvidia*) LIBRARY $(cat {_LIBRARY}) VISIBLE $NVIDIA_VISIBLE_DEVICES."
-_EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/default/events"
+_NODES: Final = "$(stat -c %n:%t:%T /dev/nvidia[0-9]*)"
+_LOOK: Final = f"echo NODES {_NODES} LIBRARY $(cat {_LIBRARY}) VISIBLE $NVIDIA_VISIBLE_DEVICES."
+_EXIT_AFTER_S: Final = 3
+_ENDS_WITHIN_S: Final = 60.0
+_ENDED: Final = f"that has lasted {_EXIT_AFTER_S} s: ending, so that the container is made again"
 
 
 def spec(library: Path, kind: str = "k8s.device-plugin.nvidia.com/gpu") -> Json:
-    """As NVIDIA's device plugin writes it; the node of a card is that of /dev/null under the card's path."""
+    """As NVIDIA's device plugin writes it for a driver in a container; every node is a copy of /dev/null."""
+
+    def node(name: str) -> Json:
+        on_host = library.parent / "dev" / name
+        if not on_host.exists():
+            on_host.parent.mkdir(exist_ok=True)
+            os.mknod(on_host, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        # Numbers of an earlier boot: a container gets those of the node.
+        return {"path": f"/dev/{name}", "hostPath": str(on_host), "major": 9, "minor": 9}
+
     devices = [
-        {
-            "name": f"GPU-{number}",
-            "containerEdits": {
-                "deviceNodes": [{"path": f"/dev/nvidia{number}", "type": "c", "major": 1, "minor": 3}],
-            },
-        }
-        for number in range(2)
+        {"name": f"GPU-{number}", "containerEdits": {"deviceNodes": [node(f"nvidia{number}")]}} for number in range(2)
     ]
     mounts = [{"hostPath": str(library), "containerPath": _LIBRARY, "options": ["ro", "bind"]}]
-    return {"cdiVersion": "0.6.0", "kind": kind, "containerEdits": {"mounts": mounts}, "devices": devices}
+    shared = {"mounts": mounts, "deviceNodes": [node("nvidiactl"), node("nvidia-uvm")]}
+    return {"cdiVersion": "0.6.0", "kind": kind, "containerEdits": shared, "devices": devices}
+
+
+@pytest.fixture
+def library(shared: SharedNode) -> Path:
+    path = shared.node.folder / "libcuda.so"
+    path.write_text("the driver's library")
+    return path
+
+
+@pytest.fixture
+def file(shared: SharedNode) -> Iterator[Path]:
+    """Where a CDI spec of the cards belongs; there is none at the beginning."""
+    path = shared.node.cdi / "k8s.device-plugin.nvidia.com-gpu.json"
+    yield path
+    path.unlink(missing_ok=True)
+
+
+def describe(file: Path, library: Path) -> None:
+    """Write the CDI spec."""
+    file.write_text(json.dumps(spec(library)))
+
+
+def with_nvml(
+    shared: SharedNode,
+    **settings: Any,  # noqa: ANN401 - as DevicePluginProcess
+) -> AbstractAsyncContextManager[DevicePluginProcess]:
+    """A plugin with the double instead of simulated cards."""
+    return shared.instead(simulate="", simulateControl="", modules=_NVML, **settings)
 
 
 async def test_a_node_shares_nothing_until_containers_can_have_driver_libraries_and_then_each_has_its_own_card(
-    shared: SharedNode, on_node: Admin
+    shared: SharedNode, on_node: Admin, library: Path, file: Path
 ) -> None:
-    node = shared.node
-    library, file = node.folder / "libcuda.so", node.cdi / "k8s.device-plugin.nvidia.com-gpu.json"
-    library.write_text("the driver's library")
-    async with shared.instead(simulate="", simulateControl="", modules=_NVML) as plugin:
+    async with with_nvml(shared) as plugin:
         told = await plugin.said("notice", reason="GPUNotReady", within_s=30)
         assert "no way to bring cards into containers: card GPU-0 cannot be brought into a container" in told["note"]
         assert "no CDI spec of kind nvidia.com/gpu is there" in await plugin.readyz()
-        await seen(on_node, _EVENTS, lambda _: True, {"fieldSelector": "reason=GPUNotReady"}, within_s=15)
+        await note_of(on_node, "GPUNotReady", shared.node.name, within_s=15)
         await shared.node_seen(
             on_node, lambda found: allocatable(found) == 0 and withheld(found) == inventory.NO_INJECTION
         )
-        try:
-            async with pods(
-                on_node, [shared_pod("real", [container(1)]), shared_pod("other", [container(79)])]
-            ) as made:
-                file.write_text(json.dumps(spec(library)))
-                await plugin.ready()
-                assert (await plugin.said("mode"))["mode"] == "cdi"
-                for found in await all_settled(on_node, made):
-                    (card,) = json.loads(found["metadata"]["annotations"][names.CARDS]).values()
-                    said, _ = written_by(node.container(found), re.compile("VISIBLE .*"))
-                    minor = card.removeprefix("GPU-")
-                    assert f"NODES /dev/nvidia{minor} LIBRARY the driver's library VISIBLE void." in said
-                await shared.node_seen(on_node, lambda found: not withheld(found))
-        finally:
-            file.unlink(missing_ok=True)
+        async with pods(on_node, [shared_pod("real", [container(1)]), shared_pod("other", [container(79)])]) as made:
+            describe(file, library)
+            await plugin.ready()
+            assert (await plugin.said("mode"))["mode"] == "cdi"
+            for found in await all_settled(on_node, made):
+                (card,) = json.loads(found["metadata"]["annotations"][names.CARDS]).values()
+                said, _ = written_by(shared.node.container(found), re.compile("VISIBLE .*"))
+                minor = card.removeprefix("GPU-")
+                assert f"NODES /dev/nvidia{minor}:1:3 LIBRARY the driver's library VISIBLE void." in said
+            await shared.node_seen(on_node, lambda found: not withheld(found))
 
 
 def withheld(node: Json) -> str:
@@ -85,48 +124,94 @@ def container(units: int) -> Json:
 
 
 async def test_a_node_that_loses_its_way_in_gives_nothing_away_until_there_is_one_and_keeps_what_is_held(
-    shared: SharedNode, on_node: Admin
+    shared: SharedNode, on_node: Admin, library: Path, file: Path
 ) -> None:
-    node = shared.node
-    library, file = node.folder / "libcuda.so.lost", node.cdi / "k8s.device-plugin.nvidia.com-gpu.json"
-    library.write_text("the driver's library")
-    file.write_text(json.dumps(spec(library)))
-    try:
-        async with shared.instead(simulate="", simulateControl="", modules=_NVML) as plugin:
+    describe(file, library)
+    async with with_nvml(shared) as plugin:
+        await plugin.ready()
+        # Not what the kubelet still says of the plugin before.
+        whole = allocatable(await shared.node_seen(on_node, _all_is_allocatable))
+        async with pods(on_node, [shared_pod("stays", [container(2)])]) as made:
+            (before,) = await all_settled(on_node, made)
+            plugin.stop()
+            await asyncio.to_thread(file.unlink)
+            plugin.start()
+            await plugin.said("notice", reason="GPUNotReady", within_s=30)
+            assert "no way to bring cards into containers" in await plugin.readyz()
+            # Registered on the word of its records: what is held, and nothing free.
+            await shared.node_seen(on_node, lambda found: allocatable(found) == 2)
+            (after,) = await all_settled(on_node, made)
+            assert lives(after) == lives(before)
+            describe(file, library)
             await plugin.ready()
-            # Not what the kubelet still says of the plugin before.
-            whole = allocatable(await shared.node_seen(on_node, _all_is_allocatable))
-            async with pods(on_node, [shared_pod("stays", [container(2)])]) as made:
-                (before,) = await all_settled(on_node, made)
-                plugin.stop()
-                file.unlink()
-                plugin.start()
-                await plugin.said("notice", reason="GPUNotReady", within_s=30)
-                assert "no way to bring cards into containers" in await plugin.readyz()
-                # Registered on the word of its records: what is held, and nothing free.
-                await shared.node_seen(on_node, lambda found: allocatable(found) == 2)
-                (after,) = await all_settled(on_node, made)
-                assert lives(after) == lives(before)
-                file.write_text(json.dumps(spec(library)))
-                await plugin.ready()
-                await shared.node_seen(on_node, lambda found: allocatable(found) == whole)
-    finally:
-        file.unlink(missing_ok=True)
+            await shared.node_seen(on_node, lambda found: allocatable(found) == whole)
 
 
 def _all_is_allocatable(found: Json) -> bool:
     return allocatable(found) == sum(card_units(found).values()) > 2
 
 
-async def test_a_spec_of_another_driver_brings_no_card_in(shared: SharedNode, on_node: Admin) -> None:
-    del on_node
-    file = shared.node.cdi / "nvidia.json"
-    library = shared.node.folder / "libcuda.so.570"
-    library.write_text("an older library")
-    file.write_text(json.dumps(spec(library, "nvidia.com/gpu")).replace("libcuda.so.580.95.05", "libcuda.so.570.12"))
+async def test_a_spec_of_another_driver_brings_no_card_in(shared: SharedNode, library: Path, file: Path) -> None:
+    older = json.dumps(spec(library, "nvidia.com/gpu")).replace("libcuda.so.580.95.05", "libcuda.so.570.12")
+    await asyncio.to_thread(file.write_text, older)
+    async with with_nvml(shared) as plugin:
+        told = await plugin.said("notice", reason="GPUNotReady", within_s=30)
+        assert f"{file.name} is of driver 570.12, the driver is 580.95.05 now; run nvidia-ctk" in told["note"]
+
+
+@pytest.fixture
+async def plugin(shared: SharedNode, library: Path, file: Path) -> AsyncIterator[DevicePluginProcess]:
+    """With a driver that answers, and a CDI spec that fits it."""
+    describe(file, library)
     try:
-        async with shared.instead(simulate="", simulateControl="", modules=_NVML) as plugin:
-            told = await plugin.said("notice", reason="GPUNotReady", within_s=30)
-            assert "nvidia.json is of driver 570.12, the driver is 580.95.05 now; run nvidia-ctk" in told["note"]
+        async with with_nvml(shared, readingInterval="1s", driverExitAfter=f"{_EXIT_AFTER_S}s") as started:
+            await started.ready()
+            yield started
     finally:
-        file.unlink()
+        _error(shared).unlink(missing_ok=True)
+
+
+def _error(shared: SharedNode) -> Path:
+    """Has the number of the error that NVML fails with."""
+    return shared.node.folder / "nvml-error"
+
+
+async def _again(on_node: Admin, found: list[Json]) -> list[Json]:
+    return [(await on_node.get(f"{PODS}/{pod['metadata']['name']}")).body for pod in found]
+
+
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        pytest.param(
+            pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+            "the driver was replaced after this container was made",
+            id="replaced",
+        ),
+        pytest.param(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, "is the driver installed on this node?", id="removed"),
+    ],
+)
+async def test_a_driver_that_has_gone_ends_the_plugin_and_nobodys_container(
+    number: int, says: str, plugin: DevicePluginProcess, shared: SharedNode, on_node: Admin
+) -> None:
+    await shared.node_seen(on_node, lambda node: allocatable(node) > 0)
+    async with pods(on_node, [shared_pod(f"there-{k}", [sharing(1)]) for k in range(3)]) as created:
+        before = await all_settled(on_node, created)
+        assert [pod["status"]["phase"] for pod in before] == ["Running"] * 3
+        _error(shared).write_text(str(number))
+
+        failed = await plugin.said("driver.failed")
+        assert says in failed["reason"]
+        code = await asyncio.to_thread(plugin.child.process.wait, _ENDS_WITHIN_S)
+        last = plugin.log.read_text().splitlines()[-1]
+        assert (code, says in last, _ENDED in last) == (2, True, True), last
+        assert names.HELD_UNTIL in (await shared.read(on_node))["metadata"]["annotations"]
+        await shared.node_seen(on_node, lambda node: allocatable(node) == 0)
+        assert list(map(lives, await _again(on_node, before))) == list(map(lives, before))
+
+        # As a kubelet does it: the container of the plugin is made again, with the driver that is there now.
+        _error(shared).unlink()
+        plugin.start()
+        await plugin.ready()
+        assert "that has lasted" not in (await ask_status(f"127.0.0.1:{plugin.port}")).problems
+        assert list(map(lives, await _again(on_node, before))) == list(map(lives, before))

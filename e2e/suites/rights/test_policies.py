@@ -8,7 +8,7 @@ from http import HTTPStatus
 import pytest
 
 from config.protocol import names
-from deviceplugin.node.api import NodeApi
+from deviceplugin.node.publisher import NodeApi
 from e2e.control_plane import provider
 from e2e.control_plane.admin import Admin, ApiResponse, Json, done
 from e2e.control_plane.cluster import ControlPlane
@@ -16,6 +16,7 @@ from e2e.programs import manifests
 from e2e.suites.rights import policy_cases, request_cases
 from e2e.suites.rights.policy_cases import Case
 from e2e.support import policy_site
+from e2e.support.gpu_site import gpu_pod
 from e2e.support.policy_site import PolicySite
 from scheduler.kube.port import PodKey
 from scheduler.kube.rest.client_config.connect import connect
@@ -25,7 +26,13 @@ DRY_RUN = "/api/v1/namespaces/default/pods?dryRun=All"
 PROBE = policy_site.pod("probe", annotations={names.MEM_IDX: "0"})
 PROBE_OF_ENVIRONMENT = policy_site.pod("probe")
 PROBE_OF_THE_SCHEDULER = policy_site.pod("probe", scheduler="")
+PROBE_OF_KEYS = gpu_pod("probe", 1, annotations={"gpushare/exlusive": "true"})
 PROBE_OF_ENVIRONMENT["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+
+
+def limited_to(resource: str) -> Json:
+    """A pod whose container has a limit of that name."""
+    return gpu_pod("probe", 1, containers=[{"name": "c", "image": "none", "resources": {"limits": {resource: "2"}}}])
 
 
 def trying(client: Admin, probe: Json) -> Callable[[], Awaitable[ApiResponse]]:
@@ -180,6 +187,33 @@ async def test_pods_that_ask_for_gpu_memory_go_through_the_scheduler(
 ) -> None:
     del by_the_scheduler_alone
     await show(site, case)
+
+
+@pytest.fixture(scope="module")
+def without_unknown_keys(cluster: provider.Target) -> Iterator[None]:
+    """The policy of misspelled keys."""
+    with in_force(cluster, policy_site.optional("refuse-unknown-keys.yaml"), policy_site.UNKNOWN_KEYS, PROBE_OF_KEYS):
+        yield
+
+
+@pytest.mark.parametrize(
+    ("pod", "refused"),
+    [
+        pytest.param(PROBE_OF_KEYS, "unknown, or not read there: gpushare/exlusive", id="a misspelled annotation"),
+        pytest.param(limited_to("aliyun.com/gpu-cout"), "read there: aliyun.com/gpu-cout", id="an unknown resource"),
+        pytest.param(limited_to(names.GPU_COUNT), f"not read there: {names.GPU_COUNT}", id="a number of cards as one"),
+        pytest.param(
+            gpu_pod("probe", 1, annotations={names.EXCLUSIVE: "true", names.CARD_POLICY: "spread"}), "", id="right"
+        ),
+        pytest.param(policy_site.pod("probe", labels={names.GPU_COUNT: "1", "app": "gpu"}), "", id="a label"),
+    ],
+)
+async def test_misspelled_keys_are_refused(without_unknown_keys: None, admin: Admin, pod: Json, refused: str) -> None:
+    del without_unknown_keys
+    answer = await admin.post(DRY_RUN, pod)
+
+    assert policy_site.refuses(answer, policy_site.UNKNOWN_KEYS) is bool(refused)
+    assert refused in answer.body.get("message", "")
 
 
 async def test_while_migrating_the_pods_of_kube_scheduler_are_let_through(

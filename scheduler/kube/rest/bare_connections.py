@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from aiohappyeyeballs import start_connection
 
 from scheduler.kube.rest.client_config.connect import Connection
-from scheduler.kube.rest.client_config.impersonation import Headers, sendable
+from scheduler.kube.rest.client_config.credentials import Headers, sendable
 from scheduler.kube.rest.http1 import Http1Connection, HttpAnswer
 
 # Path of a request with its query, percent-encoded. A function is called just before the bytes are sent; if it raises,
@@ -164,8 +164,7 @@ class Connections:
         headers = {**self._same, "Content-Type": content_type}
         lines = [f"{name}: {value}" for name, value in (*headers.items(), *self._identity)]
         if not all(map(sendable, lines)):
-            message = "a header has characters that none may have: look at the token"
-            raise ConnectionError(message)
+            raise ConnectionError("a header has characters that none may have: look at the token")
         head = self._heads[content_type] = "\r\n".join((" HTTP/1.1", *lines, "Content-Length: ")).encode()
         return head
 

@@ -7,18 +7,79 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPMethod, HTTPStatus
 from typing import Final
+from urllib.parse import quote
+
+import msgspec
 
 from scheduler.kube import objects, port
-from scheduler.kube.port import Kind, PodKey, T, WatchEvent
-from scheduler.kube.rest import rights, version, writing
+from scheduler.kube.port import Kind, LastScheduled, PodKey, T, WatchEvent
+from scheduler.kube.resource_versions import version_number
+from scheduler.kube.rest import decoding, version, writing
 from scheduler.kube.rest.bare_connections import JSON
 from scheduler.kube.rest.client_config.connect import Connection
 from scheduler.kube.rest.decoding import Decoder
-from scheduler.kube.rest.last_scheduled import last_scheduled
-from scheduler.kube.rest.reviews import Reviews
+from scheduler.kube.rest.failures import MALFORMED
+from scheduler.kube.rest.reviews import NEEDED, Reviews, Right, missing_rights
 from scheduler.kube.rest.transport import STRATEGIC_MERGE_PATCH, Transport
 from scheduler.kube.rest.watching import Watching, WatchOptions
 from scheduler.kube.versions import ServerVersion
+
+_PAGE: Final = 500
+_SCHEDULED: Final = "PodScheduled"
+# Written by the API server itself into a pod with a gate.
+_GATED: Final = "SchedulingGated"
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+
+
+class _Condition(msgspec.Struct, rename="camel"):
+    type: str = ""
+    reason: str = ""
+    last_transition_time: str | None = None
+
+
+class _Status(msgspec.Struct):
+    conditions: list[_Condition] = []
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Meta
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+_DECODER: Final = msgspec.json.Decoder(_Pod)
+
+
+async def last_scheduled(transport: Transport, scheduler_name: str, timeout_s: float) -> LastScheduled:
+    """See `port.Cluster.last_scheduled`. timeout_s: of each page."""
+    selector = quote(f"spec.schedulerName={scheduler_name}", safe="")
+    moment, version, rest = "", 0, ""
+    while True:
+        path = f"{port.PODS.path}?fieldSelector={selector}&limit={_PAGE}{rest}"
+        body = await transport.send(HTTPMethod.GET, path, answers=port.PODS.list_kind, timeout_s=timeout_s)
+        page = decoding.page(body)
+        for item in page.items or ():
+            pod = _decoded(item)
+            version = max(version, version_number(pod.metadata.resource_version))
+            moment = max(moment, _moment(pod))
+        if not page.metadata.rest:
+            return LastScheduled(moment, str(version))
+        rest = f"&continue={quote(page.metadata.rest, safe='')}"
+
+
+def _decoded(item: msgspec.Raw) -> _Pod:
+    try:
+        return _DECODER.decode(item)
+    except MALFORMED as error:
+        raise port.ApiFailed(f"a pod that the server sent cannot be decoded: {error}") from error
+
+
+def _moment(pod: _Pod) -> str:
+    times = (c.last_transition_time for c in pod.status.conditions if c.type == _SCHEDULED and c.reason != _GATED)
+    return max(filter(None, times), default="")
+
 
 _UID_DIFFERS: Final = "metadata.uid: Invalid value"
 
@@ -95,15 +156,12 @@ class KubeCluster:
         return self._claims.object(answer).metadata.resource_version
 
     async def last_change(self, kind: Kind[T], since: str) -> str:
-        """Version of the last change."""
         return await self._watching.last_change(kind, since)
 
     async def last_scheduled(self, scheduler_name: str) -> port.LastScheduled:
-        """Time of the last scheduling."""
         return await last_scheduled(self._transport, scheduler_name, self._timeout_s)
 
     async def write_lease(self, wanted: port.WantedLease, timeout_s: float) -> str:
-        """Create or change a Lease."""
         path, body = writing.leases_path(wanted.namespace), writing.lease_body(wanted)
         if wanted.version:
             answer = await self._patch(f"{path}/{wanted.name}", body, "Lease", timeout_s)
@@ -116,7 +174,6 @@ class KubeCluster:
         await self._patch_status(pod, writing.condition_patch(pod, condition, time.time() if changed else None))
 
     async def set_nominated_node(self, pod: PodKey, node: str) -> None:
-        """Patch the pod's nominated node."""
         await self._patch_status(pod, writing.nomination_patch(pod, node))
 
     async def delete_pod(self, pod: PodKey) -> None:
@@ -125,7 +182,6 @@ class KubeCluster:
         await self._as_leader(HTTPMethod.DELETE, path, body, "Pod")
 
     async def create_event(self, event: port.EventRecord) -> None:
-        """Create the Event."""
         path, body = writing.events_path(event), writing.event_body(event)
         await self._transport.write(HTTPMethod.POST, path, body, answers="Event", timeout_s=self._timeout_s)
 
@@ -133,9 +189,9 @@ class KubeCluster:
         """Update the series of the Event."""
         await self._patch(f"{writing.events_path(event)}/{event.name}", writing.series_patch(series), "Event")
 
-    async def missing_rights(self, needed: Sequence[rights.Right] = rights.NEEDED) -> list[str]:
+    async def missing_rights(self, needed: Sequence[Right] = NEEDED) -> list[str]:
         """Return those of the needed rights that it lacks, one readable line each. Raises ApiError."""
-        return await rights.missing_rights(self._transport, self._timeout_s, needed)
+        return await missing_rights(self._transport, self._timeout_s, needed)
 
     @property
     def reviews(self) -> Reviews:
@@ -165,7 +221,6 @@ class KubeCluster:
         await self._transport.send(HTTPMethod.POST, path, body, answers="Status", timeout_s=self._timeout_s)
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._transport.close()
 
     async def _patch_status(self, pod: PodKey, body: bytes) -> None:

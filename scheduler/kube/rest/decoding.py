@@ -75,8 +75,7 @@ def page(body: bytes) -> Page:
     try:
         return decoded(_PAGE.decode, body)
     except MALFORMED as error:
-        message = f"the list that the server sent cannot be decoded: {error}"
-        raise port.ApiFailed(message) from error
+        raise port.ApiFailed(f"the list that the server sent cannot be decoded: {error}") from error
 
 
 class Decoder(Generic[T]):
@@ -92,8 +91,7 @@ class Decoder(Generic[T]):
         try:
             return decoded(self._object.decode, body)
         except MALFORMED as error:
-            message = f"the object that the server sent cannot be decoded: {error}"
-            raise port.ApiFailed(message) from error
+            raise port.ApiFailed(f"the object that the server sent cannot be decoded: {error}") from error
 
     def listed(self, item: msgspec.Raw) -> WatchEvent[T]:
         """Read one item of a list: Changed or Undecodable."""

@@ -111,8 +111,7 @@ class Http1Connection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         """An answer begins: the one that is waited for, after interim ones, or a second one."""
         if self._waiting is None:
-            message = "more than one answer to a request"
-            raise ValueError(message)
+            raise ValueError("more than one answer to a request")
         self._framed = self._ends_with_connection = False
         self._headers, self._body = {}, []
 

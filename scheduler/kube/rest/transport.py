@@ -22,8 +22,7 @@ from multidict import CIMultiDict, istr
 from scheduler.kube import port
 from scheduler.kube.rest.bare_connections import JSON, KEEP_ALIVE_S, Connections, Path, new_socket
 from scheduler.kube.rest.client_config.connect import Connection
-from scheduler.kube.rest.client_config.credentials import NotRenewed
-from scheduler.kube.rest.client_config.impersonation import Headers
+from scheduler.kube.rest.client_config.credentials import Headers, NotRenewed
 from scheduler.kube.rest.failures import error_from_answer, expect_kind, not_an_answer, one_line
 from scheduler.kube.rest.http1 import MOST_BYTES, HttpAnswer
 
@@ -122,8 +121,7 @@ class Transport:
         except aiohttp.ConnectionTimeoutError as error:
             raise _silent(error) from error
         except TimeoutError as error:
-            message = f"no data for {stall_s:g} s"
-            raise Stalled(message) from error
+            raise Stalled(f"no data for {stall_s:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
             raise _silent(error) from error
 
@@ -140,8 +138,7 @@ class Transport:
             async with asyncio.timeout(timeout_s):
                 answer = await answering
         except TimeoutError as error:
-            message = f"no answer within {timeout_s:g} s"
-            raise port.ApiSilent(message) from error
+            raise port.ApiSilent(f"no answer within {timeout_s:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
             raise _silent(error) from error
         if answer.status >= _MULTIPLE_CHOICES:

@@ -11,6 +11,7 @@ from http import HTTPMethod, HTTPStatus
 from typing import Final, TypeAlias
 
 import msgspec
+import structlog
 
 from scheduler.kube import versions
 from scheduler.kube.port import ApiError, ApiRejected
@@ -18,6 +19,7 @@ from scheduler.kube.rest.failures import MALFORMED, not_an_answer, one_line
 from scheduler.kube.rest.transport import Transport
 from scheduler.kube.versions import Feature, ServerVersion, VersionNotice
 
+log = structlog.get_logger()
 Read: TypeAlias = Callable[[], Awaitable[ServerVersion]]
 Say: TypeAlias = Callable[[VersionNotice], None]
 
@@ -51,7 +53,12 @@ async def read(transport: Transport, timeout_s: float) -> ServerVersion:
     return ServerVersion(one_line(info.git_version, _LONGEST), one_line(emulated, _LONGEST))
 
 
-async def tell(ask: Read, features: Sequence[Feature], say: Say) -> None:
+def log_notice(notice: VersionNotice) -> None:
+    """Log it."""
+    getattr(log, notice.level)(notice.event, **notice.fields)
+
+
+async def tell(ask: Read, features: Sequence[Feature], say: Say = log_notice) -> None:
     """Log the server's version and its disabled features; or, once, that the version cannot be read.
 
     Runs alongside the start, which does not wait for it. A server that denies the request is not asked again.

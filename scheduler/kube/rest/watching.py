@@ -78,8 +78,7 @@ class LineSplitter:
         self._pieces.append(first)
         self._held += len(first)
         if self._held > LONGEST_LINE:
-            message = f"a line of the watch has over {LONGEST_LINE} bytes"
-            raise port.ApiSilent(message)
+            raise port.ApiSilent(f"a line of the watch has over {LONGEST_LINE} bytes")
         if not others:
             return []
         lines = [b"".join(self._pieces), *others]
@@ -123,13 +122,11 @@ class Watching:
                 yield batch
 
     async def last_change(self, kind: Kind[T], since: str) -> str:
-        """See `port.Cluster.last_change`."""
         try:
             async with asyncio.timeout(_GLANCE_WITHIN_S):
                 return await self._glance(kind, since)
         except TimeoutError as error:
-            message = f"no answer in {_GLANCE_WITHIN_S:g} s to what has changed"
-            raise port.ApiSilent(message) from error
+            raise port.ApiSilent(f"no answer in {_GLANCE_WITHIN_S:g} s to what has changed") from error
 
     async def _glance(self, kind: Kind[T], since: str) -> str:
         """`last_change` with its own time: a watch so short that a bookmark comes soon if no object changes."""
@@ -139,8 +136,7 @@ class Watching:
         listed = decoding.page(body).metadata.resource_version
         now, last = version_number(listed), since
         if not now:
-            message = f"the resource version of the {kind.name} is no number: {listed[:40]!r}"
-            raise port.ApiFailed(message)
+            raise port.ApiFailed(f"the resource version of the {kind.name} is no number: {listed[:40]!r}")
         if version_number(since) >= now:
             return since
         async with aclosing(self._connection(kind, f"resourceVersion={quote(since)}", _GLANCE_S)) as batches:
@@ -151,8 +147,7 @@ class Watching:
                     bookmark = event.resource_version if isinstance(event, port.Bookmark) else ""
                     if max(version_number(last), version_number(bookmark)) >= now:
                         return last
-        message = f"no word in {_GLANCE_S} s of what has changed up to version {now}"
-        raise port.ApiSilent(message)
+        raise port.ApiSilent(f"no word in {_GLANCE_S} s of what has changed up to version {now}")
 
     async def _streamed(self, kind: Kind[T]) -> AsyncGenerator[list[WatchEvent[T]], None]:
         """List and watch in one connection. Raises _CannotStream."""

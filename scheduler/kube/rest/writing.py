@@ -1,6 +1,6 @@
 """Bodies of requests to the API server: bindings, conditions, events.
 
-Field order and spelling are those of Kubernetes 1.36; everything is encoded from structs, without models.
+Field order and spelling are those of Kubernetes 1.36. Frequent bodies are encoded from structs, the others from dicts.
 """
 
 import datetime as dt
@@ -61,33 +61,6 @@ class _StatusPatch(msgspec.Struct):
     status: _Conditions
 
 
-class _Nominated(msgspec.Struct, rename="camel"):
-    nominated_node_name: str | None
-
-
-class _NominationPatch(msgspec.Struct):
-    metadata: _Uid
-    status: _Nominated
-
-
-class _DeleteOptions(msgspec.Struct, rename="camel"):
-    preconditions: _Uid
-    kind: str = "DeleteOptions"
-    api_version: str = "v1"
-
-
-class _EvictionMeta(msgspec.Struct):
-    name: str
-    namespace: str
-
-
-class _Eviction(msgspec.Struct, rename="camel"):
-    metadata: _EvictionMeta
-    delete_options: _DeleteOptions
-    kind: str = "Eviction"
-    api_version: str = "policy/v1"
-
-
 class _EventMeta(msgspec.Struct):
     name: str
     namespace: str
@@ -99,15 +72,6 @@ class _Reference(msgspec.Struct, rename="camel", omit_defaults=True):
     uid: str
     api_version: str | None = None
     namespace: str = ""
-
-
-class _Series(msgspec.Struct, rename="camel"):
-    count: int
-    last_observed_time: str
-
-
-class _SeriesPatch(msgspec.Struct):
-    series: _Series
 
 
 class _Event(msgspec.Struct, rename="camel"):
@@ -124,51 +88,10 @@ class _Event(msgspec.Struct, rename="camel"):
     api_version: str = "events.k8s.io/v1"
 
 
-class _Version(msgspec.Struct, rename="camel", omit_defaults=True):
-    """resource_version: a patch that names another than the object's is rejected with 409."""
-
-    resource_version: str
-    annotations: dict[str, str] | None = None
-
-
-class _ClaimReference(msgspec.Struct, rename="camel"):
-    namespace: str
-    name: str
-    uid: str
-    kind: str = "PersistentVolumeClaim"
-    api_version: str = "v1"
-
-
-class _VolumeSpec(msgspec.Struct, rename="camel"):
-    claim_ref: _ClaimReference
-
-
-class _VolumePatch(msgspec.Struct):
-    metadata: _Version
-    spec: _VolumeSpec
-
-
-class _ClaimPatch(msgspec.Struct):
-    metadata: _Version
-
-
 _ENCODER: Final = msgspec.json.Encoder()
 # The volume controller removes a claim only if this marks it as set by a program.
 _BOUND_BY_CONTROLLER: Final = {"pv.kubernetes.io/bound-by-controller": "yes"}
 _SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
-
-
-class _LeaseMeta(msgspec.Struct, rename="camel", omit_defaults=True):
-    name: str = ""
-    resource_version: str = ""
-    annotations: Mapping[str, str | None] | None = None
-
-
-class _Lease(msgspec.Struct, rename="camel"):
-    metadata: _LeaseMeta
-    spec: leases.LeaseSpec
-    kind: str = "Lease"
-    api_version: str = "coordination.k8s.io/v1"
 
 
 def pod_path(namespace: str, name: str) -> str:
@@ -210,14 +133,17 @@ def claim_path(namespace: str, name: str) -> str:
 
 def volume_patch(wanted: VolumeForClaim) -> bytes:
     """Strategic merge patch. Source: component-helpers, storage/volume/pv_helpers.go, GetBindVolumeToClaim."""
-    annotations = None if wanted.kept else _BOUND_BY_CONTROLLER
-    reference = _ClaimReference(wanted.claim_namespace, wanted.claim, wanted.claim_uid)
-    return _ENCODER.encode(_VolumePatch(_Version(wanted.version, annotations), _VolumeSpec(reference)))
+    # A patch that names another resource version than the object's is rejected with 409.
+    metadata = {"resourceVersion": wanted.version} | ({} if wanted.kept else {"annotations": _BOUND_BY_CONTROLLER})
+    claim = {"namespace": wanted.claim_namespace, "name": wanted.claim, "uid": wanted.claim_uid}
+    reference = claim | {"kind": "PersistentVolumeClaim", "apiVersion": "v1"}
+    return _ENCODER.encode({"metadata": metadata, "spec": {"claimRef": reference}})
 
 
 def claim_patch(wanted: NodeForClaim) -> bytes:
     """Strategic merge patch."""
-    return _ENCODER.encode(_ClaimPatch(_Version(wanted.version, {_SELECTED_NODE: wanted.node})))
+    annotations = {_SELECTED_NODE: wanted.node}
+    return _ENCODER.encode({"metadata": {"resourceVersion": wanted.version, "annotations": annotations}})
 
 
 def leases_path(namespace: str) -> str:
@@ -227,12 +153,15 @@ def leases_path(namespace: str) -> str:
 
 def lease_body(wanted: WantedLease) -> bytes:
     """A new Lease, or a strategic merge patch of the one at that version."""
-    if not wanted.version:
-        new = None if wanted.page_url is None else {leases.PAGE_URL: wanted.page_url}
-        return _ENCODER.encode(_Lease(_LeaseMeta(name=wanted.name, annotations=new), wanted.spec))
-    annotations = {leases.PODS_SEEN: wanted.pods_version, leases.PAGE_URL: wanted.page_url}
-    metadata = _LeaseMeta(resource_version=wanted.version, annotations=annotations)
-    return _ENCODER.encode(_Lease(metadata, wanted.spec))
+    metadata: dict[str, object]
+    if wanted.version:
+        annotations = {leases.PODS_SEEN: wanted.pods_version, leases.PAGE_URL: wanted.page_url}
+        metadata = {"resourceVersion": wanted.version, "annotations": annotations}
+    else:
+        page_url = {} if wanted.page_url is None else {"annotations": {leases.PAGE_URL: wanted.page_url}}
+        metadata = {"name": wanted.name, **page_url}
+    kind = {"kind": "Lease", "apiVersion": "coordination.k8s.io/v1"}
+    return _ENCODER.encode({"metadata": metadata, "spec": wanted.spec, **kind})
 
 
 def condition_patch(pod: PodKey, condition: objects.PodCondition, changed_s: float | None) -> bytes:
@@ -253,17 +182,23 @@ def condition_patch(pod: PodKey, condition: objects.PodCondition, changed_s: flo
 
 def nomination_patch(pod: PodKey, node: str) -> bytes:
     """Strategic merge patch of status.nominatedNodeName of the pod with this uid and of no other; "" takes it away."""
-    return _ENCODER.encode(_NominationPatch(_Uid(pod.uid), _Nominated(node or None)))
+    return _ENCODER.encode({"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node or None}})
 
 
 def deletion_body(pod: PodKey) -> bytes:
     """Encode DeleteOptions: the pod with this uid and no other, with the grace period that it has."""
-    return _ENCODER.encode(_DeleteOptions(_Uid(pod.uid)))
+    return _ENCODER.encode(_delete_options(pod))
 
 
 def eviction_body(pod: PodKey) -> bytes:
     """A policy/v1 Eviction of the pod with this uid and no other, with the grace period that it has."""
-    return _ENCODER.encode(_Eviction(_EvictionMeta(pod.name, pod.namespace), _DeleteOptions(_Uid(pod.uid))))
+    metadata = {"name": pod.name, "namespace": pod.namespace}
+    kind = {"kind": "Eviction", "apiVersion": "policy/v1"}
+    return _ENCODER.encode({"metadata": metadata, "deleteOptions": _delete_options(pod), **kind})
+
+
+def _delete_options(pod: PodKey) -> dict[str, object]:
+    return {"preconditions": {"uid": pod.uid}, "kind": "DeleteOptions", "apiVersion": "v1"}
 
 
 def event_body(event: EventRecord) -> bytes:
@@ -287,7 +222,8 @@ def event_body(event: EventRecord) -> bytes:
 
 def series_patch(series: EventSeries) -> bytes:
     """Encode a merge patch that sets the series of an Event."""
-    return _ENCODER.encode(_SeriesPatch(_Series(series.count, _time(series.last_time_s, "microseconds"))))
+    last = _time(series.last_time_s, "microseconds")
+    return _ENCODER.encode({"series": {"count": series.count, "lastObservedTime": last}})
 
 
 def _namespace_of_object(event: EventRecord) -> str:

@@ -1,8 +1,10 @@
 """CardAffinity: only cards that hold, or do not hold, certain pods of the same namespace."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
+
+import numpy as np
 
 from config.protocol import names
 from scheduler.framework.cycle_state import CycleState, StateKey
@@ -14,15 +16,155 @@ from scheduler.framework.plugin import (
     Rejected,
     Relevance,
 )
-from scheduler.plugins.card.card_holders import CardHolders
 from scheduler.pods.pod import Pod
 from scheduler.pods.selector_text import SelectorError
 from scheduler.state.changes import Change
-from scheduler.state.columns.arrays import Rows
+from scheduler.state.columns.arrays import ALL_ROWS, FIRST_CAPACITY, BoolArray, Int32Array, Rows, resized
+from scheduler.state.columns.label_sets import LabelSets
+from scheduler.state.columns.row_masks import count_of, places_of
 from scheduler.state.columns.selectors import Expressions, match, of_text
+from scheduler.state.facts.fact import CardFact
 
 if TYPE_CHECKING:
     from scheduler.state.tables import Tables
+
+
+# (namespace, labels) of one pod.
+_Holder: TypeAlias = tuple[str, Mapping[str, str]]
+# Questions about all rows that are asked again before anything changes: of one decision.
+_MOST_ANSWERS: Final = 4
+# Fewer rows are read one at a time.
+_FEW_ROWS: Final = 64
+_NOBODY: Final = -1
+
+
+class CardHolders(CardFact[_Holder]):
+    """Pods on each card by namespace: a query about one namespace costs only its own pods."""
+
+    booking_change: ClassVar[Change] = Change.CARDS | Change.COMPANY
+
+    def __init__(self, tables: "Tables") -> None:
+        super().__init__(tables)
+        self._of: dict[str, _Namespace] = {}
+
+    def read(self, pod: Pod) -> _Holder | None:
+        """Every pod that holds GPU memory."""
+        return (pod.key.namespace, pod.labels) if pod.template.gpu_units else None
+
+    def book(self, row: int, slots: tuple[int, ...], read: _Holder, sign: int) -> None:
+        name, labels = read
+        space = self._of.get(name)
+        if space is None:
+            space = self._of[name] = _Namespace()
+        for slot in slots:
+            if sign > 0:
+                space.enter(row, slot, labels)
+            else:
+                space.leave(row, slot, labels)
+        if not space.on:
+            del self._of[name]
+
+    def matching(self, namespace: str, selector: Expressions, rows: Rows) -> BoolArray:
+        """bool[cards, rows]: a pod of the namespace that `selector` matches is on the card."""
+        width, capacity = self.tables.cards.width, self.tables.capacity
+        space = self._of.get(namespace)
+        if space is None:
+            return np.zeros((width, count_of(rows, capacity)), dtype=np.bool_)
+        if isinstance(rows, slice) and rows == ALL_ROWS:
+            return space.everywhere(selector, (width, capacity)).copy()
+        if count_of(rows, capacity) > _FEW_ROWS:
+            return space.everywhere(selector, (width, capacity))[:, rows].copy()
+        return space.matching(selector, rows, (width, count_of(rows, capacity)))
+
+
+class _Namespace:
+    """Pods of one namespace: one entry for each pod on each card.
+
+    code_at, row_at, slot_at: int32[entries]: labels and place; code _NOBODY for a free entry. on: row -> slot -> its
+    entries. Pods with equal labels have the same code.
+    """
+
+    def __init__(self) -> None:
+        self.on: dict[int, dict[int, list[int]]] = {}
+        self._sets = LabelSets()
+        self._code_at: Int32Array = np.full(FIRST_CAPACITY, _NOBODY, dtype=np.int32)
+        self._row_at: Int32Array = np.zeros(FIRST_CAPACITY, dtype=np.int32)
+        self._slot_at: Int32Array = np.zeros(FIRST_CAPACITY, dtype=np.int32)
+        self._free = list(range(FIRST_CAPACITY))
+        self._everywhere: dict[Expressions, BoolArray] = {}
+
+    def enter(self, row: int, slot: int, labels: Mapping[str, str]) -> None:
+        """A pod with these labels comes to the card."""
+        self._everywhere.clear()
+        if not self._free:
+            self._grow()
+        entry = self._free.pop()
+        self._code_at[entry], self._row_at[entry], self._slot_at[entry] = self._sets.take(labels), row, slot
+        self.on.setdefault(row, {}).setdefault(slot, []).append(entry)
+
+    def leave(self, row: int, slot: int, labels: Mapping[str, str]) -> None:
+        """One with these labels leaves it."""
+        self._everywhere.clear()
+        code = self._sets.code(labels)
+        if code is None:
+            return
+        on_cards = self.on[row]
+        entry = next(entry for entry in on_cards[slot] if self._code_at[entry] == code)
+        self._code_at[entry] = _NOBODY
+        self._free.append(entry)
+        on_cards[slot].remove(entry)
+        if not on_cards[slot]:
+            del on_cards[slot]
+        if not on_cards:
+            del self.on[row]
+        self._sets.drop(code)
+
+    def everywhere(self, selector: Expressions, shape: tuple[int, int]) -> BoolArray:
+        """bool[cards, nodes], not to be changed."""
+        found = self._everywhere.get(selector)
+        if found is None or found.shape != shape:
+            if len(self._everywhere) >= _MOST_ANSWERS:
+                self._everywhere.clear()
+            found = self._everywhere[selector] = np.zeros(shape, dtype=np.bool_)
+            there = np.flatnonzero((self._code_at != _NOBODY) & (self._slot_at < shape[0]))
+            there = there[self._sets.accepted(selector, self._code_at[there])]
+            found[self._slot_at[there], self._row_at[there]] = True
+        return found
+
+    def matching(self, selector: Expressions, rows: Rows, shape: tuple[int, int]) -> BoolArray:
+        """bool[cards, rows], of a few rows."""
+        found = np.zeros(shape, dtype=np.bool_)
+        matches = _once_per_values(selector)
+        for place, row in places_of(self.on, rows):
+            for slot, entries in self.on[row].items():
+                found[slot, place] = any(map(matches, self._labels_of(entries)))
+        return found
+
+    def _labels_of(self, entries: list[int]) -> Iterator[Mapping[str, str]]:
+        return (self._sets.labels(code) for code in dict.fromkeys(self._code_at[entries].tolist()))
+
+    def _grow(self) -> None:
+        entries = len(self._code_at)
+        self._code_at = resized(self._code_at, (2 * entries,), _NOBODY)
+        self._row_at = resized(self._row_at, (2 * entries,), 0)
+        self._slot_at = resized(self._slot_at, (2 * entries,), 0)
+        self._free = list(range(entries, 2 * entries))
+
+
+def _once_per_values(selector: Expressions) -> Callable[[Mapping[str, str]], bool]:
+    """Whether labels match; computed once for equal values of the keys that `selector` names."""
+    keys = tuple({expression.key: None for expression in selector})
+    known: dict[tuple[str | None, ...], bool] = {}
+
+    def matches(labels: Mapping[str, str]) -> bool:
+        values = tuple(map(labels.get, keys))
+        verdict = known.get(values)
+        if verdict is None:
+            verdict = known[values] = match(selector, labels)
+        return verdict
+
+    return matches
+
 
 APART: Final = f"node(s) had too few cards without a pod that {names.CARD_ANTI_AFFINITY} matches"
 TOGETHER: Final = f"node(s) had too few cards with a pod that {names.CARD_AFFINITY} matches"
@@ -95,8 +237,7 @@ def _expressions(annotations: Mapping[str, str], key: str) -> Expressions | None
     try:
         return of_text(text)
     except SelectorError as error:
-        message = f"{key}: {error}"
-        raise SelectorError(message) from error
+        raise SelectorError(f"{key}: {error}") from error
 
 
 def _matches_itself(pod: Pod, text: str | None) -> bool:

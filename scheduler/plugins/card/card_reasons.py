@@ -14,8 +14,7 @@ from typing import Final
 import numpy as np
 
 from scheduler.framework.plugin import CardRejection, CardVerdict, Detail, Numbers, Rejection
-from scheduler.plugins.card.card_choice import eligible, selected
-from scheduler.plugins.card.terminating_cards import held_by_terminating
+from scheduler.plugins.card.card_choice import eligible, held_by_terminating, selected
 from scheduler.pods.gpu_request import GpuRequest
 from scheduler.state.cards.card_columns import CardColumns
 from scheduler.state.cards.node_inventory import GpuState, Out
@@ -76,7 +75,6 @@ class CardsOut(Detail):
         return f"node(s) had {' and '.join(parts)}"
 
     def joined(self, other: "CardsOut") -> "CardsOut":
-        """The sums."""
         return CardsOut(self.cards + other.cards, self.reasons + other.reasons)
 
     def _part(self, out: Out, number: int) -> str:
@@ -127,7 +125,6 @@ class AwaySince(Detail):
         return f"{reason}, node {self.node}{since}: look at the device plugin's pod there, and its log"
 
     def joined(self, other: "AwaySince") -> "AwaySince":
-        """The longer one."""
         return min(self, other, key=lambda one: (one.since or _LATER, one.node))
 
 

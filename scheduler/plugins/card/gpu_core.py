@@ -55,7 +55,6 @@ class GpuCore(PreFilterPlugin, CardFilterPlugin):
         return Relevance.EVALUATE
 
     def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardRejection]:  # noqa: ARG002 - PreFilter has read it
-        """Cards with too little left."""
         short = self._left(tables, rows) < state.read(_PER_CARD)
         return (CardRejection(short, f"Insufficient {self.resource_names.gpu_core} on one card"),)
 

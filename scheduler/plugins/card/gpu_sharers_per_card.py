@@ -46,7 +46,6 @@ class GpuSharersPerCard(CardFilterPlugin):
     args: GpuSharersPerCardArgs
 
     def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardRejection]:  # noqa: ARG002 - as for every pod
-        """Cards at their limit."""
         limits = self._limits(tables, rows)
         return () if limits is None else (CardRejection(tables.cards.holders[:, rows] >= limits, REASON),)
 
@@ -65,7 +64,6 @@ class MaxSharers(NodeFact[None]):
     counts_pods: ClassVar[bool] = False
 
     def __init__(self, tables: "Tables") -> None:
-        """No node has the annotation."""
         super().__init__(tables)
         self.limits: Int64Array = np.zeros(tables.capacity, dtype=np.int64)
         self.nodes = 0
@@ -77,7 +75,6 @@ class MaxSharers(NodeFact[None]):
         """Never called."""
 
     def node_changed(self, row: int, node: Node | None) -> Change:
-        """Read the node's annotation."""
         text = "" if node is None else (node.metadata.annotations or {}).get(names.MAX_SHARERS, "")
         limit = max_sharers(text)
         self.nodes += (limit > 0) - bool(self.limits[row])
@@ -85,5 +82,4 @@ class MaxSharers(NodeFact[None]):
         return Change(0)
 
     def grow(self, capacity: int) -> None:
-        """Make room for more rows."""
         self.limits = resized(self.limits, (capacity,), 0)

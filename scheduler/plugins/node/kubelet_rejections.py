@@ -35,7 +35,6 @@ class Because(Detail):
         return f"{reason} ({', '.join([*named, *more])})"
 
     def joined(self, other: Any) -> "Because":  # noqa: ANN401 - another of its own class
-        """The reasons of both."""
         return Because(self.reasons | other.reasons)
 
 

@@ -57,7 +57,6 @@ class DeclaredFeatures(NodeFact[None]):
     counts_pods: ClassVar[bool] = False
 
     def __init__(self, tables: Columns) -> None:
-        """No node declares anything."""
         super().__init__(tables)
         self.declared: dict[str, BoolArray] = {name: np.zeros(tables.capacity, dtype=np.bool_) for name in FEATURES}
 
@@ -68,12 +67,10 @@ class DeclaredFeatures(NodeFact[None]):
         """Never called."""
 
     def node_changed(self, row: int, node: Node | None) -> Change:
-        """Read the node's declared features."""
         of_node = () if node is None else node.status.declared_features
         for name, column in self.declared.items():
             column[row] = name in of_node
         return Change(0)
 
     def grow(self, capacity: int) -> None:
-        """Make room for more rows."""
         self.declared = {name: resized(column, (capacity,), 0) for name, column in self.declared.items()}

@@ -50,7 +50,6 @@ class HostPorts(NodeFact[frozenset[HostPort]]):
     booking_change: ClassVar[Change] = Change.PORTS
 
     def __init__(self, tables: "Tables") -> None:
-        """No ports in use."""
         super().__init__(tables)
         self._taken: dict[_Port, dict[int, Counter[str]]] = {}
 

@@ -94,8 +94,7 @@ class RequestedToCapacityRatio(PluginArgs):
     def _rising(cls, shape: tuple[UtilizationShapePoint, ...]) -> tuple[UtilizationShapePoint, ...]:
         found = [point.utilization for point in shape]
         if found != sorted(set(found)):
-            message = f"expected points with rising utilization, found {', '.join(map(str, found))}"
-            raise ValueError(message)
+            raise ValueError(f"expected points with rising utilization, found {', '.join(map(str, found))}")
         return shape
 
 
@@ -123,8 +122,7 @@ class ScoringStrategy(PluginArgs):
     def _line_where_it_counts(self) -> Self:
         if (self.type == _RATIO) is (self.requested_to_capacity_ratio is None):
             found = "none" if self.requested_to_capacity_ratio is None else f"one with type {self.type}"
-            message = f"expected requestedToCapacityRatio with type {_RATIO} and only there, found {found}"
-            raise ValueError(message)
+            raise ValueError(f"expected requestedToCapacityRatio with type {_RATIO} and only there, found {found}")
         return self
 
     @property
@@ -138,8 +136,7 @@ class ScoringStrategy(PluginArgs):
 
 def _resource_group(name: str) -> str:
     if not _PREFIX.fullmatch(name):
-        message = f"expected the domain of extended resources, such as example.com, found {name[:80]!r}"
-        raise ValueError(message)
+        raise ValueError(f"expected the domain of extended resources, such as example.com, found {name[:80]!r}")
     return name
 
 

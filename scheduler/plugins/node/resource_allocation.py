@@ -35,8 +35,7 @@ def requestable(name: str) -> str:
         return extended_resource(name)
     except ValueError:
         known = ", ".join(_NATIVE)
-        message = f"expected {known}, hugepages-<size> or domain/name, found {name[:80]!r}"
-        raise ValueError(message) from None
+        raise ValueError(f"expected {known}, hugepages-<size> or domain/name, found {name[:80]!r}") from None
 
 
 class Scale(NamedTuple):

@@ -76,12 +76,10 @@ class PodTopologySpreadArgs(PluginArgs):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.defaulting_type == "System" and self.default_constraints:
-            message = "defaultConstraints: expected none with defaultingType System; write defaultingType: List"
-            raise ValueError(message)
+            raise ValueError("defaultConstraints: expected none with defaultingType System; write defaultingType: List")
         pairs = {(each.topology_key, each.when_unsatisfiable) for each in self.default_constraints}
         if len(pairs) < len(self.default_constraints):
-            message = "defaultConstraints: expected each topologyKey once per whenUnsatisfiable"
-            raise ValueError(message)
+            raise ValueError("defaultConstraints: expected each topologyKey once per whenUnsatisfiable")
         return self
 
 

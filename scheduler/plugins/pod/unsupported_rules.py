@@ -1,6 +1,6 @@
 """UnsupportedRules: a pod with a requirement that no rule here supports stays Pending.
 
-The unsupported requirements are in `scheduler.pods.unsupported`, the size limits in `scheduler.kube.size_limits`.
+The unsupported requirements are in `scheduler.pods.mistakes`, the size limits in `scheduler.kube.size_limits`.
 """
 
 from typing import ClassVar

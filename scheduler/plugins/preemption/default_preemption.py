@@ -41,7 +41,10 @@ TERMINATING: Final = "not eligible due to a terminating pod on the nominated nod
 NOT_LISTED: Final = "not eligible before the PodDisruptionBudgets are known."
 TOO_MANY: Final = f"not eligible while {MOST_NOMINATIONS} other pods are nominated to nodes and not bound yet."
 _CHANGED: Final = NoPreemption(
-    "preemption: the pods on the chosen node have changed, trying again.", ("changed",), retry=True, keep_nomination=True
+    "preemption: the pods on the chosen node have changed, trying again.",
+    ("changed",),
+    retry=True,
+    keep_nomination=True,
 )
 # A node costs about as much as this many of its pods.
 _PODS_OF_A_NODE: Final = 16

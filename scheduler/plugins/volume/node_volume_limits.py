@@ -1,18 +1,202 @@
 """NodeVolumeLimits: a node attaches a limited number of volumes per CSI driver.
 
+Attached volumes per CSI driver and node, and the nodes' limits.
+A volume counts once for a node, however many pods use it, and also when only the API server shows it as attached. A
+claim's driver changes when it gets its volume. A fact: see `fact` for its updates.
 Source: kube-scheduler, plugins/nodevolumelimits/csi.go.
 """
 
-from collections.abc import Hashable, Sequence
-from typing import ClassVar, Final
+from collections import Counter
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import ClassVar, Final, NamedTuple
+
+import numpy as np
 
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import FilterPlugin, PreFilterPlugin, PreFilterResult, Rejection, Relevance
+from scheduler.kube.objects import Node
 from scheduler.pods.pod import Pod
+from scheduler.pods.pod_volumes import Attachable, ClaimKey
 from scheduler.state.changes import Change
-from scheduler.state.columns.arrays import Rows
-from scheduler.state.facts.attached_volumes import AttachedVolumes
+from scheduler.state.columns.arrays import BoolArray, Int64Array, Rows, resized
+from scheduler.state.columns.row_masks import count_of, mask_of
+from scheduler.state.facts.fact import Columns, NodeFact
 from scheduler.state.tables import Tables
+from scheduler.state.volumes.volumes import Changes
+
+UNLIMITED: Final = -1
+
+
+class PodUses(NamedTuple):
+    """Attachments of a pod: by its claims, and disks that it names itself."""
+
+    claims: tuple[ClaimKey, ...]
+    disks: tuple[Attachable, ...]
+
+
+class AttachedVolumes(NodeFact[PodUses]):
+    """Holds an entry per volume and node in use, and a column per driver."""
+
+    def __init__(self, tables: Columns) -> None:
+        super().__init__(tables)
+        # By driver, int64[nodes]: distinct volumes attached; limit of the node.
+        self._counts: dict[str, Int64Array] = {}
+        self._limits: dict[str, Int64Array] = {}
+        self._limited: Counter[str] = Counter()
+        # Of pods: volume -> row -> uses; claim -> row -> uses; the claim's volume.
+        self._uses: dict[Attachable, Counter[int]] = {}
+        self._rows_of: dict[ClaimKey, Counter[int]] = {}
+        self._counted_as: dict[ClaimKey, Attachable | None] = {}
+        # By row: attachments that the API server shows; drivers with a limit.
+        self._shown: dict[int, frozenset[Attachable]] = {}
+        self._limited_on: dict[int, frozenset[str]] = {}
+        self._node_of: dict[int, str] = {}
+
+    def read(self, pod: Pod) -> PodUses | None:
+        """The claims and disks of a pod that has any."""
+        volumes = pod.volumes
+        if not (volumes.claims or volumes.attached):
+            return None
+        return PodUses(tuple(dict.fromkeys(pod.claim_keys)), tuple(dict.fromkeys(volumes.attached)))
+
+    def book(self, row: int, read: PodUses, sign: int) -> None:
+        for disk in read.disks:
+            self._use(disk, row, sign)
+        for key in read.claims:
+            rows = self._rows_of.get(key)
+            if rows is None:
+                rows = self._rows_of[key] = Counter()
+                self._counted_as[key] = self.tables.volumes.attached(key)
+            counted = self._counted_as[key]
+            rows[row] += sign
+            if not rows[row]:
+                del rows[row]
+            if not rows:
+                del self._rows_of[key], self._counted_as[key]
+            if counted is not None:
+                self._use(counted, row, sign)
+
+    def node_changed(self, row: int, node: Node | None) -> Change:
+        if node is None:
+            self._node_of.pop(row, None)
+        else:
+            self._node_of[row] = node.metadata.name
+        self._look_at_node(row)
+        return Change(0)
+
+    def volumes_changed(self, changes: Changes) -> Collection[int]:
+        """Recount the changed claims and attachments."""
+        moved: set[int] = set()
+        for key in changes.claims:
+            if key in self._counted_as:
+                moved |= self._recount(key)
+        for node in changes.nodes:
+            row = self.tables.row_of.get(node)
+            if row is not None:
+                self._look_at_node(row)
+        return moved
+
+    def grow(self, capacity: int) -> None:
+        self._counts = {driver: resized(column, (capacity,), 0) for driver, column in self._counts.items()}
+        self._limits = {driver: resized(column, (capacity,), UNLIMITED) for driver, column in self._limits.items()}
+
+    def asked(self, pod: Pod) -> dict[str, list[Attachable]]:
+        """Volumes that the pod would attach, by driver; only drivers that a node limits."""
+        found: dict[str, list[Attachable]] = {}
+        if not self._limited:
+            return found
+        uses = (*pod.volumes.attached, *self.tables.volumes.of_pod(pod).attached)
+        for one in dict.fromkeys(uses):
+            if one is not None and one[0] in self._limited:
+                found.setdefault(one[0], []).append(one)
+        return found
+
+    def signature(self, pod: Pod) -> Hashable:
+        """Equal for pods with equal requests: volumes of claims that no node has attached do not differ.
+
+        Disks that pods name themselves do differ, because a later attachment does not search for the pods that name it.
+        """
+        asked = sorted(self.asked(pod).items())
+        used = [
+            (driver, len(all_of), tuple(sorted(one for one in all_of if one in self._uses))) for driver, all_of in asked
+        ]
+        return (pod.volumes.attached, *used) if used else ()
+
+    def exceeded(self, driver: str, asked: list[Attachable], rows: Rows) -> BoolArray:
+        """bool[rows]: with these volumes of the driver, the node would have more than it attaches."""
+        capacity = self.tables.capacity
+        here = np.zeros(count_of(rows, capacity), dtype=np.int64)
+        for one in asked:
+            if one in self._uses:
+                here += mask_of(self._uses[one], rows, capacity)
+        new = len(asked) - here
+        counts, limits = self._counts.get(driver), self._limits[driver][rows]
+        total = new if counts is None else counts[rows] + new
+        over: BoolArray = (limits != UNLIMITED) & (new > 0) & (total > limits)
+        return over
+
+    def _use(self, volume: Attachable, row: int, pods: int) -> None:
+        """Change by `pods` the number of the row's pods that have the volume attached."""
+        rows = self._uses.setdefault(volume, Counter())
+        before = rows[row]
+        rows[row] += pods
+        if not rows[row]:
+            del rows[row]
+        if not rows:
+            del self._uses[volume]
+        if bool(before) == bool(before + pods):
+            return
+        if volume not in self._shown.get(row, ()):
+            self._count(volume[0], row, 1 if pods > 0 else -1)
+        if pods > 0:
+            # Another pod with this volume no longer counts towards the node's limit.
+            self.moved |= int(Change.ATTACHMENTS)
+
+    def _count(self, driver: str, row: int, sign: int) -> None:
+        column = self._counts.get(driver)
+        if column is None:
+            column = self._counts[driver] = np.zeros(self.tables.capacity, dtype=np.int64)
+        column[row] += sign
+
+    def _recount(self, key: ClaimKey) -> set[int]:
+        """The claim counts for another volume, or for one at all."""
+        old, new = self._counted_as[key], self.tables.volumes.attached(key)
+        if old == new:
+            return set()
+        self._counted_as[key] = new
+        for row, uses in self._rows_of[key].items():
+            if old is not None:
+                self._use(old, row, -uses)
+            if new is not None:
+                self._use(new, row, uses)
+        return set(self._rows_of[key])
+
+    def _look_at_node(self, row: int) -> None:
+        """Update its limits and shown attachments."""
+        name, volumes = self._node_of.get(row), self.tables.volumes
+        self._limit(row, {} if name is None else volumes.attachments.limits(name))
+        shown = frozenset() if name is None else volumes.attached_to(name)
+        before = self._shown.pop(row, frozenset())
+        for one in before ^ shown:
+            if row not in self._uses.get(one, ()):
+                self._count(one[0], row, 1 if one in shown else -1)
+        if shown:
+            self._shown[row] = shown
+
+    def _limit(self, row: int, limits: Mapping[str, int]) -> None:
+        for driver in self._limited_on.pop(row, ()):
+            self._limits[driver][row] = UNLIMITED
+            self._limited[driver] -= 1
+            if not self._limited[driver]:
+                del self._limited[driver], self._limits[driver]
+        for driver, limit in limits.items():
+            self._limited[driver] += 1
+            if driver not in self._limits:
+                self._limits[driver] = np.full(self.tables.capacity, UNLIMITED, dtype=np.int64)
+            self._limits[driver][row] = limit
+        if limits:
+            self._limited_on[row] = frozenset(limits)
+
 
 REASON: Final = "node(s) exceed max volume count"
 

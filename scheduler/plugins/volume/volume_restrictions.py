@@ -83,7 +83,6 @@ class ClaimsInUse(NodeFact[tuple[ClaimKey, ...]]):
     """users: claim -> how often pods that have a node use it, those of ephemeral volumes left out."""
 
     def __init__(self, tables: "Columns") -> None:
-        """No pod uses any."""
         super().__init__(tables)
         self.users: Counter[ClaimKey] = Counter()
 
@@ -108,7 +107,6 @@ class DisksInUse(NodeFact[_Uses]):
     """Which disks the pods of each node use, and how."""
 
     def __init__(self, tables: "Columns") -> None:
-        """None."""
         super().__init__(tables)
         self._rows_with: dict[DiskUse, Counter[int]] = {}
 

@@ -100,7 +100,6 @@ class CardArrays:
     model: Int32Array
 
     def __init__(self) -> None:
-        """No cards."""
         self.stored = CardStore.empty(NARROWEST, FIRST_CAPACITY)
         self.usual = self.width = NARROWEST
         self.mixed = False

@@ -2,10 +2,15 @@
 
 A card that disappears from the node's announcement while pods hold it is lost. It stays booked under its UUID outside
 the columns: unusable, and not counted against another card. A UUID that several nodes announce is one card: new pods
-get it on one node, see `shared_uuids`.
+get it on one node, see `AnnouncedUuids`.
+
+Which rows announce a card's UUID, and on which of them new pods may use it.
+A UUID is one card. Two nodes that announce it are one card that was moved while the old node object stayed, a copied
+disk, or an attack; booked on both, it would be given away twice. It is used where a live pod holds it; while none does,
+on the node that announced it first; where pods hold it on two nodes, on neither.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,10 +19,53 @@ import numpy as np
 
 from config.protocol.booked_cards import BookedCards, CardsOfNode, WrittenAllocation
 from config.protocol.inventory import MAX_UNITS, Card, Health
+from scheduler.pods.pod import Pod
 from scheduler.state.cards.card_arrays import CardArrays
-from scheduler.state.cards.node_inventory import GpuState, NodeInventory, Out
-from scheduler.state.cards.shared_uuids import AnnouncedUuids
+from scheduler.state.cards.node_inventory import GpuState, NodeInventory, Out, newly_unhealthy
 from scheduler.state.columns.arrays import FIRST_CAPACITY, Int64Array, resized
+
+
+class AnnouncedUuids:
+    """shared: UUIDs that more than one row announces."""
+
+    def __init__(self) -> None:
+        self.shared: set[str] = set()
+        self._slot_on: dict[str, dict[int, int]] = {}  # UUID -> row -> slot, in the order of announcement
+
+    def add(self, uuid: str, row: int, slot: int) -> None:
+        """The row announces the UUID in this slot."""
+        rows = self._slot_on.setdefault(uuid, {})
+        rows[row] = slot
+        if len(rows) > 1:
+            self.shared.add(uuid)
+
+    def discard(self, uuid: str, row: int) -> None:
+        """Note that the row does not announce the UUID."""
+        rows = self._slot_on.get(uuid)
+        if rows is None or rows.pop(row, None) is None:
+            return
+        if len(rows) == 1:
+            self.shared.discard(uuid)
+        elif not rows:
+            del self._slot_on[uuid]
+
+    def places(self, uuid: str) -> list[tuple[int, int]]:
+        """(row, slot) of each announcement, the first first."""
+        rows = self._slot_on.get(uuid)
+        return [] if rows is None else list(rows.items())
+
+    def owner(self, uuid: str, holding: Collection[int]) -> int | None:
+        """The row on which new pods may use the UUID. holding: rows that announce it and on which pods hold it."""
+        if len(holding) > 1:
+            return None
+        return next(iter(holding), None) if holding else next(iter(self._slot_on.get(uuid, ())), None)
+
+    def elsewhere(self, row: int, uuids: Iterable[str]) -> dict[str, list[int]]:
+        """Those of `uuids`, of cards of `row`, that other rows announce, too -> those rows."""
+        if not self.shared:
+            return {}
+        return {uuid: [other for other in self._slot_on[uuid] if other != row] for uuid in uuids if uuid in self.shared}
+
 
 # A booking that fills the largest card is as large as it can be: the sum of many stays a number.
 MOST_UNITS: Final = MAX_UNITS
@@ -101,7 +149,6 @@ class CardColumns(CardArrays):
     """
 
     def __init__(self) -> None:
-        """No cards."""
         super().__init__()
         self.state = np.zeros(FIRST_CAPACITY, dtype=np.int8)
         self.allocatable: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)
@@ -182,12 +229,10 @@ class CardColumns(CardArrays):
         self._counted(row, held, -1)
 
     def clear(self, row: int) -> None:
-        """No cards on `row`."""
         self._empty(row)
         self._make_wide(row, 0)
 
     def grow(self, capacity: int) -> None:
-        """Make room for `capacity` nodes."""
         self._store(self.height, capacity)
         self.state = resized(self.state, (capacity,), 0)
         self.allocatable = resized(self.allocatable, (capacity,), 0)
@@ -290,3 +335,45 @@ class CardColumns(CardArrays):
             card.exclusive += sign * held.exclusive
             if not card.holders:
                 del lost[uuid]
+
+
+class CardChanges:
+    """legacy_nodes: nodes that announce totals, and no inventory.
+
+    away_since: nodes with cards but no allocatable gpu-mem -> the kubelet's last report when that was first seen, RFC
+    3339, "" unknown.
+    """
+
+    def __init__(self) -> None:
+        self.legacy_nodes: set[str] = set()
+        self.away_since: dict[str, str] = {}
+        self._failures: list[tuple[Pod, str]] = []
+
+    def changed(
+        self,
+        node: str,
+        before: NodeInventory | None,
+        now: NodeInventory,
+        reported_at: str,
+        pods: Iterable[tuple[Pod, Held | None]],
+    ) -> None:
+        """Note that a node announces other cards. pods: its pods, booked on the new cards."""
+        (self.legacy_nodes.discard if now.has_uuids else self.legacy_nodes.add)(node)
+        if now.state is not GpuState.NOT_ALLOCATABLE:
+            self.away_since.pop(node, None)
+        else:
+            self.away_since.setdefault(node, reported_at)
+        failed = newly_unhealthy(before, now)
+        for pod, held in pods if failed else ():
+            if held is not None and not held.unknown:
+                self._failures += [(pod, failed[slot]) for slot in held.slots if slot in failed]
+
+    def gone(self, node: str) -> None:
+        """Forget a deleted node."""
+        self.legacy_nodes.discard(node)
+        self.away_since.pop(node, None)
+
+    def take_failures(self) -> list[tuple[Pod, str]]:
+        """Pods whose card became unhealthy since the last call, with the card: once for each failure."""
+        found, self._failures = self._failures, []
+        return found

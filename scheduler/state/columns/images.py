@@ -30,7 +30,6 @@ class Images:
     """Names that no node has cost nothing."""
 
     def __init__(self) -> None:
-        """No images."""
         self._of_row: dict[int, tuple[ContainerImage, ...]] = {}
         self._holders: dict[str, _Holders] = {}
         self._known: dict[Any, Any] = {}

@@ -25,7 +25,6 @@ class LabelSets:
     """Label sets by code. Selectors are label selectors: they compare no numbers."""
 
     def __init__(self) -> None:
-        """None."""
         self._sets: Vocabulary[_Labels] = Vocabulary()
         self._lines_of: dict[int, list[int]] = {}
         self._free: list[int] = list(range(_FIRST_LINES - 1, -1, -1))

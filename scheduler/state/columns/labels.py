@@ -33,7 +33,6 @@ class LabelColumn:
     """One key. codes: int32[nodes], codes of `values`, ABSENT where the node lacks the key."""
 
     def __init__(self, capacity: int) -> None:
-        """All rows absent."""
         self.codes: Int32Array = np.full(capacity, ABSENT, dtype=np.int32)
         self.values: Vocabulary[str] = Vocabulary()
         self._integers: Int64Array | None = None
@@ -88,7 +87,6 @@ class LabelColumn:
         self._integers[code] = number or 0
 
     def grow(self, capacity: int) -> None:
-        """Make room for `capacity` rows."""
         self.codes = resized(self.codes, (capacity,), ABSENT)
 
 
@@ -96,7 +94,6 @@ class Labels:
     """Labels of every row, and the columns of the keys in use."""
 
     def __init__(self) -> None:
-        """No labels."""
         self._of_row: list[Mapping[str, str]] = [_NONE] * FIRST_CAPACITY
         self._rows_with: Counter[str] = Counter()
         self._columns: dict[str, LabelColumn] = {}
@@ -113,7 +110,6 @@ class Labels:
             column.set(row, labels.get(key))
 
     def grow(self, capacity: int) -> None:
-        """Make room for `capacity` rows."""
         self._of_row.extend([_NONE] * (capacity - len(self._of_row)))
         self._nowhere.grow(capacity)
         for column in self._columns.values():

@@ -82,7 +82,6 @@ class NodeTerm:
 
     @property
     def size_bytes(self) -> int:
-        """Memory of the cached verdicts."""
         return sum(matcher.size_bytes for matcher in self.expressions)
 
 
@@ -120,7 +119,6 @@ class Required:
 
     @property
     def size_bytes(self) -> int:
-        """Memory of the cached verdicts."""
         parts = (*(self.terms or ()), *(() if self.selector is None else (self.selector,)))
         return sum(part.size_bytes for part in parts)
 

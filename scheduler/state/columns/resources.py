@@ -73,7 +73,6 @@ class ResourceColumns:
         self.allocatable[:, row] = 0
 
     def grow(self, capacity: int) -> None:
-        """Make room for `capacity` nodes."""
         shape = (self.allocatable.shape[0], capacity)
         self.allocatable = resized(self.allocatable, shape, 0)
         self.requested = resized(self.requested, shape, 0)

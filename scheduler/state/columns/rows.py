@@ -22,7 +22,6 @@ class RowTable:
 
     @property
     def capacity(self) -> int:
-        """Rows that every column has."""
         return len(self.names)
 
     @property
@@ -72,12 +71,10 @@ class Rowed:
     """An object with one row per node."""
 
     def __init__(self) -> None:
-        """No nodes."""
         self._rows = RowTable()
 
     @property
     def capacity(self) -> int:
-        """Entries of every column."""
         return self._rows.capacity
 
     @property

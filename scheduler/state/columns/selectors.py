@@ -84,7 +84,6 @@ class Matcher:
     __slots__ = ("_column", "_verdicts", "_version", "expression")
 
     def __init__(self, expression: Expression) -> None:
-        """Nothing cached yet."""
         self.expression = expression
         self._column: LabelColumn | None = None
         self._version = -1
@@ -100,7 +99,6 @@ class Matcher:
 
     @property
     def size_bytes(self) -> int:
-        """Approximate memory."""
         return 256 + int(self._verdicts.nbytes)
 
 

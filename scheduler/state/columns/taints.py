@@ -18,13 +18,11 @@ class Taints:
     """taint_set: int32[nodes], the code in `sets` of each node's set of taints; 0 is the empty set."""
 
     def __init__(self) -> None:
-        """All rows without taints."""
         self.taint_set: Int32Array = np.full(FIRST_CAPACITY, _NO_TAINTS, dtype=np.int32)
         self.sets: Vocabulary[TaintSet] = Vocabulary()
         self.sets.take(())
 
     def set_row(self, row: int, taints: TaintSet) -> None:
-        """Replace the taints of `row`."""
         old = int(self.taint_set[row])
         if self.sets.value(old) == taints:
             return
@@ -33,11 +31,9 @@ class Taints:
             self.sets.drop(old)
 
     def grow(self, capacity: int) -> None:
-        """Make room for `capacity` rows."""
         self.taint_set = resized(self.taint_set, (capacity,), _NO_TAINTS)
 
     def of_row(self, row: int) -> TaintSet:
-        """The taints of `row`."""
         return self.sets.value(int(self.taint_set[row]))
 
 

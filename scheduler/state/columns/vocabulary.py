@@ -14,7 +14,6 @@ class Vocabulary(Generic[ValueT]):
     """
 
     def __init__(self) -> None:
-        """Nothing in use."""
         self.version = 0
         self._code_of: dict[ValueT, int] = {}
         self._value_of: list[ValueT] = []

@@ -26,14 +26,12 @@ class LabelIndex:
     """Selectors of In, NotIn, Exists and DoesNotExist, each by a slot that its owner chose, 0 or more."""
 
     def __init__(self) -> None:
-        """No selectors."""
         self._asking: dict[_Entry, array[int]] = {}
         self._refusing: dict[_Entry, array[int]] = {}
         # int64[slots]: entries of `asking` that an object has to have.
         self._needs: Int64Array = _NONE
 
     def __bool__(self) -> bool:
-        """Whether there are any selectors."""
         return bool(self._asking)
 
     def add(self, slot: int, selector: Expressions) -> None:

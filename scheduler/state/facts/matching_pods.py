@@ -2,6 +2,9 @@
 
 A query is counted at its first use, in one pass over the labels of all pods; from then on each booking changes
 the counts of the queries that its pod matches, found by the pod's labels.
+
+Labels of the pods that have a node, as columns: how many pods of each node match a selector, in one pass.
+Pods with equal labels share a set of them, and a selector is held against the sets.
 """
 
 from collections import OrderedDict
@@ -14,11 +17,84 @@ from cachetools import LRUCache
 
 from scheduler.pods.pod import Pod
 from scheduler.state.changes import domain_bit
-from scheduler.state.columns.arrays import Int64Array, resized
+from scheduler.state.columns.arrays import BoolArray, Int32Array, Int64Array, resized
+from scheduler.state.columns.label_sets import LabelSets
 from scheduler.state.columns.selectors import Expressions, match
+from scheduler.state.columns.vocabulary import Vocabulary
 from scheduler.state.facts.fact import Columns, NodeFact
-from scheduler.state.facts.pod_labels import PodLabels
 from scheduler.state.facts.pod_terms import PodTerms, TermKey
+
+_FIRST_PLACES: Final = 64
+_NOTHING: Final = -1
+
+
+class PodLabels:
+    """One entry per pod: its namespace, its labels, its node's row and whether it terminates."""
+
+    def __init__(self) -> None:
+        self._place_of: dict[str, int] = {}
+        self._free: list[int] = list(range(_FIRST_PLACES - 1, -1, -1))
+        self._sets = LabelSets()
+        self._namespaces: Vocabulary[str] = Vocabulary()
+        # By position of a pod: codes of its labels and namespace, its row, NOTHING at a free position, and whether it
+        # terminates.
+        self._labels: Int32Array = np.zeros(_FIRST_PLACES, dtype=np.int32)
+        self._namespace: Int32Array = np.zeros(_FIRST_PLACES, dtype=np.int32)
+        self._row: Int32Array = np.full(_FIRST_PLACES, _NOTHING, dtype=np.int32)
+        self._terminates: BoolArray = np.zeros(_FIRST_PLACES, dtype=np.bool_)
+
+    def enter(self, uid: str, namespace: str, labels: Mapping[str, str], row: int, *, terminates: bool) -> None:
+        """A pod that is not there yet."""
+        if not self._free:
+            self._grow()
+        place = self._place_of[uid] = self._free.pop()
+        self._labels[place] = self._sets.take(labels)
+        self._namespace[place] = self._namespaces.take(namespace)
+        self._row[place] = row
+        self._terminates[place] = terminates
+
+    def leave(self, uid: str) -> None:
+        """Remove a pod."""
+        place = self._place_of.pop(uid)
+        self._sets.drop(self._labels.item(place))
+        self._namespaces.drop(self._namespace.item(place))
+        self._row[place] = _NOTHING
+        self._free.append(place)
+
+    def count(
+        self, terms: tuple[TermKey, ...], namespaces: Mapping[str, Mapping[str, str]], capacity: int, *, living: bool
+    ) -> Int64Array:
+        """int64[capacity], by row: pods that match all of `terms`. living: terminating pods do not count.
+
+        namespaces: their labels; a missing namespace has none.
+        """
+        pods = np.flatnonzero(self._row != _NOTHING)
+        if living:
+            pods = pods[~self._terminates[pods]]
+        for term in terms:
+            pods = pods[self._in_scope(term, namespaces)[self._namespace[pods]]]
+            if term.selector:
+                pods = pods[self._sets.accepted(term.selector, self._labels[pods])]
+        return np.bincount(self._row[pods], minlength=capacity)
+
+    def _in_scope(self, term: TermKey, namespaces: Mapping[str, Mapping[str, str]]) -> BoolArray:
+        """bool[codes of namespaces]."""
+        in_scope = np.zeros(len(self._namespaces), dtype=np.bool_)
+        selector = term.namespace_selector
+        for namespace, code in self._namespaces.items():
+            in_scope[code] = namespace in term.namespaces or (
+                selector is not None and match(selector, namespaces.get(namespace, {}))
+            )
+        return in_scope
+
+    def _grow(self) -> None:
+        places = len(self._row)
+        self._labels = resized(self._labels, (2 * places,), 0)
+        self._namespace = resized(self._namespace, (2 * places,), 0)
+        self._row = resized(self._row, (2 * places,), _NOTHING)
+        self._terminates = resized(self._terminates, (2 * places,), 0)
+        self._free = list(range(2 * places - 1, places - 1, -1))
+
 
 # Bytes of counts that are kept, over all queries: 1,000 queries of 8,000 nodes.
 _BUDGET_BYTES: Final = 64 * 1024 * 1024
@@ -79,7 +155,6 @@ class MatchingPods(NodeFact[_Read]):
     """Every pod that has a node, and the queries that rules have asked lately."""
 
     def __init__(self, tables: Columns) -> None:
-        """No pods."""
         super().__init__(tables)
         self._pods = PodLabels()
         self._queries: PodTerms[Query] = PodTerms()
@@ -91,7 +166,6 @@ class MatchingPods(NodeFact[_Read]):
         return _Read(pod.key.uid, pod.key.namespace, pod.labels, pod.terminating)
 
     def book(self, row: int, read: _Read, sign: int) -> None:
-        """Count or uncount one pod."""
         if sign > 0:
             self._pods.enter(read.uid, read.namespace, read.labels, row, terminates=read.terminates)
         else:
@@ -111,14 +185,12 @@ class MatchingPods(NodeFact[_Read]):
                 counts[row] += sign
 
     def namespaces_changed(self) -> None:
-        """Apply changed namespace labels."""
         self._queries.namespaces_changed()
         for query, slot in self._asked.items():
             if any(term.namespace_selector is not None for term in query.terms):
                 self._counts.pop(slot, None)
 
     def grow(self, capacity: int) -> None:
-        """Make room for more rows."""
         for slot, counts in list(self._counts.items()):
             self._counts[slot] = resized(counts, (capacity,), 0)
 

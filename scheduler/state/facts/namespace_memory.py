@@ -2,9 +2,44 @@
 
 from typing import ClassVar, Final, TypeAlias
 
+import numpy as np
+
 from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change
-from scheduler.state.facts.fact import CardFact, Columns
+from scheduler.state.columns.arrays import Int64Array, resized
+from scheduler.state.facts.fact import CardFact, Columns, NodeFact
+
+NOBODY: Final = int(np.iinfo(np.int64).max)
+
+
+class Priorities(NodeFact[int]):
+    """lowest: int64[nodes], NOBODY where no pod can be evicted. Nominated pods count while they are booked."""
+
+    def __init__(self, tables: Columns) -> None:
+        super().__init__(tables)
+        self.lowest: Int64Array = np.full(tables.capacity, NOBODY, dtype=np.int64)
+        self._on: dict[int, dict[int, int]] = {}
+
+    def read(self, pod: Pod) -> int:
+        """Its priority; NOBODY for a mirror pod, which its kubelet keeps running."""
+        return NOBODY if pod.mirror else pod.priority
+
+    def book(self, row: int, read: int, sign: int) -> None:
+        counts = self._on.setdefault(row, {})
+        pods = counts.get(read, 0) + sign
+        if pods:
+            counts[read] = pods
+            if pods == 1 and read < self.lowest.item(row):
+                self.lowest[row] = read
+            return
+        del counts[read]
+        if not counts:
+            del self._on[row]
+        self.lowest[row] = min(counts, default=NOBODY)
+
+    def grow(self, capacity: int) -> None:
+        self.lowest = resized(self.lowest, (capacity,), NOBODY)
+
 
 _MIB: Final = 2**20
 # Namespace and units.
@@ -20,7 +55,6 @@ class NamespaceMemory(CardFact[_Requested]):
     booking_change: ClassVar[Change] = Change(0)
 
     def __init__(self, tables: Columns) -> None:
-        """Nothing requested."""
         super().__init__(tables)
         self.requested: dict[str, int] = {}
 

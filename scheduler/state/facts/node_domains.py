@@ -37,7 +37,6 @@ class NodeDomains(NodeFact[None]):
     counts_pods: ClassVar[bool] = False
 
     def __init__(self, tables: Columns) -> None:
-        """No nodes."""
         super().__init__(tables)
         self._labels: dict[int, Mapping[str, str]] = {}
         self._taints: dict[int, tuple[Taint, ...]] = {}

@@ -80,7 +80,6 @@ class PodTerms(Generic[ScopedT]):
     """Terms in use, or other conditions on pods. version: moves when `matching` may answer differently."""
 
     def __init__(self) -> None:
-        """No terms."""
         self.version = 0
         self._slots: dict[ScopedT, int] = {}
         self._keys: dict[int, ScopedT] = {}
@@ -99,7 +98,6 @@ class PodTerms(Generic[ScopedT]):
         self._selected: dict[str, BoolArray] = {}
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
         return bool(self._slots)
 
     @property

@@ -5,8 +5,7 @@ from typing import Final
 import numpy as np
 
 from scheduler.pods.gpu_request import Selection
-from scheduler.state.cards.models import accepted_codes
-from scheduler.state.cards.node_inventory import GpuState
+from scheduler.state.cards.node_inventory import GpuState, accepted_codes
 from scheduler.state.columns.arrays import ALL_ROWS, Int32Array
 from scheduler.state.packing.cards_seen import SeenTables
 from scheduler.state.packing.distinct import first_of_each

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.state.cards.models import accepted_codes
+from scheduler.state.cards.node_inventory import accepted_codes
 from scheduler.state.columns.arrays import BoolArray, Int32Array, RowArray
 from scheduler.state.packing.distinct import distinct
 from scheduler.state.packing.requests_seen import Shape

@@ -19,12 +19,12 @@ from scheduler.state.volumes.volume import Volume
 class KnownVolumes(Protocol):
     """The questions about storage that a pod's claims raise, as `Volumes` answers them."""
 
-    def claim(self, key: ClaimKey) -> Claim | None: ...  # noqa: D102
-    def volume(self, name: str) -> Volume | None: ...  # noqa: D102
-    def reach(self, volume: Volume) -> Reach | None: ...  # noqa: D102
-    def of_class(self, name: str) -> OfClass | None: ...  # noqa: D102
-    def selected(self, key: ClaimKey) -> str: ...  # noqa: D102
-    def attached(self, key: ClaimKey) -> Attachable | None: ...  # noqa: D102
+    def claim(self, key: ClaimKey) -> Claim | None: ...
+    def volume(self, name: str) -> Volume | None: ...
+    def reach(self, volume: Volume) -> Reach | None: ...
+    def of_class(self, name: str) -> OfClass | None: ...
+    def selected(self, key: ClaimKey) -> str: ...
+    def attached(self, key: ClaimKey) -> Attachable | None: ...
 
 
 class Alike:
@@ -38,11 +38,9 @@ class Alike:
         self._hash = hash(parts)
 
     def __hash__(self) -> int:
-        """Hash of the parts."""
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        """Whether the parts are equal."""
         if self is other:
             return True
         return isinstance(other, Alike) and self._hash == other._hash and self._parts == other._parts

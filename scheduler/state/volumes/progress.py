@@ -36,19 +36,16 @@ def is_done(key: ClaimKey, name: str, node: str, volumes: Volumes, labels: Mappi
     labels: of the node, None when it is deleted.
     """
     if labels is None:
-        message = f"node {node} is gone"
-        raise Failed(message)
+        raise Failed(f"node {node} is gone")
     claim, volume = _there(key, name, volumes)
     if volume is None:
         return _is_made(key, claim, node, volumes, labels)
     _check_affinity(volume, volumes, labels)
     if volume.claim is None or not volume.claim.uid:
-        message = f"persistentvolume {name} was taken from persistentvolumeclaim {_said(key)} again"
-        raise Failed(message)
+        raise Failed(f"persistentvolume {name} was taken from persistentvolumeclaim {_said(key)} again")
     if claim.bound and claim.volume != name:
         # kube-scheduler does not look, and binds the pod where the other one may be out of reach.
-        message = f"persistentvolumeclaim {_said(key)} was bound to persistentvolume {claim.volume}, not to {name}"
-        raise Failed(message)
+        raise Failed(f"persistentvolumeclaim {_said(key)} was bound to persistentvolume {claim.volume}, not to {name}")
     return claim.bound
 
 
@@ -62,20 +59,17 @@ def is_older(version: str, written: str) -> bool:
 def _there(key: ClaimKey, name: str, volumes: Volumes) -> tuple[Claim, Volume | None]:
     claim, volume = volumes.claim(key), volumes.volume(name) if name else None
     if name and volume is None:
-        message = f"persistentvolume {name} is gone"
-        raise Failed(message)
+        raise Failed(f"persistentvolume {name} is gone")
     if claim is None:
-        message = f"persistentvolumeclaim {_said(key)} is gone"
-        raise Failed(message)
+        raise Failed(f"persistentvolumeclaim {_said(key)} is gone")
     return claim, volume
 
 
 def _is_made(key: ClaimKey, claim: Claim, node: str, volumes: Volumes, labels: Mapping[str, str]) -> bool:
     if claim.selected_node != node:
-        message = (
+        raise Failed(
             f"no volume can be made for persistentvolumeclaim {_said(key)} on node {node}: the provisioner says so"
         )
-        raise Failed(message)
     if claim.volume:
         volume = volumes.volume(claim.volume)
         if volume is None:
@@ -87,8 +81,7 @@ def _is_made(key: ClaimKey, claim: Claim, node: str, volumes: Volumes, labels: M
 def _check_affinity(volume: Volume, volumes: Volumes, labels: Mapping[str, str]) -> None:
     reach = volumes.reach(volume)
     if reach is not None and not reach.accepts(labels):
-        message = f"persistentvolume {volume.name} cannot be used from the node: its node affinity does not match"
-        raise Failed(message)
+        raise Failed(f"persistentvolume {volume.name} cannot be used from the node: its node affinity does not match")
 
 
 def _said(key: ClaimKey) -> str:

@@ -91,7 +91,6 @@ class Reaches:
     """One `Reach` for each node affinity that volumes have, for as long as one has it."""
 
     def __init__(self) -> None:
-        """None."""
         self._reach: dict[NodeSelector, Reach] = {}
         self._uses: Counter[NodeSelector] = Counter()
 

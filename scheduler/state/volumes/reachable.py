@@ -15,8 +15,8 @@ from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.columns.node_terms import LabelledRows
 from scheduler.state.columns.row_masks import count_of
 from scheduler.state.columns.vocabulary import Vocabulary
-from scheduler.state.volumes.attachments import drop
 from scheduler.state.volumes.reach import Reach
+from scheduler.state.volumes.volume import drop
 
 if TYPE_CHECKING:
     from scheduler.state.columns.labels import LabelColumn
@@ -40,7 +40,6 @@ class Reachable:
     """
 
     def __init__(self) -> None:
-        """Empty."""
         self.sizes: Int64Array = np.full(_FIRST_SLOTS, -1, dtype=np.int64)
         self._ties: Int64Array = np.zeros(_FIRST_SLOTS, dtype=np.int64)
         self._free = list(range(_FIRST_SLOTS - 1, -1, -1))
@@ -85,7 +84,6 @@ class Reachable:
         return slot
 
     def remove(self, slot: int) -> None:
-        """Remove a slot."""
         self.sizes[slot] = -1
         self._free.append(slot)
         key = int(self._key_of[slot])
@@ -232,7 +230,6 @@ class _ByValue:
     """Slots whose reach is one value of one label."""
 
     def __init__(self, key: str) -> None:
-        """None."""
         self._key = key
         self.values: Vocabulary[str] = Vocabulary()
         self._seen: tuple[LabelColumn, int, int] | None = None

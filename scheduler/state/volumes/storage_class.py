@@ -97,7 +97,6 @@ class FreeVolumes:
     """Free volumes of one class. taken: those that we have assumed for a claim."""
 
     def __init__(self) -> None:
-        """None."""
         self.reachable = Reachable()
         self._slot_of: dict[str, int] = {}
         self._name_of: dict[int, str] = {}
@@ -115,7 +114,6 @@ class FreeVolumes:
         return name in self._slot_of
 
     def add(self, volume: Volume, reach: Reach | None) -> None:
-        """Add a free volume."""
         slot = self.reachable.add(volume.name, volume.size, reach)
         if slot >= len(self._kind):
             self._kind = resized(self._kind, (self.reachable.slots,), 0)
@@ -169,12 +167,10 @@ class Capacities:
     """CSIStorageCapacity objects of one class, by namespace and name."""
 
     def __init__(self) -> None:
-        """None."""
         self.reachable = Reachable()
         self._known: dict[str, tuple[Capacity, int]] = {}
 
     def __len__(self) -> int:
-        """How many."""
         return len(self._known)
 
     def set(self, key: str, capacity: Capacity | None) -> bool:

@@ -18,13 +18,12 @@ from msgspec.structs import replace
 
 from scheduler.pods.pod import Pod
 from scheduler.pods.pod_volumes import DRIVERS, Attachable, ClaimKey, PodClaim
-from scheduler.state.volumes.attachments import Attachment, Attachments, drop
 from scheduler.state.volumes.claim import Claim
 from scheduler.state.volumes.plan import VolumePlan
 from scheduler.state.volumes.pod_claims import PodClaims, pod_claims
 from scheduler.state.volumes.reach import Reach, Reaches
 from scheduler.state.volumes.storage_class import Capacity, OfClass, VolumeClass
-from scheduler.state.volumes.volume import Volume
+from scheduler.state.volumes.volume import Attachment, Attachments, Volume, drop
 
 # Old plugins that create volumes: the drivers that replaced them, "" if no limit counts their volumes.
 _PROVISIONERS: Final = {
@@ -55,7 +54,6 @@ class Volumes:
     """Collects changes until `take_changes`; see `Changes`."""
 
     def __init__(self) -> None:
-        """Empty."""
         self._touched: dict[ClaimKey, None] = {}
         self._touched_nodes: dict[str, None] = {}
         self._moved: dict[tuple[str, Reach], None] = {}
@@ -207,11 +205,9 @@ class Volumes:
     # For the rules
 
     def claim(self, key: ClaimKey) -> Claim | None:
-        """The claim as last seen."""
         return self._claims.get(key)
 
     def volume(self, name: str) -> Volume | None:
-        """The volume as last seen."""
         return self._volumes.get(name)
 
     def claims_of(self, volume: str) -> tuple[ClaimKey, ...]:

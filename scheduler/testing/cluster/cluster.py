@@ -88,7 +88,6 @@ class MemoryCluster:
         self._timers: set[asyncio.Task[None]] = set()
 
     async def watch(self, kind: Kind[T], since: str | None) -> AsyncIterator[list[WatchEvent[T]]]:
-        """See `port.Cluster.watch`."""
         fault = self.faults.hitting(Request(Verb.WATCH, kind.name))
         breaks = fault if isinstance(fault, WatchBreaks) else None
         collection = await self._answer(
@@ -108,12 +107,10 @@ class MemoryCluster:
             connection.close()
 
     async def bind(self, binding: Binding, timeout_s: float) -> None:
-        """See `port.Cluster.bind`."""
         fault = self.faults.hitting(Request(Verb.BIND, str(binding.pod), binding))
         await self._answer(fault, lambda: self.world.pods.assign(binding), timeout_s, binding)
 
     async def pod(self, namespace: str, name: str) -> PodObject | None:
-        """See `port.Cluster.pod`."""
         request = Request(Verb.READ_POD, f"{namespace}/{name}")
         try:
             return await self._ask(request, lambda: self.world.pods.find(namespace, name))
@@ -121,26 +118,21 @@ class MemoryCluster:
             return None
 
     async def bind_volume(self, wanted: VolumeForClaim) -> str:
-        """See `port.Cluster.bind_volume`."""
         return await self._ask(Request(Verb.BIND_VOLUME, wanted.volume), lambda: self.world.storage.bind_volume(wanted))
 
     async def select_node(self, wanted: NodeForClaim) -> str:
-        """See `port.Cluster.select_node`."""
         request = Request(Verb.SELECT_NODE, f"{wanted.namespace}/{wanted.claim}")
         return await self._ask(request, lambda: self.world.storage.select_node(wanted))
 
     async def last_change(self, kind: Kind[T], since: str) -> str:
-        """See `port.Cluster.last_change`."""
         request = Request(Verb.LAST_CHANGE, kind.name)
         return await self._ask(request, lambda: last_change(kind, self.world.collection(kind), since))
 
     async def last_scheduled(self, scheduler_name: str) -> LastScheduled:
-        """See `port.Cluster.last_scheduled`."""
         request = Request(Verb.LAST_SCHEDULED, scheduler_name)
         return await self._ask(request, lambda: self.world.pods.last_scheduled(scheduler_name))
 
     async def write_lease(self, wanted: WantedLease, timeout_s: float) -> str:
-        """See `port.Cluster.write_lease`."""
         fault = self.faults.hitting(Request(Verb.WRITE_LEASE, f"{wanted.namespace}/{wanted.name}"))
         return await self._answer(fault, lambda: self.world.leases.write(wanted), timeout_s)
 
@@ -151,24 +143,19 @@ class MemoryCluster:
         *,
         changed: bool = True,  # noqa: ARG002 - conditions have no times here
     ) -> None:
-        """See `port.Cluster.set_pod_condition`."""
         await self._ask(Request(Verb.SET_CONDITION, str(pod)), lambda: self.world.pods.set_condition(pod, condition))
 
     async def set_nominated_node(self, pod: PodKey, node: str) -> None:
-        """See `port.Cluster.set_nominated_node`."""
         await self._ask(Request(Verb.NOMINATE, str(pod)), lambda: self.world.pods.nominate(pod, node))
 
     async def delete_pod(self, pod: PodKey) -> None:
-        """See `port.Cluster.delete_pod`."""
         await self._ask(Request(Verb.DELETE_POD, str(pod)), lambda: self.world.pods.delete_of(pod))
 
     async def create_event(self, event: EventRecord) -> None:
-        """See `port.Cluster.create_event`."""
         request = Request(Verb.CREATE_EVENT, f"{event.namespace}/{event.object_name}")
         await self._ask(request, lambda: self.world.events.create(event))
 
     async def update_event(self, event: EventRecord, series: EventSeries) -> None:
-        """See `port.Cluster.update_event`."""
         request = Request(Verb.UPDATE_EVENT, f"{event.namespace}/{event.object_name}")
         await self._ask(request, lambda: self.world.events.update(event, series))
 
@@ -219,8 +206,7 @@ class MemoryCluster:
                 raise ApiFailed(_FAILED, status)
             case Stranger(status, effect, late_s):
                 self._take_effect(effect, act, late_s)
-                message = f"not the API server's answer: {status}"
-                raise ApiSilent(message, status)
+                raise ApiSilent(f"not the API server's answer: {status}", status)
             case Silence():
                 return await self._silently(fault, act, timeout_s)
             case Slow():

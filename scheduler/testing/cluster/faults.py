@@ -194,8 +194,7 @@ class Faults:
     ) -> Rule:
         """Put a rule in force; raises ValueError for a fault that cannot happen to that verb."""
         if _ONLY_FOR.get(type(fault), verb) is not verb:
-            message = f"{type(fault).__name__} cannot happen to {verb.value}"
-            raise ValueError(message)
+            raise ValueError(f"{type(fault).__name__} cannot happen to {verb.value}")
         rule = Rule(verb=verb, fault=fault, count=count, probability=probability, when=when)
         self._rules.append(rule)
         return rule

@@ -1,24 +1,48 @@
-"""Namespaces and ConfigMaps, as their users change them."""
+"""Namespaces, nodes and the small kinds: ConfigMaps, what selects pods, budgets, PriorityClasses, Leases."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Generic
 
 from msgspec.structs import replace
 
-from scheduler.kube.defaults import Identity, merge_patched
-from scheduler.kube.objects import ConfigMap, Namespace, ObjectMeta
-from scheduler.testing.cluster.store import Collection
+from scheduler.kube.defaults import Identity, decoded, merge_patched, new_node
+from scheduler.kube.leases import PAGE_URL, PODS_SEEN, Lease
+from scheduler.kube.objects import (
+    ConfigMap,
+    DisruptionBudgetSpec,
+    DisruptionBudgetStatus,
+    LabelSelector,
+    Namespace,
+    Node,
+    ObjectMeta,
+    PodDisruptionBudget,
+    PriorityClass,
+    Quantities,
+    Taint,
+)
+from scheduler.kube.port import ApiConflict, Kind, T, WantedLease
+from scheduler.testing.cluster.store import Collection, Versions
+
+_DEFAULT: Final = "default"
 
 
-class Namespaces:
-    """Verbs on one collection of namespaces."""
+class Verbs(Generic[T]):
+    """Verbs on one collection; each is one write, unless it changes nothing."""
 
-    def __init__(self, collection: Collection[Namespace], identity: Identity) -> None:
+    def __init__(self, collection: Collection[T], identity: Identity) -> None:
         self.collection = collection
         self._identity = identity
 
-    def __iter__(self) -> Iterator[Namespace]:
-        """Namespaces in order of creation."""
+    def __len__(self) -> int:
+        return len(self.collection)
+
+    def __iter__(self) -> Iterator[T]:
+        """Objects in order of creation."""
         return iter(self.collection)
+
+
+class Namespaces(Verbs[Namespace]):
+    """Verbs on one collection of namespaces."""
 
     def exists(self, name: str) -> bool:
         """Whether there is one of that name."""
@@ -30,7 +54,6 @@ class Namespaces:
         return self.collection.create(Namespace(self._identity.given_to(ObjectMeta(name=name, labels=with_name))))
 
     def ensure(self, name: str) -> None:
-        """Make it unless it exists."""
         if not self.exists(name):
             self.create(name)
 
@@ -45,28 +68,176 @@ class Namespaces:
         self.collection.remove("", name)
 
 
-class ConfigMaps:
-    """Verbs on one collection of ConfigMaps."""
+class NamespacedVerbs(Verbs[T]):
+    """Verbs on a collection of objects in namespaces."""
 
-    def __init__(self, collection: Collection[ConfigMap], identity: Identity, namespaces: Namespaces) -> None:
-        self.collection = collection
-        self._identity = identity
+    def __init__(self, collection: Collection[T], identity: Identity, namespaces: Namespaces) -> None:
+        super().__init__(collection, identity)
         self._namespaces = namespaces
 
-    def __iter__(self) -> Iterator[ConfigMap]:
-        """ConfigMaps in order of creation."""
-        return iter(self.collection)
+    def add(self, wanted: T) -> T:
+        """Make one as it is written, and its namespace if that is missing; raises ApiConflict when it exists."""
+        meta = replace(wanted.metadata, namespace=wanted.metadata.namespace or _DEFAULT)
+        self._namespaces.ensure(meta.namespace)
+        return self.collection.create(replace(wanted, metadata=self._identity.given_to(meta)))
+
+    def delete(self, namespace: str, name: str) -> None:
+        self.collection.remove(namespace, name)
+
+
+class ConfigMaps(NamespacedVerbs[ConfigMap]):
+    """Verbs on one collection of ConfigMaps."""
 
     def create(self, namespace: str, name: str, data: Mapping[str, str]) -> ConfigMap:
         """Make one, and its namespace if that is missing; raises ApiConflict when it exists."""
-        self._namespaces.ensure(namespace)
-        metadata = self._identity.given_to(ObjectMeta(name=name, namespace=namespace))
-        return self.collection.create(ConfigMap(metadata, dict(data)))
+        return self.add(ConfigMap(ObjectMeta(name=name, namespace=namespace), dict(data)))
 
     def update(self, namespace: str, name: str, data: Mapping[str, str]) -> ConfigMap:
-        """Replace the data; raises ApiNotFound."""
         return self.collection.replace(replace(self.collection.existing(namespace, name), data=dict(data)))
 
+
+class VerbsOfKinds:
+    """Verbs on the collections of some kinds. cluster_scoped: names of those whose objects are in no namespace."""
+
+    def __init__(
+        self,
+        kinds: Iterable[Kind[Any]],
+        versions: Versions,
+        history_limit: int,
+        identity: Identity,
+        namespaces: Namespaces,
+        *,
+        cluster_scoped: frozenset[str] = frozenset(),
+    ) -> None:
+        self.collections: dict[str, Collection[Any]] = {
+            kind.name: Collection(kind.name, versions, history_limit) for kind in kinds
+        }
+        self._identity = identity
+        self._namespaces = namespaces
+        self._cluster_scoped = cluster_scoped
+
+    def of(self, kind: Kind[T]) -> Collection[T]:
+        """The objects of a kind."""
+        found: Collection[T] = self.collections[kind.name]
+        return found
+
+    def create(self, kind: Kind[T], wanted: T | Mapping[str, Any]) -> T:
+        """Make one of an object or a manifest, and its namespace if that is missing; raises ApiConflict."""
+        given = decoded(wanted, kind.type)
+        meta = given.metadata
+        if kind.name not in self._cluster_scoped:
+            meta = replace(meta, namespace=meta.namespace or _DEFAULT)
+            self._namespaces.ensure(meta.namespace)
+        return self.of(kind).create(replace(given, metadata=self._identity.given_to(meta)))
+
+    def delete(self, kind: Kind[T], namespace: str, name: str) -> None:
+        self.of(kind).remove(namespace, name)
+
+    def delete_all(self, namespace: str) -> None:
+        """Delete all objects of a namespace."""
+        for collection in self.collections.values():
+            for found in [one for one in collection if one.metadata.namespace == namespace]:
+                collection.remove(namespace, found.metadata.name)
+
+
+class PodDisruptionBudgets(NamespacedVerbs[PodDisruptionBudget]):
+    """Operations on one collection of budgets. No controller counts here: `allow` sets its result."""
+
+    def create(self, namespace: str, name: str, labels: Mapping[str, str], allowed: int) -> PodDisruptionBudget:
+        """Make one for the pods with these labels, and its namespace if that is missing; raises ApiConflict."""
+        spec = DisruptionBudgetSpec(LabelSelector(match_labels=dict(labels)))
+        metadata = ObjectMeta(name=name, namespace=namespace)
+        return self.add(PodDisruptionBudget(metadata, spec, DisruptionBudgetStatus(allowed)))
+
+    def allow(self, namespace: str, name: str, disruptions: int) -> PodDisruptionBudget:
+        """Allow this many more disruptions; raises ApiNotFound."""
+        old = self.collection.existing(namespace, name)
+        return self.collection.replace(replace(old, status=replace(old.status, disruptions_allowed=disruptions)))
+
+
+class PriorityClasses(Verbs[PriorityClass]):
+    """Operations on one collection. Pods get no priority here: manifests have it."""
+
+    def create(
+        self, name: str, value: int, *, global_default: bool = False, preemption_policy: str = ""
+    ) -> PriorityClass:
+        """Make one; raises ApiConflict."""
+        made = PriorityClass(self._identity.given_to(ObjectMeta(name)), value, global_default, preemption_policy)
+        return self.collection.create(made)
+
+
+class Leases(Verbs[Lease]):
+    """Verbs on one collection of Leases."""
+
+    def find(self, namespace: str, name: str) -> Lease | None:
+        return self.collection.find(namespace, name)
+
+    def write(self, wanted: WantedLease) -> str:
+        """Write a Lease, see `port.Cluster.write_lease`."""
+        if not wanted.version:
+            new = ObjectMeta(name=wanted.name, namespace=wanted.namespace, annotations=_annotated({}, wanted))
+            metadata = self._identity.given_to(new)
+            return self.collection.create(Lease(metadata, wanted.spec)).metadata.resource_version
+        old = self.collection.existing(wanted.namespace, wanted.name)
+        if old.metadata.resource_version != wanted.version:
+            message = f'Operation cannot be fulfilled on leases "{wanted.name}": the object has been modified'
+            raise ApiConflict(message, 409)
+        metadata = replace(old.metadata, annotations=_annotated(old.metadata.annotations or {}, wanted))
+        return self.collection.replace(Lease(metadata, wanted.spec)).metadata.resource_version
+
     def delete(self, namespace: str, name: str) -> None:
-        """Take it away; raises ApiNotFound."""
         self.collection.remove(namespace, name)
+
+
+def _annotated(old: Mapping[str, str], wanted: WantedLease) -> dict[str, str] | None:
+    written = {PODS_SEEN: wanted.pods_version, PAGE_URL: wanted.page_url}
+    others = {key: text for key, text in old.items() if key not in written}
+    return others | {key: text for key, text in written.items() if text is not None} or None
+
+
+class Nodes(Verbs[Node]):
+    """Verbs on one collection of nodes."""
+
+    def find(self, name: str) -> Node | None:
+        return self.collection.find("", name)
+
+    def add(self, node: Node | Mapping[str, Any]) -> Node:
+        """Make a node of an object or a manifest; raises ApiConflict when the name is taken."""
+        wanted = decoded(node, Node)
+        named = self._identity.given_to(replace(wanted.metadata, namespace=""))
+        return self.collection.create(new_node(replace(wanted, metadata=named)))
+
+    def update(self, name: str, change: Callable[[Node], Node]) -> Node:
+        """Replace the node by the result of `change`; raises ApiNotFound."""
+        return self.collection.replace(change(self.collection.existing("", name)))
+
+    def patch(
+        self,
+        name: str,
+        *,
+        labels: Mapping[str, str | None] | None = None,
+        annotations: Mapping[str, str | None] | None = None,
+        taints: Sequence[Taint] | None = None,
+        unschedulable: bool | None = None,
+        allocatable: Mapping[str, str | None] | None = None,
+    ) -> Node:
+        """Merge into a node in one write: a None value removes a key, a None part stays; raises ApiNotFound."""
+        node = self.collection.existing("", name)
+        spec, status = node.spec, node.status
+        if taints is not None:
+            spec = replace(spec, taints=tuple(taints))
+        if unschedulable is not None:
+            spec = replace(spec, unschedulable=unschedulable)
+        if allocatable is not None:
+            quantities: Quantities = dict(status.allocatable or {})
+            status = replace(status, allocatable=merge_patched(quantities, allocatable))
+        metadata = node.metadata
+        if labels is not None:
+            metadata = replace(metadata, labels=merge_patched(metadata.labels or {}, labels))
+        if annotations is not None:
+            metadata = replace(metadata, annotations=merge_patched(metadata.annotations or {}, annotations))
+        return self.collection.replace(Node(metadata, spec, status))
+
+    def delete(self, name: str) -> Node:
+        """Remove the node; its pods stay, until a controller removes them. Raises ApiNotFound."""
+        return self.collection.remove("", name)

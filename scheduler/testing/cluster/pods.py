@@ -6,9 +6,13 @@
        +------ remove ------ being deleted <------ delete, with grace ---------+
 
 A finalizer, too, keeps a deleted pod until it is released.
+
+Effects of POST pods/{name}/binding and PATCH pods/{name}/status on a pod.
+Source: pkg/registry/core/pod/storage/storage.go (setPodNodeAndMetadata), pkg/api/v1/pod/util.go
+(UpdatePodCondition), plugin/pkg/admission/podtopologylabels, Kubernetes 1.36.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from dataclasses import replace as replace_fields
 from typing import Any, Final, Self
@@ -16,12 +20,73 @@ from typing import Any, Final, Self
 from msgspec.structs import replace
 
 from scheduler.kube.defaults import Identity, decoded, new_pod, timestamp
-from scheduler.kube.objects import PodCondition, PodObject
-from scheduler.kube.port import Binding, LastScheduled, PodKey
-from scheduler.testing.cluster.assignment import assigned, check_uid, merged
-from scheduler.testing.cluster.namespaces import Namespaces
-from scheduler.testing.cluster.nodes import Nodes
+from scheduler.kube.objects import Node, PodCondition, PodObject
+from scheduler.kube.port import ApiConflict, ApiFailed, Binding, LastScheduled, PodKey
+from scheduler.testing.cluster.namespaces import Namespaces, Nodes, Verbs
 from scheduler.testing.cluster.store import Collection
+
+_IS_SCHEDULED: Final = PodCondition(type="PodScheduled", status="True")
+_COPIED_FROM_NODE: Final[tuple[str, ...]] = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+
+
+def assigned(pod: PodObject, binding: Binding, node: Node | None) -> PodObject:
+    """The pod on its node, annotations merged key by key; raises ApiConflict, in the server's order of checks.
+
+    node: None if it does not exist, which the server accepts.
+    """
+    if not binding.node:
+        raise ApiFailed("target.name: Required value", 500)
+    check_uid(pod, binding.pod.uid)
+    if (rejection := _rejection(pod)) is not None:
+        raise ApiConflict(f'Operation cannot be fulfilled on pods/binding "{pod.metadata.name}": {rejection}', 409)
+    metadata = replace(
+        pod.metadata,
+        annotations={**(pod.metadata.annotations or {}), **binding.annotations},
+        labels=_labels(pod, node),
+    )
+    conditions = merged(pod.status.conditions, _IS_SCHEDULED)
+    return replace(
+        pod,
+        metadata=metadata,
+        spec=replace(pod.spec, node_name=binding.node),
+        status=replace(pod.status, nominated_node_name="", conditions=conditions),
+    )
+
+
+def check_uid(pod: PodObject, uid: str) -> None:
+    """Raise ApiConflict unless the pod has this uid, or `uid` is empty."""
+    if uid and uid != pod.metadata.uid:
+        message = (
+            f'Operation cannot be fulfilled on pods "{pod.metadata.name}": StorageError: invalid object, '
+            f"Precondition failed: UID in precondition: {uid}, UID in object meta: {pod.metadata.uid}"
+        )
+        raise ApiConflict(message, 409)
+
+
+def merged(conditions: tuple[PodCondition, ...], condition: PodCondition) -> tuple[PodCondition, ...]:
+    """The conditions with this one, replacing the one of its type."""
+    if any(other.type == condition.type for other in conditions):
+        return tuple(condition if other.type == condition.type else other for other in conditions)
+    return (*conditions, condition)
+
+
+def _rejection(pod: PodObject) -> str | None:
+    name = pod.metadata.name
+    if pod.metadata.deletion_timestamp:
+        return f"pod {name} is being deleted, cannot be assigned to a host"
+    if pod.spec.node_name:
+        return f'pod {name} is already assigned to node "{pod.spec.node_name}"'
+    if pod.spec.scheduling_gates:
+        return f"pod {name} has non-empty .spec.schedulingGates"
+    return None
+
+
+def _labels(pod: PodObject, node: Node | None) -> dict[str, str] | None:
+    """Labels with the zone and region of the node, which override the pod's since 1.35."""
+    of_node = (node.metadata.labels if node else None) or {}
+    copied = {key: of_node[key] for key in _COPIED_FROM_NODE if key in of_node}
+    return {**(pod.metadata.labels or {}), **copied} if copied else pod.metadata.labels
+
 
 FINISHED: Final = ("Succeeded", "Failed")
 _SCHEDULED: Final = "PodScheduled"
@@ -42,29 +107,20 @@ class _End:
         return replace_fields(self, grace_s=grace_s, at_s=max(now_s, self.requested_s + grace_s))
 
 
-class Pods:
+class Pods(Verbs[PodObject]):
     """Verbs on one collection of pods; each is one write, unless it changes nothing."""
 
     def __init__(
         self, collection: Collection[PodObject], identity: Identity, namespaces: Namespaces, nodes: Nodes
     ) -> None:
-        self.collection = collection
-        self._identity = identity
+        super().__init__(collection, identity)
         self._namespaces = namespaces
         self._nodes = nodes
         self._with_finalizer: set[str] = set()  # uids of pods with a finalizer
         self._ends: dict[str, _End] = {}  # by uid, of terminating pods
         self._scheduled: dict[str, str] = {}  # by uid: last transition of the condition PodScheduled
 
-    def __len__(self) -> int:
-        return len(self.collection)
-
-    def __iter__(self) -> Iterator[PodObject]:
-        """Pods in order of creation, including finished ones."""
-        return iter(self.collection)
-
     def find(self, namespace: str, name: str) -> PodObject | None:
-        """The pod, or None."""
         return self.collection.find(namespace, name)
 
     def create(self, pod: PodObject | Mapping[str, Any]) -> PodObject:

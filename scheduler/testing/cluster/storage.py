@@ -18,53 +18,30 @@ from scheduler.kube.port import (
     VolumeForClaim,
 )
 from scheduler.kube.storage import ClaimReference, PersistentVolume, PersistentVolumeClaim
-from scheduler.testing.cluster.namespaces import Namespaces
-from scheduler.testing.cluster.store import Collection, Versions
+from scheduler.testing.cluster.namespaces import Namespaces, VerbsOfKinds
+from scheduler.testing.cluster.store import Versions
 
 _BOUND_BY_CONTROLLER: Final = {"pv.kubernetes.io/bound-by-controller": "yes"}
 _BIND_COMPLETED: Final = {"pv.kubernetes.io/bind-completed": "yes"}
 _SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 _NAMESPACED: Final = frozenset({"persistentvolumeclaims", "csistoragecapacities"})
+_CLUSTER_SCOPED: Final = frozenset(kind.name for kind in OF_STORAGE) - _NAMESPACED
 
 
-class Storage:
+class Storage(VerbsOfKinds):
     """Verbs on the collections of `port.OF_STORAGE`; each is one write, unless it changes nothing."""
 
     def __init__(self, versions: Versions, history_limit: int, identity: Identity, namespaces: Namespaces) -> None:
-        self.collections: dict[str, Collection[Any]] = {
-            kind.name: Collection(kind.name, versions, history_limit) for kind in OF_STORAGE
-        }
-        self._identity = identity
-        self._namespaces = namespaces
-
-    def of(self, kind: Kind[T]) -> Collection[T]:
-        """The objects of a kind."""
-        found: Collection[T] = self.collections[kind.name]
-        return found
+        super().__init__(OF_STORAGE, versions, history_limit, identity, namespaces, cluster_scoped=_CLUSTER_SCOPED)
 
     def create(self, kind: Kind[T], wanted: T | Mapping[str, Any]) -> T:
         """Make one of an object or a manifest, and its namespace if that is missing; raises ApiConflict."""
-        given = _with_phase(decoded(wanted, kind.type))
-        meta = given.metadata
-        if kind.name in _NAMESPACED:
-            meta = replace(meta, namespace=meta.namespace or "default")
-            self._namespaces.ensure(meta.namespace)
-        return self.of(kind).create(replace(given, metadata=self._identity.given_to(meta)))
+        return super().create(kind, _with_phase(decoded(wanted, kind.type)))
 
     def update(self, kind: Kind[T], namespace: str, name: str, change: Callable[[T], T]) -> T:
         """Replace the object by the result of `change`; raises ApiNotFound."""
         collection = self.of(kind)
         return collection.replace(change(collection.existing(namespace, name)))
-
-    def delete(self, kind: Kind[T], namespace: str, name: str) -> None:
-        """Take it away; raises ApiNotFound."""
-        self.of(kind).remove(namespace, name)
-
-    def delete_all(self, namespace: str) -> None:
-        """Delete all objects of a namespace."""
-        for kind in OF_STORAGE:
-            for found in [one for one in self.of(kind) if one.metadata.namespace == namespace]:
-                self.delete(kind, namespace, found.metadata.name)
 
     def bind_volume(self, wanted: VolumeForClaim) -> str:
         """Execute the request; raises ApiNotFound, ApiConflict."""

@@ -1,4 +1,4 @@
-"""Objects of one resource, their resource versions, and the history that watches read.
+"""Objects of one resource, their resource versions, the history that watches read, and what a selector shows.
 
     absent --create--> present --remove--> absent
                         |   ^
@@ -13,11 +13,12 @@ Pure: no clock, no waiting.
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Generic
+from operator import attrgetter
+from typing import Final, Generic, TypeAlias
 
 from msgspec.structs import replace
 
-from scheduler.kube.port import ApiConflict, ApiNotFound, T, WatchExpired
+from scheduler.kube.port import ApiConflict, ApiNotFound, ApiRejected, Changed, Deleted, Kind, T, WatchExpired
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +78,14 @@ class Collection(Generic[T]):
         """The object; raises ApiNotFound."""
         found = self._objects.get((namespace, name))
         if found is None:
-            message = f'{self.resource} "{name}" not found'
-            raise ApiNotFound(message, 404)
+            raise ApiNotFound(f'{self.resource} "{name}" not found', 404)
         return found
 
     def create(self, wanted: T) -> T:
         """The object as stored, with its version; raises ApiConflict when the name is taken."""
         key = (wanted.metadata.namespace, wanted.metadata.name)
         if key in self._objects:
-            message = f'{self.resource} "{wanted.metadata.name}" already exists'
-            raise ApiConflict(message, 409)
+            raise ApiConflict(f'{self.resource} "{wanted.metadata.name}" already exists', 409)
         return self._write(None, wanted)
 
     def replace(self, wanted: T) -> T:
@@ -109,8 +108,7 @@ class Collection(Generic[T]):
     def position_after(self, version: int) -> int:
         """Position of the first change later than `version`; raises WatchExpired when some of those are gone."""
         if version < self._horizon:
-            message = f"too old resource version: {version} ({self._horizon})"
-            raise WatchExpired(message, 410)
+            raise WatchExpired(f"too old resource version: {version} ({self._horizon})", 410)
         return self._dropped + bisect_right(self._log, version, key=_version_of)
 
     def changes(self, position: int, at_most: int) -> list[StoredChange[T]] | None:
@@ -169,3 +167,78 @@ def with_version(wanted: T, version: int) -> T:
 
 def _version_of(change: StoredChange[T]) -> int:
     return change.version
+
+
+class Feed(Generic[T]):
+    """Deliveries of a watch of one kind, batch by batch."""
+
+    def __init__(
+        self, collection: Collection[T], kind: Kind[T], handle: Callable[[list[Changed[T] | Deleted[T]]], None]
+    ) -> None:
+        self._cursor: Cursor[T] = Cursor(collection)
+        self._shown: Callable[[T], bool] = shown_by(kind)
+        self._handle: Callable[[list[Changed[T] | Deleted[T]]], None] = handle
+
+    def deliver(self) -> None:
+        """Deliver the changes since the last call."""
+        if not self._cursor.is_behind:
+            return
+        events: list[Changed[T] | Deleted[T]] = []
+        for change in self._cursor.take():
+            if change.after is not None and self._shown(change.after):
+                events.append(Changed(change.after))
+            elif change.before is not None and self._shown(change.before):
+                events.append(Deleted(change.before))
+        if events:
+            self._handle(events)
+
+
+Field: TypeAlias = Callable[[object], str]
+
+_OF_EVERY_RESOURCE: Final[dict[str, Field]] = {
+    "metadata.name": attrgetter("metadata.name"),
+    "metadata.namespace": attrgetter("metadata.namespace"),
+}
+# Fields of pkg/apis/core/v1/conversion.go that this project decodes.
+_OF_PODS: Final[dict[str, Field]] = {
+    "spec.nodeName": attrgetter("spec.node_name"),
+    "spec.schedulerName": attrgetter("spec.scheduler_name"),
+    "status.phase": attrgetter("status.phase"),
+    "status.nominatedNodeName": attrgetter("status.nominated_node_name"),
+}
+
+
+def resource_of(kind: Kind[T]) -> str:
+    """The plural name of the resource: `/api/v1/namespaces/kube-system/configmaps` is of `configmaps`."""
+    return kind.path.rsplit("/", 1)[-1]
+
+
+def namespace_of(kind: Kind[T]) -> str:
+    """The namespace in the path, "" for all."""
+    match kind.path.split("/"):
+        case [*_, "namespaces", namespace, _]:
+            return namespace
+    return ""
+
+
+def shown_by(kind: Kind[T]) -> Callable[[T], bool]:
+    """Whether the kind shows an object; raises ApiRejected for a selector that the server would reject."""
+    fields = _OF_EVERY_RESOURCE | (_OF_PODS if resource_of(kind) == "pods" else {})
+    terms = [_term(text, fields) for text in kind.field_selector.split(",") if text]
+    if namespace := namespace_of(kind):
+        terms.append((fields["metadata.namespace"], namespace, True))
+
+    def shown(candidate: T) -> bool:
+        return all((field(candidate) == value) is equal for field, value, equal in terms)
+
+    return shown
+
+
+def _term(text: str, fields: dict[str, Field]) -> tuple[Field, str, bool]:
+    """`a=b`, `a==b` or `a!=b` as (field, value, whether they must be equal)."""
+    name, operator, value = text.partition("!=") if "!=" in text else text.replace("==", "=").partition("=")
+    if not operator:
+        raise ApiRejected(f"invalid field selector: {text!r}", 400)
+    if name not in fields:
+        raise ApiRejected(f"field label not supported: {name}", 400)
+    return fields[name], value, operator == "="

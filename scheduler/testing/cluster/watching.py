@@ -28,8 +28,7 @@ from scheduler.kube.port import (
     WatchExpired,
 )
 from scheduler.testing.cluster.faults import Break, WatchBreaks
-from scheduler.testing.cluster.selection import shown_by
-from scheduler.testing.cluster.store import Collection, StoredChange, with_version
+from scheduler.testing.cluster.store import Collection, StoredChange, shown_by, with_version
 
 BATCH: Final = 256
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
@@ -208,6 +207,5 @@ def _by_key(listed: T) -> tuple[str, str]:
 
 def _parsed(since: str) -> int:
     if not since.isdecimal():
-        message = f'Invalid value: "{since}": resourceVersion is not a number'
-        raise ApiRejected(message, 400)
+        raise ApiRejected(f'Invalid value: "{since}": resourceVersion is not a number', 400)
     return int(since)

@@ -1,23 +1,111 @@
-"""A cluster from its operator's view: everything besides our scheduler, synchronous."""
+"""A cluster from its operator's view: everything besides our scheduler, synchronous.
 
-from collections.abc import Callable
+The Events that clients have written, in order, as a server would accept them.
+A note that is too long is cut, as a client does before it sends it; other invalid Events are rejected. Source of the
+rules: pkg/apis/core/validation/events.go (validateV1EventSeries and its like), Kubernetes 1.36.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from scheduler.kube.defaults import Identity
+from scheduler.kube.events import cut_note
 from scheduler.kube.leases import Lease
 from scheduler.kube.objects import ConfigMap, Namespace, Node, PodDisruptionBudget, PodObject, PriorityClass
-from scheduler.kube.port import ApiNotFound, Kind, T
-from scheduler.testing.cluster.disruption_budgets import PodDisruptionBudgets
-from scheduler.testing.cluster.event_log import EventLog
-from scheduler.testing.cluster.leases import Leases
-from scheduler.testing.cluster.namespaces import ConfigMaps, Namespaces
-from scheduler.testing.cluster.nodes import Nodes
+from scheduler.kube.port import SELECTING, ApiConflict, ApiNotFound, ApiRejected, EventRecord, EventSeries, Kind, T
+from scheduler.testing.cluster.namespaces import (
+    ConfigMaps,
+    Leases,
+    Namespaces,
+    Nodes,
+    PodDisruptionBudgets,
+    PriorityClasses,
+    VerbsOfKinds,
+)
 from scheduler.testing.cluster.pods import Pods
-from scheduler.testing.cluster.priority_classes import PriorityClasses
-from scheduler.testing.cluster.selecting import Selecting
-from scheduler.testing.cluster.selection import resource_of
 from scheduler.testing.cluster.storage import Storage
-from scheduler.testing.cluster.store import Collection, Versions
+from scheduler.testing.cluster.store import Collection, Versions, resource_of
+
+_FIELD_BYTES: Final = 128
+# IsDNS1123Subdomain of apimachinery, pkg/api/validate/content/dns.go.
+_NAME_BYTES: Final = 253
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An Event. series: None until it was seen a second time."""
+
+    record: EventRecord
+    series: EventSeries | None = None
+
+
+class EventLog:
+    """namespace_exists: checked before an Event is created."""
+
+    def __init__(self, namespace_exists: Callable[[str], bool]) -> None:
+        self._namespace_exists = namespace_exists
+        self._events: dict[tuple[str, str], StoredEvent] = {}
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def __iter__(self) -> Iterator[StoredEvent]:
+        """Events in order of creation."""
+        return iter(self._events.values())
+
+    def about(self, namespace: str, name: str) -> list[StoredEvent]:
+        """Events about one object, in order of creation; reads every event."""
+        return [e for e in self if (e.record.namespace, e.record.object_name) == (namespace, name)]
+
+    def create(self, record: EventRecord) -> None:
+        """Store a new event; raises ApiRejected, ApiNotFound (no such namespace), ApiConflict (the name is taken)."""
+        if problem := _problem(record):
+            raise ApiRejected(f'Event "{record.name}" is invalid: {problem}', 422)
+        key = _key(record)
+        if not self._namespace_exists(key[0]):
+            raise ApiNotFound(f'namespaces "{key[0]}" not found', 404)
+        if key in self._events:
+            raise ApiConflict(f'events.events.k8s.io "{record.name}" already exists', 409)
+        self._events[key] = StoredEvent(replace(record, note=cut_note(record.note)))
+
+    def update(self, record: EventRecord, series: EventSeries) -> None:
+        """Set the series; raises ApiNotFound."""
+        key = _key(record)
+        if key not in self._events:
+            raise ApiNotFound(f'events.events.k8s.io "{record.name}" not found', 404)
+        self._events[key] = replace(self._events[key], series=series)
+
+    def expire(self) -> None:
+        """Forget every event, as the server does an hour after the last write to each."""
+        self._events.clear()
+
+
+def _key(record: EventRecord) -> tuple[str, str]:
+    return record.namespace or "default", record.name
+
+
+def _problem(record: EventRecord) -> str | None:
+    """The first error for which a server would reject it. Lengths are in bytes, as Go's `len`."""
+    if len(record.name) > _NAME_BYTES or not _NAME.fullmatch(record.name):
+        return f'metadata.name: Invalid value: "{record.name}"'
+    fields = {
+        "reportingController": record.reporting_controller,
+        "reportingInstance": record.reporting_instance,
+        "action": record.action,
+        "reason": record.reason,
+    }
+    for name, value in fields.items():
+        if not value:
+            return f"{name}: Required value"
+        if len(value.encode()) > _FIELD_BYTES:
+            return f"{name}: can have at most {_FIELD_BYTES} characters"
+    if record.type not in {"Normal", "Warning"}:
+        return f'type: Invalid value: "{record.type}"'
+    return None
+
 
 # Size limit of an API server's watch cache: apiserver/pkg/storage/cacher, defaultUpperBoundCapacity.
 HISTORY_LIMIT: Final = 102_400
@@ -44,7 +132,7 @@ class World:
         self.storage = Storage(self._versions, history_limit, identity, self.namespaces)
         own = (nodes, pods, namespaces, config_maps, budgets, classes, leases)
         self._collections: dict[str, Collection[Any]] = {collection.resource: collection for collection in own}
-        self.selecting = Selecting(self._versions, history_limit, identity, self.namespaces)
+        self.selecting = VerbsOfKinds(SELECTING, self._versions, history_limit, identity, self.namespaces)
         self._collections |= self.storage.collections | self.selecting.collections
         self.config_maps = ConfigMaps(config_maps, identity, self.namespaces)
         self.disruption_budgets = PodDisruptionBudgets(budgets, identity, self.namespaces)
@@ -58,15 +146,13 @@ class World:
 
     @property
     def version(self) -> int:
-        """The latest resource version."""
         return self._versions.last
 
     def collection(self, kind: Kind[T]) -> Collection[T]:
         """The collection that a kind shows; raises ApiNotFound for a resource that is not simulated."""
         found: Collection[T] | None = self._collections.get(resource_of(kind))
         if found is None:
-            message = "the server could not find the requested resource"
-            raise ApiNotFound(message, 404)
+            raise ApiNotFound("the server could not find the requested resource", 404)
         return found
 
     def delete_namespace(self, name: str) -> None:

@@ -28,7 +28,6 @@ class SetNode(Step):
     settings: tuple[Setting, ...]
 
     def happen(self, world: TrialWorld) -> str:
-        """Create or change the object."""
         old = world.nodes.get(self.name)
         new = with_settings(old or NodePlan(), self.settings)
         if new == old:
@@ -45,7 +44,6 @@ class RemoveNode(Step):
     name: str
 
     def happen(self, world: TrialWorld) -> str:
-        """Create or change the object."""
         if self.name not in world.nodes:
             return ""
         world.remove_node(self.name)
@@ -60,7 +58,6 @@ class PodIs(Step):
     settings: tuple[Setting, ...]
 
     def happen(self, world: TrialWorld) -> str:
-        """Execute the step."""
         live = world.pods.get(self.name)
         if live is None:
             world.set_pod(self.name, with_settings(PodPlan(), self.settings))
@@ -83,7 +80,6 @@ class PodIsBound(Step):
     settings: tuple[Setting, ...]
 
     def happen(self, world: TrialWorld) -> str:
-        """Bind the pod."""
         live = world.pods.get(self.name)
         if live is not None and live.node:
             return ""
@@ -110,7 +106,6 @@ class PodGoes(Step):
     name: str
 
     def happen(self, world: TrialWorld) -> str:
-        """Execute the step."""
         if self.name not in world.pods:
             return ""
         world.remove_pod(self.name)
@@ -125,7 +120,6 @@ class NamespaceIs(Step):
     label: str
 
     def happen(self, world: TrialWorld) -> str:
-        """Execute the step."""
         labels = {"team": self.label}
         if world.namespaces.get(self.name) == labels:
             return ""
@@ -138,7 +132,6 @@ class NextBindIsRefused(Step):
     """The API server rejects our next bind."""
 
     def happen(self, world: TrialWorld) -> str:
-        """Note the rejection."""
         if world.refuse_next:
             return ""
         world.refuse_next = True

@@ -10,8 +10,7 @@ from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change
 from scheduler.state.facts.fact import Fact
 from scheduler.state.tables import Tables
-from scheduler.testing.rules.answers import answer
-from scheduler.testing.rules.history import Failure, FailureKind, History, fresh_runtime, probes, run
+from scheduler.testing.rules.history import Failure, FailureKind, History, answer, fresh_runtime, probes, run
 from scheduler.testing.rules.plans import PodPlan, Setting, with_settings
 from scheduler.testing.rules.profiles import Company, profile_with
 from scheduler.testing.rules.steps import PodIs, PodIsBound

@@ -43,7 +43,6 @@ class TrialWorld:
     """Every object by name. happened: the engine's actions since the last step, as text for users."""
 
     def __init__(self, profile: Profile) -> None:
-        """An empty cluster."""
         self.profile = profile
         self.tables = Tables(RESOURCES, UNIT_MIB)
         self.runtime = Runtime(profile, self.tables)
@@ -67,7 +66,6 @@ class TrialWorld:
     # Actions of a history
 
     def set_node(self, name: str, plan: NodePlan) -> None:
-        """Create or replace the node."""
         self.nodes[name] = plan
         self.engine.node_changed(self.node(name))
 
@@ -77,7 +75,6 @@ class TrialWorld:
         self.engine.node_gone(name)
 
     def set_pod(self, name: str, plan: PodPlan) -> None:
-        """Create or replace the pod."""
         live = self.pods.get(name)
         if live is None:
             self._made += 1
@@ -92,7 +89,6 @@ class TrialWorld:
         self._show(live)
 
     def remove_pod(self, name: str) -> None:
-        """The pod goes."""
         self.refused.discard(name)
         self.engine.pod_gone(self.pods.pop(name).uid)
 
@@ -112,8 +108,7 @@ class TrialWorld:
                 return
             if isinstance(decision.outcome, Placement):
                 self._binding_ends(decision.outcome)
-        message = f"the engine is not at rest after {_MOST_ATTEMPTS} attempts"
-        raise Restless(message)
+        raise Restless(f"the engine is not at rest after {_MOST_ATTEMPTS} attempts")
 
     def pass_time(self, *, always: bool = False) -> None:
         """End back-offs after rejected binds. always: let time pass even without any."""
@@ -134,7 +129,6 @@ class TrialWorld:
         return self.nodes[name].wire(name)
 
     def wire_nodes(self) -> Iterator[Node]:
-        """Every node, by name."""
         return (self.node(name) for name in sorted(self.nodes))
 
     def bound_pods(self) -> Iterator[Pod]:

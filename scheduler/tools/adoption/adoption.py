@@ -1,29 +1,236 @@
 """This scheduler's count of pods that other schedulers bound: `kubectl gpushare adopt --check`. Pure.
 
-Nothing is counted here: the tables hold each pod's units, as `config.protocol.booked_cards` reads them. Blockers are in
-`scheduler.tools.adoption.adoption_checks`.
+Nothing is counted here: the tables hold each pod's units, as `config.protocol.booked_cards` reads them. Each check that
+blocks an adoption is a word of docs/migrate.md. The pods of one check are listed together.
 """
 
 from collections import Counter
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple
 
-from scheduler.state.cards.node_inventory import GpuState
+from config.protocol import names
+from config.protocol.allocation import legacy_index
+from scheduler.pods.gpu_request import unit_name
+from scheduler.pods.pod import RUNNING, Pod
+from scheduler.process.terminal import columns
+from scheduler.state.cards.card_columns import Held
+from scheduler.state.cards.node_inventory import GpuState, NodeInventory
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
-from scheduler.tools.adoption.adoption_checks import (
-    AdoptionBlocker,
-    BoundBy,
-    blockers,
-    bound_by,
-    has_inventory,
-    of_nodes,
-    of_pods,
-    waiting,
-)
+from scheduler.tools.explain import findings
 from scheduler.tools.explain.answers import Answer
-from scheduler.tools.explain.audit import holding, of_node, without_node
-from scheduler.tools.explain.findings import ClusterFinding, Findings, Severity
+from scheduler.tools.explain.findings import (
+    NO_NODE,
+    UNKNOWN_CARD,
+    WITHOUT_CARD,
+    ClusterFinding,
+    Findings,
+    Severity,
+    holding,
+    of_node,
+    without_node,
+)
+from scheduler.tools.explain.pod_summary import own_name
 from scheduler.tools.explain.reading import ClusterSnapshot
+from scheduler.tools.explain.tones import Line, Tone
+
+NO_INVENTORY: Final = "no-inventory"
+NO_SUCH_CARD: Final = "no-such-card"
+DOES_NOT_FIT: Final = "does-not-fit"
+DISAGREES: Final = "disagrees"
+UNIT: Final = "unit"
+TERMINATING: Final = "terminating"
+PENDING: Final = "pending"
+NOT_ASSIGNED: Final = "not-assigned"
+_ASSIGNED: Final = "true"
+_LONGEST: Final = 64
+# No card has as much: more units mean that they are smaller than configured.
+_LARGEST_CARD_MIB: Final = 2**20
+
+
+class BoundBy(StrEnum):
+    """The scheduler that chose a pod's cards. EXTENDER: the legacy one, or another with its annotations."""
+
+    SCHEDULER = "scheduler"
+    EXTENDER = "extender"
+    NOBODY = "nobody"
+
+
+class AdoptionBlocker(NamedTuple):
+    """A failed check of a pod. pod: with its node, if any. detail: of this pod, or ""."""
+
+    check: str
+    pod: str
+    detail: str = ""
+
+
+class _Check(NamedTuple):
+    """words: after "2 pods: ". remedy: `{ours}` in it stands for our schedulerName."""
+
+    severity: Severity
+    words: str
+    remedy: str
+
+
+_AGAIN: Final = "create them again with schedulerName: {ours}"
+_EVERYWHERE: Final = "so each counts on every card of its node"
+_FAILED: Final = Severity.FAILED
+# In the order of the report.
+_CHECKS: Final = {
+    WITHOUT_CARD: _Check(_FAILED, f"no annotation names a card, {_EVERYWHERE}", _AGAIN),
+    NO_SUCH_CARD: _Check(_FAILED, f"the annotation names no card that the node has, {_EVERYWHERE}", _AGAIN),
+    DOES_NOT_FIT: _Check(
+        _FAILED, f"the card that the annotation names has less than the pod requests, {_EVERYWHERE}", _AGAIN
+    ),
+    UNKNOWN_CARD: _Check(
+        _FAILED, "the annotations name a card by its UUID that the node does not announce", "kubectl gpushare audit"
+    ),
+    UNIT: _Check(
+        _FAILED, "the numbers are in another memory unit than the node's", f"{_AGAIN}, in the unit of the node"
+    ),
+    DISAGREES: _Check(_FAILED, "annotations and requests differ; the requests are counted", _AGAIN),
+    NO_NODE: _Check(_FAILED, "the node is not there", "delete them"),
+    TERMINATING: _Check(
+        _FAILED,
+        "being deleted, and counted until gone; the extender may give their memory away now",
+        "wait until they are gone",
+    ),
+    PENDING: _Check(
+        _FAILED,
+        "waiting for another scheduler, which has a card for them only while the extender is there",
+        _AGAIN,
+    ),
+    NOT_ASSIGNED: _Check(
+        Severity.WARNING,
+        f"{names.MEM_ASSIGNED} is not true: the containers may have another card than is counted, or none",
+        f"kubectl exec POD -- printenv {names.MEM_IDX}",
+    ),
+}
+
+
+def bound_by(pod: Pod) -> BoundBy:
+    """By annotations that only we write, or that the extender writes, too."""
+    written = pod.annotations
+    if names.CARDS in written or names.UNIT_MIB in written:
+        return BoundBy.SCHEDULER
+    return BoundBy.EXTENDER if names.MEM_IDX in written or names.ALLOCATION in written else BoundBy.NOBODY
+
+
+def blockers(reading: ClusterSnapshot, record: PodRecord) -> Iterator[AdoptionBlocker]:
+    """Blockers of a pod with a node that holds units."""
+    pod, held, tables = record.pod, record.held, reading.engine.tables
+    told = f"pod/{pod.key} on node {record.node}"
+    if held is None:
+        yield AdoptionBlocker(NO_NODE, told)
+        return
+    announced = tables.inventory(record.node)
+    for check, detail in _of_cards(record, held, announced):
+        yield AdoptionBlocker(check, told, detail)
+    for uuid, units in held.lost:
+        yield AdoptionBlocker(UNKNOWN_CARD, told, f"{units} units of {uuid[:_LONGEST]}")
+    if bound_by(pod) is BoundBy.SCHEDULER:
+        return
+    if pod.terminating:
+        since = reading.terminating_since.get(pod.key.uid, "")
+        yield AdoptionBlocker(TERMINATING, told, f"since {since}" if since else "")
+    if bound_by(pod) is BoundBy.EXTENDER:
+        yield from (AdoptionBlocker(DISAGREES, told, detail) for detail in _of_request(record))
+        # On a node with one card, the legacy plugin allocates that one without an annotation.
+        may_differ = len(announced.cards) > 1 and not announced.has_uuids and pod.phase == RUNNING
+        if may_differ and not held.unknown and pod.annotations.get(names.MEM_ASSIGNED) != _ASSIGNED:
+            yield AdoptionBlocker(NOT_ASSIGNED, told)
+
+
+def waiting(reading: ClusterSnapshot) -> Iterator[AdoptionBlocker]:
+    """Pods without a node that another scheduler will place."""
+    for pod in sorted(reading.of_others, key=lambda one: str(one.key)):
+        index = legacy_index(pod.annotations)
+        # The extender writes the card first and binds then; where the second fails, the first stays.
+        left = "" if index is None else f"; annotated for card {index}, and not bound"
+        yield AdoptionBlocker(PENDING, f"pod/{pod.key}", f"schedulerName {pod.scheduler_name[:_LONGEST]}{left}")
+
+
+def of_pods(reading: ClusterSnapshot, blocked: Iterable[AdoptionBlocker]) -> Iterator[ClusterFinding]:
+    """One finding for each check."""
+    pods: dict[str, list[str]] = {check: [] for check in _CHECKS}
+    for one in blocked:
+        pods[one.check].append(f"{one.pod}: {one.detail}" if one.detail else one.pod)
+    for check, about in pods.items():
+        if about:
+            severity, words, remedy = _CHECKS[check]
+            message = f"{_count(about, 'pod')}: {words}"
+            remedy = remedy.format(ours=own_name(reading.engine))
+            yield ClusterFinding(check=check, severity=severity, message=message, about=tuple(about), remedy=remedy)
+
+
+def of_nodes(reading: ClusterSnapshot, nodes: Sequence[str]) -> Iterator[ClusterFinding]:
+    """nodes: with cards, or with pods that hold some."""
+    tables, unit = reading.engine.tables, unit_name(reading.unit_mib)
+    without = [f"node/{name}" for name in nodes if not has_inventory(tables, name)]
+    if without:
+        message = f"{_count(without, 'node')} without {names.INVENTORY}: our device plugin is not there yet"
+        remedy = "docs/migrate.md: the device plugin, node by node"
+        yield ClusterFinding(check=NO_INVENTORY, severity=_FAILED, message=message, about=tuple(without), remedy=remedy)
+    absurd = [f"node/{name}: {units} on one card" for name in nodes if (units := _absurd(tables.inventory(name)))]
+    if absurd:
+        message = (
+            f"{_count(absurd, 'node')} with more units on a card than any card has {unit}: they are smaller than that"
+        )
+        remedy = "memoryUnitMiB: 1 in the configuration, as --memory-unit=MiB of the legacy device plugin"
+        yield ClusterFinding(check=UNIT, severity=_FAILED, message=message, about=tuple(absurd), remedy=remedy)
+
+
+def has_inventory(tables: Tables, node: str) -> bool:
+    """Whether our device plugin has announced the node's cards."""
+    return names.INVENTORY in (tables.node(node).metadata.annotations or {})
+
+
+def _absurd(announced: NodeInventory) -> int:
+    """The units of a card that is larger than any; 0 where none is."""
+    largest = max((card.units for card in announced.cards), default=0)
+    return largest if largest * announced.unit_mib > _LARGEST_CARD_MIB else 0
+
+
+def _of_cards(record: PodRecord, held: Held, announced: NodeInventory) -> Iterator[tuple[str, str]]:
+    """(check, detail) of each problem with the pod's cards."""
+    booked, written = held.booked, record.written
+    if booked.blocks:
+        yield UNIT, booked.problem
+    elif held.unknown:
+        yield _of_unknown(record, announced)
+    elif booked.problem:
+        yield DISAGREES, booked.problem
+    elif held.places and booked.unit_mib != announced.unit_mib:
+        yield UNIT, f"{written.units} {unit_name(booked.unit_mib)} count as {held.places[0][1]}"
+
+
+def _of_unknown(record: PodRecord, announced: NodeInventory) -> tuple[str, str]:
+    written, said = record.written, record.pod.annotations.get(names.MEM_IDX)
+    if written.problem:
+        return DISAGREES, written.problem
+    if written.decided:
+        missing = [index for index in written.per_card if index not in {card.index for card in announced.cards}]
+        if missing:
+            return NO_SUCH_CARD, f"card {missing[0]}; the node has {_count(announced.cards, 'card')}"
+        return DOES_NOT_FIT, record.written.summary()
+    if said is None:
+        return WITHOUT_CARD, ""
+    if legacy_index(record.pod.annotations) is None:
+        return NO_SUCH_CARD, f"{names.MEM_IDX} is {said[:_LONGEST]!r}"
+    return DISAGREES, f"{names.MEM_IDX} names one card, and it requests several"
+
+
+def _of_request(record: PodRecord) -> Iterator[str]:
+    said = record.pod.annotations.get(names.MEM_POD, "none")
+    written = record.written
+    if written.decided and written.index_only and said != str(written.units):
+        yield f"{names.MEM_POD} is {said[:_LONGEST]}, its containers request {written.units}"
+
+
+def _count(found: Sequence[object], what: str) -> str:
+    return f"{len(found)} {what}{'' if len(found) == 1 else 's'}"
+
 
 _BY: Final = {BoundBy.SCHEDULER: "this scheduler", BoundBy.EXTENDER: "the extender", BoundBy.NOBODY: "nobody"}
 
@@ -134,3 +341,47 @@ def _looked_at(nodes: list[AdoptedNode], homeless: int) -> str:
     total = sum(by.values()) + homeless
     told = ", ".join(f"{words}: {by[one]}" for one, words in _BY.items())
     return f"Nodes with GPU memory: {len(nodes)}, pods with GPU memory: {total}; cards chosen by {told}"
+
+
+_HEAD: Final = ("NODE", "CARD", "UNITS", "COUNTED", "POD", "CHOSEN-BY", "HOLDS", "PROBLEM")
+_RIGHT: Final = (1, 2, 3, 6)
+_NONE: Final = "-"
+
+
+def lines(found: Adoption) -> Iterator[Line]:
+    """A line for each card and pod, and then the blockers: the end of a long answer stays visible."""
+    rows = [row for node in found.nodes for row in _rows(node)]
+    if rows:
+        tones = (Tone.HEAD, *(Tone.BAD if bad else Tone.PLAIN for _, bad in rows))
+        texts = columns(_HEAD, [cells for cells, _ in rows], _RIGHT)
+        yield from (Line(text, tone) for text, tone in zip(texts, tones, strict=True))
+        yield Line("")
+    yield from findings.lines(found)
+
+
+def _rows(node: AdoptedNode) -> Iterator[tuple[tuple[str, ...], bool]]:
+    """(cells, whether something is wrong)."""
+    on: dict[int, list[tuple[AdoptedPod, int]]] = {card.index: [] for card in node.cards}
+    for pod in node.pods:
+        for share in pod.cards:
+            on[share.index].append((pod, share.units))
+    for card in node.cards:
+        for pod, units in on[card.index]:
+            yield (node.node, *_of_card(card), *_of_pod(pod, units)), _is_overcommitted(card) or bool(pod.problems)
+        if not on[card.index]:
+            yield (node.node, *_of_card(card), *[_NONE] * 3, ""), False
+    for pod in node.pods:
+        if not pod.cards:
+            yield (node.node, *[_NONE] * 3, *_of_pod(pod, pod.units)), True
+
+
+def _of_card(card: AdoptedCard) -> tuple[str, str, str]:
+    return str(card.index), str(card.units), str(card.counted)
+
+
+def _of_pod(pod: AdoptedPod, units: int) -> tuple[str, str, str, str]:
+    return pod.pod, pod.by, str(units), ", ".join(pod.problems)
+
+
+def _is_overcommitted(card: AdoptedCard) -> bool:
+    return card.counted > card.units

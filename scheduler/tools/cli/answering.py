@@ -1,19 +1,22 @@
-"""The end of every command: one scheme of exit codes, and one line on standard error without an answer."""
+"""The end of every command: its exit code, one line on standard error without an answer, coloured lines of one."""
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TextIO
 
 import typer
 
 from config.settings.load import load
 from config.settings.mistakes import ConfigurationError
 from config.settings.scheduler import SchedulerConfiguration, configuration_model
-from scheduler.process.output import warn
+from scheduler.process.output import show_json, warn
 from scheduler.tools.cli.manifests import Unanswerable, Unreadable
+from scheduler.tools.explain.answers import Answer, as_json
+from scheduler.tools.explain.tones import Line, as_text
 from scheduler.tools.inspect.wire import is_name
 
 ENV_PREFIX: Final = "GPUSHARE_SCHEDULER_"
@@ -86,3 +89,21 @@ def named_pod(program: str, pod: str, namespace: str) -> tuple[str, str]:
         of = f" of namespace {namespace}" if namespace else ""
         give_up(program, f"{pod or repr(pod)} is no pod{of}: expected NAME or NAMESPACE/NAME")
     return found, name
+
+
+def show_answer(answer: Answer, lines: Iterable[Line], output: str) -> None:
+    """Print it: the lines, or JSON where `output` says so."""
+    if output == "json":
+        show_json(as_json(answer))
+    else:
+        show_lines(lines)
+
+
+def show_lines(lines: Iterable[Line]) -> None:
+    """Print them."""
+    sys.stdout.write(as_text(lines, colour=wanted(sys.stdout, os.environ)))
+
+
+def wanted(out: TextIO, environment: Mapping[str, str]) -> bool:
+    """Whether to colour. Source of NO_COLOR, which counts unless it is empty: no-color.org."""
+    return out.isatty() and not environment.get("NO_COLOR") and environment.get("TERM", "") != "dumb"

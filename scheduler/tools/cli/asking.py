@@ -4,16 +4,19 @@ Each kind of objects is listed once, and nothing is ever written. The user needs
 pods; without other rights the answer names the missing objects. docs/explain.md lists them.
 """
 
+import asyncio
 import contextlib
 import difflib
+import random
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from msgspec.structs import replace
 
+from config.protocol import names
 from config.protocol.quantity import QuantityError
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.core.build import build_engine, installed_plugins
@@ -26,6 +29,7 @@ from scheduler.kube.port import (
     DISRUPTION_BUDGETS,
     KINDS,
     NAMESPACES,
+    NODES,
     OF_STORAGE,
     PODS,
     PRIORITY_CLASSES,
@@ -39,15 +43,18 @@ from scheduler.kube.port import (
     WatchEvent,
 )
 from scheduler.kube.problem import BAD_ANNOTATION, Problem
+from scheduler.kube.rest.client import ClientOptions, KubeCluster
+from scheduler.kube.rest.client_config.connect import ConnectError, Connection, connect
+from scheduler.kube.rest.watching import WatchOptions
 from scheduler.pods.mistakes import forgotten, mistakes
 from scheduler.pods.pod import Pod, PodReader
 from scheduler.pods.pod_volumes import NO_VOLUMES
-from scheduler.tools.cli.manifests import Manifest, Unanswerable, Unreadable
-from scheduler.tools.cli.priorities import NOT_THERE, OF_FILES, UNREADABLE, given
-from scheduler.tools.explain.answers import Explanation, WhatIfAnswer, listed
-from scheduler.tools.explain.pod_summary import explain, own_name, sentence
+from scheduler.process.output import warn
+from scheduler.process.terminal import some
+from scheduler.tools.cli.manifests import NOT_THERE, OF_FILES, UNREADABLE, Manifest, Unanswerable, Unreadable, given
+from scheduler.tools.explain.answers import Explanation, WhatIfAnswer
+from scheduler.tools.explain.pod_summary import explain, own_name, sentence, what_if
 from scheduler.tools.explain.reading import ClusterSnapshot, answer_of
-from scheduler.tools.explain.what_if import what_if
 
 _MOST_NAMES: Final = 3
 _OF_STORAGE: Final = tuple(kind.name for kind in OF_STORAGE)
@@ -76,8 +83,7 @@ class ClusterView:
         rows = self.reading.engine.tables.row_of
         if node and node not in rows:
             near = difflib.get_close_matches(node, rows, _MOST_NAMES)
-            message = f"there is no node {node}{_or(near)}"
-            raise Unanswerable(message)
+            raise Unanswerable(f"there is no node {node}{_or(near)}")
         pod, left_out = self._read(found)
         return answer_of(explain(self.reading, pod, node, (*mistakes(found, self.reader.resources), *left_out)))
 
@@ -105,9 +111,8 @@ class ClusterView:
             return asked.pod, ()
         if self.of_files:
             return given(asked, (), OF_FILES)
-        classes: list[objects.PriorityClass] = []
         try:
-            await read_all(self.cluster, PRIORITY_CLASSES, lambda events: classes.extend(_present(events)))
+            classes = await all_of(self.cluster, PRIORITY_CLASSES)
         except ApiForbidden:
             return given(asked, (), UNREADABLE)
         except ApiError as error:
@@ -119,15 +124,14 @@ class ClusterView:
         try:
             pod = self.reader.read(wire)
         except QuantityError as error:
-            message = f"pod {wire.metadata.name} cannot be read: {error}"
-            raise Unanswerable(message) from error
+            raise Unanswerable(f"pod {wire.metadata.name} cannot be read: {error}") from error
         if pod.node_name:
             return pod, ()
         left_out: list[str] = []
         unread = [name for name in _OF_STORAGE if name in self.reading.unread]
         if unread and pod.volumes != NO_VOLUMES:
             pod = replace(pod, volumes=NO_VOLUMES)
-            left_out.append(f"its volumes are left out, since {listed(unread, _MOST_NAMES)} cannot be read")
+            left_out.append(f"its volumes are left out, since {some(unread, _MOST_NAMES)} cannot be read")
         if NAMESPACES.name in self.reading.unread and _selects_namespaces(pod):
             left_out.append(
                 "the namespaceSelector of its pod affinity matches none here, since namespaces cannot be read"
@@ -180,13 +184,12 @@ async def cluster_view(
                 unread.append(one.kind.name)
                 continue
             needs = "; this needs the right to list and watch them" if isinstance(error, ApiForbidden) else ""
-            message = f"{one.kind.name} cannot be read: {error.message}{needs}"
-            raise Unreadable(message) from error
+            raise Unreadable(f"{one.kind.name} cannot be read: {error.message}{needs}") from error
     if DISRUPTION_BUDGETS.name in unread:
         # A scheduler knows them; the answer says that they are unknown here.
         engine.budgets_listed()
     if unread:
-        problems.insert(0, f"not allowed to read, and left out: {listed(unread, _MOST_NAMES)}; see docs/explain.md")
+        problems.insert(0, f"not allowed to read, and left out: {some(unread, _MOST_NAMES)}; see docs/explain.md")
     reading = ClusterSnapshot(
         engine,
         configuration.memory_unit_mib,
@@ -250,6 +253,13 @@ def _present(events: Sequence[WatchEvent[T]]) -> list[T]:
     return [event.object for event in events if isinstance(event, Changed)]
 
 
+async def all_of(cluster: Cluster, kind: Kind[T]) -> list[T]:
+    """The objects of a kind. Raises ApiError."""
+    found: list[T] = []
+    await read_all(cluster, kind, lambda events: found.extend(_present(events)))
+    return found
+
+
 async def read_all(cluster: Cluster, kind: Kind[T], handle: Callable[[Sequence[WatchEvent[T]]], None]) -> None:
     """Every object of a kind, once. Raises ApiError."""
     batches = cast("AsyncGenerator[list[WatchEvent[T]], None]", cluster.watch(kind, None))
@@ -265,3 +275,98 @@ async def _asked(answer: Any) -> Any:  # noqa: ANN401 - whatever is asked of the
         return await answer
     except ApiError as error:
         raise Unreadable(error.message) from error
+
+
+R = TypeVar("R")
+_MOST_UNREAD: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Patience with an API server that accepts connections but does not answer. Seconds.
+
+    says_so_s: until a line on standard error, or None for never. gives_up_s: until the request has failed. A scheduler
+    waits longer (WatchOptions), because a watch may be silent for minutes; a command lists, and a list is not. A slow
+    page is not silent: it gets as long as in a scheduler.
+    """
+
+    says_so_s: float | None = 5.0
+    gives_up_s: float = 30.0
+
+
+LISTS: Final = Patience()
+# While successors are waited for, nothing may happen for minutes.
+WATCHES: Final = Patience(gives_up_s=WatchOptions().stall_s)
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    configuration: SchedulerConfiguration, environment: Mapping[str, str], patience: Patience = LISTS
+) -> AsyncIterator[KubeCluster]:
+    """A client. Raises Unreadable."""
+    connection = await connected(configuration, environment)
+    limits = WatchOptions(stall_s=patience.gives_up_s)
+    options = ClientOptions(request_timeout_s=patience.gives_up_s, watch=limits)
+    cluster = KubeCluster(connection, random.Random(), options)  # noqa: S311 - guards nothing
+    async with contextlib.AsyncExitStack() as closing:
+        closing.push_async_callback(cluster.close)
+        if patience.says_so_s is not None:
+            loop = asyncio.get_running_loop()
+            closing.callback(
+                loop.call_later(patience.says_so_s, _tell_silence, cluster, connection.url, patience).cancel
+            )
+        yield cluster
+
+
+def _tell_silence(cluster: KubeCluster, url: str, patience: Patience) -> None:
+    if not cluster.has_answered:
+        warn([f"no answer from {url} yet; giving up after {patience.gives_up_s:g} s"])
+
+
+async def connected(configuration: SchedulerConfiguration, environment: Mapping[str, str]) -> Connection:
+    """Connection as the scheduler makes it. Raises Unreadable."""
+    named = configuration.client_connection
+    try:
+        return await connect(environment, kubeconfig=named.kubeconfig, context=named.context)
+    except ConnectError as error:
+        raise Unreadable(str(error)) from error
+
+
+def asked(
+    configuration: SchedulerConfiguration,
+    environment: Mapping[str, str],
+    question: Callable[[ClusterView], Awaitable[R]],
+    kinds: Collection[Kind[Any]] = KINDS,
+) -> R:
+    """The answer; standard error names omitted objects. kinds: kinds to read. Raises Unanswerable."""
+
+    async def ask() -> R:
+        async with opened(configuration, environment) as cluster:
+            read = await cluster_view(cluster, configuration, kinds)
+            read.namespace = cluster.namespace
+            answer = await question(read)
+        tell_unread(read.unread)
+        return answer
+
+    return asyncio.run(ask())
+
+
+def tell_unread(lines: Sequence[str]) -> None:
+    """On standard error, a few of them."""
+    more = len(lines) - _MOST_UNREAD
+    told = [*lines[:_MOST_UNREAD], *([f"and {more} more objects with problems"] if more > 0 else [])]
+    warn(told)
+
+
+# A line on standard error would interrupt the command line being typed.
+_SILENT: Final = Patience(says_so_s=None)
+
+
+async def nodes_with_cards(configuration: SchedulerConfiguration, environment: Mapping[str, str]) -> list[str]:
+    """Nodes that announce their cards, by name. Raises Unreadable."""
+    async with opened(configuration, environment, _SILENT) as cluster:
+        try:
+            found = [node.metadata for node in await all_of(cluster, NODES)]
+        except ApiError as error:
+            raise Unreadable(error.message) from error
+    return sorted(node.name for node in found if names.INVENTORY in (node.annotations or {}))

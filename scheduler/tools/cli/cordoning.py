@@ -12,8 +12,7 @@ from config.settings.scheduler import SchedulerConfiguration
 from scheduler.kube.port import CONFIG_MAPS, NODES, PODS, ApiConflict, ApiError, ApiRejected, Cluster
 from scheduler.process.output import show
 from scheduler.state.tables import Tables
-from scheduler.tools.cli.asking import cluster_view
-from scheduler.tools.cli.clusters import opened
+from scheduler.tools.cli.asking import cluster_view, opened
 from scheduler.tools.cli.manifests import Unanswerable, Unreadable
 from scheduler.tools.explain.cordons import Cordon, NoSuchCard
 
@@ -65,20 +64,16 @@ async def written(
         except ApiConflict:
             continue
         except ApiRejected as error:
-            message = f"node {node} is not changed: {error.message}"
-            raise Unanswerable(message) from error
+            raise Unanswerable(f"node {node} is not changed: {error.message}") from error
         except ApiError as error:
-            message = f"whether node {node} is changed is not known: {error.message}"
-            raise Unreadable(message) from error
+            raise Unreadable(f"whether node {node} is changed is not known: {error.message}") from error
         return made
-    message = f"node {node} is not changed: somebody else changes it all the time; try again"
-    raise Unanswerable(message)
+    raise Unanswerable(f"node {node} is not changed: somebody else changes it all the time; try again")
 
 
 def _change(tables: Tables, change: Change, node: str, cards: Sequence[str]) -> Cordon:
     if node not in tables.row_of:
-        message = f"there is no node {node}"
-        raise NoSuchNode(message)
+        raise NoSuchNode(f"there is no node {node}")
     try:
         return change(tables, node, cards)
     except NoSuchCard as error:

@@ -8,8 +8,7 @@ from typing import Final
 
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.process.output import show_json, show_text
-from scheduler.tools.cli.asking import ClusterView
-from scheduler.tools.cli.clusters import asked
+from scheduler.tools.cli.asking import ClusterView, asked
 from scheduler.tools.cli.manifests import manifest
 from scheduler.tools.explain.answers import Explanation, WhatIfAnswer, as_json
 from scheduler.tools.explain.text import explanation_text, what_if_text
@@ -51,13 +50,10 @@ def _print(answer: Explanation | WhatIfAnswer, output: str) -> None:
     if output == "json":
         show_json(as_json(answer))
     else:
-        show_text(text(answer, _width()))
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPED_WIDTH
+        show_text(text(answer, width))
 
 
 def text(answer: Explanation | WhatIfAnswer, width: int) -> str:
     """Text for a terminal of `width` columns."""
     return explanation_text(answer, width) if isinstance(answer, Explanation) else what_if_text(answer, width)
-
-
-def _width() -> int:
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPED_WIDTH

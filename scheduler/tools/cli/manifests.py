@@ -1,11 +1,12 @@
-"""The pod of a manifest file: for `what-if`."""
+"""The pod of a manifest file, for `what-if`, with the priority that the API server would give it."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from config.settings.plainyaml import DocumentError, parse
 from scheduler.kube import objects
@@ -46,21 +47,18 @@ def manifest(path: Path) -> Manifest:
         text = sys.stdin.read(_LARGEST_FILE) if str(path) == "-" else path.read_text(encoding="utf-8")
         documents = [document for document in parse(text) if isinstance(document, dict)]
     except (OSError, UnicodeDecodeError, DocumentError) as error:
-        message = f"{path} cannot be read: {error}"
-        raise Unanswerable(message) from error
+        raise Unanswerable(f"{path} cannot be read: {error}") from error
     pods = [(found, document) for document in documents if (found := _pod_in(document)) is not None]
     if len(pods) != 1:
-        message = (
+        raise Unanswerable(
             f"{path} holds {len(pods) or 'no'} pods or pod templates; expected one Pod, Deployment, Job or the like"
         )
-        raise Unanswerable(message)
     found, document = pods[0]
     try:
         pod = msgspec.json.decode(msgspec.json.encode(found), type=objects.PodObject)
         named = msgspec.convert(found.get("spec") or {}, _Named)
     except msgspec.ValidationError as error:
-        message = f"{path} is no pod: {error}"
-        raise Unanswerable(message) from error
+        raise Unanswerable(f"{path} is no pod: {error}") from error
     return Manifest(pod, named.priority_class, template=document.get("kind") != "Pod")
 
 
@@ -79,3 +77,38 @@ def _pod_in(document: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     named = {"name": metadata.get("name", "pod"), "namespace": metadata.get("namespace", "")}
     return {"metadata": {**own, **named}, "spec": template.get("spec") or {}}
+
+
+# Classes of every cluster. Source: pkg/apis/scheduling/types.go, SystemCriticalPriority, and v1/helpers.go.
+SYSTEM_CLASSES: Final[Mapping[str, int]] = {
+    "system-cluster-critical": 2_000_000_000,
+    "system-node-critical": 2_000_001_000,
+}
+
+# Sentence about a class that is not among the readable ones.
+NOT_THERE: Final = "There is no PriorityClass {}, so the API server refuses the pod"
+UNREADABLE: Final = "Its PriorityClass {} cannot be read"
+OF_FILES: Final = "Its PriorityClass {} is not known, since cluster files hold none"
+
+
+def given(
+    asked: Manifest, classes: Sequence[objects.PriorityClass], lacking: str
+) -> tuple[objects.PodObject, tuple[str, ...]]:
+    """(the pod with the priority of its class, sentences about that).
+
+    classes: readable classes. lacking: sentence about a class that is not among them, with {} for its name.
+    """
+    pod, name = asked.pod, asked.priority_class
+    suiting = [one for one in classes if (one.metadata.name == name if name else one.global_default)]
+    if suiting:
+        # The lowest of several defaults. Source: plugin/pkg/admission/priority/admission.go, getDefaultPriority.
+        chosen = min(suiting, key=lambda one: one.value)
+        policy = pod.spec.preemption_policy or chosen.preemption_policy
+        return replace(pod, spec=replace(pod.spec, priority=chosen.value, preemption_policy=policy)), ()
+    if name in SYSTEM_CLASSES:
+        return replace(pod, spec=replace(pod.spec, priority=SYSTEM_CLASSES[name])), ()
+    if not name:
+        return pod, ()
+    own = pod.spec.priority
+    said = f"{own}, as its spec.priority says" if own else "0"
+    return pod, (f"{lacking.format(name)}: its priority is taken as {said}.",)

@@ -11,17 +11,14 @@ from config.settings.mistakes import ConfigurationError
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.core.build import build_engine, installed_plugins, resource_names
 from scheduler.kube.port import Cluster
-from scheduler.process.output import show_json, warn
+from scheduler.process.output import warn
 from scheduler.testing.cluster.cluster import MemoryCluster
 from scheduler.testing.cluster.world import World
-from scheduler.tools.cli.answering import give_up
-from scheduler.tools.cli.clusters import LISTS, WATCHES, opened, tell_unread
-from scheduler.tools.cli.colours import show_lines
+from scheduler.tools.cli.answering import give_up, show_answer
+from scheduler.tools.cli.asking import LISTS, WATCHES, opened, tell_unread
 from scheduler.tools.cli.manifests import manifest
-from scheduler.tools.defragment.answers import Defragmentation
 from scheduler.tools.defragment.evicting import Planner, Rebalancing
 from scheduler.tools.defragment.text import lines
-from scheduler.tools.explain.answers import as_json
 from scheduler.tools.simulate.replay import world_after
 
 
@@ -63,7 +60,7 @@ def defragment(
             if not flags.evicts:
                 return await _planned(cluster, planner, flags)
             rebalancing = Rebalancing(cluster, configuration, planner, flags.timeout_s, _say)
-            return await rebalancing.run(lambda plan: _print(plan.answer, flags.output))
+            return await rebalancing.run(lambda plan: show_answer(plan.answer, lines(plan.answer), flags.output))
 
     return asyncio.run(of_kubeconfig())
 
@@ -73,7 +70,7 @@ async def _planned(cluster: Cluster, planner: Planner, flags: DefragmentFlags) -
     of.of_files = bool(flags.cluster)
     plan = await planner.plan(of)
     tell_unread(of.unread)
-    _print(plan.answer, flags.output)
+    show_answer(plan.answer, lines(plan.answer), flags.output)
     return plan.answer.found
 
 
@@ -84,13 +81,6 @@ def played(configuration: SchedulerConfiguration, files: tuple[Path, ...]) -> Wo
     if line := left_out(described.ignored):
         _say(line)
     return world_after(described, built, resources=resources, unit_mib=configuration.memory_unit_mib)
-
-
-def _print(answer: Defragmentation, output: str) -> None:
-    if output == "json":
-        show_json(as_json(answer))
-    else:
-        show_lines(lines(answer))
 
 
 def _say(text: str) -> None:

@@ -30,18 +30,15 @@ from scheduler.kube.port import (
     PodKey,
     WatchEvent,
 )
-from scheduler.tools.cli.asking import ClusterView, cluster_view
-from scheduler.tools.cli.clusters import tell_unread
+from scheduler.process.terminal import some
+from scheduler.tools.cli.asking import ClusterView, cluster_view, tell_unread
 from scheduler.tools.cli.cordoning import Annotating
 from scheduler.tools.cli.manifests import Manifest, Unanswerable, Unreadable
-from scheduler.tools.defragment.keeping_free import KeptFree
-from scheduler.tools.defragment.kept import kept_free
-from scheduler.tools.defragment.leaving import cards_of
-from scheduler.tools.defragment.order import Moved
+from scheduler.tools.defragment.keeping_free import KeptFree, Successors
+from scheduler.tools.defragment.movable import Moved, kept_free
 from scheduler.tools.defragment.planning import MovePlan, bound_already, plan_for, plan_for_usual
-from scheduler.tools.defragment.successors import Successors
 from scheduler.tools.defragment.text import verdict, where_of
-from scheduler.tools.explain.answers import listed
+from scheduler.tools.explain.pod_summary import cards_of
 
 _NO_PRIORITY: Final = 0
 _MOST_NAMES: Final = 3
@@ -190,11 +187,9 @@ class Rebalancing:
         except ApiNotFound:
             self._say(f"pod {pod} is gone already")
         except (ApiRejected, ApiThrottled) as error:
-            message = f"pod {pod} is not evicted: {error.message}"
-            raise Unanswerable(message) from error
+            raise Unanswerable(f"pod {pod} is not evicted: {error.message}") from error
         except ApiError as error:
-            message = f"whether pod {pod} is evicted is not known: {error.message}"
-            raise Unreadable(message) from error
+            raise Unreadable(f"whether pod {pod} is evicted is not known: {error.message}") from error
 
     async def _following(self, successors: Successors) -> AsyncGenerator[None, None]:
         """After each change, once all pods are listed."""
@@ -244,7 +239,7 @@ def _stopped_by(*signals: signal.Signals) -> Iterator[None]:
 
 def _without_successor(pod: PodKey, timeout_s: float, successors: Successors) -> str:
     waiting = successors.waiting()
-    named = f": {listed(waiting, _MOST_NAMES)}" if waiting else ""
+    named = f": {some(waiting, _MOST_NAMES)}" if waiting else ""
     count = f"{len(waiting)} pod{'' if len(waiting) == 1 else 's'} of its owner wait{'s' if len(waiting) == 1 else ''}"
     return f"pod {pod} is evicted, and no successor of it is bound after {timeout_s:g} s; {count}{named}"
 

@@ -172,14 +172,6 @@ def _size(record: PodRecord) -> tuple[int, int]:
     return template.gpu_units, template.requests.get(CPU, 0)
 
 
-def cards_of(tables: Tables, record: PodRecord) -> dict[int, int]:
-    """Index to units, of the cards that a pod which is booked is on; {} where they are not known."""
-    if record.held is None or record.held.unknown:
-        return {}
-    slots = tables.cards.slots[tables.row_of[record.node]]
-    return {slots[slot].card.index: units for slot, units in record.held.places}
-
-
 def _dear(records: Sequence[PodRecord]) -> tuple[int, int]:
     return len(records), _units(records)
 

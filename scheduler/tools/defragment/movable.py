@@ -1,16 +1,26 @@
-"""Pods that may be moved: their controllers recreate them elsewhere, and nothing protects them. Pure."""
+"""Pods that may be moved: their controllers recreate them elsewhere, and nothing protects them. Pure.
 
-from collections.abc import Collection, Iterable, Mapping
+An order for moves that are made one at a time, given only that all of them fit in the end.
+A move can be made as soon as its place is free. Making it only frees more, and no other move needs its place. So any
+possible move is made, and if none is possible, there is no order.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from msgspec.structs import replace
 
 from config.protocol import names
 from scheduler.core.engine import Engine
+from scheduler.core.scheduling_cycle import Placement
+from scheduler.core.what_if_queries import Placing
 from scheduler.kube.objects import OwnerReference
 from scheduler.kube.port import PodKey
 from scheduler.pods.pod import Pod
 from scheduler.state.pod_record import PodRecord
+from scheduler.tools.defragment.text import Move
+from scheduler.tools.explain.answers import NodeAndCards
 
 # A DaemonSet's pod comes back to the same node. A mirror pod's owner is its node.
 _STAY: Final = frozenset({"DaemonSet", "Node"})
@@ -71,3 +81,72 @@ def successor(pod: Pod) -> Pod:
     key = PodKey(pod.key.namespace, pod.key.name, f"{pod.key.uid}-successor")
     annotations = {name: text for name, text in pod.annotations.items() if name not in names.ALLOCATION_KEYS}
     return replace(pod, key=key, annotations=annotations, node_name="", phase="Pending", started="", nominated_node="")
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """record: the leaving pod. cards: its current ones, index to units. moving: its successor. place: the next one."""
+
+    record: PodRecord
+    cards: Mapping[int, int]
+    moving: Pod
+    place: Placement
+
+
+def in_turn(engine: Engine, placing: Placing, moves: Sequence[Moved]) -> list[Moved] | None:
+    """The moves in such an order; None without one. The tables are restored."""
+    mark, waiting, ordered = placing.mark, list(moves), list[Moved]()
+    try:
+        while waiting:
+            made = next((one for one in waiting if _made(engine, placing, one)), None)
+            if made is None:
+                return None
+            waiting.remove(made)
+            ordered.append(made)
+    finally:
+        placing.undo(mark)
+    return ordered
+
+
+def _made(engine: Engine, placing: Placing, one: Moved) -> bool:
+    """Whether the move can be made now; then it is."""
+    mark = placing.mark
+    placing.leave_out(one.record)
+    if placing.fits(one.moving, one.place.node) and _has_room(engine, one):
+        placing.put(one.moving, one.place)
+        return True
+    placing.undo(mark)
+    return False
+
+
+def _has_room(engine: Engine, one: Moved) -> bool:
+    """Whether the very cards are free, where the node has room for the pod on some."""
+    tables = engine.tables
+    row, stored = tables.row_of[one.place.node], tables.cards.stored
+    slot_of = {slot.card.index: number for number, slot in enumerate(tables.cards.slots[row])}
+    request = one.moving.template.gpu_request
+    for share in one.place.cards:
+        slot = slot_of[share.index]
+        alone = stored.holders[slot, row] == 0 if request is not None and request.exclusive else True
+        if stored.free[slot, row] < share.units or stored.exclusive[slot, row] or not alone:
+            return False
+    return True
+
+
+def kept_free(place: NodeAndCards | None, moves: Sequence[Move]) -> Mapping[str, frozenset[int]]:
+    """By node, the indexes of cards to keep free until the first move is done.
+
+    place: of the pod to make room for; its cards are kept free, and those of every later move to a node that an earlier
+    one leaves. Those of the first one are not: the pod may leave room on its own cards.
+    """
+    kept: dict[str, set[int]] = {}
+    if place is not None:
+        kept.setdefault(place.node, set()).update(place.cards)
+        left = set[str]()
+        for number, move in enumerate(moves):
+            if number and move.to.node in left:
+                kept.setdefault(move.to.node, set()).update(move.to.cards)
+            left.add(move.at.node)
+        for first in moves[:1]:
+            kept.get(first.to.node, set()).difference_update(first.to.cards)
+    return {node: frozenset(cards) for node, cards in kept.items() if cards}

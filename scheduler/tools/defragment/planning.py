@@ -1,22 +1,257 @@
-"""The plan of `defragment`: for one pod, or for pods as they usually come. Pure."""
+"""The plan of `defragment`: for one pod, or for pods as they usually come. Pure.
+
+The fewest moves that make room for one pod.
+
+    for each node, pods that would have to leave ──▶ the pod is put there ──▶ each of those is placed elsewhere
+         (the fewest first, `leaving`)             so that its room is kept     by the profile's filters and scores
+
+If one of them finds no place, others may leave for it: a chain of at most `_LONGEST_CHAIN` moves. The work is bounded:
+in the number of nodes examined pod by pod, of sets of pods, and of placements (MOST_TRIES). So a plan may not be the
+shortest, and an existing one may not be found.
+
+Moves that lower the cluster's fragmentation, one at a time: always the best of those compared.
+Compared are pods of the nodes with most memory that typical pods cannot use. For a move, only two nodes are measured
+again: the pod's node, and the one where the profile would place it.
+"""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
+from operator import attrgetter, itemgetter
 from typing import Final
 
+import numpy as np
+
+from scheduler.core.engine import Engine
 from scheduler.core.scheduling_cycle import Placement
+from scheduler.core.what_if_queries import Placing
 from scheduler.kube.objects import OwnerReference
 from scheduler.kube.port import DISRUPTION_BUDGETS
 from scheduler.pods.pod import Pod
-from scheduler.tools.defragment.answers import Defragmentation, FragmentedUnits, Move
-from scheduler.tools.defragment.leaving import cards_of
-from scheduler.tools.defragment.lowering import lowered
-from scheduler.tools.defragment.movable import Movable, successor
-from scheduler.tools.defragment.order import Moved
-from scheduler.tools.defragment.search import room_for
+from scheduler.state.packing.fragmentation import Fragmentation, measured
+from scheduler.state.packing.workload import PodMix
+from scheduler.state.pod_record import PodRecord
+from scheduler.tools.defragment.leaving import MOST_SETS, Leaving, leaving
+from scheduler.tools.defragment.movable import Movable, Moved, in_turn, successor
+from scheduler.tools.defragment.text import Defragmentation, FragmentedUnits, Move
 from scheduler.tools.explain.answers import NodeAndCards
-from scheduler.tools.explain.pod_summary import asks
+from scheduler.tools.explain.pod_summary import asks, cards_of
 from scheduler.tools.explain.reading import ClusterSnapshot
+
+MOST_NODES: Final = 512
+MOST_TRIES: Final = 4_000
+_LONGEST_CHAIN: Final = 2
+# For a pod that finds no place while it is moved.
+_NODES_OF_CHAIN: Final = 16
+_SETS_OF_CHAIN: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RoomFound:
+    """place: of the pod. moves: in an order in which they can be made, one at a time."""
+
+    place: Placement
+    moves: tuple[Moved, ...]
+
+
+def room_for(engine: Engine, movable: Movable, pod: Pod, most_moves: int) -> RoomFound | None:
+    """Place of the pod after at most `most_moves` moves, with as few as possible; None if none is found.
+
+    The pod currently fits nowhere, or fits without a move.
+    """
+    with engine.queries.placing() as placing:
+        if (place := placing.place(pod)) is not None:
+            return RoomFound(place, ())
+        search = _Search(engine, movable, placing, most_moves)
+        for chain in range(_LONGEST_CHAIN + 1):
+            search.try_all(pod, chain)
+        return search.best
+
+
+class _Search:
+    def __init__(self, engine: Engine, movable: Movable, placing: Placing, most_moves: int) -> None:
+        self.best: RoomFound | None = None
+        self._engine = engine
+        self._movable = movable
+        self._placing = placing
+        self._most = most_moves
+        self._tries = 0
+        self._one_by_one = False
+        self._leaving: set[str] = set()  # uids of leaving pods with a place, or a search for one
+        self._moves: list[Moved] = []
+
+    def try_all(self, pod: Pod, chain: int) -> None:
+        """Try every set of pods that may leave and lead to fewer moves. chain: see `_LONGEST_CHAIN`."""
+        for found in leaving(self._engine, self._movable, pod, MOST_NODES)[:MOST_SETS]:
+            # A chain has at least one move more than leaving pods.
+            if len(found.records) + bool(chain) > self._most or self._tries >= MOST_TRIES:
+                return
+            self._try(pod, found, chain)
+
+    def _try(self, pod: Pod, found: Leaving, chain: int) -> None:
+        """First all leave before one is placed; then they leave one at a time, which no order can spoil."""
+        for self._one_by_one in (False, True) if chain or len(found.records) > 1 else (False,):
+            place = self._with_room(pod, found, chain)
+            moves = list(self._moves)
+            self._moves.clear()
+            self._leaving.clear()
+            self._placing.undo()
+            if place is None or len(moves) > self._most:
+                continue
+            if (ordered := in_turn(self._engine, self._placing, moves)) is not None:
+                self.best = RoomFound(place, tuple(ordered))
+                self._most = len(moves) - 1
+                return
+
+    def _with_room(self, pod: Pod, found: Leaving, chain: int) -> Placement | None:
+        """The leaving pods are elsewhere, and the pod is placed; None: everything is restored."""
+        mark, moved = self._placing.mark, len(self._moves)
+        uids = {record.pod.key.uid for record in found.records}
+        if uids & self._leaving:
+            return None
+        self._leaving |= uids
+        on = {record.pod.key.uid: cards_of(self._engine.tables, record) for record in found.records}
+        for record in found.records:
+            self._placing.leave_out(record)
+        place = self._place(pod, found.node)
+        if place is not None and self._one_by_one:
+            for record in found.records:
+                self._placing.bring_back(record)
+        left = _hardest_first(found.records)
+        while place is not None and left:
+            record = left.pop(0)
+            spare = self._most - len(self._moves) - len(left) - 1
+            if spare < 0 or not self._settle(record, on[record.pod.key.uid], min(chain, spare)):
+                place = None
+        if place is None:
+            self._placing.undo(mark)
+            self._leaving -= uids
+            del self._moves[moved:]
+        return place
+
+    def _settle(self, record: PodRecord, cards: dict[int, int], chain: int) -> bool:
+        """Whether the leaving pod found a place. cards: its previous ones."""
+        moving = successor(record.pod)
+        if not record.lifted:
+            self._placing.leave_out(record)
+        place = self._place(moving)
+        if place is None and chain:
+            place = self._chained(record, moving, chain)
+        if place is None:
+            return False
+        if place.node != record.node or {share.index for share in place.cards} != cards.keys():
+            self._moves.append(Moved(record, cards, moving, place))
+        return self._movable.together(moved.record for moved in self._moves)
+
+    def _chained(self, record: PodRecord, moving: Pod, chain: int) -> Placement | None:
+        """Others leave for the pod, which is left out."""
+        sets = leaving(self._engine, self._movable, moving, _NODES_OF_CHAIN)[:_SETS_OF_CHAIN]
+        mark = self._placing.mark
+        for found in sets:
+            if len(found.records) > chain or self._tries >= MOST_TRIES:
+                return None
+            if self._one_by_one:
+                self._placing.bring_back(record)
+            place = self._with_room(moving, found, chain - len(found.records))
+            if place is None:
+                self._placing.undo(mark)
+                continue
+            if self._one_by_one:
+                self._placing.leave_out(record)
+            return place
+        return None
+
+    def _place(self, pod: Pod, node: str = "") -> Placement | None:
+        self._tries += 1
+        return self._placing.place(pod, node)
+
+
+def _hardest_first(records: Sequence[PodRecord]) -> list[PodRecord]:
+    """The largest request first: it has the fewest places."""
+    return sorted(records, key=attrgetter("pod.template.gpu_units"), reverse=True)
+
+
+_NODES_COMPARED: Final = 32
+_PODS_OF_NODE: Final = 8
+# Units of memory: a smaller gain is not worth a restart of the pod.
+_LEAST_GAIN_UNITS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """before, after: of the whole cluster. gains: units that each move makes useful, in the order of the moves."""
+
+    before: Fragmentation
+    after: Fragmentation
+    moves: tuple[Moved, ...]
+    gains: tuple[float, ...]
+
+
+def lowered(engine: Engine, movable: Movable, most_moves: int) -> Lowered:
+    """At most `most_moves` moves, each lowering the fragmentation by at least one unit of memory."""
+    tables = engine.tables
+    workload = tables.target.usual()
+    before, moves = measured(tables, workload).total(), list[Moved]()
+    gains = list[float]()
+    with engine.queries.placing() as placing:
+        while len(moves) < most_moves:
+            compared = ((_gain(engine, placing, workload, one), one) for one in _candidates(engine, movable, workload))
+            allowed = (
+                (gain, one) for gain, one in compared if movable.together((*(moved.record for moved in moves), one))
+            )
+            gain, best = max(allowed, key=itemgetter(0), default=(0.0, None))
+            moved = None if best is None or gain < _LEAST_GAIN_UNITS else _made(engine, placing, best)
+            if moved is None:
+                break
+            moves.append(moved)
+            gains.append(gain)
+        after = measured(tables, workload).total()
+    return Lowered(before, after, tuple(moves), tuple(gains))
+
+
+def _candidates(engine: Engine, movable: Movable, workload: PodMix) -> Iterator[PodRecord]:
+    """Pods with GPU memory of the nodes with most that is unusable, the largest of each."""
+    tables = engine.tables
+    unusable = measured(tables, workload).unusable
+    rows = [tables.row_of[node] for node in movable.nodes]
+    for row in nlargest(_NODES_COMPARED, rows, key=lambda row: (unusable[row], -tables.rank[row])):
+        asking = [record for record in movable.on(tables.names[row]) if record.pod.template.gpu_units]
+        yield from nlargest(_PODS_OF_NODE, asking, key=_units)
+
+
+def _gain(engine: Engine, placing: Placing, workload: PodMix, record: PodRecord) -> float:
+    """Units that become usable by the move; 0 without another place."""
+    tables = engine.tables
+    mark, source = placing.mark, tables.row_of[record.node]
+    without = _unusable(engine, workload, [source])
+    moved = _made(engine, placing, record)
+    if moved is None:
+        return 0.0
+    target = tables.row_of[moved.place.node]
+    after = _unusable(engine, workload, sorted({source, target}))
+    placing.undo(mark)
+    before = without if source == target else without + _unusable(engine, workload, [target])
+    return before - after
+
+
+def _made(engine: Engine, placing: Placing, record: PodRecord) -> Moved | None:
+    """The move, made; None where the pod would go where it is, or nowhere: nothing is changed then."""
+    mark, cards, moving = placing.mark, cards_of(engine.tables, record), successor(record.pod)
+    placing.leave_out(record)
+    place = placing.place(moving)
+    if place is None or (place.node == record.node and {share.index for share in place.cards} == cards.keys()):
+        placing.undo(mark)
+        return None
+    return Moved(record, cards, moving, place)
+
+
+def _unusable(engine: Engine, workload: PodMix, rows: Sequence[int]) -> float:
+    return measured(engine.tables, workload, np.array(rows, dtype=np.intp)).total().unusable
+
+
+def _units(record: PodRecord) -> int:
+    return record.pod.template.gpu_units
+
 
 _BOUND: Final = "It is bound there already: nothing has to be moved for it."
 _UNREAD: Final = "The PodDisruptionBudgets cannot be read: the API server may refuse to evict pods of this plan."

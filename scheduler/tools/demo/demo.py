@@ -39,8 +39,7 @@ from scheduler.testing.cluster.pods import FINISHED
 from scheduler.testing.cluster.world import World
 from scheduler.tools.demo.claims import Assertion, Evidence, claims
 from scheduler.tools.demo.demo_log import DemoLog, LogLine
-from scheduler.tools.demo.picture import Scene
-from scheduler.tools.demo.screen import screen
+from scheduler.tools.demo.picture import Scene, screen
 from scheduler.tools.page.access import Everybody
 from scheduler.tools.page.page_parts import SchedulerParts, page_parts
 from scheduler.tools.page.server import serve_page

@@ -53,7 +53,6 @@ class DemoLog(ServiceObserver):
             self._say(LogTone.WAITS, f"{pod}: {outcome.diagnosis.message}")
 
     def bound(self, queued: QueuedPod, placement: Placement, now_s: float) -> None:
-        """Log a bound pod."""
         super().bound(queued, placement, now_s)
         pod = placement.pod.key.name
         self.waiting.pop(pod, None)
@@ -62,7 +61,6 @@ class DemoLog(ServiceObserver):
         self._say(LogTone.BOUND, f"{pod} to {placement.node}, {cards}" if cards else f"{pod} to {placement.node}")
 
     def bind_rejected(self, placement: Placement, refused: BindRejected) -> None:
-        """Log a rejected binding."""
         super().bind_rejected(placement, refused)
         self._say(LogTone.WAITS, f"{placement.pod.key.name}: binding was refused: {refused.reason}")
 

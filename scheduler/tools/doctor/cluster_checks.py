@@ -9,8 +9,7 @@ from typing import Final
 from config.protocol import inventory, names
 from scheduler.kube import objects, versions
 from scheduler.tools.doctor.facts import PLUGIN_LABEL, SCHEDULER_LABEL, ClusterFacts
-from scheduler.tools.doctor.node_checks import cards, inventories, states, without_units
-from scheduler.tools.doctor.pod_checks import START, pods
+from scheduler.tools.doctor.node_checks import START, cards, inventories, pods, states, without_units
 from scheduler.tools.explain.findings import ClusterFinding, Findings, Severity, count, of_nodes
 
 OK, WARNING, FAILED, UNKNOWN = Severity.OK, Severity.WARNING, Severity.FAILED, Severity.UNKNOWN

@@ -3,8 +3,6 @@
 The shape is documented in docs/explain.md; fields may be added, but never removed or changed in meaning.
 """
 
-from collections.abc import Sequence
-
 import msgspec
 
 
@@ -156,12 +154,6 @@ class WhatIfAnswer(Answer, frozen=True):
     after: FreeMemory | None = None
 
 
-def as_json(answer: Answer) -> str:
+def as_json(answer: object) -> str:
     """The text, indented, with a line end."""
     return msgspec.json.format(msgspec.json.encode(answer), indent=2).decode() + "\n"
-
-
-def listed(entries: Sequence[str], most: int) -> str:
-    """`a, b and 3 more`."""
-    more = f" and {len(entries) - most} more" if len(entries) > most else ""
-    return ", ".join(entries[:most]) + more

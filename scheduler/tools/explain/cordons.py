@@ -99,14 +99,12 @@ def _entries(tables: Tables, node: str) -> list[str]:
 def _chosen(tables: Tables, node: str, cards: Sequence[str]) -> list[tuple[int, CardOnNode]]:
     slots = list(enumerate(tables.cards.slots[tables.row_of[node]]))
     if not slots:
-        message = f"node {node} announces no cards"
-        raise NoSuchCard(message)
+        raise NoSuchCard(f"node {node} announces no cards")
     chosen = dict[int, CardOnNode]()
     for card in cards:
         found = _found(tables, node, card)
         if not found:
-            message = f"node {node} has no card {card}; it has {', '.join(_name(slot) for _, slot in slots)}"
-            raise NoSuchCard(message)
+            raise NoSuchCard(f"node {node} has no card {card}; it has {', '.join(_name(slot) for _, slot in slots)}")
         chosen.update(found)
     return sorted(chosen.items()) if cards else slots
 

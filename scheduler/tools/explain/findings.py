@@ -1,10 +1,18 @@
-"""Findings of `kubectl gpushare audit` and `doctor`, with their remedies. Pure."""
+"""Findings of `kubectl gpushare audit` and `doctor`, with their remedies. Pure.
 
-from collections.abc import Iterator, Sequence
+Problems of pods' allocations on every node of a filled engine: `kubectl gpushare audit`.
+The same count as the scheduler's own ledger audit (`scheduler/state/audit.py`), and problems that it cannot repair.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Final
 
+from scheduler.core.engine import Engine
 from scheduler.kube import objects
+from scheduler.state.audit import NodeAudit
+from scheduler.state.pod_record import PodRecord
+from scheduler.state.tables import Tables
 from scheduler.tools.explain.answers import Answer
 from scheduler.tools.explain.tones import Line, Tone
 
@@ -84,3 +92,96 @@ def _about(names: Sequence[str]) -> Iterator[Line]:
         yield Line(f"{'':10} {name}")
     if len(names) > _MOST_SHOWN:
         yield Line(f"{'':10} and {len(names) - _MOST_SHOWN} more")
+
+
+OVERCOMMITTED: Final = "overcommitted"
+ANNOUNCED_TWICE: Final = "announced-twice"
+WITHOUT_CARD: Final = "without-card"
+UNKNOWN_CARD: Final = "unknown-card"
+NO_NODE: Final = "no-node"
+INVENTORY: Final = "inventory"
+LEDGER: Final = "ledger"
+
+
+def audited(engine: Engine, unread: Iterable[str] = ()) -> Findings:
+    """Audit of every node and every pod with a node. unread: objects that could not be read, a line each."""
+    tables, found = engine.tables, list[ClusterFinding]()
+    pods = 0
+    for name in sorted(tables.row_of):
+        on_node = engine.audit_node(name)
+        if on_node is not None:
+            found += of_node(tables, on_node)
+        records = sorted(holding(tables.records_on(name)), key=_name)
+        pods += len(records)
+        for record in records:
+            found += _of_pod(record)
+    homeless = without_node(tables)
+    pods += len(homeless)
+    found += map(_on_no_node, homeless)
+    found += [ClusterFinding(check="object", severity=Severity.WARNING, message=line) for line in unread]
+    return Findings(looked_at=f"Nodes: {len(tables.row_of)}, pods with GPU memory: {pods}", findings=tuple(found))
+
+
+def of_node(tables: Tables, found: NodeAudit) -> Iterator[ClusterFinding]:
+    """Problems of a node itself, independent of its pods."""
+    where = (f"node/{found.node}",)
+    if problem := tables.inventory(found.node).problem:
+        yield ClusterFinding(
+            check=INVENTORY, severity=Severity.FAILED, message=f"node {found.node}: {problem}", about=where
+        )
+    if found.difference:
+        message = f"node {found.node}: {found.difference}"
+        yield ClusterFinding(check=LEDGER, severity=Severity.FAILED, message=message, remedy="report it: this is a bug")
+    for card in found.overcommitted:
+        remedy = "delete pods until it fits; the largest are named"
+        message = f"node {found.node}: {card}"
+        yield ClusterFinding(check=OVERCOMMITTED, severity=Severity.FAILED, message=message, about=where, remedy=remedy)
+    for uuid, other in found.shared.items():
+        message = f"node {found.node}: card {uuid} is announced by node {other} too"
+        remedy = "one of them has a copy of the other's inventory: delete its annotation, its plugin writes its own"
+        yield ClusterFinding(
+            check=ANNOUNCED_TWICE, severity=Severity.FAILED, message=message, about=where, remedy=remedy
+        )
+
+
+def _of_pod(record: PodRecord) -> Iterator[ClusterFinding]:
+    held = record.held
+    if held is None:
+        return
+    if held.unknown:
+        why = f": {held.booked.problem}" if held.booked.problem else ""
+        message = f"{_pod(record)} on node {record.node}: nobody knows its card, so it counts on each of them{why}"
+        yield _failed(WITHOUT_CARD, message, record, "create it again with this scheduler's schedulerName")
+    elif held.booked.problem:
+        yield _failed(WITHOUT_CARD, f"{_pod(record)} on node {record.node}: {held.booked.problem}", record)
+    for uuid, units in held.lost:
+        message = f"{_pod(record)} holds {units} units of card {uuid}, which node {record.node} does not announce"
+        remedy = "see the node's driver and its plugin's log; delete the pod where the card is gone for good"
+        yield _failed(UNKNOWN_CARD, message, record, remedy)
+
+
+def _failed(check: str, message: str, record: PodRecord, remedy: str = "") -> ClusterFinding:
+    about = (f"pod/{record.pod.key}", f"node/{record.node}")
+    return ClusterFinding(check=check, severity=Severity.FAILED, message=message, about=about, remedy=remedy)
+
+
+def without_node(tables: Tables) -> list[PodRecord]:
+    """Pods that hold units of a node that is not there, by name."""
+    return sorted((record for record in holding(tables.records()) if record.node not in tables.row_of), key=_name)
+
+
+def _on_no_node(record: PodRecord) -> ClusterFinding:
+    return _failed(NO_NODE, f"{_pod(record)} is on node {record.node}, which is not there", record)
+
+
+def holding(records: Iterable[PodRecord]) -> Iterator[PodRecord]:
+    """Pods that hold units; nominated pods do not, their victims still do."""
+    return (record for record in records if record.written.units and not record.nominated)
+
+
+def _name(record: PodRecord) -> str:
+    return str(record.pod.key)
+
+
+def _pod(record: PodRecord) -> str:
+    return f"pod {record.pod.key}"

@@ -1,7 +1,8 @@
-"""Summary of a pod in words: facts for its owner that do not depend on a node."""
+"""Summary of a pod, one that exists or one that is asked about, in facts that do not depend on a node."""
 
 import dataclasses
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
@@ -11,20 +12,27 @@ from scheduler.core.engine import Engine
 from scheduler.core.scheduling_cycle import Outcome, Placement, PodEvaluation
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.preemption import Preemption
-from scheduler.kube.port import DISRUPTION_BUDGETS
+from scheduler.kube.port import DISRUPTION_BUDGETS, PodKey
 from scheduler.plugins.preemption.default_preemption import TERMINATING
 from scheduler.plugins.volume.volume_binding import UNBOUND
 from scheduler.pods.gpu_request import unit_name
 from scheduler.pods.mistakes import forgotten
 from scheduler.pods.pod import Pod
+from scheduler.state.packing.fragmentation import measured
 from scheduler.state.pod_record import PodRecord
-from scheduler.tools.explain.answers import ExplainedNode, Explanation, NodeAndCards, Preempting, ReasonGroup
-from scheduler.tools.explain.causes import blocking_claims
-from scheduler.tools.explain.explanation import MOST_NODES, explained_node, nearest, reasons
+from scheduler.state.tables import Tables
+from scheduler.tools.explain.answers import (
+    ExplainedNode,
+    Explanation,
+    FreeMemory,
+    NodeAndCards,
+    Preempting,
+    ReasonGroup,
+    WhatIfAnswer,
+)
+from scheduler.tools.explain.explanation import MOST_NODES, blocking_claims, explained_node, nearest, reasons
 from scheduler.tools.explain.reading import ClusterSnapshot
-from scheduler.tools.explain.remedies import with_remedy
-from scheduler.tools.explain.reserved import reserved_place, told
-from scheduler.tools.explain.sizes import too_large
+from scheduler.tools.explain.remedies import reserved_place, told, too_large, with_remedy
 
 Explaining: TypeAlias = Generator[None, None, Explanation]
 
@@ -183,7 +191,7 @@ def would_take(engine: Engine, pod: Pod) -> NodeAndCards | None:
     """Node and cards that the pod would get now, or is being bound to; the placement is undone."""
     record = engine.tables.record(pod.key.uid)
     if record is not None:
-        return NodeAndCards(node=record.node, cards=_cards(engine, record))
+        return NodeAndCards(node=record.node, cards=cards_of(engine.tables, record))
     with engine.queries.placing() as placing:
         return place_of(placing.attempt(pod))
 
@@ -210,15 +218,15 @@ def _settled(engine: Engine, pod: Pod, state: str, *words: str, place: NodeAndCa
 
 def _place(engine: Engine, pod: Pod) -> NodeAndCards:
     record = engine.tables.record(pod.key.uid)
-    return NodeAndCards(node=pod.node_name, cards={} if record is None else _cards(engine, record))
+    return NodeAndCards(node=pod.node_name, cards={} if record is None else cards_of(engine.tables, record))
 
 
-def _cards(engine: Engine, record: PodRecord) -> dict[int, int]:
-    """Index to units; {} where they are not known."""
-    row = engine.tables.row_of.get(record.node)
+def cards_of(tables: Tables, record: PodRecord) -> dict[int, int]:
+    """Index to units, of the cards that a booked pod is on; {} where they are not known."""
+    row = tables.row_of.get(record.node)
     if record.held is None or row is None or record.held.unknown:
         return {}
-    slots = engine.tables.cards.slots[row]
+    slots = tables.cards.slots[row]
     return {slots[slot].card.index: units for slot, units in record.held.places}
 
 
@@ -233,3 +241,57 @@ def _whereabouts(reading: ClusterSnapshot, pod: Pod) -> str:
     if pod.terminating:
         told += "; it is being deleted, and holds that until it is gone"
     return f"{told}."
+
+
+MOST_REPLICAS = 10_000
+
+
+def what_if(
+    reading: ClusterSnapshot,
+    pod: Pod,
+    replicas: int,
+    words: tuple[str, ...] = (),
+    *,
+    most: int = MOST_NODES,
+    tries: bool = True,
+    measures: bool = False,
+) -> Generator[None, None, WhatIfAnswer]:
+    """Place copies one at a time, next to the pods that have a node; waiting pods are ignored.
+
+    The copies exist until the last step; a caller that shares the tables runs all steps at once.
+    replicas: 1 to MOST_REPLICAS. most, tries: as in `judged`, for the copy that does not fit. measures: whether to
+    measure the remaining memory, which takes tens of milliseconds on a large cluster.
+    """
+    places: list[NodeAndCards] = []
+    stops: Explanation | None = None
+    left: Callable[[], FreeMemory | None] = partial(_left, reading.engine.tables) if measures else _not_measured
+    before = left()
+    with reading.engine.queries.placing() as placing:
+        for number in range(replicas):
+            copy = replace(pod, key=PodKey(pod.key.namespace, f"{pod.key.name}-{number}", f"what-if-{number}"))
+            place = place_of(placing.attempt(copy))
+            if place is None:
+                stops = yield from judged(reading, copy, (), state="waits", most=most, tries=tries)
+                break
+            places.append(place)
+        after = left()
+    return WhatIfAnswer(
+        pod=str(pod.key),
+        words=(*words, asks(pod, reading.unit_mib)),
+        replicas=replicas,
+        fit=len(places),
+        places=tuple(places),
+        waiting=sum(reading.engine.queue.lengths().values()),
+        next=stops,
+        before=before,
+        after=after,
+    )
+
+
+def _left(tables: Tables) -> FreeMemory:
+    free, unusable = measured(tables, tables.target.usual()).total()
+    return FreeMemory(free=round(free), fragmented=round(unusable))
+
+
+def _not_measured() -> None:
+    return None

@@ -8,7 +8,8 @@ from scheduler.core.engine import Engine
 from scheduler.kube.objects import OwnerReference
 from scheduler.kube.port import PodKey
 from scheduler.pods.pod import Pod
-from scheduler.tools.explain.answers import Going, Nominated, listed
+from scheduler.process.terminal import some
+from scheduler.tools.explain.answers import Going, Nominated
 
 R = TypeVar("R")
 HIDDEN = "a pod of another namespace"
@@ -77,7 +78,7 @@ def listed_pods(pods: Sequence[str], most: int) -> str:
     shown = [pod for pod in pods if pod != HIDDEN]
     hidden = len(pods) - len(shown)
     if not hidden:
-        return listed(shown, most)
+        return some(shown, most)
     others = HIDDEN if hidden == 1 else f"{hidden} pods of other namespaces"
     more = [f"{len(shown) - most} more"] if len(shown) > most else []
     told = ", ".join((*shown[:most], *more))

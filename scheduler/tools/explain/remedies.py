@@ -3,6 +3,7 @@
 In steps of a few queries each: the tables may be a running scheduler's, and pods may come and go between two steps.
 """
 
+import re
 from collections.abc import Generator, Iterator, Sequence
 from typing import Final, TypeAlias
 
@@ -10,12 +11,85 @@ from msgspec.structs import replace
 
 from config.protocol import names
 from scheduler.core.engine import Engine
+from scheduler.kube.port import PodKey
 from scheduler.plugins.volume.volume_binding import BIND_CONFLICT
+from scheduler.pods.gpu_request import GpuRequest
 from scheduler.pods.pod import Pod
 from scheduler.process.terminal import typed
+from scheduler.state.packing.card_layouts import CardLayouts
 from scheduler.state.pod_record import PodRecord
-from scheduler.tools.explain.answers import ExplainedCard, ExplainedNode, RuleRejection
-from scheduler.tools.explain.reading import ClusterSnapshot, listed_pods, told_going
+from scheduler.tools.explain.answers import ExplainedCard, ExplainedNode, ReservedPlace, RuleRejection
+from scheduler.tools.explain.reading import HIDDEN, ClusterSnapshot, listed_pods, told_going
+
+# Written by `scheduler.core.reservations.with_reservation`. Earlier versions always wrote `pod NAMESPACE/NAME`.
+_SAID: Final = re.compile(
+    r"\. (?P<place>(?:cards? [0-9, and]+ of|room on) node \S+) (?:is|are) kept for "
+    r"(?:this pod|pod (?P<other>\S+?)(?: of another namespace)?), which has waited (?P<waited>\w+)\."
+)
+
+
+def reserved_place(reading: ClusterSnapshot, pod: Pod) -> ReservedPlace | None:
+    """Reservation in the condition of a waiting pod; None without one."""
+    said = _SAID.search(pod.condition.message) if pod.condition is not None else None
+    if said is None:
+        return None
+    other = _named(reading, said["other"]) if said["other"] else str(pod.key)
+    return ReservedPlace(place=said["place"], pod=other, waited=said["waited"])
+
+
+def _named(reading: ClusterSnapshot, other: str) -> str:
+    """other: `namespace/name`, or the uid of a pod of another namespace."""
+    namespace, slash, name = other.partition("/")
+    if slash:
+        return reading.named(PodKey(namespace, name, ""))
+    kept = reading.engine.nominations.of(other)
+    return HIDDEN if kept is None else reading.named(kept.pod.key)
+
+
+def told(reserved: ReservedPlace, pod: Pod) -> str:
+    """A sentence about the reservation, on the pod that has it or on one that it blocks."""
+    if reserved.pod == str(pod.key):
+        return (
+            f"A place is reserved for it, since it had waited {reserved.waited} (reserveAfter) as the first of its "
+            f"priority: {reserved.place}. Smaller pods no longer take that; nobody is removed for it. It starts there, "
+            "or wherever it fits first, when enough has ended."
+        )
+    whom = reserved.pod if reserved.pod == HIDDEN else f"pod {reserved.pod}"
+    return (
+        f"It is kept off {reserved.place}, which is reserved for {whom} since that had waited "
+        f"{reserved.waited} (reserveAfter). When that pod starts, or gives the place up, the rest is free again."
+    )
+
+
+_MOST_CARDS: Final = 16
+
+
+def too_large(engine: Engine, pod: Pod) -> Iterator[str]:
+    """A sentence; nothing for a pod that some card could hold."""
+    request, layouts = pod.template.gpu_request, engine.tables.target.layouts()
+    if request is None or request.units_per_card <= (largest := layouts.largest(request.models)):
+        return
+    which = "every card of the models that it may have" if request.models else "every card"
+    if not largest:
+        return
+    each = "" if request.cards == 1 else " on each card"
+    cards = _enough_cards(request, layouts)
+    spread = f", or `gpu-count` {cards}" if cards else ""
+    yield f"It is larger than {which} (largest {largest}): ask at most {largest}{each}{spread}."
+
+
+def _enough_cards(request: GpuRequest, layouts: CardLayouts) -> int:
+    """The fewest cards of one node that could hold the pod; 0 where none could.
+
+    Each container is spread evenly: docs/protocol.md, "Requests".
+    """
+    whole = [units * request.cards for units in (*request.containers, *request.init_containers)]
+    for cards in range(request.cards + 1, _MOST_CARDS + 1):
+        even = all(units % cards == 0 for units in whole)
+        if even and layouts.hold(cards, request.units // cards, request.models):
+            return cards
+    return 0
+
 
 Leaving: TypeAlias = Generator[None, None, list[PodRecord]]
 

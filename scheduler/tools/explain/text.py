@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from scheduler.process.terminal import printable
+from scheduler.process.terminal import printable, some
 from scheduler.tools.explain.answers import (
     ExplainedCard,
     ExplainedNode,
@@ -13,7 +13,6 @@ from scheduler.tools.explain.answers import (
     FreeMemory,
     HeldUnits,
     WhatIfAnswer,
-    listed,
 )
 from scheduler.tools.explain.reading import listed_pods, told_going
 
@@ -57,8 +56,8 @@ def fitting(answer: WhatIfAnswer) -> str:
     """A sentence: how many would fit."""
     beside = ""
     if answer.waiting:
-        some = "pod that waits already is" if answer.waiting == 1 else "pods that wait already are"
-        beside = f"; {answer.waiting} {some} left aside"
+        they = "pod that waits already is" if answer.waiting == 1 else "pods that wait already are"
+        beside = f"; {answer.waiting} {they} left aside"
     return f"{answer.fit} of {answer.replicas} copies of {answer.pod} would fit now{beside}."
 
 
@@ -121,7 +120,7 @@ def _verdict(answer: Explanation, width: int) -> Iterator[str]:
             (
                 node.name,
                 str(node.short_units) if node.cards else "-",
-                listed([one.rule for one in node.rules], 2),
+                some([one.rule for one in node.rules], 2),
                 node.remedy or "-",
             )
             for node in answer.nearest
@@ -186,7 +185,7 @@ def _card(card: ExplainedCard, namespace: str, *, mixed: bool) -> tuple[str, ...
     numbers = (str(card.free), str(card.needed), str(card.units))
     model = (card.model[:_LONGEST_MODEL],) if mixed else ()
     why = card.why if len(card.why) <= _LONGEST_WHY else f"{card.why[: _LONGEST_WHY - 1]}…"
-    return (str(card.index), *model, *numbers, why or "-", listed(pods, _MOST_PODS) or "-")
+    return (str(card.index), *model, *numbers, why or "-", some(pods, _MOST_PODS) or "-")
 
 
 def _cut_off(cards: Sequence[ExplainedCard]) -> list[tuple[str, list[str]]]:

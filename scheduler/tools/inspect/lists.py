@@ -1,14 +1,18 @@
 """Additional outputs of `kubectl inspect gpushare`, besides the legacy text. Pure.
 
 `-o wide` has a line per card, `-o compact` a line per node that fits 100 columns.
+
+The JSON of `kubectl inspect gpushare -o json`.
+The shape is documented in docs/inspect.md; fields may be added, none is removed or changes its meaning.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from scheduler.process.terminal import columns, printable, some
-from scheduler.tools.inspect.node_cards import InspectedCard
-from scheduler.tools.inspect.view import InspectedNode
+from scheduler.tools.inspect.view import Holder, InspectedCard, InspectedNode
 
 WIDTH: Final = 100
 _CARDS_OF_A_LINE: Final = 8
@@ -53,7 +57,7 @@ def _card_rows(node: InspectedNode, *, used: bool) -> Iterator[tuple[str, ...]]:
         if used and not pods:
             continue
         numbers = (str(card.allocated), str(card.total), str(card.total - card.allocated))
-        health, shown = _health(card), (card.model or "-", card.uuid or "-")
+        health, shown = card.out or card.health or "-", (card.model or "-", card.uuid or "-")
         yield (node.name, node.address, str(card.index), shown[0], health, *numbers, shown[1], some(pods, _MOST_PODS))
     lost = [f"{held.namespace}/{held.name} {held.pending}" for held in node.holders if held.pending]
     if lost:
@@ -61,10 +65,6 @@ def _card_rows(node: InspectedNode, *, used: bool) -> Iterator[tuple[str, ...]]:
         yield (node.name, node.address, "?", "-", "-", str(node.pending), "-", "-", "-", pods_named)
     elif not node.cards and node.total > 0:
         yield (node.name, node.address, "-", "-", "-", "0", str(node.total), str(node.total), "-", "")
-
-
-def _health(card: InspectedCard) -> str:
-    return card.out or card.health or "-"
 
 
 def _node_rows(node: InspectedNode, cells: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -100,3 +100,42 @@ def _problems(nodes: Iterable[InspectedNode]) -> Iterator[str]:
             at.setdefault(node.problem, []).append(_cut(node.name))
     for problem, names in at.items():
         yield f"{some(names, _MOST_PODS)}: {problem}"
+
+
+def as_json(nodes: Sequence[InspectedNode]) -> str:
+    """The text, indented, with a line end. Units are memory units of the node."""
+    document = {"nodes": [_node_json(node) for node in nodes]}
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+
+
+def _node_json(node: InspectedNode) -> dict[str, object]:
+    return {
+        "name": node.name,
+        "address": node.address,
+        "unitMiB": node.unit_mib,
+        "totalUnits": node.total,
+        "allocatedUnits": node.allocated,
+        "pendingUnits": node.pending,
+        "cards": [_card_json(card) for card in node.cards],
+        "pods": [_pod_json(holder) for holder in node.holders],
+        "problem": node.problem,
+    }
+
+
+def _card_json(card: InspectedCard) -> dict[str, object]:
+    return {
+        "index": card.index,
+        "uuid": card.uuid,
+        "health": card.health,
+        "totalUnits": card.total,
+        "allocatedUnits": card.allocated,
+        "freeUnits": card.total - card.allocated,
+        "model": card.model,
+        "reason": card.reason,
+        "cordoned": card.cordoned,
+    }
+
+
+def _pod_json(holder: Holder) -> dict[str, object]:
+    cards = {str(index): units for index, units in sorted(holder.units.items())}
+    return {"namespace": holder.namespace, "name": holder.name, "cards": cards, "pendingUnits": holder.pending}

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from scheduler.process.terminal import one_line, some
-from scheduler.tools.inspect.node_cards import InspectedCard
-from scheduler.tools.inspect.view import Holder, InspectedNode
+from scheduler.tools.inspect.view import Holder, InspectedCard, InspectedNode
 
 _TAIL: Final = "Allocated/Total GPU Memory In Cluster:"
 _NOT_IN_THE_SUM: Final = "Not in this sum: nodes that pods are on, without allocatable GPU memory."

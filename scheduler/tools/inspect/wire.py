@@ -99,10 +99,6 @@ class RawPage(_Wire, frozen=True):
     metadata: _ListMeta = _ListMeta()
 
 
-class _Status(_Wire, frozen=True):
-    message: str = ""
-
-
 class _Name(_Wire, frozen=True):
     name: str = ""
     namespace: str = ""
@@ -127,14 +123,6 @@ def read(items: Sequence[msgspec.Raw], kind: type[T]) -> tuple[list[T], list[str
         except MALFORMED as error:
             problems.append(f"{_KINDS[kind]} {_name(item)} is left out: {error}")
     return objects, problems
-
-
-def refusal(body: bytes) -> str:
-    """The API server's message in a failed answer; "" if a proxy wrote it."""
-    try:
-        return msgspec.json.decode(body, type=_Status).message
-    except MALFORMED:
-        return ""
 
 
 def _name(item: msgspec.Raw) -> str:

@@ -1,4 +1,4 @@
-"""Completions of the command line, for shells.
+"""Completions of the command line, and the scripts that have a shell ask for them.
 
 kubectl calls an executable `kubectl_complete-gpushare` on PATH, with the words after `kubectl gpushare`; it prints a
 word a line, and at the end a directive. Source: kubectl's "Completion for plugins", and cobra's ShellCompDirective: 4
@@ -11,10 +11,53 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from scheduler.process.output import show_pairs
 from scheduler.tools.cli import ending
+
+Shell = Literal["bash", "zsh", "fish"]
+_BASH: Final = r"""# kubectl gpushare completion bash: source it, or keep it where your shell looks for completions.
+_kubectl_gpushare() {
+    local found
+    found=$(kubectl_complete-gpushare "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null) || return
+    COMPREPLY=()
+    while IFS=$'\t' read -r word _; do
+        [[ $word == :* ]] || COMPREPLY+=("$word")
+    done <<<"$found"
+}
+complete -o default -F _kubectl_gpushare kubectl-gpushare
+"""
+_ZSH: Final = r"""#compdef kubectl-gpushare
+# kubectl gpushare completion zsh: source it, or keep it as _kubectl-gpushare in a folder of fpath.
+_kubectl_gpushare() {
+    local -a found
+    found=("${(@f)$(kubectl_complete-gpushare "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    found=("${(@)found:#:*}")
+    (( ${#found} )) && compadd -- "${(@)found%%$'\t'*}" || _files
+}
+compdef _kubectl_gpushare kubectl-gpushare
+"""
+_FISH: Final = r"""# kubectl gpushare completion fish: source it, or keep it as kubectl-gpushare.fish, where fish looks.
+function _kubectl_gpushare
+    set -l words (commandline -opc) "$(commandline -ct)"
+    set -l found (kubectl_complete-gpushare $words[2..] 2>/dev/null)
+    or return
+    if test "$found[-1]" = ":0"
+        __fish_complete_path $words[-1]
+    else
+        string match --invert ':*' -- $found
+    end
+end
+complete --command kubectl-gpushare --no-files --arguments '(_kubectl_gpushare)'
+"""
+_SCRIPTS: Final[dict[Shell, str]] = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
+
+
+def script(shell: Shell) -> str:
+    """For `kubectl-gpushare` itself; `kubectl gpushare` only needs kubectl's own completion."""
+    return _SCRIPTS[shell]
+
 
 _NO_FILES, _FILES = 4, 0
 # A user waits for this after pressing a key.
@@ -66,8 +109,8 @@ def _nodes(before: Sequence[str]) -> list[str]:
     import typer  # noqa: PLC0415 - slow to import, and seldom needed
 
     from scheduler.tools.cli.answering import configured, connection_flags  # noqa: PLC0415
+    from scheduler.tools.cli.asking import nodes_with_cards  # noqa: PLC0415
     from scheduler.tools.cli.manifests import Unanswerable  # noqa: PLC0415
-    from scheduler.tools.kubectl.naming import nodes_with_cards  # noqa: PLC0415
 
     said = dict(pairwise(before))
     kubeconfig = said.get("--kubeconfig")

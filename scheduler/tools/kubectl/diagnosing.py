@@ -18,16 +18,13 @@ from scheduler.kube.port import (
     ApiError,
     ApiNotFound,
     ApiSilent,
-    Changed,
     Cluster,
     Kind,
     T,
-    WatchEvent,
     lease_kind,
 )
 from scheduler.kube.versions import ServerVersion
-from scheduler.tools.cli.asking import read_all
-from scheduler.tools.cli.clusters import opened
+from scheduler.tools.cli.asking import all_of, opened
 from scheduler.tools.cli.manifests import Unreadable
 from scheduler.tools.doctor.facts import PLUGIN_LABEL, ClusterFacts
 
@@ -124,18 +121,8 @@ async def read_facts(
 
 async def _read(cluster: Cluster, kind: Kind[T], unread: dict[str, str]) -> Sequence[T]:
     with _noting(unread, kind.name):
-        return await _listed(cluster, kind)
+        return await all_of(cluster, kind)
     return ()
-
-
-async def _listed(cluster: Cluster, kind: Kind[T]) -> Sequence[T]:
-    found: list[T] = []
-
-    def note(events: Sequence[WatchEvent[T]]) -> None:
-        found.extend(event.object for event in events if isinstance(event, Changed))
-
-    await read_all(cluster, kind, note)
-    return found
 
 
 @contextlib.contextmanager
@@ -171,7 +158,7 @@ async def _policies(cluster: Cluster, unread: dict[str, str]) -> dict[str, bool]
     """By name, whether a binding enforces the policy everywhere. None: the server has no such API."""
     with _noting(unread, "policies"):
         try:
-            there, bindings = await _listed(cluster, _POLICIES), await _listed(cluster, _BINDINGS)
+            there, bindings = await all_of(cluster, _POLICIES), await all_of(cluster, _BINDINGS)
         except ApiNotFound:
             return None
         refusing = {binding.spec.policy_name for binding in bindings if binding.spec.refuses_everywhere}

@@ -19,11 +19,9 @@ from scheduler.process.output import show, show_json, show_text, warn
 from scheduler.process.terminal import one_line
 from scheduler.tools.cli import ending
 from scheduler.tools.inspect import wire
-from scheduler.tools.inspect.document import as_json
-from scheduler.tools.inspect.lists import compact, used_only, wide
-from scheduler.tools.inspect.node_cards import ListedResources
+from scheduler.tools.inspect.lists import as_json, compact, used_only, wide
 from scheduler.tools.inspect.tables import details, summary
-from scheduler.tools.inspect.view import InspectedNode, view
+from scheduler.tools.inspect.view import InspectedNode, ListedResources, view
 
 
 class InspectFailed(Exception):
@@ -131,11 +129,9 @@ def _fetch(chosen: argparse.Namespace) -> tuple[list[msgspec.Raw], list[msgspec.
     names = sorted(set(chosen.nodes))
     for name in names:
         if not wire.is_name(name):
-            message = f"{name!r} is no name of a node"
-            raise InspectFailed(message)
-    file = Path(chosen.kubeconfig) if chosen.kubeconfig else None
+            raise InspectFailed(f"{name!r} is no name of a node")
     try:
-        return asyncio.run(read(os.environ, file, chosen.context, names))
+        return asyncio.run(read(os.environ, chosen.kubeconfig, chosen.context, names))
     except CannotRead as error:
         raise InspectFailed(str(error)) from error
 

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Collection, Mapping
 from http import HTTPMethod
-from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -28,7 +27,7 @@ class CannotRead(Exception):
 
 
 async def read(
-    environment: Mapping[str, str], kubeconfig: Path | None, context: str | None, names: Collection[str]
+    environment: Mapping[str, str], kubeconfig: str | None, context: str | None, names: Collection[str]
 ) -> tuple[list[msgspec.Raw], list[msgspec.Raw]]:
     """The nodes of these names with their pods, or all without names. Raises CannotRead.
 

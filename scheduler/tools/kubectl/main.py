@@ -7,11 +7,10 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from scheduler.process.output import show_json, show_text
+from scheduler.process.output import show_text
 from scheduler.tools.cli import ending
-from scheduler.tools.cli.answering import Exit, answering, configured, connection_flags, give_up
-from scheduler.tools.cli.colours import show_lines
-from scheduler.tools.kubectl.completion_scripts import Shell, script
+from scheduler.tools.cli.answering import Exit, answering, configured, connection_flags, give_up, show_answer
+from scheduler.tools.kubectl.completion import Shell, script
 from scheduler.tools.kubectl.shared_commands import (
     Config,
     Context,
@@ -54,22 +53,16 @@ def top(
     """Show what is requested and free: of the cluster, of each node, or of each card. Only reads."""
     configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
     from scheduler.kube.port import CONFIG_MAPS, NODES, PODS  # noqa: PLC0415
-    from scheduler.tools.cli.asking import ClusterView  # noqa: PLC0415 - what a command needs alone is slow to import
-    from scheduler.tools.cli.clusters import asked  # noqa: PLC0415
-    from scheduler.tools.explain.answers import as_json  # noqa: PLC0415
-    from scheduler.tools.explain.top import Top, sorted_by  # noqa: PLC0415
+    from scheduler.tools.cli.asking import ClusterView, asked  # noqa: PLC0415 - what a command needs alone is slow
+    from scheduler.tools.explain.top import Top, lines, sorted_by  # noqa: PLC0415
     from scheduler.tools.explain.top import top as counted  # noqa: PLC0415
-    from scheduler.tools.explain.top_text import lines  # noqa: PLC0415
 
     async def ask(of: ClusterView) -> Top:
         return sorted_by(counted(of.reading.engine), sort_by)
 
     with answering(PROGRAM):
         found = asked(configuration, os.environ, ask, (NODES, PODS, CONFIG_MAPS))
-    if output == "json":
-        show_json(as_json(found))
-    else:
-        show_lines(lines(found, what))
+    show_answer(found, lines(found, what), output)
 
 
 add_explain(cli, PROGRAM)
@@ -120,21 +113,15 @@ def audit(
     """Count what pods hold of every card: over-committed ones, pods without a card, unknown cards. Only reads."""
     configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
     from scheduler.kube.port import NODES, PODS  # noqa: PLC0415
-    from scheduler.tools.cli.asking import ClusterView  # noqa: PLC0415 - as above
-    from scheduler.tools.cli.clusters import asked  # noqa: PLC0415
-    from scheduler.tools.explain.answers import as_json  # noqa: PLC0415
-    from scheduler.tools.explain.audit import audited  # noqa: PLC0415
-    from scheduler.tools.explain.findings import Findings, lines  # noqa: PLC0415
+    from scheduler.tools.cli.asking import ClusterView, asked  # noqa: PLC0415 - as above
+    from scheduler.tools.explain.findings import Findings, audited, lines  # noqa: PLC0415
 
     async def ask(of: ClusterView) -> Findings:
         return audited(of.reading.engine, of.unread)
 
     with answering(PROGRAM):
         found = asked(configuration, os.environ, ask, (NODES, PODS))
-    if output == "json":
-        show_json(as_json(found))
-    else:
-        show_lines(lines(found))
+    show_answer(found, lines(found), output)
     raise typer.Exit(Exit.FINE if found.clean else Exit.FOUND)
 
 
@@ -152,21 +139,15 @@ def adopt(
         give_up(PROGRAM, "adopt needs --check: the scheduler adopts pods by itself, from their annotations")
     configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
     from scheduler.kube.port import NODES, PODS  # noqa: PLC0415
-    from scheduler.tools.adoption.adoption import Adoption, adoption  # noqa: PLC0415
-    from scheduler.tools.adoption.adoption_text import lines  # noqa: PLC0415
-    from scheduler.tools.cli.asking import ClusterView  # noqa: PLC0415 - as above
-    from scheduler.tools.cli.clusters import asked  # noqa: PLC0415
-    from scheduler.tools.explain.answers import as_json  # noqa: PLC0415
+    from scheduler.tools.adoption.adoption import Adoption, adoption, lines  # noqa: PLC0415
+    from scheduler.tools.cli.asking import ClusterView, asked  # noqa: PLC0415 - as above
 
     async def ask(of: ClusterView) -> Adoption:
         return adoption(of.reading, tuple(of.unread))
 
     with answering(PROGRAM):
         found = asked(configuration, os.environ, ask, (NODES, PODS))
-    if output == "json":
-        show_json(as_json(found))
-    else:
-        show_lines(lines(found))
+    show_answer(found, lines(found), output)
     raise typer.Exit(Exit.FINE if found.clean else Exit.FOUND)
 
 
@@ -177,16 +158,12 @@ def doctor(
     """Look at scheduler, device plugins, nodes and pods, and say what is wrong and what to do. Only reads."""
     configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
     from scheduler.tools.doctor.cluster_checks import diagnosed  # noqa: PLC0415
-    from scheduler.tools.explain.answers import as_json  # noqa: PLC0415
     from scheduler.tools.explain.findings import lines  # noqa: PLC0415
     from scheduler.tools.kubectl.diagnosing import facts  # noqa: PLC0415 - as above
 
     with answering(PROGRAM):
         found = diagnosed(asyncio.run(facts(configuration, os.environ)))
-    if output == "json":
-        show_json(as_json(found))
-    else:
-        show_lines(lines(found))
+    show_answer(found, lines(found), output)
     raise typer.Exit(Exit.FINE if found.clean else Exit.FOUND)
 
 

@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from scheduler.process.documents import SharedAnswer
 from scheduler.process.scrape import with_pauses
-from scheduler.process.shared_answer import SharedAnswer
 from scheduler.state.packing.fragmentation import Copied
 from scheduler.state.tables import Tables
 

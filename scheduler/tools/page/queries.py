@@ -24,9 +24,9 @@ from scheduler.state.cards.card_columns import CardColumns
 from scheduler.state.columns.arrays import Int64Array, RowArray, Rows
 from scheduler.tools.explain.answers import Explanation
 from scheduler.tools.explain.pod_summary import explain, own_name
+from scheduler.tools.explain.pod_summary import what_if as placed
 from scheduler.tools.explain.reading import ClusterSnapshot, answer_of
 from scheduler.tools.explain.text import copies, fitting, headline, preempting, under_way
-from scheduler.tools.explain.what_if import what_if as placed
 from scheduler.tools.page.rows import PIECE, Sees
 
 MOST_NODES: Final = 5

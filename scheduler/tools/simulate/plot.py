@@ -19,14 +19,12 @@ class NoPlot(Exception):
 def check_plot(file: Path) -> None:
     """Raise NoPlot where `plot` could not draw or write the file, before hours are spent."""
     if file.suffix not in {".png", ".svg"}:
-        message = f"{file}: expected a file whose name ends in .png or .svg"
-        raise NoPlot(message)
+        raise NoPlot(f"{file}: expected a file whose name ends in .png or .svg")
     _check_place(file)
     try:
         import matplotlib as _  # noqa: F401, ICN001, PLC0415 - an extra: nothing else needs it
     except ImportError as error:
-        message = "--plot needs matplotlib: pip install 'gpushare-scheduler[plot]'"
-        raise NoPlot(message) from error
+        raise NoPlot("--plot needs matplotlib: pip install 'gpushare-scheduler[plot]'") from error
 
 
 def _check_place(file: Path) -> None:

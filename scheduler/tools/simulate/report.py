@@ -1,5 +1,8 @@
-"""The outcome of a replay. Pure data; `docs/simulate.md` describes it as JSON."""
+"""The outcome of a replay, whole and on one screen. Pure; `docs/simulate.md` describes it as JSON."""
 
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -63,3 +66,85 @@ class Report:
     rejected: tuple[Waits, ...] = ()
     free: int = 0
     fragmented: float = 0.0
+
+
+# Fits a terminal without scrolling.
+_MOST_REASONS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingFor:
+    """pods: number of pods with this exact message."""
+
+    pods: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelUse:
+    """All cards of one model. used, average: units of all of them together, at the end and over the whole time."""
+
+    model: str
+    cards: int
+    never_used: int
+    units: int
+    used: int
+    average: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """Summary of one report.
+
+    placed: placed pods; `ended` of them have left. median_wait_s, longest_wait_s: from creation to placement, over
+    those; 0.0 without any. reasons: of pods that wait or were rejected, the most frequent first. other_reasons: number
+    of further ones. free, fragmented: as Report.
+    """
+
+    placed: int
+    ended: int
+    median_wait_s: float
+    longest_wait_s: float
+    waiting: int
+    rejected: int
+    reasons: tuple[WaitingFor, ...]
+    other_reasons: int
+    models: tuple[ModelUse, ...]
+    free: int
+    fragmented: float
+
+
+def summary(report: Report) -> Summary:
+    """The report in fewer words."""
+    waited_s = [placed.wait_s for placed in report.placed] or [0.0]
+    reasons = Counter(waits.reason for waits in (*report.waiting, *report.rejected)).most_common()
+    return Summary(
+        placed=len(report.placed),
+        ended=sum(1 for placed in report.placed if placed.ended),
+        median_wait_s=statistics.median(waited_s),
+        longest_wait_s=max(waited_s),
+        waiting=len(report.waiting),
+        rejected=len(report.rejected),
+        reasons=tuple(WaitingFor(pods, reason) for reason, pods in reasons[:_MOST_REASONS]),
+        other_reasons=len(reasons[_MOST_REASONS:]),
+        models=_models(report.cards),
+        free=report.free,
+        fragmented=report.fragmented,
+    )
+
+
+def _models(cards: Sequence[CardUse]) -> tuple[ModelUse, ...]:
+    by_model: defaultdict[str, list[CardUse]] = defaultdict(list)
+    for card in cards:
+        by_model[card.model].append(card)
+    return tuple(
+        ModelUse(
+            model=model,
+            cards=len(alike),
+            never_used=sum(1 for card in alike if not card.peak),
+            units=sum(card.units for card in alike),
+            used=sum(card.used for card in alike),
+            average=sum(card.average for card in alike),
+        )
+        for model, alike in sorted(by_model.items())
+    )

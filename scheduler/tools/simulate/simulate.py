@@ -3,22 +3,145 @@
 import os
 import re
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.connection import wait as wait_for
 from pathlib import Path
+from threading import Thread
 from typing import Final
 
 from config.clusterfile.arrivals import read_arrivals
 from config.clusterfile.reading import left_out, read
 from config.settings.mistakes import ConfigurationError, Mistake
-from scheduler.core.build import BrokenPlugin
+from config.settings.scheduler import SchedulerConfiguration, resolve
+from scheduler.core.build import BrokenPlugin, build_engine, installed_plugins, resource_names
 from scheduler.process.output import show_json, warn
 from scheduler.tools.cli.answering import Exit, give_up, loaded
-from scheduler.tools.simulate import simulate_report, simulate_table
-from scheduler.tools.simulate.comparison import Outcome
+from scheduler.tools.explain.answers import as_json
+from scheduler.tools.simulate import comparison, simulate_report
+from scheduler.tools.simulate.comparison import Outcome, outcome_of
+from scheduler.tools.simulate.course import Course
+from scheduler.tools.simulate.player import pods_coming, shuffled
 from scheduler.tools.simulate.plot import NoPlot, check_plot, plot
-from scheduler.tools.simulate.simulate_runs import Config, Job, Run, outcomes, simulated
+from scheduler.tools.simulate.replay import replay
+from scheduler.tools.simulate.report import Report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Input of a simulation.
+
+    arrivals: None: the pods of `files` alone. seed: of the order of arrival; None: unchanged.
+    """
+
+    files: tuple[Path, ...]
+    arrivals: Path | None = None
+    seed: int | None = None
+    rejects: bool = False
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name that distinguishes it from other runs of one comparison."""
+        own = self.label or (self.files[0] if self.arrivals is None else self.arrivals).name
+        return own if self.seed is None else f"{own} shuffled {self.seed}"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A configuration to try. file: None for the defaults and the environment."""
+
+    name: str
+    file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run of one configuration."""
+
+    config: Config
+    run: Run
+
+
+def simulated(run: Run, configuration: SchedulerConfiguration) -> tuple[Report, Course, float]:
+    """The report on one run, how it went, and how many seconds it took. Raises ConfigurationError."""
+    cluster, resources = read(*run.files), resource_names(configuration)
+    arrivals = [] if run.arrivals is None else read_arrivals(run.arrivals)
+    if run.seed is not None:
+        arrivals = shuffled(arrivals, run.seed)
+    coming = pods_coming(arrivals, resources, resolve(configuration)[0].scheduler_names[0])
+    built, course = build_engine(configuration, installed_plugins()), Course()
+    began_s = time.perf_counter()
+    report = replay(
+        cluster,
+        built,
+        resources=resources,
+        unit_mib=configuration.memory_unit_mib,
+        arrivals=coming,
+        rejects=run.rejects,
+        course=course,
+    )
+    return report, course, time.perf_counter() - began_s
+
+
+def outcomes(jobs: Sequence[Job], processes: int, told: Callable[[Outcome], None]) -> list[Outcome]:
+    """Outcomes of the jobs, in their order. told: called with each as soon as it is known.
+
+    Raises ConfigurationError with the mistakes of the first invalid files.
+    """
+    found: dict[Job, Outcome] = {}
+
+    def take(job: Job, result: Outcome | tuple[Mistake, ...]) -> None:
+        if isinstance(result, tuple):
+            raise ConfigurationError(result)
+        found[job] = result
+        told(result)
+
+    if processes == 1:
+        for job in jobs:
+            take(job, _outcome(job))
+    else:
+        _in_processes(jobs, processes, take)
+    return [found[job] for job in jobs]
+
+
+def _in_processes(
+    jobs: Sequence[Job], processes: int, take: Callable[[Job, Outcome | tuple[Mistake, ...]], None]
+) -> None:
+    # A fresh process imports its modules; a forked one would inherit this one's state.
+    context = get_context("spawn")
+    theirs, ours = context.Pipe(duplex=False)
+    with ProcessPoolExecutor(processes, context, initializer=_end_when_closed, initargs=(theirs,)) as pool, ours:
+        waiting: dict[Future[Outcome | tuple[Mistake, ...]], Job] = {pool.submit(_outcome, job): job for job in jobs}
+        while waiting:
+            done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in done:
+                take(waiting.pop(future), future.result())
+
+
+def _end_when_closed(pipe: Connection) -> None:
+    """End this process when the other end of the pipe is closed: the parent has ended."""
+    Thread(target=_end_after, args=(pipe,), daemon=True).start()
+
+
+def _end_after(pipe: Connection) -> None:
+    wait_for([pipe])
+    os._exit(1)
+
+
+def _outcome(job: Job) -> Outcome | tuple[Mistake, ...]:
+    """Mistakes travel as data: an exception with its own arguments would not arrive."""
+    try:
+        report, course, took_s = simulated(job.run, loaded(job.config.file, {}))
+    except ConfigurationError as error:
+        return error.mistakes
+    return outcome_of(report, course, config=job.config.name, run=job.run.name, took_s=took_s)
+
 
 _SEEDS: Final = re.compile(r"\d{1,9}(-\d{1,9})?")
 _MOST_SEEDS: Final = 10_000
@@ -70,11 +193,9 @@ def configs_of(texts: tuple[str, ...]) -> list[Config]:
         elif name:
             found.append(Config(name, Path(file) if file else None))
         else:
-            message = f"--config {text}: expected FILE or NAME=FILE"
-            raise Misused(message)
+            raise Misused(f"--config {text}: expected FILE or NAME=FILE")
     if twice := [name for name, count in Counter(config.name for config in found).items() if count > 1]:
-        message = f"--config: expected each name once, found more than once: {', '.join(twice)}"
-        raise Misused(message)
+        raise Misused(f"--config: expected each name once, found more than once: {', '.join(twice)}")
     return found or [Config(_DEFAULT)]
 
 
@@ -82,8 +203,7 @@ def runs_of(flags: SimulateFlags) -> Iterator[Run]:
     """A run for each file of arrivals and each order. Raises Misused."""
     seeds: list[int | None] = [*seeds_of(flags.shuffle)] if flags.shuffle else [None]
     if flags.shuffle and not flags.arrivals:
-        message = "--shuffle needs --arrivals: the pods of cluster files come in the order of these files"
-        raise Misused(message)
+        raise Misused("--shuffle needs --arrivals: the pods of cluster files come in the order of these files")
     twice = len({file.name for file in flags.arrivals}) < len(flags.arrivals)
     for arrivals in flags.arrivals or (None,):
         label = str(arrivals) if twice and arrivals is not None else ""
@@ -97,8 +217,7 @@ def seeds_of(text: str) -> list[int]:
     for part in text.split(","):
         first, _, last = part.partition("-")
         if not _SEEDS.fullmatch(part) or not 0 <= int(last or first) - int(first) < _MOST_SEEDS:
-            message = f"--shuffle {text}: expected numbers such as 1-10 or 1,2,5"
-            raise Misused(message)
+            raise Misused(f"--shuffle {text}: expected numbers such as 1-10 or 1,2,5")
         seeds += range(int(first), int(last or first) + 1)
     return list(dict.fromkeys(seeds))
 
@@ -106,7 +225,7 @@ def seeds_of(text: str) -> list[int]:
 def _one(flags: SimulateFlags, config: Config, run: Run) -> None:
     report, _, took_s = simulated(run, loaded(config.file, {}))
     if flags.json:
-        show_json(simulate_report.as_json(report))
+        show_json(as_json(report))
     elif flags.summary:
         simulate_report.print_summary(report, took_s, sys.stdout)
     else:
@@ -122,12 +241,12 @@ def _many(flags: SimulateFlags, jobs: list[Job]) -> list[Outcome]:
         raise ConfigurationError(mistakes)
     warn(line for line in [left_out(read(*flags.files).ignored)] if line)
     processes = min(len(jobs), flags.processes or len(os.sched_getaffinity(0)))
-    with simulate_table.progress(len(jobs), sys.stderr) as told:
+    with comparison.progress(len(jobs), sys.stderr) as told:
         found = outcomes(jobs, processes, told)
     if flags.json:
-        show_json(simulate_table.as_json(found))
+        show_json(comparison.as_json(found))
     else:
-        simulate_table.print_comparison(found, rejects=flags.rejects, out=sys.stdout)
+        comparison.print_comparison(found, rejects=flags.rejects, out=sys.stdout)
     return found
 
 

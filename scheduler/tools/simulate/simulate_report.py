@@ -1,21 +1,14 @@
-"""`gpushare-scheduler simulate`: the report on one run, as tables or JSON."""
+"""`gpushare-scheduler simulate`: the report on one run, as tables."""
 
 from collections.abc import Iterable, Sequence
 from typing import TextIO
 
-import msgspec
 from rich.table import Table
 
 from config.clusterfile.reading import left_out
 from scheduler.tools.cli.console import print_parts, table
-from scheduler.tools.simulate.report import PlacedPod, Report
-from scheduler.tools.simulate.summary import ModelUse, Summary, summary
+from scheduler.tools.simulate.report import ModelUse, PlacedPod, Report, Summary, summary
 from scheduler.tools.simulate.usage import CardUse
-
-
-def as_json(report: Report) -> str:
-    """The report for programs; the same files always give the same text."""
-    return msgspec.json.format(msgspec.json.encode(report), indent=2).decode() + "\n"
 
 
 def print_tables(report: Report, took_s: float, out: TextIO) -> None:

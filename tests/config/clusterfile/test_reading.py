@@ -64,24 +64,6 @@ def pod_names(pods: list[TimedPod]) -> list[object]:
     return [Seen(pod.manifest).at("metadata", "name") for pod in pods]
 
 
-def test_the_example_of_the_guide_is_read() -> None:
-    cluster = read(EXAMPLES / "cluster.yaml", EXAMPLES / "workload.yaml")
-    nodes = [Seen(node) for node in node_manifests(cluster, 1024)]
-    t4 = nodes[2]
-
-    assert [node.at("metadata", "name") for node in nodes] == [
-        *("a100-0", "a100-1", "t4-0", "t4-1", "t4-2", "t4-3", "mixed", "cpu")
-    ]
-    assert t4.at("status", "allocatable", names.GPU_MEM) == "30"
-    assert t4.at("status", "allocatable", names.GPU_COUNT) == "2"
-    assert [(pod.at_s, pod.runs_s) for pod in pod_manifests(cluster)] == [(0, None)] * 10 + [
-        (5, 60),
-        (6, None),
-        (7, None),
-    ]
-    assert [fault.at_s for fault in cluster.faults] == [10, 20, 30]
-
-
 def test_what_the_guide_shows_is_part_of_the_examples() -> None:
     guide = (DOCS / "cluster-file.md").read_text(encoding="utf-8")
     examples = "".join(path.read_text(encoding="utf-8") for path in sorted(EXAMPLES.glob("*.yaml")))

@@ -1,4 +1,6 @@
-"""The allocation annotations: what is written is what is read, and no text does more than raise AllocationError."""
+"""The names on the wire and the allocation annotations: what is written is read, and no text does more than raise."""
+
+import re
 
 import pytest
 from hypothesis import given
@@ -6,6 +8,20 @@ from hypothesis import strategies as st
 
 from config.protocol import allocation, names
 from config.protocol.allocation import Allocation, AllocationError, LegacyFields
+
+CONSTANTS = {key: value for key, value in vars(names).items() if key.isupper() and isinstance(value, str)}
+QUALIFIED = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+KEYS = {key: value for key, value in CONSTANTS.items() if key != "UNHEALTHY_PREFIX"}
+
+
+@pytest.mark.parametrize("constant", sorted(KEYS))
+def test_a_name_is_a_qualified_name_of_kubernetes(constant: str) -> None:
+    assert QUALIFIED.fullmatch(KEYS[constant])
+
+
+def test_no_two_things_have_the_same_name() -> None:
+    assert sorted(set(CONSTANTS.values())) == sorted(CONSTANTS.values())
+
 
 indexes = st.integers(0, 2**31 - 1)
 shares = st.dictionaries(indexes, st.dictionaries(indexes, indexes, min_size=1, max_size=4), max_size=4)

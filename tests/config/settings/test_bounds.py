@@ -12,7 +12,7 @@ from config.settings.deviceplugin import DevicePluginConfiguration
 from config.settings.load import load
 from config.settings.mistakes import ConfigurationError
 from config.settings.scheduler import SchedulerConfiguration, configuration_model
-from config.settings.schema import bounds, is_duration, is_model, name_in_file, options
+from config.settings.schema import bounds, is_model, name_in_file, options
 from scheduler.plugins.registry import describe
 
 SCHEDULER = configuration_model(describe())
@@ -38,23 +38,11 @@ def mistakes(model: type[BaseModel], name: str, value: object) -> list[str]:
     ("model", "name", "value", "message"),
     [
         (SCHEDULER, "podInitialBackoffSeconds", "1e-9", "expected at least 0.1, at most 3600, found '1e-9'"),
-        (SCHEDULER, "podMaxBackoffSeconds", "7200", "expected at least 0.1, at most 3600, found '7200'"),
         (SCHEDULER, "bindTimeout", "1ns", "expected 0, or 500ms to 1m, found 1e-09 s"),
         (SCHEDULER, "bindTimeout", "1h", "expected 0, or 500ms to 1m, found 3600 s"),
         (SCHEDULER, "watchStallTimeout", "1ms", "expected at least 1m30s, at most 10m, found '1ms'"),
-        (SCHEDULER, "watchStallTimeout", "1h", "expected at least 1m30s, at most 10m, found '1h'"),
-        (SCHEDULER, "notReadyAfter", "1ms", "expected at least 1s, at most 1h, found '1ms'"),
         (SCHEDULER, "maxBindsInFlight", "0", "expected at least 1, at most 1024, found '0'"),
-        (SCHEDULER, "memoryUnitMiB", "2097152", "expected at least 1, at most 1048576, found '2097152'"),
-        (DevicePluginConfiguration, "notReadyAfter", "2h", "expected at least 1s, at most 1h, found '2h'"),
-        (DevicePluginConfiguration, "readingInterval", "1h", "expected at least 1s, at most 5m, found '1h'"),
         (DevicePluginConfiguration, "allocateWait", "1m", "expected at least 0s, at most 5s, found '1m'"),
-        (
-            DevicePluginConfiguration,
-            "unifiedMemoryMiB",
-            "1073741824",
-            "expected at least 0, at most 16777216, found '1073741824'",
-        ),
     ],
 )
 def test_a_value_out_of_range_is_said_with_its_range(
@@ -68,13 +56,8 @@ def test_a_value_out_of_range_is_said_with_its_range(
     [
         (SCHEDULER, "bindTimeout", "0"),
         (SCHEDULER, "bindTimeout", "500ms"),
-        (SCHEDULER, "bindTimeout", "4s"),
-        (SCHEDULER, "leaderElection__leaseDuration", "10m"),
-        (SCHEDULER, "leaderElection__retryPeriod", "100ms"),
         (SCHEDULER, "podInitialBackoffSeconds", "0.1"),
-        (SCHEDULER, "podMaxBackoffSeconds", "3600"),
         (SCHEDULER, "watchStallTimeout", "90s"),
-        (SCHEDULER, "notReadyAfter", "1s"),
         (DevicePluginConfiguration, "allocateWait", "0"),
     ],
 )
@@ -175,9 +158,3 @@ def test_every_number_of_a_configuration_has_a_least_and_a_most(model: type[Base
 @pytest.mark.parametrize("args", [plugin.args for plugin in describe() if plugin.args is not None])
 def test_every_number_among_the_arguments_of_a_plugin_has_a_least_and_a_most(args: type[BaseModel]) -> None:
     assert all("at least" in bounds(field) and "at most" in bounds(field) for _, field in numbers_of(args))
-
-
-def test_a_duration_says_its_bounds_as_a_duration() -> None:
-    field = SchedulerConfiguration.model_fields["watch_stall_timeout_s"]
-
-    assert (is_duration(field), bounds(field)) == (True, "at least 1m30s, at most 10m")

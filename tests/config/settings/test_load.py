@@ -1,4 +1,4 @@
-"""File, environment and flags: which wins, and that every mistake of all three is named at once."""
+"""File, environment and flags: which wins, that every mistake of all three is named at once, and what YAML is plain."""
 
 import time
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ import pytest
 
 from config.settings.load import load
 from config.settings.mistakes import ConfigurationError
+from config.settings.plainyaml import DocumentError, parse
 from config.settings.scheduler import SchedulerConfiguration, configuration_model, resolve
 from scheduler.plugins.registry import describe
 
@@ -198,7 +199,6 @@ profiles:
         ),
         pytest.param("- a\n", "expected a mapping with apiVersion and kind, found list", id="a list"),
         pytest.param(HEAD + "---\n" + HEAD, "expected one document, found 2", id="two documents"),
-        pytest.param(HEAD + "kind: x\n", "line 3: key kind is in the mapping twice", id="a key twice"),
         pytest.param(HEAD + "profiles: [\n", "line 4: ", id="no YAML"),
         pytest.param(HEAD + "x: \0", "is not YAML: unacceptable character #x0000: control characters", id="one line"),
     ],
@@ -312,3 +312,48 @@ def test_of_ten_thousand_mistakes_in_a_file_the_first_are_told_and_the_rest_coun
 
     assert (len(found), found[0].startswith("file: field0: unknown field")) == (51, True)
     assert found[-1] == "file: 9950 more mistakes"
+
+
+@pytest.mark.parametrize(
+    ("text", "documents"),
+    [
+        pytest.param("", [], id="nothing"),
+        pytest.param("---\n# a remark\n---\na: 1\n", [{"a": 1}], id="documents with nothing in them"),
+        pytest.param("a: 1\n---\n[1, x, 2.5, true]\n", [{"a": 1}, [1, "x", 2.5, True]], id="two documents"),
+        pytest.param("a:\nb: {c: , d: 1}\ne:\n- f:\n\n", [{"b": {"d": 1}, "e": [{}]}], id="keys with nothing behind"),
+        pytest.param("at: 2026-01-31T00:00:00Z\n", [{"at": "2026-01-31T00:00:00Z"}], id="a date"),
+        pytest.param("a: &x {n: 1}\nb: *x\n", [{"a": {"n": 1}, "b": {"n": 1}}], id="an alias"),
+        pytest.param(
+            "a: &x {n: 1, m: 2}\nb: {<<: *x, n: 3}\n", [{"a": {"n": 1, "m": 2}, "b": {"n": 3, "m": 2}}], id="<<"
+        ),
+        pytest.param('{"a": {"b": [1]}}', [{"a": {"b": [1]}}], id="JSON"),
+    ],
+)
+def test_documents_are_plain_values(text: str, documents: list[object]) -> None:
+    assert parse(text) == documents
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        pytest.param("a: 1\nb: 2\na: 3\n", "line 3: key a is in the mapping twice", id="a key twice"),
+        pytest.param("x:\n  a: 1\n  a: 1\n", "line 3: key a is in the mapping twice", id="a key twice, further in"),
+        pytest.param("1: a\n", "line 1: key 1 is not text", id="a number as a key"),
+        pytest.param("on: a\n", "line 1: key True is not text", id="a flag as a key"),
+        pytest.param("? [a]\n: b\n", "line 1: key", id="a list as a key"),
+        pytest.param("a: [1\n", "line 2: ", id="an open bracket"),
+        pytest.param("\ta: 1\n", "line 1: ", id="a tab"),
+        pytest.param("a: !!python/object:os.system x\n", "line 1: ", id="a Python object"),
+        pytest.param("&a [*a]", "its anchors make more than", id="a list in itself"),
+        pytest.param("a: \x00", "is not YAML", id="a control character"),
+        pytest.param("[" * 100_000, "nested more than 200 deep", id="depth"),
+        pytest.param(
+            "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)),
+            "its anchors make more than",
+            id="anchors of anchors",
+        ),
+    ],
+)
+def test_what_is_not_plain_yaml_is_refused_with_its_line(text: str, complaint: str) -> None:
+    with pytest.raises(DocumentError, match=complaint):
+        parse(text)

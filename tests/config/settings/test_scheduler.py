@@ -1,16 +1,17 @@
-"""SchedulerConfiguration: its defaults, its limits, and the profiles that come of it."""
+"""SchedulerConfiguration: its defaults, its limits, and the profiles and plugins that come of it."""
 
 import pytest
 from pydantic import ValidationError
 
 from config.protocol import names
-from config.settings.plugins import choose
-from config.settings.scheduler import ClientConnection, SchedulerConfiguration, configuration_model, resolve
+from config.settings.plugins import ChosenPlugins, choose, plugins_model
+from config.settings.scheduler import SchedulerConfiguration, configuration_model, resolve
 from scheduler.plugins.card.gpu_share import GpuShareArgs
 from scheduler.plugins.node.node_resources_fit import NodeResourcesFitArgs
 from scheduler.plugins.registry import describe
 
-MODEL = configuration_model(describe())
+DESCRIBED = describe()
+MODEL = configuration_model(DESCRIBED)
 
 
 def configured(**fields: object) -> SchedulerConfiguration:
@@ -19,19 +20,6 @@ def configured(**fields: object) -> SchedulerConfiguration:
 
 def profiles(*entries: dict[str, object]) -> SchedulerConfiguration:
     return configured(profiles=list(entries))
-
-
-def test_the_defaults_are_those_of_the_protocol_and_of_kube_scheduler() -> None:
-    default = MODEL()
-
-    assert (default.resources.gpu_mem, default.resources.gpu_count) == (names.GPU_MEM, names.GPU_COUNT)
-    assert default.resources.gpu_core == names.GPU_CORE
-    assert default.memory_unit_mib == 1024
-    assert (default.pod_initial_backoff_seconds, default.pod_max_backoff_seconds) == (1, 10)
-    assert default.bind_timeout_s == 4
-    assert default.listen_address == ("", 10261)
-    assert (default.log_level, default.log_format, default.per_card_metrics) == ("info", "auto", False)
-    assert default.client_connection == ClientConnection(kubeconfig="", context="")
 
 
 def test_the_default_profile_serves_both_names_by_binpack() -> None:
@@ -94,8 +82,8 @@ def test_plugins_are_chosen_per_profile() -> None:
     plugins = {"score": {"disabled": [{"name": "NodeAffinity"}]}}
     first, second = resolve(profiles({"plugins": plugins}, {"schedulerName": "b"}))
 
-    assert "NodeAffinity" not in choose(first.plugins, describe()).score
-    assert "NodeAffinity" in choose(second.plugins, describe()).score
+    assert "NodeAffinity" not in choose(first.plugins, DESCRIBED).score
+    assert "NodeAffinity" in choose(second.plugins, DESCRIBED).score
 
 
 def test_without_a_wait_at_the_start_a_bind_still_has_a_time_out() -> None:
@@ -114,25 +102,16 @@ RESOURCE = "the name of an extended resource"
 @pytest.mark.parametrize(
     ("fields", "complaint"),
     [
-        pytest.param({"apiVersion": "v1"}, "gpushare/v1alpha1", id="another version"),
-        pytest.param({"kind": "KubeSchedulerConfiguration"}, "SchedulerConfiguration", id="another kind"),
-        pytest.param({"parallelism": 16}, "parallelism", id="a field without effect"),
         pytest.param({"bind_timeout_s": 4}, "bind_timeout_s", id="a name of the program's"),
         pytest.param({"profiles": []}, "at least one profile", id="no profile"),
         pytest.param({"profiles": [{}, {}]}, "more than once: gpushare-scheduler", id="a name in two profiles"),
-        pytest.param({"profiles": [{"schedulerName": ""}]}, "schedulerName", id="an empty name"),
         pytest.param({"profiles": [{"pluginConfig": [{"name": "NodeName"}]}]}, "'GpuShare'", id="args of none"),
         pytest.param(
             {"profiles": [{"pluginConfig": [{"name": "GpuShare"}, {"name": "GpuShare"}]}]}, "more than once", id="twice"
         ),
-        pytest.param({"resources": {"gpuMem": "gpu-mem"}}, RESOURCE, id="a resource without a domain"),
         pytest.param({"resources": {"gpuMem": "kubernetes.io/gpu"}}, RESOURCE, id="a resource of Kubernetes' own"),
         pytest.param({"resources": {"gpuMem": names.GPU_COUNT}}, "three different names", id="one name for two"),
-        pytest.param({"podInitialBackoffSeconds": 20}, "which is 20, found 10", id="longer than the longest"),
-        pytest.param({"podInitialBackoffSeconds": 0}, "podInitialBackoffSeconds", id="no back-off"),
-        pytest.param({"bindTimeout": "4y"}, "expected a duration", id="no duration"),
         pytest.param({"listen": "::1:10261"}, "host:port", id="IPv6 without brackets"),
-        pytest.param({"logLevel": "verbose"}, "'warning'", id="an unknown level"),
     ],
 )
 def test_values_that_make_no_sense_are_refused(fields: dict[str, object], complaint: str) -> None:
@@ -146,3 +125,114 @@ def test_a_resource_counts_once_in_a_score() -> None:
 
     with pytest.raises(ValidationError, match="more than once: cpu"):
         profiles({"pluginConfig": [entry]})
+
+
+Plugins = plugins_model(DESCRIBED)
+# scheduler/plugins/README.md lists them in their order, with their weights.
+DEFAULT = [plugin for plugin in DESCRIBED if plugin.on_by_default]
+FILTERS = tuple(plugin.name for plugin in DEFAULT if "filter" in plugin.points)
+
+
+def chosen(**points: object) -> ChosenPlugins:
+    return choose(Plugins.model_validate(points), DESCRIBED)
+
+
+def on(*names: str) -> list[dict[str, str]]:
+    return [{"name": name} for name in names]
+
+
+def test_a_profile_that_says_nothing_runs_the_default_plugins() -> None:
+    default = chosen()
+
+    assert default.pre_enqueue == ("SchedulingGates",)
+    assert default.queue_sort == ("PrioritySort",)
+    assert default.filter == FILTERS
+    assert default.weights == {plugin.name: plugin.weight for plugin in DEFAULT if plugin.weight}
+    assert set(default.score) == set(default.weights)
+    assert default.bind == ("DefaultBinder",)
+
+
+def test_a_plugin_disabled_at_one_point_stays_on_at_the_others() -> None:
+    changed = chosen(score={"disabled": on("TaintToleration")})
+
+    assert "TaintToleration" not in changed.score
+    assert "TaintToleration" not in changed.weights
+    assert "TaintToleration" in changed.filter
+
+
+def test_a_plugin_disabled_at_multi_point_is_off_everywhere() -> None:
+    changed = chosen(multiPoint={"disabled": on("NodeAffinity")})
+
+    assert "NodeAffinity" not in changed.filter
+    assert "NodeAffinity" not in changed.score
+
+
+def test_a_star_leaves_what_is_enabled_in_its_order() -> None:
+    changed = chosen(filter={"disabled": on("*"), "enabled": on("GpuShare", "NodeName", "UnsupportedRules")})
+
+    assert changed.filter == ("GpuShare", "NodeName", "UnsupportedRules")
+
+
+def test_a_star_at_multi_point_leaves_what_is_enabled_there_and_at_the_points() -> None:
+    kept = on("UnsupportedRules", "PrioritySort", "GpuShare", "DefaultBinder")
+    changed = chosen(multiPoint={"disabled": on("*"), "enabled": kept}, filter={"enabled": on("NodeName")})
+
+    assert changed.filter == ("UnsupportedRules", "GpuShare", "NodeName")
+    assert changed.score == ("GpuShare",)
+    assert changed.pre_enqueue == ()
+
+
+def test_what_a_point_repeats_comes_before_the_rest() -> None:
+    changed = chosen(filter={"enabled": on("NodePorts", "GpuShare")})
+
+    assert changed.filter[:3] == ("NodePorts", "GpuShare", "UnsupportedRules")
+    assert sorted(changed.filter) == sorted(FILTERS)
+
+
+@pytest.mark.parametrize(
+    ("points", "weight"),
+    [
+        pytest.param({"score": {"enabled": [{"name": "GpuShare", "weight": 4}]}}, 4, id="at the point"),
+        pytest.param({"multiPoint": {"enabled": [{"name": "GpuShare", "weight": 5}]}}, 5, id="at multiPoint"),
+        pytest.param({"score": {"enabled": on("GpuShare")}}, 10, id="not given"),
+        pytest.param(
+            {
+                "multiPoint": {"enabled": [{"name": "GpuShare", "weight": 5}]},
+                "score": {"enabled": [{"name": "GpuShare", "weight": 6}]},
+            },
+            6,
+            id="at both: the point wins",
+        ),
+        pytest.param(
+            {"score": {"disabled": on("*"), "enabled": [{"name": "GpuShare", "weight": 7}]}}, 7, id="after a star"
+        ),
+    ],
+)
+def test_a_weight_may_be_set(points: dict[str, object], weight: int) -> None:
+    assert chosen(**points).weights["GpuShare"] == weight
+
+
+@pytest.mark.parametrize(
+    ("points", "complaint"),
+    [
+        pytest.param({"filter": {"disabled": on("GpuShare")}}, "without: filter GpuShare", id="GpuShare off"),
+        pytest.param(
+            {"multiPoint": {"disabled": on("GpuShare")}}, "without: filter GpuShare", id="GpuShare off all over"
+        ),
+        pytest.param(
+            {"filter": {"disabled": on("*")}}, "without: filter UnsupportedRules, filter GpuShare", id="no filter"
+        ),
+        pytest.param({"queueSort": {"disabled": on("*")}}, "without: queueSort PrioritySort", id="no queue sort"),
+        pytest.param({"bind": {"disabled": on("DefaultBinder")}}, "without: bind DefaultBinder", id="no binder"),
+        pytest.param({"score": {"enabled": on("GpuShare", "GpuShare")}}, "more than once: GpuShare", id="twice"),
+        pytest.param({"score": {"enabled": on("NodePorts")}}, "should be 'TaintToleration'", id="a filter as a score"),
+        pytest.param({"filter": {"enabled": on("*")}}, "should be 'UnsupportedRules'", id="a star as enabled"),
+        pytest.param({"filter": {"enabled": [{"name": "NodeName", "weight": 2}]}}, "weight", id="a filter's weight"),
+        pytest.param({"score": {"enabled": [{"name": "GpuShare", "weight": 0}]}}, "weight", id="weight 0"),
+        pytest.param({"score": {"enabled": [{"name": "GpuShare", "weight": 101}]}}, "weight", id="weight 101"),
+        pytest.param({"postBind": {}}, "postBind", id="a point without plugins"),
+    ],
+)
+def test_plugins_that_make_no_sense_are_refused(points: dict[str, object], complaint: str) -> None:
+    with pytest.raises(ValidationError, match=complaint):
+        Plugins.model_validate(points)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from config.protocol import allocation, names
 from config.protocol.allocation import Allocation, LegacyFields
@@ -13,16 +14,14 @@ from config.protocol.inventory import Card
 from config.settings.scheduler import Resources
 from deviceplugin.allocation.allocators import AllocationContext, EnvironmentAllocator
 from deviceplugin.allocation.journal import Journal
-from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import NodePod
-from deviceplugin.allocation.view import NodeRecords
+from deviceplugin.allocation.view import NodeRecords, OwnPods
 from deviceplugin.cdi import spec
 from deviceplugin.cdi.edits import Edits, combined
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.kubelet import client, server
 from deviceplugin.kubelet.client import PodResources
-from deviceplugin.kubelet.device_list import FakeDevices
-from deviceplugin.kubelet.session import Answers
+from deviceplugin.kubelet.session import Answers, FakeDevices
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
 from scheduler.kube.port import Changed
 from tests.support.builders import wire_pod
@@ -96,11 +95,22 @@ class Rig:
         document = {"Data": {"PodDeviceEntries": self.records, "RegisteredDevices": {}}, "Checksum": 1}
         (self.folder / "checkpoint").write_text(json.dumps(document))
 
-    def spec_edits(self, ids: list[str]) -> dict[str, object]:
+    async def allocated(self, name: str, *ids: str) -> None:
+        """The kubelet allocates these ids, or u0, for the pod's container, and records the answer."""
+        held = list(ids) or ["u0"]
+        self.record(name, held, await self.double.allocate(held))
+
+    async def card_of(self, *ids: str) -> str:
+        """The container with these ids, or u0, starts; the UUIDs of the cards that its spec names."""
+        held = list(ids) or ["u0"]
+        await self.double.pre_start(held)
+        said = dict(str(one).split("=", 1) for one in self.spec_edits(held)["env"])
+        return said["GPUSHARE_CARD_UUIDS"]
+
+    def spec_edits(self, ids: list[str]) -> dict[str, Any]:
         """The containerEdits that a container with these ids gets."""
         text = (self.folder / "cdi" / f"gpushare-{spec.device_name(ids)}.json").read_text()
-        edits = json.loads(text)["devices"][0]["containerEdits"]
-        assert isinstance(edits, dict)
+        edits: dict[str, Any] = json.loads(text)["devices"][0]["containerEdits"]
         return edits
 
 
@@ -141,5 +151,5 @@ async def rig(folder: Path, plugin: Callable[[AllocationContext], Answers]) -> A
         await resources.close()
 
 
-def by_environment(context: AllocationContext) -> EnvironmentAllocator:
+def without_cdi(context: AllocationContext) -> EnvironmentAllocator:
     return EnvironmentAllocator(context, wait_s=0.5)

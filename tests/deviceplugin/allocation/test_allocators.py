@@ -1,9 +1,12 @@
-"""Allocate and PreStartContainer over real sockets: the container gets the card of its annotation, or a refusal."""
+"""Allocate and PreStartContainer over real sockets: the container gets the card of its annotation, or a refusal.
+
+Isolation adds to containers in either injection mode, and a container waits for what it needs.
+"""
 
 import asyncio
 import json
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import grpc
@@ -12,167 +15,157 @@ import pytest
 from config.protocol import allocation, names
 from config.protocol.allocation import Allocation, LegacyFields
 from deviceplugin.allocation.allocators import AllocationContext, CdiAllocator, EnvironmentAllocator
+from deviceplugin.allocation.container_share import ContainerShare
 from deviceplugin.cdi import spec
+from deviceplugin.cdi.edits import Additions, BindMount
 from deviceplugin.kubelet.session import Answers
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
 from deviceplugin.reconcile.usage import accounts, seen
-from scheduler.kube.port import Deleted, ListEnds
-from tests.deviceplugin.allocation.allocator_rig import CARDS, by_environment, rig
+from scheduler.kube.port import Changed, Deleted, ListEnds
+from tests.deviceplugin.allocation.allocator_rig import CARDS, Rig, rig, without_cdi
 from tests.support.builders import wire_pod
 
 
-async def test_by_cdi_the_spec_names_the_card_of_the_annotation(folder: Path) -> None:
+@pytest.fixture
+async def by_cdi(folder: Path) -> AsyncIterator[Rig]:
     async with rig(folder, CdiAllocator) as node:
-        node.bound("p", 3, card=1)
-        answer = await node.double.allocate(["u7", "u2", "u5"])
-        assert [device.name for device in answer.cdi_devices] == [
-            f"gpushare/handle={spec.device_name(['u2', 'u5', 'u7'])}"
-        ]
-        node.record("p", ["u2", "u5", "u7"], answer)
-        await node.double.pre_start(["u7", "u2", "u5"])
-        edits = node.spec_edits(["u2", "u5", "u7"])
-        assert edits["env"] == [
-            "NVIDIA_VISIBLE_DEVICES=void",
-            "GPUSHARE_CARD_UUIDS=GPU-1",
-            "ALIYUN_COM_GPU_MEM_IDX=1",
-            "ALIYUN_COM_GPU_MEM_POD=3",
-            "ALIYUN_COM_GPU_MEM_CONTAINER=3",
-            "ALIYUN_COM_GPU_MEM_DEV=15",
-        ]
-        assert "/run/gpushare/cards/GPU-1" in str(edits["mounts"])
-        assert (sorted(edits), str(edits["mounts"]).count("hostPath")) == (["env", "mounts"], 1)
-        assert node.assigned == [("p", ["c0"], frozenset({"GPU-1"}))]
+        yield node
 
 
-async def test_by_cdi_a_container_waits_for_the_watch_to_show_its_pod(folder: Path) -> None:
-    async with rig(folder, CdiAllocator) as node:
-        node.record("late", ["u0"], await node.double.allocate(["u0"]))
-        starting = asyncio.create_task(node.double.pre_start(["u0"]))
-        node.show("late", 1, {})
-        node.bound("late", 1, card=0)
-        await asyncio.wait_for(starting, 5)
-        assert "GPUSHARE_CARD_UUIDS=GPU-0" in str(node.spec_edits(["u0"])["env"])
+@pytest.fixture
+async def by_environment(folder: Path) -> AsyncIterator[Rig]:
+    async with rig(folder, without_cdi) as node:
+        yield node
 
 
-async def test_by_cdi_an_allocation_that_contradicts_the_pod_is_refused(folder: Path) -> None:
-    async with rig(folder, CdiAllocator) as node:
-        written = allocation.encode(Allocation({0: {0: 9}}, {}, {0: "GPU-0"}, 1024), LegacyFields(9, 15, 1))
-        node.show("greedy", 1, {key: text for key, text in written.items() if key != names.MEM_IDX})
-        node.record("greedy", ["u0"], await node.double.allocate(["u0"]))
-        with pytest.raises(grpc.aio.AioRpcError, match="the allocation adds up to 9 units, the pod asks 1"):
-            await node.double.pre_start(["u0"])
-        assert not (folder / "cdi").exists()
+def refused(message: str) -> "pytest.RaisesExc[grpc.aio.AioRpcError]":
+    return pytest.raises(grpc.aio.AioRpcError, match=message)
 
 
-async def test_a_change_of_the_annotation_is_reported_and_ignored(folder: Path) -> None:
-    async with rig(folder, CdiAllocator) as node:
-        node.bound("p", 1, card=0)
-        node.record("p", ["u0"], await node.double.allocate(["u0"]))
-        await node.double.pre_start(["u0"])
-        node.bound("p", 1, card=1)
-        await node.double.pre_start(["u0"])
-        assert "GPUSHARE_CARD_UUIDS=GPU-0" in str(node.spec_edits(["u0"])["env"])
-        await node.double.pre_start(["u0"])
-        # Told once.
-        assert node.changed == [("p", (names.ALLOCATION, names.CARDS, names.MEM_IDX))]
+async def test_by_cdi_the_spec_names_the_card_of_the_annotation(by_cdi: Rig) -> None:
+    by_cdi.bound("p", 3, card=1)
+    answer = await by_cdi.double.allocate(["u7", "u2", "u5"])
+    assert [device.name for device in answer.cdi_devices] == [f"gpushare/handle={spec.device_name(['u2', 'u5', 'u7'])}"]
+    by_cdi.record("p", ["u2", "u5", "u7"], answer)
+    await by_cdi.double.pre_start(["u7", "u2", "u5"])
+    edits = by_cdi.spec_edits(["u2", "u5", "u7"])
+    assert edits["env"] == [
+        "NVIDIA_VISIBLE_DEVICES=void",
+        "GPUSHARE_CARD_UUIDS=GPU-1",
+        "ALIYUN_COM_GPU_MEM_IDX=1",
+        "ALIYUN_COM_GPU_MEM_POD=3",
+        "ALIYUN_COM_GPU_MEM_CONTAINER=3",
+        "ALIYUN_COM_GPU_MEM_DEV=15",
+    ]
+    assert "/run/gpushare/cards/GPU-1" in str(edits["mounts"])
+    assert (sorted(edits), str(edits["mounts"]).count("hostPath")) == (["env", "mounts"], 1)
+    assert by_cdi.assigned == [("p", ["c0"], frozenset({"GPU-1"}))]
 
 
-async def test_by_environment_the_answer_names_the_card_of_the_annotation(folder: Path) -> None:
-    async with rig(folder, by_environment) as node:
-        node.bound("p", 2, card=1)
-        node.admitted("p")
-        answer = await node.double.allocate(["u0", "u9"])
-        assert answer.envs["NVIDIA_VISIBLE_DEVICES"] == "GPU-1"
-        assert answer.envs["ALIYUN_COM_GPU_MEM_CONTAINER"] == "2"
-        assert (len(answer.envs), list(answer.mounts), list(answer.devices)) == (6, [], [])
-        node.record("p", ["u0", "u9"], answer)
-        await node.double.pre_start(["u0", "u9"])
+async def test_by_cdi_a_container_waits_for_the_watch_to_show_its_pod(by_cdi: Rig) -> None:
+    await by_cdi.allocated("late")
+    starting = asyncio.create_task(by_cdi.card_of())
+    by_cdi.show("late", 1, {})
+    by_cdi.bound("late", 1, card=0)
+    assert await asyncio.wait_for(starting, 5) == "GPU-0"
 
 
-async def test_by_environment_pods_of_one_size_are_told_apart_by_admission(folder: Path) -> None:
-    async with rig(folder, by_environment) as node:
-        for number in range(2):
-            node.bound(f"p{number}", 1, card=number)
-        for number in range(2):
-            node.admitted(f"p{number}")
-            answer = await node.double.allocate([f"u{number}"])
-            assert answer.envs["NVIDIA_VISIBLE_DEVICES"] == f"GPU-{number}"
-            node.record(f"p{number}", [f"u{number}"], answer)
+async def test_by_cdi_an_allocation_that_contradicts_the_pod_is_refused(by_cdi: Rig) -> None:
+    written = allocation.encode(Allocation({0: {0: 9}}, {}, {0: "GPU-0"}, 1024), LegacyFields(9, 15, 1))
+    by_cdi.show("greedy", 1, {key: text for key, text in written.items() if key != names.MEM_IDX})
+    await by_cdi.allocated("greedy")
+    with refused("the allocation adds up to 9 units, the pod asks 1"):
+        await by_cdi.double.pre_start(["u0"])
+    assert not (by_cdi.folder / "cdi").exists()
 
 
-async def test_by_environment_answers_for_pods_that_are_gone_are_forgotten(folder: Path) -> None:
-    async with rig(folder, by_environment) as node:
-        assert isinstance(node.plugin, EnvironmentAllocator)
-        for number in range(3):
-            node.bound(f"p{number}", 1, card=0)
-            node.admitted(f"p{number}")
-            await node.double.allocate(["u0"])
-            node.pods.apply([Deleted(wire_pod(f"p{number}", 1, uid=f"uid-p{number}", node="n"))])
-        assert node.plugin.answered == {("uid-p2", "c0")}
+async def test_a_change_of_the_annotation_is_reported_and_ignored(by_cdi: Rig) -> None:
+    by_cdi.bound("p", 1, card=0)
+    await by_cdi.allocated("p")
+    await by_cdi.double.pre_start(["u0"])
+    by_cdi.bound("p", 1, card=1)
+    assert [await by_cdi.card_of() for _ in range(2)] == ["GPU-0", "GPU-0"]
+    # Told once.
+    assert by_cdi.changed == [("p", (names.ALLOCATION, names.CARDS, names.MEM_IDX))]
 
 
-async def test_by_environment_a_pod_without_an_allocation_is_refused_by_name(folder: Path) -> None:
-    async with rig(folder, by_environment) as node:
-        node.show("by-hand", 1, {})
-        node.admitted("by-hand")
-        with pytest.raises(grpc.aio.AioRpcError, match=r"default/by-hand .*has no allocation"):
-            await node.double.allocate(["u0"])
-        assert node.assigned == []
+async def test_by_environment_the_answer_names_the_card_of_the_annotation(by_environment: Rig) -> None:
+    by_environment.bound("p", 2, card=1)
+    by_environment.admitted("p")
+    answer = await by_environment.double.allocate(["u0", "u9"])
+    assert answer.envs["NVIDIA_VISIBLE_DEVICES"] == "GPU-1"
+    assert answer.envs["ALIYUN_COM_GPU_MEM_CONTAINER"] == "2"
+    assert (len(answer.envs), list(answer.mounts), list(answer.devices)) == (6, [], [])
+    by_environment.record("p", ["u0", "u9"], answer)
+    await by_environment.double.pre_start(["u0", "u9"])
 
 
-async def test_by_environment_a_wait_is_over_in_time_however_often_pods_change(folder: Path) -> None:
+async def test_by_environment_answers_for_pods_that_are_gone_are_forgotten(by_environment: Rig) -> None:
+    assert isinstance(by_environment.plugin, EnvironmentAllocator)
+    for number in range(3):
+        by_environment.bound(f"p{number}", 1, card=0)
+        by_environment.admitted(f"p{number}")
+        await by_environment.double.allocate(["u0"])
+        by_environment.pods.apply([Deleted(wire_pod(f"p{number}", 1, uid=f"uid-p{number}", node="n"))])
+    assert by_environment.plugin.answered == {("uid-p2", "c0")}
+
+
+async def test_by_environment_a_pod_without_an_allocation_is_refused_by_name(by_environment: Rig) -> None:
+    by_environment.show("by-hand", 1, {})
+    by_environment.admitted("by-hand")
+    with refused(r"default/by-hand .*has no allocation"):
+        await by_environment.double.allocate(["u0"])
+    assert by_environment.assigned == []
+
+
+async def test_by_environment_a_wait_is_over_in_time_however_often_pods_change(by_environment: Rig) -> None:
     """The kubelet admits no other pod meanwhile."""
-    async with rig(folder, by_environment) as node:
-        node.show("by-hand", 1, {})
-        node.admitted("by-hand")
+    by_environment.show("by-hand", 1, {})
+    by_environment.admitted("by-hand")
 
-        async def change_all_the_time() -> None:
-            while True:
-                node.show("another", 0, {})
-                await asyncio.sleep(0)
+    async def change_all_the_time() -> None:
+        while True:
+            by_environment.show("another", 0, {})
+            await asyncio.sleep(0)
 
-        changing = asyncio.create_task(change_all_the_time())
-        with pytest.raises(grpc.aio.AioRpcError, match=r"default/by-hand .*has no allocation"):
-            await asyncio.wait_for(node.double.allocate(["u0"]), 5)
-        changing.cancel()
-
-
-async def test_by_environment_a_pod_admitted_before_registration_is_no_candidate(folder: Path) -> None:
-    async with rig(folder, by_environment) as node:
-        assert isinstance(node.plugin, EnvironmentAllocator)
-        node.bound("early", 1, card=0)
-        node.admitted("early")
-        node.pods.apply([ListEnds("1")])
-        await node.plugin.registering()
-        with pytest.raises(grpc.aio.AioRpcError, match=r"early.* before this resource was registered"):
-            await node.double.allocate(["u0"])
+    changing = asyncio.create_task(change_all_the_time())
+    with refused(r"default/by-hand .*has no allocation"):
+        await asyncio.wait_for(by_environment.double.allocate(["u0"]), 5)
+    changing.cancel()
 
 
-async def test_by_environment_registering_waits_for_a_whole_list_of_pods(folder: Path) -> None:
-    async with rig(folder, by_environment) as node:
-        assert isinstance(node.plugin, EnvironmentAllocator)
-        registering = asyncio.create_task(node.plugin.registering())
-        await asyncio.sleep(0)
-        node.bound("early", 1, card=0)
-        await asyncio.sleep(0)
-        assert not registering.done()
-        node.pods.apply([ListEnds("1")])
-        await asyncio.wait_for(registering, 5)
-        assert node.plugin.passed == set()
+async def test_by_environment_a_pod_admitted_before_registration_is_no_candidate(by_environment: Rig) -> None:
+    assert isinstance(by_environment.plugin, EnvironmentAllocator)
+    by_environment.bound("early", 1, card=0)
+    by_environment.admitted("early")
+    by_environment.pods.apply([ListEnds("1")])
+    await by_environment.plugin.registering()
+    with refused(r"early.* before this resource was registered"):
+        await by_environment.double.allocate(["u0"])
 
 
-async def test_by_environment_a_container_with_other_cards_must_not_start(folder: Path) -> None:
-    async with rig(folder, by_environment) as node:
-        node.bound("p", 1, card=1)
-        wrong = wire.ContainerAllocateResponse(envs={"GPUSHARE_CARD_UUIDS": "GPU-0"})
-        node.record("p", ["u0"], wrong)
-        with pytest.raises(grpc.aio.AioRpcError, match="container c0 must not start"):
-            await node.double.pre_start(["u0"])
-        # What it has is told, so that the reconcile sees that it is on another card than decided.
-        assert ("p", ["c0"], frozenset({"GPU-0"})) in node.assigned
+async def test_by_environment_registering_waits_for_a_whole_list_of_pods(by_environment: Rig) -> None:
+    assert isinstance(by_environment.plugin, EnvironmentAllocator)
+    registering = asyncio.create_task(by_environment.plugin.registering())
+    await asyncio.sleep(0)
+    by_environment.bound("early", 1, card=0)
+    await asyncio.sleep(0)
+    assert not registering.done()
+    by_environment.pods.apply([ListEnds("1")])
+    await asyncio.wait_for(registering, 5)
+    assert by_environment.plugin.passed == set()
 
 
-@pytest.mark.parametrize("mode", [CdiAllocator, by_environment])
+async def test_by_environment_a_container_with_other_cards_must_not_start(by_environment: Rig) -> None:
+    by_environment.bound("p", 1, card=1)
+    by_environment.record("p", ["u0"], wire.ContainerAllocateResponse(envs={"GPUSHARE_CARD_UUIDS": "GPU-0"}))
+    with refused("container c0 must not start"):
+        await by_environment.double.pre_start(["u0"])
+    # What it has is told, so that the reconcile sees that it is on another card than decided.
+    assert ("p", ["c0"], frozenset({"GPU-0"})) in by_environment.assigned
+
+
+@pytest.mark.parametrize("mode", [CdiAllocator, without_cdi])
 async def test_a_pod_of_the_other_mode_starts_with_its_card_and_gets_a_spec_only_if_it_has_our_device(
     folder: Path, mode: Callable[[AllocationContext], Answers]
 ) -> None:
@@ -187,33 +180,31 @@ async def test_a_pod_of_the_other_mode_starts_with_its_card_and_gets_a_spec_only
             node.record(name, ids, answer or wire.ContainerAllocateResponse(envs=said))
             await node.double.pre_start(ids)
             assert (folder / "cdi" / f"gpushare-{spec.device_name(ids)}.json").exists() is by_cdi
-        assert "GPUSHARE_CARD_UUIDS=GPU-1" in str(node.spec_edits(["u0"])["env"])
+        assert await node.card_of() == "GPU-1"
 
 
-async def test_by_cdi_a_recorded_environment_of_another_card_must_not_start(folder: Path) -> None:
+async def test_by_cdi_a_recorded_environment_of_another_card_must_not_start(by_cdi: Rig) -> None:
     """As of the legacy plugin, after a reboot that renumbered the cards: its answer has the index alone."""
-    async with rig(folder, CdiAllocator) as node:
-        legacy = {names.MEM_IDX: "1", names.MEM_POD: "1", names.MEM_DEV: "15", names.MEM_ASSIGNED: "true"}
-        node.show("old", 1, legacy)
-        recorded = {"NVIDIA_VISIBLE_DEVICES": "1", names.MEM_IDX: "1", names.MEM_POD: "1"}
-        recorded["ALIYUN_COM_GPU_MEM_CONTAINER"] = "1"
-        node.record("old", ["u0"], wire.ContainerAllocateResponse(envs=recorded))
-        await node.double.pre_start(["u0"])
-        assert node.assigned[-1] == ("old", ["c0"], frozenset({"GPU-1"}))
-        node.cards = tuple(replace(card, index=1 - card.index) for card in CARDS)
-        with pytest.raises(grpc.aio.AioRpcError, match=r"allocated with ALIYUN_COM_GPU_MEM_IDX=1, but .* says 0"):
-            await node.double.pre_start(["u0"])
+    legacy = {names.MEM_IDX: "1", names.MEM_POD: "1", names.MEM_DEV: "15", names.MEM_ASSIGNED: "true"}
+    by_cdi.show("old", 1, legacy)
+    recorded = {"NVIDIA_VISIBLE_DEVICES": "1", names.MEM_IDX: "1", names.MEM_POD: "1"}
+    recorded["ALIYUN_COM_GPU_MEM_CONTAINER"] = "1"
+    by_cdi.record("old", ["u0"], wire.ContainerAllocateResponse(envs=recorded))
+    await by_cdi.double.pre_start(["u0"])
+    assert by_cdi.assigned[-1] == ("old", ["c0"], frozenset({"GPU-1"}))
+    by_cdi.cards = tuple(replace(card, index=1 - card.index) for card in CARDS)
+    with refused(r"allocated with ALIYUN_COM_GPU_MEM_IDX=1, but .* says 0"):
+        await by_cdi.double.pre_start(["u0"])
 
 
 async def test_an_allocation_by_index_means_the_card_that_had_it_at_first_also_after_a_restart(folder: Path) -> None:
-    ids, index_only = ["u0"], {names.ALLOCATION: '{"0":{"1":1}}', names.UNIT_MIB: "1024"}
+    index_only = {names.ALLOCATION: '{"0":{"1":1}}', names.UNIT_MIB: "1024"}
     for cards in (CARDS, tuple(replace(card, index=1 - card.index) for card in CARDS)):
         async with rig(folder, CdiAllocator) as node:
             node.cards = cards
             node.show("p", 1, index_only)
-            node.record("p", ids, await node.double.allocate(ids))
-            await node.double.pre_start(ids)
-            assert "GPUSHARE_CARD_UUIDS=GPU-1" in str(node.spec_edits(ids)["env"])
+            await node.allocated("p")
+            assert await node.card_of() == "GPU-1"
 
 
 @pytest.mark.parametrize(
@@ -238,49 +229,44 @@ async def test_cards_in_the_journal_that_cannot_be_the_pods_count_as_not_there(
         node.show("p", 1, said)
         (account,) = accounts(seen(node.context.view.asking(), CARDS, 512), (), (), {}, unit_mib=512)
         assert account.units == {"GPU-1": 2}
-        node.record("p", ["u0"], await node.double.allocate(["u0"]))
+        await node.allocated("p")
         await node.double.pre_start(["u0"])
         assert node.assigned == [("p", ["c0"], frozenset({"GPU-1"}))]
     assert "GPU-0" not in (folder / "state" / "journal.json").read_text()
 
 
-async def test_the_first_readable_allocation_counts_as_for_the_scheduler(folder: Path) -> None:
-    async with rig(folder, CdiAllocator) as node:
-        node.show("p", 1, {names.ALLOCATION: "nonsense", names.UNIT_MIB: "1024"})
-        node.record("p", ["u0"], await node.double.allocate(["u0"]))
-        with pytest.raises(grpc.aio.AioRpcError, match="cannot be read"):
-            await node.double.pre_start(["u0"])
-        for card in (1, 0):
-            node.bound("p", 1, card=card)
-            await node.double.pre_start(["u0"])
-            assert "GPUSHARE_CARD_UUIDS=GPU-1" in str(node.spec_edits(["u0"])["env"])
+async def test_the_first_readable_allocation_counts_as_for_the_scheduler(by_cdi: Rig) -> None:
+    by_cdi.show("p", 1, {names.ALLOCATION: "nonsense", names.UNIT_MIB: "1024"})
+    await by_cdi.allocated("p")
+    with refused("cannot be read"):
+        await by_cdi.double.pre_start(["u0"])
+    for card in (1, 0):
+        by_cdi.bound("p", 1, card=card)
+        assert await by_cdi.card_of() == "GPU-1"
 
 
-async def test_a_request_that_is_changed_later_is_reported_and_the_first_one_holds(folder: Path) -> None:
-    async with rig(folder, CdiAllocator) as node:
-        node.bound("p", 1, card=0)
-        (before,) = node.context.view.asking()
-        said = dict(before.annotations)
-        node.show("p", 1, said | {names.EXCLUSIVE: "true", names.GPU_COUNT: "2"})
-        (after,) = node.context.view.asking()
-        assert (after.exclusive, after.gpu_count) == (False, "")
-        assert node.changed == [("p", (names.GPU_COUNT, names.EXCLUSIVE))]
+async def test_a_request_that_is_changed_later_is_reported_and_the_first_one_holds(by_cdi: Rig) -> None:
+    by_cdi.bound("p", 1, card=0)
+    (before,) = by_cdi.context.view.asking()
+    by_cdi.show("p", 1, dict(before.annotations) | {names.EXCLUSIVE: "true", names.GPU_COUNT: "2"})
+    (after,) = by_cdi.context.view.asking()
+    assert (after.exclusive, after.gpu_count) == (False, "")
+    assert by_cdi.changed == [("p", (names.GPU_COUNT, names.EXCLUSIVE))]
 
 
-async def test_an_answer_that_is_damaged_costs_its_own_container_alone(folder: Path) -> None:
-    async with rig(folder, CdiAllocator) as node:
-        for number, damaged in enumerate(("", "AAAA", "no base64", 7)):
-            node.bound(f"p{number}", 1, card=0)
-            node.record(f"p{number}", [f"u{number}"], await node.double.allocate([f"u{number}"]))
-            if damaged:
-                node.records[-1]["AllocResp"] = damaged
-        node.bound("q", 1, card=0)
-        node.record("q", ["u9"], await node.double.allocate(["u9"]))
-        for ids in (["u0"], ["u9"]):
-            await node.double.pre_start(ids)
-        for number in (1, 2, 3):
-            with pytest.raises(grpc.aio.AioRpcError, match="the answer of container c0 cannot be read"):
-                await node.double.pre_start([f"u{number}"])
+async def test_an_answer_that_is_damaged_costs_its_own_container_alone(by_cdi: Rig) -> None:
+    for number, damaged in enumerate(("", "AAAA", "no base64", 7)):
+        by_cdi.bound(f"p{number}", 1, card=0)
+        await by_cdi.allocated(f"p{number}", f"u{number}")
+        if damaged:
+            by_cdi.records[-1]["AllocResp"] = damaged
+    by_cdi.bound("q", 1, card=0)
+    await by_cdi.allocated("q", "u9")
+    for ids in (["u0"], ["u9"]):
+        await by_cdi.double.pre_start(ids)
+    for number in (1, 2, 3):
+        with refused("the answer of container c0 cannot be read"):
+            await by_cdi.double.pre_start([f"u{number}"])
 
 
 async def test_by_environment_a_pod_without_the_nvidia_runtime_is_refused_with_what_to_add(folder: Path) -> None:
@@ -288,5 +274,113 @@ async def test_by_environment_a_pod_without_the_nvidia_runtime_is_refused_with_w
     async with rig(folder, lambda context: EnvironmentAllocator(context, 0.5, lambda: "nvidia")) as node:
         node.bound("p", 1, card=0)
         node.admitted("p")
-        with pytest.raises(grpc.aio.AioRpcError, match=r"start without a card: .* add runtimeClassName: nvidia"):
+        with refused(r"start without a card: .* add runtimeClassName: nvidia"):
             await node.double.allocate(["u0"])
+
+
+ADDED = Additions(
+    env={"LIMIT": "1024", "NVIDIA_VISIBLE_DEVICES": "all"},
+    mounts=(BindMount("/host", "/in"), BindMount("/host/w", "/in/w", read_only=False)),
+    device_nodes=("/dev/null",),
+)
+
+
+@dataclass
+class Isolation:
+    """refuses: for good. lacks: for now."""
+
+    refuses: str = ""
+    lacks: str = ""
+
+    def objection(self, _: ContainerShare) -> str:
+        return self.refuses
+
+    async def prepare(self, _: ContainerShare) -> str:
+        return self.lacks
+
+    def additions(self, container_share: ContainerShare) -> Additions:
+        assert (container_share.container.name, container_share.values()["mib"]) == ("c0", "1024")
+        return ADDED
+
+
+async def test_by_cdi_isolation_is_in_the_spec_and_the_cards_stay_those_that_were_decided(by_cdi: Rig) -> None:
+    by_cdi.context.isolation = Isolation()
+    by_cdi.bound("p", 1, card=1)
+    await by_cdi.allocated("p")
+    await by_cdi.double.pre_start(["u0"])
+    edits = by_cdi.spec_edits(["u0"])
+    assert "LIMIT=1024" in str(edits["env"])
+    assert "NVIDIA_VISIBLE_DEVICES=all" not in str(edits["env"])
+    assert str(edits["mounts"]).count("containerPath") == 3
+    assert edits["deviceNodes"] == [{"path": "/dev/null"}]
+
+
+async def test_by_environment_isolation_is_in_the_answer(by_environment: Rig) -> None:
+    by_environment.context.isolation = Isolation()
+    by_environment.bound("p", 1, card=1)
+    by_environment.admitted("p")
+    answer = await by_environment.double.allocate(["u0"])
+    assert (answer.envs["LIMIT"], answer.envs["NVIDIA_VISIBLE_DEVICES"]) == ("1024", "GPU-1")
+    found = [(mount.host_path, mount.container_path, mount.read_only) for mount in answer.mounts]
+    assert found == [("/host", "/in", True), ("/host/w", "/in/w", False)]
+    assert [(one.host_path, one.container_path, one.permissions) for one in answer.devices] == [
+        ("/dev/null", "/dev/null", "rw")
+    ]
+
+
+async def test_by_environment_a_pod_that_can_never_be_isolated_is_refused(by_environment: Rig) -> None:
+    by_environment.context.isolation = Isolation(refuses="add hostIPC: true")
+    by_environment.bound("p", 1, card=1)
+    by_environment.admitted("p")
+    with refused(r"pod default/p .*: add hostIPC: true"):
+        await by_environment.double.allocate(["u0"])
+    assert by_environment.assigned == []
+
+
+async def test_by_environment_a_pod_is_admitted_while_its_isolation_is_not_ready_and_does_not_start(
+    by_environment: Rig,
+) -> None:
+    by_environment.context.isolation = Isolation(lacks="no daemon")
+    by_environment.bound("p", 1, card=1)
+    by_environment.admitted("p")
+    await by_environment.allocated("p")
+    with refused("no daemon"):
+        await by_environment.double.pre_start(["u0"])
+    by_environment.context.isolation = Isolation()
+    await by_environment.double.pre_start(["u0"])
+
+
+@pytest.mark.parametrize("isolation", [Isolation(refuses="never"), Isolation(lacks="not yet")])
+async def test_by_cdi_a_container_has_no_spec_until_it_can_be_isolated(by_cdi: Rig, isolation: Isolation) -> None:
+    by_cdi.context.isolation = isolation
+    by_cdi.bound("p", 1, card=1)
+    await by_cdi.allocated("p")
+    with refused("never|not yet"):
+        await by_cdi.double.pre_start(["u0"])
+    assert not (by_cdi.folder / "cdi").exists()
+
+
+@dataclass
+class Prepared(Isolation):
+    """names: containers that were prepared, in order."""
+
+    names: tuple[str, ...] = ()
+
+    async def prepare(self, container_share: ContainerShare) -> str:
+        self.names += (container_share.container.name,)
+        return ""
+
+    def additions(self, _: ContainerShare) -> Additions:
+        return Additions()
+
+
+async def test_each_of_the_containers_that_hold_the_same_devices_one_after_the_other_is_prepared(by_cdi: Rig) -> None:
+    isolation = by_cdi.context.isolation = Prepared()
+    on_card = Allocation({0: {1: 1}}, {0: {1: 1}}, {1: "GPU-1"}, 1024)
+    annotations = allocation.encode(on_card, LegacyFields(1, 15, 1))
+    by_cdi.pods.apply([Changed(wire_pod("p", 1, init_gpu_mem=[1], uid="uid-p", annotations=annotations, node="n"))])
+    await by_cdi.allocated("p")
+    by_cdi.records[0]["ContainerName"] = "i0"
+    by_cdi.record("p", ["u0"], await by_cdi.double.allocate(["u0"]))
+    await by_cdi.double.pre_start(["u0"])
+    assert isolation.names == ("i0", "c0")

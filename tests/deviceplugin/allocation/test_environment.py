@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from deviceplugin.allocation.container_share import RecordedAnswer, container_environment, replay_objection
 from deviceplugin.allocation.decision import Share
-from deviceplugin.allocation.environment import RecordedAnswer, container_environment, replay_objection
 
 HANDLE = "gpushare/handle=0123456789abcdef"
 ONE = (Share("GPU-b", 1, 3, 15),)

@@ -38,8 +38,10 @@ def view(
     return NodeState(names.GPU_MEM, pods, tuple(entries), {**{p.uid: None for p in pods}, **known, **(shown or {})})
 
 
-def test_the_only_pod_that_waits_is_the_one() -> None:
-    assert allocating(3, view(P, active="p")) == PodContainers(P, (P.containers[0],))
+def shown(pod: NodePod, *entries: CheckpointEntry, **containers: str) -> NodeState:
+    """The kubelet lists these ids of the pod's containers, each a letter."""
+    listed = KubeletPod({name: frozenset(ids) for name, ids in containers.items()})
+    return view(pod, entries=entries, shown={pod.uid: listed})
 
 
 def test_of_pods_bound_back_to_back_it_is_the_one_that_the_kubelet_knows() -> None:
@@ -60,11 +62,6 @@ def test_init_containers_come_first_and_each_container_in_its_turn() -> None:
     assert order == ["i0", "i1", "c0", "c2"]
 
 
-def test_an_app_container_that_reuses_init_devices_is_not_the_init_one() -> None:
-    pod = node_pod("p", [2], init=[2])
-    assert allocating(2, view(pod, entries=[entry(pod, "i0", "a", "b")], active="p")).containers == (pod.containers[1],)
-
-
 def test_an_answer_that_the_kubelet_has_not_recorded_yet_is_not_given_twice() -> None:
     pod = node_pod("p", [3, 3])
     called = allocating(3, view(pod, active="p"), answered={(pod.uid, "c0")})
@@ -75,40 +72,28 @@ def test_records_of_other_resources_say_nothing() -> None:
     assert allocating(3, view(P, entries=[entry(P, "c0", "x", resource="nvidia.com/gpu")], active="p")).pod == P
 
 
+NOT_ASKED = NodeState(names.GPU_MEM, (P,), ())
+
+
 @pytest.mark.parametrize(
-    ("seen", "passed", "message"),
+    ("seen", "message"),
     [
-        pytest.param(view(), "", "no pod on this node is waiting for devices", id="nobody"),
-        pytest.param(view(replace(P, finished=True), active="p"), "", "no pod on this node is waiting", id="finished"),
-        pytest.param(view(node_pod("n", [0]), active="n"), "", "no pod on this node is waiting", id="asks nothing"),
-        pytest.param(view(P), "", "UID uid-p: .* has not admitted it, or has rejected it", id="unknown to the kubelet"),
-        pytest.param(view(node_pod("p", [4]), active="p"), "", "next container requests 4", id="another count"),
-        pytest.param(
-            view(P, Q, active="p q"), "", "UID uid-p: .* is a candidate; UID uid-q: .* is a candidate", id="two"
-        ),
-        pytest.param(
-            NodeState(names.GPU_MEM, (P,), ()), "", "whether the kubelet has admitted it is unknown .*1.34", id="no Get"
-        ),
-        pytest.param(view(P, active="p"), P.uid, "before this resource was registered", id="admitted unregistered"),
-        pytest.param(view(replace(P, reported=True), active="p"), "", "admitted it earlier", id="record lost"),
-        pytest.param(view(replace(P, terminating=True), active="p"), "", "is being deleted", id="terminating"),
-        pytest.param(
-            view(P, shown={P.uid: KubeletPod({"c0": frozenset("abc")})}),
-            "",
-            "lists 3 devices .* records 0",
-            id="namesake",
-        ),
-        pytest.param(
-            view(P, shown={P.uid: KubeletPod({"main": frozenset()})}),
-            "",
-            "also has container main",
-            id="other namesake",
-        ),
+        pytest.param(view(), "no pod on this node is waiting for devices", id="nobody"),
+        pytest.param(view(replace(P, finished=True), active="p"), "no pod on this node is waiting", id="finished"),
+        pytest.param(view(node_pod("n", [0]), active="n"), "no pod on this node is waiting", id="asks nothing"),
+        pytest.param(view(P), "UID uid-p: .* has not admitted it, or has rejected it", id="unknown to the kubelet"),
+        pytest.param(view(node_pod("p", [4]), active="p"), "next container requests 4", id="another count"),
+        pytest.param(view(P, Q, active="p q"), "uid-p: .* is a candidate; UID uid-q: .* is a candidate", id="two"),
+        pytest.param(NOT_ASKED, "whether the kubelet has admitted it is unknown .*1.34", id="no Get"),
+        pytest.param(view(replace(P, reported=True), active="p"), "admitted it earlier", id="record lost"),
+        pytest.param(view(replace(P, terminating=True), active="p"), "is being deleted", id="terminating"),
+        pytest.param(shown(P, c0="abc"), "lists 3 devices .* records 0", id="namesake"),
+        pytest.param(shown(P, main=""), "also has container main", id="other namesake"),
     ],
 )
-def test_an_ambiguous_allocate_is_refused_with_every_candidate(seen: NodeState, passed: str, message: str) -> None:
+def test_an_ambiguous_allocate_is_refused_with_every_candidate(seen: NodeState, message: str) -> None:
     with pytest.raises(NotIdentified) as refused:
-        allocating(3, seen, passed={passed})
+        allocating(3, seen)
     assert re.search(message, str(refused.value))
     assert "ns/" not in str(refused.value), "its readers may not know the other pods"
     assert str(refused.value).startswith("cannot tell which container allocates 3 devices of aliyun.com/gpu-mem; ")
@@ -174,47 +159,30 @@ def held_by(*pods: NodePod) -> list[CheckpointEntry]:
     return [entry(pod, "c0", "a", "b", "c") for pod in pods]
 
 
+BOTH_HOLD = view(P, Q, entries=held_by(P, Q), shown={P.uid: HAS, Q.uid: HAS})
+NOT_CONFIRMED = NodeState(names.GPU_MEM, (P,), tuple(held_by(P)))
+STATIC = replace(P, uid="f" * 32)
+
+
 @pytest.mark.parametrize(
     ("seen", "message"),
     [
         pytest.param(view(P), "no live container recorded with exactly these", id="nobody holds them"),
-        pytest.param(
-            view(P, entries=[entry(P, "c0", "a", "b")]), "no live container recorded", id="fewer are recorded"
-        ),
-        pytest.param(
-            view(P, Q, entries=held_by(P, Q), shown={P.uid: HAS, Q.uid: HAS}),
-            "UID uid-p: holds the same devices; UID uid-q: holds the same devices",
-            id="two pods",
-        ),
-        pytest.param(
-            view(P, entries=held_by(P, Q), shown={P.uid: HAS}), "UID uid-q: .*not known here", id="one is not known yet"
-        ),
+        pytest.param(view(P, entries=[entry(P, "c0", "a", "b")]), "no live container", id="fewer are recorded"),
+        pytest.param(BOTH_HOLD, "uid-p: holds the same devices; UID uid-q: holds the same devices", id="two pods"),
+        pytest.param(shown(P, *held_by(P, Q), c0="abc"), "UID uid-q: .*not known here", id="one is not known yet"),
         pytest.param(view(entries=held_by(P)), "UID uid-p: .*not known here", id="not known yet"),
         pytest.param(
-            view(P, entries=held_by(replace(P, uid="f" * 32))),
-            f"UID {'f' * 32}: a static pod, and no scheduler has chosen cards for it",
+            view(P, entries=held_by(STATIC)),
+            f"UID {STATIC.uid}: a static pod, and no scheduler has chosen cards for it",
             id="a static pod",
         ),
         pytest.param(view(replace(P, finished=True), entries=held_by(P)), "no live container recorded", id="finished"),
         pytest.param(view(P, entries=held_by(P)), "PodResources.Get does not know it", id="inactive"),
-        pytest.param(
-            NodeState(names.GPU_MEM, (P,), tuple(held_by(P))), "PodResources.Get has not confirmed it", id="not asked"
-        ),
-        pytest.param(
-            view(P, entries=held_by(P), shown={P.uid: KubeletPod({"c0": frozenset("xyz")})}),
-            "3 different ones",
-            id="namesake",
-        ),
-        pytest.param(
-            view(node_pod("p", [4]), entries=held_by(P), shown={P.uid: HAS}),
-            "container c0 requests 4",
-            id="other limit",
-        ),
-        pytest.param(
-            view(P, entries=[entry(P, "gone", "a", "b", "c")], shown={P.uid: HAS}),
-            "gone requests 0",
-            id="no such container",
-        ),
+        pytest.param(NOT_CONFIRMED, "PodResources.Get has not confirmed it", id="not asked"),
+        pytest.param(shown(P, *held_by(P), c0="xyz"), "3 different ones", id="namesake"),
+        pytest.param(shown(node_pod("p", [4]), *held_by(P), c0="abc"), "c0 requests 4", id="other limit"),
+        pytest.param(shown(P, entry(P, "gone", *"abc"), c0="abc"), "gone requests 0", id="no such container"),
     ],
 )
 def test_an_ambiguous_start_is_refused(seen: NodeState, message: str) -> None:

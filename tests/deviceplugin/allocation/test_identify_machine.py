@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from config.protocol import names
+from deviceplugin.allocation.container_share import RecordedAnswer, container_environment, replay_objection
 from deviceplugin.allocation.decision import decided
-from deviceplugin.allocation.environment import RecordedAnswer, container_environment, replay_objection
 from deviceplugin.allocation.identify import (
     NodeState,
     NotIdentified,

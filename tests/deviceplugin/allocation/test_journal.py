@@ -10,28 +10,28 @@ from deviceplugin.allocation.journal import First, Journal, PodRequests
 from deviceplugin.allocation.pods import FirstCards
 
 FIRST = {names.ALLOCATION: '{"0":{"0":3}}', names.CARDS: '{"0":"GPU-a"}', names.MEM_IDX: "0"}
+LIVED = FIRST | {names.MEM_ASSIGNED: "true", names.MEM_ASSUME_TIME: "7"}
 OTHER = {names.ALLOCATION: '{"0":{"1":3}}', names.CARDS: '{"1":"GPU-b"}', names.MEM_IDX: "0"}
 
 
-def test_the_first_allocation_is_followed_and_the_change_reported(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("later", "expected"),
+    [
+        pytest.param(FIRST, First(FIRST), id="the same"),
+        pytest.param(
+            {**OTHER, "note": "n"}, First({**FIRST, "note": "n"}, (names.ALLOCATION, names.CARDS)), id="another card"
+        ),
+        pytest.param({}, First(FIRST, (names.ALLOCATION, names.CARDS, names.MEM_IDX)), id="removed"),
+        pytest.param(FIRST | {names.INIT_ALLOCATION: "{}"}, First(FIRST, (names.INIT_ALLOCATION,)), id="added to"),
+        pytest.param(LIVED, First(LIVED), id="what changes in a pod's life"),
+    ],
+)
+def test_the_first_allocation_is_followed_and_a_change_reported(
+    tmp_path: Path, later: dict[str, str], expected: First
+) -> None:
     journal = Journal(tmp_path)
     assert journal.first("u", FIRST) == First(FIRST)
-    assert journal.first("u", FIRST) == First(FIRST)
-    assert journal.first("u", {**OTHER, "note": "n"}) == First({**FIRST, "note": "n"}, (names.ALLOCATION, names.CARDS))
-
-
-def test_an_allocation_that_is_removed_or_added_to_is_a_change_too(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    journal.first("u", FIRST)
-    assert journal.first("u", {}) == First(FIRST, (names.ALLOCATION, names.CARDS, names.MEM_IDX))
-    assert journal.first("u", {**FIRST, names.INIT_ALLOCATION: "{}"}) == First(FIRST, (names.INIT_ALLOCATION,))
-
-
-def test_what_changes_in_a_pods_life_is_no_change_of_its_allocation(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    journal.first("u", {**FIRST, names.MEM_ASSIGNED: "false"})
-    later = {**FIRST, names.MEM_ASSIGNED: "true", names.MEM_ASSUME_TIME: "7"}
-    assert journal.first("u", later) == First(later)
+    assert journal.first("u", later) == expected
 
 
 def test_a_pod_without_allocation_may_get_its_first_one_later(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""A node's pod as the API server has it, and what it asks."""
+"""The pods of a node: what they ask, what the watch shows of them, who has which cards, and telling pods so."""
+
+import asyncio
+from collections.abc import Mapping
 
 import msgspec
 import pytest
@@ -6,8 +9,11 @@ import pytest
 from config.protocol import names
 from config.protocol.booked_cards import Ask
 from config.protocol.container_formula import ContainerKind
-from deviceplugin.allocation.pods import PodContainer, read_pod
+from deviceplugin.allocation.allocators import AssignedCards, Marker
+from deviceplugin.allocation.pods import NodePod, PodContainer, read_pod
+from deviceplugin.allocation.view import OwnPods, kind_of
 from scheduler.kube import objects
+from scheduler.kube.port import ApiConflict, ApiError, ApiSilent, Changed, Deleted, ListBegins, ListEnds, PodKey
 from tests.support.node.node_pods import node_pod
 
 
@@ -54,3 +60,91 @@ def test_what_isolation_looks_at_is_read() -> None:
     assert ([one.percent for one in pod.containers], pod.host_ipc) == ([30, 0], True)
     other = read_pod(wire, gpu_core="example.com/core")
     assert [one.percent for one in other.containers] == [0, 0]
+
+
+def object_of(uid: str) -> objects.PodObject:
+    return objects.PodObject(objects.ObjectMeta(f"name-{uid}", uid=uid))
+
+
+def test_pods_come_change_and_go() -> None:
+    pods = OwnPods()
+    pods.apply([ListBegins(), Changed(object_of("a")), Changed(object_of("b"))])
+    assert not pods.complete
+    pods.apply([ListEnds("1")])
+    assert pods.complete
+    pods.apply([Deleted(object_of("a")), Deleted(object_of("never seen"))])
+    assert [one.metadata.uid for one in pods] == ["b"]
+    assert (pods.get("a"), pods.get("b")) == (None, object_of("b"))
+
+
+async def test_everybody_who_waits_is_woken_by_the_next_batch() -> None:
+    pods = OwnPods()
+    waiting = [asyncio.create_task(pods.change()) for _ in range(2)]
+    given_up = asyncio.create_task(pods.change())
+    await asyncio.sleep(0)
+    given_up.cancel()
+    pods.apply([Changed(object_of("a"))])
+    await asyncio.wait_for(asyncio.gather(*waiting), 5)
+
+
+def test_only_unfinished_pods_of_the_node_are_watched() -> None:
+    assert kind_of("n1").field_selector == "spec.nodeName=n1,status.phase!=Succeeded,status.phase!=Failed"
+
+
+CONTAINERS = (
+    PodContainer("i", ContainerKind.INIT, 0, 1),
+    PodContainer("c", ContainerKind.APP, 0, 2),
+    PodContainer("plain", ContainerKind.APP, 1, 0),
+)
+POD = NodePod(uid="uid-p", namespace="ns", name="p", containers=CONTAINERS, annotations={names.MEM_ASSIGNED: "false"})
+KEY = PodKey("ns", "p", "uid-p")
+
+
+class Pods:
+    """Takes marks; fails as told first."""
+
+    def __init__(self, *failures: ApiError) -> None:
+        self.failures = list(failures)
+        self.marked: asyncio.Queue[tuple[PodKey, Mapping[str, str]]] = asyncio.Queue()
+
+    async def mark_assigned(self, pod: PodKey, annotations: Mapping[str, str]) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
+        self.marked.put_nowait((pod, annotations))
+
+
+def test_a_pod_has_its_cards_once_every_container_that_asks_has_them() -> None:
+    given = AssignedCards()
+    given.note(POD, ["i"], frozenset({"GPU-a"}))
+    assert not given.complete(POD)
+    given.note(POD, ["c"], frozenset({"GPU-a"}))
+    assert given.complete(POD)
+
+
+async def marks(pods: Pods, *wanted: NodePod) -> list[PodKey]:
+    marker = Marker(pods, lambda _: 0.0)
+    for pod in wanted:
+        marker.mark(pod)
+    task = asyncio.create_task(marker.run())
+    await asyncio.sleep(0.01)
+    task.cancel()
+    return [pods.marked.get_nowait()[0] for _ in range(pods.marked.qsize())]
+
+
+async def test_a_mark_that_failed_is_written_again() -> None:
+    assert await marks(Pods(ApiSilent("no answer"), ApiSilent("no answer")), POD) == [KEY]
+
+
+async def test_a_mark_that_is_refused_does_not_block_the_next_one() -> None:
+    other = NodePod(
+        uid="uid-q", namespace="ns", name="q", containers=CONTAINERS, annotations={names.MEM_ASSIGNED: "false"}
+    )
+    assert await marks(Pods(ApiConflict("another uid", 409)), POD, other) == [PodKey("ns", "q", "uid-q")]
+
+
+async def test_a_pod_is_marked_once_and_only_if_it_says_false() -> None:
+    said = NodePod(
+        uid="uid-q", namespace="ns", name="q", containers=CONTAINERS, annotations={names.MEM_ASSIGNED: "true"}
+    )
+    silent = NodePod(uid="uid-r", namespace="ns", name="r", containers=CONTAINERS)
+    assert await marks(Pods(), POD, POD, said, silent) == [KEY]

@@ -1,9 +1,19 @@
-"""Container edits: parts combine without losing, doubling or overruling what they should not."""
+"""Container edits: how parts combine, what a device's spec is made of, and a simulated card as a file."""
 
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deviceplugin.cdi.edits import Edits, combined, device_nodes, from_wire, read_only_mount
+from config.protocol.inventory import Card
+from deviceplugin.cdi import spec as cdi_spec
+from deviceplugin.cdi.edits import Edits, combined, device_nodes, from_wire
+from deviceplugin.cdi.nvidia_edits import SimulatedEdits
+from deviceplugin.cdi.spec import CdiError, container_spec, device_name, simulated_card
 
 TEXTS = st.sampled_from(["a", "b", "c"])
 EDITS = st.builds(
@@ -31,15 +41,6 @@ def test_what_two_parts_bring_is_brought_once_and_in_order() -> None:
 
 def test_the_highest_version_that_a_part_needs_is_needed() -> None:
     assert combined([Edits(), Edits(version=(0, 10, 0)), Edits(version=(0, 7, 0))]).version == (0, 10, 0)
-
-
-def test_a_mount_of_the_host_is_read_only() -> None:
-    (mount,) = read_only_mount("/host", "/inside").lists["mounts"]
-    assert mount == {
-        "hostPath": "/host",
-        "containerPath": "/inside",
-        "options": ["ro", "nosuid", "nodev", "noexec", "bind"],
-    }
 
 
 def test_the_edits_of_a_spec_come_out_as_they_went_in() -> None:
@@ -84,3 +85,84 @@ def test_ten_thousand_mounts_are_not_each_compared_with_all_others() -> None:
         len(combined([Edits(lists={"mounts": mounts}), Edits(lists={"mounts": mounts[:10]})]).lists["mounts"]) == 10_000
     )
     assert Compared.times < 100_000
+
+
+def test_a_device_name_is_16_hexadecimal_digits_that_stand_for_the_set() -> None:
+    assert re.fullmatch(r"[0-9a-f]{16}", device_name(["a"]))
+    assert device_name(["a", "b"]) == device_name(("b", "a", "b"))
+    assert cdi_spec.qualified(device_name(["a"])) == f"gpushare/handle={device_name(['a'])}"
+
+
+@given(st.sets(st.text("ab-1", min_size=1)), st.sets(st.text("ab-1", min_size=1)))
+def test_two_sets_have_two_device_names(one: set[str], other: set[str]) -> None:
+    assert (device_name(one) == device_name(other)) == (one == other)
+
+
+def test_the_spec_of_a_device() -> None:
+    parts = [simulated_card("GPU-a", "/host/GPU-a"), Edits(env={"GPUSHARE_CARD_UUIDS": "GPU-a"})]
+    mount = {
+        "hostPath": "/host/GPU-a",
+        "containerPath": "/run/gpushare/cards/GPU-a",
+        "options": ["ro", "nosuid", "nodev", "noexec", "bind"],
+    }
+    edits = {"env": ["GPUSHARE_CARD_UUIDS=GPU-a"], "mounts": [mount]}
+    assert container_spec("0123456789abcdef", parts) == {
+        "cdiVersion": "0.5.0",
+        "kind": "gpushare/handle",
+        "devices": [{"name": "0123456789abcdef", "containerEdits": edits}],
+    }
+
+
+CARDS = [
+    Card(index=0, uuid="GPU-a", model="M", memory_mib=1024, units=1),
+    Card(index=1, uuid="GPU-b", model="M", memory_mib=2048, units=2),
+    *(Card(index=2, uuid=uuid, model="M", memory_mib=1, units=1) for uuid in ("../evil", "..", "a\0b")),
+]
+
+
+def test_each_card_is_a_read_only_mount_of_its_description(tmp_path: Path) -> None:
+    made = SimulatedEdits(tmp_path / "cards", lambda: CARDS).edits(["GPU-a", "GPU-b"])
+    mounts = made.lists["mounts"]
+    assert [mount["containerPath"] for mount in mounts] == [  # type: ignore[index]
+        "/run/gpushare/cards/GPU-a",
+        "/run/gpushare/cards/GPU-b",
+    ]
+    assert all("ro" in mount["options"] for mount in mounts)  # type: ignore[index]
+    about = json.loads((tmp_path / "cards" / "GPU-b").read_text())
+    assert about == {"uuid": "GPU-b", "index": 1, "model": "M", "memoryMiB": 2048}
+
+
+def test_a_description_that_has_changed_is_written_again(tmp_path: Path) -> None:
+    cards = [Card(index=0, uuid="GPU-a", model="M", memory_mib=1024, units=1)]
+    made = SimulatedEdits(tmp_path, lambda: cards)
+    made.edits(["GPU-a"])
+    number = (tmp_path / "GPU-a").stat().st_ino
+    made.edits(["GPU-a"])
+    assert (tmp_path / "GPU-a").stat().st_ino == number
+    cards[0] = Card(index=5, uuid="GPU-a", model="M", memory_mib=1024, units=1)
+    made.edits(["GPU-a"])
+    assert json.loads((tmp_path / "GPU-a").read_text())["index"] == 5
+
+
+@pytest.mark.usefixtures("slow_writes")
+def test_containers_that_start_at_once_both_get_the_description(tmp_path: Path) -> None:
+    simulated = SimulatedEdits(tmp_path, lambda: CARDS)
+    with ThreadPoolExecutor() as threads:
+        for starting in [threads.submit(simulated.edits, ["GPU-a"]) for _ in range(2)]:
+            starting.result()
+    assert json.loads((tmp_path / "GPU-a").read_text())["index"] == 0
+
+
+@pytest.mark.parametrize(
+    ("uuid", "message"),
+    [
+        ("GPU-z", "no simulated card GPU-z"),
+        ("../evil", "with no slash"),
+        ("..", "no dot first"),
+        ("a\0b", "cannot be a file"),
+    ],
+)
+def test_an_unknown_card_or_a_bad_file_name_is_refused(tmp_path: Path, uuid: str, message: str) -> None:
+    with pytest.raises(CdiError, match=message):
+        SimulatedEdits(tmp_path / "cards", lambda: CARDS).edits([uuid])
+    assert not (tmp_path / "evil").exists()

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from deviceplugin.cdi.toolkit_thread import ToolkitSilent, ToolkitThread
+from deviceplugin.cdi.injection import ToolkitSilent, ToolkitThread
 
 _SOON_S = 5.0
 
@@ -46,7 +46,7 @@ async def test_a_call_that_hangs_fails_itself_and_later_ones_until_it_comes_back
 
 HANGING = """
 import asyncio, threading
-from deviceplugin.cdi.toolkit_thread import ToolkitSilent, ToolkitThread
+from deviceplugin.cdi.injection import ToolkitSilent, ToolkitThread
 async def main():
     thread = ToolkitThread()
     try:

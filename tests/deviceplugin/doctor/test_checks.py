@@ -6,9 +6,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from deviceplugin.doctor.checks import examined
-from deviceplugin.doctor.facts import Facts, NodeFacts, PodFacts
-from deviceplugin.doctor.findings import Examination, Finding, Verdict, as_text, encode
+from deviceplugin.doctor.checks import (
+    Examination,
+    Facts,
+    Finding,
+    NodeFacts,
+    PodFacts,
+    Verdict,
+    as_text,
+    encode,
+    examined,
+)
 from deviceplugin.driver.cards import DriverCard
 from deviceplugin.report.status import CardStatus, DevicePluginStatus, DriftStatus
 
@@ -67,122 +75,93 @@ def test_a_node_that_is_well_has_nothing_to_do() -> None:
 
 LACKING = "card GPU-a cannot be brought into a container: no CDI spec of kind nvidia.com/gpu is there"
 STRANGER = PodFacts("ns/x", "default-scheduler", "", scheduled=False)
-DOCTORS_CASES = [
-    pytest.param(
-        replace(WELL, driver="", cards=(), driver_problem="the cards: NVML answered 'NVML Shared Library Not Found'"),
-        "driver",
-        Verdict.FAILED,
-        "Shared Library Not Found",
-        "kubectl apply -k deploy/optional/nvidia-runtime-class",
-        id="no NVML",
-    ),
-    pytest.param(
-        replace(WELL, driver_problem="the cards: NVML answered '…': the driver was replaced; restart …"),
-        "driver",
-        Verdict.FAILED,
-        "was replaced",
-        "delete the plugin's pod",
-        id="the library is older than the driver",
-    ),
-    pytest.param(
-        with_status(driver="570.12"), "driver", Verdict.FAILED, "the node has 580.95.05", "delete the", id="upgraded"
-    ),
-    pytest.param(replace(WELL, cards=()), "driver", Verdict.FAILED, "names no card", "nvidia-smi -L", id="no card"),
-    pytest.param(
-        replace(WELL, nvidia_runtime=False), "runtime", Verdict.WARNING, "does not run the plugin", "", id="no runtime"
-    ),
-    pytest.param(
-        replace(WELL, lacking=LACKING, nvidia_runtime=False),
-        "libcuda",
-        Verdict.FAILED,
-        f"{LACKING}; and the NVIDIA runtime does not run this pod",
-        "nvidia-ctk cdi generate",
-        id="no injection mode",
-    ),
-    pytest.param(
-        replace(WELL, lacking=LACKING, mode="cdi"), "libcuda", Verdict.FAILED, LACKING, "nvidia-ctk", id="cdi, no spec"
-    ),
-    pytest.param(
-        replace(WELL, lacking=LACKING),
-        "libcuda",
-        Verdict.WARNING,
-        "now environment would be",
-        "delete",
-        id="other mode",
-    ),
-    pytest.param(
-        replace(WELL, spec_problems=("/etc/cdi/x.yaml: bad",)), "libcuda", Verdict.WARNING, "x.yaml", "repair", id="bad"
-    ),
-    pytest.param(replace(WELL, driver=""), "libcuda", Verdict.UNKNOWN, "does not answer", "", id="not to be known"),
-    pytest.param(
-        replace(WELL, missing={"/x/kubelet.sock": "what"}),
-        "kubelet",
-        Verdict.FAILED,
-        "/x/kubelet.sock",
-        "is the",
-        id="-",
-    ),
-    pytest.param(
-        replace(WELL, checkpoint_problem="cannot be read"), "kubelet", Verdict.FAILED, "cannot", "restart", id="damaged"
-    ),
-    pytest.param(
-        with_node(kubelet_version="v1.33.13"),
-        "kubelet",
-        Verdict.WARNING,
-        "v1.33.13: KubeletPodResourcesGet is off by default before 1.34",
-        "switch this gate of the kubelet on",
-        id="old kubelet",
-    ),
-    pytest.param(
-        replace(WELL, status=None, status_problem="refused"),
-        "plugin",
-        Verdict.FAILED,
-        "refused",
-        "--field-selector spec.nodeName=n1; then kubectl -n kube-system logs POD",
-        id="silent",
-    ),
-    pytest.param(
-        with_status(registered=False, problems=("why",)), "plugin", Verdict.FAILED, "why", "above", id="not registered"
-    ),
-    pytest.param(with_status(problems=("why",)), "plugin", Verdict.WARNING, "why", "docs/node.md", id="problems"),
-    pytest.param(with_node(labels={}), "node", Verdict.WARNING, "no label", "kubectl label node n1", id="label"),
-    pytest.param(with_node(announced=False), "node", Verdict.FAILED, "inventory", "announce.failed", id="no inventory"),
-    pytest.param(with_node(allocatable=0), "node", Verdict.FAILED, "capacity 15, allocatable 0", "see", id="nothing"),
-    pytest.param(with_node(problem="403"), "node", Verdict.UNKNOWN, "403", "rights", id="no rights"),
-    pytest.param(
-        with_node(pods=(STRANGER,)),
-        "pods",
-        Verdict.FAILED,
-        "ns/x (schedulerName default-scheduler)",
-        "schedulerName: gpushare-scheduler and without nodeName",
-        id="past the scheduler",
-    ),
-    pytest.param(
-        with_status(mode="environment", runtime_class="nvidia"),
-        "pods",
-        Verdict.FAILED,
-        "without runtimeClassName nvidia: ns/p",
-        "add runtimeClassName: nvidia",
-        id="runtime class of the pods",
-    ),
-    pytest.param(
-        with_card("unhealthy", "xid-119"), "cards", Verdict.FAILED, "xid-119", "GSP time-out: gpushare", id="GSP"
-    ),
-    pytest.param(with_card("unhealthy", "xid-79"), "cards", Verdict.FAILED, "xid-79", "reboot the machine", id="bus"),
-    pytest.param(with_card("unhealthy", "xid-48"), "cards", Verdict.FAILED, "xid-48", "release CARD", id="reset"),
-    pytest.param(with_card("suspect", "silent"), "cards", Verdict.FAILED, "silent", "dmesg", id="silent card"),
-    pytest.param(
-        with_status(drift=(DriftStatus("without-devices", "pod ns/p"),)),
-        "drift",
-        Verdict.WARNING,
-        "without-devices: pod ns/p",
-        "as after a reboot",
-        id="reboot",
-    ),
-]
 
 
-@pytest.mark.parametrize(("facts", "check", "verdict", "found", "remedy"), DOCTORS_CASES)
+def case(name: str, facts: Facts, check: str, found: str, remedy: str, *, verdict: Verdict = Verdict.FAILED) -> Any:  # noqa: ANN401 - pytest's
+    return pytest.param(facts, check, verdict, found, remedy, id=name)
+
+
+def warned(name: str, facts: Facts, check: str, found: str, remedy: str) -> Any:  # noqa: ANN401 - as above
+    return case(name, facts, check, found, remedy, verdict=Verdict.WARNING)
+
+
+OLD_LIBRARY = replace(WELL, driver_problem="the cards: NVML answered '…': the driver was replaced; restart …")
+NO_WAY = replace(WELL, lacking=LACKING, nvidia_runtime=False)
+OTHER_MODE = with_status(mode="environment", runtime_class="nvidia")
+REBOOTED = with_status(drift=(DriftStatus("without-devices", "pod ns/p"),))
+OLD_KUBELET = "v1.33.13: KubeletPodResourcesGet is off by default before 1.34"
+
+
+@pytest.mark.parametrize(
+    ("facts", "check", "verdict", "found", "remedy"),
+    [
+        case(
+            "no NVML",
+            replace(
+                WELL, driver="", cards=(), driver_problem="the cards: NVML answered 'NVML Shared Library Not Found'"
+            ),
+            "driver",
+            "Shared Library Not Found",
+            "kubectl apply -k deploy/optional/nvidia-runtime-class",
+        ),
+        case("the library is older than the driver", OLD_LIBRARY, "driver", "was replaced", "delete the plugin's pod"),
+        case("upgraded", with_status(driver="570.12"), "driver", "the node has 580.95.05", "delete the"),
+        case("no card", replace(WELL, cards=()), "driver", "names no card", "nvidia-smi -L"),
+        warned("no runtime", replace(WELL, nvidia_runtime=False), "runtime", "does not run the plugin", ""),
+        case(
+            "no injection mode",
+            NO_WAY,
+            "libcuda",
+            f"{LACKING}; and the NVIDIA runtime does not run this pod",
+            "nvidia-ctk cdi generate",
+        ),
+        case("cdi, no spec", replace(WELL, lacking=LACKING, mode="cdi"), "libcuda", LACKING, "nvidia-ctk"),
+        warned("other mode", replace(WELL, lacking=LACKING), "libcuda", "now environment would be", "delete"),
+        warned("bad", replace(WELL, spec_problems=("/etc/cdi/x.yaml: bad",)), "libcuda", "x.yaml", "repair"),
+        case("not to be known", replace(WELL, driver=""), "libcuda", "does not answer", "", verdict=Verdict.UNKNOWN),
+        case("elsewhere", replace(WELL, missing={"/x/kubelet.sock": "what"}), "kubelet", "/x/kubelet.sock", "is the"),
+        case("damaged", replace(WELL, checkpoint_problem="cannot be read"), "kubelet", "cannot", "restart"),
+        warned(
+            "old kubelet",
+            with_node(kubelet_version="v1.33.13"),
+            "kubelet",
+            OLD_KUBELET,
+            "switch this gate of the kubelet on",
+        ),
+        case(
+            "silent",
+            replace(WELL, status=None, status_problem="refused"),
+            "plugin",
+            "refused",
+            "--field-selector spec.nodeName=n1; then kubectl -n kube-system logs POD",
+        ),
+        case("not registered", with_status(registered=False, problems=("why",)), "plugin", "why", "above"),
+        warned("problems", with_status(problems=("why",)), "plugin", "why", "docs/node.md"),
+        warned("label", with_node(labels={}), "node", "no label", "kubectl label node n1"),
+        case("no inventory", with_node(announced=False), "node", "inventory", "announce.failed"),
+        case("nothing", with_node(allocatable=0), "node", "capacity 15, allocatable 0", "see"),
+        case("no rights", with_node(problem="403"), "node", "403", "rights", verdict=Verdict.UNKNOWN),
+        case(
+            "past the scheduler",
+            with_node(pods=(STRANGER,)),
+            "pods",
+            "ns/x (schedulerName default-scheduler)",
+            "schedulerName: gpushare-scheduler and without nodeName",
+        ),
+        case(
+            "runtime class of the pods",
+            OTHER_MODE,
+            "pods",
+            "without runtimeClassName nvidia: ns/p",
+            "add runtimeClassName: nvidia",
+        ),
+        case("GSP", with_card("unhealthy", "xid-119"), "cards", "xid-119", "GSP time-out: gpushare"),
+        case("bus", with_card("unhealthy", "xid-79"), "cards", "xid-79", "reboot the machine"),
+        case("reset", with_card("unhealthy", "xid-48"), "cards", "xid-48", "release CARD"),
+        case("silent card", with_card("suspect", "silent"), "cards", "silent", "dmesg"),
+        warned("reboot", REBOOTED, "drift", "without-devices: pod ns/p", "as after a reboot"),
+    ],
+)
 def test_what_is_wrong_is_found_with_what_to_do(
     facts: Facts, check: str, verdict: Verdict, found: str, remedy: str
 ) -> None:

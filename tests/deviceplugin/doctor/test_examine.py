@@ -9,29 +9,30 @@ from typing import Any
 
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 import pytest
-import yaml
 
 from config.protocol import names
 from config.settings.deviceplugin import DevicePluginConfiguration, Kubelet
 from config.settings.scheduler import ClientConnection
-from deviceplugin.doctor.checks import examined
+from deviceplugin.doctor.checks import Facts, PodFacts, Verdict, examined
 from deviceplugin.doctor.examine import examine
-from deviceplugin.doctor.facts import Facts, PodFacts
-from deviceplugin.doctor.findings import Verdict
 from deviceplugin.driver.nvml import NvmlSource
+from deviceplugin.driver.process import DriverThreads
 from deviceplugin.driver.supervisor import SupervisedDriver
-from deviceplugin.driver.threads import DriverThreads
 from deviceplugin.report.status import DevicePluginStatus
 from deviceplugin.report.status_page import status_page
 from scheduler.process.probes import serve
 from tests.support.node.nvml_double import NvmlDouble, card
 from tests.support.servers.api_server import ApiServer, ok, status
+from tests.support.servers.listing_server import kubeconfig_of
 
 LIBRARY = "/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05"
 SPEC = {
     "cdiVersion": "0.6.0",
     "kind": "k8s.device-plugin.nvidia.com/gpu",
-    "containerEdits": {"mounts": [{"hostPath": LIBRARY, "containerPath": LIBRARY}]},
+    "containerEdits": {
+        "mounts": [{"hostPath": LIBRARY, "containerPath": LIBRARY}],
+        "deviceNodes": [{"path": "/dev/nvidiactl"}, {"path": "/dev/nvidia-uvm"}],
+    },
     "devices": [{"name": "GPU-0", "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0"}]}}],
 }
 NVML = "36 35 98:0 /x /usr/lib/libnvidia-ml.so.580.95.05 ro - ext4 /dev/sda ro"
@@ -71,9 +72,9 @@ class MadeUpNode:
     refused: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("plugins", "cdi", "dev", "resources"):
+        for name in ("plugins", "cdi", "resources"):
             (self.folder / name).mkdir()
-        for name in ("plugins/kubelet.sock", "resources/kubelet.sock", "dev/nvidia0"):
+        for name in ("plugins/kubelet.sock", "resources/kubelet.sock"):
             (self.folder / name).touch()
         (self.folder / "cdi" / "nvidia.json").write_text(json.dumps(SPEC))
 
@@ -94,12 +95,11 @@ class MadeUpNode:
                 else [ok(node), ok({"kind": "PodList", "items": self.pods})]
             )
             return await examine(
-                self._configuration(server.url),
+                self._configuration(int(server.url.rpartition(":")[2])),
                 {},
                 SupervisedDriver(self._opened),
                 status_at=status_at,
                 mountinfo=self.folder / "mountinfo",
-                device_dir=self.folder / "dev",
             )
 
     async def _opened(self) -> DriverThreads:
@@ -116,17 +116,10 @@ class MadeUpNode:
         yield f"127.0.0.1:{runner.addresses[0][1]}"
         await runner.cleanup()
 
-    def _configuration(self, url: str) -> DevicePluginConfiguration:
-        kubeconfig = {
-            "clusters": [{"name": "c", "cluster": {"server": url}}],
-            "users": [{"name": "u", "user": {}}],
-            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "x",
-        }
-        (self.folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
+    def _configuration(self, port: int) -> DevicePluginConfiguration:
         return DevicePluginConfiguration(
             node_name="n1",
-            client_connection=ClientConnection(kubeconfig=str(self.folder / "kubeconfig")),
+            client_connection=ClientConnection(kubeconfig=kubeconfig_of(port, self.folder)),
             cdi_spec_dirs=(str(self.folder / "cdi"),),
             state_dir=str(self.folder / "state"),
             kubelet=Kubelet(

@@ -1,11 +1,14 @@
-"""An NVIDIA driver comes late, reports errors and loses cards."""
+"""An NVIDIA driver comes late, reports errors and loses cards; how its cards do."""
+
+from pathlib import Path
+from types import SimpleNamespace
 
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 import pytest
 
-from deviceplugin.driver.cards import CardFailed, NoAnswer, NotOpened, SourceFailed, Xid
+from deviceplugin.driver.cards import CardFailed, CardReading, NoAnswer, NotOpened, Process, SourceFailed, Xid
 from deviceplugin.driver.nvml import NvmlSource
-from tests.support.node.nvml_double import NvmlDouble, card, xid
+from tests.support.node.nvml_double import MIB, NvmlDouble, card, xid
 
 LOST = pynvml.NVMLError_GpuIsLost()
 
@@ -138,3 +141,203 @@ def test_nvml_on_this_machine_finds_cards_or_reports_no_driver() -> None:
         pynvml.nvmlShutdown()
         for index in range(source.open().count):
             assert source.read(source.describe(index).uuid).used_mib >= 0
+
+
+UNSUPPORTED = pynvml.NVMLError_NotSupported()
+
+
+def reading(**answers: object) -> CardReading:
+    """Of a card that answers so."""
+    described = card(0)
+    source = NvmlSource(NvmlDouble(described), attached=Path("/nowhere"))
+    source.open()
+    source.describe(0)
+    described.answers |= answers
+    return source.read("GPU-0")
+
+
+def process(pid: int, mib: int | None) -> object:
+    """As NVML lists it."""
+    return SimpleNamespace(pid=pid, usedGpuMemory=None if mib is None else mib * MIB)
+
+
+def advice(value: int, answer: int = pynvml.NVML_SUCCESS) -> object:
+    """The answer to a question for the recovery action."""
+
+    def fields(ids: list[int]) -> list[object]:
+        assert ids == [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION]
+        return [SimpleNamespace(nvmlReturn=answer, value=SimpleNamespace(uiVal=value))]
+
+    return fields
+
+
+def test_a_card_that_supports_everything_is_read() -> None:
+    def ecc(kind: int, counter: int) -> int:
+        uncorrected = (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC)
+        return 2 if (kind, counter) == uncorrected else 99
+
+    assert reading(
+        nvmlDeviceGetComputeRunningProcesses_v3=[process(41, 512)],
+        nvmlDeviceGetUtilizationRates=SimpleNamespace(gpu=97, memory=30),
+        nvmlDeviceGetTemperature=lambda _sensor: 61,
+        nvmlDeviceGetPowerUsage=423_500,
+        nvmlDeviceGetRemappedRows=(0, 1, 1, 0),
+        nvmlDeviceGetTotalEccErrors=ecc,
+        nvmlDeviceGetFieldValues=advice(pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET),
+    ) == CardReading(
+        used_mib=1024,
+        processes=(Process(41, 512),),
+        utilisation=97,
+        temperature_c=61,
+        power_w=423.5,
+        remap_pending=True,
+        uncorrected_ecc=2,
+        recovery="reset",
+    )
+
+
+def test_what_a_card_does_not_support_is_none_and_not_0() -> None:
+    assert reading() == CardReading(used_mib=1024)
+
+
+def test_a_process_that_computes_and_draws_counts_once() -> None:
+    both = reading(
+        nvmlDeviceGetComputeRunningProcesses_v3=[process(9, 300), process(5, 100)],
+        nvmlDeviceGetGraphicsRunningProcesses_v3=[process(9, 300), process(7, 20)],
+    )
+    assert both.processes == (Process(5, 100), Process(7, 20), Process(9, 300))
+
+
+def test_a_process_of_unknown_memory_is_there_with_none() -> None:
+    assert reading(nvmlDeviceGetComputeRunningProcesses_v3=[process(9, None)]).processes == (Process(9, 0),)
+
+
+def test_an_older_driver_lists_processes_with_the_older_call() -> None:
+    missing = pynvml.NVMLError_FunctionNotFound()
+    old = reading(
+        nvmlDeviceGetComputeRunningProcesses_v3=missing, nvmlDeviceGetComputeRunningProcesses_v2=[process(3, 8)]
+    )
+    assert old.processes == (Process(3, 8),)
+
+
+def test_of_unified_memory_that_of_the_processes_is_used() -> None:
+    listed = [process(1, 100), process(2, 200)]
+    unified = reading(nvmlDeviceGetMemoryInfo=UNSUPPORTED, nvmlDeviceGetComputeRunningProcesses_v3=listed)
+    assert unified.used_mib == 300
+
+
+def test_a_driver_that_does_not_say_what_it_reserves_counts_it_as_used() -> None:
+    def memory(version: int | None = None) -> object:
+        if version:
+            raise pynvml.NVMLError_FunctionNotFound
+        return SimpleNamespace(total=16 * MIB, used=5 * MIB)
+
+    assert reading(nvmlDeviceGetMemoryInfo=memory).used_mib == 5
+
+
+def test_a_newer_driver_reads_the_temperature_with_the_newer_call() -> None:
+    assert reading(nvmlDeviceGetTemperatureV=lambda sensor: 44 + sensor).temperature_c == 44
+
+
+@pytest.mark.parametrize(
+    ("answers", "pending"),
+    [
+        pytest.param({"nvmlDeviceGetRemappedRows": (7, 7, 0, 0)}, False, id="done"),
+        pytest.param({"nvmlDeviceGetRemappedRows": (0, 0, 1, 0)}, True, id="waits"),
+        pytest.param({"nvmlDeviceGetRemappedRows": (0, 0, 0, 1)}, True, id="failed"),
+        pytest.param({"nvmlDeviceGetRetiredPagesPendingStatus": 1}, True, id="pages wait"),
+        pytest.param({"nvmlDeviceGetRetiredPagesPendingStatus": 0}, False, id="no pages wait"),
+        pytest.param(
+            {"nvmlDeviceGetRemappedRows": (0, 0, 0, 0), "nvmlDeviceGetRetiredPagesPendingStatus": 1},
+            False,
+            id="rows come first",
+        ),
+    ],
+)
+def test_memory_that_waits_for_a_reset_is_seen(answers: dict[str, object], pending: bool) -> None:  # noqa: FBT001 # a table
+    assert reading(**answers).remap_pending is pending
+
+
+@pytest.mark.parametrize(
+    ("value", "recovery"),
+    [
+        (0, ""),
+        (1, "reset"),
+        (2, "reboot"),
+        (3, "drain"),
+        (4, "drain-reset"),
+        (6, "reset"),
+        (7, "reboot"),
+        (99, "drain"),
+    ],
+)
+def test_the_drivers_advice_is_told(value: int, recovery: str) -> None:
+    assert reading(nvmlDeviceGetFieldValues=advice(value)).recovery == recovery
+
+
+def test_a_driver_that_does_not_know_the_field_advises_nothing() -> None:
+    assert reading(nvmlDeviceGetFieldValues=advice(1, pynvml.NVML_ERROR_NOT_SUPPORTED)).recovery == ""
+
+
+@pytest.mark.parametrize(
+    "function", ["nvmlDeviceGetMemoryInfo", "nvmlDeviceGetPowerUsage", "nvmlDeviceGetTotalEccErrors"]
+)
+def test_a_card_that_answers_with_an_error_is_not_half_read(function: str) -> None:
+    with pytest.raises(SourceFailed, match=r"card GPU-0: NVML answered 'GPU is lost'"):
+        reading(**{function: pynvml.NVMLError_GpuIsLost()})
+
+
+def test_a_card_that_the_driver_does_not_name_cannot_be_read() -> None:
+    with pytest.raises(SourceFailed, match="card GPU-9: the driver does not list it"):
+        NvmlSource(NvmlDouble(card(0))).read("GPU-9")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["PowerUsage", "TemperatureV", "UtilizationRates", "ComputeRunningProcesses_v3", "TotalEnergyConsumption"],
+)
+def test_what_is_optional_and_fails_is_absent_and_the_card_is_no_worse_for_it(name: str) -> None:
+    found = reading(**{f"nvmlDeviceGet{name}": pynvml.NVMLError_Unknown()})
+    assert found.absent == (f"{name}: NVML answered 'Unknown Error'",)
+    assert found.used_mib == 1024
+
+
+@pytest.mark.parametrize("name", ["TotalEccErrors", "RemappedRows", "FieldValues"])
+def test_a_question_about_its_health_that_fails_leaves_the_card_unread_and_not_lost(name: str) -> None:
+    with pytest.raises(NoAnswer, match="its health: NVML answered 'Unknown Error'"):
+        reading(**{f"nvmlDeviceGet{name}": pynvml.NVMLError_Unknown()})
+
+
+@pytest.mark.parametrize(
+    ("error", "lost"),
+    [
+        (pynvml.NVMLError_GpuIsLost(), True),
+        (pynvml.NVMLError_ResetRequired(), True),
+        (pynvml.NVMLError_NotFound(), True),
+        (pynvml.NVMLError_Unknown(), False),
+        (pynvml.NVMLError_InvalidArgument(), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_only_some_errors_say_that_the_card_is_gone(error: Exception, lost: bool) -> None:  # noqa: FBT001 # a table
+    with pytest.raises(CardFailed) as caught:
+        reading(nvmlDeviceGetMemoryInfo=error)
+    assert caught.value.lost is lost
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"), [(0, ""), (1, "EXCLUSIVE_THREAD"), (2, "PROHIBITED"), (3, "EXCLUSIVE_PROCESS"), (9, "9")]
+)
+def test_a_compute_mode_that_breaks_sharing_is_told(mode: int, said: str) -> None:
+    assert reading(nvmlDeviceGetComputeMode=mode).compute_mode == said
+
+
+def test_what_tells_a_reset_is_read(tmp_path: Path) -> None:
+    double = NvmlDouble(card(0, nvmlDeviceGetTotalEnergyConsumption=77, nvmlDeviceGetPersistenceMode=1))
+    source = NvmlSource(double, attached=tmp_path)
+    source.open()
+    entry = tmp_path / source.describe(0).pci
+    assert source.read("GPU-0").attached is None
+    entry.symlink_to("..")
+    found = source.read("GPU-0")
+    assert (found.energy_mj, found.persistent, found.attached) == (77, True, entry.lstat().st_ino)

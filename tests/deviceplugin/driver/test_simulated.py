@@ -21,15 +21,14 @@ from deviceplugin.driver.cards import (
     SourceFailed,
     Xid,
 )
+from deviceplugin.driver.process import DriverThreads
 from deviceplugin.driver.simulated import (
     BackFault,
     DieFault,
     DriverFault,
     Fault,
-    FaultError,
     HangFault,
     LostFault,
-    ReadingFault,
     ResetFault,
     SimulatedDriver,
     SimulationError,
@@ -39,7 +38,6 @@ from deviceplugin.driver.simulated import (
     read_simulation,
 )
 from deviceplugin.driver.supervisor import SupervisedDriver
-from deviceplugin.driver.threads import DriverThreads
 
 CARDS = (
     DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=1024),
@@ -177,17 +175,6 @@ def test_a_reset_shows_in_what_the_card_counts() -> None:
     assert driver(clock=clock).opened().read("GPU-a").energy_mj == (before or 0) + 600_000
 
 
-def test_a_reset_is_refused_while_a_process_holds_the_card() -> None:
-    made = driver()
-    session = made.opened()
-    session.describe(0)
-    with pytest.raises(FaultError, match="GPU-a cannot be reset: 1 process of the device plugin holds it"):
-        made.happen(ResetFault("0"))
-    happen(made, ResetFault("1"))
-    session.end()
-    happen(made, ResetFault("0"))
-
-
 def test_a_whole_node_of_cards_goes_and_comes_back() -> None:
     made = driver()
     session = made.opened()
@@ -209,30 +196,6 @@ def test_processes_hold_memory_and_let_go_of_it() -> None:
     assert (session.read("GPU-a").used_mib, session.read("GPU-b").used_mib) == (50, 0)
 
 
-def test_a_reading_has_the_values_of_the_fault() -> None:
-    made = driver()
-    session = made.opened()
-    happen(made, ReadingFault("0", {"remap_pending": True}), ReadingFault("0", {"recovery": "reset"}))
-    assert (session.read("GPU-a").remap_pending, session.read("GPU-a").recovery) == (True, "reset")
-    assert session.read("GPU-b").recovery == ""
-
-
-def test_a_card_that_is_not_there_is_refused_with_those_that_are() -> None:
-    with pytest.raises(FaultError, match=r"no card 7; cards: 0 \(GPU-a\), 1 \(GPU-b\)"):
-        driver().happen(XidFault("7", 79))
-
-
-def test_a_failing_driver_fails_every_call_until_it_is_healthy() -> None:
-    made = driver()
-    session = made.opened()
-    happen(made, DriverFault(fail=True))
-    for call in (session.open, lambda: session.read("GPU-a"), lambda: session.wait("GPU-a", 0)):
-        with pytest.raises(SourceFailed, match="is failing"):
-            call()
-    happen(made, DriverFault())
-    assert session.open().count == 2
-
-
 def blocked(call: threading.Thread) -> bool:
     call.join(0.05)
     return call.is_alive()
@@ -250,12 +213,6 @@ def test_what_hangs_answers_when_it_hangs_no_more(hung: Fault, well: Fault) -> N
     happen(made, well)
     call.join(5)
     assert not call.is_alive()
-
-
-def test_a_card_that_hangs_leaves_the_others_alone() -> None:
-    made = driver()
-    happen(made, HangFault("0", hang=True))
-    assert made.opened().read("GPU-b").used_mib == 0
 
 
 def test_who_waits_for_a_driver_that_hangs_ends_with_its_process() -> None:
@@ -294,12 +251,6 @@ def test_a_fault_ends_a_wait_at_once() -> None:
     happen(made, XidFault("0", 79))
     waiting.join(5)
     assert heard == [Xid("GPU-a", 79)]
-
-
-def test_an_error_that_nobody_heard_is_kept() -> None:
-    made = driver()
-    happen(made, XidFault("0", 79))
-    assert made.opened().wait("GPU-a", 0) == (Xid("GPU-a", 79),)
 
 
 async def test_a_compute_mode_is_set_by_whichever_process_asks_the_card() -> None:

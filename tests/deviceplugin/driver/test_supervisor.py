@@ -15,7 +15,7 @@ from typing import Final
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 import pytest
 
-from deviceplugin.driver.cards import CardFailed, CardReading, NoAnswer, NotOpened, SourceFailed, Xid
+from deviceplugin.driver.cards import CardFailed, CardReading, NotOpened, SourceFailed, Xid
 from deviceplugin.driver.process import DriverProcess
 from deviceplugin.driver.processes import DriverLimits
 from deviceplugin.driver.supervisor import SupervisedDriver
@@ -87,15 +87,6 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-async def test_every_card_is_described_and_read(tmp_path: Path) -> None:
-    async with driving(tmp_path) as rig:
-        found = await rig.driver.cards()
-        assert [(card.index, card.uuid) for card in found.cards] == list(enumerate(rig.uuids))
-        assert (found.driver, found.unasked) == ("580.95.05", frozenset())
-        assert await rig.silent() == set()
-        assert rig.driver.processes.starts == 1
 
 
 async def test_a_card_that_hangs_costs_only_itself_and_the_driver_is_not_closed(tmp_path: Path) -> None:
@@ -313,14 +304,6 @@ async def test_a_storm_of_errors_is_counted_in_few_messages(tmp_path: Path) -> N
                 heard += await rig.driver.events()
         assert {(xid.uuid, xid.number) for xid in heard} == {("GPU-0", 94)}
         assert len(heard) <= 3
-
-
-async def test_no_answer_says_nothing_of_the_driver(tmp_path: Path) -> None:
-    async with driving(tmp_path, cards=1, limits=HANGING) as rig:
-        await rig.driver.cards()
-        rig.happens("hang-0")
-        answers = await rig.driver.readings(["GPU-0"])
-        assert isinstance(answers["GPU-0"], NoAnswer)
 
 
 def test_the_plugin_itself_does_not_load_nvml() -> None:

@@ -1,4 +1,4 @@
-"""Asking a driver forever, whatever it does."""
+"""Asking a driver forever, whatever it does; what a storm of errors leaves in the log."""
 
 import asyncio
 import time
@@ -11,6 +11,7 @@ import pytest
 from config.protocol.inventory import Health
 from deviceplugin.driver.calls import Worker
 from deviceplugin.driver.cards import DriverCard, DriverCards, NotOpened, Xid
+from deviceplugin.driver.process import DriverThreads
 from deviceplugin.driver.processes import DriverLimits
 from deviceplugin.driver.simulated import (
     BackFault,
@@ -26,9 +27,8 @@ from deviceplugin.driver.simulated import (
     XidFault,
 )
 from deviceplugin.driver.supervisor import SupervisedDriver
-from deviceplugin.driver.threads import DriverThreads
 from deviceplugin.health.monitor import CardKeeper, NeedsNewContainer, Pace
-from deviceplugin.health.rules import classes
+from deviceplugin.health.rules import XidLog, classes
 from deviceplugin.health.states import CardStates
 
 CARDS = (
@@ -289,3 +289,15 @@ async def test_a_card_remembered_from_this_boot_that_the_driver_does_not_name_is
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+
+
+def test_a_storm_is_a_line_a_minute_with_the_number_of_errors() -> None:
+    log = XidLog()
+    lines = [log.times(Xid("GPU-a", 94, times=10), now_s / 10) for now_s in range(1210)]
+    assert [times for times in lines if times] == [10, 6000, 6000]
+
+
+def test_each_kind_of_error_of_each_card_is_logged_at_once() -> None:
+    log = XidLog()
+    for xid in (Xid("GPU-a", 94), Xid("GPU-a", 79), Xid("GPU-b", 94)):
+        assert log.times(xid, 5.0) == 1

@@ -1,7 +1,6 @@
 """An operator has the plugin let go of cards: by the socket, by the annotation; and they come back."""
 
 import asyncio
-import stat
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,9 +12,9 @@ from structlog.testing import capture_logs
 from deviceplugin import line_socket
 from deviceplugin.driver.calls import Worker
 from deviceplugin.driver.cards import DriverCard, SourceFailed
+from deviceplugin.driver.process import DriverThreads
 from deviceplugin.driver.simulated import SimulatedDriver
 from deviceplugin.driver.supervisor import SupervisedDriver
-from deviceplugin.driver.threads import DriverThreads
 from deviceplugin.health.monitor import CardKeeper, Pace
 from deviceplugin.health.record import HealthFile
 from deviceplugin.health.releases import Releases, socket_path
@@ -121,11 +120,6 @@ async def test_an_order_that_makes_no_sense_is_refused(tmp_path: Path, order: di
         with pytest.raises(Refusal, match=message):
             await rig.told(**order)
         assert rig.released() == {}
-
-
-async def test_root_alone_may_give_orders(tmp_path: Path) -> None:
-    async with operating(tmp_path):
-        assert stat.filemode(socket_path(tmp_path).stat().st_mode) == "srw-------"
 
 
 async def test_the_annotation_releases_cards_until_it_goes_or_their_time_is_over(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""How one card does: what makes it worse, what it takes to trust it again."""
+"""How one card does: what makes it worse, what it takes to trust it again, and what several things at once do."""
 
 from dataclasses import replace
 
@@ -133,13 +133,6 @@ def test_whatever_goes_wrong_while_it_recovers_ends_that() -> None:
     assert announced(read(health, 11, reading=replace(GOOD, remap_pending=True)))[1] == "row-remap"
 
 
-def test_a_card_that_answers_now_and_then_is_not_let_back_in() -> None:
-    health = reset(happened(BROKEN))
-    for now_s in range(0, 300, 20):
-        health = unanswered(read(health, now_s, now_s + 10), now_s + 15)
-    assert announced(health)[1] == "recovering"
-
-
 def test_a_healthy_card_has_nothing_to_recover_from() -> None:
     later = replace(COUNTING, attached=8)
     assert announced(read(read(CardHealth(), 0, reading=COUNTING), 10, reading=later)) == (Health.HEALTHY, "")
@@ -263,7 +256,48 @@ def test_a_cleared_card_recovers_first() -> None:
     assert cleared(CardHealth(), 50) == CardHealth()
 
 
+def test_an_error_of_no_card_in_particular_does_not_end_a_recovery() -> None:
+    health = happened(Xid("", 79), health=read(gone(now_s=-20), 10, 20), now_s=30)
+    assert health.state is HealthState.RECOVERING
+    for now_s in (40, 50, 70):
+        assert health.state is HealthState.RECOVERING
+        health = read(health, now_s)
+    assert health.state is HealthState.HEALTHY
+
+
+def test_uncorrected_errors_take_a_quiet_time_also_when_a_remap_waits_for_them() -> None:
+    more = replace(GOOD, uncorrected_ecc=1)
+    health = read(read(CardHealth(), 0), 10, reading=replace(more, remap_pending=True))
+    health = read(health, 20, 30, 60, reading=more)
+    assert announced(health) == (Health.SUSPECT, "row-remap")
+    assert read(health, 310, reading=more).state is HealthState.HEALTHY
+
+
+def test_an_error_from_before_a_clock_was_set_back_does_not_count_forever() -> None:
+    health = CardHealth()
+    for now_s in (1_000_000, 10, 620, 1000):
+        health = happened(UNCLASSIFIED, health=health, now_s=now_s)
+        assert health.state is HealthState.SUSPECT
+
+
+def test_silences_with_an_answer_between_them_are_not_added_up() -> None:
+    assert silent(2, read(silent(2), 20)).state is HealthState.HEALTHY
+
+
+def test_a_card_that_answers_now_and_then_is_not_let_back_in() -> None:
+    health = reset(happened(BROKEN))
+    for now_s in range(0, 300, 20):
+        health = unanswered(read(health, now_s, now_s + 10), now_s + 15)
+    assert announced(health)[1] == "recovering"
+
+
 def test_a_clock_that_is_set_back_lets_nothing_in_early() -> None:
     health = read(reset(happened(BROKEN), now_s=1000), 1000, 1010)
     assert announced(read(health, 10, 20))[1] == "recovering"
     assert announced(read(health, 10, 20, 40))[0] is Health.HEALTHY
+
+
+def test_a_clock_that_is_set_back_far_keeps_no_card_out_until_it_is_there_again() -> None:
+    health = read(happened(UNCLASSIFIED, now_s=1_000_000), 10, 100, 309)
+    assert health.state is HealthState.SUSPECT
+    assert read(health, 310).state is HealthState.HEALTHY

@@ -7,7 +7,7 @@ import pytest
 from config.settings.deviceplugin import DevicePluginConfiguration
 from config.settings.isolation import NONE
 from config.settings.mistakes import ConfigurationError
-from deviceplugin.isolation.load import mechanism_of
+from deviceplugin.isolation.make import mechanism_of
 
 HEAD = "apiVersion: gpushare/v1alpha1\nkind: IsolationMechanism\n"
 

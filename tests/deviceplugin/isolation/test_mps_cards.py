@@ -15,8 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from config.settings.deviceplugin import Mps
 from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, CardReading, NoAnswer
-from deviceplugin.isolation.compute_modes import ComputeModes
-from deviceplugin.isolation.mps_cards import MpsCards, MpsMetrics
+from deviceplugin.isolation.mps_cards import ComputeModes, MpsCards, MpsMetrics
 from deviceplugin.isolation.mps_daemon import MpsPace
 from deviceplugin.node.events import NodeEvent
 from scheduler.kube.port import PodKey

@@ -11,8 +11,8 @@ import grpc
 import pytest
 
 from deviceplugin.kubelet import client, server
+from deviceplugin.kubelet.checkpoint import KubeletContainer
 from deviceplugin.kubelet.client import KubeletSilent, PodResources, RegistrationRefused
-from deviceplugin.kubelet.containers import KubeletContainer
 from deviceplugin.kubelet.server import CallRejected, ContainerResponse, Mount
 from tests.support.clocks.quickest import quickest
 from tests.support.node.kubelet_double import KubeletDouble
@@ -41,12 +41,6 @@ class Plugin:
         if self.refusal:
             message = f"{self.refusal}: {sorted(ids)}"
             raise CallRejected(message, "Test")
-
-
-@pytest.fixture
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    # A unix socket's path has at most 107 characters.
-    return tmp_path_factory.mktemp("k")
 
 
 async def test_a_registered_plugin_is_asked_for_its_options_and_its_devices(folder: Path) -> None:
@@ -80,11 +74,6 @@ async def test_a_refusal_reaches_the_kubelet_with_its_message(folder: Path) -> N
             await double.allocate(["u0"])
         with pytest.raises(grpc.aio.AioRpcError, match="no allocation for a/b"):
             await double.pre_start(["u0"])
-
-
-async def test_a_kubelet_that_is_not_there_is_silent(folder: Path) -> None:
-    with pytest.raises(KubeletSilent, match=r"registering x\.com/mem"):
-        await client.register(folder, "p.sock", RESOURCE)
 
 
 async def test_a_kubelet_that_rejects_the_registration_refuses(folder: Path) -> None:
@@ -158,7 +147,9 @@ async def test_a_kubelet_that_throttles_is_asked_again(folder: Path) -> None:
         await pods.close()
 
 
-async def test_pod_resources_of_a_kubelet_that_is_not_there_are_silent(folder: Path) -> None:
+async def test_a_kubelet_that_is_not_there_is_silent(folder: Path) -> None:
+    with pytest.raises(KubeletSilent, match=r"registering x\.com/mem"):
+        await client.register(folder, "p.sock", RESOURCE)
     pods = PodResources(folder / "pod-resources.sock", RESOURCE)
     with pytest.raises(KubeletSilent, match="asking the kubelet for a pod of this node: "):
         await pods.of_pod("ns", "p", timeout_s=1)

@@ -1,5 +1,6 @@
-"""Fake devices: how many, how large, and which of them are unhealthy."""
+"""Fake devices: how many, how large, which of them are unhealthy, and that a kubelet follows their list."""
 
+import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from config.protocol.inventory import Card
 from deviceplugin.kubelet import device_ids
 from deviceplugin.kubelet.device_ids import LARGEST_MESSAGE, TooManyDevices
+from deviceplugin.kubelet.session import FakeDevices
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
 
 GIB = 1024
@@ -45,16 +47,6 @@ def test_every_unit_has_an_id(units: tuple[int, ...], old_style: bool, ids: tupl
     assert device_ids.device_ids(cards(*units), old_style=old_style) == ids
 
 
-def test_short_ids_stay_when_cards_change_and_the_total_does_not() -> None:
-    assert device_ids.device_ids(cards(3, 9), old_style=False) == device_ids.device_ids(cards(8, 4), old_style=False)
-
-
-@pytest.mark.parametrize("old_style", [False, True])
-def test_no_two_units_share_an_id(old_style: bool) -> None:  # noqa: FBT001
-    ids = device_ids.device_ids(cards(12, 0, 110), old_style=old_style)
-    assert len(set(ids)) == len(ids) == 122
-
-
 def size_of(ids: Sequence[str]) -> int:
     return device_ids.message_bytes(Counter(len(name.encode()) for name in ids))
 
@@ -62,12 +54,6 @@ def size_of(ids: Sequence[str]) -> int:
 @given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=150), max_size=20))
 def test_the_size_is_that_of_the_encoded_message(ids: list[str]) -> None:
     assert size_of(ids) == encoded_bytes(ids)
-
-
-def test_the_largest_number_of_devices_is_what_a_message_holds() -> None:
-    ids = [f"d{number:019}" for number in range(127_000)]
-    assert size_of(ids) == 35 * 127_000
-    assert size_of(ids[:119_837]) <= LARGEST_MESSAGE < size_of(ids[:119_838])
 
 
 def test_mib_units_of_large_cards_are_refused_with_the_unit_that_fits() -> None:
@@ -82,12 +68,6 @@ def test_mib_units_of_large_cards_are_refused_with_the_unit_that_fits() -> None:
 def test_each_kind_of_card_is_named() -> None:
     with pytest.raises(TooManyDevices, match=r"^1 card of 196608 MiB and 2 cards of 40960 MiB at memoryUnitMiB 1 make"):
         device_ids.check([40_960, 196_608, 40_960], 1, old_style=False)
-
-
-@pytest.mark.parametrize("old_style", [False, True])
-@pytest.mark.parametrize("unit_mib", [128, 1024])
-def test_the_advised_units_fit(unit_mib: int, old_style: bool) -> None:  # noqa: FBT001
-    device_ids.check([80 * GIB] * 8, unit_mib, old_style=old_style)
 
 
 def test_cards_without_memory_make_no_devices() -> None:
@@ -154,12 +134,6 @@ def test_the_units_of_an_unhealthy_card(holders: dict[str, frozenset[str]], expe
     assert (unhealthy(answer), set(answer)) == (expected, set(IDS))
 
 
-def test_what_containers_on_an_unhealthy_card_hold_is_never_given_to_others() -> None:
-    """The card has shrunk as well: its containers hold more ids than it has units. The healthy card's stay free."""
-    answer = listed(dict.fromkeys(IDS, SICK), usable=2)
-    assert answer == {"u0": False, "u1": False, "u2": False, "u3": False, "u4": True, "u5": True}
-
-
 def test_without_cards_what_is_held_stays_listed() -> None:
     assert listed({"u7": HEALTHY, "u3": frozenset()}, usable=0, well="ABC", ids=()) == {"u3": True, "u7": True}
 
@@ -194,10 +168,6 @@ def test_free_ids_that_were_unhealthy_stay_so() -> None:
 def test_an_id_that_a_container_of_the_unhealthy_card_lets_go_stays_unhealthy() -> None:
     before = unhealthy(listed({"u0": SICK, "u1": SICK}))
     assert unhealthy(listed({"u1": SICK}, before=frozenset(before))) == before == {"u0", "u1"}
-
-
-def test_an_id_that_was_unhealthy_is_healthy_again_once_a_healthy_card_holds_it() -> None:
-    assert unhealthy(listed({"u0": HEALTHY}, usable=3, before=frozenset({"u0"}))) == {"u3"}
 
 
 NODE_IDS = tuple(f"u{number}" for number in range(12))
@@ -236,3 +206,39 @@ def test_the_same_situation_keeps_the_same_answer(
 ) -> None:
     answer = listed(holders, usable=usable, before=before, ids=NODE_IDS)
     assert listed(holders, usable=usable, before=frozenset(unhealthy(answer)), ids=NODE_IDS) == answer
+
+
+async def test_a_follower_gets_the_list_and_then_each_change() -> None:
+    devices = FakeDevices()
+    following = devices.follow()
+    first = asyncio.ensure_future(anext(following))
+    await asyncio.sleep(0)
+    assert not first.done()
+    devices.show((("u0", True),))
+    assert await asyncio.wait_for(first, 5) == (("u0", True),)
+    devices.show((("u0", False),))
+    assert await asyncio.wait_for(anext(following), 5) == (("u0", False),)
+    assert devices.now == (("u0", False),)
+
+
+async def test_the_same_list_again_is_no_news() -> None:
+    devices = FakeDevices()
+    devices.show((("u0", True),))
+    following = devices.follow()
+    await anext(following)
+    again = asyncio.ensure_future(anext(following))
+    devices.show((("u0", True),))
+    await asyncio.sleep(0)
+    assert not again.done()
+    devices.show(())
+    assert await asyncio.wait_for(again, 5) == ()
+
+
+async def test_a_follower_that_is_slow_gets_the_newest() -> None:
+    devices = FakeDevices()
+    devices.show((("u0", True),))
+    following = devices.follow()
+    await anext(following)
+    devices.show((("u1", True),))
+    devices.show((("u2", True),))
+    assert await asyncio.wait_for(anext(following), 5) == (("u2", True),)

@@ -1,22 +1,28 @@
-"""The kubelet is told of devices at once, and nothing is answered on what may not hold any more."""
+"""Whatever the kubelet does, the plugin is registered with the one that runs; it is told of devices at once.
+
+Nothing is answered on what may not hold any more.
+"""
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import grpc
 import pytest
 
 from deviceplugin.kubelet import session as sessions
-from deviceplugin.kubelet.server import ContainerResponse
-from deviceplugin.kubelet.session import CHECKPOINT, KubeletSession
-from deviceplugin.kubelet.session_file import SessionFile, SessionRecord
+from deviceplugin.kubelet.server import SOCKET_NAME, ContainerResponse, Devices, Listeners, Registration
+from deviceplugin.kubelet.session import CHECKPOINT, FakeDevices, KubeletSession, SessionFile, SessionRecord
 from tests.support.node.kubelet_double import KubeletDouble
 
 RESOURCE = "x.com/mem"
+T = TypeVar("T")
 TOLD = SessionRecord(RESOURCE, "cdi", unasked=False, devices=(("u0", True), ("u1", False)))
+BY_ENVIRONMENT = SessionRecord(RESOURCE, "environment", unasked=False, devices=TOLD.devices)
 
 
 class Answers:
@@ -41,12 +47,6 @@ def say_nothing(level: str, event: str, fields: Mapping[str, object]) -> None:
     assert fields
 
 
-@pytest.fixture
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    # A unix socket's path has at most 107 characters.
-    return tmp_path_factory.mktemp("s")
-
-
 def made(
     folder: Path, told: SessionRecord | None = TOLD, held: Mapping[str, list[str]] | None = None
 ) -> KubeletSession:
@@ -64,8 +64,8 @@ def made(
 
 
 @asynccontextmanager
-async def running(session: KubeletSession) -> AsyncIterator[None]:
-    task = asyncio.create_task(session.run())
+async def running(served: KubeletSession | Registration) -> AsyncIterator[None]:
+    task = asyncio.create_task(served.run())
     try:
         yield
     finally:
@@ -73,7 +73,7 @@ async def running(session: KubeletSession) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def soon(queue: "asyncio.Queue[dict[str, str]]") -> dict[str, str]:
+async def next_of(queue: "asyncio.Queue[T]") -> T:
     return await asyncio.wait_for(queue.get(), 5)
 
 
@@ -82,14 +82,14 @@ async def test_the_kubelet_is_told_again_what_it_was_told_and_of_what_is_held(fo
     async with KubeletDouble(folder).running() as double, running(session):
         assert session.resume()
         assert await session.registered_within(5)
-        assert await soon(double.listed) == {"u0": "Healthy", "u1": "Unhealthy", "u7": "Healthy"}
+        assert await next_of(double.listed) == {"u0": "Healthy", "u1": "Unhealthy", "u7": "Healthy"}
 
 
 async def test_calls_wait_until_cards_and_pods_are_known(folder: Path) -> None:
     session, answers = made(folder), Answers()
     async with KubeletDouble(folder).running() as double, running(session):
         assert session.resume()
-        await soon(double.listed)
+        await next_of(double.listed)
         call, start = asyncio.create_task(double.allocate(["u0"])), asyncio.create_task(double.pre_start(["u0"]))
         done, _ = await asyncio.wait({call, start}, timeout=0.05)
         assert done == set()
@@ -110,7 +110,7 @@ async def test_calls_that_wait_too_long_are_refused_with_the_reason(
     async with KubeletDouble(folder).running() as double, running(session):
         assert session.resume()
         assert session.last_mode == "cdi"
-        await soon(double.listed)
+        await next_of(double.listed)
         for call in (double.allocate(["u0"]), double.pre_start(["u0"])):
             with pytest.raises(grpc.aio.AioRpcError, match="does not know cards and pods yet"):
                 await call
@@ -124,24 +124,10 @@ async def test_calls_that_wait_too_long_are_refused_with_the_reason(
     [
         pytest.param(TOLD, None, True, id="by CDI nothing else has to be known"),
         pytest.param(None, {}, False, id="nothing was kept"),
-        pytest.param(
-            SessionRecord("x.com/other", "cdi", unasked=False, devices=()), {}, False, id="of another resource"
-        ),
-        pytest.param(
-            SessionRecord(RESOURCE, "environment", unasked=False, devices=TOLD.devices), {}, True, id="environment"
-        ),
-        pytest.param(
-            SessionRecord(RESOURCE, "environment", unasked=True, devices=TOLD.devices),
-            {},
-            False,
-            id="environment, and pods that were admitted without asking",
-        ),
-        pytest.param(
-            SessionRecord(RESOURCE, "environment", unasked=False, devices=TOLD.devices),
-            None,
-            False,
-            id="environment, and a kubelet that admits without asking",
-        ),
+        pytest.param(replace(TOLD, resource="x.com/other"), {}, False, id="of another resource"),
+        pytest.param(BY_ENVIRONMENT, {}, True, id="environment"),
+        pytest.param(replace(BY_ENVIRONMENT, unasked=True), {}, False, id="pods were admitted without asking"),
+        pytest.param(BY_ENVIRONMENT, None, False, id="environment, and a kubelet that admits without asking"),
     ],
 )
 async def test_what_was_kept_is_enough_or_not(
@@ -171,7 +157,7 @@ async def test_without_records_it_registers_once_everything_is_known(folder: Pat
         session.devices_now.show((("u0", True),))
         await session.take_over(answers, "environment")
         assert await session.registered_within(5)
-        assert await soon(double.listed) == {"u0": "Healthy"}
+        assert await next_of(double.listed) == {"u0": "Healthy"}
         assert answers.asked == 1
 
 
@@ -189,17 +175,16 @@ async def test_each_kubelet_is_told_of_the_devices_and_the_loss_of_one_is_told(f
         assert session.resume()
         for _ in range(2):
             async with KubeletDouble(folder).running() as double:
-                await soon(double.listed)
+                await next_of(double.listed)
                 lost.clear()
             await asyncio.wait_for(lost.wait(), 5)
 
 
 async def test_what_is_kept_is_what_is_loaded(folder: Path) -> None:
-    told = SessionRecord(RESOURCE, "environment", unasked=False, devices=TOLD.devices)
-    session = made(folder, told, held={})
+    session = made(folder, BY_ENVIRONMENT, held={})
     assert session.resume()
     session.remember("environment", (("u2", True),), unasked=False)
-    assert SessionFile(folder).load() == SessionRecord(RESOURCE, "environment", unasked=False, devices=(("u2", True),))
+    assert SessionFile(folder).load() == replace(BY_ENVIRONMENT, devices=(("u2", True),))
 
 
 async def test_whom_the_kubelet_has_admitted_without_asking_is_not_known_before_it_is_asked(folder: Path) -> None:
@@ -227,3 +212,103 @@ async def test_in_another_mode_than_recorded_it_is_known_once_the_kubelet_was_as
     session.remember("environment", TOLD.devices, unasked=False)
     after = SessionFile(folder).load()
     assert [one and one.unasked for one in (before, after)] == [True, False]
+
+
+class Plugin(Answers):
+    def devices(self) -> AsyncIterator[Devices]:
+        fakes = FakeDevices()
+        fakes.show((("u0", True),))
+        return fakes.follow()
+
+
+async def nothing() -> None:
+    pass
+
+
+QUIET = Listeners(nothing, lambda: None, lambda: None, lambda _: None)
+
+
+def registration(folder: Path, listeners: Listeners = QUIET) -> Registration:
+    return Registration(Plugin(), folder, RESOURCE, listeners, lambda _: 0.01, say_nothing)
+
+
+@asynccontextmanager
+async def registering(folder: Path) -> AsyncIterator[list[str]]:
+    """What the listeners were told, in order."""
+    told: list[str] = []
+
+    async def registering_soon() -> None:
+        told.append("registering")
+
+    listeners = Listeners(
+        registering=registering_soon,
+        registered=lambda: told.append("registered"),
+        unregistered=lambda: told.append("unregistered"),
+        problem=lambda message: told.append(message.partition(":")[0]),
+    )
+    async with running(registration(folder, listeners)):
+        yield told
+
+
+async def test_a_kubelet_that_runs_already_is_registered_with(folder: Path) -> None:
+    async with KubeletDouble(folder).running() as double, registering(folder) as told:
+        assert await next_of(double.registered) is not None
+        assert await next_of(double.listed) == {"u0": "Healthy"}
+        assert (await double.allocate(["u0"])).envs["IDS"] == "u0"
+        assert told == ["unregistered", "registering", "", "registered"]
+
+
+async def test_a_kubelet_that_starts_later_and_again_is_registered_with_each_time(folder: Path) -> None:
+    async with registering(folder):
+        for _ in range(3):
+            async with KubeletDouble(folder).running() as double:
+                assert await next_of(double.registered) is not None
+                assert await next_of(double.listed) == {"u0": "Healthy"}
+                assert (await double.allocate(["u0"])).envs["IDS"] == "u0"
+            # As a kubelet does when it starts.
+            (folder / SOCKET_NAME).unlink(missing_ok=True)
+
+
+async def test_a_kubelet_that_refuses_is_asked_again(folder: Path) -> None:
+    double = KubeletDouble(folder)
+    double.refusal = "not yet"
+    async with double.running(), registering(folder) as told:
+        assert await next_of(double.refused) == "not yet"
+        assert await next_of(double.refused) == "not yet"
+        assert "registering x.com/mem with the kubelet" in told
+        double.refusal = ""
+        assert await next_of(double.registered) is not None
+
+
+async def test_it_can_be_cancelled_while_it_registers_with_a_new_kubelet(folder: Path) -> None:
+    double = KubeletDouble(folder)
+    async with double.running():
+        task = asyncio.create_task(registration(folder).run())
+        await next_of(double.registered)
+        await next_of(double.listed)
+        assert (folder / SOCKET_NAME).exists()
+        # Whoever still follows the devices gives the server a second to end, in the midst of which all is to end.
+        (folder / "new.sock").touch()
+        (folder / "new.sock").rename(folder / "kubelet.sock")
+        await asyncio.sleep(0.1)
+        task.cancel()
+        done, _ = await asyncio.wait({task}, timeout=5)
+        assert done
+        assert not (folder / SOCKET_NAME).exists()
+
+
+async def test_a_kubelet_that_drops_the_device_stream_is_registered_with_again(folder: Path) -> None:
+    served = registration(folder)
+    async with KubeletDouble(folder).running() as double, running(served):
+        for _ in range(3):
+            await next_of(double.registered)
+            assert await next_of(double.listed) == {"u0": "Healthy"}
+            await double.stop_following()
+            served.dropped()
+
+
+async def test_a_socket_that_cannot_be_created_ends_the_registration(folder: Path) -> None:
+    (folder / SOCKET_NAME).mkdir()
+    async with KubeletDouble(folder).running():
+        with pytest.raises(ExceptionGroup):
+            await asyncio.wait_for(registration(folder).run(), 5)

@@ -10,8 +10,7 @@ from config.protocol import inventory, names
 from config.protocol.inventory import Health
 from deviceplugin.allocation.decision import decided
 from deviceplugin.driver.cards import DriverCard, DriverCards, Xid
-from deviceplugin.health.last_known import LastKnownFile
-from deviceplugin.health.record import HealthFile
+from deviceplugin.health.record import HealthFile, LastKnownFile
 from deviceplugin.kubelet.device_ids import TooManyDevices
 from deviceplugin.node import cards
 from tests.support.node.announcing import BROKEN, A, B, announcing

@@ -13,7 +13,7 @@ from config.protocol import names
 from config.protocol.inventory import Card, Health, Inventory
 from deviceplugin.allocation.identify import NodeState
 from deviceplugin.allocation.pods import NodePod, PodContainer
-from deviceplugin.kubelet.device_list import FakeDevices
+from deviceplugin.kubelet.session import FakeDevices
 from deviceplugin.node.devices import LEAVES_AFTER_S, NodeDevices
 from tests.support.node.kubelet_model import Kubelet
 from tests.support.node.node_pods import node_pod, on

@@ -10,7 +10,7 @@ from config.protocol import inventory, names
 from config.protocol.inventory import Health, Inventory
 from config.settings.scheduler import Resources
 from deviceplugin.driver.cards import DriverCard
-from deviceplugin.node.inventory import Terms, announcement, cordoned_uuids, memory_mib, node_inventory
+from deviceplugin.node.inventory import Terms, announcement, cordoned_uuids, node_inventory
 
 GIB_UNITS = Terms(unit_mib=1024, unified_memory_mib=0)
 XID = (Health.UNHEALTHY, "xid-79")
@@ -42,21 +42,6 @@ def of_node(
     healths: Mapping[str, tuple[Health, str]] | None = None, *, cordoned: frozenset[str] = frozenset()
 ) -> Inventory:
     return node_inventory("580", NODE, healths or {}, cordoned, GIB_UNITS, {})
-
-
-@pytest.mark.parametrize(
-    ("card", "unified_mib", "expected"),
-    [
-        pytest.param(CARD, 0, 81_559, id="as the driver says"),
-        pytest.param(CARD, 4096, 81_559, id="the driver knows better"),
-        pytest.param(
-            DriverCard(index=0, uuid="GPU-0", model="GB10", memory_mib=0), 98_304, 98_304, id="unified memory"
-        ),
-        pytest.param(DriverCard(index=0, uuid="GPU-0", model="GB10", memory_mib=0), 0, 0, id="nobody knows"),
-    ],
-)
-def test_the_memory_of_a_card(card: DriverCard, unified_mib: int, expected: int) -> None:
-    assert memory_mib(card, Terms(1024, unified_mib)) == expected
 
 
 def test_a_card_is_announced_with_all_that_the_driver_says() -> None:
@@ -101,10 +86,6 @@ def test_the_health_of_a_card(
     assert (card.health, card.reason) == expected
 
 
-def test_an_unhealthy_card_keeps_its_units() -> None:
-    assert announced(CARD, XID).units == 79
-
-
 @pytest.mark.parametrize("health", [None, XID])
 def test_a_card_in_mig_mode_has_no_units_and_says_so(health: tuple[Health, str] | None) -> None:
     card = announced(DriverCard(index=0, uuid="GPU-0", model="A100", memory_mib=81_559, mig=True), health)
@@ -121,9 +102,15 @@ def test_a_card_of_unknown_memory_has_no_units_and_says_so(health: tuple[Health,
     assert (card.units, card.reason) == (0, reason)
 
 
-def test_a_card_of_unified_memory_has_what_the_configuration_says() -> None:
-    card = announced(DriverCard(index=0, uuid="GPU-0", model="GB10", memory_mib=0), terms=Terms(1024, 98_304))
-    assert (card.memory_mib, card.units, card.reason) == (98_304, 96, "")
+@pytest.mark.parametrize(
+    ("said_mib", "memory_mib", "units"),
+    [pytest.param(0, 98_304, 96, id="unified memory"), pytest.param(81_559, 81_559, 79, id="the driver knows better")],
+)
+def test_a_card_has_the_memory_of_the_configuration_where_its_driver_says_none(
+    said_mib: int, memory_mib: int, units: int
+) -> None:
+    card = announced(DriverCard(index=0, uuid="GPU-0", model="GB10", memory_mib=said_mib), terms=Terms(1024, 98_304))
+    assert (card.memory_mib, card.units, card.reason) == (memory_mib, units, "")
 
 
 @pytest.mark.parametrize(
@@ -160,15 +147,6 @@ def test_a_cordon_names_cards(text: str, uuids: frozenset[str], rewritten: str) 
 def test_a_cordon_rewritten_means_the_same_and_is_not_rewritten_again(text: str) -> None:
     uuids, rewritten = cordoned_uuids(text, NODE)
     assert cordoned_uuids(rewritten, NODE) == (uuids, rewritten)
-
-
-def test_a_cordon_rewritten_means_the_same_card_after_the_indexes_changed() -> None:
-    _, rewritten = cordoned_uuids("0", NODE)
-    renumbered = [
-        DriverCard(index=0, uuid="GPU-1", model="A100", memory_mib=81_559),
-        DriverCard(index=1, uuid="GPU-0", model="A100", memory_mib=81_559),
-    ]
-    assert cordoned_uuids(rewritten, renumbered) == (frozenset({"GPU-0"}), "GPU-0")
 
 
 def test_the_scheduler_reads_what_is_announced() -> None:

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from deviceplugin.node.watch import NodeWatch
 from scheduler.kube import objects
 from scheduler.kube.port import ApiSilent, Changed, Cluster, Deleted, ListBegins, ListEnds
-from tests.system.process import in_virtual_time
+from tests.support.clocks.virtual_time import in_virtual_time
 
 
 def node(runtime: str = "", uid: str = "1") -> objects.Node:

@@ -1,10 +1,14 @@
-"""The cgroup of a process tells its pod, under every driver and runtime."""
+"""The cgroup of a process, read in the host's /proc, tells its pod under every driver and runtime."""
+
+import os
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deviceplugin.reconcile.cgroups import Owner, owner_of
+from deviceplugin.reconcile.reconciler import owners
+from deviceplugin.reconcile.usage import Owner, owner_of
 
 UID = "0aa4a3c2-9a5e-4a0b-b0d5-6f1b8f4f2c11"
 SYSTEMD_UID = UID.replace("-", "_")
@@ -76,3 +80,32 @@ def test_a_container_cannot_pass_for_another_pods_by_cgroups_of_its_own() -> Non
 def test_any_text_is_read(text: str) -> None:
     owner = owner_of(text)
     assert owner is None or owner.pod_uid
+
+
+CONTAINER = "c" * 64
+
+
+def process(proc: Path, pid: int, cgroup: str) -> None:
+    (proc / str(pid)).mkdir()
+    (proc / str(pid) / "cgroup").write_text(f"0::{cgroup}\n")
+
+
+def test_a_process_is_traced_to_its_pod_or_to_none(tmp_path: Path) -> None:
+    process(tmp_path, 11, f"/kubepods/burstable/pod{UID}/{CONTAINER}")
+    process(tmp_path, 12, "/user.slice/user-1000.slice/session-3.scope")
+    assert owners(tmp_path, [11, 12]) == {11: Owner(UID, CONTAINER), 12: None}
+
+
+def test_a_process_that_has_ended_is_left_out(tmp_path: Path) -> None:
+    process(tmp_path, 11, "/")
+    assert owners(tmp_path, [11, 99]) == {11: None}
+
+
+def test_a_cgroup_that_is_not_utf8_is_traced_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "11").mkdir()
+    (tmp_path / "11" / "cgroup").write_bytes(f"0::/kubepods/pod{UID}/".encode() + b"\xff\n")
+    assert owners(tmp_path, [11]) == {11: Owner(UID, "")}
+
+
+def test_this_machines_own_proc_can_be_read() -> None:
+    assert set(owners(Path("/proc"), [os.getpid()])) == {os.getpid()}

@@ -1,28 +1,22 @@
-"""The reconcile loop: what its rounds compare, report and show, and what is left out when something cannot be read."""
+"""The reconcile loop: what its rounds compare, report, evict and remove, and what is left out if it cannot be read."""
 
 import asyncio
 import contextlib
 from pathlib import Path
 
 from config.protocol import names
-from config.settings.isolation import NONE
-from config.settings.scheduler import Resources
-from deviceplugin.allocation.allocated import AssignedCards
 from deviceplugin.allocation.journal import Journal
-from deviceplugin.allocation.own_pods import OwnPods
-from deviceplugin.allocation.view import NodeRecords
-from deviceplugin.cdi.spec_files import SpecFiles
+from deviceplugin.allocation.view import OwnPods
+from deviceplugin.cdi import spec
 from deviceplugin.driver.cards import CardReading, Process
-from deviceplugin.isolation.directories import ContainerDirectories
 from deviceplugin.kubelet.client import PodResources
-from deviceplugin.reconcile.reconciler import Reconciler
-from deviceplugin.report.metrics import NodeMetrics
-from scheduler.kube.port import Deleted, ListEnds, PodKey
+from deviceplugin.reconcile.reconciler import Reconciler, evict
+from scheduler.kube.port import ApiNotFound, ApiThrottled, Changed, Deleted, ListEnds, PodKey
 from tests.support.clocks import virtual_time
 from tests.support.node.drift_policy import drift_policy
 from tests.support.node.kubelet_double import KubeletDouble
-from tests.support.node.node_pods import CARDS, UNIT_MIB
-from tests.support.node.reconcile_site import Node, metric, rig, settings
+from tests.support.node.node_pods import CARDS, wire_pod
+from tests.support.node.reconcile_site import Node, metric, reconciler_of, rig, settings
 
 
 async def test_without_drift_nothing_is_reported_and_everything_is_shown(folder: Path) -> None:
@@ -151,34 +145,12 @@ class Counted(Reconciler):
 
 async def _rounds(folder: Path, *, known_at_s: float) -> list[float]:
     """When the rounds of 200 s are."""
-    kubelet, pods, journal = PodResources(folder / "none.sock", names.GPU_MEM), OwnPods(), Journal(folder)
-    loop = Counted(
-        settings=settings(folder),
-        view=NodeRecords(
-            resources=Resources(),
-            pods=pods,
-            journal=journal,
-            kubelet=kubelet,
-            checkpoint=folder / "checkpoint",
-            changed=lambda *_: None,
-            cards=tuple,
-            unit_mib=UNIT_MIB,
-        ),
-        kubelet=kubelet,
-        cards=tuple,
-        readings=dict,
-        assigned=AssignedCards(),
-        files=SpecFiles(folder / "cdi"),
-        directories=ContainerDirectories(folder / "isolation", NONE),
-        record=lambda _: None,
-        evictor=Node(folder, KubeletDouble(folder), pods, journal),
-        metrics=NodeMetrics("n", 1024, dcgm=False),
-        allocating=lambda: False,
-        on_outside=lambda _: None,
-    )
+    kubelet = PodResources(folder / "none.sock", names.GPU_MEM)
+    node = Node(folder, KubeletDouble(folder), OwnPods(), Journal(folder), cards=())
+    loop = reconciler_of(node, kubelet, settings(folder), Counted)
     loop.rounds_s = []
     clock = asyncio.get_running_loop()
-    clock.call_at(known_at_s, pods.apply, [ListEnds("1")])
+    clock.call_at(known_at_s, node.pods.apply, [ListEnds("1")])
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(200):
             await loop.run()
@@ -188,3 +160,194 @@ async def _rounds(folder: Path, *, known_at_s: float) -> list[float]:
 
 def test_rounds_come_at_their_interval_once_the_pods_are_known(tmp_path: Path) -> None:
     assert virtual_time.run(_rounds(tmp_path, known_at_s=5)) == [5, 65, 125, 185]
+
+
+async def test_a_pod_that_uses_more_than_it_asked_is_evicted_where_that_is_configured(folder: Path) -> None:
+    async with rig(folder, drift_policy("evict"), allowance_mib=100) as (node, loop):
+        greedy, fair = node.runs("greedy", 2), node.runs("fair", 2)
+        node.uses("GPU-a", (11, 2149, greedy), (12, 2147, fair))
+        await loop.round()
+        await loop.round()
+        assert node.evicted == [PodKey("ns", "greedy", greedy)]
+        (notice,) = node.events
+        assert notice.reason == "GPUUsesMore"
+        assert notice.note.endswith("it requested 2048 MiB there; evicting it")
+
+
+async def test_an_eviction_that_is_refused_is_reported_and_tried_again_next_round(folder: Path) -> None:
+    async with rig(folder, drift_policy(evict_unregistered=True)) as (node, loop):
+        uid = node.runs("waits", 4, ids=0)
+        node.refusals = [ApiThrottled("a disruption budget forbids it")]
+        await loop.round()
+        await loop.round()
+        assert node.evicted == []
+        assert loop.result.problems == ("pod ns/waits is not evicted yet: a disruption budget forbids it",)
+        await loop.round()
+        assert (node.evicted, len(node.events)) == ([PodKey("ns", "waits", uid)], 1)
+        assert not loop.result.problems
+
+
+async def test_a_pod_that_has_gone_before_its_eviction_is_no_problem(folder: Path) -> None:
+    async with rig(folder, drift_policy(evict_unregistered=True)) as (node, loop):
+        node.runs("waits", 4, ids=0)
+        node.refusals = [ApiNotFound("no such pod", 404)]
+        await loop.round()
+        await loop.round()
+        assert (node.refusals, node.evicted, loop.result.problems) == ([], [], ())
+
+
+async def test_a_pod_that_came_past_the_scheduler_is_reported_and_evicted_where_that_is_configured(
+    folder: Path,
+) -> None:
+    async with rig(folder, drift_policy(evict_unscheduled=True)) as (node, loop):
+        node.pods.apply([Changed(wire_pod("by-hand", [4], scheduler="default-scheduler"))])
+        held = [f"u{number}" for number in range(4)]
+        node.double.pods["ns", "by-hand"] = {"c0": {names.GPU_MEM: held}}
+        node.record("uid-by-hand", held)
+        node.runs("ours", 2)
+        await loop.round()
+        await loop.round()
+        (notice,) = node.events
+        assert (notice.reason, notice.pod) == ("GPUUnscheduled", PodKey("ns", "by-hand", "uid-by-hand"))
+        assert "no card was chosen for its 4 units, which count against every card of this node" in notice.note
+        assert (
+            "(schedulerName default-scheduler); create it again with schedulerName: gpushare-scheduler" in notice.note
+        )
+        assert (node.evicted, metric(loop, "drift", kind="unscheduled")) == ([notice.pod], 1)
+
+
+async def test_what_a_pods_author_writes_later_switches_no_eviction_off(folder: Path) -> None:
+    async with rig(folder, drift_policy("evict"), allowance_mib=100) as (node, loop):
+        uid = node.runs("greedy", 2)
+        node.uses("GPU-a", (11, 9000, uid))
+        await loop.round()
+        (wire,) = node.pods
+        later = (wire.metadata.annotations or {}) | {names.EXCLUSIVE: "true", names.GPU_COUNT: "2"}
+        node.pods.apply([Changed(wire_pod("greedy", [2], uid=uid, annotations=later))])
+        await loop.round()
+        assert node.evicted == [PodKey("ns", "greedy", uid)]
+        assert metric(loop, "drift", kind="allocation-changed") == 0
+        await loop.round()
+        assert metric(loop, "drift", kind="allocation-changed") == 1
+        assert [notice.reason for notice in node.events] == ["GPUUsesMore"]
+
+
+async def test_no_more_than_a_few_evictions_are_on_their_way_at_once() -> None:
+    class Counting:
+        now = most = 0
+
+        async def evict(self, pod: PodKey) -> None:
+            del pod
+            self.now += 1
+            self.most = max(self.most, self.now)
+            await asyncio.sleep(0)
+            self.now -= 1
+
+    counting = Counting()
+    assert await evict(counting, {PodKey("ns", f"p{number}", f"{number}"): "" for number in range(100)}) == []
+    assert counting.most == 8
+
+
+async def test_a_static_pod_is_reported_with_what_it_is_and_left_alone(folder: Path) -> None:
+    async with rig(folder, drift_policy(evict_unscheduled=True)) as (node, loop):
+        mirror = {"kubernetes.io/config.mirror": "f" * 32}
+        node.pods.apply([Changed(wire_pod("static", [4], annotations=mirror))])
+        await loop.round()
+        await loop.round()
+        (notice,) = node.events
+        assert "it is a static pod, which no scheduler sees; take its file off the node" in notice.note
+        assert (notice.reason, node.evicted) == ("GPUUnscheduled", [])
+
+
+async def test_specs_that_no_container_uses_are_removed_and_others_stay(folder: Path) -> None:
+    async with rig(folder) as (node, loop):
+        node.runs("p", 2)
+        node.record("uid-x", ["of-another-resource"], resource="x.com/gpu")
+        assert loop.files is not None
+        for ids in (["p-0", "p-1"], ["gone-0"], ["of-another-resource"]):
+            loop.files.write(spec.device_name(ids), {})
+        await loop.round()
+        assert set(loop.files.present()) == {spec.device_name(["p-0", "p-1"])}
+
+
+async def test_a_dead_pod_is_forgotten_when_the_kubelet_has_forgotten_it(folder: Path) -> None:
+    async with rig(folder) as (node, loop):
+        uid = node.runs("p", 2)
+        node.assigned.by_container[uid, "c0"] = frozenset({"GPU-a"})
+        await loop.round()
+        node.ends("p")
+        await loop.round()
+        assert node.journal.first(uid, {}).changed
+        assert node.assigned.by_container
+        node.records.clear()
+        node.record("uid-other", [])
+        await loop.round()
+        assert not node.journal.first(uid, {}).changed
+        assert not node.assigned.by_container
+
+
+async def test_without_the_checkpoint_nothing_is_removed_and_the_rest_is_compared(folder: Path) -> None:
+    async with rig(folder) as (node, loop):
+        uid = node.runs("p", 2, ids=1)
+        await loop.round()
+        node.ends("p")
+        node.runs("q", 2, ids=1)
+        (folder / "checkpoint").write_text("{")
+        assert loop.files is not None
+        loop.files.write(spec.device_name(["gone-0"]), {})
+        await loop.round()
+        await loop.round()
+        assert node.journal.first(uid, {}).changed
+        assert set(loop.files.present()) == {spec.device_name(["gone-0"])}
+        assert [one.reason for one in node.events] == ["GPUOtherUnits"]
+        assert "checkpoint cannot be read" in loop.result.problems[0]
+
+
+async def test_specs_that_cannot_be_removed_are_reported_and_the_round_goes_on(folder: Path) -> None:
+    async with rig(folder) as (node, loop):
+        node.runs("p", 2)
+        stubborn = folder / "cdi" / f"gpushare-{spec.device_name(['gone'])}.json"
+        stubborn.mkdir(parents=True)
+        await loop.round()
+        assert "cannot remove CDI specs" in loop.result.problems[0]
+        assert len(loop.result.containers) == 1
+
+
+async def test_directories_that_cannot_be_removed_are_reported_and_specs_go(folder: Path) -> None:
+    async with rig(folder) as (node, loop):
+        node.runs("p", 2)
+        stubborn = folder / "isolation" / "pods"
+        stubborn.mkdir(parents=True)
+        (stubborn / "gone").symlink_to(folder)
+        assert loop.files is not None
+        loop.files.write(spec.device_name(["gone-0"]), {})
+        await loop.round()
+        assert "cannot remove directories of isolation" in loop.result.problems[0]
+        assert loop.files.present() == {}
+
+
+async def test_a_journal_that_cannot_be_written_is_reported_and_the_round_goes_on(folder: Path) -> None:
+    async with rig(folder) as (node, loop):
+        node.runs("p", 2)
+        await loop.round()
+        node.ends("p")
+        node.records.clear()
+        node.record("uid-other", [])
+        (folder / "state" / ".journal.json.tmp").mkdir()
+        await loop.round()
+        assert "cannot write the journal" in loop.result.problems[0]
+
+
+async def test_directories_of_isolation_are_removed_when_the_kubelet_has_forgotten_the_pod(folder: Path) -> None:
+    async with rig(folder) as (node, loop):
+        uid = node.runs("p", 2)
+        kept = folder / "isolation" / "pods" / uid
+        (kept / "c0").mkdir(parents=True)
+        await loop.round()
+        node.ends("p")
+        await loop.round()
+        assert loop.directories.present() == [uid]
+        node.records.clear()
+        node.record("uid-other", [])
+        await loop.round()
+        assert loop.directories.present() == []

@@ -1,12 +1,16 @@
-"""What a scrape shows: names and labels that dcgm-exporter has, and nothing of what is gone."""
+"""What a scrape shows: names and labels that dcgm-exporter has, nothing of what is gone, and the kubelet's calls."""
 
+import asyncio
+
+import pytest
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from config.protocol.inventory import Health
 from deviceplugin.driver.cards import CardReading, DriverCard
-from deviceplugin.report.metrics import NodeMetrics
-from deviceplugin.report.shown import ShownCard, ShownContainer
+from deviceplugin.kubelet.server import CallRejected, ContainerResponse
+from deviceplugin.report.metrics import MeasuredPlugin, NodeMetrics
+from deviceplugin.report.status import ShownCard, ShownContainer
 
 GIB = 2**30
 CARD = DriverCard(index=0, uuid="GPU-a", model="Tesla T4", memory_mib=15360, minor=3, pci="0000:af:00.0")
@@ -127,16 +131,6 @@ def test_xids_are_counted_by_card_and_number() -> None:
     assert found["DCGM_FI_DEV_XID_ERRORS"] == [(LABELS, 31)]
 
 
-def test_calls_of_the_kubelet_are_timed_and_refusals_counted() -> None:
-    of = metrics()
-    of.served("Allocate", 0.003)
-    of.refused("Allocate", "no-allocation", 0.5)
-    of.served("PreStartContainer", 0.03)
-    found = scraped(of)
-    assert found["call_duration_seconds_count"] == [({"call": "Allocate"}, 2), ({"call": "PreStartContainer"}, 1)]
-    assert found["refusals_total"] == [({"call": "Allocate", "reason": "no-allocation"}, 1)]
-
-
 def test_registrations_are_counted_and_their_end_is_shown() -> None:
     of = metrics()
     of.registered()
@@ -148,7 +142,56 @@ def test_registrations_are_counted_and_their_end_is_shown() -> None:
     assert scraped(of)["registered"] == [({}, 0)]
 
 
-def test_drift_is_shown_by_kind() -> None:
-    of = metrics()
-    of.show_drift({"uses-more": 2, "outside-use": 0})
-    assert scraped(of)["drift"] == [({"kind": "outside-use"}, 0), ({"kind": "uses-more"}, 2)]
+class Plugin:
+    """Answers what it is told to; waits at Allocate while `gate` is closed."""
+
+    def __init__(self, refusal: CallRejected | None = None) -> None:
+        self.refusal = refusal
+        self.gate = asyncio.Event()
+
+    async def registering(self) -> None:
+        pass
+
+    async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
+        await self.gate.wait()
+        if self.refusal:
+            raise self.refusal
+        return ContainerResponse(environment={"N": str(len(ids))})
+
+    async def pre_start(self, ids: frozenset[str]) -> None:
+        assert ids
+
+
+def sample(metrics: NodeMetrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(f"gpushare_device_plugin_{name}", labels)
+
+
+async def test_an_allocate_is_known_to_be_under_way_and_timed_in_the_end() -> None:
+    plugin, metrics = Plugin(), NodeMetrics("n", 1024, dcgm=False)
+    measured = MeasuredPlugin(plugin, metrics)
+    call = asyncio.create_task(measured.allocate(frozenset({"u0", "u1"})))
+    await asyncio.sleep(0)
+    assert measured.allocating == 1
+    plugin.gate.set()
+    assert (await call).environment == {"N": "2"}
+    assert measured.allocating == 0
+    assert sample(metrics, "call_duration_seconds_count", call="Allocate") == 1
+
+
+async def test_a_refusal_is_counted_under_its_kind_and_passed_on() -> None:
+    plugin, metrics = Plugin(CallRejected("message", "NotIdentified")), NodeMetrics("n", 1024, dcgm=False)
+    plugin.gate.set()
+    measured = MeasuredPlugin(plugin, metrics)
+    with pytest.raises(CallRejected, match="message"):
+        await measured.allocate(frozenset({"u0"}))
+    assert measured.allocating == 0
+    assert sample(metrics, "refusals_total", call="Allocate", reason="NotIdentified") == 1
+    assert sample(metrics, "call_duration_seconds_count", call="Allocate") == 1
+
+
+async def test_the_start_of_a_container_is_timed() -> None:
+    metrics = NodeMetrics("n", 1024, dcgm=False)
+    measured = MeasuredPlugin(Plugin(), metrics)
+    await measured.registering()
+    await measured.pre_start(frozenset({"u0"}))
+    assert sample(metrics, "call_duration_seconds_count", call="PreStartContainer") == 1

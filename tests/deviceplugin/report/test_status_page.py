@@ -12,7 +12,7 @@ from deviceplugin.cli import cli
 from deviceplugin.report.metrics import NodeMetrics
 from deviceplugin.report.status import AllocationStatus, CardStatus, DevicePluginStatus, DriftStatus, decode, encode
 from deviceplugin.report.status_page import StatusUnknown, ask_status, status_page
-from scheduler.process.loopback import is_loopback
+from scheduler.process.documents import is_loopback
 from scheduler.process.probes import serve
 from scheduler.process.scrape import exposition
 
@@ -94,16 +94,6 @@ async def test_probes_report_what_is_wrong(address: str, probes: Probes) -> None
     assert await answered(address, "/healthz") == (503, "the driver's thread ended\n")
 
 
-async def test_metrics_are_served_as_text(address: str) -> None:
-    code, text = await answered(address, "/metrics")
-    assert code == 200
-    assert "gpushare_device_plugin_registrations_total 1.0" in text
-
-
-async def test_the_status_arrives_unchanged(address: str) -> None:
-    assert await ask_status(address) == STATUS
-
-
 @pytest.mark.parametrize(("output", "expected"), [("text", AS_TEXT), ("json", f"{encode(STATUS).decode()}\n")])
 async def test_the_command_prints_the_status(address: str, output: str, expected: str) -> None:
     arguments = ["status", "--address", address, "-o", output]
@@ -116,11 +106,6 @@ def test_the_document_names_memory_in_mib() -> None:
     assert b'"usedMiB":4000' in text
     assert b'"unitMiB":1024' in text
     assert decode(text) == STATUS
-
-
-async def test_that_nobody_listens_is_reported() -> None:
-    with pytest.raises(StatusUnknown, match=r"http://127\.0\.0\.1:1/status: .*is the plugin running here"):
-        await ask_status("127.0.0.1:1")
 
 
 @pytest.mark.parametrize(
@@ -164,13 +149,3 @@ async def test_an_answer_that_is_not_a_status_is_reported(answer: tuple[int, byt
 )
 def test_only_a_peer_on_loopback_gets_the_status(peer: str | None, is_local: bool) -> None:  # noqa: FBT001 - a case
     assert is_loopback(peer) is is_local
-
-
-async def test_an_address_in_use_is_an_oserror(address: str) -> None:
-    with pytest.raises(OSError, match="address already in use"):
-        await serve(
-            ("127.0.0.1", int(address.rpartition(":")[2])),
-            lambda: exposition(NodeMetrics("n", 1024, dcgm=True).registry),
-            ready=str,
-            alive=str,
-        )

@@ -11,10 +11,10 @@ import pytest
 
 from config.settings.deviceplugin import DevicePluginConfiguration, Mps
 from deviceplugin.driver.cards import Driver, DriverCards, NoAnswer
-from deviceplugin.isolation.mps_control import ControlFailed, MpsControl
-from deviceplugin.uninstall.hands import Hands
+from deviceplugin.isolation.mps_daemon import ControlFailed, MpsControl
 from deviceplugin.uninstall.look import look
 from deviceplugin.uninstall.plan import Item, ItemKind
+from deviceplugin.uninstall.run import Hands
 from tests.support.node import mps_double
 
 CARD: Final = "GPU-0000"

@@ -10,8 +10,7 @@ from config.protocol import names
 from config.settings.deviceplugin import DEFAULT_STATE_DIR
 from config.settings.scheduler import Resources
 from deviceplugin.allocation.pods import MIRROR, NodePod
-from deviceplugin.kubelet.checkpoint import CheckpointEntry
-from deviceplugin.kubelet.containers import KubeletContainer
+from deviceplugin.kubelet.checkpoint import CheckpointEntry, KubeletContainer
 from deviceplugin.uninstall.plan import POD_HOLDS, Found, Item, ItemKind, holders, node_items
 from scheduler.kube import objects
 from tests.support.node.node_pods import node_pod

@@ -46,9 +46,8 @@ def topology(rng: Random, count: int) -> list[Manifest]:
 
 def running(rng: Random, made: Scenario, name: str, **spec: Any) -> Manifest:  # noqa: ANN401 - as in YAML
     """A pod on one of the nodes."""
-    nodes = [each["metadata"]["name"] for each in made.objects if each["kind"] == "Node"]
     where = rng.choices(_NAMESPACES, (4, 2, 1))[0]
-    return pod(name, namespace=where, on=rng.choice(nodes), labels=labels(rng), **spec)
+    return pod(name, namespace=where, on=rng.choice(made.nodes()), labels=labels(rng), **spec)
 
 
 def labels(rng: Random) -> dict[str, str]:

@@ -64,7 +64,7 @@ def preemption_rules(rng: Random, name: str) -> Scenario:
     made = Scenario(name, [namespace("default"), namespace("other", {"team": "a"})], post_filter=True)
     made.objects += _small_nodes(rng)
     made.objects += _volumes()
-    names = [each["metadata"]["name"] for each in made.objects if each["kind"] == "Node"]
+    names = made.nodes()
     free: set[tuple[str, Any]] = {(name, port) for name in names for port in _PORTS} | {_ONE}
     for number in range(rng.randint(2, 4) * len(names)):
         made.objects.append(_busy(rng, f"r{number}", rng.choice(names), free))
@@ -127,9 +127,8 @@ def preemption_again(rng: Random, name: str) -> Scenario:
             status = rng.choice(("True", "True", "False"))
             condition = {"type": "DisruptionTarget", "status": status, "reason": reason, "message": ""}
             each["status"]["conditions"] = [condition]
-    nodes = sum(each["kind"] == "Node" for each in made.objects)
     for number, each in enumerate(made.probes):
-        each["status"] = {"phase": "Pending", "nominatedNodeName": f"n{number % nodes}"}
+        each["status"] = {"phase": "Pending", "nominatedNodeName": f"n{number % len(made.nodes())}"}
     made.probes[0]["status"]["nominatedNodeName"] = "gone"
     return made
 

@@ -18,7 +18,7 @@ _PAGES: Final = "hugepages-2Mi"
 def resources(rng: Random, name: str) -> Scenario:
     """Nodes that are short of something; what pods ask by containers, init containers, sidecars and overhead."""
     made = Scenario(name, _small_nodes(rng, rng.randint(3, 6)))
-    there = [each["metadata"]["name"] for each in made.objects]
+    there = made.nodes()
     for number in range(rng.randint(2, 12)):
         made.objects.append(pod(f"r{number}", on=rng.choice(there), **_asks(rng)))
     made.objects.append(pod("done", on=there[0], status={"phase": "Succeeded"}, **_asks(rng)))

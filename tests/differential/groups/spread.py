@@ -130,7 +130,7 @@ def _cluster(rng: Random, name: str) -> Scenario:
             each["spec"]["taints"] = [taint("closed", rng.choice(("NoSchedule", "PreferNoSchedule")))]
         if rng.random() < 0.5:
             each["metadata"]["labels"]["rack"] = rng.choice(("k1", "k2"))
-    nodes = [each["metadata"]["name"] for each in made.objects]
+    nodes = made.nodes()
     for number in range(rng.randint(3, 14)):
         meta = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if rng.random() < 0.1 else {}
         where = "default" if rng.random() < 0.85 else "other"

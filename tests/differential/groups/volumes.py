@@ -78,7 +78,7 @@ def volume_static(rng: Random, name: str) -> Scenario:
                 # No two are of one size: which of those kube-scheduler takes is chance.
                 size=f"{1024 * rng.choice((1, 5, 10, 20)) + number}Mi",
                 modes=rng.choice(modes),
-                only=[term(HOSTNAME, rng.choice(_names(made)))],
+                only=[term(HOSTNAME, rng.choice(made.nodes()))],
                 labels={"disk": rng.choice(("ssd", "hdd"))},
                 **kind,
             )
@@ -121,7 +121,7 @@ def volume_dynamic(rng: Random, name: str) -> Scenario:
         made.objects += [claim(f"{of_class}-{size.lower()}", of_class=of_class, size=size) for size in ("2Gi", "8Gi")]
     picked = {"annotations": {"volume.kubernetes.io/selected-node": "n0"}}
     made.objects.append(claim("being-made", of_class="anywhere", meta=picked))
-    made.objects.append(volume("ready", of_class="zonal", size="3Gi", only=[term(HOSTNAME, rng.choice(_names(made)))]))
+    made.objects.append(volume("ready", of_class="zonal", size="3Gi", only=[term(HOSTNAME, rng.choice(made.nodes()))]))
     made.probes = [
         pod(f"of-{of_class}-{size}", volumes=mounted(f"{of_class}-{size}"))
         for of_class in ("anywhere", "zonal", "plain")
@@ -204,7 +204,7 @@ def volume_restrictions(rng: Random, name: str) -> Scenario:
         modes = ["ReadWriteOncePod"] if number < 2 else ["ReadWriteOnce"]
         made.objects.append(volume(f"pv{number}", claim=f"c{number}", modes=modes))
         made.objects.append(claim(f"c{number}", bound_to=f"pv{number}", modes=modes))
-    there = _names(made)
+    there = made.nodes()
     made.objects.append(pod("uses-c0", on=rng.choice(there), volumes=mounted("c0")))
     made.objects.append(pod("uses-c2", on=rng.choice(there), volumes=mounted("c2")))
     made.objects.append(pod("other-c1", namespace="other", on=rng.choice(there), volumes=mounted("c1")))
@@ -263,10 +263,6 @@ def volume_limits(rng: Random, name: str) -> Scenario:
 def _cluster(rng: Random, name: str) -> Scenario:
     zones = [{ZONE: rng.choice(("z1", "z2", "z3"))} if rng.random() < 0.9 else {} for _ in range(rng.randint(3, 7))]
     return Scenario(name, [node(f"n{number}", labels=labels) for number, labels in enumerate(zones)])
-
-
-def _names(made: Scenario) -> list[str]:
-    return [each["metadata"]["name"] for each in made.objects if each["kind"] == "Node"]
 
 
 def _only(rng: Random) -> list[Manifest]:

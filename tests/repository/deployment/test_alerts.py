@@ -8,8 +8,7 @@ import yaml
 
 from config.protocol.inventory import Card, Health, Inventory, encode
 from scheduler.tools.inspect.tables import details
-from tests.scheduler.tools.inspect.golden_clusters import node
-from tests.scheduler.tools.inspect.reading import viewed
+from tests.scheduler.tools.inspect.listed import node, viewed
 from tests.support.documents.alerting import (
     RUNBOOKS,
     alerts,

@@ -2,18 +2,15 @@
 
 import json
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
-from packaging.version import Version
 from pydantic import BaseModel, ValidationError
 
 from config.protocol import names
-from config.settings.deviceplugin import DEFAULT_STATE_DIR, DevicePluginConfiguration, HamiCore, Kubelet, Mps
+from config.settings.deviceplugin import DevicePluginConfiguration, HamiCore, Kubelet, Mps
 from config.settings.isolation import IsolationMechanism
 from config.settings.leader_election import LeaderElectionSection
 from config.settings.page import PageSection
@@ -62,40 +59,13 @@ def fields(model: type[BaseModel]) -> set[str]:
     return {name_in_file(name, field) for name, field in model.model_fields.items()}
 
 
-def test_the_version_is_that_of_the_package() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-
-    assert Version(chart()["version"]) == Version(project)
-    assert chart()["appVersion"] == project
-    # Semantic Versioning, which helm wants: three numbers, and what comes before a release after a hyphen.
-    assert re.fullmatch(r"\d+\.\d+\.\d+(-[0-9a-z.]+)?", chart()["version"])
-
-
 def test_it_installs_on_the_versions_that_the_table_is_about() -> None:
     assert chart()["kubeVersion"] == f">={api_versions.OLDEST}.0-0"
-
-
-@pytest.mark.parametrize("path", TEMPLATES, ids=[path.name for path in TEMPLATES])
-def test_every_kind_of_a_template_is_in_the_table(path: Path) -> None:
-    found = kinds(path.read_text(encoding="utf-8"))
-
-    assert found
-    assert api_versions.unserved(frozenset(found), api_versions.NEWEST) == frozenset()
 
 
 def test_the_table_lists_nothing_that_no_template_renders() -> None:
     rendered = {kind for path in TEMPLATES for kind in kinds(path.read_text(encoding="utf-8"))}
     assert rendered == {*api_versions.SINCE, *api_versions.OF_THE_PROMETHEUS_OPERATOR}
-
-
-def test_every_manifest_is_of_a_kind_that_the_chart_renders() -> None:
-    manifests = [*(ROOT / "deploy/manifests").glob("*.yaml"), *(ROOT / "deploy/optional").glob("*.yaml")]
-    found = {kind for path in manifests for kind in kinds(path.read_text(encoding="utf-8"))}
-
-    assert {kind for kind in found if kind.kind != "Kustomization"} <= {
-        *api_versions.SINCE,
-        *api_versions.OF_THE_PROMETHEUS_OPERATOR,
-    }
 
 
 def test_the_document_says_from_when_on_each_kind_is_served() -> None:
@@ -166,23 +136,6 @@ def test_the_chart_requires_every_value_that_has_a_default() -> None:
     assert {path: found for path, found in required.items() if has_all_its_names(path)} == {
         path: found for path, found in known.items() if has_all_its_names(path)
     }
-
-
-def test_the_chart_has_the_defaults_of_the_device_plugin() -> None:
-    text = (CHART / "templates" / "device-plugin-daemonset.yaml").read_text(encoding="utf-8")
-    kubelet, defaults = Kubelet(), DevicePluginConfiguration.model_fields
-    asked = dict(re.findall(r'dig (?:"kubelet" )?"(\w+)" "(/\S+)" \$config', text))
-
-    assert asked.pop("directory", None) is None
-    assert asked == {
-        "devicePluginDir": kubelet.device_plugin_dir,
-        "podResourcesSocket": kubelet.pod_resources_socket,
-        "stateDir": DEFAULT_STATE_DIR,
-        "cdiDir": defaults["cdi_dir"].default,
-    }
-    assert re.findall(r'"cdiSpecDirs" \(list ([^)]*)\)', text) == [
-        " ".join(f'"{path}"' for path in defaults["cdi_spec_dirs"].default)
-    ]
 
 
 def test_the_chart_mounts_what_the_program_takes_for_the_directory_of_mps() -> None:

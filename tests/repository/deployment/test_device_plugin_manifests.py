@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from config.protocol import names
-from config.settings.deviceplugin import ENV_PREFIX, DevicePluginConfiguration, Mps
+from config.settings.deviceplugin import ENV_PREFIX, DevicePluginConfiguration
 from config.settings.load import load
 from tests.support.repository import ROOT
 
@@ -88,18 +88,15 @@ def configuration() -> DevicePluginConfiguration:
         pytest.param("optional/device-plugin-mark-assigned.yaml", {"patch pods"}, id="to mark"),
     ],
 )
-def test_the_plugin_may_do_this_and_nothing_else(file: str, rights: set[str]) -> None:
-    assert granted(file) == rights
-
-
-@pytest.mark.parametrize(
-    "file", [RBAC, "optional/device-plugin-evict.yaml", "optional/device-plugin-mark-assigned.yaml"]
-)
-def test_roles_are_bound_to_the_account_that_the_pod_runs_as(file: str) -> None:
+def test_the_account_of_the_plugin_may_do_this_and_nothing_else(file: str, rights: set[str]) -> None:
     binding = one(file, "ClusterRoleBinding")
 
+    assert granted(file) == rights
     assert binding["roleRef"]["name"] == one(file, "ClusterRole")["metadata"]["name"]
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}]
+
+
+def test_the_pod_runs_as_the_account_that_is_there() -> None:
     account = one(RBAC, "ServiceAccount")["metadata"]
     assert (account["name"], account["namespace"]) == (NAME, NAMESPACE)
     assert pod()["serviceAccountName"] == NAME
@@ -112,10 +109,6 @@ def test_the_legacy_plugin_and_ours_can_be_installed_side_by_side() -> None:
 
 def test_the_doctor_asks_for_every_policy_that_is_installed() -> None:
     assert {d["metadata"]["name"] for d in documents(POLICIES, "ValidatingAdmissionPolicy")} == set(names.POLICIES)
-
-
-def test_the_policy_guards_every_key_that_the_scheduler_writes() -> None:
-    assert quoted(variable(policy("gpushare-allocation"), "keys")) == list(names.ALLOCATION_KEYS)
 
 
 def test_only_the_scheduler_is_a_writer_until_a_migration_begins() -> None:
@@ -147,66 +140,6 @@ def test_on_a_node_the_plugin_writes_what_is_ours() -> None:
     assert quoted(variable(spec, "resources")) == [names.GPU_COUNT, names.GPU_CORE]
 
 
-@pytest.mark.parametrize("name", ["gpushare-device-plugin-nodes", "gpushare-device-plugin-pods"])
-def test_the_policies_of_the_plugin_are_about_the_account_that_it_runs_as(name: str) -> None:
-    (condition,) = policy(name)["matchConditions"]
-    assert condition["expression"] == f'request.userInfo.username == "{ACCOUNT}"'
-
-
-def test_what_a_user_may_ask_is_guarded_once_the_pod_has_a_node() -> None:
-    spec = policy("gpushare-requests")
-    wishes = [names.CARD_MODELS, names.CARD_UUIDS, names.CARD_POLICY, names.NODE_POLICY]
-    together = [names.CARD_AFFINITY, names.CARD_ANTI_AFFINITY]
-
-    assert quoted(variable(spec, "keys")) == [names.GPU_COUNT, names.EXCLUSIVE, *wishes, *together]
-    assert quoted(variable(spec, "labels")) == [names.GPU_COUNT, names.PLACEMENT_LABEL]
-
-
-def test_the_names_that_a_pod_may_give_its_scheduler_are_those_of_the_scheduler() -> None:
-    spec = policy("gpushare-scheduler-name", SCHEDULER_NAME)
-    assert quoted(variable(spec, "schedulers")) == [names.SCHEDULER_NAME, names.SHORT_SCHEDULER_NAME]
-
-
-def test_who_names_no_scheduler_is_given_the_name_of_ours() -> None:
-    spec = one("optional/default-scheduler-name.yaml", "MutatingAdmissionPolicy")["spec"]
-    (mutation,) = spec["mutations"]
-
-    assert f'path: "/spec/schedulerName", value: "{names.SCHEDULER_NAME}"' in mutation["jsonPatch"]["expression"]
-    assert f'"{names.GPU_MEM}" in c.?resources.limits' in spec["matchConditions"][0]["expression"]
-
-
-def test_the_nvidia_runtime_class_is_one_value_on_top_of_what_is_installed() -> None:
-    (overlay,) = documents("optional/nvidia-runtime-class/kustomization.yaml")
-    (patch,) = overlay["patches"]
-    daemon_set = one("manifests/device-plugin-daemonset.yaml", "DaemonSet")
-
-    assert overlay["resources"] == ["../../manifests"]
-    assert patch["target"] == {"kind": "DaemonSet", "name": daemon_set["metadata"]["name"]}
-    (change,) = yaml.safe_load(patch["patch"])
-    assert change == {"op": "add", "path": "/spec/template/spec/runtimeClassName", "value": "nvidia"}
-
-
-def test_what_mps_needs_is_added_to_what_is_installed() -> None:
-    (overlay,) = documents("optional/mps/kustomization.yaml")
-    (configured,) = documents("optional/mps/device-plugin-configmap.yaml")
-    changed = one("optional/mps/device-plugin-daemonset.yaml", "DaemonSet")
-    installed = one("manifests/device-plugin-daemonset.yaml", "DaemonSet")
-    spec = changed["spec"]["template"]["spec"]
-
-    assert overlay["resources"] == ["../../manifests", "device-plugin-configmap.yaml"]
-    assert overlay["patches"] == [{"path": "device-plugin-daemonset.yaml"}]
-    # Without this what is installed and not for MPS would stay: that all capabilities are dropped.
-    assert changed["spec"].pop("$patch") == "replace"
-    assert changed["metadata"] == installed["metadata"]
-    assert yaml.safe_load(configured["data"]["device-plugin.yaml"])["isolation"] == "mps"
-    mounts = {mount["name"]: mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]}
-    volumes = {volume["name"]: volume for volume in spec["volumes"]}
-    assert mounts["mps"] == volumes["mps"]["hostPath"]["path"] == Mps().directory
-    assert volumes["config"]["configMap"]["name"] == configured["metadata"]["name"]
-    assert spec["hostIPC"]
-    assert spec["containers"][0]["securityContext"]["privileged"]
-
-
 @pytest.mark.parametrize(
     "file",
     [
@@ -232,12 +165,6 @@ def test_the_variables_of_the_container_are_settings_that_the_program_accepts() 
     assert OF_THE_RUNTIME.items() <= said.items()
     assert all(name.startswith(ENV_PREFIX) for name in said if name not in {*OF_THE_RUNTIME, "NODE_NAME"})
     assert configuration().node_name == "a-node"
-
-
-def test_the_node_and_the_scheduler_count_in_the_same_unit() -> None:
-    (scheduler,) = documents("manifests/configmap.yaml")
-    unit = yaml.safe_load(scheduler["data"]["scheduler.yaml"])["memoryUnitMiB"]
-    assert configuration().memory_unit_mib == unit
 
 
 def test_every_folder_that_the_program_uses_is_mounted_as_it_uses_it() -> None:

@@ -1,4 +1,4 @@
-"""The manifests fit each other and the program."""
+"""The scheduler's manifests fit each other and the program; those of its page; the manifest for krew."""
 
 import re
 import tomllib
@@ -11,10 +11,11 @@ import yaml
 
 from config.settings.load import load
 from config.settings.scheduler import SchedulerConfiguration, configuration_model
-from scheduler.kube.rest.rights import NEEDED, of_lease
+from scheduler.kube.rest.reviews import NEEDED, of_lease
 from scheduler.metrics.metrics import Metrics
 from scheduler.plugins.registry import describe
 from scheduler.process.probes import serve
+from scheduler.tools.page.access import PATH
 from tests.support.builders import cluster
 from tests.support.repository import ROOT
 
@@ -47,11 +48,6 @@ def granted(role: dict[str, Any]) -> set[tuple[str, str, str]]:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-
-
-def test_one_command_applies_every_manifest() -> None:
-    listed = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
-    assert sorted([*listed, "kustomization.yaml"]) == sorted(path.name for path in FOLDER.iterdir())
 
 
 def shipped(folder: Path) -> SchedulerConfiguration:
@@ -88,11 +84,15 @@ def test_roles_are_bound_to_the_account_that_the_pod_runs_as() -> None:
 
 
 def test_the_deployment_mounts_a_configuration_that_the_program_accepts(tmp_path: Path) -> None:
-    (container,) = one("Deployment")["spec"]["template"]["spec"]["containers"]
-    configuration = shipped(tmp_path)
+    spec = one("Deployment")["spec"]
+    pod = spec["template"]["spec"]
+    (container,), (volume,) = pod["containers"], pod["volumes"]
+    (mount,) = container["volumeMounts"]
     assert container["args"] == ["run", "--config", "/etc/gpushare/scheduler.yaml"]
-    assert container["volumeMounts"][0]["mountPath"] == "/etc/gpushare"
-    assert configuration.listen_address[1] == container["ports"][0]["containerPort"]
+    assert mount == {"name": volume["name"], "mountPath": "/etc/gpushare", "readOnly": True}
+    assert volume["configMap"]["name"] == one("ConfigMap")["metadata"]["name"]
+    assert shipped(tmp_path).listen_address[1] == container["ports"][0]["containerPort"]
+    assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
 
 
 def test_a_second_replica_stands_by_and_leaders_are_elected(tmp_path: Path) -> None:
@@ -105,33 +105,11 @@ def test_one_replica_stays_while_nodes_are_drained() -> None:
     assert budget == {"maxUnavailable": 1, "selector": deployment["selector"]}
 
 
-def test_the_pod_has_no_privileges() -> None:
-    spec = one("Deployment")["spec"]["template"]["spec"]
-    (container,) = spec["containers"]
-    assert spec["securityContext"]["runAsNonRoot"] is True
-    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-
-
 def test_whatever_has_a_namespace_is_in_that_of_the_account() -> None:
     cluster_wide = {"ClusterRole", "ClusterRoleBinding", "FlowSchema"}
     spaced = [document for document in documents() if document["kind"] not in cluster_wide]
     assert {document["metadata"]["namespace"] for document in spaced} == {NAMESPACE}
     assert all("namespace" not in document["metadata"] for document in documents() if document not in spaced)
-
-
-def test_what_the_deployment_refers_to_is_there() -> None:
-    spec = one("Deployment")["spec"]
-    pod = spec["template"]["spec"]
-    (container,) = pod["containers"]
-    (volume,) = pod["volumes"]
-    assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
-    assert volume["configMap"]["name"] == one("ConfigMap")["metadata"]["name"]
-    assert [mount["name"] for mount in container["volumeMounts"]] == [volume["name"]]
 
 
 async def test_the_probes_ask_for_what_the_program_serves() -> None:
@@ -174,3 +152,35 @@ def test_the_image_is_made_of_what_is_here_and_starts_the_program() -> None:
     assert f"ARG VERSION={project['project']['version']}\n" in dockerfile
     pod = one("Deployment")["spec"]["template"]["spec"]
     assert (pod["securityContext"]["runAsUser"], pod["securityContext"]["runAsGroup"]) == (65532, 65532)
+
+
+def of_the_page() -> dict[tuple[str, str], dict[str, Any]]:
+    """Objects of `deploy/optional/page.yaml` by kind and name."""
+    text = (ROOT / "deploy/optional/page.yaml").read_text()
+    return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(text)}
+
+
+def test_for_the_page_the_scheduler_may_ask_for_both_reviews_and_nothing_else() -> None:
+    role, bound = (of_the_page()[kind, "gpushare-scheduler-page"] for kind in ("ClusterRole", "ClusterRoleBinding"))
+    assert {(verb, resource) for verb, resource, _ in granted(role)} == {
+        ("create", "tokenreviews"),
+        ("create", "subjectaccessreviews"),
+    }
+    assert [one["name"] for one in bound["subjects"]] == [NAME]
+    assert bound["roleRef"]["name"] == role["metadata"]["name"]
+
+
+def test_who_looks_at_the_page_needs_the_url_that_is_asked_about() -> None:
+    viewer = of_the_page()["ClusterRole", "gpushare-page-viewer"]
+    assert viewer["rules"] == [{"nonResourceURLs": [PATH], "verbs": ["get"]}]
+
+
+def test_the_manifest_for_krew_has_what_krew_requires() -> None:
+    document = yaml.safe_load((ROOT / "deploy/krew/gpushare.yaml").read_text(encoding="utf-8"))
+    assert document["metadata"]["name"] == "gpushare"
+    spec = document["spec"]
+    assert re.fullmatch(r"v\d+\.\d+\.\d+(-[a-z]+\.\d+)?", spec["version"])
+    assert len(spec["shortDescription"]) <= 50
+    assert len({tuple(one["selector"]["matchLabels"].values()) for one in spec["platforms"]}) == 4
+    assert all(re.fullmatch("[0-9a-f]{64}", one["sha256"]) for one in spec["platforms"])
+    assert {one["bin"] for one in spec["platforms"]} == {"kubectl-gpushare"}

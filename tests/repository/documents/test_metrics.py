@@ -12,7 +12,7 @@ from deviceplugin.driver.cards import CardReading, DriverCard
 from deviceplugin.isolation.mps_cards import MpsMetrics
 from deviceplugin.report import series as of_the_plugin
 from deviceplugin.report.metrics import NodeMetrics
-from deviceplugin.report.shown import ShownCard, ShownContainer
+from deviceplugin.report.status import ShownCard, ShownContainer
 from scheduler.dispatch.pod_messages import PodMessage, PodMessageState
 from scheduler.dispatch.waiting_series import WaitingCopy
 from scheduler.metrics import series as of_the_scheduler
@@ -40,7 +40,7 @@ def scheduler_text() -> str:
     metrics.sli_s.labels("1").observe(1.0)
     metrics.problems.labels("Pod").inc()
     metrics.relists.labels("pods").inc()
-    metrics.preemption.reservations.labels("kept").inc()
+    metrics.reservations.labels("kept").inc()
     return b"".join(metrics.scrape()).decode()
 
 

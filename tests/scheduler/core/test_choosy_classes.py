@@ -6,8 +6,9 @@ import pytest
 
 from config.protocol import names
 from scheduler.core.engine import Engine
-from scheduler.core.scheduling_cycle import Outcome, Placement
+from scheduler.core.scheduling_cycle import Placement
 from tests.support.builders import card, engine, pod, wire_node
+from tests.support.placing import decided
 
 TEMPLATES = 20
 ON_NODE_A = {"nodeSelector": {"kubernetes.io/hostname": "a"}}
@@ -21,7 +22,7 @@ def full(**nodes: list[int]) -> Engine:
             for turn in ("first", "second"):
                 on_card = {names.CARD_UUIDS: f"GPU-{node}-{index}"}
                 built.pod_waiting(pod(f"{node}-{index}-{turn}", units // 2, annotations=on_card), 0.0)
-                placed = decided(built)
+                placed = decided(built, 1.0)
                 assert isinstance(placed, Placement)
                 built.bound(placed)
     return built
@@ -48,14 +49,8 @@ def questions(built: Engine) -> int:
     return asked
 
 
-def decided(built: Engine) -> Outcome:
-    decision = built.decide(1.0, 1)
-    assert decision is not None
-    return decision.outcome
-
-
 def placed_on(built: Engine) -> str:
-    outcome = decided(built)
+    outcome = decided(built, 1.0)
     assert isinstance(outcome, Placement)
     return outcome.node
 

@@ -1,17 +1,21 @@
-"""The engine: decisions, wake-ups, and the state after a rejected or undone placement."""
+"""The engine: decisions, wake-ups, the state after a rejected or undone placement, and pods that wait for Permit."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
+import pytest
 from msgspec.structs import replace
 
 from scheduler.core.engine import Engine
-from scheduler.core.scheduling_cycle import NoFit, Placement, SchedulingCycle
+from scheduler.core.scheduling_cycle import NoFit, PermitWait, Placement, SchedulingCycle
+from scheduler.dispatch.binding_cycle import WaitingPods
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import Allow, FilterPlugin, PermitPlugin, PermitResult, Rejected, Rejection, Wait
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runtime
+from scheduler.kube.bind_outcome import BindRejected
 from scheduler.plugins.card.gpu_share import GpuShare
 from scheduler.pods.pod import Pod
 from scheduler.queue.entry import PodState
@@ -20,6 +24,7 @@ from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import Rows
 from scheduler.state.tables import Tables
 from tests.support.builders import bound, cluster, engine, pod
+from tests.support.placing import decided, on_card
 
 NAME = "gpushare-scheduler"
 
@@ -48,12 +53,6 @@ def guarded(answer: PermitResult, **nodes: list[int]) -> Engine:
     return built
 
 
-def decided(built: Engine, now_s: float = 0.0) -> Placement | NoFit:
-    decision = built.decide(now_s, 1)
-    assert decision is not None
-    return decision.outcome
-
-
 def test_a_pod_that_permit_rejects_leaves_nothing_behind_and_is_not_tried_in_a_hot_loop() -> None:
     built = guarded(Rejected("over quota"), a=[16])
     built.pod_waiting(pod("p", 3), 0.0)
@@ -67,34 +66,18 @@ def test_a_pod_that_permit_rejects_leaves_nothing_behind_and_is_not_tried_in_a_h
         assert tries < 10
 
 
-def test_a_pod_that_permit_holds_keeps_its_place() -> None:
-    built = guarded(Wait(30.0), a=[16])
+@pytest.mark.parametrize(
+    ("answer", "waits"), [(Wait(30.0), [("Gatekeeper", 30.0)]), (Allow.ALLOW, [])], ids=["holds", "allows"]
+)
+def test_a_pod_that_permit_does_not_reject_keeps_its_place(
+    answer: PermitResult, waits: list[tuple[str, float]]
+) -> None:
+    built = guarded(answer, a=[16])
     built.pod_waiting(pod("p", 3), 0.0)
     outcome = decided(built)
     assert isinstance(outcome, Placement)
-    assert [(wait.plugin, wait.timeout_s) for wait in outcome.permit_waits] == [("Gatekeeper", 30.0)]
+    assert [(wait.plugin, wait.timeout_s) for wait in outcome.permit_waits] == waits
     assert built.tables.cards.free[0, 0] == 13
-
-
-def test_a_pod_that_permit_allows_has_nothing_to_wait_for() -> None:
-    built = guarded(Allow.ALLOW, a=[16])
-    built.pod_waiting(pod("p", 3), 0.0)
-    outcome = decided(built)
-    assert isinstance(outcome, Placement)
-    assert outcome.permit_waits == ()
-
-
-def test_freed_memory_wakes_as_many_pods_as_it_holds() -> None:
-    built = engine(a=[16])
-    old = bound(pod("old", 16, annotations={"ALIYUN_COM_GPU_MEM_IDX": "0", "gpushare/unit-mib": "1024"}), "a")
-    built.tables.add(old)
-    for number in range(10):
-        built.pod_waiting(pod(f"p{number}", 5), 0.0)
-        assert isinstance(decided(built), NoFit)
-    built.tables.remove(old.key.uid)
-    placed = [decided(built, 0.01) for _ in range(3)]
-    assert [p.pod.key.name for p in placed if isinstance(p, Placement)] == ["p0", "p1", "p2"]
-    assert built.decide(0.01, 1) is None
 
 
 def test_pods_that_permit_rejects_do_not_wake_each_other() -> None:
@@ -160,12 +143,58 @@ def test_a_pod_that_somebody_else_bound_meanwhile_is_no_longer_ours_to_place() -
     built.pod_waiting(pod("p", 3), 0.0)
     outcome = decided(built)
     assert isinstance(outcome, Placement)
-    theirs = bound(
-        outcome.pod, "b" if outcome.node == "a" else "a", {"ALIYUN_COM_GPU_MEM_IDX": "0", "gpushare/unit-mib": "1024"}
-    )
+    theirs = bound(outcome.pod, "b" if outcome.node == "a" else "a", on_card(0, 3))
     built.pod_assigned(theirs)
     built.tables.add(theirs)
     built.bind_failed(outcome, 0.2)
     assert outcome.pod.key.uid not in built.queue
     assert built.tables.cards.free[0, built.tables.row_of[outcome.node]] == 16
     assert built.tables.cards.free[0, built.tables.row_of[theirs.node_name]] == 13
+
+
+# Permit: a placed pod waits until every plugin has allowed it
+
+WAITS = (PermitWait("Gang", 60.0), PermitWait("Quota", 30.0))
+
+
+async def started(waiting: WaitingPods, *waits: PermitWait) -> asyncio.Task[None]:
+    task = asyncio.create_task(waiting.wait("uid", waits))
+    await asyncio.sleep(0)
+    return task
+
+
+async def test_a_pod_without_holds_goes_at_once() -> None:
+    await WaitingPods().wait("uid", ())
+
+
+async def test_a_pod_goes_when_every_plugin_has_allowed_it() -> None:
+    waiting = WaitingPods()
+    task = await started(waiting, *WAITS)
+    waiting.allow("uid", "Gang")
+    await asyncio.sleep(0)
+    assert not task.done()
+    waiting.allow("uid", "Quota")
+    await task
+
+
+async def test_one_rejection_is_enough() -> None:
+    waiting = WaitingPods()
+    task = await started(waiting, *WAITS)
+    waiting.allow("uid", "Gang")
+    waiting.reject("uid", "Quota", "over quota")
+    with pytest.raises(BindRejected, match="Quota: over quota"):
+        await task
+
+
+async def test_the_shortest_time_counts() -> None:
+    with pytest.raises(BindRejected, match=r"Quota did not allow it within 0\.001 s"):
+        await WaitingPods().wait("uid", (PermitWait("Gang", 60.0), PermitWait("Quota", 0.001)))
+
+
+async def test_decisions_on_a_pod_that_does_not_wait_change_nothing() -> None:
+    waiting = WaitingPods()
+    waiting.allow("uid", "Gang")
+    waiting.reject("uid", "Gang", "late")
+    task = await started(waiting, WAITS[0])
+    waiting.allow("uid", "Gang")
+    await task

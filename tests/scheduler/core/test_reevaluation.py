@@ -9,9 +9,10 @@ from scheduler.core.preemption_searches import Help, PostFiltered
 from scheduler.core.reevaluation import Reevaluated
 from scheduler.core.scheduling_cycle import NoFit
 from scheduler.queue.entry import PodState
-from scheduler.queue.evaluated_longest_ago import EVERY_S
+from scheduler.queue.longest_waiting import EVERY_S
 from tests.support.builders import bound, pod, wire_node
-from tests.support.placing import NOW_NS, on_card, settle
+from tests.support.placing import NOW_NS, decided, on_card, settle
+from tests.support.preempting import no_fit
 
 
 def cluster(*waiting: str, reserve_after: str = "0", priority: int = 0) -> Engine:
@@ -21,15 +22,8 @@ def cluster(*waiting: str, reserve_after: str = "0", priority: int = 0) -> Engin
     built.node_changed(wire_node("a", [16]))
     built.pod_assigned(bound(pod("runs", 10), "a", on_card(0, 10)))
     for name in waiting:
-        waits(built, name, priority=priority)
+        no_fit(built, pod(name, 16, priority=priority))
     return built
-
-
-def waits(built: Engine, name: str, *, priority: int = 0) -> None:
-    built.pod_waiting(pod(name, 16, priority=priority), 0.0)
-    decision = built.decide(0.0, NOW_NS)
-    assert decision is not None
-    assert isinstance(decision.outcome, NoFit)
 
 
 def steps(built: Engine, now_s: float) -> Iterator[tuple[str, str]]:
@@ -47,10 +41,9 @@ def test_it_is_what_an_attempt_says() -> None:
     built.node_changed(wire_node("a", [16], unschedulable=True))
     said = evaluated(built)["p"]
     built.queue.try_again("uid-default-p", EVERY_S)
-    decision = built.decide(EVERY_S, NOW_NS)
-    assert decision is not None
-    assert isinstance(decision.outcome, NoFit)
-    post_filtered = built.post_filter(decision.outcome, EVERY_S)
+    outcome = decided(built, EVERY_S)
+    assert isinstance(outcome, NoFit)
+    post_filtered = built.post_filter(outcome, EVERY_S)
     assert post_filtered is not None
     assert said == post_filtered.diagnosis.message
     assert said.startswith("0/1 nodes are available: 1 node(s) were unschedulable. preemption: ")

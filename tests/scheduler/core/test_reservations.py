@@ -9,10 +9,11 @@ import pytest
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.core.build import build_engine
 from scheduler.core.engine import Engine
-from scheduler.core.scheduling_cycle import NoFit, Placement
+from scheduler.core.scheduling_cycle import Placement
 from scheduler.intake.event_handlers import before_start
 from tests.support.builders import bound, pod, wire_node
-from tests.support.placing import NOW_NS, on_card
+from tests.support.placing import NOW_NS, decided, on_card
+from tests.support.preempting import no_fit
 
 AFTER_S: Final = 60.0
 HOLDS_S: Final = 12 * AFTER_S
@@ -29,10 +30,7 @@ def starving(*, nodes: dict[str, list[int]], after: str = "1m") -> Engine:
 
 
 def waits(built: Engine, name: str, gpu_mem: int = 16, *, namespace: str = "default", priority: int = 0) -> None:
-    built.pod_waiting(pod(name, gpu_mem, namespace=namespace, priority=priority), 0.0)
-    decision = built.decide(0.0, NOW_NS)
-    assert decision is not None
-    assert isinstance(decision.outcome, NoFit)
+    no_fit(built, pod(name, gpu_mem, namespace=namespace, priority=priority))
 
 
 def looked(built: Engine, now_s: float) -> int:
@@ -152,8 +150,14 @@ def test_places_that_ended_well_are_not_remembered() -> None:
     assert len(vars(vars(built)["_reservations"])["_until_s"]) == 1
 
 
-def cards_of(built: Engine) -> list[tuple[str, list[int]]]:
-    return [(one.node, sorted(one.record.written.per_card)) for one in built.nominations.reserved.values()]
+def tried(built: Engine, holds: int) -> list[tuple[str, list[int]]]:
+    """(node, cards) of the reservations, in turn, until so many of the first have passed."""
+    places: list[tuple[str, list[int]]] = []
+    for now_s in range(int(AFTER_S) + 2, int(holds * HOLDS_S), 30):
+        looked(built, float(now_s))
+        now = [(one.node, sorted(one.record.written.per_card)) for one in built.nominations.reserved.values()]
+        places += [place for place in now if place not in places[-1:]]
+    return places
 
 
 def test_after_a_place_where_nobody_leaves_another_is_tried() -> None:
@@ -162,11 +166,7 @@ def test_after_a_place_where_nobody_leaves_another_is_tried() -> None:
     for name, card, units in (("stays", 0, 4), ("goes", 1, 8)):
         built.pod_assigned(bound(pod(name, units), "a", on_card(card, units)))
     waits(built, "p")
-    tried: list[tuple[str, list[int]]] = []
-    for now_s in range(int(AFTER_S) + 2, int(8 * HOLDS_S), 30):
-        looked(built, float(now_s))
-        tried += [place for place in cards_of(built) if place not in tried[-1:]]
-    assert tried == [("a", [0]), ("a", [1]), ("a", [0])]
+    assert tried(built, 8) == [("a", [0]), ("a", [1]), ("a", [0])]
 
 
 def test_a_node_where_nobody_leaves_is_tried_last_by_a_pod_without_gpu_memory() -> None:
@@ -174,13 +174,8 @@ def test_a_node_where_nobody_leaves_is_tried_last_by_a_pod_without_gpu_memory() 
     for name, cpu in (("a", "1"), ("b", "2")):
         built.node_changed(wire_node(name, [16], cpu="4"))
         built.pod_assigned(bound(pod(f"on-{name}", requests={"cpu": cpu}), name))
-    built.pod_waiting(pod("p", requests={"cpu": "4"}), 0.0)
-    assert isinstance(getattr(built.decide(0.0, NOW_NS), "outcome", None), NoFit)
-    tried: list[tuple[str, list[int]]] = []
-    for now_s in range(int(AFTER_S) + 2, int(4 * HOLDS_S), 30):
-        looked(built, float(now_s))
-        tried += [place for place in cards_of(built) if place not in tried[-1:]]
-    assert tried == [("a", []), ("b", [])]
+    no_fit(built, pod("p", requests={"cpu": "4"}))
+    assert tried(built, 4) == [("a", []), ("b", [])]
 
 
 @pytest.mark.parametrize(
@@ -203,7 +198,6 @@ def test_a_reserved_place_is_not_taken_by_a_smaller_pod_that_goes_elsewhere() ->
     looked(built, AFTER_S + 1)
     assert reserved(built) == ["p on b"]
     built.pod_waiting(pod("small", 4), AFTER_S + 2)
-    decision = built.decide(AFTER_S + 2, NOW_NS)
-    assert decision is not None
-    assert isinstance(decision.outcome, Placement)
-    assert decision.outcome.node == "a"
+    outcome = decided(built, AFTER_S + 2)
+    assert isinstance(outcome, Placement)
+    assert outcome.node == "a"

@@ -1,8 +1,9 @@
 """Events and conditions: aggregated, bounded, trickling while a backlog is bound, never blocking."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import cast
 
 import pytest
 import uvloop
@@ -12,14 +13,14 @@ from scheduler.dispatch.pod_messages import PodMessage, PodMessages
 from scheduler.dispatch.recorder import Recorder
 from scheduler.framework.diagnosis import Diagnosis, ReasonCount
 from scheduler.framework.plugin import Numbers
-from scheduler.kube import objects, port
+from scheduler.kube import objects
 from scheduler.kube.events import QUIET_S
 from scheduler.kube.port import (
     ApiError,
     ApiForbidden,
     ApiNotFound,
     ApiThrottled,
-    Binding,
+    Cluster,
     EventRecord,
     EventSeries,
     PodKey,
@@ -30,7 +31,7 @@ from tests.support.builders import pod
 
 @dataclass
 class Written:
-    """An API server that stores writes, or answers with the next of `answers`."""
+    """An API server that stores Events and conditions, or answers with the next of `answers`."""
 
     events: list[EventRecord] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
@@ -43,21 +44,6 @@ class Written:
     def _answer(self) -> None:
         if self.answers:
             raise self.answers.pop(0)
-
-    async def bind_volume(self, wanted: port.VolumeForClaim) -> str:
-        raise NotImplementedError
-
-    async def select_node(self, wanted: port.NodeForClaim) -> str:
-        raise NotImplementedError
-
-    async def last_change(self, kind: port.Kind[port.T], since: str) -> str:
-        raise NotImplementedError
-
-    async def last_scheduled(self, scheduler_name: str) -> port.LastScheduled:
-        raise NotImplementedError
-
-    async def write_lease(self, wanted: port.WantedLease, timeout_s: float) -> str:
-        raise NotImplementedError
 
     async def create_event(self, event: EventRecord) -> None:
         self._answer()
@@ -76,24 +62,6 @@ class Written:
         self.conditions.append(condition)
         self.changed.append(changed)
 
-    def watch(self, kind: port.Kind[port.T], since: str | None) -> AsyncIterator[list[port.WatchEvent[port.T]]]:
-        raise NotImplementedError
-
-    async def bind(self, binding: Binding, timeout_s: float) -> None:
-        raise NotImplementedError
-
-    async def set_nominated_node(self, pod: PodKey, node: str) -> None:
-        raise NotImplementedError
-
-    async def delete_pod(self, pod: PodKey) -> None:
-        raise NotImplementedError
-
-    async def pod(self, namespace: str, name: str) -> objects.PodObject | None:
-        raise NotImplementedError
-
-    async def close(self) -> None:
-        raise NotImplementedError
-
 
 class Desk:
     """A recorder with a clock of its own."""
@@ -105,7 +73,7 @@ class Desk:
         self.lost: list[tuple[str, str]] = []
         self.gone: set[str] = set()
         self.recorder = Recorder(
-            self.written,
+            cast("Cluster", self.written),
             controller="gpushare-scheduler",
             instance="gpushare-scheduler-host-1",
             now_s=lambda: self.now_s,
@@ -121,20 +89,26 @@ class Desk:
         return self.written
 
 
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+OTHER = Diagnosis(1, (ReasonCount("node(s) were unschedulable", 1),))
+
+
 def no_fit(most_free: int) -> Diagnosis:
     return Diagnosis(1, (ReasonCount("Insufficient GPU memory on one card", 1, Numbers(12, most_free, 16)),))
 
 
-async def test_a_bound_pod_gets_one_normal_event_in_kube_schedulers_words() -> None:
-    desk = Desk()
+async def test_a_bound_pod_gets_one_normal_event_in_kube_schedulers_words(desk: Desk) -> None:
     desk.recorder.scheduled(pod("web"), "n1")
     (event,) = (await desk.flush()).events
     assert (event.type, event.reason, event.action) == ("Normal", "Scheduled", "Binding")
     assert event.note == "Successfully assigned default/web to n1"
 
 
-async def test_the_event_of_a_bound_pod_names_its_cards() -> None:
-    desk = Desk()
+async def test_the_event_of_a_bound_pod_names_its_cards(desk: Desk) -> None:
     desk.recorder.scheduled(pod("p", 3), "n1", (CardShare(1, "GPU-b", 3),))
     desk.recorder.scheduled(pod("q", 8), "n1", (CardShare(0, "GPU-a", 4), CardShare(1, "GPU-b", 4)))
     assert [event.note for event in (await desk.flush()).events] == [
@@ -143,8 +117,7 @@ async def test_the_event_of_a_bound_pod_names_its_cards() -> None:
     ]
 
 
-async def test_a_pod_that_fits_nowhere_gets_an_event_and_a_condition() -> None:
-    desk = Desk()
+async def test_a_pod_that_fits_nowhere_gets_an_event_and_a_condition(desk: Desk) -> None:
     desk.recorder.failed_scheduling(pod("p", 12), no_fit(8))
     written = await desk.flush()
     words = "0/1 nodes are available: 1 Insufficient GPU memory on one card: wants 12, most free 8 (of 16)."
@@ -152,8 +125,7 @@ async def test_a_pod_that_fits_nowhere_gets_an_event_and_a_condition() -> None:
     assert [(c.status, c.reason, c.message) for c in written.conditions] == [("False", "Unschedulable", words)]
 
 
-async def test_what_is_quoted_in_a_message_is_text_alone() -> None:
-    desk = Desk()
+async def test_what_is_quoted_in_a_message_is_text_alone(desk: Desk) -> None:
     desk.recorder.scheduler_error(pod("p", 12), "a webhook said \x1b[2J\nno", ("no",))
     written = await desk.flush()
     assert [(e.note, c.message) for e, c in zip(written.events, written.conditions, strict=True)] == [
@@ -161,8 +133,7 @@ async def test_what_is_quoted_in_a_message_is_text_alone() -> None:
     ]
 
 
-async def test_numbers_alone_change_the_condition_only_after_a_while() -> None:
-    desk = Desk()
+async def test_numbers_alone_change_the_condition_only_after_a_while(desk: Desk) -> None:
     waiting = pod("p", 12)
     for most_free in (8, 7, 6):
         desk.recorder.failed_scheduling(waiting, no_fit(most_free))
@@ -172,11 +143,7 @@ async def test_numbers_alone_change_the_condition_only_after_a_while() -> None:
     assert len((await desk.flush()).conditions) == 2
 
 
-OTHER = Diagnosis(1, (ReasonCount("node(s) were unschedulable", 1),))
-
-
-async def test_a_condition_whose_status_stays_keeps_the_time_of_its_transition() -> None:
-    desk = Desk()
+async def test_a_condition_whose_status_stays_keeps_the_time_of_its_transition(desk: Desk) -> None:
     for diagnosis in (no_fit(8), OTHER):
         desk.recorder.failed_scheduling(pod("p", 12), diagnosis)
         await desk.flush()
@@ -185,16 +152,14 @@ async def test_a_condition_whose_status_stays_keeps_the_time_of_its_transition()
 
 @pytest.mark.parametrize(("status", "changed"), [("False", False), ("True", True)])
 async def test_what_another_process_has_written_counts_for_the_time_of_transition(
-    status: str, *, changed: bool
+    desk: Desk, status: str, *, changed: bool
 ) -> None:
-    desk = Desk()
     shown = objects.PodCondition("PodScheduled", status, "Unschedulable", "another message")
     desk.recorder.failed_scheduling(replace(pod("p", 12), condition=shown), no_fit(8))
     assert (await desk.flush()).changed == [changed]
 
 
-async def test_another_reason_changes_the_condition_at_once() -> None:
-    desk = Desk()
+async def test_another_reason_changes_the_condition_at_once(desk: Desk) -> None:
     waiting = pod("p", 12)
     desk.recorder.failed_scheduling(waiting, no_fit(8))
     await desk.flush()
@@ -202,23 +167,20 @@ async def test_another_reason_changes_the_condition_at_once() -> None:
     assert len((await desk.flush()).conditions) == 2
 
 
-async def test_of_two_conditions_that_wait_to_be_written_only_the_newer_is() -> None:
-    desk = Desk()
-    waiting, newer = pod("p", 12), Diagnosis(1, (ReasonCount("node(s) were unschedulable", 1),))
+async def test_of_two_conditions_that_wait_to_be_written_only_the_newer_is(desk: Desk) -> None:
+    waiting = pod("p", 12)
     desk.recorder.failed_scheduling(waiting, no_fit(8))
-    desk.recorder.failed_scheduling(waiting, newer)
-    assert [condition.message for condition in (await desk.flush()).conditions] == [newer.message]
+    desk.recorder.failed_scheduling(waiting, OTHER)
+    assert [condition.message for condition in (await desk.flush()).conditions] == [OTHER.message]
 
 
-async def test_a_condition_that_the_pod_has_already_is_not_written_again() -> None:
-    desk = Desk()
+async def test_a_condition_that_the_pod_has_already_is_not_written_again(desk: Desk) -> None:
     shown = objects.PodCondition("PodScheduled", "False", "Unschedulable", no_fit(8).message)
     desk.recorder.failed_scheduling(replace(pod("p", 12), condition=shown), no_fit(8))
     assert (await desk.flush()).conditions == []
 
 
-async def test_a_repeated_event_becomes_a_series() -> None:
-    desk = Desk()
+async def test_a_repeated_event_becomes_a_series(desk: Desk) -> None:
     for _ in range(5):
         desk.recorder.failed_scheduling(pod("p", 12), no_fit(8))
         written = await desk.flush()
@@ -227,8 +189,7 @@ async def test_a_repeated_event_becomes_a_series() -> None:
     assert [series.count for series in written.series] == [2, 3, 4, 5]
 
 
-async def test_a_series_whose_first_event_has_expired_begins_anew() -> None:
-    desk = Desk()
+async def test_a_series_whose_first_event_has_expired_begins_anew(desk: Desk) -> None:
     desk.recorder.failed_scheduling(pod("p", 12), no_fit(8))
     await desk.flush()
     desk.now_s += QUIET_S
@@ -237,8 +198,7 @@ async def test_a_series_whose_first_event_has_expired_begins_anew() -> None:
     assert len((await desk.flush()).events) == 2
 
 
-async def test_a_throttled_entry_is_sent_again_and_a_refused_one_is_counted_as_lost() -> None:
-    desk = Desk()
+async def test_a_throttled_entry_is_sent_again_and_a_refused_one_is_counted_as_lost(desk: Desk) -> None:
     desk.recorder.scheduled(pod("p", 3), "n1")
     desk.written.answers = [ApiThrottled("slow", 0.001)]
     assert len((await desk.flush()).events) == 1
@@ -248,16 +208,14 @@ async def test_a_throttled_entry_is_sent_again_and_a_refused_one_is_counted_as_l
     assert desk.lost == [("event Scheduled on default/q", "no right")]
 
 
-async def test_a_full_event_queue_drops_the_oldest_entry_and_says_so() -> None:
-    desk = Desk()
+async def test_a_full_event_queue_drops_the_oldest_entry_and_says_so(desk: Desk) -> None:
     for number in range(20_001):
         desk.recorder.scheduled(pod(f"p{number}", 3), "n1")
     assert desk.recorder.pending == 20_000
     assert [what for what, _ in desk.lost] == ["event Scheduled on default/p0"]
 
 
-async def test_however_many_pods_wait_their_events_are_series_and_none_is_lost() -> None:
-    desk = Desk()
+async def test_however_many_pods_wait_their_events_are_series_and_none_is_lost(desk: Desk) -> None:
     waiting = [pod(f"p{number}", 12) for number in range(20_500)]
     for most_free in (8, 7):
         for one in waiting:
@@ -268,8 +226,7 @@ async def test_however_many_pods_wait_their_events_are_series_and_none_is_lost()
     assert desk.lost == []
 
 
-async def test_messages_that_nobody_has_written_yet_are_replaced_by_the_latest() -> None:
-    desk = Desk()
+async def test_messages_that_nobody_has_written_yet_are_replaced_by_the_latest(desk: Desk) -> None:
     for most_free in range(100):
         for number in range(10):
             desk.recorder.failed_scheduling(pod(f"p{number}", 12), no_fit(most_free))
@@ -279,8 +236,7 @@ async def test_messages_that_nobody_has_written_yet_are_replaced_by_the_latest()
     assert (len(written.events), len(written.conditions), desk.lost) == (10, 10, [])
 
 
-async def test_when_another_replica_schedules_nothing_is_said_of_pods_that_wait() -> None:
-    desk = Desk()
+async def test_when_another_replica_schedules_nothing_is_said_of_pods_that_wait(desk: Desk) -> None:
     desk.recorder.failed_scheduling(pod("waits", 12), no_fit(8))
     desk.recorder.scheduled(pod("p", 3), "n1")
     desk.recorder.forget_waiting()
@@ -288,25 +244,21 @@ async def test_when_another_replica_schedules_nothing_is_said_of_pods_that_wait(
     assert ([event.reason for event in written.events], written.conditions) == (["Scheduled"], [])
 
 
-async def test_a_pod_that_is_bound_is_not_told_first_that_it_waits() -> None:
-    desk = Desk()
+async def test_a_pod_that_is_bound_is_not_told_first_that_it_waits(desk: Desk) -> None:
     desk.recorder.failed_scheduling(pod("p", 12), no_fit(8))
     desk.recorder.scheduled(pod("p", 12), "n1")
     assert [event.reason for event in (await desk.flush()).events] == ["Scheduled"]
 
 
-async def test_reasons_that_alternate_are_series_of_their_own() -> None:
-    desk = Desk()
-    other = Diagnosis(1, (ReasonCount("node(s) were unschedulable", 1),))
-    for diagnosis in (no_fit(8), other) * 3:
+async def test_reasons_that_alternate_are_series_of_their_own(desk: Desk) -> None:
+    for diagnosis in (no_fit(8), OTHER) * 3:
         desk.recorder.failed_scheduling(pod("p", 12), diagnosis)
         written = await desk.flush()
         desk.now_s += QUIET_S
     assert (len(written.events), [series.count for series in written.series]) == (2, [2, 2, 3, 3])
 
 
-async def test_a_clock_that_is_set_back_delays_nothing() -> None:
-    desk = Desk()
+async def test_a_clock_that_is_set_back_delays_nothing(desk: Desk) -> None:
 
     async def is_tried(most_free: int) -> None:
         desk.recorder.failed_scheduling(pod("p", 12), no_fit(most_free))
@@ -340,15 +292,6 @@ async def test_what_was_told_is_forgotten_with_the_pods() -> None:
         messages.update(pod(f"q{number}", 12), PodMessage("R", "m", ("m",), 0.0, 0.0))
     assert len(messages) <= 4
     assert messages.find(pod("stays", 12).key.uid) is not None
-
-
-@pytest.mark.parametrize("note", ["x" * 5000, "ü" * 5000])
-async def test_a_note_has_at_most_1024_bytes(note: str) -> None:
-    desk = Desk()
-    desk.recorder.about("Node", "n1", "uid-n1", "BadAnnotation", note)
-    (event,) = (await desk.flush()).events
-    assert len(event.note.encode()) <= 1024
-    assert (event.namespace, event.object_name, event.object_uid) == ("default", "n1", "uid-n1")
 
 
 async def test_entries_trickle_while_a_backlog_is_bound_and_all_go_out_afterwards() -> None:

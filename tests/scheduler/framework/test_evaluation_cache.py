@@ -4,7 +4,7 @@ import random
 import tracemalloc
 from collections import Counter
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -151,8 +151,8 @@ class Histories:
         """A pod that another scheduler has placed somewhere."""
         self.made += 1
         template, plan = self.rng.choice(list(OTHERS)), self.rng.choice(list(self.first.values()))
-        options = _selecting(OTHERS[template], self.rng)
-        waiting = READER.read(wire_pod(f"s{self.made}", namespace=self.rng.choice(NAMESPACES), **options))
+        namespace = self.rng.choice(NAMESPACES)
+        waiting = READER.read(wire_pod(f"s{self.made}", namespace=namespace, **OTHERS[template]))
         written = annotations(self.rng.choice(WRITTEN), waiting.template.gpu_units, plan, self.rng.randrange(2))
         self.tables.add(bound(waiting, plan.name, written))
         self.pods.append(waiting)
@@ -167,19 +167,6 @@ class Histories:
         return msgspec.structs.replace(read, labels={**read.labels, "pod-index": str(self.made)})
 
 
-def _selecting(options: dict[str, Any], rng: random.Random) -> dict[str, Any]:
-    """Half of the terms look at namespaces by their labels."""
-    affinity = options.get("affinity")
-    if affinity is None or rng.random() < 0.5:
-        return options
-    term = affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]
-    wider = {**term, "namespaceSelector": {"matchLabels": {"team": "red"}}}
-    return {
-        **options,
-        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [wider]}},
-    }
-
-
 @pytest.mark.parametrize(("seed", "copies"), [(1, 1), (2, 1), (3, 3), (4, 12), (5, 12)])
 def test_a_decision_with_the_cache_is_the_one_without_it(seed: int, copies: int) -> None:
     histories = Histories(seed, copies)
@@ -192,21 +179,6 @@ def test_a_decision_with_the_cache_is_the_one_without_it(seed: int, copies: int)
     assert histories.happened["Placement"] > STEPS // 10
     assert histories.happened[NoFit.__name__] > STEPS // 10
     assert histories.happened["remembered"] > STEPS // 4
-
-
-def test_pods_that_differ_only_in_a_label_that_nobody_reads_are_one_class() -> None:
-    tables = Tables(ResourceNames())
-    runtime = Runtime(PROFILE, tables)
-    pods = [READER.read(wire_pod(f"web-{i}", 2, labels={"pod-index": str(i)})) for i in range(3)]
-    assert len({runtime.signature(pod) for pod in pods}) == 1
-
-    tables.upsert_node(PLANS["twin"].wire())
-    owner = READER.read(wire_pod("owner", **OTHERS["away from web in the zone"]))
-    tables.add(bound(owner, "twin"))
-
-    assert len({runtime.signature(pod) for pod in pods}) == 1
-    web = READER.read(wire_pod("web", 2, labels={"app": "web"}))
-    assert runtime.signature(web) != runtime.signature(pods[0])
 
 
 def test_the_next_pod_of_a_class_has_only_the_changed_rows_judged_again() -> None:
@@ -272,21 +244,19 @@ def test_a_class_is_forgotten_when_nobody_asks_for_it_while_all_rows_change_agai
     assert runtime.cache.get(runtime.signature(pod)) is not None
 
 
+def of_columns(rows: int = 0) -> Evaluation:
+    return Evaluation(state=CycleState(), rules=ClassRules(), total=np.zeros(rows, dtype=np.int64))
+
+
 def test_the_least_recently_used_classes_leave_when_there_is_no_room() -> None:
-    cache = EvaluationCache(10 * Evaluation(state=CycleState(), rules=ClassRules()).size_bytes)
+    cache = EvaluationCache(10 * of_columns().size_bytes)
     for number in range(10):
-        cache.keep(number, Evaluation(state=CycleState(), rules=ClassRules()), 0)
+        cache.keep(number, of_columns(), 0)
     cache.get(0)
-    cache.keep(1, Evaluation(state=CycleState(), rules=ClassRules()), 0)
+    cache.keep(1, of_columns(), 0)
 
-    cache.keep("large", Evaluation(state=CycleState(), rules=ClassRules(), total=np.zeros(300, dtype=np.int64)), 0)
-    cache.keep(
-        "too large", Evaluation(state=CycleState(), rules=ClassRules(), total=np.zeros(10_000, dtype=np.int64)), 0
-    )
+    cache.keep("large", of_columns(300), 0)
+    cache.keep("too large", of_columns(10_000), 0)
 
-    assert [key for key in (*range(10), "large", "too large") if cache.get(key) is not None] == [
-        0,
-        1,
-        *range(5, 10),
-        "large",
-    ]
+    kept = [key for key in (*range(10), "large", "too large") if cache.get(key) is not None]
+    assert kept == [0, 1, *range(5, 10), "large"]

@@ -1,5 +1,8 @@
+"""What a consumer of a reflector is told, and from which version it goes on."""
+
 from collections.abc import AsyncIterator
-from typing import Any, cast
+from itertools import chain
+from typing import Any, Final, cast
 
 import pytest
 
@@ -67,53 +70,52 @@ def test_an_expired_version_lists_again() -> None:
     assert heard.troubles == []
 
 
-def test_what_vanished_between_two_lists_is_deleted_by_name_and_uid() -> None:
-    first = [pod("a"), pod("b"), pod("c")]
-    script = Script([[listed("5", *first), 1.0, port.WatchExpired("")], [listed("9", pod("b")), 1e9]])
-
-    heard = listen(script)
-
-    assert heard.events[5:] == [ListBegins(), Changed(pod("b")), Deleted(pod("a")), Deleted(pod("c")), ListEnds("9")]
+NEW: Final = pod("a", uid="new", version="10")
+UNREADABLE: Final = [ListBegins(), Undecodable("default/a", "bad"), ListEnds("9")]
 
 
-def test_a_name_that_came_back_with_another_uid_was_deleted_first() -> None:
-    script = Script([[listed("5", pod("a")), 1.0, port.WatchExpired("")], [listed("9", pod("a", uid="new")), 1e9]])
+@pytest.mark.parametrize(
+    ("before", "again", "told"),
+    [
+        pytest.param(
+            [listed("5", pod("a"), pod("b"), pod("c"))],
+            [listed("9", pod("b"))],
+            [ListBegins(), Changed(pod("b")), Deleted(pod("a")), Deleted(pod("c")), ListEnds("9")],
+            id="what vanished is deleted by name and uid",
+        ),
+        pytest.param(
+            [listed("5", pod("a"))],
+            [listed("9", NEW)],
+            [ListBegins(), Deleted(pod("a")), Changed(NEW), ListEnds("9")],
+            id="a name that came back with another uid was deleted first",
+        ),
+        pytest.param([listed("5", pod("a"))], [UNREADABLE], UNREADABLE, id="a bad object exists"),
+        pytest.param(
+            [listed("5", pod("a"))],
+            [UNREADABLE, [Deleted(NEW)]],
+            [*UNREADABLE, Deleted(pod("a")), Deleted(NEW)],
+            id="when what came back could not be decoded, the one before is gone with it",
+        ),
+        pytest.param(
+            [listed("5", pod("a")), [Deleted(pod("a", version="6"))]],
+            [listed("9")],
+            listed("9"),
+            id="what was seen gone is not deleted twice",
+        ),
+    ],
+)
+def test_a_second_list_tells_what_became_of_the_first(
+    before: list[list[Any]], again: list[list[Any]], told: list[Any]
+) -> None:
+    heard = listen(Script([[*before, 1.0, port.WatchExpired("")], [*again, 1e9]]))
 
-    heard = listen(script)
-
-    assert heard.events[3:] == [ListBegins(), Deleted(pod("a")), Changed(pod("a", uid="new")), ListEnds("9")]
-
-
-def test_when_what_came_back_could_not_be_decoded_the_one_before_is_gone_with_it() -> None:
-    unreadable = [ListBegins(), port.Undecodable("default/a", "bad"), ListEnds("9")]
-    gone = [Deleted(pod("a", uid="new", version="10"))]
-    script = Script([[listed("5", pod("a")), 1.0, port.WatchExpired("")], [unreadable, gone, 1e9]])
-
-    heard = listen(script)
-
-    assert heard.events[6:] == [Deleted(pod("a")), *gone]
-
-
-def test_what_was_seen_gone_is_not_deleted_twice() -> None:
-    before = [listed("5", pod("a")), [Deleted(pod("a", version="6"))], 1.0, port.WatchExpired("")]
-
-    heard = listen(Script([before, [listed("9"), 1e9]]))
-
-    assert sum(isinstance(event, Deleted) for event in heard.events) == 1
+    assert heard.events == [*chain(*before), *told]
 
 
 def test_what_went_while_the_list_came_is_gone() -> None:
     during = [ListBegins(), Changed(pod("a")), Deleted(pod("a", version="6")), ListEnds("7")]
 
     assert listen(Script([[during, 1e9]])).events == during
-
-
-def test_a_bad_object_of_a_list_exists() -> None:
-    again = [ListBegins(), Undecodable("default/a", "bad"), ListEnds("9")]
-
-    heard = listen(Script([[listed("5", pod("a")), 1.0, port.WatchExpired("")], [again, 1e9]]))
-
-    assert heard.events[3:] == again
 
 
 def test_what_could_not_even_be_named_may_be_any_of_those_that_are_missing() -> None:

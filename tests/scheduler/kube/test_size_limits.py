@@ -13,13 +13,14 @@ from tests.support.builders import wire_node, wire_pod
 from tests.support.repository import ROOT
 
 MANY = 10_000
+VALUES = [str(number) for number in range(MANY)]
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def read(**options: Any) -> Pod:  # noqa: ANN401 - as `manifest`
-    """A pod of 3 units and one cpu through a new reader."""
-    return PodReader(ResourceNames()).read(wire_pod("p", 3, **{"requests": {"cpu": "1"}, **options}))
+def read(gpu_mem: int | list[int] = 3, **options: Any) -> Pod:  # noqa: ANN401 - as `manifest`
+    """A pod of one cpu in each container through a new reader."""
+    return PodReader(ResourceNames()).read(wire_pod("p", gpu_mem, **{"requests": {"cpu": "1"}, **options}))
 
 
 def numbered(count: int, prefix: str = "example.com/n") -> dict[str, str]:
@@ -39,6 +40,10 @@ def away(count: int, **selector: object) -> dict[str, object]:
     return {"podAntiAffinity": {REQUIRED: [term] * count}}
 
 
+def spread(**selector: object) -> dict[str, object]:
+    return {"topologySpreadConstraints": [{"topologyKey": "zone", **selector}]}
+
+
 def ports(count: int) -> list[dict[str, object]]:
     of_host = [{"containerPort": number, "hostPort": number} for number in range(1, count + 1)]
     limits = {names.GPU_MEM: "3"}
@@ -52,14 +57,14 @@ def ports(count: int) -> list[dict[str, object]]:
             {"requests": {"cpu": "1", **numbered(MANY)}}, f"{MANY + 2} resource names (at most 32)", id="names"
         ),
         pytest.param(
-            {"affinity": node_affinity(*[in_values("k", str(n)) for n in range(MANY)])},
+            {"affinity": node_affinity(*[in_values("k", value) for value in VALUES])},
             f"{MANY} node affinity terms (at most 64)",
             id="terms",
         ),
         pytest.param({"nodeSelector": numbered(129)}, "129 node selector requirements (at most 128)", id="selector"),
         pytest.param({"nodeSelector": numbered(17)}, "17 keys in node selectors (at most 16)", id="keys"),
         pytest.param(
-            {"affinity": node_affinity(in_values("k", *map(str, range(MANY))))},
+            {"affinity": node_affinity(in_values("k", *VALUES))},
             f"{MANY} node selector values (at most 2048)",
             id="values",
         ),
@@ -70,7 +75,7 @@ def ports(count: int) -> list[dict[str, object]]:
             id="pod requirements",
         ),
         pytest.param(
-            {"affinity": away(1, matchExpressions=[in_values("k", *map(str, range(MANY)))])},
+            {"affinity": away(1, matchExpressions=[in_values("k", *VALUES)])},
             f"{MANY} pod affinity values (at most 1024)",
             id="pod values",
         ),
@@ -85,24 +90,17 @@ def ports(count: int) -> list[dict[str, object]]:
             id="spread",
         ),
         pytest.param(
-            {"topologySpreadConstraints": [{"topologyKey": "zone", "labelSelector": {"matchLabels": numbered(MANY)}}]},
+            spread(labelSelector={"matchLabels": numbered(MANY)}),
             f"{MANY} topology spread requirements (at most 32)",
             id="spread requirements",
         ),
         pytest.param(
-            {"topologySpreadConstraints": [{"topologyKey": "zone", "matchLabelKeys": [*numbered(MANY)]}]},
+            spread(matchLabelKeys=[*numbered(MANY)]),
             f"{MANY} topology spread requirements (at most 32)",
             id="keys of labels that spread requires",
         ),
         pytest.param(
-            {
-                "topologySpreadConstraints": [
-                    {
-                        "topologyKey": "zone",
-                        "labelSelector": {"matchExpressions": [in_values("k", *map(str, range(MANY)))]},
-                    }
-                ]
-            },
+            spread(labelSelector={"matchExpressions": [in_values("k", *VALUES)]}),
             f"{MANY} topology spread values (at most 256)",
             id="spread values",
         ),
@@ -136,7 +134,7 @@ def test_what_is_over_a_limit_is_left_out_and_what_the_pod_holds_counts(options:
 
 
 def test_every_container_counts_however_many_there_are() -> None:
-    template = PodReader(ResourceNames()).read(wire_pod("p", [1] * 1000, node="n", requests={"cpu": "1"})).template
+    template = read([1] * 1000, node="n").template
     assert template.over_limit == ("1000 containers (at most 256)",)
     assert (template.gpu_units, template.requests) == (1000, {"cpu": 1_000_000})
 

@@ -35,10 +35,16 @@ def election(identity: str = "me") -> LeaderElection:
     return LeaderElection("kube-system", "leads", identity, TIMING)
 
 
+def due(of: LeaderElection, now_s: float, renewed: str = "now") -> WantedLease:
+    """The write that it has to make."""
+    wanted = of.wanted(now_s, renewed)
+    assert wanted is not None
+    return wanted
+
+
 def taken(of: LeaderElection, now_s: float) -> TakeOver:
     """The replica writes, and the API server accepts."""
-    wanted = of.wanted(now_s, "now")
-    assert wanted is not None
+    wanted = due(of, now_s)
     of.written(wanted, "100", now_s)
     assert of.taken_over is not None
     return of.taken_over
@@ -46,8 +52,7 @@ def taken(of: LeaderElection, now_s: float) -> TakeOver:
 
 def test_a_lease_that_does_not_exist_is_made_at_once() -> None:
     one = election()
-    wanted = one.wanted(5.0, "now")
-    assert wanted is not None
+    wanted = due(one, 5.0)
     assert (wanted.version, wanted.spec) == ("", LeaseSpec("me", 15, "now", "now", 0))
     assert not one.leads(5.0)
     one.written(wanted, "8", 5.0)
@@ -61,8 +66,7 @@ def test_what_another_one_holds_is_left_for_as_long_as_the_lease_says_after_the_
     assert one.wanted(19.9, "now") is None
     one.observe(lease("other", 8), 15.0)
     assert one.wanted(29.9, "now") is None
-    wanted = one.wanted(30.0, "now")
-    assert wanted is not None
+    wanted = due(one, 30.0)
     assert (wanted.version, wanted.spec) == ("8", LeaseSpec("me", 15, "now", "now", 4))
     assert taken(one, 32.0) == TakeOver()
 
@@ -92,8 +96,7 @@ def test_a_lease_that_nobody_gave_up_in_good_order_is_taken_in_doubt(holder: str
 def test_a_write_of_ours_that_was_executed_unseen_leaves_the_doubt() -> None:
     """Its answer is lost, the watch shows it: a leader whose Lease was deleted may not know yet."""
     one = election()
-    wanted = one.wanted(0.0, "now")
-    assert wanted is not None
+    wanted = due(one, 0.0)
     one.observe(Lease(ObjectMeta("leads", resource_version="9"), wanted.spec), 0.5)
     assert taken(one, 3.0) == TakeOver(sends_for_s=10.0)
 
@@ -101,8 +104,7 @@ def test_a_write_of_ours_that_was_executed_unseen_leaves_the_doubt() -> None:
 def test_our_own_write_seen_before_its_answer_does_not_hide_how_the_lease_became_ours() -> None:
     one = election()
     one.observe(lease("", 8, pods_version="41"), 6.0)
-    wanted = one.wanted(6.0, "now")
-    assert wanted is not None
+    wanted = due(one, 6.0)
     one.observe(Lease(ObjectMeta("leads", resource_version="9"), wanted.spec), 6.1)
     one.written(wanted, "9", 6.0)
     assert one.taken_over == TakeOver("41")
@@ -112,8 +114,7 @@ def test_the_leader_renews_each_period_and_sends_nothing_while_it_cannot() -> No
     one = election()
     taken(one, 0.0)
     assert one.wanted(1.9, "later") is None
-    wanted = one.wanted(2.0, "later")
-    assert wanted is not None
+    wanted = due(one, 2.0, "later")
     assert (wanted.version, wanted.spec) == ("100", LeaseSpec("me", 15, "now", "later", 0))
     assert one.wanted(3.9, "later") is None  # it may still be on its way, or has failed
     assert one.wanted(4.0, "later") is not None
@@ -124,8 +125,7 @@ def test_the_leader_renews_each_period_and_sends_nothing_while_it_cannot() -> No
 def test_a_renewal_over_the_version_that_it_wrote_makes_it_lead_again_however_late() -> None:
     one = election()
     taken(one, 0.0)
-    wanted = one.wanted(60.0, "later")
-    assert wanted is not None
+    wanted = due(one, 60.0, "later")
     assert wanted.version == "100"
     one.written(wanted, "101", 60.0)
     assert (one.leads(69.9), one.taken_over) == (True, TakeOver(sends_for_s=10.0, first=True))
@@ -168,8 +168,7 @@ def test_the_leader_makes_a_lease_again_that_is_gone_and_others_wait_as_if_it_wa
     standby.observe(lease("me", 100), 0.0)
     for one in (leader, standby):
         one.gone(1.0)
-    wanted = leader.wanted(1.0, "later")
-    assert wanted is not None
+    wanted = due(leader, 1.0, "later")
     assert wanted.version == ""
     assert (standby.wanted(15.9, "now"), standby.wanted(16.0, "now") is None) == (None, False)
 
@@ -185,11 +184,9 @@ def test_what_is_given_up_says_what_was_seen() -> None:
 def test_the_page_of_who_leads_is_in_every_write_and_gone_with_the_last_one() -> None:
     one = election()
     one.own_page = "https://10.0.0.1:1"
-    acquired = one.wanted(0.0, "now")
-    assert acquired is not None
+    acquired = due(one, 0.0)
     one.written(acquired, "100", 0.0)
-    renewed, given_up = one.wanted(2.0, "later"), one.given_up("end", "77")
-    assert renewed is not None
+    renewed, given_up = due(one, 2.0, "later"), one.given_up("end", "77")
     assert given_up is not None
     assert [each.page_url for each in (acquired, renewed, given_up)] == [one.own_page, one.own_page, None]
 

@@ -8,7 +8,7 @@ import pytest
 from scheduler.kube.objects import ObjectMeta, PodObject
 from scheduler.kube.port import Bookmark, Changed, Deleted, ListBegins, ListEnds, WatchEvent
 from scheduler.kube.resource_versions import version_number
-from scheduler.leader.version_barrier import VersionBarrier
+from scheduler.leader.leadership import VersionBarrier
 
 
 def at(version: str) -> PodObject:

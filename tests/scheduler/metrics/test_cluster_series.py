@@ -1,67 +1,121 @@
-"""Metrics of namespaces in a scrape."""
+"""Metrics in a scrape: of the replica, and, from the leader alone, of nodes, cards, namespaces and waiting pods."""
 
+from collections.abc import Iterable
+from dataclasses import replace
+
+import msgspec
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
+from scheduler.core.scheduling_cycle import NoFit
+from scheduler.dispatch.pod_messages import PodMessage, PodMessages
+from scheduler.dispatch.waiting_series import WaitingCopy
+from scheduler.framework.diagnosis import Diagnosis, ReasonCount
 from scheduler.metrics import series
 from scheduler.metrics.cluster_series import copied
+from scheduler.metrics.metrics import Metrics
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.nominations import Nominations
 from scheduler.state.tables import Tables
-from tests.support.builders import bound, cluster, pod, wire_node
+from tests.support.builders import bound, cluster, engine, pod, wire_node
 from tests.support.placing import on_card
 
 GIB = 2**30
+NOW_S = 1767225600.0  # 2026-01-01T00:00:00Z
 
 
-def requested(tables: Tables) -> dict[str, int]:
-    text = b"".join(copied(tables, {}, per_card=False).text()).decode()
-    head = f'{series.NAMESPACE_REQUESTED.name}{{namespace="'
-    lines = [line.removeprefix(head).split('"} ') for line in text.splitlines() if line.startswith(head)]
-    return {namespace: int(value) for namespace, value in lines}
+def samples(text: Iterable[bytes]) -> dict[tuple[str, str], float]:
+    """(name, label values) -> value."""
+    return {
+        (sample.name, ",".join(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(b"".join(text).decode())
+        for sample in family.samples
+    }
 
 
-def test_a_namespace_has_what_its_pods_request() -> None:
-    tables = cluster(a=[16, 16])
-    for number, namespace in enumerate(("one", "two", "two")):
-        tables.add(bound(pod(f"p{number}", 3, namespace=namespace), "a", on_card(0, 3)))
-    assert requested(tables) == {"one": 3 * GIB, "two": 6 * GIB}
+def shown(tables: Tables, *, per_card: bool = False) -> dict[tuple[str, str], float]:
+    return samples(copied(tables, {}, per_card=per_card).text())
 
 
-def test_a_place_that_is_kept_for_a_preemptor_is_no_request() -> None:
-    tables = cluster(a=[16])
-    tables.add(bound(pod("victim", 16, namespace="small"), "a", on_card(0, 16)))
-    kept = Nominations(tables)
-    kept.nominate(
-        pod("urgent", 16, namespace="big", priority=5), "a", (CardShare(0, "GPU-a-0", 16),), ["uid-small-victim"]
-    )
-    assert requested(tables) == {"small": 16 * GIB}
+def requested(tables: Tables) -> dict[str, float]:
+    return {labels: value for (name, labels), value in shown(tables).items() if name == series.NAMESPACE_REQUESTED.name}
 
 
-def test_the_namespaces_with_least_are_one_series() -> None:
-    tables = cluster(a=[4096])
-    for number in range(series.MOST_NAMESPACES + 2):
-        units = 2 if number < series.MOST_NAMESPACES else 1
-        tables.add(bound(pod("p", units, namespace=f"n{number}"), "a", on_card(0, units)))
-    shown = requested(tables)
-    assert len(shown) == series.MOST_NAMESPACES + 1
-    assert (shown["n0"], shown["_other"]) == (2 * GIB, 2 * GIB)
-    assert sum(shown.values()) == (2 * series.MOST_NAMESPACES + 2) * GIB
+# The replica
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_only_the_replica_that_schedules_shows_the_cluster(*, leads: bool) -> None:
+    metrics = Metrics(cluster(a=[16]), lambda: {"active": 0}, per_card=True)
+    metrics.replica.follow("lease", lambda: leads)
+    found = samples(metrics.scrape())
+    assert found["gpushare_scheduler_leads", ""] == found["leader_election_master_status", "lease"] == leads
+    of_cluster = ("gpushare_scheduler_node_", "gpushare_scheduler_card_", "gpushare_scheduler_namespace_")
+    assert any(name.startswith((*of_cluster, "scheduler_pend")) for name, _ in found) is leads
+
+
+def test_a_replica_that_is_alone_leads_and_has_no_lease() -> None:
+    found = samples(Metrics(cluster(), dict, per_card=False).scrape())
+    assert found["gpushare_scheduler_leads", ""] == 1
+    assert not [name for name, _ in found if "leader_election" in name]
+
+
+def test_readiness_is_that_of_the_moment() -> None:
+    metrics, missing = Metrics(cluster(), dict, per_card=False), ["pods"]
+    metrics.replica.ready = lambda: not missing
+    assert samples(metrics.scrape())["gpushare_scheduler_ready", ""] == 0
+    missing.clear()
+    assert samples(metrics.scrape())["gpushare_scheduler_ready", ""] == 1
+
+
+# Nodes and cards
+
+
+def test_nodes_have_sums_and_cards_a_histogram() -> None:
+    tables = cluster(a=[16, 8])
+    metrics = Metrics(tables, lambda: {"active": 2, "unschedulable": 5}, per_card=False)
+    tables.upsert_node(wire_node("plain"))
+    tables.add(bound(pod("p", 4), "a", on_card(1, 4)))
+    found = samples(metrics.scrape())
+    assert found["gpushare_scheduler_node_memory_bytes", "a"] == 24 * GIB
+    assert found["gpushare_scheduler_node_memory_booked_bytes", "a"] == 4 * GIB
+    assert ("gpushare_scheduler_node_memory_bytes", "plain") not in found
+    assert found["gpushare_scheduler_card_free_ratio_bucket", "0.5"] == 1
+    assert found["gpushare_scheduler_card_free_ratio_count", ""] == 2
+    assert found["scheduler_pending_pods", "unschedulable"] == 5
+    assert not [name for name, _ in found if name.startswith("gpushare_scheduler_card_memory")]
 
 
 def test_memory_is_counted_in_the_unit_of_its_node() -> None:
     tables = cluster(a=[16])
     tables.upsert_node(wire_node("b", [16], unit_mib=512))
-    lines = b"".join(copied(tables, {}, per_card=True).text()).decode().splitlines()
-    assert f'{series.NODE_MEMORY.name}{{node="a"}} {16 * GIB}' in lines
-    assert f'{series.NODE_MEMORY.name}{{node="b"}} {8 * GIB}' in lines
-    assert f'{series.CARD_MEMORY.name}{{card="0",node="b",uuid="GPU-b-0"}} {8 * GIB}' in lines
+    found = shown(tables, per_card=True)
+    assert (found[series.NODE_MEMORY.name, "a"], found[series.NODE_MEMORY.name, "b"]) == (16 * GIB, 8 * GIB)
+    assert found[series.CARD_MEMORY.name, "0,b,GPU-b-0"] == 8 * GIB
 
 
-def shown(tables: Tables, *, per_card: bool) -> dict[str, float]:
-    """Samples by metric."""
-    text = b"".join(copied(tables, {}, per_card=per_card).text()).decode()
-    lines = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    return {name: float(value) for name, value in lines}
+def test_a_place_that_is_kept_for_a_preemptor_counts_nowhere_beside_its_victim() -> None:
+    tables = cluster(a=[16])
+    tables.add(bound(pod("victim", 16, namespace="small"), "a", on_card(0, 16)))
+    kept, preemptor = Nominations(tables), pod("urgent", 16, namespace="big", priority=5)
+    kept.nominate(preemptor, "a", (CardShare(0, "GPU-a-0", 16),), ["uid-small-victim"])
+
+    while_shown = shown(tables, per_card=True)
+    with kept.seen_by(preemptor):
+        while_hidden = shown(tables, per_card=True)
+
+    for found in (while_shown, while_hidden):
+        assert found[series.NODE_BOOKED.name, "a"] == 16 * GIB
+        assert found[series.CARD_BOOKED.name, "0,a,GPU-a-0"] == 16 * GIB
+    assert requested(tables) == {"small": 16 * GIB}
+
+
+def test_a_name_that_holds_anything_stays_one_label() -> None:
+    tables = cluster(a=[16])
+    slot = tables.cards.slots[0][0]
+    tables.cards.slots[0][0] = replace(slot, card=replace(slot.card, uuid='GPU"\\\n# TYPE x gauge'))
+
+    assert shown(tables, per_card=True)[series.CARD_MEMORY.name, '0,a,GPU"\\\n# TYPE x gauge'] == 16 * GIB
 
 
 def two_nodes() -> Tables:
@@ -75,20 +129,20 @@ def two_nodes() -> Tables:
 
 
 def test_free_memory_that_no_usual_pod_fits_into_is_fragmented() -> None:
-    found = shown(two_nodes(), per_card=False)
+    found = shown(two_nodes())
 
-    assert found[series.MEMORY_FREE.name] == 21 * GIB
-    assert found[series.MEMORY_FRAGMENTED.name] == 5 * GIB
-    assert not any(name.startswith(series.NODE_FREE.name) for name in found)
+    assert found[series.MEMORY_FREE.name, ""] == 21 * GIB
+    assert found[series.MEMORY_FRAGMENTED.name, ""] == 5 * GIB
+    assert not any(name == series.NODE_FREE.name for name, _ in found)
 
 
 def test_a_node_has_its_part_where_cards_have_series() -> None:
     found = shown(two_nodes(), per_card=True)
-    parts = {name: value for name, value in found.items() if name.startswith(series.NODE_FRAGMENTED.name)}
+    parts = {labels: value for (name, labels), value in found.items() if name == series.NODE_FRAGMENTED.name}
 
-    assert list(parts) == [f'{series.NODE_FRAGMENTED.name}{{node="{name}"}}' for name in "ab"]
-    assert sum(parts.values()) == pytest.approx(found[series.MEMORY_FRAGMENTED.name], abs=2)
-    assert found[f'{series.NODE_FREE.name}{{node="b"}}'] == 8 * GIB
+    assert list(parts) == ["a", "b"]
+    assert sum(parts.values()) == pytest.approx(found[series.MEMORY_FRAGMENTED.name, ""], abs=2)
+    assert found[series.NODE_FREE.name, "b"] == 8 * GIB
 
 
 def test_a_scrape_shows_the_moment_in_which_it_was_asked_for() -> None:
@@ -96,4 +150,76 @@ def test_a_scrape_shows_the_moment_in_which_it_was_asked_for() -> None:
     copy = copied(tables, {}, per_card=False)
     tables.remove_node("b")
 
-    assert f"{series.MEMORY_FREE.name} {21 * GIB}\n".encode() in b"".join(copy.text())
+    assert samples(copy.text())[series.MEMORY_FREE.name, ""] == 21 * GIB
+    assert shown(tables)[series.MEMORY_FREE.name, ""] == 13 * GIB
+
+
+# Namespaces
+
+
+def test_a_namespace_has_what_its_pods_request() -> None:
+    tables = cluster(a=[16, 16])
+    for number, namespace in enumerate(("one", "two", "two")):
+        tables.add(bound(pod(f"p{number}", 3, namespace=namespace), "a", on_card(0, 3)))
+    assert requested(tables) == {"one": 3 * GIB, "two": 6 * GIB}
+
+
+def test_the_namespaces_with_least_are_one_series() -> None:
+    tables = cluster(a=[4096])
+    for number in range(series.MOST_NAMESPACES + 2):
+        units = 2 if number < series.MOST_NAMESPACES else 1
+        tables.add(bound(pod("p", units, namespace=f"n{number}"), "a", on_card(0, units)))
+    found = requested(tables)
+    assert len(found) == series.MOST_NAMESPACES + 1
+    assert (found["n0"], found["_other"]) == (2 * GIB, 2 * GIB)
+    assert sum(found.values()) == (2 * series.MOST_NAMESPACES + 2) * GIB
+
+
+# Waiting pods
+
+
+def waiting(*pods: tuple[str, str, tuple[str, ...]], gone: str = "") -> dict[tuple[str, str], float]:
+    """Samples of pods, each with its name, its time of creation and the rules that object."""
+    messages = PodMessages(lambda _: True)
+    for name, created, rules in pods:
+        message = PodMessage("Unschedulable", "m", rules, 0.0, NOW_S, rules)
+        messages.update(msgspec.structs.replace(pod(name, 3), created=created), message)
+    return samples(WaitingCopy(list(messages.all()), lambda uid: uid != gone, NOW_S).text())
+
+
+def test_a_pod_counts_under_each_rule_that_objects_since_it_was_created() -> None:
+    first, second = ("p", "2025-12-31T23:59:00Z", ("cpu", "memory")), ("q", "2025-12-31T23:00:00Z", ("cpu",))
+    assert waiting(first, second) == {
+        (series.WAITING.name, "cpu"): 2,
+        (series.WAITING.name, "memory"): 1,
+        (series.LONGEST_WAIT.name, "cpu"): 3600,
+        (series.LONGEST_WAIT.name, "memory"): 60,
+    }
+
+
+def test_a_pod_that_waits_no_more_does_not_count() -> None:
+    assert waiting(("p", "2025-12-31T23:59:00Z", ("cpu",)), gone="uid-default-p") == {}
+
+
+def test_a_pod_whose_age_is_not_known_waits_for_no_time() -> None:
+    assert waiting(("p", "", ("cpu",)))[series.LONGEST_WAIT.name, "cpu"] == 0
+
+
+def test_what_is_counted_of_a_diagnosis_are_names_of_rules() -> None:
+    counts = (
+        ReasonCount("Insufficient example.com/secret", 2, rule="NodeResourcesFit"),
+        ReasonCount("Insufficient cpu", 2, rule="NodeResourcesFit"),
+        ReasonCount("cards are full", 1, rule="GpuShare"),
+    )
+    found = Diagnosis(3, counts, reserved="kept for default/other", tail="no victims")
+    assert found.rules == ("GpuShare", "NodeResourcesFit")
+    assert Diagnosis(3, rejected="the pod asks 'secret'").rules == ("EveryNode",)
+    assert Diagnosis(0).rules == ("NoNodes",)
+
+
+def test_an_attempt_that_finds_no_node_says_whose_reasons_it_has() -> None:
+    built = engine(a=[16])
+    with built.queries.placing() as placing:
+        outcome = placing.attempt(pod("p", 17))
+    assert isinstance(outcome, NoFit)
+    assert outcome.diagnosis.rules == ("GpuShare",)

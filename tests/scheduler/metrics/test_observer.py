@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from config.settings.scheduler import SchedulerConfiguration
-from scheduler.core.build import build_engine
 from scheduler.kube import port
 from scheduler.metrics.metrics import Metrics
 from scheduler.metrics.observer import ServiceObserver
+from tests.support.builders import cluster
 
 KINDS: tuple[port.Kind[Any], ...] = (port.PODS, port.NODES, port.NAMESPACES, port.CONFIG_MAPS)
 SILENT = port.ApiSilent("connection refused")
@@ -18,8 +17,7 @@ SILENT = port.ApiSilent("connection refused")
 
 @pytest.fixture
 def telemetry() -> ServiceObserver:
-    engine, _ = build_engine(SchedulerConfiguration())
-    return ServiceObserver(Metrics(engine.tables, engine.queue.lengths, per_card=False))
+    return ServiceObserver(Metrics(cluster(), dict, per_card=False))
 
 
 def said(telemetry: ServiceObserver, error: port.ApiError | None) -> Sequence[Mapping[str, Any]]:

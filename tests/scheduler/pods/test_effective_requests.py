@@ -1,11 +1,9 @@
-"""What a pod requests in all: every case of the container formula, and hypothesis against a plain reading of it."""
+"""Requests of whole pods: overhead, requests of the pod level, limits, resizes; the formula is in config/protocol."""
 
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from config.protocol.quantity import QuantityError
@@ -41,13 +39,21 @@ def wire(
     return msgspec.convert({"metadata": {"name": "p"}, "spec": spec, "status": status}, objects.PodObject)
 
 
+def being_resized(
+    asked: str, actuated: dict[str, str] | None, allocated: dict[str, str] | None = None, *, pending: str = ""
+) -> objects.PodObject:
+    """A pod of one container. asked: cpu in its spec. pending: why the kubelet has not resized it yet."""
+    status = {"containerStatuses": [resized("c", actuated, allocated)], "conditions": resize_pending(pending)}
+    return wire([c(asked)], status=status)
+
+
+def resize_pending(reason: str) -> list[dict[str, str]]:
+    return [{"type": "PodResizePending", "status": "True", "reason": reason}] if reason else []
+
+
 def as_kept(pod: objects.PodObject) -> objects.PodObject:
     """With no more of its status than is kept of it."""
     return replace(pod, status=status_of(said_of(pod)))
-
-
-INFEASIBLE = [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]
-DEFERRED = [{"type": "PodResizePending", "status": "True", "reason": "Deferred"}]
 
 
 @pytest.mark.parametrize(
@@ -56,14 +62,8 @@ DEFERRED = [{"type": "PodResizePending", "status": "True", "reason": "Deferred"}
         pytest.param(wire([c()]), 0, id="nothing asked"),
         pytest.param(wire([c("1"), c("500m")]), 1500, id="containers add up"),
         pytest.param(wire([c("1")], [c("3")]), 3000, id="an init container that is larger"),
-        pytest.param(wire([c("2"), c("2")], [c("3")]), 4000, id="an init container that is smaller"),
-        pytest.param(wire([c("1")], [c("3"), c("2")]), 3000, id="init containers run one after the other"),
-        pytest.param(wire([c("1")], [c("2", sidecar=True)]), 3000, id="a sidecar runs beside the containers"),
         pytest.param(wire([c("1")], [c("2", sidecar=True), c("4")]), 6000, id="a sidecar runs beside later ones"),
         pytest.param(wire([c("1")], [c("4"), c("2", sidecar=True)]), 4000, id="but not beside earlier ones"),
-        pytest.param(
-            wire([c("1")], [c("1", sidecar=True), c("2"), c("1", sidecar=True), c("2")]), 4000, id="two sidecars"
-        ),
         pytest.param(wire([c("1")], overhead={"cpu": "250m"}), 1250, id="overhead"),
         pytest.param(wire([c("1")], [c("3")], overhead={"cpu": "250m"}), 3250, id="overhead comes last"),
         pytest.param(wire([c("1")], resources={"requests": {"cpu": "2"}}), 2000, id="pod level wins over containers"),
@@ -85,49 +85,28 @@ DEFERRED = [{"type": "PodResizePending", "status": "True", "reason": "Deferred"}
         pytest.param(wire([c("0", limit="2")]), 0, id="even if it is zero"),
     ],
 )
-def test_the_container_formula(pod: objects.PodObject, cpu_millis: int) -> None:
+def test_requests_follow_the_container_formula(pod: objects.PodObject, cpu_millis: int) -> None:
     assert effective_requests(pod).amounts.get("cpu", 0) == cpu_millis
 
 
 @pytest.mark.parametrize(
     ("pod", "cpu_millis"),
     [
-        pytest.param(wire([c("2")], status={"containerStatuses": [resized("c", None)]}), 2000, id="no status yet"),
-        pytest.param(wire([c("2")], status={"containerStatuses": [resized("c", {"cpu": "3"})]}), 3000, id="shrinking"),
-        pytest.param(wire([c("2")], status={"containerStatuses": [resized("c", {"cpu": "1"})]}), 2000, id="growing"),
+        pytest.param(being_resized("2", None), 2000, id="no status yet"),
+        pytest.param(being_resized("2", {"cpu": "3"}), 3000, id="shrinking"),
+        pytest.param(being_resized("2", {"cpu": "1"}), 2000, id="growing"),
+        pytest.param(being_resized("2", {"cpu": "1"}, {"cpu": "4"}), 4000, id="admitted"),
         pytest.param(
-            wire([c("2")], status={"containerStatuses": [resized("c", {"cpu": "1"}, {"cpu": "4"})]}),
-            4000,
-            id="admitted",
+            being_resized("2", None, {"cpu": "4"}), 2000, id="admitted counts only once something is actuated"
         ),
+        pytest.param(being_resized("5", {"cpu": "3"}, pending="Deferred"), 5000, id="deferred"),
+        pytest.param(being_resized("5", {"cpu": "3"}, pending="Infeasible"), 3000, id="infeasible"),
         pytest.param(
-            wire([c("2")], status={"containerStatuses": [resized("c", None, {"cpu": "4"})]}),
-            2000,
-            id="admitted counts only once something is actuated",
-        ),
-        pytest.param(
-            wire([c("5")], status={"containerStatuses": [resized("c", {"cpu": "3"})], "conditions": DEFERRED}),
-            5000,
-            id="deferred",
-        ),
-        pytest.param(
-            wire([c("5")], status={"containerStatuses": [resized("c", {"cpu": "3"})], "conditions": INFEASIBLE}),
-            3000,
-            id="infeasible",
-        ),
-        pytest.param(
-            wire(
-                [c("5")],
-                status={"containerStatuses": [resized("c", {"cpu": "3"}, {"cpu": "4"})], "conditions": INFEASIBLE},
-            ),
+            being_resized("5", {"cpu": "3"}, {"cpu": "4"}, pending="Infeasible"),
             4000,
             id="infeasible, the larger of actuated and admitted",
         ),
-        pytest.param(
-            wire([c("5")], status={"containerStatuses": [resized("c", {})], "conditions": INFEASIBLE}),
-            0,
-            id="infeasible, nothing actuated",
-        ),
+        pytest.param(being_resized("5", {}, pending="Infeasible"), 0, id="infeasible, nothing actuated"),
         pytest.param(
             wire(
                 [c("1")],
@@ -185,9 +164,15 @@ LEVEL = {"requests": {"cpu": "2"}}
             {"resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "4"}}, 4000, id="admitted"
         ),
         pytest.param({"allocatedResources": {"cpu": "4"}}, 2000, id="admitted, and nothing actuated"),
-        pytest.param({"resources": {"requests": {"cpu": "3"}}, "conditions": DEFERRED}, 3000, id="deferred"),
-        pytest.param({"resources": {"requests": {"cpu": "1"}}, "conditions": INFEASIBLE}, 1000, id="infeasible"),
-        pytest.param({"resources": {}, "conditions": INFEASIBLE}, 0, id="infeasible, and nothing actuated"),
+        pytest.param(
+            {"resources": {"requests": {"cpu": "3"}}, "conditions": resize_pending("Deferred")}, 3000, id="deferred"
+        ),
+        pytest.param(
+            {"resources": {"requests": {"cpu": "1"}}, "conditions": resize_pending("Infeasible")}, 1000, id="infeasible"
+        ),
+        pytest.param(
+            {"resources": {}, "conditions": resize_pending("Infeasible")}, 0, id="infeasible, and nothing actuated"
+        ),
     ],
 )
 def test_a_resize_in_place_of_the_pod_as_a_whole(status: dict[str, Any], cpu_millis: int) -> None:
@@ -252,21 +237,3 @@ def test_amounts_are_exact_integers(quantities: objects.Quantities | None, expec
 )
 def test_scoring_counts_what_is_asked_or_a_little(pod: objects.PodObject, expected: tuple[int, int]) -> None:
     assert effective_requests(pod)[1:] == expected
-
-
-@given(
-    containers=st.lists(st.integers(0, 9), min_size=1, max_size=4),
-    init=st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=5),
-    overhead=st.integers(0, 3),
-)
-def test_the_formula_is_the_peak_over_the_pods_life(
-    containers: list[int], init: list[tuple[int, bool]], overhead: int
-) -> None:
-    pod = wire(
-        [c(str(own)) for own in containers],
-        [c(str(own), sidecar=sidecar) for own, sidecar in init],
-        overhead={"cpu": str(overhead)},
-    )
-    before = [sum(own for own, sidecar in init[:i] if sidecar) + init[i][0] for i in range(len(init))]
-    running = sum(containers) + sum(own for own, sidecar in init if sidecar)
-    assert effective_requests(pod).amounts.get("cpu", 0) == 1000 * (max([running, *before]) + overhead)

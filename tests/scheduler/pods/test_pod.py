@@ -1,6 +1,7 @@
 """Pods and their templates: what makes two pods ask the same, and what does not."""
 
 import weakref
+from typing import Any
 
 import msgspec
 import pytest
@@ -28,15 +29,16 @@ AS_ASKED = {
 NODE_AFFINITY: dict[str, object] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
 
 
-def wire(document: dict[str, object]) -> objects.PodObject:
+def wire(document: dict[str, Any]) -> objects.PodObject:
     """As decoded from a watch."""
     return msgspec.json.decode(msgspec.json.encode(document), type=objects.PodObject)
 
 
-def read(reader: PodReader, name: str = "p", gpu_mem: int = 2, **options: object) -> Pod:
-    """A pod through `reader`; `status` replaces the status."""
-    status = options.pop("status", {"phase": "Pending"})
-    return reader.read(wire({**manifest(name, gpu_mem, **options), "status": status}))  # type: ignore[arg-type]
+def read(reader: PodReader, name: str = "p", gpu_mem: int = 2, **options: Any) -> Pod:  # noqa: ANN401 - as `manifest`
+    """A pod through `reader`; `status` replaces the status, `metadata` is added to it."""
+    status, metadata = options.pop("status", {"phase": "Pending"}), options.pop("metadata", {})
+    document: dict[str, Any] = manifest(name, gpu_mem, **options)
+    return reader.read(wire({**document, "status": status, "metadata": {**document["metadata"], **metadata}}))
 
 
 @pytest.fixture
@@ -153,12 +155,10 @@ def test_host_ports_of_containers_and_sidecars(reader: PodReader) -> None:
 
 
 def test_who_the_pod_is(reader: PodReader) -> None:
-    document = manifest("p", 2, namespace="team", node="a", priority=5, labels={"app": "x"}, annotations={"b": "c"})
     owners = [{"uid": "u1", "kind": "A"}, {"uid": "u2", "kind": "ReplicaSet", "controller": True}]
-    meta = document["metadata"]
-    assert isinstance(meta, dict)
-    meta |= {"ownerReferences": owners, "creationTimestamp": "2026-01-01T00:00:00Z"}
-    pod = reader.read(wire(document))
+    metadata = {"ownerReferences": owners, "creationTimestamp": "2026-01-01T00:00:00Z"}
+    written = {"labels": {"app": "x"}, "annotations": {"b": "c"}}
+    pod = read(reader, "p", 2, namespace="team", node="a", priority=5, metadata=metadata, **written)
     assert pod.key == PodKey("team", "p", "uid-team-p")
     assert (pod.node_name, pod.priority, pod.owner_uid, pod.created) == ("a", 5, "u2", "2026-01-01T00:00:00Z")
     assert (pod.labels, pod.annotations, pod.scheduler_name) == ({"app": "x"}, {"b": "c"}, names.SCHEDULER_NAME)
@@ -184,12 +184,8 @@ def test_the_condition_that_schedulers_write_is_kept(reader: PodReader) -> None:
 
 
 def test_a_pod_that_is_being_deleted_is_terminating(reader: PodReader) -> None:
-    document = manifest()
-    meta = document["metadata"]
-    assert isinstance(meta, dict)
-    assert not reader.read(wire(document)).terminating
-    meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert reader.read(wire(document)).terminating
+    assert not read(reader).terminating
+    assert read(reader, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}).terminating
 
 
 def test_a_template_is_kept_while_a_pod_has_it_and_forgotten_when_none_has(reader: PodReader) -> None:

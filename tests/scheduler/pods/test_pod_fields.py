@@ -1,20 +1,15 @@
-"""The table of PodSpec's fields says what the code does; docs/compatibility.md is generated from it."""
+"""Fields of pods: those that are not supported are named, and the table of docs/compatibility.md says what is done."""
 
 import re
 
 import pytest
 
-from scheduler.pods.unsupported import unsupported_rules
+from scheduler.pods.mistakes import unsupported_rules
 from tests.support.builders import wire_pod
 from tests.support.documents.pod_fields import STRUCTS, TABLE, Field, Verdict, read_fields, with_verdict
 from tests.support.repository import ROOT
 
 DOCUMENT = ROOT / "docs" / "compatibility.md"
-
-
-def found(field: Field) -> tuple[str, ...]:
-    """What the scheduler finds in a pod that has the field."""
-    return unsupported_rules(wire_pod("p", **field.example))
 
 
 def cases(*verdicts: Verdict) -> list[object]:
@@ -35,7 +30,13 @@ def test_a_field_that_is_judged_is_read(schema: str, field: Field) -> None:
 @pytest.mark.parametrize(("schema", "field"), cases(Verdict.REFUSED))
 def test_a_field_that_is_refused_keeps_the_pod_waiting_with_its_words(schema: str, field: Field) -> None:
     del schema
-    assert found(field) == (field.words,)
+    assert unsupported_rules(wire_pod("p", **field.example)) == (field.words,)
+
+
+def test_each_unsupported_kind_is_named_once_and_all_of_them() -> None:
+    volumes = [{"name": "v", "newDisk": {}}, {"name": "w", "newDisk": {}}, {"name": "x", "anotherDisk": {}}]
+    pod = wire_pod("p", volumes=volumes, resourceClaims=[{"name": "r"}, {"name": "s"}])
+    assert unsupported_rules(pod) == ("volumes of kind anotherDisk", "volumes of kind newDisk", "resource claims")
 
 
 @pytest.mark.parametrize("schema", STRUCTS)
@@ -45,10 +46,11 @@ def test_whatever_is_read_is_in_the_table_and_decides_something(schema: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("schema", "field"), [case for case in with_verdict(Verdict.IRRELEVANT) if case[0] == "Volume"]
+    "field",
+    [field for field in TABLE["Volume"] if field.verdict is Verdict.IRRELEVANT],
+    ids=lambda field: field.name,
 )
-def test_a_volume_that_any_node_can_make_keeps_nobody_waiting(schema: str, field: Field) -> None:
-    del schema
+def test_a_volume_that_any_node_can_make_keeps_nobody_waiting(field: Field) -> None:
     pod = wire_pod("p", volumes=[{"name": "v", field.name: {} if field.name != "name" else "v"}])
     assert unsupported_rules(pod) == ()
 

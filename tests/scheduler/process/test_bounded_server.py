@@ -8,39 +8,18 @@ from typing import cast
 import pytest
 from aiohttp import web
 
-from scheduler.process.bounded_server import Answer, BoundedServer, Limits
+from scheduler.process.bounded_server import Limits
 from scheduler.process.places import wrote
 from scheduler.process.probes import Turns, serve
-from tests.system.process import in_virtual_time
+from tests.scheduler.process.clients import GET, Clients, answering, connected, first_line, is_cut_off
+from tests.support.clocks.virtual_time import in_virtual_time, now_s
 
-GET = b"GET %s HTTP/1.1\r\nHost: h\r\n\r\n"
 # More than the kernel takes for a peer that reads nothing.
 LONG = b"x" * 65_536, 400
 
 
-class Connections(list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]):
-    """Opened by `open`, closed at the end of the test."""
-
-    def __init__(self, runner: web.ServerRunner) -> None:
-        self.runner = runner
-        self.port = runner.addresses[0][1]
-
-    async def open(self, sent: bytes = b"", peer: str = "127.0.0.1") -> asyncio.StreamReader:
-        """peer: the address that it comes from."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=2**10, local_addr=(peer, 0))
-        self.append((reader, writer))
-        writer.write(sent)
-        return reader
-
-    async def status(self, path: bytes = b"/healthz") -> bytes:
-        """Of an answer, soon, also on a busy machine; b"" when the connection is cut off."""
-        reader = await self.open(GET % path)
-        async with asyncio.timeout(5.0):
-            return (await reader.readline()).strip()
-
-
 @asynccontextmanager
-async def serving(limits: Limits) -> AsyncIterator[Connections]:
+async def serving(limits: Limits) -> AsyncIterator[Clients]:
     def scrape() -> Iterator[bytes]:
         piece, times = LONG
         return iter([piece] * times)
@@ -49,47 +28,14 @@ async def serving(limits: Limits) -> AsyncIterator[Connections]:
         yield made
 
 
-@asynccontextmanager
-async def answering(answer: Answer, limits: Limits) -> AsyncIterator[Connections]:
-    runner = web.ServerRunner(BoundedServer(answer, limits), shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    async with connected(runner) as made:
-        yield made
-
-
-@asynccontextmanager
-async def connected(runner: web.ServerRunner) -> AsyncIterator[Connections]:
-    """Connections to a server, which ends with them."""
-    made = Connections(runner)
-    try:
-        yield made
-    finally:
-        for _, writer in made:
-            writer.transport.abort()
-        await runner.cleanup()
-
-
 @pytest.fixture
-async def connections() -> AsyncIterator[Connections]:
+async def connections() -> AsyncIterator[Clients]:
     async with serving(Limits()) as made:
         yield made
 
 
-async def is_cut_off(reader: asyncio.StreamReader) -> bool:
-    try:
-        async with asyncio.timeout(2.0):
-            while await reader.read(2**16):
-                pass
-    except ConnectionError:
-        return True
-    except TimeoutError:
-        return False
-    return True
-
-
 async def test_a_probe_is_answered_while_all_places_are_taken_by_requests_that_never_end(
-    connections: Connections,
+    connections: Clients,
 ) -> None:
     slow = [await connections.open(b"GET /metrics HTTP/1.1\r\nX: ") for _ in range(200)]
 
@@ -98,7 +44,7 @@ async def test_a_probe_is_answered_while_all_places_are_taken_by_requests_that_n
 
 
 async def test_a_probe_is_answered_while_all_places_are_taken_by_clients_that_do_not_read(
-    connections: Connections,
+    connections: Clients,
 ) -> None:
     for _ in range(100):
         await connections.open(GET % b"/metrics")
@@ -114,8 +60,7 @@ async def test_the_connection_of_who_has_one_is_not_cut_off_for_those_of_who_has
             await connections.open(GET % b"/readyz", peer="127.0.0.2")
         connections[0][1].write(GET % b"/readyz")
 
-        async with asyncio.timeout(5.0):
-            assert (await probe.readline()).strip() == b"HTTP/1.1 200 OK"
+        assert await first_line(probe) == b"HTTP/1.1 200 OK"
 
 
 async def test_liveness_waits_for_no_turn() -> None:
@@ -217,7 +162,7 @@ async def test_a_client_that_sends_the_next_request_in_time_keeps_its_connection
     ],
 )
 async def test_what_is_no_request_is_refused_and_fills_no_log(
-    connections: Connections, sent: bytes, caplog: pytest.LogCaptureFixture
+    connections: Clients, sent: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     reader = await connections.open(sent)
     async with asyncio.timeout(5.0):
@@ -237,14 +182,8 @@ async def test_who_is_cut_off_in_the_middle_of_an_answer_fills_no_log(caplog: py
         while True:
             await response.write(b"x")
 
-    runner = web.ServerRunner(BoundedServer(endless))
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made = Connections(runner)
-    assert await is_cut_off(await made.open(GET % b"/"))
-    for _, writer in made:
-        writer.transport.abort()
-    await runner.cleanup()
+    async with answering(endless) as made:
+        assert await is_cut_off(await made.open(GET % b"/"))
     assert caplog.records == []
 
 
@@ -253,45 +192,43 @@ async def test_a_bug_of_ours_in_an_answer_is_logged(caplog: pytest.LogCaptureFix
         message = "a bug of ours"
         raise KeyError(message)
 
-    runner = web.ServerRunner(BoundedServer(bug))
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made = Connections(runner)
-    assert await made.status() == b"HTTP/1.1 500 Internal Server Error"
-    for _, writer in made:
-        writer.close()
-        await writer.wait_closed()
-    await runner.cleanup()
+    async with answering(bug) as made:
+        assert await made.status() == b"HTTP/1.1 500 Internal Server Error"
     assert "a bug of ours" in caplog.text
+
+
+class Noting:
+    """A handler whose requests take turns. answered_s: when it was called."""
+
+    def __init__(self) -> None:
+        self.answered_s: list[float] = []
+        self._in_turn = Turns(0.05).each(self._handle)
+
+    async def asks(self) -> web.StreamResponse:
+        return await self._in_turn(cast("web.BaseRequest", None))
+
+    async def _handle(self, _: web.BaseRequest) -> web.StreamResponse:
+        self.answered_s.append(now_s())
+        return web.Response()
 
 
 @in_virtual_time
 async def test_answers_come_one_after_the_other_however_many_ask() -> None:
-    now_s, turns, answered_s = asyncio.get_running_loop().time, Turns(0.05), []
-
-    async def handle(_: web.BaseRequest) -> web.StreamResponse:
-        answered_s.append(now_s())
-        return web.Response()
-
-    asking = [asyncio.ensure_future(turns.each(handle)(cast("web.BaseRequest", None))) for _ in range(32)]
+    noting = Noting()
+    asking = [asyncio.ensure_future(noting.asks()) for _ in range(32)]
     await asyncio.sleep(0.01)
     for leaves in asking[1:31]:
         leaves.cancel()
     await asyncio.wait(asking)
 
-    assert answered_s == [0.0, 0.05]
+    assert noting.answered_s == [0.0, 0.05]
 
 
 @in_virtual_time
 async def test_an_answer_after_a_pause_waits_for_nobody() -> None:
-    now_s, turns, answered_s = asyncio.get_running_loop().time, Turns(0.05), []
-
-    async def handle(_: web.BaseRequest) -> web.StreamResponse:
-        answered_s.append(now_s())
-        return web.Response()
-
+    noting = Noting()
     for _ in range(3):
-        await turns.each(handle)(cast("web.BaseRequest", None))
+        await noting.asks()
         await asyncio.sleep(1.0)
 
-    assert answered_s == [0.0, 1.0, 2.0]
+    assert noting.answered_s == [0.0, 1.0, 2.0]

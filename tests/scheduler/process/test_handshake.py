@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from scheduler.process.bounded_server import BoundedServer, Limits
+from scheduler.process.bounded_server import Limits
+from tests.scheduler.process.clients import GET, Clients, answering, first_line, is_cut_off
 from tests.support.servers.byte_server import made_certificate, until
 
-GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
+ROOT = GET % b"/"
 ANYBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 ANYBODY.check_hostname, ANYBODY.verify_mode = False, ssl.CERT_NONE
 
@@ -24,56 +25,22 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
     return context
 
 
-class Clients(list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]):
-    def __init__(self, port: int) -> None:
-        self.port = port
-
-    async def open(self, sent: bytes = b"", context: ssl.SSLContext | None = None) -> asyncio.StreamReader:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=context)
-        self.append((reader, writer))
-        writer.write(sent)
-        return reader
-
-    async def status(self) -> bytes:
-        reader = await self.open(GET, ANYBODY)
-        async with asyncio.timeout(5):
-            return (await reader.readline()).strip()
-
-
 @asynccontextmanager
 async def serving(tls: ssl.SSLContext, limits: Limits) -> AsyncIterator[Clients]:
     async def answer(_: web.BaseRequest) -> web.StreamResponse:
         return web.Response()
 
-    runner = web.ServerRunner(BoundedServer(answer, limits, tls), shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    clients = Clients(runner.addresses[0][1])
-    before = files()
-    try:
+    async with answering(answer, limits, tls) as clients:
+        before = files()
         yield clients
-    finally:
-        for _, writer in clients:
-            writer.transport.abort()
-        await runner.cleanup()
-        await until(lambda: files() <= before)
+    await until(lambda: files() <= before)
 
 
 def files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-async def is_cut_off(reader: asyncio.StreamReader) -> bool:
-    try:
-        async with asyncio.timeout(2):
-            return await reader.read() == b""
-    except ConnectionError:
-        return True
-    except TimeoutError:
-        return False
-
-
-@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01", GET])
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01", ROOT])
 async def test_however_many_are_opened_few_are_kept(tls: ssl.SSLContext, sent: bytes) -> None:
     async with serving(tls, Limits(connections=8)) as clients:
         opened = files()
@@ -81,7 +48,7 @@ async def test_however_many_are_opened_few_are_kept(tls: ssl.SSLContext, sent: b
 
         assert all([await is_cut_off(reader) for reader in many[:80]])
         assert files() <= opened + 100 + 16
-        assert await clients.status() == b"HTTP/1.1 200 OK"
+        assert await clients.status(tls=ANYBODY) == b"HTTP/1.1 200 OK"
 
 
 async def test_one_that_says_nothing_is_cut_off_in_time(tls: ssl.SSLContext) -> None:
@@ -92,27 +59,26 @@ async def test_one_that_says_nothing_is_cut_off_in_time(tls: ssl.SSLContext) -> 
 
 async def test_after_the_handshake_the_time_for_a_request_begins(tls: ssl.SSLContext) -> None:
     async with serving(tls, Limits(handshake_s=0.2, request_s=0.6)) as clients:
-        reader = await clients.open(context=ANYBODY)
+        reader = await clients.open(tls=ANYBODY)
         await asyncio.sleep(0.4)
-        clients[-1][1].write(GET)
+        clients[-1][1].write(ROOT)
 
-        async with asyncio.timeout(5):
-            assert (await reader.readline()).strip() == b"HTTP/1.1 200 OK"
+        assert await first_line(reader) == b"HTTP/1.1 200 OK"
 
 
 async def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered(tls: ssl.SSLContext) -> None:
     async with serving(tls, Limits(connections=2)) as clients:
         for _ in range(30):
-            assert await clients.status() == b"HTTP/1.1 200 OK"
+            assert await clients.status(tls=ANYBODY) == b"HTTP/1.1 200 OK"
 
 
 async def test_what_is_no_handshake_fills_no_log(tls: ssl.SSLContext, caplog: pytest.LogCaptureFixture) -> None:
     async with serving(tls, Limits()) as clients:
         with suppress(ConnectionError):
-            await (await clients.open(GET)).read()
+            await (await clients.open(ROOT)).read()
         await clients.open(b"\x16\x03\x01")
         clients[-1][1].close()
-        assert await clients.status() == b"HTTP/1.1 200 OK"
+        assert await clients.status(tls=ANYBODY) == b"HTTP/1.1 200 OK"
 
     assert caplog.records == []
 
@@ -120,5 +86,5 @@ async def test_what_is_no_handshake_fills_no_log(tls: ssl.SSLContext, caplog: py
 async def test_the_program_ends_while_a_handshake_is_under_way(tls: ssl.SSLContext) -> None:
     async with asyncio.timeout(5), serving(tls, Limits()) as clients:
         silent = await clients.open(b"\x16\x03\x01")
-        await clients.status()
+        await clients.status(tls=ANYBODY)
     assert await is_cut_off(silent)

@@ -11,7 +11,7 @@ from scheduler.pods.pod_volumes import PodClaim, PodVolumes
 from scheduler.state.amounts import Amount
 from scheduler.state.changes import ClusterEvents
 from scheduler.state.minimum_request import NO_MINIMUM, MinimumRequest
-from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, events_on, full, pod
+from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, events_on, full, in_vain, pod, pods
 
 
 class CountedPriority(int):
@@ -78,12 +78,7 @@ def test_an_event_costs_nothing_when_nobody_waits() -> None:
 
 
 def _classes(count: int, minimum: MinimumRequest = NO_MINIMUM) -> ToyCluster:
-    cluster = ToyCluster(0)
-    for index in range(count):
-        cluster.add(pod(f"p{index}"))
-        cluster.queue.pop(0.0)
-        cluster.queue.unschedulable(f"p{index}", index, 0.0, wakes_on=ANY, minimum=minimum)
-    return cluster
+    return in_vain(*pods(count), of_class=lambda waiting: waiting.key.uid, minimum=minimum)
 
 
 def test_noting_an_event_costs_the_same_however_many_classes_wait() -> None:
@@ -118,20 +113,16 @@ def _asked_in_vain(cluster: ToyCluster) -> None:
     cluster.queue.fits_not(hint, wakes_on=ANY)
 
 
-def _using(pods: int, claims: int) -> ToyCluster:
+def _using(count: int, claims: int) -> ToyCluster:
     """Pods of one class that all use the same claims."""
-    cluster = ToyCluster(0)
     volumes = PodVolumes(claims=tuple(PodClaim(f"c{number}", ephemeral=False) for number in range(claims)))
-    for index in range(pods):
-        cluster.add(replace(pod(f"p{index}"), volumes=volumes))
-        cluster.queue.pop(0.0)
-        cluster.queue.unschedulable(f"p{index}", "one class", 0.0, wakes_on=ANY, minimum=NO_MINIMUM)
-    return cluster
+    using = (replace(pod(f"p{index}"), volumes=volumes) for index in range(count))
+    return in_vain(*using, of_class=lambda _: "one class")
 
 
 def test_claims_that_change_cost_the_same_however_many_pods_of_a_class_use_them() -> None:
-    def asking(pods: int) -> int:
-        cluster, events = _using(pods, 8), ClusterEvents()
+    def asking(count: int) -> int:
+        cluster, events = _using(count, 8), ClusterEvents()
         events.note_claims(("default", f"c{number}") for number in range(8))
         cluster.queue.note_events(events)
         return _cost(lambda: cluster.next_hint() is not None)

@@ -1,30 +1,23 @@
-"""Priority order, back-offs, gates, updates and counts. Hints: test_waking.py."""
+"""Nominations, leftovers, gates, updates in flight, counts. The rest: test_queue_machine.py; hints: test_waking.py."""
 
 import pytest
 from msgspec.structs import replace
 
-from scheduler.pods.pod import Pod
-from scheduler.pods.transitions import TransitionError
+from scheduler.pods.pod import Pod, TransitionError
 from scheduler.queue.entry import PodState
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.scheduler.queue.toy_cluster import (
     ANY,
     GATED,
-    UNITS,
     Gates,
     ToyCluster,
     events_on,
     full,
+    in_vain,
     key_of,
     pod,
     with_labels,
 )
-
-
-def test_the_highest_priority_is_popped_first_then_the_longest_waiting() -> None:
-    cluster = ToyCluster(9)
-    cluster.add(pod("low"), pod("high-1", priority=5), pod("high-2", priority=5), pod("top", priority=9))
-    assert cluster.settle() == ["top", "high-1", "high-2", "low"]
 
 
 def test_pods_that_come_with_a_nomination_are_first_of_their_priority() -> None:
@@ -32,20 +25,6 @@ def test_pods_that_come_with_a_nomination_are_first_of_their_priority() -> None:
     kept = [replace(pod(name), nominated_node="a") for name in ("kept-1", "kept-2")]
     cluster.add(pod("new"), *kept, pod("high", priority=5))
     assert cluster.settle() == ["high", "kept-1", "kept-2", "new"]
-
-
-def test_a_pod_keeps_its_place_in_the_line_however_often_it_was_tried() -> None:
-    cluster = full(pod("first"), pod("second"))
-    cluster.add(pod("third"))
-    cluster.free(0, 3)
-    assert cluster.settle() == ["first", "second", "third"]
-
-
-def test_a_pod_that_cannot_fit_blocks_nobody() -> None:
-    cluster = ToyCluster(2)
-    cluster.add(pod("huge", 7, priority=9), pod("small-1"), pod("small-2"))
-    assert cluster.settle() == ["huge", "small-1", "small-2"]
-    assert set(cluster.placed) == {"small-1", "small-2"}
 
 
 def test_an_attempt_says_how_many_there_were_and_since_when() -> None:
@@ -56,6 +35,13 @@ def test_an_attempt_says_how_many_there_were_and_since_when() -> None:
     queued = cluster.queue.pop(8.0)
     assert queued is not None
     assert (queued.attempts, queued.first_queued_s) == (2, 0.0)
+
+
+def test_a_pod_keeps_its_place_in_the_line_however_often_it_was_tried() -> None:
+    cluster = full(pod("first"), pod("second"))
+    cluster.add(pod("third"))
+    cluster.free(0, 3)
+    assert cluster.settle() == ["first", "second", "third"]
 
 
 # Back-off after errors
@@ -71,33 +57,6 @@ def test_after_an_error_a_pod_backs_off_for_one_second_then_twice_as_long_up_to_
         waits.append((cluster.queue.next_ready_s() or 0) - cluster.now_s)
         cluster.after(waits[-1])
     assert waits == [1, 2, 4, 8, 10, 10]
-
-
-def test_error_back_off_is_served_although_a_place_is_free() -> None:
-    cluster = ToyCluster(1)
-    cluster.add(pod("p"))
-    cluster.decide()
-    cluster.bind_failed("p")
-    cluster.queue.note_events(events_on(everywhere=ANY))
-    cluster.free(0, 1)
-    assert cluster.settle() == []
-    cluster.after(0.999)
-    assert cluster.queue.state("p") is PodState.BACKING_OFF
-    cluster.after(0.001)
-    assert cluster.queue.state("p") is PodState.ACTIVE
-
-
-def test_error_back_off_is_served_although_the_pod_changes() -> None:
-    cluster = ToyCluster(1)
-    cluster.add(pod("p"))
-    cluster.decide()
-    cluster.bind_failed("p")
-    cluster.add(pod("p", 2))
-    assert cluster.queue.state("p") is PodState.BACKING_OFF
-    cluster.after(1)
-    queued = cluster.queue.pop(cluster.now_s)
-    assert queued is not None
-    assert queued.pod.template is UNITS[2]
 
 
 def test_errors_in_a_row_and_attempts_without_fit_are_counted_apart() -> None:
@@ -163,22 +122,6 @@ def test_a_gated_pod_is_never_popped_and_says_why() -> None:
     assert (cluster.queue.state("p"), cluster.queue.gate("p")) == (PodState.GATED, GATED)
 
 
-def test_a_pod_is_active_when_its_last_gate_is_removed() -> None:
-    cluster = ToyCluster(1)
-    cluster.add(pod("p", gates=("a", "b")))
-    cluster.add(pod("p", gates=("b",)))
-    assert cluster.queue.state("p") is PodState.GATED
-    cluster.add(pod("p"))
-    assert (cluster.queue.state("p"), cluster.queue.gate("p")) == (PodState.ACTIVE, "")
-
-
-def test_the_place_in_the_line_is_taken_when_the_gate_opens() -> None:
-    cluster = ToyCluster(2)
-    cluster.add(pod("gated", gates=("a",)), pod("other"))
-    cluster.add(pod("gated"))
-    assert cluster.settle() == ["other", "gated"]
-
-
 def test_a_pod_that_becomes_gated_loses_its_place_in_the_line() -> None:
     cluster = ToyCluster(2)
     cluster.add(pod("first"), pod("second"))
@@ -213,20 +156,6 @@ def test_a_pod_that_changes_is_tried_again_at_once(changed: Pod) -> None:
     assert cluster.queue.state("p") is PodState.ACTIVE
 
 
-def test_a_pod_whose_owner_changes_it_again_and_again_is_tried_less_and_less_often() -> None:
-    cluster = full(pod("p"))
-    tried_s = []
-    for eighth in range(320):
-        cluster.after(0.125)
-        cluster.add(with_labels(pod("p"), app=str(eighth)))
-        if cluster.settle():
-            tried_s.append(cluster.now_s)
-    assert tried_s == [0.125, 1.125, 3.125, 7.125, 15.125, 25.125, 35.125]
-    cluster.after(21)
-    cluster.add(with_labels(pod("p"), app="at last"))
-    assert cluster.settle() == ["p"]
-
-
 def test_a_mere_status_change_moves_no_pod_but_its_newest_version_is_tried() -> None:
     cluster = full(pod("p"))
     cluster.add(replace(pod("p"), reason="newest"))
@@ -245,15 +174,22 @@ def test_a_changed_priority_counts_at_once() -> None:
     assert cluster.settle() == ["second", "first"]
 
 
-def test_a_pod_that_changes_while_it_is_decided_is_tried_again() -> None:
+@pytest.mark.parametrize(
+    ("seen", "state"),
+    [
+        pytest.param(pod("p", 2), PodState.ACTIVE, id="of another template is tried again"),
+        pytest.param(replace(pod("p"), reason="newest"), PodState.UNSCHEDULABLE, id="of another status waits"),
+    ],
+)
+def test_a_pod_that_is_seen_while_it_is_decided(seen: Pod, state: PodState) -> None:
     cluster = ToyCluster(0)
     cluster.add(pod("p"))
     cluster.queue.pop(0.0)
-    cluster.add(pod("p", 2))
+    cluster.add(seen)
     cluster.queue.unschedulable("p", key_of(pod("p")), 0.0, wakes_on=ANY)
+    assert cluster.queue.state("p") is state
     queued = cluster.queue.pop(0.0)
-    assert queued is not None
-    assert queued.pod.template is UNITS[2]
+    assert queued is None or queued.pod is seen
 
 
 def test_a_change_in_flight_counts_for_one_attempt_only() -> None:
@@ -264,15 +200,6 @@ def test_a_change_in_flight_counts_for_one_attempt_only() -> None:
     cluster.bind_failed("p")
     cluster.after(1)
     assert cluster.settle() == ["p"]
-    assert cluster.queue.state("p") is PodState.UNSCHEDULABLE
-
-
-def test_a_pod_whose_status_changes_while_it_is_decided_waits_like_any_other() -> None:
-    cluster = ToyCluster(0)
-    cluster.add(pod("p"))
-    cluster.queue.pop(0.0)
-    cluster.add(pod("p"))
-    cluster.queue.unschedulable("p", key_of(pod("p")), 0.0, wakes_on=ANY)
     assert cluster.queue.state("p") is PodState.UNSCHEDULABLE
 
 
@@ -290,11 +217,8 @@ def test_a_pod_that_becomes_gated_in_flight_is_gated_after_it(verb: str) -> None
 
 
 def test_a_pod_that_only_its_own_change_can_help_is_woken_by_nothing_else() -> None:
-    cluster = ToyCluster(5)
-    cluster.add(pod("p"))
-    cluster.queue.pop(0.0)
-    cluster.queue.unschedulable("p", key_of(pod("p")), 0.0, wakes_on=0)
-    cluster.free(0, 1)
+    cluster = in_vain(pod("p"), wakes_on=0)
+    cluster.free(0, 6)
     cluster.queue.note_events(events_on(everywhere=ANY))
     assert cluster.settle() == []
     cluster.add(pod("p", 2))
@@ -302,17 +226,6 @@ def test_a_pod_that_only_its_own_change_can_help_is_woken_by_nothing_else() -> N
 
 
 # Deletion
-
-
-def test_a_deleted_pod_is_forgotten_in_every_state() -> None:
-    cluster = full(pod("waits"))
-    cluster.add(pod("gated", gates=("a",)), pod("ready"))
-    for uid in ("waits", "gated", "ready", "never seen"):
-        cluster.queue.delete(uid)
-    cluster.free(0, 5)
-    cluster.after(1000)
-    assert cluster.settle() == []
-    assert not any(uid in cluster.queue for uid in ("waits", "gated", "ready"))
 
 
 @pytest.mark.parametrize("verb", ["done", "failed", "unschedulable"])
@@ -380,3 +293,44 @@ def test_a_pod_that_changes_while_it_is_refused_is_tried_again_soon() -> None:
         waits_s.append(ready_s - now_s)
         now_s = ready_s
     assert waits_s == [1, 2, 4, 8, 16, 32, 64, 1, 2]
+
+
+# Pods whose namespace is throttled
+
+
+def two_of_which_the_first_was_not_sent() -> SchedulingQueue:
+    queue = SchedulingQueue()
+    for name in ("p0", "p1"):
+        queue.add_or_update(pod(name), 0.0)
+    queue.pop(0.0)
+    queue.set_aside("p0", 0.0, "failures")
+    queue.validate()
+    return queue
+
+
+def popped(queue: SchedulingQueue) -> list[str]:
+    return [queued.pod.key.name for queued in iter(lambda: queue.pop(0.0), None)]
+
+
+def test_a_pod_that_was_not_sent_waits_for_its_namespace_and_is_told_once() -> None:
+    queue = two_of_which_the_first_was_not_sent()
+    assert (queue.state("p0"), queue.next_ready_s()) == (PodState.THROTTLED, None)
+    assert queue.lengths() == {"active": 1, "backoff": 1, "unschedulable": 0, "gated": 0}
+
+    assert queue.throttle(lambda _: True, 0.0)
+    assert queue.lengths() == {"active": 1, "backoff": 1, "unschedulable": 0, "gated": 0}
+    assert queue.serve(lambda _: "failures", unreported=True)
+    assert popped(queue) == ["p1"]
+    assert not queue.serve(lambda _: "failures", unreported=True)
+
+    assert queue.serve(lambda _: True)
+    assert popped(queue) == ["p0"]
+    assert not queue.throttle(lambda _: True, 0.0)
+
+
+def test_a_pod_that_was_told_and_is_held_back_again_is_not_told_again() -> None:
+    queue = two_of_which_the_first_was_not_sent()
+    queue.serve(lambda _: True)
+    queue.delete("p1")
+    assert queue.throttle(lambda _: True, 0.0)
+    assert not queue.serve(lambda _: "failures", unreported=True)

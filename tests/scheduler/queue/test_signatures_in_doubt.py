@@ -4,10 +4,9 @@ from msgspec.structs import replace
 
 from scheduler.pods.pod import Pod
 from scheduler.pods.pod_volumes import PodClaim, PodVolumes
-from scheduler.queue.waking import QueueingHint
 from scheduler.state.changes import Change, ClusterEvents
 from scheduler.state.minimum_request import NO_MINIMUM
-from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, plenty, pod
+from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, in_vain, plenty, pod
 
 PODS = int(Change.PODS)
 
@@ -23,12 +22,7 @@ def labelled(name: str, namespace: str, **labels: str) -> Pod:
 
 def waiting(*pods: Pod, wakes_on: int = ANY) -> ToyCluster:
     """Unschedulable pods of one class."""
-    cluster = ToyCluster(0)
-    for each in pods:
-        cluster.add(each)
-        cluster.queue.pop(0.0)
-        cluster.queue.unschedulable(each.key.uid, "one class", 0.0, wakes_on=wakes_on, minimum=NO_MINIMUM)
-    return cluster
+    return in_vain(*pods, of_class=lambda _: "one class", wakes_on=wakes_on)
 
 
 def changed(*claims: str, namespaces: tuple[str, ...] = ()) -> ClusterEvents:
@@ -49,26 +43,20 @@ def question(cluster: ToyCluster) -> tuple[str, str] | None:
     return hint.pod.key.name, "signature" if hint.of_signature else rows
 
 
-def the_hint(cluster: ToyCluster) -> QueueingHint:
-    hint = cluster.queue.next_hint(plenty)
-    assert hint is not None
-    return hint
-
-
 def test_the_pods_that_use_a_claim_are_asked_and_no_others() -> None:
     cluster = waiting(using("p0", "c0"), using("p1", "c1"), using("p2", "c2"))
     cluster.queue.note_events(changed("c1"))
     assert question(cluster) == ("p1", "signature")
-    cluster.queue.reclassify(the_hint(cluster), "another class", NO_MINIMUM)
+    cluster.queue.reclassify(cluster.the_hint(), "another class", NO_MINIMUM)
     assert question(cluster) == ("p1", "all rows")
-    cluster.queue.fits_not(the_hint(cluster), wakes_on=ANY)
+    cluster.queue.fits_not(cluster.the_hint(), wakes_on=ANY)
     assert question(cluster) is None
 
 
 def test_a_class_whose_pod_still_belongs_to_it_is_asked_on_all_rows() -> None:
     cluster = waiting(using("p0", "c0"), using("p1", "c1"))
     cluster.queue.note_events(changed("c1"))
-    cluster.queue.confirm(the_hint(cluster))
+    cluster.queue.confirm(cluster.the_hint())
     assert question(cluster) == ("p0", "all rows")
 
 
@@ -77,11 +65,11 @@ def test_of_pods_that_use_the_same_claims_one_is_asked_and_the_next_when_that_ha
     cluster.queue.note_events(changed("c"))
     for name in ("p0", "p1"):
         assert question(cluster) == (name, "signature")
-        cluster.queue.reclassify(the_hint(cluster), "another class", NO_MINIMUM)
+        cluster.queue.reclassify(cluster.the_hint(), "another class", NO_MINIMUM)
     assert question(cluster) == ("p2", "signature")
-    cluster.queue.confirm(the_hint(cluster))
-    cluster.queue.fits_not(the_hint(cluster), wakes_on=ANY)
-    cluster.queue.fits_not(the_hint(cluster), wakes_on=ANY)
+    cluster.queue.confirm(cluster.the_hint())
+    cluster.queue.fits_not(cluster.the_hint(), wakes_on=ANY)
+    cluster.queue.fits_not(cluster.the_hint(), wakes_on=ANY)
     assert question(cluster) is None
 
 
@@ -98,11 +86,11 @@ def test_of_a_namespace_the_pods_are_asked_whatever_their_class_waits_for() -> N
     cluster = waiting(*pods, wakes_on=PODS)
     cluster.queue.note_events(changed(namespaces=("red",)))
     assert question(cluster) == ("p0", "signature")
-    cluster.queue.confirm(the_hint(cluster))
+    cluster.queue.confirm(cluster.the_hint())
     assert question(cluster) == ("p2", "signature")
-    cluster.queue.reclassify(the_hint(cluster), "another class", NO_MINIMUM)
+    cluster.queue.reclassify(cluster.the_hint(), "another class", NO_MINIMUM)
     assert question(cluster) == ("p2", "all rows")
-    cluster.queue.fits_not(the_hint(cluster), wakes_on=ANY)
+    cluster.queue.fits_not(cluster.the_hint(), wakes_on=ANY)
     assert question(cluster) is None
 
 
@@ -110,15 +98,15 @@ def test_of_pods_with_equal_labels_one_is_asked_and_the_next_when_that_has_moved
     cluster = waiting(*(labelled(f"p{number}", "red", tier="x") for number in range(3)))
     cluster.queue.note_events(changed(namespaces=("red",)))
     assert question(cluster) == ("p0", "signature")
-    cluster.queue.reclassify(the_hint(cluster), "another class", NO_MINIMUM)
+    cluster.queue.reclassify(cluster.the_hint(), "another class", NO_MINIMUM)
     assert question(cluster) == ("p1", "signature")
     cluster.queue.add_or_update(labelled("p1", "red", tier="y"), 0.0)
     assert question(cluster) == ("p1", "signature")
-    cluster.queue.confirm(the_hint(cluster))
+    cluster.queue.confirm(cluster.the_hint())
     assert question(cluster) == ("p2", "signature")
-    cluster.queue.confirm(the_hint(cluster))
+    cluster.queue.confirm(cluster.the_hint())
     assert question(cluster) == ("p0", "all rows")
-    cluster.queue.fits_not(the_hint(cluster), wakes_on=ANY)
+    cluster.queue.fits_not(cluster.the_hint(), wakes_on=ANY)
     assert question(cluster) is None
 
 

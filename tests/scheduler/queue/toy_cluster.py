@@ -1,19 +1,18 @@
 """A cluster of rows with free units, a queue of pods that request units, and a driver for both."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 import numpy as np
 from msgspec.structs import replace
 
-from scheduler.kube.objects import PodAffinity
-from scheduler.kube.port import PodKey
-from scheduler.pods.pod import Pod, Template
+from scheduler.pods.pod import Pod
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.queue.waking import QueueingHint, SomeRows
 from scheduler.state.amounts import ANY_BIT, NOTHING, Amount, AvailableOnCards
 from scheduler.state.changes import Change, ClusterEvents
 from scheduler.state.columns.arrays import Int64Array, RowArray
-from scheduler.state.minimum_request import MinimumRequest
+from scheduler.state.minimum_request import NO_MINIMUM, MinimumRequest
+from tests.support import builders
 
 GATED = "waits for its gates"
 ANY = int(Change.ANY)
@@ -28,50 +27,12 @@ def events_on(*rows: int, kinds: int = ANY, everywhere: int = 0) -> ClusterEvent
     return found
 
 
-def template(units: int = 1) -> Template:
-    return Template(
-        requests={},
-        scoring_cpu_millis=0,
-        scoring_memory_bytes=0,
-        gpu_units=units,
-        gpu_request=None,
-        gpu_request_error="",
-        unsupported=(),
-        sidecars=(),
-        node_selector={},
-        node_affinity=None,
-        tolerations=(),
-        host_ports=frozenset(),
-        affinity=PodAffinity(),
-        anti_affinity=PodAffinity(),
-        spread=(),
-    )
-
-
-UNITS = {units: template(units) for units in range(1, 8)}
-
-
 def pod(
     name: str, units: int = 1, *, priority: int = 0, gates: tuple[str, ...] = (), namespace: str = "default"
 ) -> Pod:
     """A waiting pod; its uid is its name, and pods with equal requests share a template."""
-    return Pod(
-        key=PodKey(namespace, name, name),
-        template=UNITS[units],
-        labels={},
-        annotations={},
-        priority=priority,
-        created="",
-        scheduler_name="gpushare-scheduler",
-        node_name="",
-        owner_uid="",
-        gates=gates,
-        terminating=False,
-        finished=False,
-        phase="Pending",
-        reason="",
-        condition=None,
-    )
+    gated = [{"name": gate} for gate in gates]
+    return builders.pod(name, units, uid=name, priority=priority, namespace=namespace, schedulingGates=gated)
 
 
 def pods(count: int, units: int = 1, prefix: str = "p") -> list[Pod]:
@@ -172,6 +133,20 @@ class ToyCluster:
     def next_hint(self) -> QueueingHint | None:
         return self.queue.next_hint(self)
 
+    def the_hint(self) -> QueueingHint:
+        """The next hint by the rules alone, which there must be."""
+        hint = self.queue.next_hint(plenty)
+        assert hint is not None
+        return hint
+
+    def asked_in_vain(self) -> list[QueueingHint]:
+        """All hints by the rules alone, each answered with no."""
+        asked = []
+        while (hint := self.queue.next_hint(plenty)) is not None:
+            asked.append(hint)
+            self.queue.fits_not(hint, wakes_on=ANY)
+        return asked
+
     def run_hint(self) -> bool | None:
         """Answer one hint; returns whether the pod fits, None without a hint."""
         hint = self.next_hint()
@@ -221,6 +196,21 @@ def full(*waiting: Pod, rows: int = 1) -> ToyCluster:
     cluster = ToyCluster(*[0] * rows)
     cluster.add(*waiting)
     cluster.settle()
+    return cluster
+
+
+def in_vain(
+    *waiting: Pod,
+    of_class: Callable[[Pod], Hashable] = key_of,
+    wakes_on: int = ANY,
+    minimum: MinimumRequest = NO_MINIMUM,
+) -> ToyCluster:
+    """A cluster without room, whose pods have all been told so by rules of their own. of_class: their signatures."""
+    cluster = ToyCluster(0)
+    for each in waiting:
+        cluster.add(each)
+        cluster.queue.pop(0.0)
+        cluster.queue.unschedulable(each.key.uid, of_class(each), 0.0, wakes_on=wakes_on, minimum=minimum)
     return cluster
 
 

@@ -23,15 +23,6 @@ def selectors() -> DefaultSelectors:
     return made
 
 
-def test_of_a_service_and_of_its_controller_all_that_both_ask() -> None:
-    made = selectors()
-    assert made.of("default", {"app": "web", "tier": "x"}, "") == equalities(WEB)
-    assert made.of("default", {"app": "web"}, "controller") == (*equalities(WEB), *NOT_OLD)
-    assert made.of("default", {"app": "db"}, "controller") == NOT_OLD
-    assert made.of("default", {"app": "db"}, "another") == ()
-    assert made.of("other", {"app": "web"}, "") == ()
-
-
 def test_what_both_ask_is_asked_once() -> None:
     made = selectors()
     made.set_controller("controller", equalities(WEB))

@@ -47,18 +47,6 @@ def test_after_five_minutes_in_which_nothing_was_rejected_it_begins_again(later_
     assert rejections.note(on("a"), "OutOfcpu", until_s + later_s) == lasts_s
 
 
-def test_each_node_and_each_kind_of_pod_has_its_own_time() -> None:
-    rejections = Told().rejections
-    rejections.note(on("a"), "OutOfcpu", 0.0)
-    rejections.note(on("b"), "OutOfmemory", 5.0)
-    rejections.note(on("a", OTHER), "OutOfpods", 6.0)
-    assert (dict(rejections.reasons(WEB)), rejections.next_s()) == ({"a": "OutOfcpu", "b": "OutOfmemory"}, 10.0)
-    rejections.expire(10.0)
-    assert dict(rejections.reasons(WEB)) == {"b": "OutOfmemory"}
-    rejections.expire(15.0)
-    assert (dict(rejections.reasons(WEB)), dict(rejections.reasons(OTHER))) == ({}, {"a": "OutOfpods"})
-
-
 def test_who_looks_at_the_node_is_told_of_each_change() -> None:
     told = Told()
     told.rejections.note(on("a"), "OutOfcpu", 0.0)

@@ -1,22 +1,26 @@
-"""Places that are kept: for whom the tables show them, and what is left when they go."""
+"""Nominations: for whom the tables show them, what is left when they go; what rows have left without lower pods."""
 
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from config.protocol.inventory import Health
-from scheduler.pods.gpu_request import ResourceNames
+from scheduler.core.engine import Engine
+from scheduler.pods.gpu_request import GpuRequest, ResourceNames, Selection
 from scheduler.pods.pod import Pod
-from scheduler.state.amounts import Amount, AvailableOnRows
+from scheduler.state.amounts import NOTHING, Amount, AvailableOnRows, available_on
 from scheduler.state.audit import audit_node
+from scheduler.state.available_after_preemption import AvailabilityByPriority, AvailableAfterPreemption
 from scheduler.state.cards.booking import CardShare
+from scheduler.state.facts.namespace_memory import Priorities
 from scheduler.state.ledger import of_tables, recompute
 from scheduler.state.nominations import MOST_NOMINATIONS, Nominations
 from scheduler.state.tables import Tables
-from tests.support.builders import bound, card, cluster, pod, wire_node
+from tests.support.builders import bound, card, cluster, engine, pod, wire_node
 from tests.support.placing import on_card
 
 if TYPE_CHECKING:
@@ -32,21 +36,6 @@ def share(card: int, units: int, node: str = "a") -> tuple[CardShare, ...]:
 
 def free(tables: Tables) -> list[int]:
     return [int(units) for units in tables.cards.free[:2, 0]]
-
-
-def test_a_place_counts_for_equal_and_lower_priorities_and_for_nobody_else() -> None:
-    tables = cluster(a=CARDS)
-    kept = Nominations(tables)
-    preemptor = pod("p", 12, priority=5)
-    kept.nominate(preemptor, "a", share(0, 12))
-
-    for name, priority, expected in (("lower", 4, [4, 16]), ("equal", 5, [4, 16]), ("higher", 6, [16, 16])):
-        with kept.seen_by(pod(name, 1, priority=priority)):
-            assert free(tables) == expected
-    with kept.seen_by(preemptor):
-        assert free(tables) == [16, 16]
-    with kept.seen_by(pod("lower", 1, priority=4)):
-        assert free(tables) == [4, 16]
 
 
 def test_each_place_that_is_kept_or_given_up_is_another_version() -> None:
@@ -94,21 +83,6 @@ def test_the_cards_of_a_place_serve_as_long_as_they_may_be_given_out() -> None:
     assert serve() == [True, True, True, False]
     tables.remove_node("a")
     assert serve() == [False, False, False, False]
-
-
-def test_who_has_most_places_gives_one_up_for_who_has_fewer_even_then() -> None:
-    kept = Nominations(cluster(a=CARDS))
-    for namespace, number in (("most", 0), ("most", 1), ("most", 2), ("more", 0), ("more", 1), ("few", 0)):
-        kept.nominate(pod(f"p{number}", priority=5, namespace=namespace), "a", ())
-
-    def gives_way(namespace: str, priority: int) -> str:
-        place = kept.gives_way_to(pod("new", priority=priority, namespace=namespace))
-        return "" if place is None else str(place.pod.key)
-
-    names = ("most", "more", "few", "none")
-    assert [gives_way(name, 5) for name in names] == ["", "", "most/p2", "most/p2"]
-    assert [gives_way(name, 6) for name in names] == ["most/p2"] * 4
-    assert [gives_way(name, 4) for name in names] == [""] * 4
 
 
 def test_how_many_places_are_kept_on_each_node_is_told_without_the_own_one() -> None:
@@ -212,20 +186,6 @@ def test_of_the_lowest_priority_the_namespace_with_most_places_gives_one_up() ->
     assert kept.full_for(pod("other", namespace="many", priority=5))
 
 
-def test_a_place_on_a_node_that_does_not_exist_is_given_up_first_until_the_node_comes() -> None:
-    tables = cluster(a=CARDS)
-    kept = Nominations(tables)
-    for number in range(MOST_NOMINATIONS):
-        kept.nominate(pod(f"p{number}", priority=5), "a" if number else "later", ())
-    lower = pod("other", priority=4)
-
-    given_up = kept.gives_way_to(lower)
-    assert given_up is not None
-    assert given_up.pod.key.name == "p0"
-    tables.upsert_node(wire_node("later"))
-    assert kept.gives_way_to(lower) is None
-
-
 def test_namespaces_with_as_many_places_take_none_from_each_other() -> None:
     kept = Nominations(cluster(a=CARDS))
     for number in range(MOST_NOMINATIONS):
@@ -246,13 +206,6 @@ def test_a_card_that_waits_for_its_victims_is_not_called_over_committed() -> Non
 
     assert found is not None
     assert (found.difference, found.overcommitted) == ("", ())
-
-
-def test_a_place_whose_cards_are_not_known_counts_on_each() -> None:
-    tables = cluster(a=CARDS)
-    Nominations(tables).nominate(pod("p", 12, priority=5), "a", None)
-
-    assert free(tables) == [4, 4]
 
 
 class Kept(RuleBasedStateMachine):
@@ -344,3 +297,72 @@ class Kept(RuleBasedStateMachine):
 
 Kept.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
 TestKept = Kept.TestCase
+
+
+# What rows have left without pods of lower priority
+
+PODS = st.lists(
+    st.tuples(st.sampled_from("ab"), st.integers(0, 2), st.integers(0, 5), st.integers(0, 2), st.booleans()),
+    max_size=12,
+)
+ONE = {"cards": 1, "units_per_card": 9, "containers": (9,), "init_containers": ()}
+
+
+def runs(built: Engine, name: str, node: str, slot: int, units: int, *, priority: int, alone: bool = False) -> None:
+    written = {"gpushare/exclusive": "true"} if alone else {}
+    one = pod(name, units, priority=priority, requests={"cpu": f"{units}"}, annotations=written)
+    built.pod_assigned(bound(one, node, on_card(slot, units) if units else {}))
+
+
+@settings(max_examples=60, deadline=None)
+@given(first=PODS, then=PODS, priority=st.integers(0, 3))
+def test_it_is_what_is_left_when_all_of_lower_priority_are_lifted(
+    first: list[tuple[str, int, int, int, bool]], then: list[tuple[str, int, int, int, bool]], priority: int
+) -> None:
+    built = engine(a=[16, 16, 8], b=[4])
+    tables = built.tables
+    tables.fact(Priorities)
+    above, rows = AvailableAfterPreemption(tables, priority), np.array(sorted(tables.row_of.values()), dtype=np.intp)
+    for number, found in enumerate((first, then)):
+        for index, (node, slot, units, of_pod, alone) in enumerate(found):
+            runs(built, f"p{number}-{index}", node, slot, units, priority=of_pod, alone=alone)
+        assert above.follow(1 << 20)
+        amounts = above.amounts(rows)
+        lowest = tables.fact(Priorities).lowest[rows]
+        lower = [record for record in tables.records() if record.pod.priority < priority]
+        for record in lower:
+            tables.lift(record)
+        expected = np.where(lowest < priority, available_on(tables, rows), NOTHING)
+        for record in lower:
+            tables.put_back(record)
+        assert np.array_equal(amounts, expected)
+
+
+def test_a_row_with_as_many_cards_as_are_asked_serves() -> None:
+    built = engine()
+    built.node_changed(wire_node("a", [card(0, 16), card(1, 16, model="X"), card(2, 16)]))
+    for slot, units, priority in ((0, 12, 0), (1, 12, 0), (2, 4, 5), (2, 10, 0)):
+        runs(built, f"p{slot}-{priority}", "a", slot, units, priority=priority)
+    above, row = AvailabilityByPriority(built.tables).of(5), np.array([0], dtype=np.intp)
+    above.amounts(row)
+
+    def serves(**asked: object) -> bool:
+        return bool(above.serves(row, GpuRequest(**(ONE | asked)))[0])  # type: ignore[arg-type]
+
+    assert serves(cards=3, units_per_card=12)
+    assert not serves(cards=3, units_per_card=13)
+    assert not serves(cards=3, exclusive=True)
+    assert serves(cards=2, exclusive=True)
+    assert not serves(cards=2, models=Selection(wanted=frozenset({"X"})))
+    assert serves(models=Selection(wanted=frozenset({"X"})))
+
+
+def test_counting_goes_on_where_it_was() -> None:
+    built = engine(a=[16], b=[16], c=[16])
+    for node in "abc":
+        runs(built, f"low-{node}", node, 0, 5, priority=0)
+    above, steps = AvailableAfterPreemption(built.tables, 5), 1
+    while not above.follow(0):
+        steps += 1
+    assert steps == 3
+    assert above.follow(0)

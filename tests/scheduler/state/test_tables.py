@@ -1,4 +1,4 @@
-"""Random histories of nodes and pods against the ledger recomputed from scratch."""
+"""Random histories of nodes and pods against the ledger recomputed from scratch; the audit finds what is wrong."""
 
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from config.protocol.allocation import Allocation, LegacyFields, encode
 from config.protocol.inventory import Card, Health
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
+from scheduler.state.audit import audit_node
 from scheduler.state.cards.booking import CardShare, chosen, shares_of
 from scheduler.state.ledger import of_tables, recompute
 from scheduler.state.tables import Tables
@@ -138,13 +139,6 @@ def test_many_nodes_grow_every_column() -> None:
     assert sorted(tables.row_of, key=lambda name: int(tables.rank[tables.row_of[name]])) == sorted(tables.row_of)
 
 
-def test_a_pod_seen_before_its_node_is_booked_when_the_node_comes() -> None:
-    tables = cluster()
-    tables.add(bound(pod("p", 5), "a", written([(0, "GPU-a-0", 5)], uuids=True)))
-    tables.upsert_node(wire_node("a", [16]))
-    assert of_tables(tables)["a"].free == {"GPU-a-0": 11}
-
-
 def test_a_card_that_vanished_stays_booked_as_lost_and_counts_against_no_other_card() -> None:
     tables = cluster(a=[16, 16])
     tables.add(bound(pod("p", 5), "a", written([(1, "GPU-a-1", 5)], uuids=True)))
@@ -196,8 +190,62 @@ def test_an_edit_does_not_make_the_card_of_another_binding_the_one_that_we_sent(
     assert of_tables(tables)["a"].free == {"GPU-a-0": 16, "GPU-a-1": 11}
 
 
-def test_an_ask_on_an_unknown_card_counts_against_every_card() -> None:
-    tables = cluster(a=[16, 8])
-    tables.add(bound(pod("p", 5), "a"))
-    assert of_tables(tables)["a"].free == {"GPU-a-0": 11, "GPU-a-1": 3}
-    assert tables.cards.counted[tables.row_of["a"]] == 5
+# The audit
+
+
+def shown(tables: Tables, name: str, units: int) -> None:
+    tables.add(bound(pod(name, units), "a", written([(0, "GPU-a-0", units)], uuids=True)))
+
+
+def test_nothing_is_found_where_all_is_well() -> None:
+    tables = cluster(a=[16], b=[16])
+    shown(tables, "p", 16)
+    before = tables.changes.version
+    found = audit_node(tables, "a")
+    assert found is not None
+    assert (found.difference, found.overcommitted, found.shared) == ("", (), {})
+    assert tables.changes.version == before
+    assert audit_node(tables, "gone") is None
+
+
+def test_columns_that_have_gone_wrong_are_repaired_and_shown() -> None:
+    tables = cluster(a=[16, 16])
+    shown(tables, "p", 5)
+    right = of_tables(tables)
+    row = tables.row_of["a"]
+    tables.cards.stored.free[0, row] += 5
+    tables.resources.requested[0, row] += 7
+    found = audit_node(tables, "a")
+    assert found is not None
+    assert "'GPU-a-0': 16" in found.difference
+    assert of_tables(tables) == right
+    assert audit_node(tables, "a") == type(found)(node="a", uid="node-a", shared={})
+
+
+def test_a_card_with_more_booked_than_it_has_is_named_with_the_largest_pods_on_it() -> None:
+    tables = cluster(a=[16])
+    for name, units in (("one", 8), ("two", 12), ("three", 1), ("four", 2)):
+        shown(tables, name, units)
+    found = audit_node(tables, "a")
+    assert found is not None
+    assert [str(card) for card in found.overcommitted] == [
+        "card GPU-a-0 has 16 units, and 23 are booked: default/two (12), default/one (8), default/four (2), and 1 more"
+    ]
+    assert found.difference == ""
+
+
+def test_a_pod_whose_card_is_unknown_overcommits_nothing() -> None:
+    tables = cluster(a=[16])
+    shown(tables, "one", 12)
+    tables.add(bound(pod("somewhere", 8), "a"))
+    tables.add(bound(pod("no-unit", 8), "a", {names.MEM_IDX: "0"}))
+    found = audit_node(tables, "a")
+    assert found is not None
+    assert found.overcommitted == ()
+
+
+def test_a_uuid_of_two_nodes_is_found_on_both() -> None:
+    tables = cluster(a=[16])
+    tables.upsert_node(wire_node("b", annotations=dict(wire_node("a", [16]).metadata.annotations or {})))
+    found = [audit_node(tables, name) for name in ("a", "b")]
+    assert [one.shared for one in found if one] == [{"GPU-a-0": "b"}, {"GPU-a-0": "a"}]

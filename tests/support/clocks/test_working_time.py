@@ -1,8 +1,11 @@
+"""Loops and measurements that other programs on the machine do not disturb."""
+
 import asyncio
 import time
 
 import pytest
 
+from tests.support.clocks.quickest import quickest
 from tests.support.clocks.working_time import WorkingTimeLoop, aside, run, working_loop
 
 
@@ -34,24 +37,6 @@ def now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-def test_waiting_takes_the_time_that_is_waited(runner: asyncio.Runner) -> None:
-    async def waits() -> float:
-        before_s = now_s()
-        await asyncio.sleep(3600)
-        return now_s() - before_s
-
-    assert runner.run(waits()) == pytest.approx(3600)
-
-
-def test_work_takes_the_time_of_the_processor(runner: asyncio.Runner, processor: Processor) -> None:
-    async def works() -> float:
-        before_s = now_s()
-        processor.works(0.25)
-        return now_s() - before_s
-
-    assert runner.run(works()) == pytest.approx(0.25)
-
-
 def test_work_on_a_slow_processor_takes_the_time_of_a_fast_one(runner: asyncio.Runner, processor: Processor) -> None:
     async def works() -> float:
         before_s = now_s()
@@ -65,17 +50,6 @@ def test_work_on_a_slow_processor_takes_the_time_of_a_fast_one(runner: asyncio.R
         return now_s() - before_s
 
     assert runner.run(works()) == pytest.approx(1 + 2 / 4 + 1 / 2)
-
-
-def test_a_timer_that_is_due_while_somebody_works_rings_late(runner: asyncio.Runner, processor: Processor) -> None:
-    async def rings() -> float:
-        ringing = asyncio.create_task(asyncio.sleep(0.1))
-        await asyncio.sleep(0.05)
-        processor.works(2)
-        await ringing
-        return now_s()
-
-    assert runner.run(rings()) == pytest.approx(2.05)
 
 
 def test_work_inside_a_pause_takes_no_time(runner: asyncio.Runner, processor: Processor) -> None:
@@ -148,3 +122,22 @@ def test_the_processor_of_this_machine_counts_work_and_not_sleep() -> None:
     slept_s, worked_s = run(measured())
     assert slept_s < 0.02
     assert 0.05 <= worked_s < 0.08
+
+
+@pytest.mark.parametrize(
+    ("turns_s", "least_s", "taken"),
+    [
+        pytest.param([0.5], 0.5, 1, id="in time at once"),
+        pytest.param([3.0, 0.5], 0.5, 2, id="one turn stalled"),
+        pytest.param([3.0, 2.5, 2.8], 2.5, 3, id="too slow in each"),
+    ],
+)
+async def test_the_first_turn_in_time_is_the_last_of_three(turns_s: list[float], least_s: float, taken: int) -> None:
+    asked: list[int] = []
+
+    async def took_s(turn: int) -> float:
+        asked.append(turn)
+        return turns_s[turn]
+
+    assert await quickest(took_s, 1.0) == least_s
+    assert asked == list(range(taken))

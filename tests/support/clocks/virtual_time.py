@@ -2,9 +2,11 @@
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -38,3 +40,18 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     """Like asyncio.run, in virtual time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)
+
+
+def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """A test that takes no time, however long it waits."""
+
+    @wraps(test)
+    def in_a_loop_of_its_own(*args: P.args, **kwargs: P.kwargs) -> None:
+        run(test(*args, **kwargs))
+
+    return in_a_loop_of_its_own
+
+
+def now_s() -> float:
+    """Seconds since the test began."""
+    return asyncio.get_running_loop().time()

@@ -11,11 +11,10 @@ from scheduler.plugins.registry import describe
 from tests.differential.document import differences_markdown
 from tests.support.documents import pod_fields
 from tests.support.documents.configuration_document import configuration_markdown
-from tests.support.documents.isolation_document import isolation_markdown
 from tests.support.documents.krew import krew_manifest
 from tests.support.documents.kubectl_document import kubectl_markdown
 from tests.support.documents.metrics_document import metrics_markdown
-from tests.support.documents.node_configuration_document import node_markdown
+from tests.support.documents.node_configuration_document import isolation_markdown, node_markdown
 from tests.support.documents.plugin_reference import plugins_markdown
 from tests.support.repository import ROOT
 

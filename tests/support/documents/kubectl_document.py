@@ -18,22 +18,22 @@ from scheduler.process.terminal import printable
 from scheduler.testing.cluster.cluster import MemoryCluster
 from scheduler.testing.cluster.world import World
 from scheduler.tools.adoption.adoption import adoption
-from scheduler.tools.adoption.adoption_text import lines as adoption_lines
+from scheduler.tools.adoption.adoption import lines as adoption_lines
 from scheduler.tools.cli.asking import ClusterView, cluster_view
 from scheduler.tools.cli.manifests import manifest
-from scheduler.tools.defragment.answers import Defragmentation
 from scheduler.tools.defragment.defragment import played
 from scheduler.tools.defragment.evicting import Planner
+from scheduler.tools.defragment.text import Defragmentation
 from scheduler.tools.defragment.text import lines as plan_lines
 from scheduler.tools.doctor.cluster_checks import diagnosed
 from scheduler.tools.doctor.facts import ClusterFacts
-from scheduler.tools.explain.audit import audited
 from scheduler.tools.explain.cordons import cordoned, uncordoned
+from scheduler.tools.explain.findings import audited
 from scheduler.tools.explain.findings import lines as findings_lines
 from scheduler.tools.explain.text import explanation_text, what_if_text
 from scheduler.tools.explain.tones import Line, as_text
+from scheduler.tools.explain.top import lines as top_lines
 from scheduler.tools.explain.top import top
-from scheduler.tools.explain.top_text import lines as top_lines
 from scheduler.tools.kubectl.diagnosing import read_facts
 from scheduler.tools.kubectl.main import cli
 from tests.support.builders import card, wire_node, wire_pod

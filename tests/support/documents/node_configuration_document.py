@@ -1,8 +1,9 @@
-"""docs/configuration-node.md, out of the models."""
+"""docs/configuration-node.md and the generated part of docs/isolation.md, out of the models."""
 
 from typing import Final
 
 from config.settings.deviceplugin import DevicePluginConfiguration, HamiCore, Kubelet, Mps
+from config.settings.isolation import PLACEHOLDERS, IsolationHook, IsolationMechanism, IsolationMount
 from config.settings.scheduler import ClientConnection, Resources
 from tests.support.documents.configuration_document import section
 
@@ -77,5 +78,17 @@ def node_markdown() -> str:
         section("### `kubelet`", Kubelet),
         section("### `mps`", Mps),
         section("### `hamiCore`", HamiCore),
+    ]
+    return "\n".join(parts)
+
+
+def isolation_markdown() -> str:
+    """The generated part of docs/isolation.md: the placeholders, and every field of a description."""
+    rows = "\n".join(f"| `{{{name}}}` | {meaning} |" for name, meaning in PLACEHOLDERS.items())
+    parts = [
+        f"## Placeholders\n\n| placeholder | of a container |\n|---|---|\n{rows}\n",
+        section("## Fields", IsolationMechanism),
+        section("### `mounts[]`", IsolationMount),
+        section("### `hooks[]`", IsolationHook),
     ]
     return "\n".join(parts)

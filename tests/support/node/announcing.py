@@ -11,15 +11,13 @@ from config.protocol import allocation, inventory, names
 from config.protocol.allocation import Allocation, LegacyFields
 from config.settings.scheduler import Resources
 from deviceplugin.allocation.journal import Journal
-from deviceplugin.allocation.own_pods import OwnPods
-from deviceplugin.allocation.view import NodeRecords
+from deviceplugin.allocation.view import NodeRecords, OwnPods
 from deviceplugin.driver.cards import DriverCard, DriverCards, Xid
-from deviceplugin.health.last_known import LastKnownFile
-from deviceplugin.health.record import HealthFile
+from deviceplugin.health.record import HealthFile, LastKnownFile
 from deviceplugin.health.rules import classes
 from deviceplugin.health.states import CardStates
 from deviceplugin.kubelet.client import PodResources
-from deviceplugin.kubelet.device_list import FakeDevices
+from deviceplugin.kubelet.session import FakeDevices
 from deviceplugin.node.cards import NodeCards
 from deviceplugin.node.devices import NodeDevices
 from deviceplugin.node.events import NodeEvent

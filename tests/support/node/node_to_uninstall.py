@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
@@ -17,6 +16,7 @@ from config.settings.deviceplugin import DevicePluginConfiguration, Kubelet
 from config.settings.scheduler import ClientConnection
 from deviceplugin.cdi.spec import device_name
 from deviceplugin.uninstall.run import Options, run
+from tests.support.servers.listing_server import kubeconfig_of
 
 Json = dict[str, Any]
 USED: Final = device_name(["u0", "u1"])
@@ -124,20 +124,14 @@ class MadeUpNode:
             return await run(self.configuration(), {}, chosen, self.said.append, stop or asyncio.Event())
 
     def configuration(self, listen: str = "127.0.0.1:0") -> DevicePluginConfiguration:
-        kubeconfig = {
-            "clusters": [{"name": "c", "cluster": {"server": self.cluster.url}}],
-            "users": [{"name": "u", "user": {}}],
-            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "x",
-        }
-        (self.folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
+        kubeconfig = kubeconfig_of(int(self.cluster.url.rpartition(":")[2]), self.folder)
         kubelet = Kubelet(
             device_plugin_dir=str(self.folder / "plugins"), pod_resources_socket=str(self.folder / "pod-resources.sock")
         )
         made = {
             "node_name": "n1",
             "listen": listen,
-            "client_connection": ClientConnection(kubeconfig=str(self.folder / "kubeconfig")),
+            "client_connection": ClientConnection(kubeconfig=kubeconfig),
             "cdi_dir": str(self.folder / "cdi"),
             "state_dir": str(self.folder / "plugins" / "gpushare"),
             "kubelet": kubelet,

@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from config.protocol import names
 from config.protocol.inventory import Card
 from config.settings.isolation import NONE
 from config.settings.scheduler import Resources
-from deviceplugin.allocation.allocated import AssignedCards
+from deviceplugin.allocation.allocators import AssignedCards
 from deviceplugin.allocation.journal import Journal
-from deviceplugin.allocation.own_pods import OwnPods
-from deviceplugin.allocation.view import NodeRecords
+from deviceplugin.allocation.view import NodeRecords, OwnPods
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.driver.cards import CardReading, Process
 from deviceplugin.isolation.directories import ContainerDirectories
@@ -30,6 +30,7 @@ from tests.support.node.node_pods import CARDS, UNIT_MIB, node_pod, on, wire_pod
 UID = "0a1b2c3d-0000-4000-8000-00000000000"
 REPORTED = [{"name": "c0"}]
 WARNING = drift_policy()
+R = TypeVar("R", bound=Reconciler)
 
 
 @dataclass
@@ -96,40 +97,44 @@ def settings(proc: Path, policy: DriftPolicy = WARNING, allowance_mib: int = 512
     return ReconcileSettings(policy=policy, interval_s=60, unit_mib=1024, allowance_mib=allowance_mib, host_proc=proc)
 
 
+def reconciler_of(node: Node, kubelet: PodResources, chosen: ReconcileSettings, kind: type[R]) -> R:
+    """Return the loop over this node, of this class."""
+    return kind(
+        settings=chosen,
+        view=NodeRecords(
+            resources=Resources(),
+            pods=node.pods,
+            journal=node.journal,
+            kubelet=kubelet,
+            checkpoint=node.folder / "checkpoint",
+            changed=lambda *_: None,
+            cards=lambda: node.cards,
+            unit_mib=UNIT_MIB,
+        ),
+        kubelet=kubelet,
+        cards=lambda: node.cards,
+        readings=lambda: node.readings,
+        assigned=node.assigned,
+        files=SpecFiles(node.folder / "cdi"),
+        directories=ContainerDirectories(node.folder / "isolation", NONE),
+        record=node.events.append,
+        evictor=node,
+        metrics=NodeMetrics("n", UNIT_MIB, dcgm=False),
+        allocating=node.allocating,
+        on_outside=node.outside.append,
+    )
+
+
 @asynccontextmanager
 async def rig(
     folder: Path, policy: DriftPolicy = WARNING, *, allowance_mib: int = 512, host_proc: str = "proc"
 ) -> AsyncIterator[tuple[Node, Reconciler]]:
     (folder / "proc").mkdir()
     async with KubeletDouble(folder).running() as double:
-        kubelet, journal = PodResources(folder / "pod-resources.sock", names.GPU_MEM), Journal(folder / "state")
-        node = Node(folder, double, OwnPods(), journal)
+        kubelet = PodResources(folder / "pod-resources.sock", names.GPU_MEM)
+        node = Node(folder, double, OwnPods(), Journal(folder / "state"))
         node.pods.apply([ListEnds("1")])
-        loop = Reconciler(
-            settings=settings(folder / host_proc, policy, allowance_mib),
-            view=NodeRecords(
-                resources=Resources(),
-                pods=node.pods,
-                journal=journal,
-                kubelet=kubelet,
-                checkpoint=folder / "checkpoint",
-                changed=lambda *_: None,
-                cards=lambda: node.cards,
-                unit_mib=UNIT_MIB,
-            ),
-            kubelet=kubelet,
-            cards=lambda: node.cards,
-            readings=lambda: node.readings,
-            assigned=node.assigned,
-            files=SpecFiles(folder / "cdi"),
-            directories=ContainerDirectories(folder / "isolation", NONE),
-            record=node.events.append,
-            evictor=node,
-            metrics=NodeMetrics("n", 1024, dcgm=False),
-            allocating=node.allocating,
-            on_outside=node.outside.append,
-        )
-        yield node, loop
+        yield node, reconciler_of(node, kubelet, settings(folder / host_proc, policy, allowance_mib), Reconciler)
         await kubelet.close()
 
 

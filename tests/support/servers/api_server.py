@@ -1,6 +1,7 @@
 """An API server on a loopback port, as far as the client speaks to one: lists, pages, streamed lists, watches.
 
-Anything else, and every mistake, is an answer that the test puts in `script`: it is given to the next request.
+A POST has succeeded. Anything else, and every mistake, is an answer that the test puts in `script`: it is given to the
+next request.
 """
 
 import asyncio
@@ -145,6 +146,11 @@ class ApiServer:
         finally:
             await server.close()
 
+    async def silent(self, _: web.Request) -> web.StreamResponse:
+        """Give no answer before `held` is set."""
+        await self.held.wait()
+        return web.json_response(BOUND)
+
     def queries(self) -> list[dict[str, str]]:
         return [seen.query for seen in self.seen]
 
@@ -158,6 +164,8 @@ class ApiServer:
 
     def _default(self, request: web.Request) -> Answer:
         query = request.query
+        if request.method == "POST":
+            return ok(BOUND)
         if "watch" not in query:
             return ok(self._page(int(query.get("limit", "0")), int(query.get("continue", "0"))))
         if "sendInitialEvents" not in query:

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
 
-import yaml
-
 from scheduler.kube.rest.client_config.connect import Connection, connect
 from tests.support.servers.api_server import Json
+from tests.support.servers.listing_server import written_kubeconfig
 
 BODY: Final = b'{"kind":"Status","status":"Success"}'
 CREATED: Final = b"HTTP/1.1 201 Created\r\nContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
@@ -73,16 +72,12 @@ class ByteServer:
         await reader.read()
 
 
+def write_kubeconfig(folder: Path, url: str, user: Json | None = None, cluster: Json | None = None) -> Path:
+    return written_kubeconfig(folder, url, user=user or {"token": "secret"}, cluster=cluster)
+
+
 async def connected(folder: Path, url: str, user: Json | None = None, cluster: Json | None = None) -> Connection:
-    document = {
-        "current-context": "test",
-        "contexts": [{"name": "test", "context": {"cluster": "api", "user": "me"}}],
-        "clusters": [{"name": "api", "cluster": {"server": url, **(cluster or {})}}],
-        "users": [{"name": "me", "user": user or {"token": "secret"}}],
-    }
-    path = folder / "kubeconfig"
-    path.write_text(yaml.safe_dump(document), encoding="utf-8")
-    return await connect({}, kubeconfig=path)
+    return await connect({}, kubeconfig=write_kubeconfig(folder, url, user, cluster))
 
 
 async def until(done: Callable[[], bool]) -> None:

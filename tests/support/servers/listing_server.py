@@ -1,4 +1,7 @@
-"""An API server on a loopback port that streams lists of any kind and lets nodes be annotated: for whole commands."""
+"""An API server on a loopback port for whole commands: streams lists of any kind, lets nodes be annotated.
+
+Nodes and pods are listed in pages as well, one item a page.
+"""
 
 import json
 import threading
@@ -23,13 +26,16 @@ class ListingServer(ThreadingHTTPServer):
 
     absent: paths that the server does not know. made: by path, what makes its objects anew each time they are listed.
     may_write: whether nodes may be changed. before_write: called with a node before it is changed.
-    named: objects that are asked for alone, by their paths. requests: method and path of each.
+    named: objects that are asked for alone, by their paths. requests: method and path of each. queries: path and
+    query of each GET.
     """
 
     daemon_threads = True
 
     def __init__(
-        self, nodes: Sequence[objects.Node], pods: Sequence[objects.PodObject | Mapping[str, object]] = ()
+        self,
+        nodes: Sequence[objects.Node | Mapping[str, object]],
+        pods: Sequence[objects.PodObject | Mapping[str, object]] = (),
     ) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.lists: dict[str, list[Json]] = {
@@ -44,10 +50,19 @@ class ListingServer(ThreadingHTTPServer):
         self.named: dict[str, Json] = {}
         self.may_write = True
         self.requests: list[tuple[str, str]] = []
+        self.queries: list[tuple[str, dict[str, str]]] = []
         self.before_write: Callable[[Json], None] = lambda _: None
 
     def node(self, name: str) -> Json:
         return next(node for node in self.lists[NODES] if node["metadata"]["name"] == name)
+
+    def page(self, path: str, query: Mapping[str, str]) -> Json:
+        """One item of the list, and where the next one begins; field selectors as far as inspect uses them."""
+        items = [item for item in self.lists[path] if _selected(item, query.get("fieldSelector", ""))]
+        start = int(query.get("continue", "0"))
+        rest = {"continue": str(start + 1)} if start + 1 < len(items) else {}
+        kind = "NodeList" if path == NODES else "PodList"
+        return {"kind": kind, "metadata": {"resourceVersion": "7", **rest}, "items": items[start : start + 1]}
 
     def annotated(self, name: str, patch: Json) -> tuple[int, Json]:
         """Status and body."""
@@ -65,19 +80,35 @@ class ListingServer(ThreadingHTTPServer):
         return kubeconfig_of(self.server_port, folder, namespace)
 
 
+def _selected(item: Json, selector: str) -> bool:
+    for term in filter(None, selector.split(",")):
+        field, operator, value = term.partition("!=" if "!=" in term else "=")
+        found = {"spec.nodeName": item["spec"].get("nodeName", ""), "status.phase": item["status"]["phase"]}[field]
+        if (found == value) != (operator == "="):
+            return False
+    return True
+
+
 def kubeconfig_of(port: int, folder: Path, namespace: str = "") -> str:
     """The path of a kubeconfig for a server on a port of this machine, without TLS. namespace: of its context."""
+    return str(written_kubeconfig(folder, f"http://127.0.0.1:{port}", user={"token": "t"}, namespace=namespace))
+
+
+def written_kubeconfig(
+    folder: Path, url: str, *, user: Json, cluster: Mapping[str, object] | None = None, namespace: str = ""
+) -> Path:
+    """user, cluster: what it says of them besides the address of the server. namespace: of its context."""
     document = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "test",
-        "clusters": [{"name": "test", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-        "users": [{"name": "test", "user": {"token": "t"}}],
+        "clusters": [{"name": "test", "cluster": {"server": url, **(cluster or {})}}],
+        "users": [{"name": "test", "user": user}],
         "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": namespace}}],
     }
     file = folder / "kubeconfig"
     file.write_text(yaml.safe_dump(document), encoding="utf-8")
-    return str(file)
+    return file
 
 
 def refusal(code: int, message: str) -> Json:
@@ -91,16 +122,20 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         path, query = unquote(parts.path), dict(parse_qsl(parts.query))
         self.server.requests.append(("GET", path))
+        self.server.queries.append((path, query))
         if path in self.server.refused:
             self._answer(403, refusal(403, f"{path.rpartition('/')[2]} is forbidden"))
         elif path in self.server.named:
-            self._answer(200, {"kind": "Pod", **self.server.named[path]})
+            self._answer(200, {"kind": "Node" if path.startswith(NODES) else "Pod", **self.server.named[path]})
         elif path == "/version":
             self._answer(200, {"gitVersion": "v1.36.3"})
         elif "watch" in query and path not in self.server.absent:
             self._stream(path)
+        elif path in self.server.lists and path not in self.server.absent:
+            self._answer(200, self.server.page(path, query))
         else:
-            self._answer(404, refusal(404, "not found"))
+            collection, _, name = path.rpartition("/")
+            self._answer(404, refusal(404, f'{collection.rpartition("/")[2]} "{name}" not found'))
 
     def do_PATCH(self) -> None:
         path = unquote(urlsplit(self.path).path)
@@ -136,7 +171,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def listing(
-    nodes: Sequence[objects.Node], pods: Sequence[objects.PodObject | Mapping[str, object]] = ()
+    nodes: Sequence[objects.Node | Mapping[str, object]],
+    pods: Sequence[objects.PodObject | Mapping[str, object]] = (),
 ) -> Iterator[ListingServer]:
     with ListingServer(nodes, pods) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

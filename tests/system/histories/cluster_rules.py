@@ -6,8 +6,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from config.protocol import names
+from scheduler.core.scheduling_cycle import Placement
 from scheduler.kube import objects
 from scheduler.queue.entry import PodState
+from tests.support.without_cache import decision
 from tests.system.histories.happening import PICK, happens, nth
 from tests.system.histories.history import READER, History
 from tests.system.histories.node_plans import CHANGES, PLANS
@@ -20,7 +22,6 @@ class ClusterRules(History):
     @happens(6, name=st.sampled_from(sorted(PLANS)))
     def node_comes_or_is_well_again(self, name: str) -> None:
         self.show(PLANS[name])
-        self.pass_time()
 
     @happens(
         6,
@@ -33,14 +34,12 @@ class ClusterRules(History):
         for change in changes:
             plan = CHANGES[change](plan)
         self.show(plan)
-        self.pass_time()
 
     @happens(1, lambda self: len(self.plans) > 1, pick=PICK)
     def node_goes(self, pick: int) -> None:
         name = nth(list(self.plans), pick)
         del self.plans[name]
         self.world.nodes.delete(name)
-        self.pass_time()
 
     @happens(2, lambda self: self.plans, pick=PICK, gpus=st.sampled_from([None, "0", "0,1", "1, x", ""]))
     def cards_are_marked_unhealthy(self, pick: int, gpus: str | None) -> None:
@@ -53,13 +52,11 @@ class ClusterRules(History):
             config_maps.update(*where, {names.UNHEALTHY_KEY: gpus})
         elif gpus is not None:
             config_maps.create(*where, {names.UNHEALTHY_KEY: gpus})
-        self.pass_time()
 
     @happens(3, labels=st.sampled_from([None, "red", "blue"]), namespace=st.sampled_from(["default", "other"]))
     def namespace_is_labelled(self, labels: str | None, namespace: str) -> None:
         self.world.namespaces.ensure(namespace)
         self.world.namespaces.label(namespace, {"team": labels})
-        self.pass_time()
 
     # Pods that wait
 
@@ -73,7 +70,6 @@ class ClusterRules(History):
         for _ in range(copies):
             name, uid = self.new_name()
             self.world.pods.create(ours(template, name, uid, namespace))
-        self.pass_time()
 
     @happens(6, copies=st.integers(1, 3))
     def important_pods_come(self, copies: int) -> None:
@@ -81,12 +77,10 @@ class ClusterRules(History):
         for _ in range(copies):
             name, uid = self.new_name()
             self.world.pods.create(ours("important", name, uid, "default"))
-        self.pass_time()
 
     @happens(2, lambda self: self.gated(), pick=PICK)
     def gates_open(self, pick: int) -> None:
         self.update(nth(self.gated(), pick), lambda pod: replace(pod, spec=replace(pod.spec, scheduling_gates=())))
-        self.pass_time()
 
     @happens(
         2,
@@ -98,14 +92,12 @@ class ClusterRules(History):
     def waiting_pod_is_annotated(self, pick: int, key: str, value: str) -> None:
         pod = nth(self.pods(assigned=False, ours=True), pick)
         self.annotate(pod, {key: "spread" if key == names.CARD_POLICY else value})
-        self.pass_time()
 
     @happens(1, lambda self: self.pods(assigned=False, ours=True), pick=PICK)
     def waiting_pod_is_labelled(self, pick: int) -> None:
         pod = nth(self.pods(assigned=False, ours=True), pick)
         labels = {**(pod.metadata.labels or {}), "app": "web"}
         self.update(pod, lambda old: replace(old, metadata=replace(old.metadata, labels=labels)))
-        self.pass_time()
 
     @happens(4, lambda self: self.being_bound(), pick=PICK, how=st.sampled_from(["annotated", "deleted", "bound"]))
     def pod_that_is_being_bound_changes(self, pick: int, how: str) -> None:
@@ -116,7 +108,6 @@ class ClusterRules(History):
             self.world.pods.delete(pod.metadata.namespace, pod.metadata.name)
         elif self.plans:
             self.bind_by_hand(pod, pick, "nothing", 0)
-        self.pass_time()
 
     # Pods that end
 
@@ -126,13 +117,11 @@ class ClusterRules(History):
             if len(self.world.pods):
                 pod = nth(list(self.world.pods), pick).metadata
                 self.world.pods.delete(pod.namespace, pod.name, grace_s=grace_s)
-        self.pass_time()
 
     @happens(3, lambda self: self.terminating(), pick=PICK)
     def terminating_pod_is_gone(self, pick: int) -> None:
         pod = nth(self.terminating(), pick).metadata
         self.world.pods.remove(pod.namespace, pod.name)
-        self.pass_time()
 
     @happens(
         5,
@@ -146,21 +135,18 @@ class ClusterRules(History):
             if assigned := self.pods(assigned=True):
                 pod = nth(assigned, pick).metadata
                 self.world.pods.set_phase(pod.namespace, pod.name, phase)
-        self.pass_time()
 
     @happens(3, lambda self: self.pods(assigned=True, ours=True), pick=PICK)
     def kubelet_rejects_the_pod(self, pick: int) -> None:
         pod = nth(self.pods(assigned=True, ours=True), pick).metadata
         message = "Pod was rejected: Node didn't have enough resource: cpu"
         self.world.pods.finish(pod.namespace, pod.name, "Failed", reason="OutOfcpu", message=message)
-        self.pass_time()
 
     @happens(3, lambda self: self.pods(assigned=True, ours=True), pick=PICK)
     def plugin_marks_the_pod(self, pick: int) -> None:
         """As the legacy plugin does at Allocate."""
         pod = nth(self.pods(assigned=True, ours=True), pick)
         self.annotate(pod, {names.MEM_ASSIGNED: "true", names.MEM_ASSUME_TIME: str(self.made)})
-        self.pass_time()
 
     @happens(3, lambda self: self.pods(assigned=True), pick=PICK, index=st.integers(0, 3), uuid=st.booleans())
     def allocation_is_edited(self, pick: int, index: int, uuid: bool) -> None:  # noqa: FBT001 - as above
@@ -171,7 +157,6 @@ class ClusterRules(History):
         cards = {index: f"GPU-{pod.spec.node_name}-{index}"} if uuid else {}
         said = {names.ALLOCATION: json.dumps({0: {index: units}}), names.CARDS: json.dumps(cards)}
         self.annotate(pod, said | {names.UNIT_MIB: "256" if index == 3 else "1024"})
-        self.pass_time()
 
     # Other schedulers
 
@@ -186,7 +171,6 @@ class ClusterRules(History):
     def stranger_is_bound(self, pick: int, template: str, written: str, index: int) -> None:
         name, uid = self.new_name()
         self.bind_by_hand(self.world.pods.create(others(template, name, uid)), pick, written, index)
-        self.pass_time()
 
     @happens(
         2,
@@ -199,7 +183,54 @@ class ClusterRules(History):
         waiting = [pod for pod in self.pods(assigned=False, ours=True) if _may_be_bound(pod)]
         if waiting and self.plans:
             self.bind_by_hand(nth(waiting, pick), pick, written, index)
-        self.pass_time()
+
+    # In a cluster where nothing goes wrong, a place that comes up is taken at once
+
+    @happens(2, lambda self: self.pods(assigned=True), pick=PICK)
+    def pod_goes_and_its_place_is_taken(self, pick: int) -> None:
+        self.settle()
+        if assigned := self.pods(assigned=True):
+            meta = nth(assigned, pick).metadata
+            self.world.pods.remove(meta.namespace, meta.name)
+            self.check_that_no_pod_sleeps_beside_a_place()
+
+    @happens(1, name=st.sampled_from(sorted(PLANS)))
+    def node_is_well_and_is_used(self, name: str) -> None:
+        self.settle()
+        self.show(PLANS[name])
+        self.check_that_no_pod_sleeps_beside_a_place()
+
+    @happens(2, lambda self: self.plans, pick=PICK, change=st.sampled_from(sorted(CHANGES)))
+    def node_changes_and_is_used(self, pick: int, change: str) -> None:
+        self.settle()
+        self.show(CHANGES[change](nth(list(self.plans.values()), pick)))
+        self.check_that_no_pod_sleeps_beside_a_place()
+
+    @happens(1, lambda self: len(self.plans) > 1, pick=PICK)
+    def node_goes_and_keeps_no_pod_away(self, pick: int) -> None:
+        self.settle()
+        name = nth(list(self.plans), pick)
+        del self.plans[name]
+        self.world.nodes.delete(name)
+        self.check_that_no_pod_sleeps_beside_a_place()
+
+    def settle(self) -> None:
+        self.spare_requests()
+        self.pass_time(self.settled_after_s)
+
+    def check_that_no_pod_sleeps_beside_a_place(self) -> None:
+        self.pass_time(0.1)
+        engine, profile = self.process.engine, self.process.cycle.profile
+        if self.process.service.binds_in_flight >= self.configuration.max_binds_in_flight:
+            return
+        for wire in self.process.wire.told["pods"]:
+            state = engine.queue.state(wire.metadata.uid)
+            # Who is held back is awake: its namespace may send no more for now. Who backs off has been refused.
+            if state not in {None, PodState.GATED, PodState.THROTTLED, PodState.IN_FLIGHT, PodState.BACKING_OFF}:
+                pod = READER.read(wire)
+                with engine.nominations.seen_by(pod):
+                    place = decision(profile, engine.tables, pod, 0)
+                assert not isinstance(place, Placement), f"{place} is free, and the pod is {state}"
 
     # The parts of the rules
 

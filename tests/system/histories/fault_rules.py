@@ -1,4 +1,4 @@
-"""What goes wrong between the scheduler and the API server, and with the scheduler's own process."""
+"""Faults between the scheduler and the API server, of the scheduler's processes, and of the Lease that they share."""
 
 import asyncio
 import math
@@ -7,7 +7,8 @@ from typing import Final
 from hypothesis import strategies as st
 
 from config.protocol import names
-from scheduler.kube.port import CONFIG_MAPS, NAMESPACES, NODES, PODS
+from scheduler.kube.leases import LeaseSpec
+from scheduler.kube.port import CONFIG_MAPS, NAMESPACES, NODES, PODS, WantedLease, lease_kind
 from scheduler.testing.cluster.faults import (
     Break,
     Effect,
@@ -23,9 +24,10 @@ from scheduler.testing.cluster.faults import (
     WatchBreaks,
 )
 from scheduler.testing.cluster.world import World
+from tests.support.service.process import EPOCH_S
 from tests.system.histories.happening import happens
-from tests.system.histories.history import BIND_TIMEOUT_S, LATEST_S, History
-from tests.system.process import EPOCH_S
+from tests.system.histories.history import BIND_TIMEOUT_S, LATEST_S, LEASE, History
+from tests.system.histories.pod_templates import ours
 
 KINDS: Final = (None, PODS, NODES, NAMESPACES, CONFIG_MAPS)
 # A late request takes effect within the 60 s that the server gives it; one that was answered with 500 is over.
@@ -107,45 +109,37 @@ class FaultRules(History):
         self.process.wire.faults.add(verb, fault, count=count, probability=probability)
         self.watches_hang |= verb is Verb.WATCH and isinstance(fault, Silence)
         self.happened[f"{verb.value}: {type(fault).__name__}"] += 1
-        self.pass_time()
 
     @happens(6, faults=st.lists(st.sampled_from((*ANYWHERE, *WRITES, *OVERTAKEN)), min_size=1, max_size=3))
     def binds_go_wrong_one_after_the_other(self, faults: list[RequestFault]) -> None:
         for fault in filter(self.may_happen_to_a_binding, faults):
             self.process.wire.faults.add(Verb.BIND, fault, count=1)
             self.happened[f"bind: {type(fault).__name__}"] += 1
-        self.pass_time()
 
     @happens(2, fault=st.sampled_from((Fail(500), Refuse(403), Silence(), Stranger(404))))
     def binds_of_one_namespace_go_wrong(self, fault: RequestFault) -> None:
         self.process.wire.faults.add(Verb.BIND, fault, when=lambda request: request.about.startswith("other/"))
-        self.pass_time()
 
     @happens(4)
     def nothing_goes_wrong_any_more(self) -> None:
         self.spare_requests()
-        self.pass_time()
 
     @happens(3, how=st.sampled_from(sorted(Break, key=lambda how: how.name)), kind=st.sampled_from(KINDS))
     def watches_break(self, how: Break, kind: object) -> None:
         self.process.wire.break_watches(how, kind)  # type: ignore[arg-type]  # of whatever type its objects are
-        self.pass_time()
 
     @happens(1)
     def stalled_watches_go_on(self) -> None:
         for one in self.replicas:
             one.wire.resume_watches()
-        self.pass_time()
 
     @happens(2)
     def history_is_compacted(self) -> None:
         self.world.compact_history()
-        self.pass_time()
 
     @happens(3)
     def late_requests_take_effect(self) -> None:
         self.happened["late requests"] += self.process.wire.deliver_late()
-        self.pass_time()
 
     @happens(18, seconds=st.sampled_from([0.0, 0.01, 0.2, 1.0, 1.0, 3.0, 10.0, 30.0, 100.0, 330.0]))
     def time_passes(self, seconds: float) -> None:
@@ -179,7 +173,6 @@ class FaultRules(History):
         self.posts.end_by(self.loop.time())
         self.last_requests_of(dead, delivered=True)
         self.run(self.begin_process())
-        self.pass_time()
 
     def may_happen_to_a_binding(self, fault: RequestFault) -> bool:
         """Where there is another replica, none takes effect when that one may bind."""
@@ -190,3 +183,90 @@ class FaultRules(History):
         if delivered:
             self.happened["late requests of the dead"] += dead.deliver_late()  # type: ignore[attr-defined]
         dead.world = World(lambda: EPOCH_S)  # type: ignore[attr-defined]
+
+
+_OTHER_HOLDERS: Final = ("", "somebody-else")
+# Over the version that was seen, a write may be as late as it likes.
+_OF_LEASES: Final = (
+    *ANYWHERE,
+    Refuse(409),
+    Fail(500, Effect.AT_ONCE),
+    Fail(504, Effect.AT_ONCE),
+    Silence(Effect.AT_ONCE),
+    Silence(Effect.AT_ONCE, after_s=0.0),
+    Slow(0.0, 1.0),
+    Slow(3.0, 1.0),
+    *(Silence(Effect.LATER, late_s=late_s) for late_s in LATE_S),
+    *(Silence(Effect.LATER, after_s=0.0, late_s=late_s) for late_s in LATE_S),
+)
+_POSSIBLE_FOR_LEASES: Final = [
+    *((Verb.WRITE_LEASE, fault) for fault in _OF_LEASES),
+    *((verb, fault) for verb in (Verb.LAST_CHANGE, Verb.LAST_SCHEDULED) for fault in ANYWHERE),
+]
+
+
+def _has_a_standby(history: History) -> bool:
+    return history.standby is not None
+
+
+class ReplicaRules(History):
+    @happens(
+        2,
+        _has_a_standby,
+        what=st.sampled_from(_POSSIBLE_FOR_LEASES),
+        count=st.sampled_from([1, 2, 5, None]),
+        of=st.booleans(),
+    )
+    def requests_for_the_lease_go_wrong(
+        self,
+        what: tuple[Verb, object],
+        count: int | None,
+        of: bool,  # noqa: FBT001 - hypothesis draws it
+    ) -> None:
+        """of: the leader, otherwise the standby."""
+        verb, fault = what
+        self.replicas[0 if of else -1].wire.faults.add(verb, fault, count=count)  # type: ignore[arg-type]
+        self.happened[f"{verb.value}: {type(fault).__name__}"] += 1
+
+    @happens(1, _has_a_standby, of=st.booleans())
+    def watches_of_the_lease_stall(self, of: bool) -> None:  # noqa: FBT001 - as above
+        self.replicas[0 if of else -1].wire.break_watches(Break.STALLED, lease_kind(*LEASE))
+
+    @happens(2, _has_a_standby, of=st.booleans(), for_s=st.sampled_from([1.0, 8.0, 12.0, 20.0, 60.0]))
+    def a_replica_is_cut_off(self, of: bool, for_s: float) -> None:  # noqa: FBT001 - as above
+        """Nothing gets through to it or from it; pods come, and the leader tries to bind the first of them."""
+        wire = self.replicas[0 if of else -1].wire
+        rules = [wire.faults.add(verb, Silence()) for verb in Verb]
+        self.a_pod_comes()
+        wire.break_watches(Break.STALLED)
+        wire.break_watches(Break.STALLED, lease_kind(*LEASE))
+        self.pass_time(for_s / 2)
+        self.a_pod_comes()
+        self.pass_time(for_s / 2)
+        for rule in rules:
+            wire.faults.remove(rule)
+        wire.resume_watches()
+        self.pass_time()
+
+    @happens(1, lambda self: self.standby is not None and self.lease() is not None)
+    def somebody_deletes_the_lease(self) -> None:
+        self.world.leases.delete(*LEASE)
+
+    @happens(1, lambda self: self.standby is not None and self.lease() is not None, to=st.sampled_from(_OTHER_HOLDERS))
+    def somebody_edits_the_lease(self, to: str) -> None:
+        lease = self.lease()
+        assert lease is not None
+        spec = LeaseSpec(to, 1, "then", "edited", lease.spec.lease_transitions)
+        version = lease.metadata.resource_version
+        self.world.leases.write(WantedLease(namespace=LEASE[0], name=LEASE[1], version=version, spec=spec))
+
+    @happens(1, _has_a_standby)
+    def the_standby_is_killed_and_another_started(self) -> None:
+        assert self.standby is not None
+        self.run(self.standby.kill())
+        self.run(self.begin_standby())
+
+    def a_pod_comes(self) -> None:
+        self.made += 1
+        self.world.pods.create(ours("one unit", f"cut-off-{self.made}", f"uid-{self.made}", "default"))
+        self.pass_time()

@@ -14,7 +14,10 @@ HappeningT = TypeVar("HappeningT", bound=Callable[..., None])
 
 @dataclass(frozen=True)
 class Happening:
-    """Something that may happen in a step. weight: how often, beside the others. possible: asked each time."""
+    """Something that may happen in a step; a moment passes after one that passes no time itself.
+
+    weight: how often, beside the others. possible: asked each time.
+    """
 
     name: str
     weight: int

@@ -28,12 +28,12 @@ from scheduler.state.ledger import of_tables
 from scheduler.testing.cluster.pods import FINISHED
 from scheduler.testing.cluster.world import World
 from tests.support.clocks.virtual_time import VirtualLoop
+from tests.support.service.process import A_MOMENT_S, EPOCH_S, Process, start
+from tests.support.service.wire import Posts, Wire
 from tests.support.without_cache import decision
 from tests.system.histories.happening import happenings
 from tests.system.histories.node_plans import PLANS, NodePlan, with_uuids
 from tests.system.histories.settling import fresh, places_left, views
-from tests.system.process import A_MOMENT_S, EPOCH_S, Process, start
-from tests.system.wire import Posts, Wire
 
 BIND_TIMEOUT_S: Final = 4.0
 # A bind without an answer is settled after 60 s. Much less than the leftover time, which ends every sleep.
@@ -104,7 +104,10 @@ class History(RuleBasedStateMachine):
         chosen = next(h for h in possible if h.name == name)
         arguments = {key: data.draw(strategy, label=key) for key, strategy in chosen.arguments.items()}
         self.happened[name] += 1
+        steps = self.happened["steps"]
         getattr(self, name)(**arguments)
+        if self.happened["steps"] == steps:
+            self.pass_time()
 
     # What happenings do
 
@@ -207,7 +210,7 @@ class History(RuleBasedStateMachine):
             self.check_namespaces(process)
             process.engine.queue.validate()
             self.check_no_pod_is_lost(process)
-            self.check_no_pod_sleeps_that_fits(process)
+            process.assert_no_pod_sleeps_that_fits()
         self.check_our_bookings()
 
     def check_sums(self, process: Process) -> None:
@@ -249,18 +252,6 @@ class History(RuleBasedStateMachine):
             uid = record.pod.key.uid
             if record.assumed and uid in alive and engine.queue.state(uid) is not PodState.IN_FLIGHT:
                 assert alive[uid].spec.node_name, f"{record.pod.key} is assumed, and nothing binds it"
-
-    def check_no_pod_sleeps_that_fits(self, process: Process) -> None:
-        """Unless a question that may help it is due, or its turn is still to come."""
-        engine = process.engine
-        lost = process.metrics.registry.get_sample_value("gpushare_scheduler_lost_wakeups_total")
-        assert lost == 0, "a pod slept until the check in the background found it"
-        if not process.service.leads() or engine.queue.has_hints or engine.tables.cluster_events:
-            return
-        for entry in engine.queue:
-            if entry.state is PodState.UNSCHEDULABLE:
-                with engine.nominations.seen_by(entry.pod):
-                    assert not process.cycle.fits_on(entry.pod, None)[0], f"{entry.pod.key} sleeps, and fits"
 
     def check_our_bookings(self) -> None:
         """Our own bindings alone never book more of a card than it has ever had, nor share what is exclusive."""
@@ -359,10 +350,7 @@ class History(RuleBasedStateMachine):
         preempted = self.process.metrics.registry.get_sample_value("scheduler_preemption_victims_count")
         self.happened["preemptions"] += int(preempted or 0)
         for result in ("kept", "given_up"):
-            count = self.process.metrics.registry.get_sample_value(
-                "gpushare_scheduler_reservations_total", {"result": result}
-            )
-            self.happened[f"reserved: {result}"] += int(count or 0)
+            self.happened[f"reserved: {result}"] += int(self.process.sample("reservations_total", result=result))
         self.happened["waiting at the end"] += len(self.pods(assigned=False, ours=True))
 
     async def cancel_everything(self) -> None:

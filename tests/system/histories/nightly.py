@@ -17,7 +17,7 @@ from typing import Final
 
 import structlog
 
-from tests.system.histories.test_random_histories import missing, portion
+from tests.system.histories.test_random_histories import Histories, missing, portion
 
 _STEPS: Final = 1_000_000
 _PORTION: Final = 240
@@ -59,7 +59,7 @@ def _portion(number: int) -> Counter[str]:
     """Some histories; what happened in them. Raises HistoryFailed."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:
-        return portion(number, _PORTION)
+        return portion(Histories, number, histories=_PORTION)
     except Exception as error:  # noqa: BLE001 - of whatever kind, it cannot always be sent to another process
         message = f"seed {number}\n{''.join(traceback.format_exception(error))}"
         raise HistoryFailed(message) from None

@@ -9,7 +9,7 @@ from scheduler.intake.event_handlers import EventHandlers
 from scheduler.kube.port import CONFIG_MAPS, NODES, PODS, Changed, Kind, T
 from scheduler.pods.pod import PodReader
 from scheduler.state.tables import Tables
-from scheduler.testing.cluster.selection import shown_by
+from scheduler.testing.cluster.store import shown_by
 from scheduler.testing.cluster.world import World
 from tests.support.builders import READER, wire_pod
 from tests.support.without_cache import evaluation

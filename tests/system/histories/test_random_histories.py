@@ -15,10 +15,9 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.system.histories.cluster_rules import ClusterRules
-from tests.system.histories.fault_rules import FaultRules
+from tests.system.histories.fault_rules import FaultRules, ReplicaRules
 from tests.system.histories.happening import happenings
-from tests.system.histories.prompt_rules import PromptRules
-from tests.system.histories.replica_rules import ReplicaRules
+from tests.system.histories.history import History
 
 # At every change; `nightly` makes thousands of histories.
 PORTIONS: Final = 4
@@ -29,16 +28,16 @@ FAULTS_OF_BINDS: Final = ("Throttle", "Refuse", "Fail", "Silence", "Stranger", "
 _LAG_EVERY_S: Final = 2.0
 
 
-class Histories(ClusterRules, FaultRules, PromptRules, ReplicaRules):
+class Histories(ClusterRules, FaultRules, ReplicaRules):
     """Everything that may happen."""
 
 
-def portion(number: int, histories: int) -> Counter[str]:
+def portion(machine: type[History], number: int, *, histories: int, steps: int = STEPS) -> Counter[str]:
     """So many histories, by their number always the same ones; what happened in them. Raises what a check raises."""
-    Histories.happened.clear()
+    machine.happened.clear()
     chosen = settings(
         max_examples=histories,
-        stateful_step_count=STEPS,
+        stateful_step_count=steps,
         database=None,
         deadline=None,
         print_blob=True,
@@ -47,8 +46,8 @@ def portion(number: int, histories: int) -> Counter[str]:
         suppress_health_check=list(HealthCheck),
     )
     with patch("scheduler.service._LAG_EVERY_S", _LAG_EVERY_S):
-        run_state_machine_as_test(seed(number)(Histories), settings=chosen)
-    return Counter(Histories.happened)
+        run_state_machine_as_test(seed(number)(machine), settings=chosen)
+    return Counter(machine.happened)
 
 
 def missing(happened: Counter[str]) -> list[str]:
@@ -59,7 +58,7 @@ def missing(happened: Counter[str]) -> list[str]:
 
 @pytest.mark.parametrize("number", range(PORTIONS))
 def test_whatever_happens_no_card_is_given_twice_and_no_pod_is_lost(number: int) -> None:
-    happened = portion(number, HISTORIES)
+    happened = portion(Histories, number, histories=HISTORIES)
 
     assert happened["steps"] >= HISTORIES * STEPS * 0.9
     assert happened["placed"] >= 2 * HISTORIES

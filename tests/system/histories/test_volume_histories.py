@@ -1,4 +1,4 @@
-"""Random histories of claims, volumes, classes, pods and restarts.
+"""Random histories of claims, volumes, classes, pods and restarts, through the real service.
 
 No volume is given to two, no pod is where its volumes are not, and none sleeps that fits.
 """
@@ -6,226 +6,184 @@ No volume is given to two, no pod is where its volumes are not, and none sleeps 
 import asyncio
 from collections import Counter
 from contextlib import suppress
-from random import Random
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize
 
 from scheduler.kube import objects
-from scheduler.kube.port import CLAIMS, STORAGE_CLASSES, VOLUMES, ApiError, ApiNotFound
-from scheduler.pods.gpu_request import ResourceNames
-from scheduler.pods.pod import PodReader
-from scheduler.queue.entry import PodState
+from scheduler.kube.port import CLAIMS, STORAGE_CLASSES, VOLUMES, ApiNotFound
 from scheduler.state.volumes.reach import of_node_selector
-from scheduler.testing.cluster.faults import Effect, Fail, Refuse, Silence, Verb
-from tests.support.builders import wire_node
-from tests.support.volumes import HOSTNAME, ZONE, affinity, claim, storage_class, volume, with_claims
+from scheduler.testing.cluster.faults import Effect, Fail, Refuse, RequestFault, Silence, Verb
+from tests.support.builders import READER, card
+from tests.support.service.looking import comes
+from tests.support.service.process import AT_ONCE
+from tests.support.service.volume_controller import VolumeController
+from tests.support.volumes import HOSTNAME, LOCAL, ZONE, affinity, claim, storage_class, volume, with_claims
 from tests.support.without_cache import evaluation
-from tests.system.looking import cluster, comes
-from tests.system.process import Process, in_virtual_time, start
-from tests.system.volume_controller import VolumeController
-from tests.system.wire import Posts, Wire
+from tests.system.histories.happening import PICK, happens, nth
+from tests.system.histories.history import History
+from tests.system.histories.node_plans import NodePlan
+from tests.system.histories.test_random_histories import portion
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
+# The first history of each portion is the simplest one that can be drawn.
+HISTORIES = 5
 STEPS = 60
 NODES = ("a", "b", "c")
-NAMESPACES = ("default", "other")
+NAMESPACE = st.sampled_from(["default", "other"])
 IN_ZONE_1 = [{"matchLabelExpressions": [{"key": ZONE, "values": ["z1"]}]}]
 CLASSES = {
-    "local": storage_class("local", provisioner="kubernetes.io/no-provisioner"),
+    "local": LOCAL,
     "fast": storage_class("fast", allowedTopologies=IN_ZONE_1),
     "now": storage_class("now", waits=False),
     "later": storage_class("later"),
 }
+PLACES = [*({HOSTNAME: (name,)} for name in NODES), {ZONE: ("z1",)}, {ZONE: ("z0",), HOSTNAME: ("a", "b")}]
 FAULTS = (Fail(500), Fail(500, Effect.AT_ONCE), Refuse(403), Silence(Effect.AT_ONCE, after_s=0.0))
 
 
-class History:
-    """A world with three nodes and storage classes that come and go, and the process that schedules it."""
+class VolumeHistories(History):
+    """Three nodes, storage classes that come and go, and a controller that acts now and then."""
 
-    def __init__(self, seed: int) -> None:
-        self.rng = Random(seed)  # noqa: S311 - repeatable
-        self.of = cluster()
-        self.controller = VolumeController(self.of)
-        self.made = 0
+    @initialize()
+    def begins(self) -> None:
+        self.configuration = AT_ONCE
+        self.controller = VolumeController(self.world)
         for name in ("local", "fast", "now"):
-            self.of.storage.create(STORAGE_CLASSES, CLASSES[name])
-        for namespace in NAMESPACES:
-            self.of.namespaces.ensure(namespace)
+            self.world.storage.create(STORAGE_CLASSES, CLASSES[name])
         for number, name in enumerate(NODES):
-            self.of.nodes.add(wire_node(name, [16], labels={ZONE: f"z{number % 2}"}))
-        self.posts = Posts(self.of)
-        self.process: Process = start(Wire(self.of, self.posts))
-        self._happenings: list[Callable[[], None] | None] = [
-            *(2 * [self._claim_comes]),
-            *(2 * [self._volume_comes]),
-            *(3 * [self._pod_comes]),
-            self._replicas_come,
-            self._delete_a_pod,
-            self._controller_acts,
-            self._provisioner_rejects,
-            self._writes_fail,
-            *(2 * [self._bind_one_of_an_immediate_class]),
-            self._class_comes_or_goes,
-            None,
-        ]
+            self.show(NodePlan(name, (card(0, 16, node=name),), labels={ZONE: f"z{number % 2}"}))
+        self.run(self.begin_process())
+        self.pass_time()
 
-    async def step(self) -> None:
-        """Something happens."""
-        self.made += 1
-        what = self.rng.choice(self._happenings)
-        if what is None:
-            await self._restart()
+    @happens(6, class_name=st.sampled_from(sorted(CLASSES)), size=st.sampled_from(["1Gi", "2Gi"]), namespace=NAMESPACE)
+    def claim_comes(self, class_name: str, size: str, namespace: str) -> None:
+        self.controller.comes(_in(namespace, claim(f"c{self.new()}", class_name=class_name, size=size)))
+
+    @happens(5, place=st.sampled_from(PLACES), size=st.sampled_from(["1Gi", "2Gi", "4Gi"]), kept=PICK)
+    def volume_comes(self, place: dict[str, tuple[str, ...]], size: str, kept: int) -> None:
+        """One of five is kept for a claim."""
+        made = volume(f"pv{self.new()}", size=size, class_name="local", nodeAffinity=affinity(place))
+        if kept % 5 == 0 and (claims := self.claims()):
+            namespace, claimed = nth(claims, kept // 5)
+            made["spec"]["claimRef"] = {"namespace": namespace, "name": claimed}
+        self.controller.comes(made)
+
+    @happens(9, namespace=NAMESPACE, picks=st.lists(PICK, min_size=1, max_size=2), later=st.integers(0, 24))
+    def pod_comes(self, namespace: str, picks: list[int], later: int) -> None:
+        """later: of one of five pods the claim may be made later, here or in the other namespace."""
+        claims = [name for of, name in self.claims() if of == namespace] or ["nothing"]
+        number = self.new()
+        used = {nth(claims, pick) for pick in picks} if later >= 5 else {f"c{number + later + 1}"}
+        comes(self.world, f"p{number}", 1, namespace=namespace, **with_claims(*sorted(used)))
+
+    @happens(3, class_name=st.sampled_from(["later", "now", "local"]), namespace=NAMESPACE)
+    def replicas_come(self, class_name: str, namespace: str) -> None:
+        """Pods of a StatefulSet, alike but for their claims."""
+        number = self.new()
+        for name in (f"s{number}-{replica}" for replica in range(3)):
+            self.controller.comes(_in(namespace, claim(name, class_name=class_name)))
+            comes(self.world, name, 1, namespace=namespace, **with_claims(name))
+
+    @happens(2, lambda self: len(self.world.pods), pick=PICK)
+    def pod_is_deleted(self, pick: int) -> None:
+        meta = nth(list(self.world.pods), pick).metadata
+        self.world.pods.remove(meta.namespace, meta.name)
+
+    @happens(4)
+    def controller_acts(self) -> None:
+        self.controller.bind_kept()
+        self.controller.provision()
+
+    @happens(1, lambda self: self.claims(), pick=PICK)
+    def provisioner_rejects(self, pick: int) -> None:
+        namespace, name = nth(self.claims(), pick)
+        with suppress(ApiNotFound):
+            self.controller.reject(name, namespace)
+
+    @happens(1, verb=st.sampled_from([Verb.BIND_VOLUME, Verb.SELECT_NODE]), fault=st.sampled_from(FAULTS))
+    def writes_fail(self, verb: Verb, fault: RequestFault) -> None:
+        self.process.wire.faults.add(verb, fault, count=2)
+
+    @happens(4, lambda self: self.unbound(), pick=PICK)
+    def claim_of_an_immediate_class_is_bound(self, pick: int) -> None:
+        one = nth(self.unbound(), pick)
+        name = f"pv{self.new()}"
+        self.controller.comes(volume(name, class_name=one.spec.storage_class_name or ""))
+        self.controller.bind(one.metadata.name, name, one.metadata.namespace)
+
+    @happens(1, name=st.sampled_from(["later", "now"]))
+    def class_comes_or_goes(self, name: str) -> None:
+        if self.world.storage.of(STORAGE_CLASSES).find("", name) is None:
+            self.world.storage.create(STORAGE_CLASSES, CLASSES[name])
         else:
-            what()
-        await asyncio.sleep(self.rng.choice([0.02, 0.02, 1.0, 30.0]))
-        self.check_that_none_sleeps()
+            self.world.storage.delete(STORAGE_CLASSES, "", name)
 
-    async def settle(self) -> None:
+    @happens(1)
+    def process_is_killed_and_another_started(self) -> None:
+        self.run(self.process.kill())
+        self.posts.end_by(self.loop.time())
+        self.run(self.begin_process())
+
+    @happens(6, seconds=st.sampled_from([1.0, 30.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.pass_time(seconds)
+
+    def new(self) -> int:
+        self.made += 1
+        return self.made
+
+    def claims(self) -> list[tuple[str, str]]:
+        """Namespaces and names."""
+        return sorted((found.metadata.namespace, found.metadata.name) for found in self.world.storage.of(CLAIMS))
+
+    def unbound(self) -> list[Any]:
+        """Claims of classes that may bind at once."""
+        claims = self.world.storage.of(CLAIMS)
+        return [c for c in claims if c.spec.storage_class_name in {"now", "later"} and not c.spec.volume_name]
+
+    def check_that_all_ends_well(self) -> None:
         """Nothing goes wrong any more, and the controller does what there is to do, well before the leftover time."""
-        self.process.wire.faults.clear()
+        self.spare_requests()
         for _ in range(6):
-            await asyncio.sleep(10.0)
-            self.controller.bind_kept()
-            self.controller.provision()
-        await asyncio.sleep(2.0)
+            self.run(asyncio.sleep(10.0))
+            self.controller_acts()
+        self.pass_time(2.0)
+        self.check_volumes()
 
-    def check_that_none_sleeps(self) -> None:
-        """A pod that waits for something to change fits nowhere."""
-        engine, metrics = self.process.engine, self.process.metrics.registry
-        assert metrics.get_sample_value("gpushare_scheduler_lost_wakeups_total") == 0
-        if self.process.service.leads() and not engine.queue.has_hints and not engine.tables.cluster_events:
-            for entry in engine.queue:
-                if entry.state is PodState.UNSCHEDULABLE:
-                    fits = self.process.cycle.fits_on(entry.pod, None)[0]
-                    assert not fits, f"{entry.pod.key} sleeps, and fits"
-
-    def check(self) -> None:
-        """No volume is two claims'; pods are where their volumes can be used; who waits fits nowhere."""
-        volumes = {found.metadata.name: found for found in self.of.storage.of(VOLUMES)}
-        claims = {(one.metadata.namespace, one.metadata.name): one for one in self.of.storage.of(CLAIMS)}
+    def check_volumes(self) -> None:
+        """No volume is two claims'; pods are where their volumes can be used; a pod that waits fits nowhere."""
+        volumes = {found.metadata.name: found for found in self.world.storage.of(VOLUMES)}
+        claims = {(one.metadata.namespace, one.metadata.name): one for one in self.world.storage.of(CLAIMS)}
         named = Counter(found.spec.volume_name for found in claims.values() if found.spec.volume_name)
         assert [name for name, count in named.items() if count > 1] == []
-        for pod in self.of.pods:
+        for pod in self.world.pods:
             used = [v["persistentVolumeClaim"].claim_name for v in pod.spec.volumes if "persistentVolumeClaim" in v]  # type: ignore[union-attr]
             if not pod.spec.node_name:
-                self._check_waits(pod)
+                self.check_waits(pod)
                 continue
-            labels = self.of.nodes.collection.existing("", pod.spec.node_name).metadata.labels or {}
+            labels = self.world.nodes.collection.existing("", pod.spec.node_name).metadata.labels or {}
             for name in used:
-                volume_name = claims[pod.metadata.namespace, name].spec.volume_name
-                affinity_of = volumes[volume_name].spec.node_affinity
+                affinity_of = volumes[claims[pod.metadata.namespace, name].spec.volume_name].spec.node_affinity
                 required = None if affinity_of is None else affinity_of.required
                 usable = required is None or of_node_selector(required).accepts(labels)
                 assert usable, f"{pod.metadata.name} on {pod.spec.node_name} cannot use {name}"
 
-    def _check_waits(self, wire: objects.PodObject) -> None:
-        cycle, engine = self.process.cycle, self.process.engine
-        pod = PodReader(ResourceNames()).read(wire)
-        if engine.tables.record(pod.key.uid) is not None:
-            # It has a place, and waits for its volumes, which a controller would have to give it.
-            return
-        runtime, judged = evaluation(cycle.profile, engine.tables, pod)
-        assert judged.unschedulable or not runtime.feasible(pod, judged).any(), f"{pod.key} waits, and fits"
-
-    def _claim_comes(self) -> None:
-        self.controller.comes(self._claim(f"c{self.made}"))
-
-    def _volume_comes(self) -> None:
-        self.controller.comes(self._volume(f"pv{self.made}"))
-
-    def _controller_acts(self) -> None:
-        self.controller.bind_kept()
-        self.controller.provision()
-
-    def _provisioner_rejects(self) -> None:
-        with suppress(ApiError, IndexError):
-            namespace, name = self.rng.choice(self._claims())
-            self.controller.reject(name, namespace)
-
-    def _writes_fail(self) -> None:
-        verb = self.rng.choice([Verb.BIND_VOLUME, Verb.SELECT_NODE])
-        self.process.wire.faults.add(verb, self.rng.choice(FAULTS), count=2)
-
-    def _pod_comes(self) -> None:
-        rng, namespace = self.rng, self.rng.choice(NAMESPACES)
-        claims = [name for of, name in self._claims() if of == namespace] or ["nothing"]
-        used = rng.sample(claims, min(len(claims), rng.choice([1, 1, 2])))
-        if rng.random() < 0.2:
-            # It may be made later, here or in the other namespace.
-            used = [f"c{self.made + rng.randrange(1, 6)}"]
-        comes(self.of, f"p{self.made}", 1, namespace=namespace, **with_claims(*used))
-
-    def _replicas_come(self) -> None:
-        """Of a StatefulSet: alike but for their claims."""
-        class_name, namespace = self.rng.choice(["now", "later", "local"]), self.rng.choice(NAMESPACES)
-        for number in range(3):
-            name = f"s{self.made}-{number}"
-            made = claim(name, class_name=class_name)
-            made["metadata"]["namespace"] = namespace
-            self.controller.comes(made)
-            comes(self.of, name, 1, namespace=namespace, **with_claims(name))
-
-    def _bind_one_of_an_immediate_class(self) -> None:
-        waiting = [
-            one
-            for one in self.of.storage.of(CLAIMS)
-            if one.spec.storage_class_name in {"now", "later"} and not one.spec.volume_name
-        ]
-        if waiting:
-            one = self.rng.choice(waiting)
-            self.controller.comes(volume(f"pv{self.made}", class_name=one.spec.storage_class_name or ""))
-            self.controller.bind(one.metadata.name, f"pv{self.made}", one.metadata.namespace)
-
-    def _class_comes_or_goes(self) -> None:
-        name = self.rng.choice(["later", "now"])
-        if self.of.storage.of(STORAGE_CLASSES).find("", name) is None:
-            self.of.storage.create(STORAGE_CLASSES, CLASSES[name])
-        else:
-            self.of.storage.delete(STORAGE_CLASSES, "", name)
-
-    def _claim(self, name: str) -> dict[str, object]:
-        class_name = self.rng.choice(["local", "fast", "now", "later"])
-        made = claim(name, class_name=class_name, size=self.rng.choice(["1Gi", "2Gi"]))
-        made["metadata"]["namespace"] = self.rng.choice(NAMESPACES)
-        return made
-
-    def _volume(self, name: str) -> dict[str, object]:
-        rng = self.rng
-        where: dict[str, tuple[str, ...]] = rng.choice(
-            [{HOSTNAME: (rng.choice(NODES),)}, {ZONE: ("z1",)}, {ZONE: ("z0",), HOSTNAME: ("a", "b")}]
-        )
-        made = volume(name, size=rng.choice(["1Gi", "2Gi", "4Gi"]), class_name="local", nodeAffinity=affinity(where))
-        if rng.random() < 0.2 and (claims := self._claims()):
-            namespace, claimed = rng.choice(claims)
-            made["spec"]["claimRef"] = {"namespace": namespace, "name": claimed}
-        return made
-
-    def _claims(self) -> list[tuple[str, str]]:
-        """Namespaces and names."""
-        return sorted((found.metadata.namespace, found.metadata.name) for found in self.of.storage.of(CLAIMS))
-
-    def _delete_a_pod(self) -> None:
-        pods = sorted((pod.metadata.namespace, pod.metadata.name) for pod in self.of.pods)
-        if pods:
-            with suppress(ApiNotFound):
-                self.of.pods.remove(*self.rng.choice(pods))
-
-    async def _restart(self) -> None:
-        await self.process.kill()
-        self.posts.end_by(asyncio.get_running_loop().time())
-        self.process = start(Wire(self.of, self.posts))
+    def check_waits(self, wire: objects.PodObject) -> None:
+        """The pod fits nowhere, or has its place and waits for volumes that a controller would have to give it."""
+        cycle, tables, pod = self.process.cycle, self.process.engine.tables, READER.read(wire)
+        if tables.record(pod.key.uid) is None:
+            runtime, judged = evaluation(cycle.profile, tables, pod)
+            assert judged.unschedulable or not runtime.feasible(pod, judged).any(), f"{pod.key} waits, and fits"
 
 
-@pytest.mark.parametrize("seed", range(6))
-@in_virtual_time
-async def test_a_random_history_of_volumes(seed: int) -> None:
-    history = History(seed)
-    for _ in range(STEPS):
-        await history.step()
-    await history.settle()
-    history.check()
-    assert any(pod.spec.node_name for pod in history.of.pods)
-    await history.process.kill()
+def _in(namespace: str, made: dict[str, Any]) -> dict[str, Any]:
+    return {**made, "metadata": {**made["metadata"], "namespace": namespace}}
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_whatever_happens_to_volumes_no_two_pods_share_one_and_none_sleeps_that_fits(number: int) -> None:
+    happened = portion(VolumeHistories, number, histories=HISTORIES, steps=STEPS)
+
+    assert happened["bound"] >= 2 * HISTORIES

@@ -5,15 +5,29 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as wire_replace
 from structlog.testing import capture_logs
 
 from config.protocol import names
 from config.protocol.inventory import Card, Health, Inventory, encode
 from config.settings.scheduler import SchedulerConfiguration
+from scheduler.kube import objects
 from scheduler.testing.cluster.world import World
 from tests.support.builders import UNIT_MIB, card, wire_node
-from tests.system.looking import A_SECOND_S, cluster, comes, events, node_of, objections, warnings
-from tests.system.process import in_virtual_time, scheduling, world
+from tests.support.service.looking import (
+    A_SECOND_S,
+    HOSTNAME,
+    NOT_HELPFUL,
+    arrives,
+    cluster,
+    comes,
+    condition,
+    events,
+    node_of,
+    objections,
+    warnings,
+)
+from tests.support.service.process import scheduling, world
 
 
 def mistakes(of: World, name: str = "p") -> list[str]:
@@ -102,23 +116,20 @@ def limits(**amounts: str) -> list[dict[str, Any]]:
         ),
     ],
 )
-@in_virtual_time
 async def test_a_mistake_is_told_once_with_what_to_write(options: dict[str, Any], words: str) -> None:
     of = cluster(a=[16])
     async with scheduling(of):
-        comes(of, "p", 20, **options)
-        await asyncio.sleep(A_SECOND_S)
+        await arrives(of, "p", 20, **options)
         of.nodes.patch("a", labels={"news": "1"})
-        of.pods.update("default", "p", lambda pod: replace_labels(pod, "1"))
+        of.pods.update("default", "p", seen)
         await asyncio.sleep(A_SECOND_S)
 
         assert mistakes(of) == [words]
 
 
-def replace_labels(pod: Any, value: str) -> Any:  # noqa: ANN401 - a wire pod
-    from msgspec.structs import replace as changed  # noqa: PLC0415
-
-    return changed(pod, metadata=changed(pod.metadata, labels={**(pod.metadata.labels or {}), "seen": value}))
+def seen(pod: objects.PodObject) -> objects.PodObject:
+    """The pod with another label, which makes it be looked at again."""
+    return wire_replace(pod, metadata=wire_replace(pod.metadata, labels={**(pod.metadata.labels or {}), "seen": "1"}))
 
 
 @pytest.mark.parametrize(
@@ -136,28 +147,23 @@ def replace_labels(pod: Any, value: str) -> Any:  # noqa: ANN401 - a wire pod
         ),
     ],
 )
-@in_virtual_time
 async def test_what_is_no_mistake_is_not_told(options: dict[str, Any]) -> None:
     of = cluster(a=[16])
     async with scheduling(of):
-        comes(of, "p", 20, **options)
-        await asyncio.sleep(A_SECOND_S)
+        await arrives(of, "p", 20, **options)
 
         assert mistakes(of) == []
 
 
-@in_virtual_time
 async def test_a_pod_full_of_mistakes_is_told_three() -> None:
     of = cluster(a=[16])
     async with scheduling(of):
-        comes(of, "p", 3, annotations={f"gpushare/key-{number}{'x' * 100}": "1" for number in range(60)})
-        await asyncio.sleep(A_SECOND_S)
+        await arrives(of, "p", 3, annotations={f"gpushare/key-{number}{'x' * 100}": "1" for number in range(60)})
 
         (said,) = mistakes(of)
         assert said.count("is unknown and has no effect") == 3
 
 
-@in_virtual_time
 async def test_a_misspelt_annotation_of_a_node_is_told() -> None:
     of = world()
     of.nodes.add(wire_node("a", [16], annotations={"gpushare/cordn": "0"}))
@@ -184,19 +190,16 @@ async def test_a_misspelt_annotation_of_a_node_is_told() -> None:
         ),
     ],
 )
-@in_virtual_time
 async def test_bytes_and_fractions_are_answered_with_what_to_write(amount: str, unit_mib: int, words: str) -> None:
     of = world()
     of.nodes.add(wire_node("a", [16], unit_mib=unit_mib))
     configuration = SchedulerConfiguration.model_validate({"bindTimeout": 0, "memoryUnitMiB": unit_mib})
     async with scheduling(of, configuration):
-        comes(of, "p", containers=limits(gpu_mem=amount))
-        await asyncio.sleep(A_SECOND_S)
+        await arrives(of, "p", containers=limits(gpu_mem=amount))
 
         assert objections(of, "p").endswith(words)
 
 
-@in_virtual_time
 async def test_an_amount_that_the_server_shortens_is_no_mistake() -> None:
     of = world()
     of.nodes.add(wire_node("a", [80_000], unit_mib=1))
@@ -212,57 +215,42 @@ async def test_an_amount_that_the_server_shortens_is_no_mistake() -> None:
 # The scheduler's name
 
 
-FORGOTTEN = (
-    "it requests GPU memory and its schedulerName is default-scheduler, which chooses no card: "
-    "add `schedulerName: gpushare-scheduler` to its spec"
-)
-
-
-@in_virtual_time
-async def test_a_forgotten_scheduler_name_is_told_once_with_the_line_to_add() -> None:
-    of = cluster(a=[16])
-    async with scheduling(of):
-        comes(of, "p", 3, scheduler="default-scheduler")
-        comes(of, "other", 3, scheduler="volcano")
-        comes(of, "plain", 0, scheduler="default-scheduler")
-        await asyncio.sleep(A_SECOND_S)
-        of.pods.update("default", "p", lambda pod: replace_labels(pod, "1"))
-        await asyncio.sleep(A_SECOND_S)
-
-        assert mistakes(of) == [FORGOTTEN]
-        assert [mistakes(of, name) for name in ("other", "plain")] == [[], []]
+REQUESTS = "it requests GPU memory and its schedulerName is"
+FORGOTTEN = f"{REQUESTS} default-scheduler, which chooses no card: add `schedulerName: gpushare-scheduler` to its spec"
+MISSPELT = f"{REQUESTS} {{}}, a letter away from gpushare-scheduler: write `schedulerName: gpushare-scheduler`"
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "legacy", "words"),
     [
-        ("gpushare-schduler", True),
-        ("gpushare-schedular", True),
-        ("gpushare-shceduler", True),
-        ("gpushare_scheduler", True),
-        ("gpushare-scheduler2", False),
-        ("gpushare-scheduler-b", False),
-        ("gpu-scheduler", False),
+        pytest.param("default-scheduler", False, [FORGOTTEN], id="forgotten"),
+        pytest.param("default-scheduler", True, [], id="beside legacy nodes it may choose cards"),
+        pytest.param("volcano", False, [], id="of others"),
+        *(
+            pytest.param(name, True, [MISSPELT.format(name)], id=name)
+            for name in ("gpushare-schduler", "gpushare-schedular", "gpushare-shceduler", "gpushare_scheduler")
+        ),
+        *(
+            pytest.param(name, True, [], id=name)
+            for name in ("gpushare-scheduler2", "gpushare-scheduler-b", "gpu-scheduler")
+        ),
     ],
 )
-@in_virtual_time
-async def test_a_misspelt_scheduler_name_is_told_also_beside_legacy_nodes(name: str, said: bool) -> None:  # noqa: FBT001 - a case
+async def test_a_scheduler_name_that_leads_to_no_card_is_told_once_with_the_line_to_write(
+    name: str, *, legacy: bool, words: list[str]
+) -> None:
     of = cluster(a=[16])
-    of.nodes.add(wire_node("old", more={names.GPU_MEM: "32", names.GPU_COUNT: "2"}))
+    if legacy:
+        of.nodes.add(wire_node("old", more={names.GPU_MEM: "32", names.GPU_COUNT: "2"}))
     async with scheduling(of):
-        comes(of, "p", 3, scheduler=name)
         comes(of, "plain", 0, scheduler=name)
+        await arrives(of, "p", 3, scheduler=name)
+        of.pods.update("default", "p", seen)
         await asyncio.sleep(A_SECOND_S)
 
-        words = (
-            f"it requests GPU memory and its schedulerName is {name}, a letter away from gpushare-scheduler: "
-            "write `schedulerName: gpushare-scheduler`"
-        )
-        assert mistakes(of) == [words] * said
-        assert mistakes(of, "plain") == []
+        assert (mistakes(of), mistakes(of, "plain")) == (words, [])
 
 
-@in_virtual_time
 async def test_names_of_a_series_of_schedulers_are_no_misspellings() -> None:
     of = cluster(a=[16])
     configuration = SchedulerConfiguration.model_validate({"bindTimeout": 0, "profiles": [{"schedulerName": "team-a"}]})
@@ -274,17 +262,6 @@ async def test_names_of_a_series_of_schedulers_are_no_misspellings() -> None:
         assert [len(mistakes(of, name)) for name in ("other", "p")] == [0, 1]
 
 
-@in_virtual_time
-async def test_beside_legacy_nodes_the_default_scheduler_may_choose_cards() -> None:
-    of = world()
-    of.nodes.add(wire_node("old", more={names.GPU_MEM: "32", names.GPU_COUNT: "2"}))
-    async with scheduling(of):
-        comes(of, "p", 3, scheduler="default-scheduler")
-        await asyncio.sleep(A_SECOND_S)
-
-        assert mistakes(of) == []
-
-
 # A card that fails under a pod
 
 
@@ -292,16 +269,13 @@ def announce(of: World, *cards: Card) -> None:
     of.nodes.patch("a", annotations={names.INVENTORY: encode(Inventory(UNIT_MIB, "", cards))})
 
 
-@in_virtual_time
 async def test_a_pod_whose_card_fails_is_told_once_for_each_failure() -> None:
     of = cluster(a=[16, 16])
     sick = replace(card(0, 16, health=Health.UNHEALTHY), reason="xid-79")
     with capture_logs() as logs:
         async with scheduling(of):
-            comes(of, "on-it", 10)
-            await asyncio.sleep(A_SECOND_S)
-            comes(of, "beside-it", 10)
-            await asyncio.sleep(A_SECOND_S)
+            await arrives(of, "on-it", 10)
+            await arrives(of, "beside-it", 10)
             announce(of, sick, card(1, 16))
             await asyncio.sleep(A_SECOND_S)
             announce(of, sick, replace(card(1, 16), model="N"))
@@ -320,16 +294,13 @@ async def test_a_pod_whose_card_fails_is_told_once_for_each_failure() -> None:
     assert lines == [("card.failed", "default/on-it")] * 2
 
 
-@in_virtual_time
 async def test_a_pod_for_which_a_place_is_kept_on_a_card_that_fails_is_not_told() -> None:
     of = cluster(a=[16, 16])
     with capture_logs() as logs:
         async with scheduling(of) as process:
             for name in ("high", "low"):
-                comes(of, name, 16, priority=20 if name == "high" else 1)
-                await asyncio.sleep(A_SECOND_S)
-            comes(of, "waits", 16, priority=10)
-            await asyncio.sleep(A_SECOND_S)
+                await arrives(of, name, 16, priority=20 if name == "high" else 1)
+            await arrives(of, "waits", 16, priority=10)
             assert [kept.pod.key.name for kept in process.engine.nominations.on("a")] == ["waits"]
             announce(of, card(0, 16), card(1, 16, health=Health.UNHEALTHY))
             await asyncio.sleep(A_SECOND_S)
@@ -339,15 +310,73 @@ async def test_a_pod_for_which_a_place_is_kept_on_a_card_that_fails_is_not_told(
     assert [line["pod"] for line in logs if line["event"] == "card.failed"] == ["default/low"]
 
 
-@in_virtual_time
 async def test_a_card_that_was_unhealthy_before_the_scheduler_came_is_no_news() -> None:
     of = cluster(a=[16])
     async with scheduling(of):
-        comes(of, "p", 10)
-        await asyncio.sleep(A_SECOND_S)
+        await arrives(of, "p", 10)
     announce(of, card(0, 16, health=Health.UNHEALTHY))
     before = len(events(of, "p"))
     async with scheduling(of):
         await asyncio.sleep(A_SECOND_S)
 
     assert len(events(of, "p")) == before
+
+
+MINUTES = 20
+_UNKNOWN_OPERATOR = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": HOSTNAME, "operator": "Resembles", "values": ["a"]}]}]
+        }
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        pytest.param(
+            {"gpu_mem": 1000}, "1 Insufficient GPU memory on one card: wants 1000, most free 16 (of 16)", id="too much"
+        ),
+        pytest.param(
+            {"gpu_mem": 2**40},
+            "aliyun.com/gpu-mem: container c0 asks 1099511627776, which is 1099511627776 units: "
+            "units are GiB here; write 1024",
+            id="absurdly much",
+        ),
+        pytest.param(
+            {"gpu_mem": 2, "annotations": {names.NODE_POLICY: "x" * 1000}},
+            f"gpushare/node-policy: '{'x' * 64}' is unknown; expected one of: binpack, spread, fragmentation",
+            id="unknown node policy, long",
+        ),
+        pytest.param(
+            {"gpu_mem": 2, "affinity": _UNKNOWN_OPERATOR},
+            "1 node(s) didn't match Pod's node affinity/selector",
+            id="unknown operator of affinity",
+        ),
+        pytest.param(
+            {"gpu_mem": 2, "tolerations": [{"key": "k", "operator": "Likes"}], "nodeSelector": {"tainted": "yes"}},
+            "1 node(s) didn't match Pod's node affinity/selector",
+            id="unknown operator of a toleration",
+        ),
+    ],
+)
+async def test_a_request_that_cannot_be_met_waits_with_a_reason_and_one_warning(
+    options: dict[str, Any], message: str
+) -> None:
+    of = cluster(a=[16, 16])
+    async with scheduling(of) as process:
+        comes(of, "p", **options)
+        for n in range(MINUTES):  # of a lively cluster
+            comes(of, f"other-{n}", 16)
+            of.nodes.patch("a", labels={"minute": str(n)})
+            await asyncio.sleep(60)
+            of.pods.remove("default", f"other-{n}")
+        await asyncio.sleep(1)
+
+        assert node_of(of, "p") == ""
+        told = f"0/1 nodes are available: {message}.{NOT_HELPFUL}"
+        assert condition(of, "p") == f"False {told}"
+        assert warnings(of, "p") == [("FailedScheduling", told)]
+        assert process.cycle.refused >= MINUTES // 5
+        assert process.cycle.placed == MINUTES

@@ -13,10 +13,10 @@ from scheduler.kube.port import CLAIMS, STORAGE_CLASSES, VOLUMES
 from scheduler.testing.cluster.world import World
 from tests.support.builders import wire_node
 from tests.support.repository import ROOT
+from tests.support.service.looking import A_SECOND_S, arrives, cluster, comes, condition, events, node_of
+from tests.support.service.process import scheduling
+from tests.support.service.volume_controller import VolumeController
 from tests.support.volumes import ZONE, volume
-from tests.system.looking import A_SECOND_S, comes
-from tests.system.process import in_virtual_time, scheduling, world
-from tests.system.volume_controller import VolumeController
 
 GUIDE: Final = (ROOT / "docs/user-guide.md").read_text(encoding="utf-8")
 BLOCK: Final = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
@@ -49,22 +49,12 @@ def is_made(of: World, document: Mapping[str, Any], *, priority: int = 0, **spec
 
 def gpu_nodes(**labels: Mapping[str, str]) -> World:
     """Three nodes of one card of 16 units."""
-    of = world()
+    of = cluster()
     for name in ("gpu-1", "gpu-2", "gpu-3"):
         of.nodes.add(wire_node(name, [16], labels=labels.get(name.replace("-", "_"), {})))
     return of
 
 
-def message(of: World, name: str, namespace: str = "default") -> str:
-    found = of.pods.collection.existing(namespace, name).status.conditions
-    return next(one.message for one in found if one.type == "PodScheduled")
-
-
-def node_of(of: World, name: str, namespace: str = "default") -> str:
-    return of.pods.collection.existing(namespace, name).spec.node_name
-
-
-@in_virtual_time
 async def test_a_pod_of_a_higher_priority_makes_another_go() -> None:
     example, of = objects("Priorities and preemption"), gpu_nodes()
     assert example["Pod"]["spec"]["priorityClassName"] == example["PriorityClass"]["metadata"]["name"]
@@ -76,14 +66,12 @@ async def test_a_pod_of_a_higher_priority_makes_another_go() -> None:
         is_made(of, example["Pod"], priority=example["PriorityClass"]["value"])
         await asyncio.sleep(A_SECOND_S)
 
-        gone = [(event.record.reason, event.record.note) for event in of.events.about("default", "there-3")]
-        assert " ".join(gone[-1]) == told("Priorities and preemption", 0)
+        assert " ".join(events(of, "there-3")[-1]) == told("Priorities and preemption", 0)
         of.pods.remove("default", "there-3")
         await asyncio.sleep(A_SECOND_S)
         assert node_of(of, "train-7") == "gpu-3"
 
 
-@in_virtual_time
 async def test_a_pod_for_which_nobody_can_go_says_so() -> None:
     example, of = objects("Priorities and preemption"), gpu_nodes()
     async with scheduling(of):
@@ -94,10 +82,9 @@ async def test_a_pod_for_which_nobody_can_go_says_so() -> None:
         is_made(of, example["Pod"], priority=example["PriorityClass"]["value"])
         await asyncio.sleep(A_SECOND_S)
 
-        assert message(of, "train-7") == told("Priorities and preemption", 1)
+        assert condition(of, "train-7") == f"False {told('Priorities and preemption', 1)}"
 
 
-@in_virtual_time
 async def test_a_local_volume_ties_its_pod_to_one_node() -> None:
     example, of = objects("Volumes"), gpu_nodes()
     claim = example["PersistentVolumeClaim"]
@@ -113,15 +100,13 @@ async def test_a_local_volume_ties_its_pod_to_one_node() -> None:
         assert node_of(of, "train") == "gpu-2"
 
         of.pods.remove("default", "train")
-        comes(of, "other", 8, to="gpu-2")
-        await asyncio.sleep(A_SECOND_S)
+        await arrives(of, "other", 8, to="gpu-2")
         is_made(of, example["Pod"], preemptionPolicy="Never")
         await asyncio.sleep(A_SECOND_S)
 
-        assert message(of, "train").startswith(told("Volumes", 0))
+        assert condition(of, "train").startswith(f"False {told('Volumes', 0)}")
 
 
-@in_virtual_time
 async def test_a_pod_waits_rather_than_skew_its_zones() -> None:
     east, west = {ZONE: "east"}, {ZONE: "west"}
     deployment, of = objects("Topology spread")["Deployment"], gpu_nodes(gpu_1=east, gpu_2=west)
@@ -134,7 +119,7 @@ async def test_a_pod_waits_rather_than_skew_its_zones() -> None:
             await asyncio.sleep(A_SECOND_S)
 
         assert [node_of(of, f"web-{number}") for number in (0, 1)] == ["gpu-1", ""]
-        assert message(of, "web-1").startswith(told("Topology spread", 0))
+        assert condition(of, "web-1").startswith(f"False {told('Topology spread', 0)}")
         of.pods.remove("default", "other")
         await asyncio.sleep(A_SECOND_S)
         assert node_of(of, "web-1") == "gpu-2"

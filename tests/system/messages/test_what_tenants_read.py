@@ -14,10 +14,10 @@ from config.settings.scheduler import SchedulerConfiguration
 from scheduler.kube.port import STORAGE_CLASSES
 from scheduler.testing.cluster.faults import Refuse, Verb
 from scheduler.testing.cluster.world import World
+from tests.support.service.looking import A_SECOND_S, cluster, comes
+from tests.support.service.process import scheduling
+from tests.support.service.volume_controller import VolumeController
 from tests.support.volumes import claim, storage_class, with_claims
-from tests.system.looking import A_SECOND_S, cluster, comes
-from tests.system.process import in_virtual_time, scheduling
-from tests.system.volume_controller import VolumeController
 
 OURS, THEIRS = "tenant-a", "tenant-b"
 ON_CARD_0 = {names.ALLOCATION: '{"0":{"0":12}}', names.CARDS: '{"0":"GPU-a-0"}', names.UNIT_MIB: "1024"}
@@ -58,7 +58,6 @@ def assert_nothing_of_the_other(of: World) -> None:
     assert THEIRS not in words_of(of, OURS)
 
 
-@in_virtual_time
 async def test_the_owner_of_a_victim_reads_the_uid_of_the_preemptor() -> None:
     of = cluster(a=[16])
     async with scheduling(of):
@@ -69,7 +68,6 @@ async def test_the_owner_of_a_victim_reads_the_uid_of_the_preemptor() -> None:
         assert_nothing_of_the_other(of)
 
 
-@in_virtual_time
 async def test_the_owner_of_a_cancelled_binding_reads_the_uid_of_the_preemptor() -> None:
     of = cluster(a=[16])
     of.storage.create(STORAGE_CLASSES, storage_class("slow"))
@@ -85,7 +83,6 @@ async def test_the_owner_of_a_cancelled_binding_reads_the_uid_of_the_preemptor()
         assert_nothing_of_the_other(of)
 
 
-@in_virtual_time
 async def test_the_owner_of_a_preemptor_does_not_read_who_could_not_be_removed() -> None:
     of = cluster(a=[16])
     async with scheduling(of) as process:
@@ -102,7 +99,6 @@ async def test_the_owner_of_a_preemptor_does_not_read_who_could_not_be_removed()
         assert_nothing_of_the_other(of)
 
 
-@in_virtual_time
 async def test_a_pod_that_is_kept_off_a_reserved_place_reads_the_uid_of_the_pod_that_has_it() -> None:
     of = cluster(a=[16])
     async with scheduling(of, AFTER):
@@ -120,7 +116,6 @@ async def test_a_pod_that_is_kept_off_a_reserved_place_reads_the_uid_of_the_pod_
         assert_nothing_of_the_other(of)
 
 
-@in_virtual_time
 async def test_the_event_of_an_overcommitted_card_names_no_pods() -> None:
     of = cluster(a=[16])
     async with scheduling(of):

@@ -1,20 +1,30 @@
-"""Places that are kept: each pod waits for its own victims, and for nobody else's; how a place is lost."""
+"""Nominations: each pod waits for its own victims; how a place is lost, and what a restart keeps."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from config.protocol import names
 from config.protocol.inventory import Health, Inventory, encode
+from scheduler.kube.objects import Taint
 from scheduler.kube.port import PodKey
 from tests.support.builders import UNIT_MIB, card, wire_node
 from tests.support.placing import on_card
-from tests.system.looking import A_SECOND_S, HOSTNAME, card_of, cluster, comes, condition, node_of
-from tests.system.preempting import is_going, nominated, runs
-from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling
+from tests.support.service.looking import (
+    A_SECOND_S,
+    HOSTNAME,
+    card_of,
+    cluster,
+    comes,
+    is_going,
+    node_of,
+    nominated,
+    runs,
+)
+from tests.support.service.process import A_MOMENT_S, scheduling
 
 
-@in_virtual_time
 async def test_each_of_several_preemptors_is_bound_as_soon_as_its_own_card_is_free() -> None:
     of = cluster(a=[16, 16, 16])
     async with scheduling(of):
@@ -39,25 +49,48 @@ async def test_each_of_several_preemptors_is_bound_as_soon_as_its_own_card_is_fr
             assert sorted(card_of(of, name) for name in bound) == sorted(freed)
 
 
-@in_virtual_time
-async def test_a_place_on_a_node_that_is_cordoned_or_on_a_card_that_fails_is_given_up_at_once() -> None:
-    sick = Inventory(UNIT_MIB, "", (card(0, 16, health=Health.UNHEALTHY), card(1, 16)))
-    for worse in ({"unschedulable": True}, {"annotations": {names.INVENTORY: encode(sick)}}):
-        of = cluster(a=[16, 16], b=[16])
-        async with scheduling(of) as process:
-            for name, priority in (("a0", 1), ("a1", 9), ("b0", 2)):
-                await runs(of, name, 16, priority, to=name[0])
-            await runs(of, "urgent", 16, 10)
-            assert (nominated(of, "urgent"), is_going(of, "b0")) == ("a", False)
-
-            of.nodes.patch("a", **worse)
-            await asyncio.sleep(A_SECOND_S)
-
-            assert (nominated(of, "urgent"), is_going(of, "b0")) == ("b", True)
-            assert len(process.engine.nominations) == 1
+SICK = Inventory(UNIT_MIB, "", (card(0, 16, health=Health.UNHEALTHY), card(1, 16)))
 
 
-@in_virtual_time
+@pytest.mark.parametrize(
+    "worse",
+    [
+        pytest.param({"unschedulable": True}, id="the node is cordoned"),
+        pytest.param({"taints": (Taint("node.kubernetes.io/unreachable", "NoSchedule"),)}, id="the node is lost"),
+        pytest.param({"annotations": {names.INVENTORY: encode(SICK)}}, id="the card fails"),
+    ],
+)
+async def test_a_place_that_its_pod_could_not_have_any_more_is_given_up_at_once(worse: dict[str, Any]) -> None:
+    of = cluster(a=[16, 16], b=[16])
+    async with scheduling(of) as process:
+        for name, priority in (("a0", 1), ("a1", 9), ("b0", 2)):
+            await runs(of, name, 16, priority, to=name[0])
+        await runs(of, "urgent", 16, 10)
+        assert (nominated(of, "urgent"), is_going(of, "b0")) == ("a", False)
+
+        of.nodes.patch("a", **worse)
+        await asyncio.sleep(A_SECOND_S)
+
+        assert (nominated(of, "urgent"), is_going(of, "b0")) == ("b", True)
+        assert len(process.engine.nominations) == 1
+
+
+async def test_a_pod_whose_node_goes_is_nominated_to_none_and_placed_elsewhere() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        await runs(of, "low", 16, 1)
+        await runs(of, "urgent", 16, 10)
+        assert nominated(of, "urgent") == "a"
+        of.nodes.delete("a")
+        await asyncio.sleep(A_SECOND_S)
+        assert (nominated(of, "urgent"), len(process.engine.nominations)) == ("", 0)
+
+        of.nodes.add(wire_node("b", [16]))
+        await asyncio.sleep(A_SECOND_S)
+
+        assert node_of(of, "urgent") == "b"
+
+
 async def test_a_change_of_its_node_that_leaves_the_place_as_it_is_starts_nothing() -> None:
     of = cluster(a=[16], b=[16])
     async with scheduling(of) as process:
@@ -73,7 +106,6 @@ async def test_a_change_of_its_node_that_leaves_the_place_as_it_is_starts_nothin
         assert process.engine.searches == before
 
 
-@in_virtual_time
 async def test_a_place_that_another_scheduler_keeps_is_not_taken() -> None:
     of = cluster(a=[16])
     of.nodes.patch("a", allocatable={"cpu": "4"})
@@ -88,7 +120,6 @@ async def test_a_place_that_another_scheduler_keeps_is_not_taken() -> None:
         assert [node_of(of, name) for name in ("lower", "higher")] == ["", "a"]
 
 
-@in_virtual_time
 async def test_whoever_takes_the_freed_place_is_not_waited_for() -> None:
     of = cluster(a=[16])
     async with scheduling(of):
@@ -103,7 +134,6 @@ async def test_whoever_takes_the_freed_place_is_not_waited_for() -> None:
         assert is_going(of, "theirs")
 
 
-@in_virtual_time
 async def test_a_nomination_that_leads_to_nothing_is_taken_away() -> None:
     of = cluster(a=[16])
     comes(of, "high", 16, priority=20)
@@ -117,42 +147,6 @@ async def test_a_nomination_that_leads_to_nothing_is_taken_away() -> None:
         assert len(process.engine.nominations) == 0
 
 
-@in_virtual_time
-async def test_a_pod_of_lower_priority_loses_its_place_and_finds_another() -> None:
-    of = cluster(a=[16])
-    of.nodes.add(wire_node("b", [16]))
-    async with scheduling(of):
-        await runs(of, "low-a", 16, 1)
-        await runs(of, "low-b", 16, 2)
-        await runs(of, "middle", 16, 5)
-        assert nominated(of, "middle") == "a"
-        of.nodes.patch("b", unschedulable=True)
-        await runs(of, "urgent", 16, 10)
-        assert (nominated(of, "urgent"), nominated(of, "middle")) == ("a", "")
-        of.nodes.patch("b", unschedulable=False)
-        await asyncio.sleep(310)
-
-        assert nominated(of, "middle") == "b"
-        assert is_going(of, "low-b")
-
-
-@in_virtual_time
-async def test_the_place_on_a_node_that_goes_is_looked_for_elsewhere() -> None:
-    of = cluster(a=[16])
-    async with scheduling(of):
-        await runs(of, "low-a", 16, 1)
-        await runs(of, "urgent", 16, 10)
-        assert nominated(of, "urgent") == "a"
-        of.nodes.add(wire_node("b", [16]))
-        comes(of, "high", 16, to="b", priority=5)
-        await asyncio.sleep(0.5)
-        of.nodes.delete("a")
-        await asyncio.sleep(1)
-
-        assert node_of(of, "urgent") == "b"
-
-
-@in_virtual_time
 async def test_after_a_restart_the_place_is_kept_on_its_card_and_nowhere_else() -> None:
     of = cluster(a=[16, 16, 16, 16])
     async with scheduling(of):
@@ -182,7 +176,6 @@ async def test_after_a_restart_the_place_is_kept_on_its_card_and_nowhere_else() 
     ("cordoned", "expected"),
     [pytest.param(False, ("a", []), id="its node serves"), pytest.param(True, ("b", ["b-cheap"]), id="it is cordoned")],
 )
-@in_virtual_time
 async def test_after_a_restart_a_pod_waits_for_its_victim_though_others_have_become_cheaper(
     *, cordoned: bool, expected: tuple[str, list[str]]
 ) -> None:
@@ -206,32 +199,7 @@ async def test_after_a_restart_a_pod_waits_for_its_victim_though_others_have_bec
         assert [kept.lacks_cards for kept in process.engine.nominations.on(node)] == [False]
 
 
-@in_virtual_time
-async def test_a_pod_is_not_let_in_for_the_sake_of_one_that_may_never_come() -> None:
-    of = cluster(a=[16], b=[16])
-    for node in ("a", "b"):
-        of.nodes.patch(node, labels={"zone": node})
-    web = {"labels": {"app": "web"}}
-    about = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}
-    near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [about]}}
-    async with scheduling(of):
-        await runs(of, "low", 16, 1)
-        await runs(of, "high", 16, 20)
-        await runs(of, "urgent", 16, 10, **web)
-        assert nominated(of, "urgent") == "a"
-
-        comes(of, "follower", affinity=near)
-        await asyncio.sleep(A_MOMENT_S)
-        assert node_of(of, "follower") == ""
-        assert "didn't match pod affinity rules" in condition(of, "follower")
-
-        of.pods.remove("default", "low")
-        await asyncio.sleep(A_SECOND_S)
-        assert [node_of(of, name) for name in ("urgent", "follower")] == ["a", "a"]
-
-
 @pytest.mark.parametrize("looks_last", ["nobody", "a pod of higher priority"])
-@in_virtual_time
 async def test_whom_a_kept_place_has_kept_off_another_node_is_asked_when_it_ends(looks_last: str) -> None:
     of = cluster(a=[16], b=[16])
     for node in ("a", "b"):
@@ -254,7 +222,6 @@ async def test_whom_a_kept_place_has_kept_off_another_node_is_asked_when_it_ends
         assert node_of(of, "lonely") == "b"
 
 
-@in_virtual_time
 async def test_a_pod_that_takes_another_place_than_the_kept_one_counts_once_until_it_is_gone() -> None:
     of = cluster(a=[16], b=[16])
     about = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {"app": "web"}}}
@@ -274,3 +241,27 @@ async def test_a_pod_that_takes_another_place_than_the_kept_one_counts_once_unti
         await asyncio.sleep(A_MOMENT_S)
 
         assert node_of(of, "lonely") == "b"
+
+
+async def test_a_pod_that_was_tried_before_the_restart_is_decided_before_newcomers_of_its_priority() -> None:
+    of = cluster(n1=[15, 15], n3=[15, 15])
+    of.disruption_budgets.create("default", "guard", {"app": "db"}, 0)
+    async with scheduling(of):
+        for name in ("k1", "k2"):
+            await runs(of, name, 15, to="n1", labels={"app": "db"})
+        for name in ("m1", "m3"):
+            await runs(of, name, 15, 500, to="n3")
+        await runs(of, "up3", 15, 1000)
+        assert (nominated(of, "up3"), [is_going(of, name) for name in ("m1", "m3")]) == ("n3", [True, False])
+
+    # By name, and by uid, it comes before the pod for which the place is kept.
+    comes(of, "rival", 15, priority=1000)
+    async with scheduling(of):
+        await asyncio.sleep(A_SECOND_S)
+        going = [name for name in ("k1", "k2", "m1", "m3") if is_going(of, name)]
+        assert (nominated(of, "rival"), going) == ("n3", ["m1", "m3"])
+
+        of.pods.remove("default", "m1")
+        of.pods.remove("default", "m3")
+        await asyncio.sleep(A_MOMENT_S)
+        assert [node_of(of, name) for name in ("up3", "rival")] == ["n3", "n3"]

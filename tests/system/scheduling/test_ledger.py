@@ -16,9 +16,9 @@ from scheduler.kube.port import PODS
 from scheduler.testing.cluster.faults import Break, Effect, Silence, Slow, Verb
 from scheduler.testing.cluster.world import World
 from tests.support.builders import card, wire_node
-from tests.system.looking import A_SECOND_S, cluster, comes, condition, node_of, warnings
-from tests.system.process import in_virtual_time, scheduling, start
-from tests.system.wire import Posts, Wire
+from tests.support.service.looking import A_SECOND_S, arrives, cluster, comes, condition, events, node_of, warnings
+from tests.support.service.process import scheduling, start
+from tests.support.service.wire import Posts, Wire
 
 ON_CARD_0 = {names.ALLOCATION: '{"0":{"0":12}}', names.CARDS: '{"0":"GPU-a-0"}', names.UNIT_MIB: "1024"}
 
@@ -38,17 +38,11 @@ def told(logs: list[MutableMapping[str, Any]]) -> list[tuple[str, str]]:
     return [(line["name"], line["problem"]) for line in logs if line["event"] == "object.bad"]
 
 
-def node_events(of: World, name: str) -> list[tuple[str, str]]:
-    return [(event.record.reason, event.record.note) for event in of.events.about("default", name)]
-
-
-@in_virtual_time
 async def test_after_a_change_of_the_unit_no_more_goes_onto_a_card_than_it_has() -> None:
     """16 GiB, 12 of them used in units of 1 GiB; then the unit is 256 MiB."""
     of = cluster(a=[16])
     async with scheduling(of):
-        comes(of, "before", 12)
-        await asyncio.sleep(A_SECOND_S)
+        await arrives(of, "before", 12)
     quarters = [Card(index=0, uuid="GPU-a-0", model="M", memory_mib=16 * 1024, units=64)]
     of.nodes.update("a", lambda _: wire_node("a", quarters, unit_mib=256))
     async with scheduling(of, SchedulerConfiguration.model_validate({"bindTimeout": 0, "memoryUnitMiB": 256})) as again:
@@ -60,31 +54,15 @@ async def test_after_a_change_of_the_unit_no_more_goes_onto_a_card_than_it_has()
         assert (node_of(of, "fits"), node_of(of, "too-much")) == ("a", "")
 
 
-@in_virtual_time
-async def test_a_two_card_pod_whose_allocation_is_broken_gives_neither_card_away() -> None:
-    of = cluster(a=[16, 16])
-    comes(of, "theirs", 24, scheduler="other", annotations={names.GPU_COUNT: "2"})
-    of.pods.bind("default", "theirs", "a", {**ON_CARD_0, names.ALLOCATION: "{", names.MEM_IDX: "0"})
-    async with scheduling(of) as process:
-        comes(of, "ours", 8)
-        await asyncio.sleep(A_SECOND_S)
-
-        assert node_of(of, "ours") == ""
-        assert process.free == {"GPU-a-0": -8, "GPU-a-1": -8}
-
-
-@in_virtual_time
 async def test_an_edited_annotation_moves_no_memory_and_is_told() -> None:
     of = cluster(a=[16, 16])
     with capture_logs() as logs:
         async with scheduling(of) as process:
-            comes(of, "p", 12)
-            await asyncio.sleep(A_SECOND_S)
+            await arrives(of, "p", 12)
             assert process.free == {"GPU-a-0": 4, "GPU-a-1": 16}
 
             edits(of, "p", allocation='{"0":{"1":12}}', cards='{"1":"GPU-a-1"}')
-            comes(of, "next", 12)
-            await asyncio.sleep(A_SECOND_S)
+            await arrives(of, "next", 12)
 
             assert process.free == {"GPU-a-0": 4, "GPU-a-1": 4}
             problem = "its allocation was changed after it was bound; the first one stays: 12 on GPU-a-0"
@@ -94,7 +72,6 @@ async def test_an_edited_annotation_moves_no_memory_and_is_told() -> None:
 
 @pytest.mark.parametrize("answer_s", [pytest.param(0.5, id="answered first"), pytest.param(3.0, id="shown first")])
 @pytest.mark.parametrize("left", ['{"0":{"1":12}}', "{}"])
-@in_virtual_time
 async def test_an_edit_that_the_watch_shows_before_our_own_binding_moves_nothing(answer_s: float, left: str) -> None:
     of = cluster(a=[16, 16])
     with capture_logs() as logs:
@@ -120,7 +97,6 @@ async def test_an_edit_that_the_watch_shows_before_our_own_binding_moves_nothing
             assert [name for name, _ in told(logs)] == ["default/p"]
 
 
-@in_virtual_time
 async def test_what_another_binder_wrote_on_our_node_counts_once_our_binding_is_refused() -> None:
     """Shown while ours is on the way, it may be either: until then it counts on every card."""
     of = cluster(a=[16, 16])
@@ -138,7 +114,6 @@ async def test_what_another_binder_wrote_on_our_node_counts_once_our_binding_is_
         assert process.free == {"GPU-a-0": 16, "GPU-a-1": 4}
 
 
-@in_virtual_time
 async def test_a_late_request_of_a_killed_process_is_found_by_the_audit() -> None:
     """It took effect later than the new process waits: two pods are on one card, which is told, not repaired."""
     of = cluster(a=[16])
@@ -151,8 +126,7 @@ async def test_a_late_request_of_a_killed_process_is_found_by_the_audit() -> Non
     of.pods.update("default", "early", lambda pod: replace(pod, spec=replace(pod.spec, scheduler_name="other")))
     with capture_logs() as logs:
         async with scheduling(of) as process:
-            comes(of, "late", 8)
-            await asyncio.sleep(A_SECOND_S)
+            await arrives(of, "late", 8)
             assert node_of(of, "late") == "a"
             await asyncio.sleep(700)
 
@@ -161,29 +135,24 @@ async def test_a_late_request_of_a_killed_process_is_found_by_the_audit() -> Non
                 "card GPU-a-0 has 16 units, and 20 are booked; kubectl gpushare audit names the largest pods on it"
             )
             assert ("a", message) in told(logs)
-            assert ("GPUOverbooked", message) in node_events(of, "a")
-            found = process.metrics.registry.get_sample_value("gpushare_scheduler_overcommitted_cards")
-            assert found == 1
+            assert ("GPUOverbooked", message) in events(of, "a")
+            assert process.sample("overcommitted_cards") == 1
 
 
-@in_virtual_time
 async def test_the_audit_repairs_what_the_columns_have_wrong() -> None:
     of = cluster(a=[16], b=[16])
     async with scheduling(of) as process:
-        comes(of, "p", 12, to="a")
-        await asyncio.sleep(A_SECOND_S)
+        await arrives(of, "p", 12, to="a")
         row = process.engine.tables.row_of["a"]
         process.engine.tables.cards.stored.free[0, row] = 16
         await asyncio.sleep(600)
 
         assert process.free == {"GPU-a-0": 4, "GPU-b-0": 16}
-        assert [reason for reason, _ in node_events(of, "a")] == ["LedgerDiffered"]
-        value = process.metrics.registry.get_sample_value
-        assert value("gpushare_scheduler_ledger_differences_total") == 1
-        assert value("gpushare_scheduler_ledger_audits_total") == 1
+        assert [reason for reason, _ in events(of, "a")] == ["LedgerDiffered"]
+        assert process.sample("ledger_differences_total") == 1
+        assert process.sample("ledger_audits_total") == 1
 
 
-@in_virtual_time
 async def test_one_uuid_on_two_nodes_is_sold_once() -> None:
     of = cluster(a=[16])
     of.nodes.add(wire_node("b", [card(0, 16, node="a")]))
@@ -194,8 +163,8 @@ async def test_one_uuid_on_two_nodes_is_sold_once() -> None:
 
         assert [node_of(of, "p"), node_of(of, "q")].count("") == 1
         assert "Insufficient GPU memory" in condition(of, "p" if not node_of(of, "p") else "q")
-        assert [reason for reason, _ in node_events(of, "b")] == ["BadAnnotation"]
+        assert [reason for reason, _ in events(of, "b")] == ["BadAnnotation"]
 
         await asyncio.sleep(600)
-        assert process.metrics.registry.get_sample_value("gpushare_scheduler_shared_cards") == 1
-        assert "GPUAnnouncedTwice" in [reason for reason, _ in node_events(of, "a")]
+        assert process.sample("shared_cards") == 1
+        assert "GPUAnnouncedTwice" in [reason for reason, _ in events(of, "a")]

@@ -12,7 +12,7 @@ import yaml
 
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.tools.simulate.report import Report
-from scheduler.tools.simulate.simulate_runs import Run, simulated
+from scheduler.tools.simulate.simulate import Run, simulated
 
 SCENARIOS: Final = sorted((Path(__file__).parent / "scenarios").glob("*.yaml"))
 

@@ -8,31 +8,18 @@ import pytest
 from config.protocol import names
 from config.protocol.inventory import Health, Inventory, encode
 from config.settings.scheduler import SchedulerConfiguration
+from scheduler.kube.port import REPLICA_SETS, SERVICES
+from scheduler.state.columns.selectors import equalities
 from scheduler.testing.cluster.faults import Break, Refuse, Verb
 from scheduler.testing.cluster.world import World
-from tests.support.builders import UNIT_MIB, card, wire_node
-from tests.system.histories.pod_templates import others
-from tests.system.looking import A_SECOND_S, card_of, cluster, comes, condition, events, node_of
-from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling, start, world
-from tests.system.wire import Posts, Wire
+from tests.support.builders import UNIT_MIB, card, manifest, wire_node
+from tests.support.service.looking import A_SECOND_S, arrives, card_of, cluster, comes, events, node_of, objections
+from tests.support.service.process import A_MOMENT_S, scheduling, start, world
+from tests.support.service.wire import Posts, Wire
 
 # Placing
 
 
-@in_virtual_time
-async def test_three_replicas_of_three_units_share_one_card() -> None:
-    of = cluster(a=[16, 16], b=[16, 16])
-    async with scheduling(of) as process:
-        for replica in range(3):
-            comes(of, f"binpack-{replica}", 3)
-            await asyncio.sleep(A_MOMENT_S)
-
-        assert {card_of(of, f"binpack-{replica}") for replica in range(3)} == {'{"0":"GPU-a-0"}'}
-        assert process.free == {"GPU-a-0": 7, "GPU-a-1": 16, "GPU-b-0": 16, "GPU-b-1": 16}
-        assert condition(of, "binpack-0") == "True"
-
-
-@in_virtual_time
 async def test_freed_memory_wakes_a_pod_within_100_ms_whatever_its_back_off() -> None:
     of = cluster(a=[16])
     async with scheduling(of, latency_s=0.002):
@@ -49,7 +36,6 @@ async def test_freed_memory_wakes_a_pod_within_100_ms_whatever_its_back_off() ->
         assert [node_of(of, f"later-{n}") for n in range(3)] == ["a", "", ""]
 
 
-@in_virtual_time
 async def test_a_pod_that_ends_makes_room_only_when_it_is_gone() -> None:
     of = cluster(a=[16])
     async with scheduling(of):
@@ -95,16 +81,13 @@ def announce(of: World, health: Health) -> None:
         pytest.param(lambda of: announce(of, Health.SUSPECT), lambda of: announce(of, Health.CORDONED), id="suspect"),
     ],
 )
-@in_virtual_time
 async def test_a_card_taken_out_of_use_gets_no_more_pods_until_it_is_back(out: Any, back: Any) -> None:  # noqa: ANN401
     of = cluster(a=[16, 4])
     async with scheduling(of) as process:
-        comes(of, "before", 6)
-        await asyncio.sleep(A_SECOND_S)
+        await arrives(of, "before", 6)
         out(of)
         await asyncio.sleep(A_SECOND_S)
-        comes(of, "after", 6)
-        await asyncio.sleep(A_SECOND_S)
+        await arrives(of, "after", 6)
         assert (node_of(of, "after"), process.free["GPU-a-0"]) == ("", 10)
 
         back(of)
@@ -113,28 +96,9 @@ async def test_a_card_taken_out_of_use_gets_no_more_pods_until_it_is_back(out: A
         assert (node_of(of, "after"), card_of(of, "after")) == ("a", '{"0":"GPU-a-0"}')
 
 
-@in_virtual_time
-async def test_a_deleted_node_no_longer_keeps_pods_out_of_its_zone() -> None:
-    of = world()
-    for name in ("a", "b"):
-        of.nodes.add(wire_node(name, [16], labels={"zone": "z"}))
-    owner = of.pods.create(others("away from web in the zone", "owner", "uid-owner"))
-    of.pods.bind("default", owner.metadata.name, "a")
-    async with scheduling(of):
-        comes(of, "web", 2, labels={"app": "web"})
-        await asyncio.sleep(A_SECOND_S)
-        assert node_of(of, "web") == ""
-
-        of.nodes.delete("a")
-        await asyncio.sleep(0.1)
-
-        assert node_of(of, "web") == "b"
-
-
 # Starting and stopping
 
 
-@in_virtual_time
 async def test_the_first_bind_waits_out_the_requests_of_a_predecessor() -> None:
     of = cluster(a=[16])
     comes(of, "p", 3)
@@ -144,7 +108,6 @@ async def test_the_first_bind_waits_out_the_requests_of_a_predecessor() -> None:
         assert [round(sent_s, 2) for sent_s, _ in process.wire.bindings] == [4.0]
 
 
-@in_virtual_time
 async def test_what_a_predecessor_bound_meanwhile_is_known_before_the_first_bind() -> None:
     of = cluster(a=[16])
     comes(of, "mine", 10)
@@ -163,15 +126,16 @@ async def test_what_a_predecessor_bound_meanwhile_is_known_before_the_first_bind
     await process.kill()
 
 
-@in_virtual_time
 async def test_nothing_is_decided_before_everything_was_listed() -> None:
     of = cluster(a=[16])
     comes(of, "p", 3)
     wire = Wire(of, Posts(of))
-    wire.faults.add(Verb.WATCH, Refuse(403), when=lambda request: request.about == "configmaps")
+    unauthorized = Refuse(401, "Unauthorized")
+    wire.faults.add(Verb.WATCH, unauthorized, when=lambda request: request.about == "configmaps")
     process = start(wire)
     await asyncio.sleep(120)
-    assert process.service.not_ready().startswith("waiting for the first list of configmaps; ")
+    why = "the API server has not served configmaps for 120 s: Unauthorized"
+    assert process.service.not_ready() == f"waiting for the first list of configmaps; {why}"
     assert node_of(of, "p") == ""
 
     wire.faults.clear()
@@ -181,20 +145,6 @@ async def test_nothing_is_decided_before_everything_was_listed() -> None:
     await process.kill()
 
 
-@in_virtual_time
-async def test_a_restart_knows_which_cards_are_taken() -> None:
-    of = cluster(a=[16, 16])
-    async with scheduling(of):
-        comes(of, "first", 10)
-        await asyncio.sleep(A_SECOND_S)
-    async with scheduling(of) as again:
-        comes(of, "second", 10)
-        await asyncio.sleep(A_SECOND_S)
-
-        assert again.free == {"GPU-a-0": 6, "GPU-a-1": 6}
-
-
-@in_virtual_time
 async def test_a_clean_stop_waits_for_the_binds_in_flight_and_begins_no_other() -> None:
     of = cluster(a=[16])
     configuration = SchedulerConfiguration.model_validate({"bindTimeout": 0, "maxBindsInFlight": 2})
@@ -214,7 +164,6 @@ async def test_a_clean_stop_waits_for_the_binds_in_flight_and_begins_no_other() 
         assert [reason for reason, _ in events(of, "p0") + events(of, "p1")] == ["Scheduled", "Scheduled"]
 
 
-@in_virtual_time
 async def test_a_clean_stop_writes_the_events_that_were_being_written() -> None:
     of = cluster(a=[16])
     async with scheduling(of, latency_s=1.0) as process:
@@ -227,3 +176,96 @@ async def test_a_clean_stop_writes_the_events_that_were_being_written() -> None:
         await process.stop(10.0)
 
         assert [reason for reason, _ in events(of, "p")] == ["Scheduled"]
+
+
+WEB = {"app": "web"}
+SKEWED = "node(s) didn't match pod topology spread constraints"
+
+
+# Spreading over zones
+
+
+def zones(**nodes: str) -> World:
+    """A node of one card per keyword, in that zone; "" is none."""
+    of = world()
+    for name, zone in nodes.items():
+        of.nodes.add(wire_node(name, [16], labels={"zone": zone} if zone else {}))
+    return of
+
+
+def spread(of: World, *names: str, gpu_mem: int = 1, **more: object) -> None:
+    """Web pods, spread over zones."""
+    constraint: dict[str, Any] = {
+        "topologyKey": "zone",
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": WEB},
+        **more,
+    }
+    for name in names:
+        comes(of, name, gpu_mem, labels=WEB, topologySpreadConstraints=[constraint])
+
+
+async def test_pods_of_one_template_are_spread_and_the_one_too_many_says_why() -> None:
+    of = zones(a="east", b="west", c="")
+    async with scheduling(of):
+        comes(of, "large", 16, to="b")
+        spread(of, "first", "second")
+        await asyncio.sleep(A_SECOND_S)
+        assert [node_of(of, "first"), node_of(of, "second")] == ["a", ""]
+        short = "1 Insufficient GPU memory on one card: wants 1, most free 0 (of 16)"
+        why = f"{short}, 1 {SKEWED}, 1 {SKEWED} (missing required label)"
+        assert objections(of, "second") == f"False 0/3 nodes are available: {why}."
+
+
+async def test_a_pod_that_waits_is_bound_when_the_emptiest_zone_gets_a_pod() -> None:
+    of = zones(a="east", b="west")
+    async with scheduling(of):
+        comes(of, "large", 16, to="b")
+        spread(of, "first", "waits")
+        await asyncio.sleep(A_SECOND_S)
+        assert sorted([node_of(of, "first"), node_of(of, "waits")]) == ["", "a"]
+        await arrives(of, "web-on-b", labels=WEB, to="b")
+        assert [node_of(of, "first"), node_of(of, "waits")] == ["a", "a"]
+
+
+def replica(of: World, name: str, uid: str) -> None:
+    """A web pod of a ReplicaSet, which says nothing."""
+    made: dict[str, Any] = manifest(name, labels=WEB)
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": uid, "controller": True}
+    made["metadata"] |= {"ownerReferences": [owner]}
+    of.pods.create(made)
+
+
+async def test_replicas_that_say_nothing_are_rather_on_different_nodes() -> None:
+    of = zones(a="", b="", c="")
+    meta = {"name": "web", "namespace": "default"}
+    made = of.selecting.create(REPLICA_SETS, {"metadata": meta, "spec": {"selector": {"matchLabels": WEB}}})
+    async with scheduling(of):
+        for busy in "bc":
+            comes(of, f"busy-{busy}", requests={"cpu": "10"}, to=busy)
+        await asyncio.sleep(A_SECOND_S)
+        for name in "pqr":
+            replica(of, name, made.metadata.uid)
+        await asyncio.sleep(A_SECOND_S)
+        assert sorted(node_of(of, name) for name in "pqr") == ["a", "b", "c"]
+        of.selecting.delete(REPLICA_SETS, "default", "web")
+        await asyncio.sleep(A_SECOND_S)
+        for name in "stu":
+            replica(of, name, made.metadata.uid)
+        await asyncio.sleep(A_SECOND_S)
+        assert [node_of(of, name) for name in "stu"] == ["a", "a", "a"]
+
+
+async def test_a_selector_that_is_too_long_spreads_nobody_and_is_counted() -> None:
+    of = zones(a="", b="")
+    long = dict.fromkeys(map(str, range(200)), "x")
+    meta = {"name": "long", "namespace": "default"}
+    of.selecting.create(SERVICES, {"metadata": meta, "spec": {"selector": long}})
+    async with scheduling(of) as process:
+        await asyncio.sleep(A_SECOND_S)
+        assert process.engine.tables.default_selectors.of("default", long, "") == ()
+        assert process.sample("bad_objects_total", kind="Service") == 1
+        of.selecting.create(SERVICES, {"metadata": {**meta, "name": "short"}, "spec": {"selector": WEB}})
+        await asyncio.sleep(A_SECOND_S)
+        assert process.engine.tables.default_selectors.of("default", WEB, "") == equalities(WEB)

@@ -1,50 +1,20 @@
-"""What becomes of pods and cards while the API server throttles, fails or answers too late."""
+"""The API server throttles, fails, answers too late or is away: what becomes of pods and cards, and what is said."""
 
 import asyncio
-from itertools import pairwise
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
-from scheduler.kube import objects
+from scheduler.kube import objects, port
 from scheduler.kube.events import QUIET_S
-from scheduler.kube.port import KINDS, PodKey
+from scheduler.kube.port import PodKey
 from scheduler.testing.cluster.faults import Break, Effect, Fail, Refuse, RequestFault, Silence, Slow, Throttle, Verb
-from tests.system.looking import cluster, comes, condition, events, node_of, plugin_marks, touch
-from tests.system.process import A_MOMENT_S, Process, in_virtual_time, scheduling
+from tests.support.service.looking import cluster, comes, condition, events, node_of, plugin_marks, touch
+from tests.support.service.process import A_MOMENT_S, Process, scheduling
 
 AWAY = Silence(after_s=0.0)
-
-
-@in_virtual_time
-async def test_a_throttling_server_is_retried_when_it_says_and_not_before() -> None:
-    of = cluster(a=[16])
-    async with scheduling(of) as process:
-        for verb in (Verb.BIND, Verb.CREATE_EVENT):
-            process.wire.faults.add(verb, Throttle(2.0), count=3)
-        comes(of, "p", 3)
-        await asyncio.sleep(20)
-
-        sent = process.wire.bindings
-        assert [binding for _, binding in sent] == [sent[0][1]] * 4
-        assert all(later - earlier > 1.999 for (earlier, _), (later, _) in pairwise(sent))
-        assert (node_of(of, "p"), [reason for reason, _ in events(of, "p")]) == ("a", ["Scheduled"])
-
-
-@in_virtual_time
-async def test_a_server_that_throttles_for_long_keeps_no_card_twice_and_loses_no_pod() -> None:
-    of = cluster(a=[16, 16])
-    async with scheduling(of) as process:
-        rules = [process.wire.faults.add(verb, Throttle(1.0), probability=0.9) for verb in Verb if verb != Verb.WATCH]
-        for n in range(10):
-            comes(of, f"p{n}", 4)
-        await asyncio.sleep(60)
-        for rule in rules:
-            process.wire.faults.remove(rule)
-        await asyncio.sleep(30)
-
-        assert sorted(process.free.values()) == [0, 0]
-        assert sum(bool(pod.spec.node_name) for pod in of.pods) == 8
 
 
 @pytest.mark.parametrize(
@@ -58,7 +28,6 @@ async def test_a_server_that_throttles_for_long_keeps_no_card_twice_and_loses_no
         pytest.param(Silence(), id="time-out without effect"),
     ],
 )
-@in_virtual_time
 async def test_a_bind_without_an_answer_keeps_its_cards_until_there_is_one(fault: Any) -> None:  # noqa: ANN401
     of = cluster(a=[16])
     async with scheduling(of) as process:
@@ -73,7 +42,6 @@ async def test_a_bind_without_an_answer_keeps_its_cards_until_there_is_one(fault
         assert process.free == {"GPU-a-0": 6}
 
 
-@in_virtual_time
 async def test_our_binding_is_recognised_after_a_device_plugin_has_marked_the_pod() -> None:
     of = cluster(a=[16])
     async with scheduling(of) as process:
@@ -90,74 +58,32 @@ async def test_our_binding_is_recognised_after_a_device_plugin_has_marked_the_po
         assert [reason for reason, _ in events(of, "first")] == ["Scheduled"]
 
 
-async def comes_back(process: Process, away_s: float, *then: RequestFault, fails: RequestFault = AWAY) -> None:
-    """The API server is away for so long, then answers `then` to each watch, one after the other, and serves."""
-    rule = process.wire.faults.add(Verb.WATCH, fails)
-    process.wire.break_watches(Break.LOST)
-    await asyncio.sleep(away_s)
-    process.wire.faults.remove(rule)
-    for fault in then:
-        process.wire.faults.add(Verb.WATCH, fault, count=4)
-
-
 @pytest.mark.parametrize("away_s", [1.0, 16.0, 120.0])
 @pytest.mark.parametrize(
-    "then",
+    ("fails", "then"),
     [
-        pytest.param([], id="as if nothing had been"),
-        pytest.param([Refuse(410)], id="every version has expired"),
-        pytest.param([Refuse(403), Refuse(410)], id="it refuses before it has read its own rules"),
-        pytest.param([Throttle(1.0)], id="it throttles"),
+        pytest.param(AWAY, [], id="as if nothing had been"),
+        pytest.param(AWAY, [Refuse(410)], id="every version has expired"),
+        pytest.param(AWAY, [Refuse(403), Refuse(410)], id="it refuses before it has read its own rules"),
+        pytest.param(AWAY, [Throttle(1.0)], id="it throttles"),
+        pytest.param(Fail(500), [], id="it answered 500, since etcd was away"),
     ],
 )
-@in_virtual_time
 async def test_a_new_pod_is_bound_within_two_seconds_of_the_servers_return(
-    away_s: float, then: list[RequestFault]
+    away_s: float, fails: RequestFault, then: list[RequestFault]
 ) -> None:
+    """The API server is away for so long, then answers `then` to each watch, one after the other, and serves."""
     of = cluster(a=[16])
     async with scheduling(of) as process:
-        await comes_back(process, away_s, *then)
-        comes(of, "p", 3)
-        await asyncio.sleep(2.0)
-
-        assert node_of(of, "p") == "a"
-
-
-@in_virtual_time
-async def test_a_new_pod_is_bound_soon_after_etcd_is_back_behind_a_server_that_answered_500() -> None:
-    of = cluster(a=[16])
-    async with scheduling(of) as process:
-        await comes_back(process, 120.0, fails=Fail(500))
-        comes(of, "p", 3)
-        await asyncio.sleep(2.0)
-
-        assert node_of(of, "p") == "a"
-
-
-@in_virtual_time
-async def test_lists_are_spread_out_while_the_server_is_overloaded() -> None:
-    of = cluster(a=[16])
-    async with scheduling(of) as process:
-        process.wire.faults.add(Verb.WATCH, Refuse(410), count=len(KINDS))
-        overloaded = process.wire.faults.add(Verb.WATCH, Throttle(0.0), when=lambda request: request.about == "pods")
+        rule = process.wire.faults.add(Verb.WATCH, fails)
         process.wire.break_watches(Break.LOST)
-        await asyncio.sleep(600.0)
-
-        assert overloaded.hits < 50
-
-
-@in_virtual_time
-async def test_versions_that_expire_again_and_again_cost_few_lists_and_no_pod() -> None:
-    of = cluster(a=[16])
-    async with scheduling(of) as process:
-        expired = process.wire.faults.add(Verb.WATCH, Refuse(410), when=lambda request: request.about == "pods")
-        process.wire.break_watches(Break.EXPIRED)
-        await asyncio.sleep(600.0)
-        process.wire.faults.remove(expired)
+        await asyncio.sleep(away_s)
+        process.wire.faults.remove(rule)
+        for fault in then:
+            process.wire.faults.add(Verb.WATCH, fault, count=4)
         comes(of, "p", 3)
-        await asyncio.sleep(31.0)
+        await asyncio.sleep(2.0)
 
-        assert 20 <= expired.hits < 50
         assert node_of(of, "p") == "a"
 
 
@@ -171,7 +97,6 @@ async def test_versions_that_expire_again_and_again_cost_few_lists_and_no_pod() 
         pytest.param(Refuse(403), id="403, of an API server that has just started"),
     ],
 )
-@in_virtual_time
 async def test_a_pod_says_why_it_waits_soon_after_its_condition_could_not_be_written(fault: Any) -> None:  # noqa: ANN401
     of = cluster(a=[16])
     async with scheduling(of) as process:
@@ -183,7 +108,6 @@ async def test_a_pod_says_why_it_waits_soon_after_its_condition_could_not_be_wri
 
 
 @pytest.mark.parametrize("fault", [Fail(500), Refuse(403)], ids=["500", "403"])
-@in_virtual_time
 async def test_a_condition_that_is_never_written_costs_few_more_requests_than_there_are_attempts(
     fault: RequestFault,
 ) -> None:
@@ -201,7 +125,6 @@ async def test_a_condition_that_is_never_written_costs_few_more_requests_than_th
         assert failing.hits - alone <= 40 + 5
 
 
-@in_virtual_time
 async def test_a_condition_that_takes_effect_late_does_not_stay_over_a_newer_one() -> None:
     of = cluster(a=[16])
     async with scheduling(of) as process:
@@ -217,7 +140,6 @@ async def test_a_condition_that_takes_effect_late_does_not_stay_over_a_newer_one
         assert condition(of, "p") == newer
 
 
-@in_virtual_time
 async def test_who_writes_another_condition_again_and_again_is_answered_ever_more_seldom() -> None:
     of = cluster(a=[16])
     async with scheduling(of) as process:
@@ -233,3 +155,80 @@ async def test_who_writes_another_condition_again_and_again_is_answered_ever_mor
 
         await asyncio.sleep(QUIET_S)
         assert condition(of, "p") == ours
+
+
+# What `/readyz` and the log say
+
+UNAUTHORIZED = Refuse(401, "Unauthorized")
+NAMES_OF_KINDS = ", ".join(sorted(kind.name for kind in port.KINDS))
+
+
+async def cut_off(process: Process, fault: RequestFault) -> None:
+    """No watch is served from now on."""
+    process.wire.faults.add(Verb.WATCH, fault)
+    process.wire.break_watches(Break.LOST)
+
+
+def failing_s(process: Process) -> Mapping[str, float]:
+    return {request: round(failing_s) for request, _, failing_s in process.service.contact.ages_s()}
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        pytest.param(Silence(after_s=0.0), "the connection was lost", id="away"),
+        pytest.param(UNAUTHORIZED, "Unauthorized", id="a dead token"),
+        pytest.param(Refuse(403, "pods is forbidden"), "pods is forbidden", id="a right that is gone"),
+    ],
+)
+async def test_a_scheduler_that_is_not_served_is_not_ready_after_a_while_and_says_why(
+    fault: RequestFault, reason: str
+) -> None:
+    async with scheduling(cluster(a=[16])) as process:
+        ready = process.service.not_ready
+        await cut_off(process, fault)
+        await asyncio.sleep(29)
+        before = ready()
+        await asyncio.sleep(31)
+        after, since_s = ready(), failing_s(process)
+        process.wire.faults.clear()
+        await asyncio.sleep(31)
+
+        assert before == ""
+        assert after == f"the API server has not served {NAMES_OF_KINDS} for 60 s: {reason}"
+        assert since_s == dict.fromkeys(NAMES_OF_KINDS.split(", "), 60)
+        assert (ready(), set(failing_s(process).values())) == ("", {0})
+
+
+async def test_bindings_that_are_unauthorized_count_while_the_watches_live_on() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        refused = process.wire.faults.add(Verb.BIND, UNAUTHORIZED)
+        comes(of, "p", 3)
+        await asyncio.sleep(60)
+        said = process.service.not_ready()
+        process.wire.faults.remove(refused)
+        await asyncio.sleep(20)
+
+        assert said == "the API server has not served bindings for 60 s: Unauthorized"
+        assert (process.service.not_ready(), node_of(of, "p")) == ("", "a")
+
+
+async def test_a_dead_token_is_logged_once_and_so_is_its_end() -> None:
+    of = cluster(a=[16])
+    with capture_logs() as lines:
+        async with scheduling(of) as process:
+            for verb in Verb:
+                process.wire.faults.add(verb, UNAUTHORIZED)
+            process.wire.break_watches(Break.ENDED)
+            for n in range(20):
+                comes(of, f"p{n}", 1)
+            await asyncio.sleep(600)
+            process.wire.faults.clear()
+            await asyncio.sleep(60)
+
+    assert [line["event"] for line in lines if _is_about_the_connection(line)] == ["api.unauthorized", "api.reachable"]
+
+
+def _is_about_the_connection(line: Mapping[str, Any]) -> bool:
+    return "nauthorized" in str(line) or str(line["event"]).startswith(("api.", "watch."))

@@ -1,10 +1,13 @@
-"""What bindings that fail cost others: a webhook that is down, a policy that refuses, answers that are none."""
+"""Bindings that fail, and namespaces that get no answers: what it costs others, and what it costs themselves."""
 
 import asyncio
+import math
+from collections.abc import Callable
 
 import pytest
 from structlog.testing import capture_logs
 
+from scheduler.kube.objects import PodObject
 from scheduler.kube.port import PODS
 from scheduler.testing.cluster.faults import (
     Break,
@@ -14,6 +17,7 @@ from scheduler.testing.cluster.faults import (
     Refuse,
     Request,
     RequestFault,
+    Rule,
     Silence,
     Slow,
     Stranger,
@@ -22,8 +26,9 @@ from scheduler.testing.cluster.faults import (
 )
 from scheduler.testing.cluster.world import World
 from tests.support.builders import wire_node
-from tests.system.looking import A_SECOND_S, cluster, comes, condition, events, node_of, touch
-from tests.system.process import A_MOMENT_S, Process, in_virtual_time, now_s, scheduling
+from tests.support.clocks.virtual_time import now_s
+from tests.support.service.looking import A_SECOND_S, cluster, comes, condition, events, node_of, touch
+from tests.support.service.process import A_MOMENT_S, Process, scheduling
 
 NOT_FOUND = Refuse(404, 'pods "p" not found')
 POLICY = Refuse(403, "denied by policy x")
@@ -56,7 +61,6 @@ def bindings(process: Process, namespace: str) -> list[float]:
         pytest.param(Stranger(404), 120, id="something else answers"),
     ],
 )
-@in_virtual_time
 async def test_a_namespace_whose_bindings_fail_costs_the_others_no_time(fault: RequestFault, most_posts: int) -> None:
     of = two_teams()
     async with scheduling(of, latency_s=0.005) as process:
@@ -67,14 +71,13 @@ async def test_a_namespace_whose_bindings_fail_costs_the_others_no_time(fault: R
         for n in range(10):
             comes(of, f"q{n}", 1, namespace="team-b")
             await asyncio.sleep(0.05)
-            assert of.pods.collection.existing("team-b", f"q{n}").spec.node_name, f"q{n} waits"
+            assert node_of(of, f"q{n}", "team-b"), f"q{n} waits"
             await asyncio.sleep(4)
 
         assert len(bindings(process, "team-a")) <= most_posts
         assert process.service.pods_being_bound <= 64
 
 
-@in_virtual_time
 async def test_pods_that_were_told_of_silence_are_told_what_is_answered_then() -> None:
     of = two_teams()
     async with scheduling(of) as process:
@@ -82,34 +85,14 @@ async def test_pods_that_were_told_of_silence_are_told_what_is_answered_then() -
         for number in range(20):
             comes(of, f"p{number}", 1, namespace="team-a")
         await asyncio.sleep(5)
-        told = [f"p{number}" for number in range(20) if "no answer for 1 s" in said_in_team_a(of, f"p{number}")]
+        told = [f"p{number}" for number in range(20) if "no answer for 1 s" in condition(of, f"p{number}", "team-a")]
         assert told
 
         process.wire.faults.add(Verb.BIND, Fail(500), when=of_team_a)
         await asyncio.sleep(30)
-        assert [name for name in told if "fail at present: 500: " not in said_in_team_a(of, name)] == []
+        assert [name for name in told if "fail at present: 500: " not in condition(of, name, "team-a")] == []
 
 
-def said_in_team_a(of: World, name: str) -> str:
-    conditions = of.pods.collection.existing("team-a", name).status.conditions
-    return next((c.message for c in conditions if c.type == "PodScheduled"), "")
-
-
-@pytest.mark.parametrize("after_s", [10.0, 0.3])
-@in_virtual_time
-async def test_a_namespace_whose_bindings_hang_costs_the_others_no_time_from_the_first_moment(after_s: float) -> None:
-    of = two_teams()
-    async with scheduling(of, latency_s=0.005) as process:
-        process.wire.faults.add(Verb.BIND, Slow(before_s=after_s), when=of_team_a)
-        for n in range(200):
-            comes(of, f"p{n}", 1, namespace="team-a")
-        for n in range(60):
-            comes(of, f"q{n}", 1, namespace="team-b")
-            await asyncio.sleep(0.1)
-            assert of.pods.collection.existing("team-b", f"q{n}").spec.node_name, f"q{n} waits"
-
-
-@in_virtual_time
 async def test_pods_that_let_others_pass_are_bound_as_fast_as_their_answers_come_and_nobody_is_told() -> None:
     of = two_teams()
     async with scheduling(of, latency_s=0.005) as process:
@@ -126,56 +109,26 @@ async def test_pods_that_let_others_pass_are_bound_as_fast_as_their_answers_come
         assert not [pod for pod in of.pods if any(said.reason == "SchedulerError" for said in pod.status.conditions)]
 
 
-@in_virtual_time
-async def test_pods_of_a_namespace_that_works_again_are_bound_within_a_minute() -> None:
-    of = two_teams()
-    async with scheduling(of, latency_s=0.005) as process:
-        rule = process.wire.faults.add(Verb.BIND, Fail(500), when=of_team_a)
-        for n in range(80):
-            comes(of, f"p{n}", 1, namespace="team-a")
-        await asyncio.sleep(200)
-        process.wire.faults.remove(rule)
-        await asyncio.sleep(66)
-
-        assert all(pod.spec.node_name for pod in of.pods)
-
-
-@in_virtual_time
-async def test_a_pod_that_is_held_back_says_why_and_so_does_one_line() -> None:
+async def test_every_pod_of_a_namespace_that_fails_is_told_why_and_so_does_one_line() -> None:
+    """Pods whose request has no definite answer are not tried anew for a minute, and wait like the others."""
     of = two_teams()
     with capture_logs() as lines:
         async with scheduling(of, latency_s=0.005) as process:
             process.wire.faults.add(Verb.BIND, Fail(500), when=of_team_a)
             for n in range(80):
                 comes(of, f"p{n}", 1, namespace="team-a")
-            await asyncio.sleep(30)
+            await asyncio.sleep(10)
 
+    untold = [pod for pod in of.pods if not pod.status.conditions and not of.events.about("team-a", pod.metadata.name)]
+    assert [pod.metadata.name for pod in untold] == []
+    (told,) = of.events.about("team-a", "p0")
+    assert told.record.note.startswith("binding to n0 has no definite answer yet, and is sent again: ")
+    assert "has to wait: bindings in namespace team-a fail at present" in condition(of, "p79", "team-a")
     (said,) = [line for line in lines if line["event"] == "bind.held_back"]
     assert said["reason"].startswith("bindings in namespace team-a fail at present: 500: ")
     assert len([line for line in lines if line["event"] == "bind.retry"]) <= 2
-    last = of.pods.collection.existing("team-a", "p79").status.conditions[-1]
-    assert "has to wait: bindings in namespace team-a fail at present" in last.message
 
 
-@in_virtual_time
-async def test_every_pod_of_a_namespace_that_fails_is_told_why() -> None:
-    """Those whose request has no definite answer are not tried anew for a minute, and wait like the others."""
-    of = two_teams()
-    async with scheduling(of, latency_s=0.005) as process:
-        process.wire.faults.add(Verb.BIND, Fail(500), when=of_team_a)
-        for n in range(80):
-            comes(of, f"p{n}", 1, namespace="team-a")
-        await asyncio.sleep(10)
-
-        untold = [
-            pod for pod in of.pods if not pod.status.conditions and not of.events.about("team-a", pod.metadata.name)
-        ]
-        assert [pod.metadata.name for pod in untold] == []
-        (told,) = of.events.about("team-a", "p0")
-        assert told.record.note.startswith("binding to n0 has no definite answer yet, and is sent again: ")
-
-
-@in_virtual_time
 async def test_a_pod_that_is_broken_does_not_keep_its_namespace_waiting() -> None:
     of = cluster(a=[64] * 4)
     async with scheduling(of, latency_s=0.005) as process:
@@ -187,7 +140,6 @@ async def test_a_pod_that_is_broken_does_not_keep_its_namespace_waiting() -> Non
         assert node_of(of, "first")
 
 
-@in_virtual_time
 async def test_a_server_that_sends_everybody_away_hears_little_from_us() -> None:
     of = two_teams()
     async with scheduling(of, latency_s=0.005) as process:
@@ -201,7 +153,6 @@ async def test_a_server_that_sends_everybody_away_hears_little_from_us() -> None
         assert len(process.wire.bindings) - soon <= 60
 
 
-@in_virtual_time
 async def test_pods_that_wait_for_their_next_attempt_do_not_hold_up_a_clean_stop() -> None:
     of = cluster(a=[64] * 4)
     async with scheduling(of, latency_s=0.005) as process:
@@ -224,7 +175,6 @@ async def test_pods_that_wait_for_their_next_attempt_do_not_hold_up_a_clean_stop
 # A policy refuses
 
 
-@in_virtual_time
 async def test_pods_that_a_policy_refuses_are_tried_seldom_and_told_of_in_one_line() -> None:
     of = two_teams()
     with capture_logs() as lines:
@@ -247,7 +197,6 @@ async def test_pods_that_a_policy_refuses_are_tried_seldom_and_told_of_in_one_li
     assert len(of.events) == 40
 
 
-@in_virtual_time
 async def test_a_pod_that_changes_is_tried_again_soon_after_many_refusals() -> None:
     of = cluster(a=[16])
     async with scheduling(of) as process:
@@ -260,7 +209,6 @@ async def test_a_pod_that_changes_is_tried_again_soon_after_many_refusals() -> N
         assert node_of(of, "p") == "a"
 
 
-@in_virtual_time
 async def test_a_missing_right_is_noticed_within_five_minutes_when_it_is_granted() -> None:
     of = cluster(a=[64] * 4)
     async with scheduling(of) as process:
@@ -280,20 +228,8 @@ async def test_a_missing_right_is_noticed_within_five_minutes_when_it_is_granted
 # What is said of a pod that is not gone
 
 
-@in_virtual_time
-async def test_a_404_loses_no_pod() -> None:
-    of = cluster(a=[16])
-    async with scheduling(of) as process:
-        process.wire.faults.add(Verb.BIND, NOT_FOUND, count=1)
-        comes(of, "p", 10)
-        await asyncio.sleep(2)
-
-        assert (node_of(of, "p"), condition(of, "p")) == ("a", "True")
-
-
 @pytest.mark.parametrize("late_s", [0.0, 20.0, 50.0])
 @pytest.mark.parametrize("then", [NOT_FOUND, POLICY, Stranger(404), Stranger(200)])
-@in_virtual_time
 async def test_a_card_is_not_freed_while_a_silent_post_may_take_it(then: RequestFault, late_s: float) -> None:
     of = cluster(a=[16])
     async with scheduling(of) as process:
@@ -308,7 +244,6 @@ async def test_a_card_is_not_freed_while_a_silent_post_may_take_it(then: Request
         assert process.free == {"GPU-a-0": 6}
 
 
-@in_virtual_time
 async def test_a_card_is_not_freed_by_404s_while_the_watch_stalls() -> None:
     of = cluster(a=[16])
     async with scheduling(of) as process:
@@ -324,7 +259,6 @@ async def test_a_card_is_not_freed_by_404s_while_the_watch_stalls() -> None:
         assert [reason for reason, _ in events(of, "first")] == []
 
 
-@in_virtual_time
 async def test_a_pod_that_is_deleted_while_its_binding_fails_is_let_go_when_the_watch_says_so() -> None:
     of = cluster(a=[16])
     async with scheduling(of) as process:
@@ -338,7 +272,6 @@ async def test_a_pod_that_is_deleted_while_its_binding_fails_is_let_go_when_the_
         assert process.service.pods_being_bound == 0
 
 
-@in_virtual_time
 async def test_a_pod_that_somebody_else_has_bound_is_left_alone_although_the_watch_stalls() -> None:
     of = cluster()
     async with scheduling(of) as process:
@@ -357,7 +290,6 @@ async def test_a_pod_that_somebody_else_has_bound_is_left_alone_although_the_wat
 
 
 @pytest.mark.parametrize("fault", [Fail(500), Throttle(0.0), Silence(Effect.AT_ONCE, after_s=0.0)], ids=str)
-@in_virtual_time
 async def test_a_few_bindings_that_fail_do_not_slow_down_their_namespace(fault: RequestFault) -> None:
     of = cluster(a=[16] * 8, b=[16] * 8, c=[16] * 8)
     async with scheduling(of, latency_s=0.005) as process:
@@ -369,3 +301,91 @@ async def test_a_few_bindings_that_fail_do_not_slow_down_their_namespace(fault: 
         assert [name for name in (f"p-{number}" for number in range(150)) if not node_of(of, name)] == []
         # Who was held back meanwhile is bound before anybody reads that it waits.
         assert len(process.wire.conditions) < 15
+
+
+# Many namespaces hang at once
+
+NODES = {f"n{number}": [64] * 4 for number in range(4)}
+OF_WORDS = (Verb.CREATE_EVENT, Verb.UPDATE_EVENT, Verb.SET_CONDITION)
+
+
+def many_hang(
+    of: World, process: Process, number: int, fault: RequestFault, *verbs: Verb, units: int = 1
+) -> list[Rule]:
+    """Make `number` namespaces that get no answers, and 150 pods in them, of all namespaces in turn."""
+
+    def hangs(request: Request) -> bool:
+        return request.about.startswith("hangs-")
+
+    rules = [process.wire.faults.add(verb, fault, when=hangs) for verb in verbs]
+    for name in range(number):
+        of.namespaces.create(f"hangs-{name}")
+    for pod in range(math.ceil(150 / number)):
+        for name in range(number):
+            comes(of, f"p{pod}", units, namespace=f"hangs-{name}")
+    return rules
+
+
+async def waits_s(of: World, name: str, units: int, done: Callable[[PodObject], object]) -> float:
+    """Seconds from its creation until a pod of the namespace that answers is as wanted."""
+    comes(of, name, units, namespace="answers")
+    began_s = now_s()
+    async with asyncio.timeout(200.0):
+        while not done(of.pods.collection.existing("answers", name)):  # noqa: ASYNC110 - virtual time
+            await asyncio.sleep(0.005)
+    return now_s() - began_s
+
+
+@pytest.mark.parametrize(
+    ("number", "fault"),
+    [
+        pytest.param(1, Slow(before_s=0.3), id="one answers slowly"),
+        *(
+            pytest.param(number, fault, id=f"{number} {how}", marks=[pytest.mark.nightly] if number in {5, 10} else [])
+            for number in (1, 3, 5, 10, 50)
+            for how, fault in (("late", Slow(before_s=10.0)), ("never", Silence(after_s=30.0)))
+        ),
+    ],
+)
+async def test_pods_of_a_namespace_that_answers_do_not_wait(number: int, fault: RequestFault) -> None:
+    of = cluster(**NODES)
+    async with scheduling(of, latency_s=0.005) as process:
+        many_hang(of, process, number, fault, Verb.BIND)
+        came = []
+        for pod in range(100):
+            came.append(asyncio.create_task(waits_s(of, f"q{pod}", 1, lambda found: found.spec.node_name)))
+            await asyncio.sleep(0.05)
+
+        assert max(await asyncio.gather(*came)) <= 0.2
+
+
+@pytest.mark.parametrize(
+    ("number", "fault"),
+    [pytest.param(50, Slow(before_s=10.0), id="many answer late"), pytest.param(1, Fail(500), id="one answers 500")],
+)
+async def test_pods_of_namespaces_that_answer_again_are_bound_within_a_minute(number: int, fault: RequestFault) -> None:
+    of = cluster(**NODES)
+    async with scheduling(of, latency_s=0.005) as process:
+        (rule,) = many_hang(of, process, number, fault, Verb.BIND)
+        await asyncio.sleep(100)
+        process.wire.faults.remove(rule)
+        await asyncio.sleep(66)
+
+        assert all(pod.spec.node_name for pod in of.pods)
+
+
+@pytest.mark.parametrize(
+    "fault", [Silence(after_s=30.0), Throttle(30.0)], ids=["never answered", "throttled for half a minute"]
+)
+@pytest.mark.parametrize("number", [1, 3, 12])
+async def test_pods_of_others_are_told_soon_why_they_wait(number: int, fault: RequestFault) -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        many_hang(of, process, number, fault, *OF_WORDS, units=17)
+        await asyncio.sleep(5)
+        took_s = []
+        for pod in range(20):
+            took_s.append(await waits_s(of, f"q{pod}", 17, lambda found: found.status.conditions))
+            await asyncio.sleep(3)
+
+        assert max(took_s) <= 2.0

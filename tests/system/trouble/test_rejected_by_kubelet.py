@@ -10,9 +10,8 @@ from scheduler.kube.port import FAILED_PODS
 from scheduler.testing.cluster.faults import Break, Refuse, Verb
 from scheduler.testing.cluster.world import World
 from tests.support.builders import manifest
-from tests.system.looking import cluster, comes, condition, node_of, touch, warnings
-from tests.system.preempting import is_going
-from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling
+from tests.support.service.looking import cluster, comes, condition, is_going, node_of, touch, warnings
+from tests.support.service.process import A_MOMENT_S, scheduling
 
 SAID = "Pod was rejected: Node didn't have enough resource: cpu, requested: 1000, used: 800, capacity: 1000"
 REJECTED = "node(s) had rejected such a pod (OutOfcpu)"
@@ -33,7 +32,6 @@ def replica(
     of.pods.create(made)
 
 
-@in_virtual_time
 async def test_the_next_pod_of_its_owner_goes_elsewhere() -> None:
     of = cluster(a=[16], b=[16])
     async with scheduling(of):
@@ -50,7 +48,6 @@ async def test_the_next_pod_of_its_owner_goes_elsewhere() -> None:
         assert warnings(of, "web-1") == [("RejectedByKubelet", note)]
 
 
-@in_virtual_time
 async def test_where_there_is_no_other_node_it_waits_and_says_why_and_goes_when_the_time_is_over() -> None:
     of = cluster(a=[16])
     async with scheduling(of) as process:
@@ -69,7 +66,6 @@ async def test_where_there_is_no_other_node_it_waits_and_says_why_and_goes_when_
         assert 'gpushare_scheduler_kubelet_rejections_total{reason="OutOfcpu"} 7' in text
 
 
-@in_virtual_time
 async def test_who_has_run_there_all_along_says_nothing_new() -> None:
     of = cluster(a=[16])
     async with scheduling(of):
@@ -88,7 +84,6 @@ async def test_who_has_run_there_all_along_says_nothing_new() -> None:
         assert node_of(of, "web-3") == "a"
 
 
-@in_virtual_time
 async def test_nobody_goes_for_a_pod_that_a_kubelet_has_just_rejected() -> None:
     of = cluster(a=[16], b=[16])
     async with scheduling(of):
@@ -109,7 +104,6 @@ async def test_nobody_goes_for_a_pod_that_a_kubelet_has_just_rejected() -> None:
         assert is_going(of, "low")
 
 
-@in_virtual_time
 async def test_a_place_that_is_kept_where_a_sibling_is_rejected_is_given_up_at_once() -> None:
     of = cluster(a=[16, 16])
     async with scheduling(of) as process:
@@ -128,7 +122,6 @@ async def test_a_place_that_is_kept_where_a_sibling_is_rejected_is_given_up_at_o
         assert node_of(of, "web-2") == "a"
 
 
-@in_virtual_time
 async def test_what_a_relist_shows_is_old_however_often_it_changes() -> None:
     of = cluster(a=[16])
     async with scheduling(of) as process:
@@ -146,7 +139,6 @@ async def test_what_a_relist_shows_is_old_however_often_it_changes() -> None:
         assert not process.engine.tables.rejections.counted
 
 
-@in_virtual_time
 async def test_one_that_runs_there_ends_it() -> None:
     of = cluster(a=[16])
     async with scheduling(of):
@@ -180,7 +172,6 @@ async def test_one_that_runs_there_ends_it() -> None:
         pytest.param("other", "web", 3, "theirs", id="the same owner's uid in another namespace"),
     ],
 )
-@in_virtual_time
 async def test_other_pods_still_go_there(name: str, owner: str, units: int, namespace: str) -> None:
     of = cluster(a=[16])
     async with scheduling(of):
@@ -204,7 +195,6 @@ async def test_other_pods_still_go_there(name: str, owner: str, units: int, name
         pytest.param("DeadlineExceeded", "Pod was active on the node longer than that", id="deadline"),
     ],
 )
-@in_virtual_time
 async def test_pods_that_fail_otherwise_say_nothing_of_the_node(reason: str, message: str) -> None:
     of = cluster(a=[16])
     async with scheduling(of):
@@ -216,7 +206,6 @@ async def test_pods_that_fail_otherwise_say_nothing_of_the_node(reason: str, mes
         assert node_of(of, "web-2") == "a"
 
 
-@in_virtual_time
 async def test_a_rejection_counts_once_and_none_from_before_the_start_does() -> None:
     of = cluster(a=[16])
     async with scheduling(of):
@@ -235,7 +224,6 @@ async def test_a_rejection_counts_once_and_none_from_before_the_start_does() -> 
         assert process.engine.tables.rejections.counted == {"OutOfcpu": 1}
 
 
-@in_virtual_time
 async def test_however_much_a_kubelet_says_of_it_is_cut() -> None:
     of = cluster(a=[16])
     with capture_logs() as logs:
@@ -250,7 +238,6 @@ async def test_however_much_a_kubelet_says_of_it_is_cut() -> None:
     assert len(told) < 700
 
 
-@in_virtual_time
 async def test_a_server_that_shows_no_failed_pods_costs_nothing_else() -> None:
     of = cluster(a=[16])
     with capture_logs() as logs:
@@ -265,7 +252,6 @@ async def test_a_server_that_shows_no_failed_pods_costs_nothing_else() -> None:
     assert [line["kind"] for line in logs if line["event"] == "watch.failed"] == ["failed pods"]
 
 
-@in_virtual_time
 async def test_a_bare_pod_that_is_made_again_waits_too() -> None:
     of = cluster(a=[16])
     async with scheduling(of):

@@ -9,16 +9,14 @@ from config.settings.scheduler import SchedulerConfiguration
 from scheduler.kube import storage
 from scheduler.kube.port import CSI_NODES
 from scheduler.testing.cluster.world import World
-from tests.support.volumes import ZONE, claim, storage_class, volume, with_claims
-from tests.system.looking import A_SECOND_S, comes, node_of, objections
-from tests.system.preempting import is_going, nominated, runs
-from tests.system.process import A_MOMENT_S, Process, in_virtual_time, scheduling
-from tests.system.volume_controller import zones
+from tests.support.service.looking import A_SECOND_S, arrives, comes, node_of, nominated, objections, runs
+from tests.support.service.process import A_MOMENT_S, Process, scheduling
+from tests.support.service.volume_controller import zones
+from tests.support.volumes import LOCAL, ZONE, claim, storage_class, volume, with_claims
 
 # Restrictions and limits
 
 
-@in_virtual_time
 async def test_a_claim_for_one_pod_goes_to_the_next_pod_when_the_first_is_gone() -> None:
     of, controller = zones(a="z1")
     controller.comes(claim("data", accessModes=["ReadWriteOncePod"]), volume("pv"))
@@ -26,8 +24,7 @@ async def test_a_claim_for_one_pod_goes_to_the_next_pod_when_the_first_is_gone()
     async with scheduling(of):
         comes(of, "first", 3, **with_claims("data"))
         await asyncio.sleep(A_MOMENT_S)
-        comes(of, "second", 3, **with_claims("data"))
-        await asyncio.sleep(A_SECOND_S)
+        await arrives(of, "second", 3, **with_claims("data"))
         assert (node_of(of, "first"), node_of(of, "second")) == ("a", "")
         told = objections(of, "second")
 
@@ -42,7 +39,6 @@ async def test_a_claim_for_one_pod_goes_to_the_next_pod_when_the_first_is_gone()
 
 
 @pytest.mark.parametrize("looks_last", ["nobody", "a pod of higher priority"])
-@in_virtual_time
 async def test_a_claim_for_one_pod_goes_to_the_next_pod_when_the_first_loses_its_kept_place(looks_last: str) -> None:
     of, controller = zones(a="z1", b="z2")
     controller.comes(claim("data", accessModes=["ReadWriteOncePod"]), volume("pv"))
@@ -63,7 +59,6 @@ async def test_a_claim_for_one_pod_goes_to_the_next_pod_when_the_first_loses_its
         assert node_of(of, "second") == "b"
 
 
-@in_virtual_time
 async def test_a_pod_waits_until_a_node_attaches_one_more_volume() -> None:
     of, controller = zones(a="z1")
     controller.comes(claim("one"), claim("two"), *(volume(f"pv-{n}", csi=csi_of(n)) for n in (1, 2)))
@@ -74,8 +69,7 @@ async def test_a_pod_waits_until_a_node_attaches_one_more_volume() -> None:
     async with scheduling(of):
         comes(of, "first", 3, **with_claims("one"))
         await asyncio.sleep(A_MOMENT_S)
-        comes(of, "second", 3, **with_claims("two"))
-        await asyncio.sleep(A_SECOND_S)
+        await arrives(of, "second", 3, **with_claims("two"))
         assert node_of(of, "first") == "a"
         told = objections(of, "second")
 
@@ -100,17 +94,13 @@ async def starves_with(of: World, process: Process, name: str, claim_name: str) 
     """A pod waits for a whole card with a claim, and a place is looked for; pod -> node of the places reserved."""
     comes(of, name, 16, **with_claims(claim_name))
     await asyncio.sleep(61)
-    comes(of, "something-happens", 64, priority=-100)
-    await asyncio.sleep(A_SECOND_S)
+    await arrives(of, "something-happens", 64, priority=-100)
     return {kept.pod.key.name: kept.node for kept in process.engine.nominations.reserved.values()}
 
 
-@in_virtual_time
 async def test_a_place_is_reserved_where_a_volume_can_be_had_and_the_claim_is_bound_when_the_pod_gets_it() -> None:
     of, controller = zones(a="z1", b="z2")
-    controller.comes(
-        storage_class("local", provisioner="kubernetes.io/no-provisioner"), claim("data", class_name="local")
-    )
+    controller.comes(LOCAL, claim("data", class_name="local"))
     controller.comes(volume("pv", on=("z2",), key=ZONE, class_name="local"))
     async with scheduling(of, RESERVES) as process:
         for name, node in (("a0", "a"), ("b0", "b"), ("b1", "b")):
@@ -129,7 +119,6 @@ async def test_a_place_is_reserved_where_a_volume_can_be_had_and_the_claim_is_bo
         assert (node_of(of, "whole"), node_of(of, "small")) == ("b", "")
 
 
-@in_virtual_time
 async def test_no_place_is_reserved_while_the_claim_for_one_pod_is_in_use() -> None:
     of, controller = zones(a="z1", b="z1")
     controller.comes(claim("data", accessModes=["ReadWriteOncePod"]), volume("pv"))
@@ -139,39 +128,13 @@ async def test_no_place_is_reserved_while_the_claim_for_one_pod_is_in_use() -> N
         comes(of, "b0", 8, to="b")
         await asyncio.sleep(A_MOMENT_S)
         assert await starves_with(of, process, "whole", "data") == {}
-        comes(of, "small", 4, to="b")
-        await asyncio.sleep(A_SECOND_S)
+        await arrives(of, "small", 4, to="b")
         assert node_of(of, "small") == "b"
 
 
 # What costs whom
 
 
-@in_virtual_time
-async def test_the_claims_of_others_ask_nobody() -> None:
-    of, controller = zones(a="z1")
-    controller.comes(storage_class("fast"), storage_class("now", waits=False))
-    async with scheduling(of) as process:
-        for number in range(20):
-            comes(of, f"waits-{number}", 3, **with_claims(f"data-{number}"))
-        await asyncio.sleep(A_SECOND_S)
-        asked = process.cycle.asked
-        for number in range(300):
-            controller.comes(claim(f"other-{number}", class_name="fast"))
-            controller.comes(claim(f"bound-{number}", class_name="now"), volume_for(f"bound-{number}"))
-        for number in range(300):
-            controller.bind(f"bound-{number}", f"pv-bound-{number}")
-        await asyncio.sleep(A_SECOND_S)
-        assert process.cycle.asked == asked
-
-        controller.comes(claim("data-7", class_name="fast"))
-        await asyncio.sleep(A_SECOND_S)
-
-        assert controller.selected("data-7") == "a"
-        assert process.cycle.asked - asked < 5
-
-
-@in_virtual_time
 async def test_pods_whose_claims_come_one_by_one_are_tried_at_their_back_offs() -> None:
     of, controller = zones(a="z1")
     controller.comes(storage_class("fast"))
@@ -201,20 +164,9 @@ def not_found(name: str) -> str:
     return f'False 0/1 nodes are available: persistentvolumeclaim "{name}" not found.'
 
 
-def volume_for(claim_name: str) -> dict[str, object]:
-    """Made for a claim, as a provisioner does."""
-    return volume(
-        f"pv-{claim_name}", class_name="now", claimRef={"namespace": "default", "name": claim_name, "uid": "u"}
-    )
-
-
-@in_virtual_time
 async def test_a_volume_that_comes_costs_a_question_whoever_waits_for_one() -> None:
     of, controller = zones(a="z1")
-    controller.comes(
-        storage_class("local", provisioner="kubernetes.io/no-provisioner"),
-        *(claim(f"data-{number}", class_name="local") for number in range(100)),
-    )
+    controller.comes(LOCAL, *(claim(f"data-{number}", class_name="local") for number in range(100)))
     async with scheduling(of) as process:
         for number in range(100):
             comes(of, f"waits-{number}", **with_claims(f"data-{number}"))
@@ -229,18 +181,3 @@ async def test_a_volume_that_comes_costs_a_question_whoever_waits_for_one() -> N
         assert sum(bool(node_of(of, f"waits-{number}")) for number in range(100)) == 5
         # For each volume: whether the class fits, its best pod, whether the next one does.
         assert process.cycle.asked - asked <= 5 * 6
-
-
-@in_virtual_time
-async def test_a_volume_that_comes_lets_preemption_help_a_pod_that_it_could_not_help() -> None:
-    of, controller = zones(a="z1")
-    controller.comes(storage_class("local", provisioner="kubernetes.io/no-provisioner"))
-    controller.comes(claim("data", class_name="local"))
-    async with scheduling(of):
-        await runs(of, "low", 16)
-        comes(of, "first", 16, priority=10, **with_claims("data"))
-        await asyncio.sleep(A_SECOND_S)
-        assert not is_going(of, "low")
-        controller.comes(volume("pv", class_name="local"))
-        await asyncio.sleep(A_SECOND_S)
-        assert is_going(of, "low")

@@ -67,7 +67,6 @@ class Certificates:
     """The TLS context made of the latest usable material."""
 
     def __init__(self) -> None:
-        """No context yet."""
         self._made_of: tuple[object, ...] | None = None
         self._tls: ssl.SSLContext
 

@@ -10,12 +10,61 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from scheduler.kube.rest.client_config.address import Address, BadAddress, check_proxy, proxy_for
-from scheduler.kube.rest.client_config.chosen_context import DEFAULT_NAMESPACE
-from scheduler.kube.rest.client_config.credentials import Credentials, NotRenewed, Source
+from scheduler.kube.rest.client_config.certificates import Pem, TlsMaterial
+from scheduler.kube.rest.client_config.chosen_context import (
+    DEFAULT_NAMESPACE,
+    Address,
+    BadAddress,
+    check_proxy,
+    proxy_for,
+)
+from scheduler.kube.rest.client_config.credentials import Credentials, Lifetime, Loaded, NotRenewed, Source
 from scheduler.kube.rest.client_config.kubeconfig import Kubeconfig
 from scheduler.kube.rest.client_config.kubeconfig_file import KubeconfigError
-from scheduler.kube.rest.client_config.service_account import ServiceAccount
+
+# As in client-go. The library's own hook measures this minute by the wall clock, which may be set back.
+REREAD_S: Final = 60.0
+_TOKEN: Final = "token"  # noqa: S105 the name of a file
+_HOST, _PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
+
+
+class ServiceAccount:
+    """The API server of the cluster that this pod runs in, as kubernetes.aio finds it."""
+
+    def __init__(self, environment: Mapping[str, str], directory: Path) -> None:
+        # Takes 0.1 s and 20 MiB to import, which commands outside of a pod do not need.
+        from kubernetes.aio.config.incluster_config import InClusterConfigLoader  # noqa: PLC0415
+
+        self._ca_file = directory / "ca.crt"
+        self._loader = InClusterConfigLoader(
+            token_filename=str(directory / _TOKEN),
+            cert_filename=str(self._ca_file),
+            try_refresh_token=False,
+            environ=environment,
+        )
+        host, port = environment[_HOST], environment[_PORT]
+        self.address = Address(url=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}")
+
+    @staticmethod
+    def is_here(environment: Mapping[str, str], directory: Path) -> bool:
+        """Whether this process runs in a pod with a service account (client-go, rest.InClusterConfig)."""
+        return bool(environment.get(_HOST) and environment.get(_PORT)) and (directory / _TOKEN).is_file()
+
+    async def load(self) -> Loaded:
+        """Return the token and the CA as they are now. Raises NotRenewed."""
+        from kubernetes.aio.client import Configuration  # noqa: PLC0415 - as above
+        from kubernetes.aio.config import ConfigException  # noqa: PLC0415
+
+        found = Configuration()
+        try:
+            self._loader.load_and_set(found)
+            ca = Pem(self._ca_file.read_bytes(), f"CA {self._ca_file}")
+        except (ConfigException, OSError, UnicodeDecodeError) as error:
+            raise NotRenewed(str(error)) from error
+        token = str(found.api_key["BearerToken"]).removeprefix("bearer ").strip()
+        lifetime = Lifetime(refresh_after_s=REREAD_S)
+        return Loaded(authorization=f"Bearer {token}", tls=TlsMaterial(ca=ca), lifetime=lifetime)
+
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -49,16 +98,17 @@ class Connection:
 async def connect(
     environment: Mapping[str, str],
     *,
-    kubeconfig: Path | None = None,
+    kubeconfig: Path | str | None = None,
     context: str | None = None,
     service_account: Path | None = SERVICE_ACCOUNT,
 ) -> Connection:
     """Read the configuration, run its credential plugin, load certificates.
 
-    context: of the kubeconfig, by default its current one; a context excludes the service account, which has none.
-    service_account: directory of the token and the CA in a pod; None: never used. Raises ConnectError, also for a
-    failing plugin.
+    kubeconfig, context: None or "" if unset. context: by default the kubeconfig's current one; a context excludes the
+    service account, which has none. service_account: directory of the token and the CA in a pod; None: never used.
+    Raises ConnectError, also for a failing plugin.
     """
+    context = context or None
     if paths := _explicit(environment, kubeconfig):
         return await _from_kubeconfig(environment, paths, context)
     if service_account and context is None and ServiceAccount.is_here(environment, service_account):
@@ -67,18 +117,17 @@ async def connect(
     if (default := _default(environment)).exists():
         return await _from_kubeconfig(environment, [default], context)
     searched = ["--kubeconfig", "KUBECONFIG", *([f"service account in {service_account}"] if service_account else [])]
-    message = (
+    raise ConnectError(
         f"no cluster is configured: there is no {', no '.join(searched)} and no {default}; "
         "name a file with --kubeconfig"
     )
-    raise ConnectError(message)
 
 
-def _explicit(environment: Mapping[str, str], kubeconfig: Path | None) -> list[Path]:
+def _explicit(environment: Mapping[str, str], kubeconfig: Path | str | None) -> list[Path]:
     """The named files; of several in KUBECONFIG, as in kubectl, those that exist, each once."""
-    if kubeconfig is not None:
-        _must_exist(kubeconfig, "--kubeconfig")
-        return [kubeconfig]
+    if kubeconfig:
+        _must_exist(path := Path(kubeconfig), "--kubeconfig")
+        return [path]
     named = [Path(name) for name in dict.fromkeys(environment.get("KUBECONFIG", "").split(os.pathsep)) if name]
     existing = [path for path in named if path.exists()]
     if named and not existing:
@@ -101,19 +150,16 @@ async def _from_kubeconfig(environment: Mapping[str, str], paths: list[Path], co
     try:
         source = Kubeconfig(paths, context)
     except KubeconfigError as error:
-        message = str(error) if str(error).startswith("kubeconfig ") else f"{name}: {error}"
         # Not from the error: its cause may quote a token.
-        raise ConnectError(message) from None
+        raise ConnectError(str(error) if str(error).startswith("kubeconfig ") else f"{name}: {error}") from None
     except OSError as error:
-        message = f"{name} cannot be read: {error}; make it readable for this user"
-        raise ConnectError(message) from error
+        raise ConnectError(f"{name} cannot be read: {error}; make it readable for this user") from error
     address = source.address
     if address.proxy is None and (proxy := proxy_for(environment, address.url)):
         try:
             check_proxy(proxy)
         except BadAddress as error:
-            message = f"{name}: the address of the proxy {error}; correct HTTPS_PROXY"
-            raise ConnectError(message) from None
+            raise ConnectError(f"{name}: the address of the proxy {error}; correct HTTPS_PROXY") from None
         address = Address(url=address.url, server_name=address.server_name, proxy=proxy)
     return await _opened(source, address, f"{name}, context {source.context}", source.namespace)
 
@@ -124,8 +170,7 @@ async def _opened(source: Source, address: Address, name: str, namespace: str = 
         await credentials.load()
     except NotRenewed as error:
         advice = "" if ";" in str(error) else "; correct what it names"
-        message = f"{name}: {error}{advice}"
-        raise ConnectError(message) from error
+        raise ConnectError(f"{name}: {error}{advice}") from error
     return Connection(
         url=address.url,
         credentials=credentials,

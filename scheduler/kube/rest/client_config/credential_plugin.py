@@ -55,8 +55,7 @@ class ExecCredentialStatus(msgspec.Struct, frozen=True, rename="camel"):
         except ValueError:
             end = None
         if end is None or end.tzinfo is None:
-            message = "exec: expirationTimestamp is not a time with a zone (RFC 3339)"
-            raise PluginFailed(message)
+            raise PluginFailed("exec: expirationTimestamp is not a time with a zone (RFC 3339)")
         return end.timestamp()
 
 
@@ -79,8 +78,7 @@ class CredentialPlugin:
         # As in client-go, found on our PATH, not on the one that `env` may give the plugin.
         if (program := shutil.which(described.command)) is None:
             hint = f"; {one_line(described.install_hint)}" if described.install_hint else ""
-            message = f"exec: executable {described.command} not found{hint}"
-            raise PluginFailed(message)
+            raise PluginFailed(f"exec: executable {described.command} not found{hint}")
         wants: dict[str, Any] = {"interactive": interactive}
         if self._cluster is not None:
             wants["cluster"] = self._cluster
@@ -90,8 +88,7 @@ class CredentialPlugin:
         code, said, complained = await _ran([program, *described.args], env, interactive=interactive)
         if code != 0:
             why = one_line(complained.decode(errors="replace"))
-            message = f"exec: executable {described.command} returned {code}{why and f'. {why}'}"
-            raise PluginFailed(message)
+            raise PluginFailed(f"exec: executable {described.command} returned {code}{why and f'. {why}'}")
         return self._status(said)
 
     def _interactive(self) -> bool:
@@ -107,19 +104,16 @@ class CredentialPlugin:
         try:
             answer = msgspec.json.decode(said, type=_Answer)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            message = f"exec: failed to decode process output: {error}"
-            raise PluginFailed(message) from error
+            raise PluginFailed(f"exec: failed to decode process output: {error}") from error
         if answer.kind != _KIND:
             message = f"exec: the plugin returned the kind {one_line(answer.kind) or '(none)'}; expected {_KIND}"
             raise PluginFailed(message)
         if answer.api_version != self._described.api_version:
             returned = one_line(answer.api_version) or "(none)"
-            message = f"exec: plugin api version {returned} does not match {self._described.api_version}"
-            raise PluginFailed(message)
+            raise PluginFailed(f"exec: plugin api version {returned} does not match {self._described.api_version}")
         status = answer.status or ExecCredentialStatus()
         if bool(status.client_certificate_data) != bool(status.client_key_data):
-            message = "exec: the plugin returned only one of client certificate and key; expected both"
-            raise PluginFailed(message)
+            raise PluginFailed("exec: the plugin returned only one of client certificate and key; expected both")
         if not status.token and not status.client_certificate_data:
             message = "exec: the credential plugin returned neither a token nor a client certificate with its key"
             raise PluginFailed(message)

@@ -10,19 +10,52 @@ DUE:     a file may have been rotated, or most of an exec credential's life is o
          continue with the current ones.
 EXPIRED: the requests wait for the reload; if it fails they are sent anyway, and the server decides.
 Owned by the event loop. One reload at a time, in a task of its own, so that a request's time-out does not end it.
+
+The headers that ask the API server to act as another user (`as` in a kubeconfig).
+Source: client-go, transport/round_trippers.go, NewImpersonatingRoundTripper.
 """
 
 import asyncio
 import contextlib
 import math
 import ssl
+import string
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import structlog
 
 from scheduler.kube.rest.client_config.certificates import Certificates, NotUsable, TlsMaterial
-from scheduler.kube.rest.client_config.impersonation import Headers, sendable
+from scheduler.kube.rest.client_config.kubeconfig_file import KubeconfigUser
+
+# Name and value; a name may come more than once.
+Headers: TypeAlias = tuple[tuple[str, str], ...]
+# RFC 9110, token; without the percent sign, which begins an escape.
+_OF_A_NAME: Final = frozenset((string.ascii_letters + string.digits + "!#$&'*+-.^_`|~").encode())
+
+
+def impersonation(user: KubeconfigUser) -> Headers:
+    """The headers, none without impersonation."""
+    if not user.impersonate:
+        return ()
+    found = [("Impersonate-User", user.impersonate)]
+    if user.impersonate_uid:
+        found.append(("Impersonate-Uid", user.impersonate_uid))
+    found += [("Impersonate-Group", group) for group in user.impersonate_groups]
+    for key, values in user.impersonate_extra.items():
+        found += [(f"Impersonate-Extra-{_escaped(key)}", value) for value in values]
+    return tuple(found)
+
+
+def sendable(value: str) -> bool:
+    """Whether it can be the value of a header: no control characters but tabs (Go: ValidHeaderFieldValue)."""
+    return all(char == "\t" or (char >= " " and char != "\x7f") for char in value)
+
+
+def _escaped(key: str) -> str:
+    """The key of an extra as part of a header's name: other bytes percent-encoded."""
+    return "".join(chr(byte) if byte in _OF_A_NAME else f"%{byte:02X}" for byte in key.encode())
+
 
 log = structlog.get_logger()
 RETRY_AFTER_FAILURE_S: Final = 10.0
@@ -150,8 +183,7 @@ class Credentials:
 def _headers(loaded: Loaded) -> Headers:
     authorization = loaded.authorization.rstrip(" ")
     if not (authorization.isascii() and authorization.isprintable()):
-        message = "the token has characters that no header may have; it must be one line of ASCII text"
-        raise NotRenewed(message)
+        raise NotRenewed("the token has characters that no header may have; it must be one line of ASCII text")
     for name, value in loaded.impersonation:
         if not sendable(value):
             message = f"a value of {name} (as, as-uid, as-groups, as-user-extra) has control characters; correct it"

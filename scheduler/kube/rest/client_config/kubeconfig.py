@@ -1,9 +1,17 @@
-"""One context of kubeconfig files as a source of credentials, used as kubectl uses it, read again as client-go does."""
+"""One context of kubeconfig files as a source of credentials, used as kubectl uses it, read again as client-go does.
+
+The id-token of a user of a kubeconfig with `auth-provider: oidc`.
+kubectl also renews it, with a refresh token, and writes both back into the file. That is left to kubectl: most issuers
+end a refresh token that two programs use.
+"""
 
 import asyncio
 import base64
 import binascii
 import datetime as dt
+import json
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -11,10 +19,41 @@ from urllib.parse import urlsplit
 from scheduler.kube.rest.client_config.certificates import Pem, TlsMaterial, digests
 from scheduler.kube.rest.client_config.chosen_context import ChosenContext, chosen, runs_plugin
 from scheduler.kube.rest.client_config.credential_plugin import CredentialPlugin, PluginFailed
-from scheduler.kube.rest.client_config.credentials import Lifetime, Loaded, NotRenewed
-from scheduler.kube.rest.client_config.impersonation import impersonation
+from scheduler.kube.rest.client_config.credentials import Lifetime, Loaded, NotRenewed, impersonation
 from scheduler.kube.rest.client_config.kubeconfig_file import KubeconfigError, read
-from scheduler.kube.rest.client_config.oidc import id_token
+
+# A token with less of its life left is not used (client-go: expiryDelta).
+_SPARE_S: Final = 10.0
+_PARTS_OF_A_JWT: Final = 3
+
+
+def id_token(user: str, config: Mapping[str, str]) -> str:
+    """The token, while it is valid. user: for messages. Raises KubeconfigError, also for one that has expired."""
+    token = config.get("id-token", "")
+    if token:
+        ends_s = _expires_s(token)
+        if ends_s is None:
+            message = f"the id-token of user {user} (auth-provider oidc) is not a JSON Web Token; sign in again"
+            raise KubeconfigError(message)
+        if time.time() + _SPARE_S < ends_s:
+            return token
+    raise KubeconfigError(
+        f"the id-token of user {user} (auth-provider oidc) {'has expired' if token else 'is missing'}; any request of "
+        "kubectl in this context renews it in the kubeconfig, or use a credential plugin (exec)"
+    )
+
+
+def _expires_s(token: str) -> float | None:
+    """Unix seconds, 0 where the token names no time; None: it is not a JSON Web Token."""
+    parts = token.split(".")
+    if len(parts) != _PARTS_OF_A_JWT:
+        return None
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        return float(claims.get("exp") or 0)
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+        return None
+
 
 # client-go reads token files again after a minute, certificates after five (transport/cert_rotation.go).
 REREAD_S: Final = 60.0
@@ -45,8 +84,7 @@ class Kubeconfig:
         except (KubeconfigError, PluginFailed, OSError) as error:
             raise NotRenewed(str(error)) from error
         except TimeoutError as error:
-            message = f"the credential plugin did not answer within {PLUGIN_TIMEOUT_S:.0f} s"
-            raise NotRenewed(message) from error
+            raise NotRenewed(f"the credential plugin did not answer within {PLUGIN_TIMEOUT_S:.0f} s") from error
 
     def _read_again(self) -> None:
         """Follow the files, in the same context, for as long as that is the same server."""
@@ -140,8 +178,7 @@ def _pem(key: str, data: str, file: str) -> Pem | None:
         try:
             return Pem(base64.b64decode(data.replace("\r", "").replace("\n", ""), validate=True), f"{key}-data")
         except (binascii.Error, ValueError):
-            message = f"{key}-data is not base64; correct it"
-            raise KubeconfigError(message) from None
+            raise KubeconfigError(f"{key}-data is not base64; correct it") from None
     if not file:
         return None
     try:
@@ -162,6 +199,5 @@ def _token(context: ChosenContext) -> str:
     except (OSError, UnicodeDecodeError) as error:
         text, problem = "", f"cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8 text'}"
     if problem and not user.token:
-        message = f"tokenFile {user.token_file} {problem}; correct the path, or write the token there"
-        raise KubeconfigError(message)
+        raise KubeconfigError(f"tokenFile {user.token_file} {problem}; correct the path, or write the token there")
     return text or user.token

@@ -161,28 +161,23 @@ def _document(path: Path) -> _Document:
     try:
         documents = parse(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        message = f"kubeconfig {path} cannot be read: {error}; make it readable for this user"
-        raise KubeconfigError(message) from error
+        raise KubeconfigError(f"kubeconfig {path} cannot be read: {error}; make it readable for this user") from error
     except DocumentError as error:
-        message = f"kubeconfig {path} is not YAML: {without_values(error)}; correct it"
         # Not from the error: it quotes the line, which may contain a token.
-        raise KubeconfigError(message) from None
+        raise KubeconfigError(f"kubeconfig {path} is not YAML: {without_values(error)}; correct it") from None
     if len(documents) > 1:
-        message = f"kubeconfig {path} holds {len(documents)} documents; put each in a file of its own"
-        raise KubeconfigError(message)
+        raise KubeconfigError(f"kubeconfig {path} holds {len(documents)} documents; put each in a file of its own")
     found = documents[0] if documents else {}
     if not isinstance(found, dict):
         message = f"kubeconfig {path} is not a mapping; `kubectl config view` shows what a kubeconfig looks like"
         raise KubeconfigError(message)
     for key, expected in _HEAD:
         if found.get(key, expected) != expected:
-            message = f"kubeconfig {path}: {key} is not {expected}; name a kubeconfig"
-            raise KubeconfigError(message)
+            raise KubeconfigError(f"kubeconfig {path}: {key} is not {expected}; name a kubeconfig")
     try:
         return msgspec.convert(found, _Document)
     except msgspec.ValidationError as error:
-        message = f"kubeconfig {path}: {without_values(error)}; correct it"
-        raise KubeconfigError(message) from None
+        raise KubeconfigError(f"kubeconfig {path}: {without_values(error)}; correct it") from None
 
 
 def _add(into: dict[str, T], entries: Iterable[tuple[str, T]], path: Path, kind: str) -> None:
@@ -190,11 +185,9 @@ def _add(into: dict[str, T], entries: Iterable[tuple[str, T]], path: Path, kind:
     own: dict[str, T] = {}
     for number, (name, value) in enumerate(entries):
         if not name:
-            message = f"kubeconfig {path}: {kind}[{number}] has no name; correct it"
-            raise KubeconfigError(message)
+            raise KubeconfigError(f"kubeconfig {path}: {kind}[{number}] has no name; correct it")
         if name in own:
-            message = f"kubeconfig {path}: two {kind} have the name {name}; remove one"
-            raise KubeconfigError(message)
+            raise KubeconfigError(f"kubeconfig {path}: two {kind} have the name {name}; remove one")
         own[name] = value
     for name, value in own.items():
         into.setdefault(name, value)

@@ -7,17 +7,18 @@ from typing import Final, TypeAlias
 
 import pytest
 import uvloop
-import yaml
 
 from scheduler.kube.rest.bare_connections import Connections
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.client_config.connect import connect
 from scheduler.kube.rest.http1 import HttpAnswer
+from scheduler.kube.rest.transport import Transport
 from scheduler.kube.rest.watching import WatchOptions
 from tests.support.servers.api_server import ApiServer, Json
-from tests.support.servers.byte_server import ByteServer, connected
+from tests.support.servers.byte_server import ByteServer, connected, write_kubeconfig
 
 ClusterOf: TypeAlias = Callable[..., Awaitable[KubeCluster]]
+Send: TypeAlias = Callable[..., Awaitable[bytes]]
 HEADERS: Final = {"Accept": "application/json"}
 # The program runs on the first. What a transport promises is tried on both.
 LOOPS: Final = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
@@ -39,16 +40,8 @@ async def api() -> AsyncIterator[ApiServer]:
 def kubeconfig(api: ApiServer, tmp_path: Path) -> Callable[..., Path]:
     """Writes a kubeconfig for `api` with one user."""
 
-    def write(user: Json | None = None, **cluster: str) -> Path:
-        document = {
-            "current-context": "test",
-            "contexts": [{"name": "test", "context": {"cluster": "api", "user": "me"}}],
-            "clusters": [{"name": "api", "cluster": {"server": api.url, **api.trusted, **cluster}}],
-            "users": [{"name": "me", "user": user or {"token": "secret"}}],
-        }
-        path = tmp_path / "kubeconfig"
-        path.write_text(yaml.safe_dump(document), encoding="utf-8")
-        return path
+    def write(user: Json | None = None) -> Path:
+        return write_kubeconfig(tmp_path, api.url, user, dict(api.trusted))
 
     return write
 
@@ -88,6 +81,21 @@ async def bare(server: ByteServer, tmp_path: Path) -> AsyncIterator[Connections]
     made = Connections(await connected(tmp_path, server.url), HEADERS, most=2)
     yield made
     made.close()
+
+
+async def by_session(transport: Transport, path: str = "/x", timeout_s: float = 10.0) -> bytes:
+    return await transport.send(HTTPMethod.POST, path, b"{}", answers="Status", timeout_s=timeout_s)
+
+
+async def by_bare_connection(transport: Transport, path: str = "/x", timeout_s: float = 10.0) -> bytes:
+    return await transport.write(HTTPMethod.POST, path, b"{}", answers="Status", timeout_s=timeout_s)
+
+
+@pytest.fixture(params=[by_session, by_bare_connection], ids=["session", "bare"])
+def send(request: pytest.FixtureRequest) -> Send:
+    """Both ways that a POST can go, which find the same."""
+    asked: Send = request.param
+    return asked
 
 
 async def post(bare: Connections, path: str = "/x", body: bytes = b"{}") -> HttpAnswer:

@@ -20,14 +20,6 @@ from tests.scheduler.kube.rest.conftest import HEADERS, post
 from tests.support.servers.byte_server import BODY, CREATED, ByteServer, connected, until
 
 
-async def test_requests_one_after_the_other_share_a_connection(server: ByteServer, bare: Connections) -> None:
-    server.script = [server.answers(CREATED, CREATED, CREATED)]
-
-    assert [(await post(bare)).status for _ in range(3)] == [201] * 3
-
-    assert server.connections == 1
-
-
 async def test_no_more_connections_than_allowed_are_open(server: ByteServer, bare: Connections) -> None:
     server.script = [server.answers(*[CREATED] * 9)]
 

@@ -1,3 +1,5 @@
+"""Objects of the API as they are decoded, and those that are not what they should be."""
+
 import json
 import tracemalloc
 from typing import Any
@@ -169,3 +171,30 @@ def test_managed_fields_of_any_depth_hide_no_object(levels: int) -> None:
     listed = PODS.listed((page.items or [])[1])
     assert isinstance(listed, port.Changed)
     assert listed.object.metadata.name == "a"
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        (port.PODS, "PodList"),
+        (port.FAILED_PODS, "PodList"),
+        (port.NODES, "NodeList"),
+        (port.NAMESPACES, "NamespaceList"),
+        (port.DISRUPTION_BUDGETS, "PodDisruptionBudgetList"),
+        (port.CONFIG_MAPS, "ConfigMapList"),
+        (port.CLAIMS, "PersistentVolumeClaimList"),
+        (port.VOLUMES, "PersistentVolumeList"),
+        (port.STORAGE_CLASSES, "StorageClassList"),
+        (port.CSI_NODES, "CSINodeList"),
+        (port.CSI_DRIVERS, "CSIDriverList"),
+        (port.CAPACITIES, "CSIStorageCapacityList"),
+        (port.ATTACHMENTS, "VolumeAttachmentList"),
+        (port.SERVICES, "ServiceList"),
+        (port.REPLICATION_CONTROLLERS, "ReplicationControllerList"),
+        (port.REPLICA_SETS, "ReplicaSetList"),
+        (port.STATEFUL_SETS, "StatefulSetList"),
+        (port.PRIORITY_CLASSES, "PriorityClassList"),
+    ],
+)
+def test_a_list_has_the_api_servers_name_whatever_our_class_is_called(kind: port.Kind[port.T], named: str) -> None:
+    assert kind.list_kind == named

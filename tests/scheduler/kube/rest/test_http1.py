@@ -2,14 +2,13 @@
 
 import asyncio
 from http import HTTPMethod
-from pathlib import Path
 
 import pytest
 
 from scheduler.kube.rest import http1
 from scheduler.kube.rest.bare_connections import Connections
-from tests.scheduler.kube.rest.conftest import HEADERS, post
-from tests.support.servers.byte_server import BODY, CREATED, ByteServer, connected, until
+from tests.scheduler.kube.rest.conftest import post
+from tests.support.servers.byte_server import BODY, CREATED, ByteServer, until
 
 
 async def test_a_request_is_these_bytes(server: ByteServer, bare: Connections) -> None:
@@ -184,13 +183,3 @@ async def test_a_token_never_becomes_another_header(server: ByteServer, bare: Co
         await bare.send(HTTPMethod.POST, "/x", b"{}", (("Authorization", f"Bearer {token}"),))
 
     assert server.requests == []
-
-
-async def test_a_path_of_the_servers_address_comes_first(server: ByteServer, tmp_path: Path) -> None:
-    server.script = [server.answers(CREATED)]
-    bare = Connections(await connected(tmp_path, f"{server.url}/clusters/c-1"), HEADERS, most=1)
-
-    await post(bare)
-    bare.close()
-
-    assert server.requests[0].startswith(b"POST /clusters/c-1/x HTTP/1.1\r\nHost: 127.0.0.1:")

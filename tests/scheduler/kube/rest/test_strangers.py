@@ -1,30 +1,33 @@
-"""Only objects of the API are answers: what a load balancer or a proxy writes says nothing about a request."""
+"""Only objects of the API are answers: what a load balancer or a proxy writes says nothing about a request.
 
+Answers that come byte by byte, or without end, hold no watch, and take little memory.
+"""
+
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, Final, TypeAlias
 
 import pytest
+from aiohttp import web
 
-from deviceplugin.node.api import NodeApi
+from deviceplugin.node.publisher import NodeApi
 from scheduler.kube import port
+from scheduler.kube.rest import transport
 from scheduler.kube.rest.client import KubeCluster
 from scheduler.kube.rest.client_config.connect import connect
 from scheduler.kube.rest.watching import Listing, WatchOptions
 from tests.scheduler.kube.rest.conftest import ClusterOf
 from tests.scheduler.kube.rest.test_client import BINDING, EVENT, POD, UNSCHEDULABLE
-from tests.support.servers.api_server import Answer, ApiServer, bookmark, ok, status, stranger, streamed
+from tests.support.servers.api_server import Answer, ApiServer, bookmark, status, stranger, streamed
 
 Verb: TypeAlias = Callable[[KubeCluster], Awaitable[Any]]
 
 
-async def watch(cluster: KubeCluster) -> list[object]:
-    async with aclosing(cluster.watch(port.PODS, "1")) as batches:  # type: ignore[type-var]  # a generator
-        return [event async for batch in batches for event in batch]
-
-
-async def a_list(cluster: KubeCluster) -> list[object]:
-    async with aclosing(cluster.watch(port.PODS, None)) as batches:  # type: ignore[type-var]  # a generator
+async def watch(cluster: KubeCluster, since: str | None = "1") -> list[object]:
+    """Everything until it ends. since: None for a list."""
+    async with aclosing(cluster.watch(port.PODS, since)) as batches:  # type: ignore[type-var]  # a generator
         return [event async for batch in batches for event in batch]
 
 
@@ -35,7 +38,7 @@ VERBS: Final[dict[str, Verb]] = {
     "create event": lambda cluster: cluster.create_event(EVENT),
     "patch event": lambda cluster: cluster.update_event(EVENT, port.EventSeries(2, 1.0)),
     "watch": watch,
-    "list": a_list,
+    "list": lambda cluster: watch(cluster, None),
     "rights": lambda cluster: cluster.missing_rights(),
     "version": lambda cluster: cluster.server_version(),
 }
@@ -111,13 +114,6 @@ async def test_what_only_reads_like_one_is_told(api: ApiServer, cluster: KubeClu
     assert raised.value.message == message
 
 
-async def test_a_bind_that_is_answered_with_another_object_is_not_bound(api: ApiServer, cluster: KubeCluster) -> None:
-    api.script = [ok({"kind": "Binding"})]
-
-    with pytest.raises(port.ApiSilent):
-        await cluster.bind(BINDING, timeout_s=4.0)
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -157,8 +153,8 @@ async def test_a_page_in_place_of_a_streamed_list_does_not_end_streaming(api: Ap
     api.script = [stranger(400, "Bad Request"), streamed(bookmark("5", ends_list=True))]
 
     with pytest.raises(port.ApiSilent):
-        await a_list(cluster)
-    await a_list(cluster)
+        await watch(cluster, None)
+    await watch(cluster, None)
 
     assert ["sendInitialEvents" in query for query in api.queries()] == [True, True]
 
@@ -199,3 +195,68 @@ async def test_the_device_plugins_writes_hear_no_stranger_either(
         with pytest.raises(port.ApiSilent):
             await write
     await node.close()
+
+
+# Without end
+
+
+@pytest.mark.parametrize("code", [429, 503])
+async def test_a_refusal_that_trickles_is_not_read_to_its_end(
+    api: ApiServer, cluster: KubeCluster, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    monkeypatch.setattr(transport, "_REFUSAL_READ_IN_S", 0.3)
+
+    async def trickles(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(status=code)
+        await response.prepare(request)
+        while not api.held.is_set():
+            await response.write(b"x")
+            await asyncio.sleep(0.01)
+        return response
+
+    api.script = [trickles]
+
+    async with asyncio.timeout(3):
+        with pytest.raises(port.ApiSilent if code == 503 else port.ApiThrottled, match="xxx") as raised:
+            await watch(cluster)
+
+    assert raised.value.status == code
+
+
+async def flooded(api: ApiServer, response: web.StreamResponse) -> web.StreamResponse:
+    """Send 64 MiB on one line, or as much of it as is taken, and hold the connection."""
+    with contextlib.suppress(ConnectionError):
+        for _ in range(64):
+            await response.write(b"x" * 2**20)
+    await api.held.wait()
+    return response
+
+
+async def test_a_refusal_without_end_is_cut(
+    api: ApiServer, cluster: KubeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "MOST_BYTES", 1_000)
+
+    async def refuses(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(status=503)
+        await response.prepare(request)
+        return await flooded(api, response)
+
+    api.script = [refuses, refuses]
+
+    async with asyncio.timeout(3):
+        with pytest.raises(port.ApiSilent, match="503"):
+            await watch(cluster)
+        with pytest.raises(port.ApiSilent, match="503"):
+            await cluster.pod("default", "a")
+
+
+async def test_a_line_without_end_ends_the_watch(api: ApiServer, cluster: KubeCluster) -> None:
+    async def streams(request: web.Request) -> web.StreamResponse:
+        return await flooded(api, await streamed()(request))
+
+    api.script = [streams]
+
+    async with asyncio.timeout(10):
+        with pytest.raises(port.ApiSilent, match=r"^a line of the watch has over \d+ bytes$"):
+            await watch(cluster)

@@ -1,9 +1,8 @@
 import asyncio
+import json
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from http import HTTPMethod
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Final, TypeAlias
 
 import pytest
 from aiohttp import web
@@ -11,10 +10,11 @@ from aiohttp import web
 from scheduler.kube import port
 from scheduler.kube.rest.client_config.connect import connect
 from scheduler.kube.rest.transport import Transport
-from tests.support.servers.api_server import ApiServer, ok, status
-from tests.support.servers.byte_server import ByteServer, connected
+from tests.scheduler.kube.rest.conftest import Send, by_bare_connection
+from tests.support.servers.api_server import BOUND, ApiServer, status
+from tests.support.servers.byte_server import BODY, ByteServer, connected
 
-POD = b'{"kind":"Pod"}'
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
 
 
 @pytest.fixture
@@ -24,27 +24,9 @@ async def transport(kubeconfig: Callable[..., Path]) -> AsyncIterator[Transport]
     await made.close()
 
 
-async def by_the_session(transport: Transport, path: str = "/x", timeout_s: float = 5.0) -> bytes:
-    return await transport.send(HTTPMethod.POST, path, b"{}", answers="Pod", timeout_s=timeout_s)
-
-
-async def over_bare_connections(transport: Transport, path: str = "/x", timeout_s: float = 5.0) -> bytes:
-    return await transport.write(HTTPMethod.POST, path, b"{}", answers="Pod", timeout_s=timeout_s)
-
-
 async def watched(transport: Transport, stall_s: float) -> list[bytes]:
     async with transport.stream("/x", stall_s) as chunks:
         return [chunk async for chunk in chunks]
-
-
-Post: TypeAlias = Callable[..., Awaitable[bytes]]
-WAYS: Final[dict[str, Post]] = {"session": by_the_session, "bare": over_bare_connections}
-
-
-@pytest.fixture(params=WAYS)
-def post(request: pytest.FixtureRequest) -> Post:
-    """Both ways that a POST can go: whoever asks finds the same."""
-    return WAYS[request.param]
 
 
 @pytest.mark.parametrize(
@@ -67,12 +49,12 @@ def post(request: pytest.FixtureRequest) -> Post:
     ],
 )
 async def test_each_refusal_has_its_error_with_the_servers_message(
-    api: ApiServer, transport: Transport, post: Post, code: int, error: type[port.ApiError]
+    api: ApiServer, transport: Transport, send: Send, code: int, error: type[port.ApiError]
 ) -> None:
     api.script = [status(code, "pods is busy", Location="/elsewhere")] * 2
 
     with pytest.raises(port.ApiError, match=r"^pods is busy$") as raised:
-        await post(transport)
+        await send(transport)
 
     assert type(raised.value) is error
     assert raised.value.status == code
@@ -88,12 +70,12 @@ async def test_each_refusal_has_its_error_with_the_servers_message(
     ],
 )
 async def test_a_throttled_request_says_how_long_to_wait(
-    api: ApiServer, transport: Transport, post: Post, header: dict[str, str], seconds: float
+    api: ApiServer, transport: Transport, send: Send, header: dict[str, str], seconds: float
 ) -> None:
     api.script = [status(429, "slow", **header)]
 
     with pytest.raises(port.ApiThrottled) as raised:
-        await post(transport)
+        await send(transport)
 
     assert raised.value.retry_after_s == seconds
 
@@ -108,7 +90,7 @@ async def test_a_throttled_request_says_how_long_to_wait(
     ],
 )
 async def test_a_refusal_without_a_status_object_has_a_message_too(
-    api: ApiServer, transport: Transport, post: Post, text: bytes, words: str
+    api: ApiServer, transport: Transport, send: Send, text: bytes, words: str
 ) -> None:
     async def answer(_: web.Request) -> web.StreamResponse:
         return web.Response(status=502, body=text)
@@ -116,137 +98,100 @@ async def test_a_refusal_without_a_status_object_has_a_message_too(
     api.script = [answer]
 
     with pytest.raises(port.ApiSilent, match=words) as raised:
-        await post(transport)
+        await send(transport)
 
     assert (raised.value.status, len(raised.value.message) <= 256) == (502, True)
 
 
 async def test_a_request_without_an_answer_is_given_up_in_time(
-    api: ApiServer, transport: Transport, post: Post
+    api: ApiServer, transport: Transport, send: Send
 ) -> None:
-    async def silent(_: web.Request) -> web.StreamResponse:
-        await api.held.wait()
-        return web.Response()
-
-    api.script = [silent]
+    api.script = [api.silent]
 
     with pytest.raises(port.ApiSilent, match=r"no answer within 0\.2 s"):
-        await post(transport, timeout_s=0.2)
+        await send(transport, timeout_s=0.2)
 
 
-async def test_waiting_for_a_free_connection_counts_too(api: ApiServer, transport: Transport, post: Post) -> None:
-    async def silent(_: web.Request) -> web.StreamResponse:
-        await api.held.wait()
-        return web.Response(body=POD)
-
-    api.script = [silent, silent]
-    busy = [asyncio.ensure_future(post(transport)) for _ in range(2)]
+async def test_waiting_for_a_free_connection_counts_too(api: ApiServer, transport: Transport, send: Send) -> None:
+    api.script = [api.silent, api.silent]
+    busy = [asyncio.ensure_future(send(transport)) for _ in range(2)]
     await asyncio.sleep(0)
 
     with pytest.raises(port.ApiSilent):
-        await post(transport, timeout_s=0.2)
+        await send(transport, timeout_s=0.2)
 
     api.held.set()
-    assert await asyncio.gather(*busy) == [POD, POD]
+    assert [json.loads(answer) for answer in await asyncio.gather(*busy)] == [BOUND, BOUND]
     assert len(api.seen) == 2
 
 
-async def test_a_lost_connection_is_silence(api: ApiServer, transport: Transport, post: Post) -> None:
-    async def hang_up(request: web.Request) -> web.StreamResponse:
-        assert request.transport is not None
-        request.transport.abort()
-        return web.Response()
-
-    api.script = [hang_up]
-
-    with pytest.raises(port.ApiSilent, match="connection failed"):
-        await post(transport)
-
-    assert len(api.seen) == 1
-
-
-async def test_an_unreachable_server_is_silence(api: ApiServer, post: Post, kubeconfig: Callable[..., Path]) -> None:
+async def test_an_unreachable_server_is_silence(api: ApiServer, send: Send, kubeconfig: Callable[..., Path]) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         api.url = f"http://127.0.0.1:{unused.getsockname()[1]}"
         transport = Transport(await connect({}, kubeconfig=kubeconfig()), connections=1)
 
         with pytest.raises(port.ApiSilent, match="connection failed"):
-            await post(transport)
+            await send(transport)
         await transport.close()
 
 
-async def test_connections_are_kept(api: ApiServer, transport: Transport, post: Post) -> None:
+async def test_connections_are_kept(api: ApiServer, transport: Transport, send: Send) -> None:
     peers = set()
 
     async def note(request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
         peers.add(request.transport.get_extra_info("peername"))
-        return web.Response(body=POD + b" " * 100_000)
+        return web.Response(body=BODY + b" " * 100_000)
 
     api.script = [note] * 4
     for _ in range(4):
-        await post(transport)
+        await send(transport)
 
     assert len(peers) == 1
 
 
 async def test_a_request_carries_what_the_server_reads_and_nothing_else(
-    api: ApiServer, transport: Transport, post: Post
+    api: ApiServer, transport: Transport, send: Send
 ) -> None:
-    api.script = [ok({"kind": "Pod"})]
-
-    await post(transport, "/x?a=b%2Fc")
+    await send(transport, "/x?a=b%2Fc")
 
     (seen,) = api.seen
     assert (seen.method, seen.path, seen.query, seen.body) == ("POST", "/x", {"a": "b/c"}, b"{}")
     assert seen.headers.keys() == {"Host", "Accept", "Content-Type", "Content-Length", "User-Agent"}
 
 
-async def test_an_answer_that_comes_too_late_is_nobodys(api: ApiServer, transport: Transport, post: Post) -> None:
+async def test_an_answer_that_comes_too_late_is_nobodys(api: ApiServer, transport: Transport, send: Send) -> None:
     async def late(_: web.Request) -> web.StreamResponse:
         await api.held.wait()
-        return web.Response(body=b'{"kind":"Pod","late":true}')
+        return web.Response(body=BODY)
 
-    api.script = [late, ok({"kind": "Pod"})]
+    api.script = [late]
     with pytest.raises(port.ApiSilent):
-        await post(transport, timeout_s=0.1)
+        await send(transport, timeout_s=0.1)
     api.held.set()
 
-    assert await post(transport) == b'{"kind": "Pod"}'
+    assert json.loads(await send(transport)) == BOUND
 
 
 async def test_a_connection_that_was_kept_and_then_lost_is_silence_and_the_post_is_not_sent_again(
-    server: ByteServer, tmp_path: Path, post: Post
+    server: ByteServer, tmp_path: Path, send: Send
 ) -> None:
-    answer = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n{"kind":"Pod"}'
-
     async def dies_with_the_second(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await server.request(reader)
-        writer.write(answer)
+        writer.write(ANSWER)
         await server.request(reader)
 
-    server.script = [dies_with_the_second, server.answers(answer)]
+    server.script = [dies_with_the_second, server.answers(ANSWER)]
     transport = Transport(await connected(tmp_path, server.url), connections=1)
-    await post(transport)
+    await send(transport)
 
     with pytest.raises(port.ApiSilent, match="connection failed"):
-        await post(transport)
+        await send(transport)
 
     assert (len(server.requests), server.connections) == (2, 1)
-    await post(transport)
+    await send(transport)
     await transport.close()
-
-
-async def test_through_a_proxy_every_request_goes(server: ByteServer, tmp_path: Path, post: Post) -> None:
-    server.script = [server.answers(b'HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n{"kind":"Pod"}')]
-    proxied = await connected(tmp_path, "http://api.example", cluster={"proxy-url": server.url})
-    transport = Transport(proxied, connections=1)
-
-    assert await post(transport) == POD
-
-    await transport.close()
-    assert server.requests[0].startswith(b"POST http://api.example/x HTTP/1.1\r\n")
 
 
 async def test_the_password_of_a_proxy_reaches_the_proxy_and_no_message(server: ByteServer, tmp_path: Path) -> None:
@@ -261,7 +206,7 @@ async def test_the_password_of_a_proxy_reaches_the_proxy_and_no_message(server: 
     transport = Transport(await connected(tmp_path, "https://api.example", cluster={"proxy-url": proxy}), connections=1)
 
     with pytest.raises(port.ApiSilent, match="407") as raised:
-        await over_bare_connections(transport)
+        await by_bare_connection(transport)
 
     await transport.close()
     assert b"Proxy-Authorization: Basic bWU6cGxhbnRlZA==" in heads[0]
@@ -286,7 +231,7 @@ async def test_a_watch_does_not_wait_for_a_proxy_that_never_answers(server: Byte
 
 
 async def test_a_token_that_comes_back_as_a_header_that_is_none_is_not_told(
-    server: ByteServer, tmp_path: Path, post: Post
+    server: ByteServer, tmp_path: Path, send: Send
 ) -> None:
     async def sends_back(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -297,17 +242,8 @@ async def test_a_token_that_comes_back_as_a_header_that_is_none_is_not_told(
     transport = Transport(await connected(tmp_path, server.url, user), connections=1)
 
     with pytest.raises(port.ApiSilent) as raised:
-        await post(transport)
+        await send(transport)
 
     await transport.close()
     assert "planted" not in raised.value.message
     assert "\n" not in raised.value.message
-
-
-async def test_after_the_end_a_request_is_refused(api: ApiServer, transport: Transport) -> None:
-    await transport.close()
-
-    with pytest.raises(port.ApiSilent, match="closed"):
-        await over_bare_connections(transport)
-
-    assert api.seen == []

@@ -18,8 +18,9 @@ from scheduler.plugins.card.gpu_share import GpuShare, GpuShareArgs
 from scheduler.pods.pod import Pod
 from scheduler.state.columns.arrays import ALL_ROWS
 from scheduler.state.tables import Tables
-from tests.support.builders import UNIT_MIB, bound, card, pod, wire_node
+from tests.support.builders import bound, card, pod, wire_node
 from tests.support.judging import scored, state_of, tables_of
+from tests.support.placing import decided, on_card
 
 RULE = GpuShare(GpuShareArgs(node_policy="fragmentation", card_policy="fragmentation"))
 
@@ -38,8 +39,7 @@ def learned(tables: Tables, usual: Mapping[Pod, int]) -> Tables:
 
 def run(tables: Tables, name: str, units: int, node: str, slot: int) -> None:
     """A pod that is there, with one core."""
-    said = {names.MEM_IDX: str(slot), names.MEM_POD: str(units), names.UNIT_MIB: str(UNIT_MIB)}
-    tables.add(bound(pod(name, units, requests={"cpu": "1"}), node, said))
+    tables.add(bound(pod(name, units, requests={"cpu": "1"}), node, on_card(slot, units)))
 
 
 def slot_of(tables: Tables, asks: Pod, node: str) -> int:
@@ -53,19 +53,25 @@ def best(tables: Tables, asks: Pod) -> set[str]:
     return {node for node, score in scores.items() if score == max(scores.values())}
 
 
-def test_a_hole_that_no_usual_pod_fits_into_is_filled_first() -> None:
-    tables = learned(tables_of(wire_node("a", [10, 10, 10])), {ask("usual", 6): 99})
-    run(tables, "left-3", 7, "a", 0)
-    run(tables, "left-6", 4, "a", 1)
+@pytest.mark.parametrize(
+    ("cards", "usual", "held", "asks", "slot"),
+    [
+        pytest.param([10] * 3, 6, {0: 7, 1: 4}, ask("p", 3), 0, id="a hole that no usual pod fits into"),
+        pytest.param([12] * 2, 6, {0: 4}, ask("p", 2), 0, id="not where a usual pod fits twice"),
+        pytest.param([4, 16], 4, {}, ask("p", 2, gpushare_exclusive="true"), 0, id="an exclusive pod takes all of it"),
+        pytest.param([10] * 3, 4, {0: 3, 1: 6, 2: 2}, ask("p", 3, gpushare_card0policy="binpack"), 1, id="binpack"),
+        pytest.param([10] * 3, 4, {0: 3, 1: 6, 2: 2}, ask("p", 3, gpushare_card0policy="spread"), 2, id="spread"),
+        pytest.param([10] * 3, 4, {0: 3, 1: 6, 2: 2}, ask("p", 3, gpushare_card0policy="fragmentation"), 0, id="asked"),
+    ],
+)
+def test_the_policy_of_the_pod_or_else_fragmentation_chooses_the_card(
+    cards: list[int], usual: int, held: dict[int, int], asks: Pod, slot: int
+) -> None:
+    tables = learned(tables_of(wire_node("a", cards)), {ask("usual", usual): 99})
+    for on, units in held.items():
+        run(tables, f"on-{on}", units, "a", on)
 
-    assert slot_of(tables, ask("p", 3), "a") == 0
-
-
-def test_a_card_that_a_usual_pod_fits_on_twice_is_kept_for_it() -> None:
-    tables = learned(tables_of(wire_node("a", [12, 12])), {ask("usual", 6): 99})
-    run(tables, "left-8", 4, "a", 0)
-
-    assert slot_of(tables, ask("p", 2), "a") == 0
+    assert slot_of(tables, asks, "a") == slot
 
 
 def test_who_runs_anywhere_keeps_off_the_model_that_others_need() -> None:
@@ -161,22 +167,6 @@ def test_a_whole_node_is_kept_although_nobody_ever_asked_for_one() -> None:
     assert best(tables, ask("another", 8)) == {"b"}
 
 
-def test_an_exclusive_pod_takes_all_of_its_card() -> None:
-    tables = learned(tables_of(wire_node("a", [4, 16])), {ask("usual", 4): 99})
-
-    assert slot_of(tables, ask("alone", 2, gpushare_exclusive="true"), "a") == 0
-
-
-@pytest.mark.parametrize(("policy", "slot"), [("binpack", 1), ("spread", 2), ("fragmentation", 0)])
-def test_a_pod_chooses_its_own_policy(policy: str, slot: int) -> None:
-    tables = learned(tables_of(wire_node("a", [10, 10, 10])), {ask("usual", 4): 99})
-    run(tables, "left-7", 3, "a", 0)
-    run(tables, "left-4", 6, "a", 1)
-    run(tables, "left-8", 2, "a", 2)
-
-    assert slot_of(tables, ask("p", 3, gpushare_card0policy=policy), "a") == slot
-
-
 def test_scores_stay_within_their_bounds() -> None:
     tables = learned(tables_of(wire_node("a", [8] * 16), wire_node("b", [1])), {ask("usual", 1): 99})
 
@@ -206,9 +196,7 @@ def test_many_small_pods_leave_room_for_one_of_eight_cards() -> None:
     def decide(asks: Pod) -> Placement | NoFit:
         engine.pod_seen(asks, 0.0)
         engine.pod_waiting(asks, 0.0)
-        decision = engine.decide(0.0, 0)
-        assert decision is not None
-        return decision.outcome
+        return decided(engine)
 
     for number, units in enumerate(rng.choice([4, 8, 12, 16], size=60).tolist()):
         assert isinstance(decide(ask(f"small-{number}", units)), Placement)

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -12,44 +11,34 @@ from config.protocol.inventory import Health
 from scheduler.core.engine import Engine
 from scheduler.core.scheduling_cycle import NoFit, Placement
 from scheduler.framework.plugin import MAX_SCORE
-from scheduler.kube import objects
 from scheduler.plugins.card.gpu_share import GpuShare, GpuShareArgs, PlacementPolicyName
 from tests.support.builders import bound, card, engine, pod, wire_node
 from tests.support.judging import scored, tables_of
-from tests.support.placing import on_card, refit, where, why
-
-NOW_NS = 1_700_000_000_000_000_000
+from tests.support.placing import NOW_NS, decided, on_card, refit, where, why
 
 
 def place(built: Engine, name: str = "p", gpu_mem: int | list[int] = 3, **options: object) -> Placement | NoFit:
     """Queue one pod and decide for it; nothing is bound."""
     built.pod_waiting(pod(name, gpu_mem, **options), 0.0)
-    decision = built.decide(0.0, NOW_NS)
-    assert decision is not None
-    return decision.outcome
+    return decided(built)
 
 
-def test_three_replicas_of_three_share_one_card() -> None:
-    built = engine(a=[16, 16], b=[16, 16], c=[80] * 8)
-    placed = {where(place(built, f"binpack-{i}", 3))[0] for i in range(3)}
-    assert len(placed) == 1
-
-
-def test_the_tightest_card_that_fits_is_taken() -> None:
-    built = engine(a=[16, 8, 12])
-    assert where(place(built, gpu_mem=7)) == [("a", 1)]
-
-
-def test_the_card_policy_spread_takes_the_emptiest_card() -> None:
-    built = engine(a=[16, 8, 12])
-    assert where(place(built, gpu_mem=3, annotations={names.CARD_POLICY: "spread"})) == [("a", 0)]
-
-
-def test_the_node_policy_spread_takes_the_emptiest_node() -> None:
-    built = engine(a=[16], b=[16])
-    spread = {names.NODE_POLICY: "spread"}
-    placed = {where(place(built, f"p{i}", 3, annotations=spread))[0] for i in range(2)}
-    assert placed == {("a", 0), ("b", 0)}
+@pytest.mark.parametrize(
+    ("nodes", "policy", "asks", "expected"),
+    [
+        pytest.param({"a": [16, 16], "b": [16, 16]}, {}, [3, 3, 3], [("a", 0)] * 3, id="replicas share one card"),
+        pytest.param({"a": [16, 8, 12]}, {}, [7], [("a", 1)], id="the tightest card"),
+        pytest.param({"a": [16, 8, 12]}, {names.CARD_POLICY: "spread"}, [3], [("a", 0)], id="the emptiest card"),
+        pytest.param(
+            {"a": [16], "b": [16]}, {names.NODE_POLICY: "spread"}, [3, 3], [("a", 0), ("b", 0)], id="the emptiest node"
+        ),
+    ],
+)
+def test_the_policies_say_which_card_is_taken(
+    nodes: dict[str, list[int]], policy: dict[str, str], asks: list[int], expected: list[tuple[str, int]]
+) -> None:
+    built = engine(**nodes)
+    assert [where(place(built, f"p{n}", units, annotations=policy))[0] for n, units in enumerate(asks)] == expected
 
 
 def test_gpu_count_takes_its_share_of_different_cards_and_writes_it_down() -> None:
@@ -94,21 +83,15 @@ def test_an_exclusive_pod_takes_an_empty_card_and_keeps_others_off() -> None:
     )
 
 
-def with_amounts(node: objects.Node, amounts: objects.Quantities) -> objects.Node:
-    return msgspec.structs.replace(node, status=objects.NodeStatus(allocatable=amounts, capacity=amounts))
-
-
-@pytest.mark.parametrize("health", [Health.UNHEALTHY, Health.SUSPECT])
-def test_a_card_that_is_not_healthy_takes_no_pod(health: Health) -> None:
+@pytest.mark.parametrize(
+    ("health", "slot"), [(Health.UNHEALTHY, 1), (Health.SUSPECT, 1), (Health.CORDONED, 0), (Health.HEALTHY, 0)]
+)
+def test_a_card_that_is_not_healthy_takes_no_pod_and_an_announced_cordon_alone_keeps_none_off(
+    health: Health, slot: int
+) -> None:
     built = engine()
     refit(built.tables, card(0, 16, health=health), card(1, 16))
-    assert where(place(built)) == [("a", 1)]
-
-
-def test_an_announced_cordon_alone_does_not_keep_pods_off() -> None:
-    built = engine()
-    refit(built.tables, card(0, 16, health=Health.CORDONED))
-    assert where(place(built)) == [("a", 0)]
+    assert where(place(built)) == [("a", slot)]
 
 
 def test_the_originals_config_map_takes_a_card_out_of_use_and_gives_it_back() -> None:
@@ -128,9 +111,7 @@ def test_a_pod_on_an_unhealthy_card_does_not_count_against_the_rest_of_the_node(
 
 def test_old_totals_count_as_equal_cards() -> None:
     built = engine()
-    node = wire_node("a")
-    amounts = {**(node.status.allocatable or {}), names.GPU_MEM: "30", names.GPU_COUNT: "2"}
-    built.tables.upsert_node(with_amounts(node, amounts))
+    built.tables.upsert_node(wire_node("a", more={names.GPU_MEM: "30", names.GPU_COUNT: "2"}))
     outcome = place(built, gpu_mem=15)
     assert where(outcome) == [("a", 0)]
     assert isinstance(outcome, Placement)

@@ -30,11 +30,6 @@ from tests.support.placing import on_card, place, refit, why
             id="does not divide",
         ),
         pytest.param(
-            {"gpu_mem": 3, "annotations": {names.CARD_POLICY: "tight"}},
-            "gpushare/card-policy: 'tight' is unknown; expected one of: binpack, spread, fragmentation",
-            id="unknown policy",
-        ),
-        pytest.param(
             {"gpu_mem": 3, "annotations": {names.CARD_MODELS: "H200"}},
             "3 node(s) had too few cards of those the pod asks for",
             id="unknown model",
@@ -55,44 +50,12 @@ def test_words_say_what_is_wanted_and_what_there_is(options: dict[str, object], 
     assert words in why(place(built, "p", **options))  # type: ignore[arg-type]
 
 
-WITHHELD = inventory.encode(inventory.Inventory(1024, "", (card(0, 16),), inventory.NO_INJECTION))
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        pytest.param(
-            {"gpu_mem": 0}, "1 node(s) had no allocatable gpu-mem (device plugin not there yet, or away)", id="0"
-        ),
-        pytest.param({"unit_mib": 128}, "1 node(s) announced GPU memory in another unit", id="another unit"),
-        pytest.param(
-            {"annotations": {names.INVENTORY: "{"}}, "1 node(s) announced cards that cannot be read", id="broken"
-        ),
-        pytest.param(
-            {"annotations": {names.INVENTORY: WITHHELD}},
-            "1 node(s) that cannot bring cards into containers, node a: the Event GPUNotReady of the node says what is "
-            "missing.",
-            id="no way into containers",
-        ),
-        pytest.param({"gpu_mem": 2}, "1 Insufficient aliyun.com/gpu-mem: wants 3, most free 2 (of 2)", id="node total"),
-        pytest.param(
-            {"annotations": {names.CORDON: "GPU-a-0"}},
-            "1 node(s) had 1 cordoned card",
-            id="cordoned",
-        ),
-    ],
-)
-def test_a_node_whose_cards_cannot_be_given_out_says_why(options: dict[str, object], words: str) -> None:
-    built = engine()
-    refit(built.tables, card(0, 16), **options)
-    assert words in why(place(built))
-
-
 def test_an_absurd_ask_is_refused_in_words() -> None:
     assert "write 1024" in why(place(engine(a=[16]), gpu_mem=2**40))
 
 
-# Why a card is out
+WITHHELD = inventory.encode(inventory.Inventory(1024, "", (card(0, 16),), inventory.NO_INJECTION))
+ONE = (card(0, 16),)
 
 
 def sick(index: int, units: int, reason: str = "xid-79") -> Card:
@@ -128,9 +91,28 @@ def sick(index: int, units: int, reason: str = "xid-79") -> Card:
             id="another in use is too small",
         ),
         pytest.param((sick(0, 2), sick(1, 2)), {"gpu_mem": 9}, "wants 3, most free 0 (of 2).", id="too small anyway"),
+        pytest.param(
+            ONE, {"gpu_mem": 0}, "1 node(s) had no allocatable gpu-mem (device plugin not there yet, or away)", id="0"
+        ),
+        pytest.param(ONE, {"unit_mib": 128}, "1 node(s) announced GPU memory in another unit", id="another unit"),
+        pytest.param(
+            ONE, {"annotations": {names.INVENTORY: "{"}}, "1 node(s) announced cards that cannot be read", id="broken"
+        ),
+        pytest.param(
+            ONE,
+            {"annotations": {names.INVENTORY: WITHHELD}},
+            "1 node(s) that cannot bring cards into containers, node a: the Event GPUNotReady of the node says what is "
+            "missing.",
+            id="no way into containers",
+        ),
+        pytest.param(
+            ONE, {"gpu_mem": 2}, "1 Insufficient aliyun.com/gpu-mem: wants 3, most free 2 (of 2)", id="node total"
+        ),
     ],
 )
-def test_the_message_knows_why_a_card_is_out(cards: tuple[Card, ...], options: dict[str, object], words: str) -> None:
+def test_a_node_whose_cards_take_no_pod_says_why(
+    cards: tuple[Card, ...], options: dict[str, object], words: str
+) -> None:
     built = engine()
     refit(built.tables, *cards, **{"gpu_mem": 40, **options})
     assert words in why(place(built))

@@ -1,4 +1,7 @@
-"""InterPodAffinity: other pods' terms keep a pod off, and the evaluation cache never answers what is no longer true."""
+"""InterPodAffinity: the evaluation cache never answers what is no longer true, and who waits is woken by what helps.
+
+Which nodes terms reject or prefer: `tests/differential`, the groups of affinity.
+"""
 
 from typing import Any
 
@@ -16,7 +19,6 @@ from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
 from scheduler.state.tables import Tables
 from tests.support.builders import bound, engine, pod, wire_node
-from tests.support.judging import reasons, tables_of
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 HOST = "kubernetes.io/hostname"
@@ -32,35 +34,8 @@ def keeping_away(name: str, *terms: dict[str, Any], namespace: str = "default") 
     return pod(name, namespace=namespace, affinity={"podAntiAffinity": {REQUIRED: list(terms)}})
 
 
-def test_a_pod_is_kept_out_of_the_domain_in_kube_schedulers_words() -> None:
-    zones = {"a": "east", "b": "west", "c": "east"}
-    tables = tables_of(*(wire_node(name, labels={"zone": zone}) for name, zone in zones.items()))
-    tables.add(bound(keeping_away("there", term("zone", "x")), "a"))
-    against = {"node(s) didn't satisfy existing pods anti-affinity rules": {"a", "c"}}
-    assert reasons(InterPodAffinity(), pod("p", labels={"app": "x"}), tables) == against
-    assert reasons(InterPodAffinity(), pod("p", labels={"app": "y"}), tables) == {}
-    tables.remove("uid-default-there")
-    assert reasons(InterPodAffinity(), pod("p", labels={"app": "x"}), tables) == {}
-
-
-def test_any_of_several_terms_is_enough() -> None:
-    tables = tables_of(wire_node("a", labels={"zone": "east"}), wire_node("b", labels={"zone": "east"}), wire_node("c"))
-    tables.add(bound(keeping_away("one", term(HOST, "x")), "c"))
-    tables.add(bound(keeping_away("two", term("zone", "x")), "a"))
-    ((_, nodes),) = reasons(InterPodAffinity(), pod("p", labels={"app": "x"}), tables).items()
-    assert nodes == {"a", "b", "c"}
-
-
 def test_the_rule_looks_at_the_tables_so_it_cannot_be_skipped_per_class() -> None:
     assert not isinstance(InterPodAffinity(), PreFilterPlugin)
-
-
-def test_preferred_terms_keep_nobody_away() -> None:
-    tables = tables_of(wire_node("a"))
-    weighted = {"weight": 1, "podAffinityTerm": term(HOST, "x")}
-    preferred = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [weighted]}}
-    tables.add(bound(pod("there", affinity=preferred), "a"))
-    assert reasons(InterPodAffinity(), pod("p", labels={"app": "x"}), tables) == {}
 
 
 NODES = st.sampled_from("abcd")
@@ -235,15 +210,6 @@ def test_a_pod_of_several_terms_is_woken_by_what_helps_with_any_of_them() -> Non
     assert decided(built) == "b"
 
 
-def test_the_first_of_a_group_goes_anywhere_and_the_others_to_it() -> None:
-    together = term("zone", "db")
-    built = waiting_engine(of("p0", "podAffinity", together, labels={"app": "db"}), a="east", b="west")
-    first = decided(built)
-    built.pod_waiting(of("p1", "podAffinity", together, labels={"app": "db"}), 0.0)
-    assert first in {"a", "b"}
-    assert decided(built) == first
-
-
 def test_who_may_be_the_first_of_a_group_goes_anywhere_once_the_last_of_another_has_left() -> None:
     waiting = of("p", "podAffinity", term("zone", "db"), labels={"app": "db"})
     built = waiting_engine(waiting, a="east", b="west", cordoned="b")
@@ -260,10 +226,3 @@ def test_a_node_that_moves_into_the_domain_opens_it() -> None:
     assert decided(built) == ""
     built.node_changed(wire_node("a", labels={"zone": "west"}))
     assert decided(built) in {"a", "b"}
-
-
-def test_a_node_is_counted_under_the_first_reason_only() -> None:
-    tables = tables_of(wire_node("a", labels={"zone": "east"}))
-    tables.add(bound(keeping_away("there", term("zone", "x")), "a"))
-    lonely = of("p", "podAffinity", term("zone", "nobody"), labels={"app": "x"})
-    assert reasons(InterPodAffinity(), lonely, tables) == {"node(s) didn't match pod affinity rules": {"a"}}

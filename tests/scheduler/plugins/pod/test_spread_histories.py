@@ -1,9 +1,9 @@
 """PodTopologySpread over random histories: held against a plain reading of the rule, and who waits is asked again.
 
-The reading has loops over nodes and pods, as kube-scheduler's podtopologyspread/filtering.go and scoring.go.
+The reading has loops over nodes and pods, as kube-scheduler's podtopologyspread/filtering.go. Scores:
+`tests/differential`, groups spread_soft and spread_by_default.
 """
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
-from scheduler.framework.cycle_state import CycleState
-from scheduler.framework.plugin import MAX_SCORE, POINT
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runtime
 from scheduler.kube.objects import Taint
@@ -23,8 +21,8 @@ from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change
 from scheduler.state.tables import Tables
 from tests.support.builders import bound, pod, wire_node
+from tests.support.spreading import HOST, hard, soft
 
-HOST = "kubernetes.io/hostname"
 NODES = st.sampled_from("abcde")
 LABELS = st.fixed_dictionaries(
     {},
@@ -74,31 +72,16 @@ class Asking:
         )
 
 
-def hard(key: str = "zone", **more: object) -> dict[str, Any]:
-    selector = {"matchLabels": {"app": "web"}}
-    return {
-        "topologyKey": key,
-        "maxSkew": 1,
-        "whenUnsatisfiable": "DoNotSchedule",
-        "labelSelector": selector,
-        **more,
-    }
-
-
-def soft(key: str = "zone", **more: object) -> dict[str, Any]:
-    return hard(key, whenUnsatisfiable="ScheduleAnyway", **more)
-
-
 WEB = {"app": "web", "rev": "1"}
 ASKING = (
     Asking((hard(),), WEB),
     Asking((hard(maxSkew=2),), {"app": "db"}),
-    Asking((hard(HOST), hard()), WEB),
-    Asking((hard("rack", minDomains=2), soft()), WEB),
+    Asking((hard(topologyKey=HOST), hard()), WEB),
+    Asking((hard(topologyKey="rack", minDomains=2),), WEB),
     Asking((hard(matchLabelKeys=["rev"]),), WEB),
-    Asking((hard(nodeAffinityPolicy="Ignore"), soft(HOST, maxSkew=2)), WEB, pool="x"),
-    Asking((hard(), soft("rack")), WEB, pool="x"),
-    Asking((hard(nodeTaintsPolicy="Honor"), soft(HOST), soft(nodeTaintsPolicy="Honor")), WEB),
+    Asking((hard(nodeAffinityPolicy="Ignore"),), WEB, pool="x"),
+    Asking((hard(), soft(topologyKey="rack")), WEB, pool="x"),
+    Asking((hard(nodeTaintsPolicy="Honor"),), WEB),
     Asking((hard(nodeTaintsPolicy="Honor"),), WEB, tolerates=True),
     Asking((hard(labelSelector={}),), WEB),
 )
@@ -121,28 +104,6 @@ class Reading:
                 for each, counted in zip(constraints, sums, strict=True)
             )
         }
-
-    def points(self, feasible: set[str]) -> dict[str, int]:
-        constraints = self._of("ScheduleAnyway")
-        scored = {name for name in feasible if self._has_all(name, constraints)}
-        raw = {name: math.floor(self._raw(name, scored, constraints) + 0.5) for name in scored}
-        lowest, highest = min(raw.values(), default=0), max(raw.values(), default=0)
-        points = dict.fromkeys(feasible, 0)
-        for name, score in raw.items():
-            points[name] = 100 * (highest + lowest - score) // highest * POINT if highest else MAX_SCORE
-        return points
-
-    def _raw(self, name: str, scored: set[str], constraints: list[dict[str, Any]]) -> float:
-        total = 0.0
-        for each in constraints:
-            key = each["topologyKey"]
-            if key == HOST:
-                size, count = len(scored), self._on(name, each)
-            else:
-                size = len({self.world.nodes[one][0][key] for one in scored})
-                count = self._sums(each, constraints).get(self.world.nodes[name][0][key], 0)
-            total += count * math.log(size + 2) + each["maxSkew"] - 1
-        return total
 
     def _fits(self, each: dict[str, Any], counted: dict[str, int], here: int) -> bool:
         least = min(counted.values()) if len(counted) >= each.get("minDomains", 1) else 0
@@ -253,22 +214,6 @@ class Histories(RuleBasedStateMachine):
                 noted = opened.rows.get(self.tables.row_of[name], 0) | opened.everywhere
                 assert woken_by & noted, f"{name} opened for {asking}"
             self.before[number] = wakes_on | int(Change.EXISTENCE), expected
-
-    @invariant()
-    def the_points_are_those_of_the_rule(self) -> None:
-        for asking, waiting in self.asking:
-            if not PodTopologySpread().scores(waiting):
-                continue
-            feasible = {name for name in self.world.nodes if name != "a"}
-            mask = self.tables.valid.copy()
-            for name, row in self.tables.row_of.items():
-                mask[row] = name in feasible
-            expected = Reading(self.world, asking).points(feasible)
-            found = PodTopologySpread().score_domains(waiting, self.tables, CycleState(), mask)
-            if found is None:
-                assert len(set(expected.values())) <= 1
-            else:
-                assert {name: int(found[self.tables.row_of[name]]) for name in feasible} == expected
 
     def _show(self, name: str, there: There) -> None:
         self.world.pods[name] = there

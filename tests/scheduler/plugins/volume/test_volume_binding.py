@@ -1,4 +1,7 @@
-"""VolumeBinding: bound claims, claims that wait for a pod, and ephemeral ones; held against one node at a time."""
+"""VolumeBinding: hostile sizes, which volumes are taken or made, what wakes a pod; all nodes as one at a time.
+
+What is wrong with a claim, volumes that suit and their nodes: `tests/differential`, the groups of volumes.
+"""
 
 from random import Random
 from typing import Any
@@ -6,13 +9,13 @@ from typing import Any
 import pytest
 
 from scheduler.framework.cycle_state import CycleState
-from scheduler.framework.plugin import Rejected, Relevance
-from scheduler.kube.port import CLAIMS, STORAGE_CLASSES, VOLUMES
+from scheduler.framework.plugin import Rejected
+from scheduler.kube.port import CAPACITIES, CLAIMS, CSI_DRIVERS, STORAGE_CLASSES, VOLUMES
 from scheduler.plugins.volume.volume_binding import (
     BIND_CONFLICT,
     NO_VOLUME,
     NODE_CONFLICT,
-    UNBOUND,
+    NOT_ENOUGH_SPACE,
     VolumeBinding,
 )
 from scheduler.pods.pod_volumes import ClaimKey
@@ -20,9 +23,8 @@ from scheduler.state.changes import Change
 from scheduler.state.tables import Tables
 from scheduler.state.volumes.claim import Wants
 from scheduler.state.volumes.volume import Volume
-from tests.support.binding_volumes import against, plan, three
 from tests.support.builders import pod, wire_node
-from tests.support.judging import tables_of
+from tests.support.judging import reasons, tables_of
 from tests.support.volumes import (
     HOSTNAME,
     SELECTED_NODE,
@@ -40,94 +42,40 @@ from tests.support.volumes import (
 LOCAL = storage_class("local", provisioner="kubernetes.io/no-provisioner")
 
 
-def message(tables: Tables, **options: Any) -> str:  # noqa: ANN401 - as `manifest`
-    result = VolumeBinding().pre_filter(pod("p", **options), tables, CycleState())
+def three() -> Tables:
+    """Nodes a and b in zone z1, c in z2."""
+    zones = {"a": "z1", "b": "z1", "c": "z2"}
+    return tables_of(*(wire_node(name, labels={ZONE: zone}) for name, zone in zones.items()))
+
+
+def against(tables: Tables, *claims: str) -> dict[str, set[str]]:
+    """Reason -> nodes that cannot give a pod these claims."""
+    return reasons(VolumeBinding(), pod("p", **with_claims(*claims)), tables)
+
+
+def plan(tables: Tables, node: str, *claims: str) -> tuple[dict[str, str], set[str]]:
+    """(claim -> volume, claims for which one is made)."""
+    asking, row = pod("p", **with_claims(*claims)), tables.row_of[node]
+    reservation = VolumeBinding().reserve(asking, tables, CycleState(), row, 0)
+    assert reservation.volumes is not None
+    return {key[1]: name for name, key in reservation.volumes.taken}, {key[1] for key in reservation.volumes.made}
+
+
+def message(tables: Tables, *claims: str) -> str:
+    """Why no node can help."""
+    result = VolumeBinding().pre_filter(pod("p", **with_claims(*claims)), tables, CycleState())
     assert isinstance(result, Rejected), result
     return result.reason
-
-
-# Claims that no node can help
-
-
-def test_a_pod_without_claims_is_left_alone() -> None:
-    volumes = [{"name": "v", "emptyDir": {}}]
-    assert VolumeBinding().pre_filter(pod("p", volumes=volumes), three(), CycleState()) is Relevance.SKIP
-
-
-def scratch(owner: str) -> dict[str, Any]:
-    made = claim("p-scratch")
-    made["metadata"]["ownerReferences"] = [{"uid": owner, "kind": "Pod", "name": "p", "controller": True}]
-    return made
-
-
-EPHEMERAL = {"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]}
-
-
-@pytest.mark.parametrize(
-    ("claims", "options", "reason"),
-    [
-        pytest.param([], with_claims("data"), 'persistentvolumeclaim "data" not found', id="none"),
-        pytest.param([claim("data")], with_claims("data"), UNBOUND, id="immediate"),
-        pytest.param([claim("data", class_name="gone")], with_claims("data"), UNBOUND, id="no such class"),
-        pytest.param(
-            [{**bound(claim("data"), "pv"), "status": {"phase": "Lost"}}],
-            with_claims("data"),
-            'persistentvolumeclaim "data" bound to non-existent persistentvolume "pv"',
-            id="lost",
-        ),
-        pytest.param(
-            [{"metadata": {"name": "data", "namespace": "default", "deletionTimestamp": "2026-01-01T00:00:00Z"}}],
-            with_claims("data"),
-            'persistentvolumeclaim "data" is being deleted',
-            id="being deleted",
-        ),
-        pytest.param(
-            [],
-            EPHEMERAL,
-            'waiting for ephemeral volume controller to create the persistentvolumeclaim "p-scratch"',
-            id="ephemeral, none yet",
-        ),
-        pytest.param(
-            [scratch("somebody")],
-            EPHEMERAL,
-            "PVC default/p-scratch was not created for pod default/p (pod is not owner)",
-            id="ephemeral, of another",
-        ),
-        pytest.param([scratch("uid-default-p")], EPHEMERAL, UNBOUND, id="ephemeral, its own"),
-    ],
-)
-def test_a_pod_is_told_what_is_wrong_with_its_claim(
-    claims: list[dict[str, Any]], options: dict[str, Any], reason: str
-) -> None:
-    tables = three()
-    show(tables, CLAIMS, *claims)
-    assert message(tables, **options) == reason
-
-
-def test_a_claim_in_another_namespace_is_none() -> None:
-    tables = three()
-    show(tables, CLAIMS, claim("data"))
-    assert message(tables, namespace="team", **with_claims("data")) == 'persistentvolumeclaim "data" not found'
 
 
 # Bound claims
 
 
-@pytest.mark.parametrize(
-    ("terms", "unfit"),
-    [
-        pytest.param([{ZONE: ("z1",)}], {"c"}, id="one label"),
-        pytest.param([{ZONE: ("z1", "z9")}], {"c"}, id="several values"),
-        pytest.param([{ZONE: ("z1",), HOSTNAME: ("a", "c")}], {"b", "c"}, id="two labels"),
-        pytest.param([{ZONE: ("z2",)}, {HOSTNAME: ("a",)}], {"b"}, id="two terms"),
-        pytest.param([{"nowhere": ("x",)}], {"a", "b", "c"}, id="a label that no node has"),
-    ],
-)
-def test_the_node_affinity_of_a_bound_volume(terms: list[dict[str, tuple[str, ...]]], unfit: set[str]) -> None:
+def test_a_node_needs_all_labels_of_a_term_of_a_bound_volume() -> None:
     tables = three()
-    show(tables, VOLUMES, volume("pv", nodeAffinity=affinity(*terms)))
+    show(tables, VOLUMES, volume("pv", nodeAffinity=affinity({ZONE: ("z1",), HOSTNAME: ("a", "c")})))
     show(tables, CLAIMS, bound(claim("data"), "pv"))
-    assert against(tables, "data") == {NODE_CONFLICT: unfit}
+    assert against(tables, "data") == {NODE_CONFLICT: {"b", "c"}}
 
 
 def test_the_first_volume_that_objects_says_why() -> None:
@@ -143,7 +91,7 @@ def test_a_volume_with_thousands_of_terms_is_not_used_and_says_so() -> None:
     terms = [{ZONE: (f"z{number}",)} for number in range(5000)]
     show(tables, VOLUMES, volume("pv", nodeAffinity=affinity(*terms)))
     show(tables, CLAIMS, bound(claim("data"), "pv"))
-    assert message(tables, **with_claims("data")) == (
+    assert message(tables, "data") == (
         'persistentvolume "pv" has more than this scheduler reads: 5000 node affinity terms (at most 64), '
         "5000 node affinity requirements (at most 128), 5000 node affinity values (at most 2048)"
     )
@@ -152,54 +100,35 @@ def test_a_volume_with_thousands_of_terms_is_not_used_and_says_so() -> None:
 # Claims that wait for a pod: volumes that are there
 
 
+def local(name: str, node: str, size: str = "1Gi", **more: Any) -> dict[str, Any]:  # noqa: ANN401 - as `volume`
+    """A volume that only this node can use."""
+    return volume(name, class_name="local", on=(node,), size=size, **more)
+
+
 def test_the_smallest_free_volume_of_the_node_is_taken() -> None:
     tables = three()
     show(tables, STORAGE_CLASSES, LOCAL)
-    show(
-        tables,
-        VOLUMES,
-        volume("a-8", class_name="local", on=("a",), size="8Gi"),
-        volume("a-2", class_name="local", on=("a",), size="2Gi"),
-        volume("a-1", class_name="local", on=("a",), size="1Gi"),
-        volume("c-2", class_name="other", on=("c",), size="2Gi"),
-    )
+    show(tables, VOLUMES, local("a-8", "a", "8Gi"), local("a-2", "a", "2Gi"), local("a-1", "a"))
+    show(tables, VOLUMES, volume("c-2", class_name="other", on=("c",), size="2Gi"))
     show(tables, CLAIMS, claim("data", class_name="local", size="1500Mi"))
     assert against(tables, "data") == {BIND_CONFLICT: {"b", "c"}}
     assert plan(tables, "a", "data") == ({"data": "a-2"}, set())
 
 
-@pytest.mark.parametrize(
-    ("of_volume", "of_claim"),
-    [
-        pytest.param({"accessModes": ["ReadOnlyMany"]}, {}, id="access mode"),
-        pytest.param({"volumeMode": "Block"}, {}, id="volume mode"),
-        pytest.param({"volumeAttributesClassName": "gold"}, {}, id="attributes class"),
-        pytest.param({}, {"selector": {"matchLabels": {"tier": "fast"}}}, id="selector"),
-        pytest.param({"capacity": {"storage": "512Mi"}}, {}, id="size"),
-        pytest.param({"claimRef": {"namespace": "default", "name": "other", "uid": "u"}}, {}, id="somebody else's"),
-    ],
-)
-def test_a_volume_that_does_not_suit_the_claim_is_not_taken(of_volume: Any, of_claim: Any) -> None:  # noqa: ANN401 - manifests
+def test_a_volume_of_another_attributes_class_is_not_taken_until_it_changes() -> None:
     tables = three()
     show(tables, STORAGE_CLASSES, LOCAL)
-    made = volume("pv", class_name="local")
-    show(tables, VOLUMES, {**made, "spec": {**made["spec"], **of_volume}})
-    show(tables, CLAIMS, claim("data", class_name="local", **of_claim))
+    show(tables, VOLUMES, volume("pv", class_name="local", volumeAttributesClassName="gold"))
+    show(tables, CLAIMS, claim("data", class_name="local"))
     assert against(tables, "data") == {BIND_CONFLICT: {"a", "b", "c"}}
-    show(tables, VOLUMES, volume("pv", class_name="local", labels={"tier": "fast"}))
+    show(tables, VOLUMES, volume("pv", class_name="local"))
     assert against(tables, "data") == {}
 
 
 def test_two_claims_never_get_the_same_volume() -> None:
     tables = three()
     show(tables, STORAGE_CLASSES, LOCAL)
-    show(
-        tables,
-        VOLUMES,
-        volume("a-1", class_name="local", on=("a",)),
-        volume("a-2", class_name="local", on=("a",), size="2Gi"),
-        volume("b-1", class_name="local", on=("b",)),
-    )
+    show(tables, VOLUMES, local("a-1", "a"), local("a-2", "a", "2Gi"), local("b-1", "b"))
     show(tables, CLAIMS, claim("one", class_name="local"), claim("two", class_name="local"))
     assert against(tables, "one", "two") == {BIND_CONFLICT: {"b", "c"}}
     taken, made = plan(tables, "a", "one", "two")
@@ -209,18 +138,11 @@ def test_two_claims_never_get_the_same_volume() -> None:
 def test_a_volume_that_is_kept_for_the_claim_is_the_only_one_that_it_gets() -> None:
     tables = three()
     show(tables, STORAGE_CLASSES, LOCAL)
-    show(
-        tables,
-        VOLUMES,
-        volume("kept", class_name="local", on=("b",), claimRef={"namespace": "default", "name": "data"}),
-        volume("free", class_name="local", on=("a",)),
-    )
+    kept = local("kept", "b", claimRef={"namespace": "default", "name": "data"})
+    show(tables, VOLUMES, kept, local("free", "a"))
     show(tables, CLAIMS, claim("data", class_name="local"))
     assert against(tables, "data") == {BIND_CONFLICT: {"a", "c"}}
     assert plan(tables, "b", "data") == ({"data": "kept"}, set())
-
-
-# Claims that wait for a pod: volumes to be made
 
 
 def test_a_free_volume_that_comes_or_goes_concerns_the_nodes_that_can_use_it() -> None:
@@ -250,7 +172,93 @@ def test_a_free_volume_that_is_shown_again_as_it_was_changes_nothing() -> None:
     assert tables.volumes.of_pod(pod("p", **with_claims("data"))).cache_key == cache_key
 
 
-# Two nodes at a time are judged as one at a time
+# Claims that wait for a pod: volumes to be made
+
+TELLS_CAPACITY = {"metadata": {"name": "example.com/p"}, "spec": {"storageCapacity": True}}
+
+
+def test_a_volume_is_made_where_the_class_allows_it() -> None:
+    tables = three()
+    terms = [{"matchLabelExpressions": [{"key": ZONE, "values": ["z1"]}, {"key": HOSTNAME, "values": ["b", "c"]}]}]
+    show(tables, STORAGE_CLASSES, storage_class("fast", allowedTopologies=terms))
+    show(tables, CLAIMS, claim("data", class_name="fast"))
+    assert against(tables, "data") == {BIND_CONFLICT: {"a", "c"}}
+    assert plan(tables, "b", "data") == ({}, {"data"})
+
+
+def capacity(name: str, zone: str, size: str, **more: str) -> dict[str, Any]:
+    topology = {"nodeTopology": {"matchLabels": {ZONE: zone}}} if zone else {}
+    return {
+        "metadata": {"name": name, "namespace": "kube-system"},
+        "storageClassName": "fast",
+        "capacity": size,
+        **topology,
+        **more,
+    }
+
+
+def test_there_must_be_room_for_a_volume_that_is_made() -> None:
+    tables = three()
+    show(tables, STORAGE_CLASSES, storage_class("fast"))
+    show(tables, CLAIMS, claim("data", class_name="fast", size="5Gi"))
+    show(tables, CSI_DRIVERS, TELLS_CAPACITY)
+    assert against(tables, "data") == {NOT_ENOUGH_SPACE: {"a", "b", "c"}}
+    show(tables, CAPACITIES, capacity("z1", "z1", "5Gi"), capacity("z2", "z2", "9Gi", maximumVolumeSize="4Gi"))
+    assert against(tables, "data") == {NOT_ENOUGH_SPACE: {"c"}}
+    show(tables, CAPACITIES, capacity("z1", "", "5Gi"), capacity("z2", "z2", "5Gi"))
+    assert against(tables, "data") == {NOT_ENOUGH_SPACE: {"a", "b"}}
+    show_gone(tables, CAPACITIES, "z2")
+    show(tables, CSI_DRIVERS, {"metadata": {"name": "example.com/p"}, "spec": {"storageCapacity": False}})
+    assert against(tables, "data") == {}
+
+
+def test_a_class_with_thousands_of_topologies_makes_no_volume_and_says_so() -> None:
+    tables = three()
+    terms = [{"matchLabelExpressions": [{"key": ZONE, "values": [f"z{number}"]}]} for number in range(5000)]
+    show(tables, STORAGE_CLASSES, storage_class("fast", allowedTopologies=terms))
+    show(tables, CLAIMS, claim("data", class_name="fast"))
+
+    assert message(tables, "data").startswith(
+        'storageclass "fast" has more than this scheduler reads: 5000 topology terms (at most 64), '
+    )
+    show(tables, STORAGE_CLASSES, storage_class("fast", allowedTopologies=terms[:2]))
+    assert against(tables, "data") == {BIND_CONFLICT: {"c"}}
+
+
+def test_a_class_that_makes_no_volumes_is_used_whatever_its_topologies() -> None:
+    tables = three()
+    terms = [{"matchLabelExpressions": [{"key": ZONE, "values": [f"z{number}"]}]} for number in range(5000)]
+    local = storage_class("local", provisioner="kubernetes.io/no-provisioner", allowedTopologies=terms)
+    show(tables, STORAGE_CLASSES, local)
+    show(tables, VOLUMES, volume("pv", class_name="local", on=("a",)))
+    show(tables, CLAIMS, claim("data", class_name="local"))
+
+    assert against(tables, "data") == {BIND_CONFLICT: {"b", "c"}}
+
+
+def test_the_largest_of_several_claims_needs_room_too() -> None:
+    tables = three()
+    show(tables, STORAGE_CLASSES, storage_class("fast"))
+    show(tables, CLAIMS, *(claim(f"of-{size}", class_name="fast", size=f"{size}Gi") for size in (1, 9)))
+    show(tables, CSI_DRIVERS, TELLS_CAPACITY)
+    show(tables, CAPACITIES, capacity("z1", "z1", "5Gi"), capacity("z2", "z2", "9Gi"))
+
+    assert against(tables, "of-1") == {}
+    assert against(tables, "of-1", "of-9") == {NOT_ENOUGH_SPACE: {"a", "b"}}
+
+
+def test_the_first_claim_for_which_no_volume_can_be_made_says_why() -> None:
+    tables = three()
+    terms = [{"matchLabelExpressions": [{"key": HOSTNAME, "values": ["b"]}]}]
+    show(tables, STORAGE_CLASSES, storage_class("fast"), storage_class("near", allowedTopologies=terms))
+    show(tables, CLAIMS, claim("1", class_name="near"), claim("2", class_name="fast", size="5Gi"))
+    show(tables, CSI_DRIVERS, TELLS_CAPACITY)
+    show(tables, CAPACITIES, {**capacity("z1", "z1", "9Gi"), "storageClassName": "near"})
+
+    assert against(tables, "1", "2") == {BIND_CONFLICT: {"a", "c"}, NOT_ENOUGH_SPACE: {"b"}}
+
+
+# Many nodes at once are judged as one at a time
 
 
 @pytest.mark.parametrize("seed", range(40))

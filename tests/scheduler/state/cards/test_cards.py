@@ -1,19 +1,27 @@
 """The columns of cards: what costs only whom it concerns, and whose card is whose."""
 
 import tracemalloc
+from functools import reduce
+from operator import or_
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from config.protocol import names
 from config.protocol.allocation import Allocation, LegacyFields, encode
 from config.protocol.inventory import MAX_CARDS, Card
 from config.settings.scheduler import SchedulerConfiguration, resolve
 from scheduler.framework.runtime import Runtime
-from scheduler.kube.objects import Node
+from scheduler.kube import objects
 from scheduler.plugins import registry
-from scheduler.pods.gpu_request import ResourceNames
+from scheduler.pods.gpu_request import GpuRequest, ResourceNames, Selection
+from scheduler.state.amounts import ANY_BIT, BITS, model_bit
+from scheduler.state.cards.node_inventory import GpuState, accepted_codes, read_inventory
 from scheduler.state.ledger import of_tables
+from scheduler.state.minimum_request import NO_MINIMUM, minimum_request_of
 from scheduler.state.tables import Tables
 from tests.support.builders import UNIT_MIB, bound, card, cluster, pod, wire_node
 
@@ -25,7 +33,7 @@ def on(units: dict[int, int], uuids: dict[int, str], *, unit_mib: int = UNIT_MIB
     return encode(Allocation({0: units}, {}, uuids, unit_mib), LegacyFields(sum(units.values()), 16, 1))
 
 
-def with_card(name: str, uuid: str) -> Node:
+def with_card(name: str, uuid: str) -> objects.Node:
     """A node whose only card has this UUID."""
     return wire_node(name, [Card(index=0, uuid=uuid, model="M", memory_mib=16 * UNIT_MIB, units=16)])
 
@@ -188,3 +196,71 @@ def test_a_booking_whose_unit_nobody_knows_blocks_its_node_and_is_told() -> None
     tables.upsert_node(wire_node("a", [16, 16, 16]))
     assert [(str(found.key), text) for found, text in tables.take_pod_problems()] == [("default/p", problem)]
     assert tables.take_pod_problems() == []
+
+
+# Models that a pod may have, by code
+
+MODELS = st.frozensets(st.sampled_from(["m0", "m1", "m7", "m61", "m62", "m70", "unknown"]))
+SELECTIONS = st.builds(Selection, MODELS, MODELS)
+
+
+def codes_of(models: int) -> dict[str, int]:
+    return {f"m{number}": 1 + number for number in range(models)}
+
+
+@given(SELECTIONS, st.integers(0, 80))
+def test_each_code_is_accepted_as_its_name_is(asked: Selection, models: int) -> None:
+    accepts = [asked.accepts(name) for name in codes_of(models)]
+    assert accepted_codes(asked, codes_of(models)).tolist() == [False, *accepts, not asked.wanted]
+
+
+@given(SELECTIONS, st.sampled_from([0, 1, 60, 61, 62, 63, 80]))
+def test_a_waiting_pod_needs_the_bits_of_all_models_that_it_may_have(asked: Selection, models: int) -> None:
+    codes = codes_of(models)
+    request = GpuRequest(cards=1, units_per_card=1, containers=(1,), init_containers=(), models=asked)
+    seen = reduce(or_, (model_bit(code) for name, code in codes.items() if asked.accepts(name)), 0)
+    expected = seen | (ANY_BIT << min(1 + models, BITS - 1)) if asked else ANY_BIT
+    assert minimum_request_of(NO_MINIMUM.amounts, request, codes, None).models == expected
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_no_card_is_of_no_model(*, wanted: bool) -> None:
+    some = frozenset({"m1"})
+    asked = Selection(some) if wanted else Selection(excluded=some)
+    assert accepted_codes(asked, codes_of(3))[np.array([0, 2])].tolist() == [False, wanted]
+
+
+# Nodes whose device plugin asks to wait: no pods, and never for long
+
+UNTIL = "2026-11-22T10:01:00Z"
+
+
+def asking_to_wait(until: str, reported: str | None) -> objects.Node:
+    asking = wire_node("n", [16], annotations={names.HELD_UNTIL: until})
+    pressed, ready = ("DiskPressure", "2999-01-01T00:00:00Z"), ("Ready", reported)
+    conditions = tuple(objects.NodeCondition(*condition) for condition in (pressed, ready))
+    return replace(asking, status=replace(asking.status, conditions=conditions))
+
+
+@pytest.mark.parametrize(
+    ("until", "reported", "state"),
+    [
+        pytest.param(UNTIL, "2026-11-22T10:00:59Z", GpuState.NOT_REGISTERED, id="the last report is older"),
+        pytest.param(UNTIL, UNTIL, GpuState.READY, id="the kubelet has reported since"),
+        pytest.param(UNTIL, "2026-11-22T10:06:00Z", GpuState.READY, id="long since"),
+        pytest.param(UNTIL, None, GpuState.READY, id="a kubelet that never reports holds nothing back"),
+        pytest.param("forever", "2026-11-22T10:00:59Z", GpuState.READY, id="no time"),
+        pytest.param("", "2026-11-22T10:00:59Z", GpuState.READY, id="empty"),
+    ],
+)
+def test_a_node_is_held_until_its_kubelet_has_reported_later(until: str, reported: str | None, state: GpuState) -> None:
+    found = read_inventory(asking_to_wait(until, reported), ResourceNames(), 1024)
+    assert (found.state, found.problem) == (state, "")
+    assert [card.units for card in found.cards] == [16]
+
+
+def test_a_node_that_has_been_given_devices_and_no_annotation_yet_has_nothing_wrong() -> None:
+    amounts: objects.Quantities = {names.GPU_MEM: "110"}
+    first = objects.Node(objects.ObjectMeta("n"), status=objects.NodeStatus(allocatable=amounts, capacity=amounts))
+    found = read_inventory(first, ResourceNames(), 1024)
+    assert (found.state, found.problem) == (GpuState.UNREADABLE, "")

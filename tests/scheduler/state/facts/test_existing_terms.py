@@ -1,4 +1,7 @@
-"""Anti-affinity terms: which pods they keep away, where, and when kept answers stop being true."""
+"""Anti-affinity terms: which are found for a pod, and when kept answers stop being true.
+
+Where they keep pods away: `plugins/pod/test_inter_pod_affinity.py`; `tests/differential`, existing_anti_affinity.
+"""
 
 import gc
 import sys
@@ -14,6 +17,7 @@ from scheduler.pods.gpu_request import ResourceNames
 from scheduler.state.columns.arrays import ALL_ROWS
 from scheduler.state.columns.selectors import match
 from scheduler.state.facts.existing_terms import AntiAffinity
+from scheduler.state.facts.label_index import LabelIndex
 from scheduler.state.facts.pod_terms import TermKey, term_key
 from scheduler.state.tables import Tables
 from tests.support.builders import READER, bound, wire_node, wire_pod
@@ -35,16 +39,10 @@ def index(*zones: str, namespaces: dict[str, dict[str, str]] | None = None) -> t
     """Rows 0, 1, … in these zones, each with its own hostname."""
     tables = Tables(ResourceNames())
     for row, zone in enumerate(zones):
-        place(tables, row, {ZONE: zone, HOST: f"n{row}"})
+        tables.upsert_node(wire_node(f"n{row}", labels={ZONE: zone}))
     for name, labels in (namespaces or {}).items():
         tables.set_namespace(name, labels)
     return tables.fact(AntiAffinity), tables
-
-
-def place(tables: Tables, row: int, labels: dict[str, str]) -> None:
-    """Give the node of `row` these labels."""
-    tables.upsert_node(wire_node(f"n{row}", labels=labels))
-    assert tables.row_of[f"n{row}"] == row
 
 
 def closed(terms: AntiAffinity, namespace: str = "default", app: str = "x") -> list[int]:
@@ -53,97 +51,12 @@ def closed(terms: AntiAffinity, namespace: str = "default", app: str = "x") -> l
     return np.flatnonzero(terms.closed(against, ALL_ROWS)).tolist()
 
 
-@pytest.mark.parametrize(
-    ("term", "namespace", "matches"),
-    [
-        pytest.param(PodAffinityTerm(ZONE, APP), "default", True, id="own namespace"),
-        pytest.param(PodAffinityTerm(ZONE, APP), "prod", False, id="another namespace"),
-        pytest.param(PodAffinityTerm(ZONE, APP, None, ("prod",)), "prod", True, id="a named namespace"),
-        pytest.param(PodAffinityTerm(ZONE, APP, None, ("prod",)), "default", False, id="names replace the own one"),
-        pytest.param(PodAffinityTerm(ZONE, APP, LabelSelector()), "any", True, id="an empty selector takes all"),
-        pytest.param(PodAffinityTerm(ZONE, APP, LabelSelector({"team": "a"})), "prod", True, id="selected"),
-        pytest.param(PodAffinityTerm(ZONE, APP, LabelSelector({"team": "b"})), "prod", False, id="not selected"),
-        pytest.param(PodAffinityTerm(ZONE, APP, LabelSelector({"team": "b"})), "default", False, id="nor the own one"),
-        pytest.param(
-            PodAffinityTerm(ZONE, APP, LabelSelector({"team": "a"}), ("q",)), "q", True, id="named or selected"
-        ),
-        pytest.param(
-            PodAffinityTerm(ZONE, APP, LabelSelector(None, (Requirement("team", "DoesNotExist"),))),
-            "unseen",
-            True,
-            id="a namespace not seen yet has no labels",
-        ),
-        pytest.param(PodAffinityTerm(ZONE, LabelSelector()), "default", True, id="empty pod selector takes all"),
-        pytest.param(PodAffinityTerm(ZONE, None), "default", False, id="absent pod selector takes none"),
-        pytest.param(PodAffinityTerm(ZONE, LabelSelector({"app": "y"})), "default", False, id="other labels"),
-        pytest.param(
-            PodAffinityTerm(ZONE, LabelSelector(None, (Requirement("app", "NotIn", ("y",)),))),
-            "default",
-            True,
-            id="NotIn",
-        ),
-    ],
-)
-def test_which_pods_a_term_matches(term: PodAffinityTerm, namespace: str, matches: bool) -> None:  # noqa: FBT001 - a case of the table
-    terms, _ = index("east", "west", namespaces={"prod": {"team": "a"}})
-    terms.book(0, asks("default", term), 1)
-    assert closed(terms, namespace) == ([0] if matches else [])
-
-
-def test_a_term_closes_its_whole_domain() -> None:
-    terms, _ = index("east", "west", "east")
-    terms.book(0, asks("default", PodAffinityTerm(ZONE, APP)), 1)
-    assert closed(terms) == [0, 2]
-
-
-def test_a_domain_opens_when_its_last_pod_is_gone() -> None:
-    terms, _ = index("east", "west")
-    for sign in (1, 1, -1):
-        terms.book(0, OWN, sign)
-    assert closed(terms) == [0]
-    terms.book(0, OWN, -1)
-    assert closed(terms) == []
-    assert not terms
-
-
-def test_a_node_without_the_topology_key_is_in_no_domain() -> None:
-    terms, tables = index("east")
-    terms.book(0, asks("default", PodAffinityTerm("rack", APP)), 1)
-    assert closed(terms) == []
-    place(tables, 0, {"rack": "1"})
-    assert closed(terms) == [0]
-
-
-def test_a_node_that_moves_takes_its_pods_along() -> None:
-    terms, tables = index("east", "west", "east")
-    terms.book(0, asks("default", PodAffinityTerm(ZONE, APP)), 1)
-    place(tables, 0, {ZONE: "west"})
-    assert closed(terms) == [0, 1]
-
-
-def test_a_node_that_moves_takes_no_pods_along_that_have_left() -> None:
-    terms, tables = index("east", "west", "east")
-    for sign in (1, 1, -1):
-        terms.book(0, OWN, sign)
-    place(tables, 0, {ZONE: "west"})
-    assert closed(terms) == [0, 1]
-    terms.book(0, OWN, -1)
-    assert closed(terms) == []
-
-
 def test_a_term_that_can_match_nobody_is_not_kept() -> None:
     terms, _ = index("east")
     terms.book(0, asks("default", PodAffinityTerm(ZONE, None)), 1)
     assert not terms
     assert terms.signature("default", {"app": "x"}) == ()
     assert term_key(PodAffinityTerm(ZONE, LabelSelector(None, (Requirement("a", "Gt", ("1",)),))), "default") is None
-
-
-def test_equal_terms_of_many_pods_are_one() -> None:
-    terms, _ = index("east", "west")
-    for number in range(20):
-        terms.book(number % 2, asks("default", PodAffinityTerm(ZONE, APP)), 1)
-    assert len(terms.against("default", {"app": "x"})) == 1
 
 
 def test_classes_are_told_apart_by_the_terms_that_match_them() -> None:
@@ -171,12 +84,13 @@ EXPRESSIONS = st.builds(
     st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist"]),
     st.lists(st.sampled_from("xyz"), max_size=2).map(tuple),
 )
+WITHOUT_TEAM = LabelSelector(None, (Requirement("team", "DoesNotExist"),))
 SELECTORS = st.builds(LabelSelector, st.none(), st.lists(EXPRESSIONS, max_size=2).map(tuple))
 TERMS = st.builds(
     PodAffinityTerm,
     st.just(ZONE),
     SELECTORS,
-    st.none() | st.builds(LabelSelector, st.sampled_from([{}, {"team": "a"}])),
+    st.sampled_from([None, LabelSelector(), LabelSelector({"team": "a"}), WITHOUT_TEAM]),
     st.lists(st.sampled_from(["default", "prod"]), max_size=2).map(tuple),
 )
 
@@ -309,3 +223,15 @@ def test_a_term_that_comes_back_reads_as_before() -> None:
     terms.book(0, OWN, 1)
     terms.book(0, asks("default", PodAffinityTerm(HOST, APP)), -1)
     assert terms.signature("default", {"app": "x"}) == before
+
+
+@given(st.lists(TERMS, max_size=40))
+def test_nothing_is_left_of_selectors_that_are_gone(written: list[PodAffinityTerm]) -> None:
+    index_of_labels = LabelIndex()
+    selectors = [key.selector for term in written if (key := term_key(term, "default")) is not None]
+    for slot, selector in enumerate(selectors):
+        index_of_labels.add(slot, selector)
+    for slot, selector in enumerate(selectors):
+        index_of_labels.discard(slot, selector)
+    assert not index_of_labels
+    assert index_of_labels.matches({"a": "x"}).tolist() == []

@@ -1,4 +1,4 @@
-"""Free memory that no usual pod can use: against plain Python, of nodes and of the cluster."""
+"""Free memory that no usual pod can use: against plain Python, of nodes and of the cluster; rows that are alike."""
 
 from typing import Any, NamedTuple
 
@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 from config.protocol import names
 from scheduler.pods.gpu_request import ResourceNames, Selection
 from scheduler.state.columns.arrays import ALL_ROWS
-from scheduler.state.packing.cards_seen import FreeCards
+from scheduler.state.packing.cards_seen import FreeCards, FreeCardsOf
+from scheduler.state.packing.distinct import distinct
 from scheduler.state.packing.fragmentation import Copied, Fragmentation, measured, of_cards
 from scheduler.state.packing.requests_seen import Shape
+from scheduler.state.packing.row_kinds import RowKinds, alike, kinds_of, numbered
 from scheduler.state.packing.workload import PodMix
 from scheduler.state.tables import Tables
-from tests.support.builders import UNIT_MIB, bound, card, pod, wire_node
+from tests.support.builders import bound, card, pod, wire_node
+from tests.support.placing import on_card
 from tests.support.usable import usable
 
 SHAPES = st.builds(
@@ -51,8 +54,7 @@ def tables_of(nodes: list[Asked]) -> Tables:
         tables.upsert_node(wire_node(name, cards, cpu=str(node.cpu)))
         held = min(node.held, node.cards[0][0]) if node.cards else 0
         if held:
-            said = {names.MEM_IDX: "0", names.MEM_POD: str(held), names.UNIT_MIB: str(UNIT_MIB)}
-            tables.add(bound(pod(f"p{number}", held), name, said))
+            tables.add(bound(pod(f"p{number}", held), name, on_card(0, held)))
     return tables
 
 
@@ -137,7 +139,7 @@ def test_memory_that_no_usual_pod_fits_into_is_fragmented() -> None:
     for _ in range(998):
         tables.target.note(pod("usual", 8), 0.0)
     assert measured(tables, tables.target.usual()).total().unusable == pytest.approx(0.0, abs=0.1)
-    odd = bound(pod("odd", 3), "n0", {names.MEM_IDX: "0", names.MEM_POD: "3", names.UNIT_MIB: str(UNIT_MIB)})
+    odd = bound(pod("odd", 3), "n0", on_card(0, 3))
     tables.target.note(odd, 0.0)
     tables.add(odd)
 
@@ -188,6 +190,62 @@ def test_before_anybody_has_asked_nothing_is_fragmented() -> None:
     assert measured(tables, tables.target.usual()).total() == (5.0, 0.0)
 
 
-def test_without_nodes_nothing_is_free() -> None:
-    tables = tables_of([])
-    assert measured(tables, tables.target.usual()).total() == (0.0, 0.0)
+# Rows that are alike
+
+CARDS = st.tuples(st.integers(0, 3), st.sampled_from([1, 2, 4095, 4097, 2**28 - 1]))
+ROW_OF_CARDS = st.tuples(st.lists(CARDS, min_size=3, max_size=3), st.integers(0, 2))
+
+
+@given(st.lists(ROW_OF_CARDS, min_size=8, max_size=40), st.integers(1, 2**24))
+def test_rows_are_alike_that_have_the_same(rows: list[tuple[list[tuple[int, int]], int]], scale: int) -> None:
+    free = np.array([[units * scale for units, _ in cards] for cards, _ in rows], dtype=np.float64).T
+    model = np.array([[code for _, code in cards] for cards, _ in rows], dtype=np.int32).T
+    cpu = np.array([millis * scale for _, millis in rows], dtype=np.float64)
+    kinds, alone = kinds_of(FreeCards(free, model, cpu)), RowKinds(Tables(ResourceNames()))
+    # Of which model a card is that has nothing free matters to nobody.
+    has = [(millis, [u for u, _ in cards], [code for units, code in cards if units]) for cards, millis in rows]
+
+    for place in range(len(rows)):
+        alone.work_out_row(
+            0, FreeCardsOf(free[:, place].astype(int).tolist(), model[:, place].tolist(), int(cpu[place]))
+        )
+        assert alone.of(slice(0, 1)).tolist() == [kinds[place]]
+        assert [kind == kinds[place] for kind in kinds] == [other == has[place] for other in has]
+
+
+@pytest.mark.parametrize("cards", [3, 9])
+def test_one_row_of_each_kind_stands_for_the_others(cards: int) -> None:
+    kinds = np.array([7, 7, 8, 7, 8, 7, 7, 8], dtype=np.uint64)
+    fits = np.ones((cards, 8), dtype=np.bool_)
+    fits[cards - 1, 3] = False
+
+    first, like = alike(kinds)
+    assert (kinds[first].tolist(), kinds[first][like].tolist()) == ([7, 8], kinds.tolist())
+    first, like = alike(kinds, fits)
+    assert sorted(np.asarray(first).tolist()) == [0, 2, 3]
+    assert (fits[:, first][:, like] == fits).all()
+
+
+def test_where_few_are_alike_every_row_stands_for_itself() -> None:
+    assert alike(np.arange(20, dtype=np.uint64)) == (ALL_ROWS, ALL_ROWS)
+    assert alike(np.zeros(7, dtype=np.uint64)) == (ALL_ROWS, ALL_ROWS)
+
+
+def test_rows_of_one_number_on_which_other_cards_fit_are_not_taken_for_each_other() -> None:
+    """Two kinds may have one number, once in 2^64: here the number hides which cards fit."""
+    fits = np.zeros((2, 8), dtype=np.bool_)
+    fits[0, ::2] = fits[1, 1::2] = True
+    told_apart, _ = alike(np.zeros(8, dtype=np.uint64), fits)
+    assert sorted(np.asarray(told_apart).tolist()) == [0, 1]
+
+    assert alike(-numbered(fits), fits) == (ALL_ROWS, ALL_ROWS)
+
+
+@given(st.lists(st.integers(0, 20), max_size=12), st.sampled_from([1, 10**12]))
+def test_every_number_is_one_of_the_different_ones(numbers: list[int], scale: int) -> None:
+    given_numbers = np.array([numbers, numbers[::-1]], dtype=np.int64) * scale
+
+    values, like = distinct(given_numbers)
+
+    assert values.tolist() == sorted(set(given_numbers.ravel().tolist()))
+    assert values[like].tolist() == given_numbers.tolist()

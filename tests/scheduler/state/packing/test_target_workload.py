@@ -1,8 +1,7 @@
-"""What nodes are worth to the pods that usually come: against plain Python, and as the cluster changes."""
+"""What pods usually ask, and what nodes are worth to them: against plain Python, and as the cluster changes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from math import floor
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +13,12 @@ from scheduler.pods.gpu_request import ResourceNames, Selection
 from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import ALL_ROWS
-from scheduler.state.packing.requests_seen import Shape
+from scheduler.state.packing.requests_seen import MOST_MODELS, MOST_SHAPES, RequestsSeen, Shape, is_learned
 from scheduler.state.packing.target_workload import TargetWorkload
 from scheduler.state.packing.workload import PARTS, PodMix, Room
 from scheduler.state.tables import Tables
-from tests.support.builders import UNIT_MIB, bound, card, pod, wire_node
+from tests.support.builders import bound, card, pod, wire_node
+from tests.support.placing import on_card
 from tests.support.usable import usable
 
 MODELS = {"A": 1, "B": 2}
@@ -59,25 +59,20 @@ def test_a_model_that_comes_later_is_taken_by_who_names_none() -> None:
     assert workload.copies(np.array([4.0]), np.array([7], dtype=np.int32)).tolist() == [[0.0], [2.0]]
 
 
-class OfManyModels(Mapping[str, int]):
+class OfManyModels(dict[str, int]):
     """Codes of which nobody reads all: a node agent that says other names each time leaves as many as it likes."""
-
-    def __getitem__(self, name: str) -> int:
-        return 1 + int(name.removeprefix("m"))
-
-    def __len__(self) -> int:
-        return 40
 
     def __iter__(self) -> Iterator[str]:
         raise NotImplementedError
 
-    def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - as the base class
-        return self[name] if name.startswith("m") else default
-
 
 def test_models_that_no_request_names_are_not_looked_at() -> None:
     only, but = Selection(frozenset({"m3", "gone"})), Selection(excluded=frozenset({"m3"}))
-    workload = PodMix.of([(Shape(0, 1, 1, only), 0.5), (Shape(0, 1, 1, but), 0.5)], OfManyModels(), 1.0)
+    workload = PodMix.of(
+        [(Shape(0, 1, 1, only), 0.5), (Shape(0, 1, 1, but), 0.5)],
+        OfManyModels({f"m{number}": 1 + number for number in range(40)}),
+        1.0,
+    )
 
     found = workload.copies(np.ones(4), np.array([3, 4, 5, 99], dtype=np.int32))
     assert found.tolist() == [[0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 1.0, 1.0]]
@@ -93,8 +88,7 @@ def tables_of(nodes: int, half_life_s: float = 3_600.0) -> Tables:
 def come(tables: Tables, name: str, units: int, node: int, slot: int = 0) -> Pod:
     """A pod that is seen first with a node."""
     asks = pod(name, units, requests={"cpu": "1"})
-    said = {names.MEM_IDX: str(slot), names.MEM_POD: str(units), names.UNIT_MIB: str(UNIT_MIB)}
-    there = bound(asks, f"n{node}", said)
+    there = bound(asks, f"n{node}", on_card(slot, units))
     tables.target.note(there, 0.0)
     tables.add(there)
     return there
@@ -244,3 +238,72 @@ def test_rows_without_anything_free_take_a_new_workload_up_too() -> None:
         tables.add(bound(pod(f"p{number}", requests={"cpu": "1m"}), "n0"))
 
     assert worth(tables.target, tables) == as_worked_out_now(tables)
+
+
+# What pods usually ask: the newer counts more, and what is rare is forgotten first
+
+HOUR_S = 3_600.0
+SMALL, LARGE = Shape(1_000, 1, 2), Shape(4_000, 1, 8)
+
+
+def seen(*came: tuple[Shape, float]) -> RequestsSeen:
+    requests = RequestsSeen(HOUR_S)
+    for shape, came_s in came:
+        requests.note(shape, came_s)
+    return requests
+
+
+def test_a_shape_is_what_decides_where_a_pod_can_go() -> None:
+    models = Selection(frozenset({"T4"}))
+    asks = pod("p", 6, labels={"aliyun.com/gpu-count": "2"}, annotations={"gpushare/card-models": "T4"})
+
+    assert Shape.of(asks) == Shape(0, 2, 3, models)
+    assert Shape.of(pod("p", requests={"cpu": "1500m"})) == Shape(1_500)
+
+
+@pytest.mark.parametrize(
+    ("models", "expected"),
+    [
+        pytest.param("", True, id="any model"),
+        pytest.param(",".join(f"m{number}" for number in range(MOST_MODELS)), True, id="as many as are kept"),
+        pytest.param(",".join(f"m{number}" for number in range(MOST_MODELS + 1)), False, id="one more"),
+        pytest.param(",".join(f"!m{number}" for number in range(MOST_MODELS + 1)), False, id="that are excluded"),
+        pytest.param("m" * 1_025, False, id="a name that is no name"),
+    ],
+)
+def test_whoever_names_many_models_is_not_learned(models: str, *, expected: bool) -> None:
+    """A thousand of them are sorted by names, on the event loop."""
+    assert is_learned(pod("p", 4, annotations={names.CARD_MODELS: models})) == expected
+
+
+MORE_LARGE, YEAR_S = [(LARGE, 2 / 3), (SMALL, 1 / 3)], 365 * 24 * HOUR_S
+
+
+@pytest.mark.parametrize(
+    ("came", "expected"),
+    [
+        pytest.param([], [], id="nothing is known before somebody came"),
+        pytest.param([(SMALL, 0.0), (LARGE, 0.0), (LARGE, 0.0)], MORE_LARGE, id="of those that came"),
+        pytest.param([(SMALL, 0.0), (LARGE, HOUR_S)], MORE_LARGE, id="half after its half-life"),
+        pytest.param([(LARGE, HOUR_S), (SMALL, 0.0)], MORE_LARGE, id="less if it was there before the first"),
+        *(
+            pytest.param([(SMALL, 0.0), *[(LARGE, years * YEAR_S)] * 2, (SMALL, years * YEAR_S)], MORE_LARGE, id=text)
+            for years, text in ((1, "a year later"), (100, "a hundred years later"))
+        ),
+    ],
+)
+def test_shares_of_what_came_count_the_newer_more(
+    came: list[tuple[Shape, float]], expected: list[tuple[Shape, float]]
+) -> None:
+    assert seen(*came).shares(9) == expected
+
+
+def test_those_that_count_least_are_forgotten() -> None:
+    requests = seen(*((Shape(cpu, 1, 1), float(cpu)) for cpu in range(3 * MOST_SHAPES)))
+    for _ in range(9):
+        requests.note(SMALL, 3.0 * MOST_SHAPES)
+
+    kept = requests.heaviest(2 * MOST_SHAPES)
+    assert kept[0][0] == SMALL
+    assert len(kept) <= MOST_SHAPES
+    assert Shape(0, 1, 1) not in dict(kept)

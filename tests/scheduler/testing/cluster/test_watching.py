@@ -1,12 +1,30 @@
+"""Watches: what a kind shows, lists and changes in batches, and each fault, as the client sees it."""
+
 import asyncio
 from itertools import pairwise
 
 import pytest
 
-from scheduler.kube.port import NODES, PODS, ApiRejected, Bookmark, Changed, ListBegins, ListEnds, WatchExpired
+from scheduler.kube.objects import ObjectMeta, PodObject, PodSpec, PodStatus
+from scheduler.kube.port import (
+    PODS,
+    ApiRejected,
+    ApiSilent,
+    Bookmark,
+    Kind,
+    ListBegins,
+    ListEnds,
+    WatchExpired,
+)
 from scheduler.testing.cluster.cluster import MemoryCluster
+from scheduler.testing.cluster.faults import (
+    Break,
+    Verb,
+    WatchBreaks,
+)
+from scheduler.testing.cluster.store import shown_by
 from scheduler.testing.cluster.watching import BATCH, WatchTiming
-from tests.scheduler.tools.simulate.builders import (
+from tests.scheduler.testing.cluster.builders import (
     HandDrivenTime,
     client,
     everything_ready,
@@ -16,18 +34,6 @@ from tests.scheduler.tools.simulate.builders import (
     watched,
     world,
 )
-
-
-async def test_a_list_comes_first_and_then_each_change() -> None:
-    of = world("a", "b")
-    async with watched(client(of), PODS) as events:
-        listed = [told(await anext(events)) for _ in range(4)]
-        of.pods.create(pod("c"))
-        of.pods.delete("ns", "a")
-        changes = [told(await anext(events)) for _ in range(3)]
-
-    assert listed == ["ListBegins", "Changed a", "Changed b", "ListEnds"]
-    assert changes == ["Changed c", "Changed a", "Deleted a"]
 
 
 async def test_a_list_shows_one_moment_however_slowly_it_is_read() -> None:
@@ -63,35 +69,22 @@ async def test_a_large_list_comes_in_batches_and_yields_between_them() -> None:
     assert all(earlier < later for earlier, later in pairwise(seen_at))
 
 
-async def test_a_finished_pod_is_deleted_once_as_it_last_was() -> None:
-    of = world("a")
-    since = str(of.version)
-    of.pods.finish("ns", "a", "Failed", reason="OutOfcpu")
-    of.pods.remove("ns", "a")
-    of.pods.create(pod("b"))
-
-    assert await next_names(client(of), since, 2) == ["Deleted a", "Changed b"]
-    assert [told(e) for e in (await anext(client(of).watch(PODS, None)))] == ["ListBegins", "Changed b", "ListEnds"]
-
-
-async def test_changes_that_a_kind_does_not_show_wake_nobody_else() -> None:
-    of = world()
-    of.nodes.add({"metadata": {"name": "n"}})
-    async with watched(client(of), NODES, since=str(of.version)) as events:
-        next_event = asyncio.ensure_future(anext(events))
-        of.pods.create(pod("a"))
-        of.nodes.patch("n", labels={"zone": "z"})
-        event = await next_event
-
-    assert isinstance(event, Changed)
-    assert event.object.metadata.labels == {"zone": "z"}
-
-
 async def test_a_version_that_the_history_no_longer_holds_has_expired() -> None:
     of = world("a", history_limit=2)
     since = str(of.version)
     for name in "bcde":
         of.pods.create(pod(name))
+
+    with pytest.raises(WatchExpired):
+        await next_names(client(of), since, 1)
+
+
+async def test_the_history_is_compacted_under_a_client_that_was_away() -> None:
+    of = world("a")
+    since = str(of.version)
+    of.pods.create(pod("b"))
+
+    of.compact_history()
 
     with pytest.raises(WatchExpired):
         await next_names(client(of), since, 1)
@@ -163,3 +156,107 @@ async def test_a_backlog_of_changes_comes_in_batches_and_nothing_is_left_out() -
 
     assert [len(batch) for batch in seen] == [0, BATCH, BATCH, 600 - 2 * BATCH]
     assert [told(event) for batch in seen for event in batch] == [f"Changed {name}" for name in names]
+
+
+@pytest.mark.parametrize(
+    ("how", "error"),
+    [
+        pytest.param(Break.LOST, ApiSilent, id="lost"),
+        pytest.param(Break.EXPIRED, WatchExpired, id="410 in the stream"),
+        pytest.param(Break.ENDED, StopAsyncIteration, id="closed in good order"),
+    ],
+)
+@pytest.mark.parametrize("after", [0, 1, 3, 5])
+async def test_a_watch_breaks_after_exactly_so_many_events(how: Break, error: type[Exception], after: int) -> None:
+    of = world("a", "b")
+    cluster = client(of)
+    cluster.faults.add(Verb.WATCH, WatchBreaks(how, after), count=1)
+    async with watched(cluster, PODS) as events:
+        of.pods.create(pod("c"))
+        for _ in range(after):
+            await anext(events)
+
+        with pytest.raises(error):
+            await anext(events)
+
+    assert len(await next_names(cluster, None, 5)) == 5
+
+
+@pytest.mark.parametrize("opened_first", [True, False], ids=["an open watch", "a watch opened during a stall"])
+async def test_a_stalled_watch_delivers_nothing_until_it_is_resumed(*, opened_first: bool) -> None:
+    of = world("a")
+    cluster = client(of)
+    if not opened_first:
+        cluster.break_watches(Break.STALLED)
+    async with watched(cluster, PODS, since=str(of.version)) as events:
+        next_event = asyncio.ensure_future(anext(events))
+        if opened_first:
+            cluster.break_watches(Break.STALLED, PODS)
+        of.pods.create(pod("b"))
+        await everything_ready()
+        assert not next_event.done()
+
+        cluster.resume_watches()
+
+        assert told(await next_event) == "Changed b"
+
+
+async def test_a_client_gives_up_a_stalled_watch_after_the_allowed_silence() -> None:
+    of, time = world("a"), HandDrivenTime()
+    cluster = client(of, time)
+    async with watched(cluster, PODS, since=str(of.version)) as events:
+        next_event = asyncio.ensure_future(anext(events))
+        await everything_ready()
+        cluster.break_watches(Break.STALLED)
+        await time.advance(89.0)
+        assert not next_event.done()
+        await time.advance(1.0)
+
+        with pytest.raises(ApiSilent, match="no data for 90 s"):
+            await next_event
+
+
+async def test_a_watch_breaks_on_command() -> None:
+    of = world("a")
+    cluster = client(of)
+    async with watched(cluster, PODS) as events:
+        listed = [told(await anext(events)) for _ in range(3)]
+        cluster.break_watches(Break.LOST)
+
+        with pytest.raises(ApiSilent):
+            await anext(events)
+    assert listed == ["ListBegins", "Changed a", "ListEnds"]
+
+
+def pod_kind(selector: str, path: str = "/api/v1/pods") -> Kind[PodObject]:
+    return Kind("pods", PodObject, path, selector)
+
+
+POD = PodObject(ObjectMeta(name="p", namespace="ns"), PodSpec(node_name="n"), PodStatus(phase="Running"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [
+        pytest.param(PODS, True, id="not finished"),
+        pytest.param(pod_kind("status.phase!=Running"), False, id="finished"),
+        pytest.param(pod_kind("spec.nodeName=n"), True, id="on a node"),
+        pytest.param(pod_kind("spec.nodeName==n,status.phase=Pending"), False, id="one term of two"),
+        pytest.param(pod_kind("", "/api/v1/namespaces/ns/pods"), True, id="its namespace"),
+        pytest.param(pod_kind("", "/api/v1/namespaces/other/pods"), False, id="another namespace"),
+    ],
+)
+def test_a_kind_shows_what_its_path_and_its_selector_say(kind: Kind[PodObject], *, shown: bool) -> None:
+    assert shown_by(kind)(POD) is shown
+
+
+@pytest.mark.parametrize(
+    ("selector", "message"),
+    [
+        pytest.param("spec.hostname=x", "field label not supported: spec.hostname", id="unknown field"),
+        pytest.param("status.phase", "invalid field selector", id="no operator"),
+    ],
+)
+def test_a_selector_that_a_server_refuses_is_refused(selector: str, message: str) -> None:
+    with pytest.raises(ApiRejected, match=message):
+        shown_by(pod_kind(selector))

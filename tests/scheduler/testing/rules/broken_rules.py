@@ -10,6 +10,7 @@ from scheduler.framework.plugin import (
     CardFilterPlugin,
     CardRejection,
     FilterPlugin,
+    Plugin,
     PluginArgs,
     PreFilterPlugin,
     PreFilterResult,
@@ -32,6 +33,11 @@ LIMIT: Final = "example.com/limit"
 RESOURCES: Final = ResourceNames()
 
 
+def changed(rule: type[Plugin], **attributes: object) -> type[Plugin]:
+    """The rule with a mistake. attributes: in the place of its own, such as `depends`, `signature` or `fact`."""
+    return type("Broken", (rule,), {"name": "Broken", **attributes})
+
+
 def rows_of(tables: Tables, rows: Rows) -> list[int]:
     return np.arange(tables.capacity)[rows].tolist()  # type: ignore[no-any-return]
 
@@ -50,22 +56,6 @@ class ByTeam(FilterPlugin):
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
         return pod.annotations.get(TEAM)
-
-
-class WithoutSignature(ByTeam):
-    """Pods of two teams are one class."""
-
-    name: ClassVar[str] = "WithoutSignature"
-
-    def signature(self, pod: Pod, tables: Tables) -> Hashable:
-        return None
-
-
-class WithoutLabels(ByTeam):
-    """Looks at labels, does not say so."""
-
-    name: ClassVar[str] = "WithoutLabels"
-    depends: ClassVar[Change] = Change.TAINTS
 
 
 class Limits(NodeFact[str]):
@@ -93,16 +83,10 @@ class Closed(FilterPlugin):
 
     name: ClassVar[str] = "Closed"
     depends: ClassVar[Change] = Change.ANNOTATIONS
+    fact: ClassVar[type[Limits]] = Limits
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
-        return (Rejection(mask_of(tables.fact(Limits).closed, rows, tables.capacity), "closed"),)
-
-
-class WithoutAnnotations(Closed):
-    """Looks at annotations, does not say so."""
-
-    name: ClassVar[str] = "WithoutAnnotations"
-    depends: ClassVar[Change] = Change.LABELS
+        return (Rejection(mask_of(tables.fact(self.fact).closed, rows, tables.capacity), "closed"),)
 
 
 class GhostLimits(Limits):
@@ -112,13 +96,6 @@ class GhostLimits(Limits):
         if node is not None and LIMIT in (node.metadata.annotations or {}):
             super().node_changed(row, node)
         return Change(0)
-
-
-class Ghosts(Closed):
-    name: ClassVar[str] = "Ghosts"
-
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
-        return (Rejection(mask_of(tables.fact(GhostLimits).closed, rows, tables.capacity), "closed"),)
 
 
 class PodsOfOwner(CountByKey[str]):
@@ -144,23 +121,11 @@ class OnePerOwner(FilterPlugin):
         return pod.owner_uid
 
 
-class WithoutPods(OnePerOwner):
-    """Looks at pods, does not say so."""
-
-    name: ClassVar[str] = "WithoutPods"
-    depends: ClassVar[Change] = Change.LABELS
-
-
 class OnlyAdds(PodsOfOwner):
     """Forgets the sign."""
 
     def book(self, row: int, read: str, sign: int) -> None:
         super().book(row, read, 1)
-
-
-class WithoutSign(OnePerOwner):
-    name: ClassVar[str] = "WithoutSign"
-    fact: ClassVar[type[CountByKey[str]]] = OnlyAdds
 
 
 class Stashing(PodsOfOwner):
@@ -178,11 +143,6 @@ class Stashing(PodsOfOwner):
         super().book(row, self.owners[read], sign)
 
 
-class OwnerAside(OnePerOwner):
-    name: ClassVar[str] = "OwnerAside"
-    fact: ClassVar[type[CountByKey[str]]] = Stashing
-
-
 class OneOwnerPerZone(OnePerOwner):
     """One pod of an owner in all the cluster. Sound."""
 
@@ -197,13 +157,6 @@ class OneOwnerPerZone(OnePerOwner):
 
 class Anywhere(PodsOfOwner):
     booking_change: ClassVar[Change] = Change.DOMAINS
-
-
-class WithoutDomains(OneOwnerPerZone):
-    """Looks at other rows, does not say so."""
-
-    name: ClassVar[str] = "WithoutDomains"
-    depends: ClassVar[Change] = Change.PODS
 
 
 class PreFilterOfNodes(PreFilterPlugin, ByTeam):
@@ -223,13 +176,6 @@ class WrongDtype(ScorePlugin):
 
     def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
         return np.zeros(len(rows_of(tables, rows)))  # type: ignore[return-value] # the mistake
-
-
-class WrongShape(FilterPlugin):
-    name: ClassVar[str] = "WrongShape"
-
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
-        return (Rejection(np.zeros(3, dtype=np.bool_), "wrong"),)
 
 
 class SharersOfCard(CardSums):
@@ -252,10 +198,6 @@ class OneWebPerCard(CardFilterPlugin):
         return pod.labels.get("app")
 
 
-class Marked(Limits):
-    """Nodes whose cards are closed."""
-
-
 class CardsClosed(CardFilterPlugin):
     """No card of a node whose annotation says 0. Sound."""
 
@@ -263,22 +205,8 @@ class CardsClosed(CardFilterPlugin):
     depends: ClassVar[Change] = Change.ANNOTATIONS
 
     def filter_cards(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[CardRejection]:
-        closed = mask_of(tables.fact(Marked).closed, rows, tables.capacity)
+        closed = mask_of(tables.fact(Limits).closed, rows, tables.capacity)
         return (CardRejection(np.broadcast_to(closed, tables.cards.units[:, rows].shape), "closed"),)
-
-
-class CardsWithoutAnnotations(CardsClosed):
-    """A card filter that does not say what it looks at."""
-
-    name: ClassVar[str] = "CardsWithoutAnnotations"
-    depends: ClassVar[Change] = Change.CARDS
-
-
-class WithoutOwnerInSignature(OnePerOwner):
-    name: ClassVar[str] = "WithoutOwnerInSignature"
-
-    def signature(self, pod: Pod, tables: Tables) -> Hashable:
-        return None
 
 
 class KeepsItself(FilterPlugin):

@@ -23,11 +23,10 @@ from scheduler.process.terminal import escaped_json, one_line, typed
 from scheduler.program import cli
 from scheduler.tools.kubectl import inspect
 from scheduler.tools.kubectl.main import cli as kubectl
-from tests.scheduler.tools.inspect.inspected_server import TOKEN, serving
 from tests.support.builders import UNIT_MIB, card, wire_node, wire_pod
 from tests.support.placing import on_card
 from tests.support.servers.hostile import HOSTILE, shows_only_text, spoiled, texts, variants
-from tests.support.servers.listing_server import NODES, PODS, Json, ListingServer, kubeconfig_of, listing
+from tests.support.servers.listing_server import NODES, PODS, Json, ListingServer, listing
 
 COMMANDS: Final = (
     ["top", "cluster"],
@@ -103,6 +102,7 @@ def test_no_command_prints_what_a_terminal_would_obey(hostile: ListingServer, tm
     for command in COMMANDS:
         ran = run(hostile, tmp_path, *command, "-o", output)
         assert shows_only_text(ran.stdout), command
+        assert "\nFAKE" not in ran.stdout, command  # a line of its own
         assert shows_only_text(ran.stderr), command
         assert output == "table" or json.loads(ran.stdout)
         printed += ran.stdout + ran.stderr
@@ -129,12 +129,9 @@ def test_inspect_prints_none_of_it_either(
     tmp_path: Path, flags: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = [{**pod, "spec": {**pod["spec"], "nodeName": "odd"}} for pod in [*pods(), *variants(pods())]]
-    with serving([*nodes(), *variants(nodes()[:1])], held) as server:
-        config = Path(kubeconfig_of(server.server_port, tmp_path))
-        with_tls = f"server: {server.url}\n    certificate-authority: {server.ca}"
-        text = config.read_text().replace("token: t", f"token: {TOKEN}")
-        config.write_text(text.replace(f"server: http://127.0.0.1:{server.server_port}", with_tls))
-        monkeypatch.setenv("KUBECONFIG", str(config))
+    with listing([*nodes(), *variants(nodes()[:1])], held) as server:
+        server.named = {f"{NODES}/{node['metadata']['name']}": node for node in server.lists[NODES]}
+        monkeypatch.setenv("KUBECONFIG", server.kubeconfig(tmp_path))
         try:
             inspect.main(flags)
         except SystemExit:

@@ -1,4 +1,4 @@
-"""`defragment` on cluster files, by both of its names: what is printed, and how it ends."""
+"""`defragment` on cluster files, by both of its names: what is printed, how it ends, and which cards are kept free."""
 
 import json
 from pathlib import Path
@@ -8,6 +8,10 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from scheduler.program import cli
+from scheduler.tools.defragment.movable import kept_free
+from scheduler.tools.defragment.text import Defragmentation, FragmentedUnits, Move, lines
+from scheduler.tools.explain.answers import NodeAndCards
+from scheduler.tools.explain.tones import as_text
 from scheduler.tools.kubectl.main import cli as kubectl
 from tests.support.builders import wire_node, wire_pod
 from tests.support.placing import on_card
@@ -134,3 +138,62 @@ def test_a_mistake_in_a_cluster_file_is_told(tmp_path: Path) -> None:
     cluster.write_text("nodes: [{nam: a}]\n")
     ran = CliRunner().invoke(cli, ["defragment", "--cluster", str(cluster)])
     assert (ran.exit_code, str(cluster) in ran.stderr) == (2, True)
+
+
+def move(pod: str, at: tuple[str, int], to: tuple[str, int], why: str = "room for default/asks") -> Move:
+    places = [NodeAndCards(node=node, cards={index: 4}) for node, index in (at, to)]
+    return Move(pod=f"default/{pod}", owner="ReplicaSet web", at=places[0], to=places[1], why=why)
+
+
+ROOM = NodeAndCards(node="a", cards={0: 8, 1: 8})
+
+
+@pytest.mark.parametrize(
+    ("place", "moves", "kept"),
+    [
+        pytest.param(None, [move("p", ("a", 0), ("b", 0))], {}, id="no pod asks"),
+        pytest.param(ROOM, [move("p", ("a", 0), ("b", 0))], {"a": {0, 1}}, id="the cards of the pod"),
+        pytest.param(
+            ROOM,
+            [move("q", ("b", 0), ("c", 0)), move("p", ("a", 0), ("b", 0))],
+            {"a": {0, 1}, "b": {0}},
+            id="and those of a later move to where the first one leaves",
+        ),
+        pytest.param(ROOM, [move("p", ("a", 0), ("a", 2))], {"a": {0, 1}}, id="not where the first one itself goes"),
+        pytest.param(
+            ROOM, [move("p", ("a", 0), ("a", 1))], {"a": {0}}, id="nor a card of the pod, where it goes beside it"
+        ),
+        pytest.param(NodeAndCards(node="a", cards={}), [move("p", ("a", 0), ("b", 0))], {}, id="it asks no card"),
+    ],
+)
+def test_cards_that_are_kept_free(place: NodeAndCards | None, moves: list[Move], kept: dict[str, set[int]]) -> None:
+    assert kept_free(place, moves) == kept
+
+
+def plan(place: NodeAndCards | None, *moves: Move, fragmentation: FragmentedUnits | None = None) -> str:
+    pod = "" if fragmentation else "default/asks"
+    answer = Defragmentation(pod=pod, words=(), most_moves=10, place=place, moves=moves, fragmentation=fragmentation)
+    return as_text(lines(answer), colour=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        pytest.param(
+            plan(None), "Pod default/asks does not fit, and no plan of at most 10 moves was found.", id="none"
+        ),
+        pytest.param(plan(ROOM), "Pod default/asks fits as it is: on node a, card 0-1 (8 each).", id="fits"),
+        pytest.param(
+            plan(None, fragmentation=FragmentedUnits(free=9, before=4, after=4)),
+            "No move lowers the fragmentation: 4.0 of 9.0 free units are of no use to usual pods.",
+            id="nothing to lower",
+        ),
+        pytest.param(
+            plan(None, move("p", ("a", 0), ("b", 0)), fragmentation=FragmentedUnits(free=9, before=4, after=1.5)),
+            "1 move brings what is of no use to usual pods from 4.0 to 1.5 of 9.0 free units.",
+            id="one that lowers",
+        ),
+    ],
+)
+def test_the_verdict(text: str, first: str) -> None:
+    assert text.splitlines()[0] == first

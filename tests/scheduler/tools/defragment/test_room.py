@@ -1,26 +1,145 @@
-"""Room for one pod: the fewest moves, who may be moved, and that nothing of a plan stays."""
+"""Moves that make room for one pod or lower the fragmentation: the fewest, and nothing of a plan stays."""
 
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import msgspec
 import pytest
 
+from scheduler.core.engine import Engine
 from scheduler.kube import objects
 from scheduler.kube.objects import OwnerReference
+from scheduler.pods.pod import Pod
 from scheduler.state.ledger import of_tables
-from scheduler.tools.defragment.movable import Movable, successor
-from scheduler.tools.defragment.order import Moved, in_turn
-from scheduler.tools.defragment.search import room_for
-from tests.scheduler.tools.defragment.rebalancing_site import (
-    Small,
-    fewest_moves,
-    owners,
-    room,
-    small_clusters,
-    told,
-)
+from scheduler.state.packing.fragmentation import measured
+from scheduler.tools.defragment.movable import Movable, Moved, in_turn, successor
+from scheduler.tools.defragment.planning import RoomFound, lowered, room_for
 from tests.support.builders import bound, engine, pod
 from tests.support.placing import on_card
+
+WEB = OwnerReference("uid-of-web", "ReplicaSet", "web", controller=True)
+_CARD = 8
+
+
+@dataclass(frozen=True)
+class Small:
+    """nodes: units of their cards. pods: name -> (node, card, units). units, cards: of the pod that asks."""
+
+    nodes: dict[str, list[int]]
+    pods: dict[str, tuple[str, int, int]]
+    units: int
+    cards: int = 1
+
+    def engine(self) -> Engine:
+        built = engine(**self.nodes)
+        built.budgets_listed()
+        for name, (node, card, units) in self.pods.items():
+            built.pod_assigned(bound(pod(name, units, labels={"app": name}), node, on_card(card, units)))
+        return built
+
+    def asks(self) -> Pod:
+        labels = {"aliyun.com/gpu-count": str(self.cards)} if self.cards > 1 else {}
+        return pod("asks", self.units * self.cards, labels=labels)
+
+
+def owners(built: Engine, of: OwnerReference = WEB) -> Mapping[str, OwnerReference]:
+    """All pods are the owner's."""
+    return {record.pod.key.uid: of for record in built.tables.records()}
+
+
+def room(built: Engine, asks: Pod, most: int = 5, max_priority: int = 0) -> RoomFound | None:
+    """The plan, where every pod has an owner."""
+    return room_for(built, Movable(built, owners(built), max_priority), asks, most)
+
+
+def told(found: RoomFound | None) -> list[str] | None:
+    """`pod node/card -> node/card` of each move."""
+    if found is None:
+        return None
+    return [
+        f"{one.record.pod.key.name} {one.record.node}/{_indexes(one.cards)} -> "
+        f"{one.place.node}/{_indexes(share.index for share in one.place.cards)}"
+        for one in found.moves
+    ]
+
+
+def _indexes(of: Mapping[int, int] | Iterator[int]) -> str:
+    return ",".join(map(str, of))
+
+
+def small_clusters(seed: int) -> Small:
+    """2 to 4 nodes of 1 to 4 cards of 8 units, up to 8 pods of one card, and what is asked."""
+    rng = random.Random(seed)  # noqa: S311 - the same for the same seed
+    nodes = {name: [_CARD] * rng.choice((1, 2, 2, 4)) for name in "abcd"[: rng.randrange(2, 5)]}
+    free = {(name, card): _CARD for name, cards in nodes.items() for card in range(len(cards))}
+    pods = {}
+    for number in range(rng.randrange(3, 9)):
+        units = rng.choice((1, 2, 3, 4, 5, 6, 8))
+        if places := [place for place in free if free[place] >= units]:
+            place = rng.choice(places)
+            free[place] -= units
+            pods[f"p{number}"] = (*place, units)
+    return Small(nodes, pods, *rng.choice(((4, 1), (6, 1), (8, 1), (8, 2), (4, 2), (6, 2), (8, 4))))
+
+
+def fewest_moves(of: Small, most: int) -> int | None:
+    """By trying every sequence of moves, on whatever cards the pod is to get; None where `most` moves are not enough.
+
+    No pod is moved twice, nor to the room that the pod is to get: that is kept free from the first move on.
+    """
+    found = [
+        fewest
+        for node, sizes in of.nodes.items()
+        for chosen in combinations(range(len(sizes)), of.cards)
+        if (fewest := _fewest_on(of, dict.fromkeys(((node, card) for card in chosen), of.units), most)) is not None
+    ]
+    return min(found, default=None)
+
+
+def _fewest_on(of: Small, kept: Mapping[tuple[str, int], int], most: int) -> int | None:
+    """kept: units by (node, card)."""
+    names = sorted(of.pods)
+    units = [of.pods[name][2] for name in names]
+    start: tuple[tuple[str, int], ...] = tuple(of.pods[name][:2] for name in names)
+    layer, seen = {start}, {start}
+    for moves in range(most + 1):
+        following = set()
+        for where in layer:
+            free = _free(of, kept, where, units)
+            if all(free[card] >= 0 for card in kept):
+                return moves
+            following |= set(_moved(where, start, units, free))
+        layer = following - seen
+        seen |= layer
+    return None
+
+
+def _moved(
+    where: tuple[tuple[str, int], ...], start: tuple[tuple[str, int], ...], units: list[int], free: Mapping[Any, int]
+) -> Iterator[tuple[tuple[str, int], ...]]:
+    """After one more move of a pod that has not been moved."""
+    for number, size in enumerate(units):
+        for card, room in free.items() if where[number] == start[number] else ():
+            if card != where[number] and room >= size:
+                yield (*where[:number], card, *where[number + 1 :])
+
+
+def _free(
+    of: Small, kept: Mapping[tuple[str, int], int], where: tuple[tuple[str, int], ...], units: list[int]
+) -> dict[tuple[str, int], int]:
+    """By (node, card), less what is kept; negative where it is not free yet."""
+    free = {
+        (node, card): size - kept.get((node, card), 0)
+        for node, sizes in of.nodes.items()
+        for card, size in enumerate(sizes)
+    }
+    for place, size in zip(where, units, strict=True):
+        free[place] -= size
+    return free
+
 
 HALVES = Small({"a": [8, 8], "b": [8]}, {"p": ("a", 0, 4), "q": ("a", 1, 5), "r": ("b", 0, 7)}, 8)
 
@@ -201,3 +320,46 @@ def test_moves_that_wait_for_each_other_have_no_order() -> None:
         placing.undo(mark)
         assert in_turn(built, placing, swapped) is None
         assert in_turn(built, placing, []) == []
+
+
+def half_used(cards: int) -> Engine:
+    """As many nodes of one card with half of it free, after many pods came that ask all of one."""
+    built = engine(**{f"n{number}": [8] for number in range(cards)})
+    built.budgets_listed()
+    for number in range(40):
+        built.pod_seen(pod(f"usual-{number}", 8), 0.0)
+    for number in range(cards):
+        built.pod_assigned(bound(pod(f"p{number}", 4), f"n{number}", on_card(0, 4)))
+    return built
+
+
+def test_each_move_lowers_it_and_the_last_one_leaves_nothing_to_do() -> None:
+    built = half_used(4)
+    before = of_tables(built.tables)
+    found = lowered(built, Movable(built, owners(built), 0), 10)
+    assert of_tables(built.tables) == before
+    assert len(found.moves) == 2
+    assert min(found.gains) >= 1.0
+    assert found.before == measured(built.tables, built.tables.target.usual()).total()
+    assert found.after.unusable == pytest.approx(found.before.unusable - sum(found.gains))
+    assert found.after.free == found.before.free
+
+
+def test_at_most_as_many_as_are_allowed() -> None:
+    built = half_used(6)
+    assert len(lowered(built, Movable(built, owners(built), 0), 1).moves) == 1
+
+
+def test_who_has_just_been_moved_stays() -> None:
+    built = half_used(4)
+    uids = {record.pod.key.name: record.pod.key.uid for record in built.tables.records()}
+    stay = [uids[name] for name in ("p0", "p1", "p2")]
+    found = lowered(built, Movable(built, owners(built), 0, stay), 10)
+    assert [one.record.pod.key.name for one in found.moves] == ["p3"]
+
+
+@pytest.mark.parametrize("kind", ["DaemonSet", "Node"])
+def test_pods_that_may_not_be_moved_stay(kind: str) -> None:
+    built = half_used(4)
+    of = OwnerReference("o", kind, "o", controller=True)
+    assert lowered(built, Movable(built, owners(built, of), 0), 10).moves == ()

@@ -1,4 +1,4 @@
-"""The demo as a program whose output is not a terminal, at a hundred times its speed."""
+"""The demo: its run, its picture, and that its claims would say otherwise of another course of events."""
 
 import os
 import pty
@@ -7,12 +7,26 @@ import signal
 import socket
 import subprocess
 import sys
+from io import StringIO
 from typing import Final
 
 import pytest
+from rich.console import Console, RenderableType
 from typer.testing import CliRunner, Result
 
+from config.protocol import names
+from config.protocol.inventory import Health
+from scheduler.pods.gpu_request import ResourceNames
 from scheduler.program import cli
+from scheduler.state.cards.booking import CardShare
+from scheduler.state.ledger import NodeLedger
+from scheduler.state.tables import Tables
+from scheduler.testing.cluster.checker import ClusterChecker, ObservedBinding
+from scheduler.testing.cluster.world import World
+from scheduler.tools.demo.claims import Assertion, Evidence, claims
+from scheduler.tools.demo.demo_log import LogLine, LogTone
+from scheduler.tools.demo.picture import Painter, Scene
+from tests.support.builders import bound, card, manifest, pod, wire_node
 from tests.support.repository import ROOT
 
 COMMAND: Final = (sys.executable, "-m", "scheduler.main", "demo", "--speed", "100")
@@ -131,3 +145,162 @@ def _read(terminal: int) -> bytes:
         return os.read(terminal, 65_536)
     except OSError:  # the other end is closed
         return b""
+
+
+WIDTH: Final = 64  # leaves 20 columns for the bars
+
+
+def tables() -> Tables:
+    """Node a: 20 units with 5 of one and 10 of another, and an unhealthy card of 10; node b: one empty card of 8."""
+    made = Tables(ResourceNames(), 1024)
+    made.upsert_node(wire_node("a", [card(0, 20, model="NVIDIA-A100-SXM4-80GB"), card(1, 10, health=Health.UNHEALTHY)]))
+    made.upsert_node(wire_node("b", [8]))
+    for name, units in (("one", 5), ("another", 10)):
+        made.assume(pod(name, units), made.row_of["a"], (CardShare(0, "GPU-a-0", units),))
+    return made
+
+
+def painted(picture: RenderableType, width: int = WIDTH) -> list[str]:
+    out = StringIO()
+    Console(file=out, width=width).print(picture)
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def scene(waiting: dict[str, str] | None = None, lines: int = 0) -> Scene:
+    told = [LogLine(float(number), LogTone.BOUND, f"pod-{number} to a") for number in range(lines)]
+    return Scene("title", tables(), waiting or {}, told)
+
+
+def test_each_pod_has_its_share_of_the_bar_with_its_name() -> None:
+    assert painted(Painter().cards(tables(), WIDTH))[1:] == [
+        "a    0 A100 one ▕another  ▕····· 15/20 healthy",
+        "     1 M    xxxxxxxxxxxxxxxxxxxx  0/10 unhealthy",
+        "b    0 M    ····················   0/8 healthy",
+    ]
+
+
+def test_a_pod_whose_card_is_unknown_is_on_every_card_of_its_node() -> None:
+    made = tables()
+    made.add(bound(pod("lost", 4), "b"))
+    made.upsert_node(wire_node("b", [8, 8]))
+    shown = painted(Painter().cards(made, WIDTH))[3:]
+    assert ["lost     ▕" in line for line in shown] == [True, True]
+
+
+def test_a_card_that_is_gone_is_shown_as_lost_while_a_pod_holds_it() -> None:
+    made = tables()
+    made.upsert_node(wire_node("a", [card(1, 10)]))
+    assert any(line.endswith("15/0 lost") for line in painted(Painter().cards(made, WIDTH)))
+
+
+def test_pods_keep_their_colours() -> None:
+    painter, out = Painter(), StringIO()
+    console = Console(file=out, width=WIDTH, force_terminal=True, color_system="256")
+    console.print(painter.cards(tables(), WIDTH))
+    first = out.getvalue()
+    console.print(painter.cards(tables(), WIDTH))
+    assert out.getvalue() == first * 2
+    assert "\x1b[30;48;5;117mone ▕" in first
+
+
+def test_the_picture_never_has_more_lines_than_there_are() -> None:
+    waiting = {f"pod-{number}": "0/2 nodes are available: " + "words " * 20 for number in range(9)}
+    for width in (70, 140):
+        for height in (14, 24, 50):
+            assert len(painted(Painter().whole(scene(waiting, 90), width, height), width)) <= height
+
+
+def test_waiting_pods_are_shown_without_the_constant_part_of_the_message() -> None:
+    reason = "0/2 nodes are available: 2 Insufficient GPU memory on one card: wants 9, most free 8 (of 8)."
+    assert "big: 2 Insufficient GPU memory on one card: wants 9, most free" in " ".join(
+        painted(Painter().whole(scene({"big": reason}), WIDTH, 40))
+    )
+
+
+def test_the_newest_decision_comes_first() -> None:
+    shown = [line for line in painted(Painter().whole(scene(lines=3), WIDTH, 40)) if "bound" in line]
+    assert [line.split()[2] for line in shown] == ["pod-2", "pod-1", "pod-0"]
+
+
+CARDS: Final = [CardShare(index, f"GPU-{index}", 3) for index in range(3)]
+
+
+def evidence(
+    *bound: ObservedBinding, ended: list[tuple[str, float]] | None = None, waiting: dict[str, str] | None = None
+) -> Evidence:
+    """A course of events in an empty world."""
+    checker = ClusterChecker(World(lambda: 0.0), ResourceNames(), 1024, now_s=lambda: 0.0, on_bound=lambda _: None)
+    checker.bound += bound
+    checker.ended += ended or []
+    return Evidence(checker, {}, waiting or {})
+
+
+def claim(about: str, of: Evidence) -> Assertion:
+    (found,) = [one for one in claims(of) if about in one.sentence]
+    return found
+
+
+def replicas(*cards: CardShare) -> list[ObservedBinding]:
+    return [ObservedBinding(f"binpack-{number}", "a", (share,), 1.0) for number, share in enumerate(cards)]
+
+
+def test_where_nothing_happened_nothing_is_claimed() -> None:
+    holding = [one.sentence for one in claims(evidence()) if one.holds]
+    assert holding == ["the scheduler's count of every card matches the API server's objects"]
+
+
+def test_three_replicas_have_to_be_on_one_card() -> None:
+    assert claim("three replicas", evidence(*replicas(CARDS[0], CARDS[0], CARDS[0]))).holds
+    assert not claim("three replicas", evidence(*replicas(CARDS[0], CARDS[0], CARDS[1]))).holds
+    assert not claim("three replicas", evidence(*replicas(CARDS[0], CARDS[0]))).holds
+
+
+def test_a_pod_over_two_cards_has_the_same_units_on_each() -> None:
+    even = (CardShare(0, "GPU-0", 15), CardShare(1, "GPU-1", 15))
+    uneven = (CardShare(0, "GPU-0", 20), CardShare(1, "GPU-1", 10))
+    assert claim("over two cards", evidence(ObservedBinding("pair", "a", even, 1.0))).holds
+    assert not claim("over two cards", evidence(ObservedBinding("pair", "a", uneven, 1.0))).holds
+
+
+def test_an_exclusive_card_with_a_second_pod_is_not_claimed() -> None:
+    alone, other = ObservedBinding("alone", "a", (CARDS[0],), 1.0), ObservedBinding("other", "a", (CARDS[0],), 2.0)
+    assert claim("to itself", evidence(alone, other, ended=[("alone", 1.5)])).holds
+    spoilt = claim("to itself", evidence(alone, other, ended=[("alone", 3.0)]))
+    assert (spoilt.holds, spoilt.sentence.endswith("but other came there")) == (False, True)
+
+
+def test_a_pod_that_did_not_wait_for_a_notebook_was_not_woken_by_one() -> None:
+    bound = ObservedBinding("serve-2", "a", (CARDS[0],), 5.0)
+    assert claim("waited for memory", evidence(bound, ended=[("notebook-0", 4.99)])).sentence.endswith(
+        "was bound 10 ms after notebook-0 finished"
+    )
+    assert not claim("waited for memory", evidence(bound, ended=[("notebook-0", 5.01)])).holds
+
+
+def test_a_pod_that_cannot_fit_has_to_wait_with_the_right_message() -> None:
+    assert claim("too-big", evidence(waiting={"too-big": "wants 100, most free 19"})).holds
+    assert not claim("too-big", evidence(waiting={"too-big": "node(s) were unschedulable"})).holds
+    bound = ObservedBinding("too-big", "a", (CARDS[0],), 1.0)
+    assert not claim("too-big", evidence(bound, waiting={"too-big": "wants 100"})).holds
+
+
+def test_a_violation_is_named_where_the_claim_is_false() -> None:
+    of = evidence(ObservedBinding("p", "a", (CARDS[0],), 1.0))
+    of.checker.writes = 1
+    assert claim("no card was", of).holds
+    of.checker.violations += ["card GPU-0 of node a is over-committed by 4", "pod p was bound without its card"]
+    assert claim("no card was", of).sentence.endswith("1 writes; card GPU-0 of node a is over-committed by 4")
+    assert claim("each of 1 bindings", of).sentence.endswith("healthy card; pod p was bound without its card")
+    assert not claim("no card was", of).holds
+    assert not claim("each of 1 bindings", of).holds
+
+
+def test_a_scheduler_that_counts_differently_from_the_api_server_is_caught() -> None:
+    world = World(lambda: 0.0)
+    checker = ClusterChecker(world, ResourceNames(), 1024, now_s=lambda: 0.0, on_bound=lambda _: None)
+    world.nodes.add(wire_node("a", [16]))
+    world.pods.create(manifest("p", 4))
+    world.pods.bind("default", "p", "a", {names.MEM_IDX: "0", names.UNIT_MIB: "1024"})
+    ledger = checker.ledger()
+    assert claim("count of every card", Evidence(checker, ledger, {})).holds
+    assert not claim("count of every card", Evidence(checker, {"a": NodeLedger({"GPU-a-0": 16})}, {})).holds

@@ -10,7 +10,7 @@ from scheduler.kube.port import CLAIMS, STORAGE_CLASSES, VOLUMES
 from scheduler.testing.cluster.world import World
 from scheduler.tools.explain.answers import Explanation
 from tests.support.builders import manifest, wire_node
-from tests.support.explaining import asked, explained, lines, prose, there, waits, world
+from tests.support.explaining import asked, explained, explained_new, lines, prose, there, waits, world
 from tests.support.volumes import SELECTED_NODE, ZONE, bound, claim, storage_class, volume, with_claims
 
 
@@ -39,8 +39,7 @@ def test_the_taints_are_named_that_it_does_not_tolerate() -> None:
     of = world()
     taints = (Taint("team", "NoSchedule", "vision"), Taint("soft", "PreferNoSchedule"), Taint("gpu", "NoExecute"))
     of.nodes.add(wire_node("a", [16], taints=taints))
-    waits(of, "p", 3, tolerations=[{"key": "gpu", "operator": "Exists"}])
-    answer = explained(of, "p")
+    answer = explained_new(of, "p", 3, tolerations=[{"key": "gpu", "operator": "Exists"}])
     assert causes(answer) == {"TaintToleration": "team=vision:NoSchedule"}
     assert "TaintToleration: node(s) had untolerated taint(s) (team=vision:NoSchedule)" in prose(answer)
 
@@ -50,8 +49,7 @@ def test_the_pods_of_each_domain_are_counted() -> None:
     of.nodes.add(wire_node("z-cpu", labels={ZONE: "z"}))
     for number, zone in enumerate(("x", "y")):
         there(of, f"web-{number}", 1, f"n-{zone}", 0, labels={"app": "web"})
-    waits(of, "web-2", 1, **spread())
-    answer = explained(of, "web-2")
+    answer = explained_new(of, "web-2", 1, **spread())
     assert causes(answer) == {"PodTopologySpread": f"{ZONE}: x has 1, z has 0, maxSkew is 1"}
     assert answer.nearest[0].name == "n-x"
 
@@ -59,16 +57,16 @@ def test_the_pods_of_each_domain_are_counted() -> None:
 def test_too_few_domains_are_told() -> None:
     of = zones("x")
     there(of, "web-0", 1, "n-x", 0, labels={"app": "web"})
-    waits(of, "web-1", 1, **spread(minDomains=3))
-    assert causes(explained(of, "web-1")) == {
+    assert causes(explained_new(of, "web-1", 1, **spread(minDomains=3))) == {
         "PodTopologySpread": f"{ZONE}: x has 1, domains: 1, minDomains is 3, maxSkew is 1"
     }
 
 
 def test_a_topology_key_that_no_node_has_is_named() -> None:
     of = zones("x")
-    waits(of, "web", 1, **spread("topology.kubernetes.io/zoen"))
-    assert causes(explained(of, "web")) == {"PodTopologySpread": "no node has the label topology.kubernetes.io/zoen"}
+    assert causes(explained_new(of, "web", 1, **spread("topology.kubernetes.io/zoen"))) == {
+        "PodTopologySpread": "no node has the label topology.kubernetes.io/zoen"
+    }
 
 
 def test_a_label_that_a_node_lacks_is_named() -> None:
@@ -76,8 +74,7 @@ def test_a_label_that_a_node_lacks_is_named() -> None:
     of.nodes.add(wire_node("bare", [16]))
     there(of, "web-0", 1, "n-x", 0, labels={"app": "web"})
     there(of, "full", 16, "bare", 0)
-    waits(of, "web-1", 16, **spread())
-    assert {node.name: node.rules[-1].cause for node in explained(of, "web-1").nearest}["bare"] == (
+    assert {node.name: node.rules[-1].cause for node in explained_new(of, "web-1", 16, **spread()).nearest}["bare"] == (
         f"the node lacks the label {ZONE}"
     )
 
@@ -86,8 +83,7 @@ def test_a_label_that_pod_affinity_needs_is_named() -> None:
     of = zones("x")
     term = {"topologyKey": "rack", "labelSelector": {"matchLabels": {"app": "web"}}}
     affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    waits(of, "p", 1, affinity=affinity)
-    assert causes(explained(of, "p")) == {"InterPodAffinity": "no node has the label rack"}
+    assert causes(explained_new(of, "p", 1, affinity=affinity)) == {"InterPodAffinity": "no node has the label rack"}
 
 
 def test_a_pod_of_the_same_controller_is_not_said_to_make_room() -> None:
@@ -105,8 +101,7 @@ def test_a_pod_of_the_same_controller_is_not_said_to_make_room() -> None:
     )
     there(of, "db", 6, "a", 0)
     assert explained(of, "web-1").nearest[0].leaving == ()
-    waits(of, "other", 10)
-    assert explained(of, "other").nearest[0].leaving == ("default/web-0",)
+    assert explained_new(of, "other", 10).nearest[0].leaving == ("default/web-0",)
 
 
 @pytest.mark.parametrize(
@@ -123,8 +118,7 @@ def test_a_claim_without_a_volume_is_named_with_its_class(class_name: str, told:
     of = world(a=[16])
     of.storage.create(STORAGE_CLASSES, storage_class("fast", waits=False))
     of.storage.create(CLAIMS, claim("data", class_name=class_name))
-    waits(of, "p", 3, **with_claims("data"))
-    assert f"Claim default/data is not bound: {told}." in explained(of, "p").words
+    assert f"Claim default/data is not bound: {told}." in explained_new(of, "p", 3, **with_claims("data")).words
 
 
 def test_a_claim_that_names_its_volume_is_told_with_it() -> None:
@@ -141,8 +135,7 @@ def test_a_claim_for_which_there_is_no_volume_is_named_with_its_class() -> None:
     of = world(a=[16])
     of.storage.create(STORAGE_CLASSES, storage_class("local", provisioner="kubernetes.io/no-provisioner"))
     of.storage.create(CLAIMS, claim("data", class_name="local"))
-    waits(of, "p", 3, **with_claims("data"))
-    answer = explained(of, "p")
+    answer = explained_new(of, "p", 3, **with_claims("data"))
     assert causes(answer) == {"VolumeBinding": "claim data of StorageClass local"}
     remedy = "it needs a PersistentVolume that node a can use, for claim data of StorageClass local"
     assert answer.nearest[0].remedy == remedy
@@ -153,8 +146,7 @@ def test_a_claim_whose_volume_is_made_on_a_node_that_is_gone_is_named_with_what_
     of.storage.create(STORAGE_CLASSES, storage_class("fast"))
     of.storage.create(CLAIMS, claim("data", class_name="fast"))
     of.storage.annotate_claim("default", "data", {SELECTED_NODE: "gone"})
-    waits(of, "p", 3, **with_claims("data"))
-    answer = explained(of, "p")
+    answer = explained_new(of, "p", 3, **with_claims("data"))
     annotate = "kubectl -n default annotate pvc data volume.kubernetes.io/selected-node-"
     assert answer.message.partition(". preemption")[0] == (
         "0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind: "
@@ -170,8 +162,7 @@ def test_a_selected_node_that_is_no_name_is_shown_escaped_and_cut() -> None:
     of.storage.create(STORAGE_CLASSES, storage_class("fast"))
     of.storage.create(CLAIMS, claim("data", class_name="fast"))
     of.storage.annotate_claim("default", "data", {SELECTED_NODE: "\x1b[2J" + "n" * 5000})
-    waits(of, "p", 3, **with_claims("data"))
-    answer = explained(of, "p")
+    answer = explained_new(of, "p", 3, **with_claims("data"))
     assert r"on node '\x1b[2Jnnn" in answer.message
     assert len(answer.message) < 500
 
@@ -180,25 +171,25 @@ def test_a_volume_of_other_nodes_is_named() -> None:
     of = world(a=[16])
     of.storage.create(VOLUMES, volume("pv-1", on=("b",)))
     of.storage.create(CLAIMS, bound(claim("data"), "pv-1"))
-    waits(of, "p", 3, **with_claims("data"))
-    assert causes(explained(of, "p")) == {"VolumeBinding": "claim data has PersistentVolume pv-1"}
+    assert causes(explained_new(of, "p", 3, **with_claims("data"))) == {
+        "VolumeBinding": "claim data has PersistentVolume pv-1"
+    }
 
 
 def test_a_pod_that_removes_nobody_is_told_why() -> None:
     of = world(a=[16])
     there(of, "low", 16, "a", 0)
-    waits(of, "p", 16, priority=9, preemptionPolicy="Never")
-    answer = explained(of, "p")
+    answer = explained_new(of, "p", 16, priority=9, preemptionPolicy="Never")
     assert "It removes no other pods: its preemptionPolicy is Never." in answer.words
     assert "not eligible due to preemptionPolicy=Never" in answer.message
 
 
 def test_of_a_pod_that_no_node_can_help_it_is_not_said_that_preemption_does_not_either() -> None:
     of = world(a=[16])
-    waits(of, "p", 5, labels={names.GPU_COUNT: "2"})
-    answer = explained(of, "p")
+    answer = explained_new(of, "p", 5, labels={names.GPU_COUNT: "2"})
     assert "Preemption is not helpful" in answer.message
     assert "Preemption is not helpful" not in prose(answer)
+    assert "asks 5, which does not divide by" in prose(answer)
 
 
 def test_a_bound_pod_is_told_what_its_author_misspelt() -> None:
@@ -208,8 +199,8 @@ def test_a_bound_pod_is_told_what_its_author_misspelt() -> None:
 
 
 def test_all_that_is_named_fits_a_line_or_two() -> None:
-    of = world()
-    of.nodes.add(wire_node("a", [16], taints=tuple(Taint(f"k{n}", "NoSchedule") for n in range(50))))
-    waits(of, "p", 3)
-    assert causes(explained(of, "p")) == {"TaintToleration": "k0:NoSchedule, k1:NoSchedule, k2:NoSchedule and 47 more"}
+    of = world(wire_node("a", [16], taints=tuple(Taint(f"k{n}", "NoSchedule") for n in range(50))))
+    assert causes(explained_new(of, "p", 3)) == {
+        "TaintToleration": "k0:NoSchedule, k1:NoSchedule, k2:NoSchedule and 47 more"
+    }
     assert asked(of).unread == []

@@ -89,15 +89,13 @@ def test_a_card_that_is_not_there_is_refused_with_those_that_are(change: object)
 
 
 def test_a_node_without_cards_is_refused() -> None:
-    of = world()
-    of.nodes.add(wire_node("a"))
+    of = world(wire_node("a"))
     with pytest.raises(NoSuchCard, match="node a announces no cards"):
         cordoned(tables(of), "a", [])
 
 
 def test_where_only_totals_are_announced_an_index_stays_one() -> None:
-    of = world()
-    of.nodes.add(wire_node("a", more={names.GPU_MEM: "32", names.GPU_COUNT: "2"}))
+    of = world(wire_node("a", more={names.GPU_MEM: "32", names.GPU_COUNT: "2"}))
     made = cordoned(tables(of), "a", ["1"])
     assert isinstance(made, Cordon)
     assert made.value == "1"

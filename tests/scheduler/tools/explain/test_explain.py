@@ -1,6 +1,5 @@
-"""`explain` on a cluster in memory: what each card and node says, what would help, and that nothing is written."""
+"""`explain` on a cluster in memory: what each card and node says, which come first, and what would help."""
 
-import asyncio
 import json
 from dataclasses import replace
 
@@ -9,13 +8,13 @@ import pytest
 
 from config.protocol import names
 from config.protocol.inventory import Health
+from scheduler.kube.objects import Taint
 from scheduler.testing.cluster.world import World
 from scheduler.tools.cli.explain import text
 from scheduler.tools.cli.manifests import Unanswerable
 from scheduler.tools.explain.answers import ExplainedNode, Explanation, Preempting, WhatIfAnswer, as_json
-from tests.support.builders import card, engine, wire_node, wire_pod
-from tests.support.builders import pod as read_pod
-from tests.support.explaining import asked, explained, lines, there, waits, world
+from tests.support.builders import card, wire_node, wire_pod
+from tests.support.explaining import asked, explained, explained_new, lines, preempts, prose, there, waits, world
 from tests.support.repository import ROOT
 
 
@@ -37,46 +36,12 @@ def crowded() -> World:
 # One node
 
 
-def test_each_card_says_what_is_free_what_is_in_the_way_and_why_not() -> None:
-    of = crowded()
-    waits(of, "big", 40)
-    answer = explained(of, "big")
-    (node,) = answer.nearest
-    assert [(one.free, one.needed, one.units, one.why) for one in node.cards] == [
-        (30, 40, 80, "10 short"),
-        (29, 40, 80, "11 short"),
-        (28, 40, 80, "12 short"),
-        (27, 40, 80, "unhealthy (xid-79)"),
-        (26, 40, 80, "14 short"),
-        (25, 40, 80, "cordoned"),
-        (44, 40, 80, "held exclusively"),
-        (23, 40, 80, "17 short"),
-    ]
-    assert [(one.pod, one.units) for one in node.cards[0].pods] == [("default/web-0", 30), ("default/db-0", 20)]
-    assert [(one.rule, one.reason) for one in node.rules] == [
-        (
-            "GpuShare",
-            (
-                "Insufficient GPU memory on one card: wants 40, most free 30 (of 80), "
-                "not counting 44 on a card held exclusively"
-            ),
-        )
-    ]
-    preemption = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
-    assert (answer.state, answer.message, answer.preemption) == (
-        "waits",
-        f"0/1 nodes are available: 1 {node.rules[0].reason}. {preemption}",
-        None,
-    )
-
-
 def test_whom_preemption_would_remove_is_said() -> None:
     of = world(a=[16, 16], b=[16])
     there(of, "small", 6, "a", 0)
     there(of, "large", 12, "a", 1)
     there(of, "same", 12, "b", 0, priority=9)
-    waits(of, "urgent", 12, priority=9)
-    answer = explained(of, "urgent")
+    answer = explained_new(of, "urgent", 12, priority=9)
     assert answer.preemption == Preempting(node="a", cards={0: 12}, victims=("default/small",))
     assert answer.message == (
         "0/2 nodes are available: 2 Insufficient GPU memory on one card: wants 12, most free 10 (of 16)."
@@ -84,22 +49,10 @@ def test_whom_preemption_would_remove_is_said() -> None:
     assert lines(answer)[-1] == "Preemption would remove default/small from node a and give it card 0 (12)."
 
 
-def test_the_table_of_one_node_with_eight_cards_fits_a_screen() -> None:
-    of = crowded()
-    waits(of, "big", 40)
-    shown = lines(explained(of, "big"))
-    assert len(shown) <= 24
-    assert max(map(len, shown)) <= 80
-    assert shown[0] == "Pod default/big does not fit on the only node."
-    assert "3       27      40  80  unhealthy (xid-79)  web-3 33, db-3 20" in shown
-    assert shown[-1] == "What would help: fits once default/db-0 is gone."
-
-
 def test_a_reason_that_the_table_has_no_room_for_stands_below_it_in_full() -> None:
     of = world(a=[16, 16, 16])
     there(of, "other", 3, "a", 1)
-    waits(of, "asks", 3, annotations={names.CARD_AFFINITY: "app=web"})
-    shown = lines(explained(of, "asks"))
+    shown = lines(explained_new(of, "asks", 3, annotations={names.CARD_AFFINITY: "app=web"}))
     (cell,) = (line for line in shown if line.startswith("2 "))
     assert "node(s) had too few cards with a pod th…" in cell
     below = " ".join(shown).partition("Cards 0, 1, 2: ")[2]
@@ -116,16 +69,23 @@ def test_a_reason_that_the_table_has_no_room_for_stands_below_it_in_full() -> No
 )
 def test_a_card_that_was_not_asked_for_is_called_so(asked: dict[str, str], words: str) -> None:
     of = world(a=[16])
-    waits(of, "asks", 3, annotations=asked)
-    ((one,),) = (node.cards for node in explained(of, "asks").nearest)
+    ((one,),) = (node.cards for node in explained_new(of, "asks", 3, annotations=asked).nearest)
     assert one.why == words
 
 
 def test_the_guide_shows_what_is_printed() -> None:
     of = crowded()
-    waits(of, "big", 40)
+    answer = explained_new(of, "big", 40)
     guide = (ROOT / "docs/explain.md").read_text(encoding="utf-8")
-    assert guide.partition("```text\n")[2].partition("```")[0] == text(explained(of, "big"), 80)
+    assert guide.partition("```text\n")[2].partition("```")[0] == text(answer, 80)
+    assert max(map(len, lines(answer))) <= 80
+    assert [(one.pod, one.units) for one in answer.nearest[0].cards[0].pods] == [
+        ("default/web-0", 30),
+        ("default/db-0", 20),
+    ]
+    assert (answer.state, answer.preemption) == ("waits", None)
+    preemption = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+    assert answer.message == f"0/1 nodes are available: 1 {answer.nearest[0].rules[0].reason}. {preemption}"
 
 
 def test_what_would_make_room_was_tried_with_the_same_rules() -> None:
@@ -133,25 +93,21 @@ def test_what_would_make_room_was_tried_with_the_same_rules() -> None:
     for index in range(2):
         for number in range(4):
             there(of, f"p{index}{number}", 20, "a", index, priority=number)
-    waits(of, "two", 120, labels={names.GPU_COUNT: "2"})
-    (node,) = explained(of, "two").nearest
+    (node,) = explained_new(of, "two", 120, labels={names.GPU_COUNT: "2"}).nearest
     assert node.leaving == tuple(f"default/p{index}{number}" for index in range(2) for number in range(3))
 
     for name in node.leaving:
         of.pods.remove("default", name.partition("/")[2])
     assert explained(of, "two").state == "fits"
-    waits(of, "never", 120)
-    (node,) = explained(of, "never").nearest
+    (node,) = explained_new(of, "never", 120).nearest
     assert (node.leaving, node.remedy) == ((), "no pod that leaves would make room")
 
 
 @pytest.mark.parametrize(("name", "typed"), [("a", "a"), ("a; reboot", "'a; reboot'")])
 def test_what_an_operator_has_to_do_is_said(name: str, typed: str) -> None:
     """Names in a dump of a cluster are not those that an API server has checked."""
-    of = world()
-    of.nodes.add(wire_node(name, [card(0, 16)], annotations={names.CORDON: "0"}, unschedulable=True))
-    waits(of, "p", 3)
-    (node,) = explained(of, "p").nearest
+    of = world(wire_node(name, [card(0, 16)], annotations={names.CORDON: "0"}, unschedulable=True))
+    (node,) = explained_new(of, "p", 3).nearest
     cordon = f"lift the cordon of its cards: kubectl annotate node {typed} gpushare/cordon-"
     assert node.remedy == f"kubectl uncordon {typed}; {cordon}"
     assert [one.rule for one in node.rules] == ["NodeUnschedulable", "GpuShare"]
@@ -165,10 +121,8 @@ def test_what_an_operator_has_to_do_is_said(name: str, typed: str) -> None:
     ],
 )
 def test_an_unhealthy_card_helps_only_a_pod_that_it_could_hold(units: int, remedy: str) -> None:
-    of = world()
-    of.nodes.add(wire_node("a", [replace(card(0, 80, health=Health.UNHEALTHY), reason="xid-79"), card(1, 16)]))
-    waits(of, "big", units)
-    (node,) = explained(of, "big").nearest
+    of = world(wire_node("a", [replace(card(0, 80, health=Health.UNHEALTHY), reason="xid-79"), card(1, 16)]))
+    (node,) = explained_new(of, "big", units).nearest
     assert node.remedy == remedy
 
 
@@ -196,10 +150,8 @@ def test_an_unhealthy_card_helps_only_a_pod_that_it_could_hold(units: int, remed
 def test_a_pod_that_no_card_can_ever_hold_is_told_what_to_ask(
     units: int, options: dict[str, object], words: str
 ) -> None:
-    of = world(a=[80, 80])
-    of.nodes.add(wire_node("b", [replace(card(0, 16, node="b"), model="B")]))
-    waits(of, "asks", units, **options)
-    assert words in explained(of, "asks").words
+    of = world(wire_node("b", [replace(card(0, 16, node="b"), model="B")]), a=[80, 80])
+    assert words in explained_new(of, "asks", units, **options).words
 
 
 def test_of_a_pod_that_a_card_could_hold_no_size_is_said() -> None:
@@ -214,8 +166,7 @@ def test_many_nodes_are_grouped_by_reason_and_the_ten_nearest_are_shown() -> Non
     for number in range(40):
         of.nodes.add(wire_node(f"n{number:02}", [16], unschedulable=number % 4 == 0))
         there(of, f"p{number}", 1 + number % 16, f"n{number:02}", 0)
-    waits(of, "big", 16)
-    answer = explained(of, "big")
+    answer = explained_new(of, "big", 16)
     assert [(group.nodes, group.rule) for group in answer.reasons] == [(30, "GpuShare"), (10, "NodeUnschedulable")]
     assert [(node.name, node.short_units) for node in answer.nearest[:3]] == [("n01", 2), ("n17", 2), ("n33", 2)]
     assert len(answer.nearest) == 10
@@ -241,8 +192,7 @@ def test_one_node_can_be_named() -> None:
 
 def test_the_json_is_the_whole_answer_in_camel_case() -> None:
     of = crowded()
-    waits(of, "big", 40)
-    answer = explained(of, "big")
+    answer = explained_new(of, "big", 40)
     document = json.loads(as_json(answer))
     assert document["nearest"][0]["shortUnits"] == 10
     assert document["nearest"][0]["cards"][3]["why"] == "unhealthy (xid-79)"
@@ -258,22 +208,48 @@ def test_the_guide_names_every_field() -> None:
             assert f"`{field.encode_name}`" in guide, field.encode_name
 
 
-def test_the_engine_is_as_before_after_an_explanation() -> None:
-    of = crowded()
-    waits(of, "big", 40)
-    found = asked(of)
-    first = asyncio.run(found.explained("default", "big"))
-    assert asyncio.run(found.explained("default", "big")) == first
+def order(answer: Explanation) -> list[str]:
+    return [node.name for node in answer.nearest]
 
 
-def test_a_rule_that_judges_no_cards_has_no_verdicts() -> None:
-    built = engine(a=[16])
-    judged = built.queries.evaluate(read_pod("p", 3))
-    assert [verdict.slot for verdict in judged.verdicts(built.tables.row_of["a"])] == [0]
+def test_nodes_with_large_cards_come_before_small_ones_and_nodes_without_cards_come_last() -> None:
+    of = world(wire_node("cpu"), small=[15], useful=[16, 16])
+    for index in range(2):
+        there(of, f"full-{index}", 16, "useful", index)
+    there(of, "some", 8, "small", 0)
+    answer = explained_new(of, "train", 16)
+    assert order(answer) == ["useful", "small", "cpu"]
+    assert "Node useful: GpuShare" in prose(answer)
+    (of_cpu,) = [line for line in lines(answer, 120) if line.startswith("cpu ")]
+    assert of_cpu.split()[1] == "-"
 
 
-def test_a_terminal_obeys_nothing_that_stands_in_an_annotation() -> None:
-    of = world()
-    of.nodes.add(wire_node("a", [replace(card(0, 16), model="M\x1b[2J")]))
-    waits(of, "p", 17)
-    assert "M?[2J" in text(explained(of, "p"), 80)
+def test_nodes_that_its_selector_excludes_come_after_those_that_it_allows() -> None:
+    of = world(wire_node("a-empty", [16], labels={"gpu": "old"}), wire_node("b-full", [16], labels={"gpu": "new"}))
+    there(of, "full", 16, "b-full", 0)
+    assert order(explained_new(of, "train", 16, nodeSelector={"gpu": "new"})) == ["b-full", "a-empty"]
+
+
+def test_nodes_without_the_models_that_it_asks_for_come_after_those_with_them() -> None:
+    of = world(wire_node("a-other", [card(0, 32, model="L4")]), wire_node("b-full", [card(0, 16, model="H100")]))
+    there(of, "full", 16, "b-full", 0)
+    assert order(explained_new(of, "train", 16, annotations={names.CARD_MODELS: "H100"})) == ["b-full", "a-other"]
+
+
+def test_a_node_from_which_pods_can_leave_comes_before_one_that_is_closed() -> None:
+    of = world(wire_node("a-tainted", [16], taints=(Taint("team", "NoSchedule", "other"),)), wire_node("b-full", [16]))
+    there(of, "full", 16, "b-full", 0)
+    assert order(explained_new(of, "train", 16)) == ["b-full", "a-tainted"]
+
+
+def test_the_node_that_it_is_nominated_to_comes_before_all_others() -> None:
+    of = world(near=[16], kept=[16])
+    there(of, "some", 2, "near", 0)
+    there(of, "going", 16, "kept", 0)
+    preempts(of, "train", 16, "kept", "going", priority=9)
+    assert order(explained(of, "train")) == ["kept", "near"]
+
+
+def test_of_a_pod_without_gpu_memory_nodes_without_cards_are_as_good_as_others() -> None:
+    of = world(wire_node("b-gpu", [16], cpu="1"), wire_node("a-cpu", cpu="1"))
+    assert order(explained_new(of, "web", requests={"cpu": "8"})) == ["a-cpu", "b-gpu"]

@@ -11,7 +11,7 @@ from scheduler.kube.port import CLAIMS, KINDS, OF_STORAGE, PRIORITY_CLASSES
 from scheduler.tools.cli.asking import cluster_view
 from scheduler.tools.cli.manifests import Unanswerable
 from tests.support.builders import manifest, wire_node, wire_pod
-from tests.support.explaining import Limited, asked, explained, prose, there, waits, world
+from tests.support.explaining import Limited, asked, explained, explained_new, prose, there, waits, world
 from tests.support.repository import ROOT
 from tests.support.volumes import claim, with_claims
 
@@ -57,8 +57,10 @@ def test_a_pod_of_long_ago_counts_less_in_what_is_usual() -> None:
 @pytest.mark.parametrize("refused", [(kind.name,) for kind in OF_STORAGE] + [EVERYTHING_ELSE], ids=lambda one: one[0])
 def test_a_claim_that_could_not_be_read_is_not_said_to_be_missing(refused: tuple[str, ...]) -> None:
     of = world(a=[16])
+    assert 'persistentvolumeclaim "checkpoints" not found' in prose(
+        explained_new(of, "train", 3, **with_claims("checkpoints"))
+    )
     of.storage.create(CLAIMS, claim("checkpoints"))
-    waits(of, "train", 3, **with_claims("checkpoints"))
     answer = explained(of, "train", refused=refused)
     assert (answer.state, answer.message) == ("fits", "")
     assert "not found" not in prose(answer)
@@ -66,17 +68,13 @@ def test_a_claim_that_could_not_be_read_is_not_said_to_be_missing(refused: tuple
     assert (served.fit, "Its volumes are left out" in prose(served)) == (1, True)
 
 
-def test_a_claim_that_is_really_missing_is_said_to_be() -> None:
-    of = world(a=[16])
-    waits(of, "train", 3, **with_claims("checkpoints"))
-    assert 'persistentvolumeclaim "checkpoints" not found' in prose(explained(of, "train"))
-
-
 def test_preemption_is_told_without_the_budgets_with_what_they_may_change() -> None:
     of = world(a=[16])
     there(of, "low", 16, "a", 0)
-    waits(of, "urgent", 16, priority=9)
-    known, unknown = explained(of, "urgent"), explained(of, "urgent", refused=("poddisruptionbudgets",))
+    known, unknown = (
+        explained_new(of, "urgent", 16, priority=9),
+        explained(of, "urgent", refused=("poddisruptionbudgets",)),
+    )
     assert unknown.preemption == known.preemption
     assert unknown.preemption is not None
     may_spare = "The PodDisruptionBudgets cannot be read: preemption may spare pods that one of them protects."
@@ -100,8 +98,7 @@ def test_the_guide_lists_every_right(kind: object) -> None:
 
 
 def test_the_mistakes_of_other_pods_are_theirs() -> None:
-    of = world(a=[16])
-    of.nodes.add(wire_node("b", annotations={"gpushare/cordn": "0"}))
+    of = world(wire_node("b", annotations={"gpushare/cordn": "0"}), a=[16])
     waits(of, "v3", 3, annotations={"gpushare/exlusive": "true"})
     of.pods.create(wire_pod("v4", 3))
     of.pods.bind("default", "v4", "a", {names.MEM_IDX: "7"})

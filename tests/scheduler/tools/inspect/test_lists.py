@@ -6,17 +6,14 @@ import pytest
 
 from config.protocol import names
 from config.protocol.inventory import Card, Health, Inventory, encode
-from scheduler.tools.inspect.document import as_json
-from scheduler.tools.inspect.lists import WIDTH, compact, used_only, wide
+from scheduler.tools.inspect.lists import WIDTH, as_json, compact, used_only, wide
 from scheduler.tools.inspect.tables import details, summary
-from tests.scheduler.tools.inspect.golden_clusters import CLUSTERS, Json, golden, node, pod
-from tests.scheduler.tools.inspect.reading import cards, viewed
+from tests.scheduler.tools.inspect.listed import CLUSTERS, Json, cards, golden, node, pod, viewed
 from tests.support.repository import ROOT
 
 _, NODES, PODS = CLUSTERS["summary"]
 AWAY = node("gpu-node-c", "0", "2", "192.168.0.73", inventory=cards(15, 15))
 HELD = [pod("old-0", "3", on="gpu-node-c", idx="0"), pod("old-1", "4", on="gpu-node-c", idx="1")]
-ALL_OUT = node("gpu-node-d", "0", "2", inventory=cards(15, 15, unhealthy=frozenset({0, 1})))
 BELOW = "\nNot in this sum: nodes that pods are on, without allocatable GPU memory.\n"
 
 
@@ -33,18 +30,6 @@ def healthy(index: int, units: int) -> Card:
 # Nodes with pods and without allocatable memory
 
 
-def test_a_node_whose_plugin_is_away_is_listed_below_the_legacy_text() -> None:
-    text = summary(viewed([*NODES, AWAY], [*PODS, *HELD]))
-    before, marker, below = text.partition(BELOW)
-    assert (before, marker) == (golden("summary"), BELOW)
-    head, row = below.splitlines()
-    assert head.split() == ["NAME", "IPADDRESS", "Allocated", "WHY"]
-    assert row.split(maxsplit=3) == [
-        *("gpu-node-c", "192.168.0.73", "7"),
-        "nothing is allocatable: its device plugin is away",
-    ]
-
-
 def test_its_pods_are_in_the_details() -> None:
     before, _, below = details(viewed([*NODES, AWAY], [*PODS, *HELD])).partition(BELOW)
     assert before == golden("details")
@@ -53,29 +38,6 @@ def test_its_pods_are_in_the_details() -> None:
         ["old-0", "default", "3", "0"],
         ["old-1", "default", "0", "4"],
     ]
-
-
-def test_a_node_whose_cards_are_all_unhealthy_is_listed_with_their_health() -> None:
-    text = summary(viewed([*NODES, ALL_OUT], [*PODS, pod("p", "3", on="gpu-node-d", idx="1")]))
-    assert text.startswith(golden("summary"))
-    assert "3          no card is in use for new pods: unhealthy" in text
-
-
-@pytest.mark.parametrize(
-    ("announced", "why"),
-    [
-        pytest.param([failed(0, 0, "mig", health=Health.HEALTHY)], "no units to share (mig)", id="split"),
-        pytest.param(
-            [failed(0, 0, "mig", health=Health.HEALTHY), failed(1, 15, "xid-79")],
-            "no units to share (mig), unhealthy (xid-79)",
-            id="the other is unhealthy",
-        ),
-        pytest.param([failed(0, 0, "", health=Health.HEALTHY)], "no units to share", id="others use it all"),
-    ],
-)
-def test_a_node_whose_cards_are_in_mig_mode_blames_no_plugin(announced: list[Card], why: str) -> None:
-    (shown,) = viewed([node("split", "0", "0", inventory=encode(Inventory(1024, "", tuple(announced))))], [])
-    assert shown.problem == f"no card is in use for new pods: {why}"
 
 
 def test_pods_on_a_node_that_is_not_there_are_not_lost() -> None:
@@ -94,6 +56,13 @@ def test_a_named_node_without_allocatable_memory_shows_its_pods() -> None:
     assert "gpu-node-c  192.168.0.73  7" in summary([shown], named=True)
 
 
+def announcing(*cards: Card) -> Json:
+    return node("n", "0", "2", inventory=encode(Inventory(1024, "", cards)))
+
+
+SPLIT = failed(0, 0, "mig", health=Health.HEALTHY)
+
+
 @pytest.mark.parametrize(
     ("seen", "problem"),
     [
@@ -102,22 +71,25 @@ def test_a_named_node_without_allocatable_memory_shows_its_pods() -> None:
         pytest.param(
             node("n", "30", "2", inventory="{"), "its annotation gpushare/inventory cannot be read", id="unreadable"
         ),
+        pytest.param(announcing(healthy(0, 15)), "nothing is allocatable: its device plugin is away", id="plugin away"),
         pytest.param(
-            node("n", "0", "2", inventory=cards(15, 15)),
-            "nothing is allocatable: its device plugin is away",
-            id="plugin away",
-        ),
-        pytest.param(
-            node(
-                "n",
-                "0",
-                "2",
-                inventory=encode(
-                    Inventory(1024, "", (failed(0, 15, "xid-79"), failed(1, 15, "", health=Health.SUSPECT)))
-                ),
-            ),
+            announcing(failed(0, 15, "xid-79"), failed(1, 15, "", health=Health.SUSPECT)),
             "no card is in use for new pods: unhealthy (xid-79), suspect",
             id="all out of use",
+        ),
+        pytest.param(announcing(SPLIT), "no card is in use for new pods: no units to share (mig)", id="split"),
+        pytest.param(
+            announcing(SPLIT, failed(1, 15, "xid-79")),
+            "no card is in use for new pods: no units to share (mig), unhealthy (xid-79)",
+            id="split, the other is unhealthy",
+        ),
+        pytest.param(
+            announcing(healthy(0, 0)), "no card is in use for new pods: no units to share", id="others use it all"
+        ),
+        pytest.param(
+            node("n", "15", "1", inventory=cards(15)) | {"spec": {"unschedulable": True}},
+            "the node is cordoned",
+            id="cordoned",
         ),
     ],
 )
@@ -139,11 +111,6 @@ def test_cordoned_cards_are_known_by_uuid_and_by_index() -> None:
     assert shown.problem == ""
     seen["metadata"]["annotations"][names.CORDON] = "0,1,2"
     assert viewed([seen], [])[0].problem == "no card is in use for new pods: cordoned"
-
-
-def test_a_cordoned_node_says_so() -> None:
-    seen = node("n", "15", "1", inventory=cards(15)) | {"spec": {"unschedulable": True}}
-    assert viewed([seen], [])[0].problem == "the node is cordoned"
 
 
 # Cards that are out of use
@@ -294,15 +261,6 @@ def test_nodes_with_the_same_problem_are_named_together_and_none_vanishes() -> N
     assert all(f"away-{number} " in text for number in range(5))
 
 
-@pytest.mark.parametrize("write", [wide, compact, summary, details])
-def test_a_terminal_obeys_nothing_that_an_annotation_holds(write: object) -> None:
-    nasty = encode(Inventory(1024, "", (failed(0, 15, "\x1b[2J\nfake  15/15"),)))
-    text = write(viewed([node("n", "0", "1", inventory=nasty)], [pod("p", "3", on="n", idx="0")]))  # type: ignore[operator]
-    assert "\x1b" not in text
-    assert "[2J?fake" in text
-    assert not [line for line in text.splitlines() if line.startswith("fake")]
-
-
 def test_json_says_model_reason_cordon_and_problem() -> None:
     announced = encode(Inventory(1024, "", (failed(0, 15, "xid-79"),)))
     seen = node("n", "0", "1", inventory=announced)
@@ -311,6 +269,15 @@ def test_json_says_model_reason_cordon_and_problem() -> None:
     (card,) = shown["cards"]
     assert (card["model"], card["reason"], card["cordoned"]) == ("M", "xid-79", True)
     assert shown["problem"] == "no card is in use for new pods: unhealthy (xid-79)"
+
+
+@pytest.mark.parametrize("write", [wide, compact, summary, details])
+def test_a_terminal_obeys_nothing_that_an_annotation_holds(write: object) -> None:
+    nasty = encode(Inventory(1024, "", (failed(0, 15, "\x1b[2J\nfake  15/15"),)))
+    text = write(viewed([node("n", "0", "1", inventory=nasty)], [pod("p", "3", on="n", idx="0")]))  # type: ignore[operator]
+    assert "\x1b" not in text
+    assert "[2J?fake" in text
+    assert not [line for line in text.splitlines() if line.startswith("fake")]
 
 
 # The document

@@ -8,12 +8,10 @@ from hypothesis import strategies as st
 
 from config.protocol import inventory, names
 from scheduler.tools.inspect import wire
-from scheduler.tools.inspect.document import as_json
-from scheduler.tools.inspect.node_cards import ListedResources
+from scheduler.tools.inspect.lists import as_json
 from scheduler.tools.inspect.tables import details, summary
 from scheduler.tools.inspect.view import Holder, InspectedNode
-from tests.scheduler.tools.inspect.golden_clusters import Json, node, pod
-from tests.scheduler.tools.inspect.reading import cards, raws, viewed
+from tests.scheduler.tools.inspect.listed import Json, cards, node, pod, raws, viewed
 from tests.support.repository import ROOT
 
 A = node("gpu-node-a", "30", "2")
@@ -32,23 +30,6 @@ def test_pods_that_are_finished_or_have_no_node_or_no_request_do_not_count() -> 
     others = [pod("done", "5", phase="Succeeded"), pod("failed", "5", phase="Failed"), pod("none", "0")]
     waiting = pod("waiting", "5", on="")
     assert [holder.name for holder in on_a(*others, waiting, pod("p", "3", idx="0")).holders] == ["p"]
-
-
-OTHER = ListedResources(gpu_mem="example.com/gpu-mem", gpu_count="example.com/gpu-count")
-
-
-def renamed(document: Json) -> Json:
-    written = json.dumps(document).replace(names.GPU_MEM, OTHER.gpu_mem).replace(names.GPU_COUNT, OTHER.gpu_count)
-    found: Json = json.loads(written)
-    return found
-
-
-@pytest.mark.parametrize("announced", [None, cards(15, 15)])
-def test_the_resources_may_have_other_names(announced: str | None) -> None:
-    nodes, pods = [node("gpu-node-a", "30", "2", inventory=announced)], [pod("p", "3", idx="1"), pod("lost", "4")]
-    shown = viewed([*map(renamed, nodes)], [*map(renamed, pods)], resources=OTHER)
-    assert shown == viewed(nodes, pods)
-    assert viewed([*map(renamed, nodes)], [*map(renamed, pods)]) != shown
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Running", "Unknown", ""])
@@ -150,43 +131,21 @@ def test_an_object_that_cannot_be_read_costs_one_object_and_is_named() -> None:
     assert problems[1].startswith("pod without a name is left out: ")
 
 
-def test_json_has_the_same_data_and_more() -> None:
-    pods = [pod("p", "8", allocation='{"0":{"0":3,"1":5}}'), pod("lost", "2")]
-    document = json.loads(as_json([on_a(*pods, announced=cards(16, 14, unhealthy=frozenset({1})))]))
-    assert document == {
-        "nodes": [
-            {
-                "name": "gpu-node-a",
-                "address": "unknown",
-                "unitMiB": 1024,
-                "totalUnits": 30,
-                "allocatedUnits": 10,
-                "pendingUnits": 2,
-                "cards": [
-                    {"index": 0, "uuid": "GPU-0", "health": "healthy", "totalUnits": 16}
-                    | {"allocatedUnits": 3, "freeUnits": 13, "model": "M", "reason": "", "cordoned": False},
-                    {"index": 1, "uuid": "GPU-1", "health": "unhealthy", "totalUnits": 14}
-                    | {"allocatedUnits": 5, "freeUnits": 9, "model": "M", "reason": "", "cordoned": False},
-                ],
-                "pods": [
-                    {"namespace": "default", "name": "lost", "cards": {}, "pendingUnits": 2},
-                    {"namespace": "default", "name": "p", "cards": {"0": 3, "1": 5}, "pendingUnits": 0},
-                ],
-                "problem": "",
-            }
-        ]
-    }
-
-
 def test_the_document_shows_what_programs_read() -> None:
     _, _, rest = (ROOT / "docs/inspect.md").read_text(encoding="utf-8").partition("```json\n")
     one_card = node("gpu-node-a", "15", "1", "192.168.0.71", inventory=cards(15))
     assert rest.partition("```")[0] == as_json(viewed([one_card], [pod("binpack-0", "7", idx="0")]))
 
 
-def test_json_shows_where_a_node_has_no_inventory() -> None:
-    (shown,) = json.loads(as_json(viewed([A], [])))["nodes"]
-    assert shown["unitMiB"] is None
+def test_json_shows_where_pods_are_on_a_node_without_an_inventory() -> None:
+    (shown,) = json.loads(as_json(viewed([A], [pod("lost", "2"), pod("p", "8", allocation='{"0":{"0":3,"1":5}}')])))[
+        "nodes"
+    ]
+    assert (shown["unitMiB"], shown["allocatedUnits"], shown["pendingUnits"]) == (None, 10, 2)
+    assert [(one["name"], one["cards"], one["pendingUnits"]) for one in shown["pods"]] == [
+        ("lost", {}, 2),
+        ("p", {"0": 3, "1": 5}, 0),
+    ]
     assert {(card["uuid"], card["health"]) for card in shown["cards"]} == {("", "")}
 
 

@@ -6,34 +6,23 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.main import get_command
 
-from scheduler.tools.kubectl.completion import candidates
-from scheduler.tools.kubectl.completion_scripts import script
+from scheduler.tools.kubectl.completion import candidates, script
 from scheduler.tools.kubectl.main import cli
 from tests.support.builders import wire_node
 from tests.support.repository import ROOT
 from tests.support.servers.listing_server import listing
 
-COMMANDS = {
-    "top",
-    "explain",
-    "what-if",
-    "defragment",
-    "cordon",
-    "uncordon",
-    "audit",
-    "adopt",
-    "doctor",
-    "demo",
-    "completion",
-}
+GROUP: Any = get_command(cli)
+COMMANDS = set(GROUP.commands)
 
 
 def words(*typed: str) -> set[str]:
-    return {word for word, _ in candidates(get_command(cli), typed)[0]}
+    return {word for word, _ in candidates(GROUP, typed)[0]}
 
 
 @pytest.mark.parametrize(
@@ -57,9 +46,9 @@ def test_what_may_follow(typed: list[str], offered: set[str]) -> None:
 
 
 def test_files_are_meant_after_flags_that_take_one() -> None:
-    assert candidates(get_command(cli), ["what-if", "-f", ""])[1] == 0
-    assert candidates(get_command(cli), ["what-if", "--config", ""])[1] == 0
-    assert candidates(get_command(cli), ["top", ""])[1] == 4
+    assert candidates(GROUP, ["what-if", "-f", ""])[1] == 0
+    assert candidates(GROUP, ["what-if", "--config", ""])[1] == 0
+    assert candidates(GROUP, ["top", ""])[1] == 4
 
 
 def test_nodes_with_cards_are_offered_where_a_node_is_meant(tmp_path: Path) -> None:
@@ -73,7 +62,7 @@ def test_nodes_with_cards_are_offered_where_a_node_is_meant(tmp_path: Path) -> N
 
 
 def test_every_command_says_what_it_does() -> None:
-    assert all(says for _, says in candidates(get_command(cli), [""])[0])
+    assert all(says for _, says in candidates(GROUP, [""])[0])
 
 
 def complete(*typed: str) -> subprocess.CompletedProcess[str]:

@@ -1,6 +1,9 @@
 """A page of a small cluster, and a browser that looks at it."""
 
+import asyncio
 import json
+import ssl
+from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
@@ -10,24 +13,45 @@ from scheduler.core.engine import Engine
 from scheduler.kube.rest.reviews import User
 from scheduler.tools.page.access import Guard
 from scheduler.tools.page.page_parts import SchedulerParts, page_parts
-from scheduler.tools.page.server import PageServer, serve_page
+from scheduler.tools.page.server import PageParts, PageServer, serve_page
 from tests.support.builders import READER, UNIT_MIB, bound, engine, pod
 
 
+@dataclass
 class Reviewer:
-    """`t-ann` may look, and list the pods of team-a. known: the token that is accepted."""
+    """users: by token. may_look, lists: by name of the user. asked: every question. open: answers wait for it."""
 
-    def __init__(self) -> None:
-        self.known = "t-ann"
+    users: dict[str, User] = field(default_factory=dict)
+    may_look: set[str] = field(default_factory=set)
+    lists: dict[str, set[str]] = field(default_factory=dict)
+    asked: list[tuple[str, ...]] = field(default_factory=list)
+    broken: Exception | None = None
+    open: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def user_of(self, token: str) -> User | None:
-        return User("ann") if token == self.known else None
+        self.asked.append(("token", token))
+        await self.open.wait()
+        if self.broken is not None:
+            raise self.broken
+        return self.users.get(token)
 
     async def may_get_url(self, user: User, path: str) -> bool:
-        return (user.username, path) == ("ann", "/gpushare")
+        self.asked.append(("url", user.username, path))
+        return user.username in self.may_look
 
     async def may_list_pods(self, user: User, namespace: str) -> bool:
-        return (user.username, namespace) == ("ann", "team-a")
+        self.asked.append(("pods", user.username, namespace))
+        return namespace in self.lists.get(user.username, ())
+
+    def count(self, kind: str) -> int:
+        return sum(one[0] == kind for one in self.asked)
+
+
+def reviewer_of_ann() -> Reviewer:
+    """`t-ann` may look, and list the pods of team-a; answers at once."""
+    made = Reviewer({"t-ann": User("ann")}, {"ann"}, {"ann": {"team-a"}})
+    made.open.set()
+    return made
 
 
 def filled() -> Engine:
@@ -42,9 +66,13 @@ def filled() -> Engine:
     return made
 
 
-async def serving(made: Engine, guard: Guard, *, leads: bool = True) -> PageServer:
+def parts_of(made: Engine, guard: Guard, *, leads: bool = True) -> PageParts:
     of = SchedulerParts(engine=made, reader=READER, unit_mib=UNIT_MIB, leads=lambda: leads, problem=lambda: "")
-    return await serve_page(page_parts(of, guard), ("127.0.0.1", 0))
+    return page_parts(of, guard)
+
+
+async def serving(made: Engine, guard: Guard, *, leads: bool = True, tls: ssl.SSLContext | None = None) -> PageServer:
+    return await serve_page(parts_of(made, guard, leads=leads), ("127.0.0.1", 0), tls)
 
 
 class Browser:

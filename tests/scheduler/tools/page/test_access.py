@@ -1,7 +1,6 @@
 """Who may see the page: what is asked of the API server, how often, and what holds for how long."""
 
 import asyncio
-from dataclasses import dataclass, field
 from http import HTTPStatus
 
 import pytest
@@ -9,36 +8,7 @@ import pytest
 from scheduler.kube.port import ApiForbidden, ApiSilent
 from scheduler.kube.rest.reviews import User
 from scheduler.tools.page.access import KEPT_S, Access, AccessDenied
-
-
-@dataclass
-class Reviewer:
-    """users: by token. may_look, lists: by name of the user. asked: every question. open: answers wait for it."""
-
-    users: dict[str, User] = field(default_factory=dict)
-    may_look: set[str] = field(default_factory=set)
-    lists: dict[str, set[str]] = field(default_factory=dict)
-    asked: list[tuple[str, ...]] = field(default_factory=list)
-    broken: Exception | None = None
-    open: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def user_of(self, token: str) -> User | None:
-        self.asked.append(("token", token))
-        await self.open.wait()
-        if self.broken is not None:
-            raise self.broken
-        return self.users.get(token)
-
-    async def may_get_url(self, user: User, path: str) -> bool:
-        self.asked.append(("url", user.username, path))
-        return user.username in self.may_look
-
-    async def may_list_pods(self, user: User, namespace: str) -> bool:
-        self.asked.append(("pods", user.username, namespace))
-        return namespace in self.lists.get(user.username, ())
-
-    def count(self, kind: str) -> int:
-        return sum(one[0] == kind for one in self.asked)
+from tests.scheduler.tools.page.browser import Reviewer, reviewer_of_ann
 
 
 class Clock:
@@ -56,8 +26,8 @@ def clock() -> Clock:
 
 @pytest.fixture
 def reviewer() -> Reviewer:
-    made = Reviewer({"t-ann": User("ann"), "t-bob": User("bob")}, {"ann"}, {"ann": {"team-a"}})
-    made.open.set()
+    made = reviewer_of_ann()
+    made.users["t-bob"] = User("bob")
     return made
 
 
@@ -92,10 +62,6 @@ async def test_who_may_not_is_told_which_right_is_missing(access: Access) -> Non
     status, words = await refused(access, "Bearer t-bob")
     assert status == HTTPStatus.FORBIDDEN
     assert words == "bob may not see this page: the right to get the nonResourceURL /gpushare is missing."
-
-
-async def test_an_unknown_token_is_refused(access: Access) -> None:
-    assert (await refused(access, "Bearer nobody"))[0] == HTTPStatus.UNAUTHORIZED
 
 
 async def test_an_answer_holds_for_a_minute_and_no_longer(access: Access, reviewer: Reviewer, clock: Clock) -> None:

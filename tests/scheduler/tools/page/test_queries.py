@@ -1,8 +1,9 @@
-"""Answers of the page to `explain` and `what-if`."""
+"""Answers of the page to `explain` and `what-if`, and the queue of questions: who asks much leaves room for others."""
 
 import asyncio
 import json
 from collections.abc import Generator
+from http import HTTPStatus
 
 import aiohttp
 import pytest
@@ -13,7 +14,8 @@ from scheduler.tools.explain.answers import as_json
 from scheduler.tools.explain.pod_summary import explain
 from scheduler.tools.explain.reading import ClusterSnapshot, answer_of
 from scheduler.tools.page import server as page_server
-from scheduler.tools.page.access import Everybody
+from scheduler.tools.page.access import AccessDenied, Everybody
+from scheduler.tools.page.query_queue import QueryQueue
 from tests.scheduler.tools.page.browser import Browser, filled, serving
 from tests.support.builders import UNIT_MIB, engine, pod, wire_node
 
@@ -121,3 +123,35 @@ async def test_what_if_judges_whole_pods(session: aiohttp.ClientSession) -> None
 async def test_what_cannot_be_asked_is_refused_in_words(open_page: Browser, query: str) -> None:
     status, answer = await open_page.get(f"/api/what-if?{query}")
     assert (status, answer["error"].startswith("This cannot be asked")) == (400, True)
+
+
+def question(until: asyncio.Event) -> Generator[None, None, str]:
+    while not until.is_set():
+        yield
+    return "answered"
+
+
+async def test_who_asks_much_leaves_room_for_others() -> None:
+    steps, may_end = QueryQueue(), asyncio.Event()
+    asked = [asyncio.create_task(steps.answer(question(may_end), "greedy")) for _ in range(4)]
+    await asyncio.sleep(0)
+    with pytest.raises(AccessDenied) as refused:
+        await steps.answer(question(may_end), "greedy")
+    asked.append(asyncio.create_task(steps.answer(question(may_end), "modest")))
+    may_end.set()
+
+    assert refused.value.status == HTTPStatus.TOO_MANY_REQUESTS
+    assert await asyncio.gather(*asked) == ["answered"] * 5
+    assert await steps.answer(question(may_end), "greedy") == "answered"
+
+
+async def test_who_leaves_may_ask_again() -> None:
+    steps, never = QueryQueue(), asyncio.Event()
+    asked = [asyncio.create_task(steps.answer(question(never), "one")) for _ in range(4)]
+    await asyncio.sleep(0)
+    for one in asked:
+        one.cancel()
+    await asyncio.gather(*asked, return_exceptions=True)
+    never.set()
+
+    assert await steps.answer(question(never), "one") == "answered"

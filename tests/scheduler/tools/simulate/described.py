@@ -53,8 +53,14 @@ def steps(
 def replayed(
     nodes: list[dict[str, Any]], pods: list[dict[str, Any]] | None = None, faults: list[dict[str, Any]] | None = None
 ) -> Report:
-    return replayed_file(described(nodes, pods, faults), build_engine(SchedulerConfiguration()))
+    return replayed_file(described(nodes, pods, faults))
 
 
-def replayed_file(cluster: ClusterFile, built: tuple[Engine, PodReader]) -> Report:
-    return replay(cluster, built, resources=ResourceNames(), unit_mib=1024)
+def replayed_file(
+    cluster: ClusterFile,
+    built: tuple[Engine, PodReader] | None = None,
+    **options: Any,  # noqa: ANN401 - as `replay`
+) -> Report:
+    """built: with the default configuration where it is left out."""
+    built = built or build_engine(SchedulerConfiguration())
+    return replay(cluster, built, resources=ResourceNames(), unit_mib=1024, **options)

@@ -4,7 +4,7 @@ from config.protocol import names
 from config.protocol.inventory import Health, decode
 from scheduler.kube import objects
 from scheduler.pods.gpu_request import ResourceNames
-from scheduler.tools.simulate.card_faults import HEALTHY, LOST, CardState, Condition, after_xid, card_named, with_cards
+from scheduler.tools.simulate.timeline import HEALTHY, LOST, CardState, Condition, after_xid, card_named, with_cards
 from tests.support.builders import card, wire_node
 
 RESOURCES = ResourceNames()

@@ -1,7 +1,11 @@
+"""Pods, claims and cards of cluster files and arrivals, and what becomes of them."""
+
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pytest
+import yaml
 
 from config.clusterfile.arrivals import Arrival, PodAsk
 from config.clusterfile.reading import read
@@ -12,18 +16,18 @@ from scheduler.core.build import build_engine
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import PodReader
 from scheduler.state.ledger import of_tables
-from scheduler.tools.simulate.arriving import pods_coming, shuffled
 from scheduler.tools.simulate.course import Course
-from scheduler.tools.simulate.replay import replay
+from scheduler.tools.simulate.player import pods_coming, shuffled
 from scheduler.tools.simulate.report import Report
 from scheduler.tools.simulate.timeline import PodComes
 from tests.scheduler.tools.simulate.described import described, node, pod, replayed, replayed_file
 from tests.support.repository import ROOT
+from tests.support.volumes import HOSTNAME, ZONE, bound, claim, storage_class, volume, with_claims
 
 DEMO: Final = ROOT / "scheduler/tools/demo/demo.yaml"
 
 
-def bound(report: Report) -> list[str]:
+def decided(report: Report) -> list[str]:
     """`time pod node` in the order of the decisions."""
     return [f"{placed.bound_s:g} {placed.pod.removeprefix('default/')} {placed.node}" for placed in report.placed]
 
@@ -35,7 +39,7 @@ def used(report: Report) -> list[tuple[int, int, float]]:
 
 def test_pods_are_placed_when_they_come_and_when_memory_becomes_free() -> None:
     report = replayed([node("a", 16)], [pod("p", 10, runs_s=30), pod("q", 10, at_s=1, runs_s=5), pod("r", 4, at_s=2)])
-    assert bound(report) == ["0 p a", "2 r a", "30 q a"]
+    assert decided(report) == ["0 p a", "2 r a", "30 q a"]
     assert [(placed.wait_s, placed.ended_s, placed.ended) for placed in report.placed] == [
         (0.0, 30.0, "finished"),
         (0.0, None, ""),
@@ -70,16 +74,6 @@ def test_a_pod_that_runs_forever_is_still_there_at_the_end() -> None:
     assert report.nodes[0].pods == 1
 
 
-def test_a_pod_waits_with_the_message_of_its_last_attempt() -> None:
-    report = replayed([node("a", 16)], [pod("p", 10), pod("q", 20, at_s=3)])
-    (waits,) = report.waiting
-    assert (waits.pod, waits.since_s, waits.attempts) == ("default/q", 3.0, 1)
-    assert waits.reason == (
-        "0/1 nodes are available: 1 Insufficient GPU memory on one card: wants 20, most free 6 (of 16)."
-    )
-    assert report.decisions == 2
-
-
 @pytest.mark.parametrize(
     ("waiting", "reason"),
     [
@@ -106,11 +100,6 @@ def test_a_pod_that_goes_with_its_node_has_ended_there() -> None:
     assert [card.health for card in report.cards] == ["lost"]
 
 
-def test_an_unhealthy_card_is_shown_with_its_reason() -> None:
-    report = replayed([node("a", 16)], faults=[{"node": "a", "card": 0, "xid": 79}])
-    assert [card.health for card in report.cards] == ["unhealthy: xid-79"]
-
-
 def test_a_pod_bound_by_others_counts_and_is_not_among_those_placed() -> None:
     report = replayed([node("a", 16)], [pod("by-hand", 4, nodeName="a"), pod("p", 13)])
     assert (report.by_others, report.placed) == (1, ())
@@ -125,11 +114,11 @@ def test_a_pod_whose_card_is_unknown_counts_against_every_card() -> None:
 
 def test_a_pod_that_runs_for_no_time_ends_when_it_starts() -> None:
     report = replayed([node("a", 16)], [pod("p", 16, runs_s=0), pod("q", 16)])
-    assert bound(report) == ["0 p a", "0 q a"]
+    assert decided(report) == ["0 p a", "0 q a"]
 
 
 def test_the_same_files_always_give_the_same_report() -> None:
-    reports = [replayed_file(read(DEMO), build_engine(SchedulerConfiguration())) for _ in range(2)]
+    reports = [replayed_file(read(DEMO)) for _ in range(2)]
     assert msgspec.json.encode(reports[0]) == msgspec.json.encode(reports[1])
 
 
@@ -148,7 +137,7 @@ def test_many_pods_fill_many_nodes_and_no_card_holds_too_much() -> None:
     nodes = [node("n", 16, 24, 40) | {"count": 50}]
     pods = [pod(f"p{units}", units, at_s=units, runs_s=100) | {"count": 100} for units in (3, 5, 7, 11)]
     cluster = described(nodes, pods)
-    report = replayed_file(cluster, build_engine(SchedulerConfiguration()))
+    report = replayed_file(cluster)
     assert (len(report.placed), report.waiting) == (400, ())
     assert [card for card in report.cards if card.peak > card.units] == []
     assert sum(whole.used for whole in report.nodes) == 0
@@ -173,16 +162,8 @@ def coming(*arrivals: Arrival) -> list[PodComes]:
 def arriving(units: tuple[int, ...], *arrivals: Arrival, rejects: bool = False) -> tuple[Report, Course]:
     """What becomes of pods that come to one node with cards of so many units."""
     course = Course()
-    report = replay(
-        described([node("a", *units)]),
-        build_engine(SchedulerConfiguration()),
-        resources=ResourceNames(),
-        unit_mib=1024,
-        arrivals=coming(*arrivals),
-        rejects=rejects,
-        course=course,
-    )
-    return report, course
+    cluster = described([node("a", *units)])
+    return replayed_file(cluster, arrivals=coming(*arrivals), rejects=rejects, course=course), course
 
 
 def asking(name: str, at_s: float, units: int, cards: int = 1, *, runs_s: float | None = None) -> Arrival:
@@ -210,12 +191,12 @@ def test_an_arrival_asks_for_cards_models_cpu_and_memory() -> None:
 def test_a_rejected_pod_is_gone_and_does_not_come_back_when_there_is_room() -> None:
     asked = (asking("p", 0, 10, runs_s=5), asking("q", 1, 10), asking("r", 6, 10))
     report, _ = arriving((16,), *asked, rejects=True)
-    assert bound(report) == ["0 p a", "6 r a"]
+    assert decided(report) == ["0 p a", "6 r a"]
     assert [(each.pod, each.since_s, each.attempts) for each in report.rejected] == [("default/q", 1.0, 1)]
     assert report.rejected[0].reason.startswith("0/1 nodes are available: 1 Insufficient GPU memory")
     assert (report.waiting, report.decisions) == ((), 3)
     waits, _ = arriving((16,), *asked)
-    assert bound(waits) == ["0 p a", "5 q a"]
+    assert decided(waits) == ["0 p a", "5 q a"]
     assert (len(waits.rejected), len(waits.waiting)) == (0, 1)
 
 
@@ -233,19 +214,13 @@ def test_a_request_that_is_wrong_asks_nothing_in_the_course() -> None:
     wrong = pod("wrong", 1)
     wrong["pod"]["spec"]["containers"][0]["resources"]["limits"] = {names.GPU_MEM: "8Gi"}
     course, file = Course(), described([node("a", 16)], [pod("p", 8), wrong])
-    replay(file, build_engine(SchedulerConfiguration()), resources=ResourceNames(), unit_mib=1024, course=course)
+    replayed_file(file, course=course)
     assert [came.asked for came in course.came] == [8, 8]
 
 
 def test_a_pod_of_arrivals_that_a_file_describes_too_is_a_mistake() -> None:
     with pytest.raises(ConfigurationError, match="arrivals: expected each pod once, found in a cluster file, too: p"):
-        replay(
-            described([node("a", 16)], [pod("p", 1)]),
-            build_engine(SchedulerConfiguration()),
-            resources=ResourceNames(),
-            unit_mib=1024,
-            arrivals=coming(asking("p", 0, 1)),
-        )
+        replayed_file(described([node("a", 16)], [pod("p", 1)]), arrivals=coming(asking("p", 0, 1)))
 
 
 def test_a_shuffled_order_has_the_same_pods_at_the_same_times() -> None:
@@ -255,3 +230,101 @@ def test_a_shuffled_order_has_the_same_pods_at_the_same_times() -> None:
     assert [each.name for each in once] != [each.name for each in other]
     assert [each.at_s for each in once] == [each.at_s for each in arrivals]
     assert sorted((each.name, each.ask) for each in once) == sorted((each.name, each.ask) for each in arrivals)
+
+
+NODES = [node("a", 16, labels={ZONE: "z1"}), node("b", 16, labels={ZONE: "z2"})]
+LOCAL = storage_class("local", provisioner="kubernetes.io/no-provisioner")
+
+
+def report_on(folder: Path, storage: list[dict[str, Any]], *pods: dict[str, Any]) -> Report:
+    documents = [{"nodes": NODES, "pods": list(pods)}, *map(with_kind, storage)]
+    return report_of(folder, documents)
+
+
+def report_of(folder: Path, documents: list[dict[str, Any]]) -> Report:
+    path = folder / "cluster.yaml"
+    path.write_text(yaml.safe_dump_all(documents), encoding="utf-8")
+    return replayed_file(read(path))
+
+
+def with_kind(manifest: dict[str, Any]) -> dict[str, Any]:
+    if "provisioner" in manifest:
+        return {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", **manifest}
+    kind = "PersistentVolume" if "capacity" in manifest["spec"] else "PersistentVolumeClaim"
+    return {"apiVersion": "v1", "kind": kind, **manifest}
+
+
+def placed(report: Report) -> dict[str, str]:
+    return {one.pod.removeprefix("default/"): one.node for one in report.placed}
+
+
+def waiting(report: Report) -> dict[str, str]:
+    return {one.pod.removeprefix("default/"): one.reason for one in report.waiting}
+
+
+def test_a_pod_goes_where_the_volume_of_its_claim_is(tmp_path: Path) -> None:
+    there = volume("pv", on=("z2",), key=ZONE, claimRef={"namespace": "default", "name": "data"})
+    report = report_on(tmp_path, [there, bound(claim("data"), "pv")], pod("p", 4, **with_claims("data")))
+    assert placed(report) == {"p": "b"}
+
+
+def test_two_pods_never_get_one_volume(tmp_path: Path) -> None:
+    storage = [LOCAL, volume("pv", class_name="local", on=("b",))]
+    storage += [claim(name, class_name="local") for name in ("one", "two")]
+    pods = [pod(f"p-{name}", 4, **with_claims(name)) for name in ("one", "two")]
+    report = report_on(tmp_path, storage, *pods)
+    assert placed(report) == {"p-one": "b"}
+    assert waiting(report) == {
+        "p-two": "0/2 nodes are available: 2 node(s) didn't find available persistent volumes to bind."
+    }
+
+
+def test_pods_that_share_a_claim_go_where_its_volume_was_made(tmp_path: Path) -> None:
+    topologies = [{"matchLabelExpressions": [{"key": HOSTNAME, "values": ["a", "b"]}]}]
+    storage = [storage_class("fast", allowedTopologies=topologies), claim("data", class_name="fast")]
+    report = report_on(tmp_path, storage, *(pod(f"p{n}", 6, at_s=n, **with_claims("data")) for n in range(4)))
+    assert list(placed(report)) == ["p0", "p1"]
+    assert len(set(placed(report).values())) == 1
+    assert "1 node(s) didn't match PersistentVolume's node affinity" in waiting(report)["p2"]
+
+
+def test_a_stateful_set_has_its_claims(tmp_path: Path) -> None:
+    template = {**claim("data", class_name="local"), "metadata": {"name": "data"}}
+    spec = pod("p", 4)["pod"]["spec"]
+    stateful_set = {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "web"},
+        "spec": {"replicas": 3, "template": {"spec": spec}, "volumeClaimTemplates": [template]},
+    }
+    volumes = [volume(f"pv-{name}", class_name="local", on=(name,)) for name in ("a", "b")]
+    documents = [{"nodes": NODES}, *map(with_kind, [LOCAL, *volumes]), stateful_set]
+    report = report_of(tmp_path, documents)
+    assert sorted(placed(report).values()) == ["a", "b"]
+    assert "didn't find available persistent volumes" in waiting(report)["web-2"]
+    assert report.ignored == ()
+
+
+@pytest.mark.parametrize(
+    ("storage", "reason"),
+    [
+        pytest.param([], 'persistentvolumeclaim "data" not found', id="no claim"),
+        pytest.param([claim("data")], "pod has unbound immediate PersistentVolumeClaims", id="immediate"),
+    ],
+)
+def test_a_pod_whose_claim_stays_without_a_volume_waits(
+    tmp_path: Path, storage: list[dict[str, Any]], reason: str
+) -> None:
+    report = report_on(tmp_path, storage, pod("p", 4, **with_claims("data")))
+    assert waiting(report) == {"p": f"0/2 nodes are available: {reason}."}
+
+
+def test_mistakes_in_storage_are_all_reported(tmp_path: Path) -> None:
+    wrong = with_kind(volume("pv", claimRef="mine"))
+    documents = [{"nodes": NODES}, wrong, with_kind(claim("data")), with_kind(claim("data"))]
+    with pytest.raises(ConfigurationError) as caught:
+        report_of(tmp_path, documents)
+    assert "PersistentVolumeClaim default/data" in str(caught.value)
+    with pytest.raises(ConfigurationError) as caught:
+        report_of(tmp_path, documents[:3])
+    assert "PersistentVolume pv" in str(caught.value)

@@ -1,3 +1,5 @@
+"""The steps of a cluster file, and who plays them into a cluster in memory."""
+
 from typing import Any, Final
 
 import pytest
@@ -5,6 +7,9 @@ import pytest
 from config.protocol import names
 from config.protocol.inventory import decode
 from config.settings.mistakes import ConfigurationError
+from scheduler.kube import objects
+from scheduler.testing.cluster.world import World
+from scheduler.tools.simulate.player import TimelinePlayer
 from scheduler.tools.simulate.timeline import NodeGoes, NodeIs, PodComes, Step
 from tests.scheduler.tools.simulate.described import node, pod, steps
 
@@ -84,3 +89,48 @@ def test_everything_that_an_api_server_would_not_take_is_named_at_once() -> None
         "Pod default/p-0: spec.priority: expected `int`, got `str`",
         "Pod default/q: spec.nodeSelector: expected `object | null`, got `array`",
     ]
+
+
+def played(*pods: dict[str, Any], faults: list[dict[str, Any]] | None = None) -> tuple[World, TimelinePlayer]:
+    """A world after the first time of the timeline, and who plays the rest."""
+    world = World(lambda: 1_800_000_000.0)
+    player = TimelinePlayer(world, steps(A, [*pods], faults))
+    player.play_next()
+    return world, player
+
+
+def found(world: World, name: str) -> objects.PodObject:
+    return world.pods.collection.existing("default", name)
+
+
+def test_what_finishes_and_what_comes_at_one_time_is_played_together() -> None:
+    world, player = played(pod("p", runs_s=5), pod("q", at_s=5))
+    player.started(world.pods.bind("default", "p", "a"), 0.0)
+    assert player.play_next() == ["pod default/p finished"]
+    assert found(world, "q").metadata.name == "q"
+
+
+def test_a_node_that_is_back_is_there_again() -> None:
+    lost_and_back = [{"at_s": 1, "node": "a", "lost": True}, {"at_s": 2, "node": "a", "back": True}]
+    world, player = played(faults=lost_and_back)
+    player.play_next()
+    player.play_next()
+    assert [present.metadata.name for present in world.nodes] == ["a"]
+
+
+def test_a_pod_that_had_finished_before_is_not_created() -> None:
+    world, _ = played(pod("done", nodeName="a", status={"phase": "Failed"}))
+    assert len(world.pods) == 0
+
+
+def test_a_pod_from_a_running_cluster_keeps_its_state() -> None:
+    ends = "2026-01-01T00:00:00Z"
+    world, _ = played(pod("p", nodeName="a", metadata={"deletionTimestamp": ends}, status={"phase": "Running"}))
+    assert found(world, "p").metadata.deletion_timestamp == ends
+    assert found(world, "p").status.phase == "Running"
+
+
+def test_playing_when_nothing_is_left_is_an_error() -> None:
+    _, player = played()
+    with pytest.raises(ValueError, match="nothing is left"):
+        player.play_next()

@@ -1,13 +1,11 @@
-"""Certificates that are replaced while the program runs, over both kinds of connections, against a server with TLS."""
+"""TLS over both kinds of connections: whose certificates, whose names, and certificates that are replaced meanwhile."""
 
 import asyncio
 import base64
-import json
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from http import HTTPMethod
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,11 +17,20 @@ from scheduler.kube.rest.client_config.connect import Connection
 from scheduler.kube.rest.client_config.credentials import Credentials, Lifetime, Loaded, Source
 from scheduler.kube.rest.client_config.kubeconfig import Kubeconfig
 from scheduler.kube.rest.transport import Transport
-from tests.support.servers.byte_server import BODY, CREATED, ByteServer, connected, made_certificate, until
+from tests.scheduler.kube.rest.conftest import Send, by_bare_connection
+from tests.support.servers.api_server import Json
+from tests.support.servers.byte_server import (
+    BODY,
+    CREATED,
+    ByteServer,
+    connected,
+    made_certificate,
+    until,
+    write_kubeconfig,
+)
 
 REFUSED: Final = b'HTTP/1.1 401 Unauthorized\r\nContent-Length: 28\r\n\r\n{"kind":"Status","code":401}'
 NAMES: Final = ("old", "new", "server", "other")
-Send = Callable[[Transport], Awaitable[bytes]]
 Log = list[Any]
 
 
@@ -40,28 +47,18 @@ def log() -> Iterable[Log]:
         yield lines
 
 
-async def by_session(transport: Transport) -> bytes:
-    return await transport.send(HTTPMethod.POST, "/x", b"{}", answers="Status", timeout_s=5.0)
-
-
-async def by_bare_connection(transport: Transport) -> bytes:
-    return await transport.write(HTTPMethod.POST, "/x", b"{}", answers="Status", timeout_s=5.0)
-
-
-@pytest.fixture(params=[by_session, by_bare_connection], ids=["session", "bare"])
-def send(request: pytest.FixtureRequest) -> Send:
-    asked: Send = request.param
-    return asked
-
-
 @dataclass
 class Mutual:
-    """A server that asks for a certificate. accepts: whose requests are not answered with 401. came: who sent each."""
+    """A server that asks for a certificate, and would speak HTTP/2.
+
+    accepts: whose requests are not answered with 401. came: who sent each. spoken: protocol of each connection.
+    """
 
     made: dict[str, tuple[Path, Path]]
     tls: ssl.SSLContext
     accepts: set[str] = field(default_factory=lambda: set(NAMES))
     came: list[str] = field(default_factory=list)
+    spoken: list[str | None] = field(default_factory=list)
     bytes: ByteServer = field(default_factory=ByteServer)
 
     @asynccontextmanager
@@ -72,6 +69,7 @@ class Mutual:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         who = dict(entry[0] for entry in writer.get_extra_info("peercert")["subject"])["commonName"]
+        self.spoken.append(writer.get_extra_info("ssl_object").selected_alpn_protocol())
         while True:
             await self.bytes.request(reader)
             self.came.append(who)
@@ -82,6 +80,7 @@ class Mutual:
 async def server(made: dict[str, tuple[Path, Path]]) -> AsyncIterator[Mutual]:
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.verify_mode = ssl.CERT_REQUIRED
+    tls.set_alpn_protocols(["h2", "http/1.1"])
     tls.load_cert_chain(*made["server"])
     for certificate, _ in made.values():
         tls.load_verify_locations(certificate)
@@ -102,30 +101,19 @@ class Files:
             if name:
                 (self.folder / target).write_bytes(self.server.made[name][part].read_bytes())
 
-    async def connection(self) -> Connection:
+    async def connection(self, user: Json | None = None, **cluster: str) -> Connection:
+        """user: instead of the one with the pair. cluster: beside its CA."""
         self.write("old", "old", "server")
-        user = {"client-certificate": str(self.folder / "pair.crt"), "client-key": str(self.folder / "pair.key")}
-        cluster = {"certificate-authority": str(self.folder / "ca.crt")}
-        return await connected(self.folder, self.server.bytes.url, user, cluster)
+        pair = {"client-certificate": str(self.folder / "pair.crt"), "client-key": str(self.folder / "pair.key")}
+        cluster = {"certificate-authority": str(self.folder / "ca.crt"), **cluster}
+        return await connected(self.folder, self.server.bytes.url, user or pair, cluster)
 
     def in_line(self, name: str, server: str = "") -> Path:
         """Write a kubeconfig that holds all in itself. server: another address than that of ours."""
         pair = [base64.b64encode(path.read_bytes()).decode() for path in self.server.made[name]]
         ca = base64.b64encode(self.server.made["server"][0].read_bytes()).decode()
-        document = {
-            "current-context": "test",
-            "contexts": [{"name": "test", "context": {"cluster": "api", "user": "me"}}],
-            "clusters": [
-                {
-                    "name": "api",
-                    "cluster": {"server": server or self.server.bytes.url, "certificate-authority-data": ca},
-                }
-            ],
-            "users": [{"name": "me", "user": {"client-certificate-data": pair[0], "client-key-data": pair[1]}}],
-        }
-        path = self.folder / "kubeconfig"
-        path.write_text(json.dumps(document), encoding="utf-8")
-        return path
+        user = {"client-certificate-data": pair[0], "client-key-data": pair[1]}
+        return write_kubeconfig(self.folder, server or self.server.bytes.url, user, {"certificate-authority-data": ca})
 
 
 @pytest.fixture
@@ -155,6 +143,68 @@ async def sent_until(done: Callable[[], bool], transport: Transport, send: Send)
     async with asyncio.timeout(5):
         while not done():
             assert await send(transport) == BODY
+
+
+async def test_a_client_certificate_is_shown_and_needs_no_header_and_no_other_protocol(
+    server: Mutual, files: Files
+) -> None:
+    transport = Transport(await files.connection(), connections=1)
+
+    assert [await by_bare_connection(transport) for _ in range(2)] == [BODY, BODY]
+
+    await transport.close()
+    await until(lambda: server.bytes.closed == 1)
+    assert (server.came, server.bytes.connections) == (["old", "old"], 1)
+    assert server.spoken[0] in {None, "http/1.1"}
+    assert not any(b"Authorization" in request for request in server.bytes.requests)
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster", "words"),
+    [
+        pytest.param({"token": "t"}, {}, "the connection ended", id="a client without a certificate"),
+        pytest.param(None, {"tls-server-name": "other.example"}, "TLS", id="a server with another name"),
+    ],
+)
+async def test_a_handshake_that_fails_is_an_error_at_once_and_nothing_is_sent(
+    server: Mutual, files: Files, user: Json | None, cluster: dict[str, str], words: str
+) -> None:
+    transport = Transport(await files.connection(user, **cluster), connections=1)
+
+    for _ in range(5):
+        with pytest.raises(port.ApiSilent, match=words):
+            await by_bare_connection(transport)
+
+    await transport.close()
+    assert server.bytes.requests == []
+
+
+async def test_a_request_under_way_when_the_certificate_changes_gets_its_answer_and_its_connection_ends(
+    server: Mutual, files: Files
+) -> None:
+    answered = asyncio.Event()
+
+    async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await server.bytes.request(reader)
+        await answered.wait()
+        writer.write(CREATED)
+        await reader.read()
+
+    server.bytes.script = [slowly, server.bytes.answers(CREATED)]
+    connection = await files.connection()
+    transport = Transport(connection, connections=2)
+    under_way = asyncio.create_task(by_bare_connection(transport))
+    await until(lambda: len(server.bytes.requests) == 1)
+    files.write("new", "new")
+    await connection.credentials.load()
+    answered.set()
+
+    assert await under_way == BODY
+    await until(lambda: server.bytes.closed == 1)
+    assert await by_bare_connection(transport) == BODY
+
+    await transport.close()
+    assert server.bytes.connections == 2
 
 
 async def test_a_certificate_that_was_replaced_is_shown_when_the_old_one_is_refused(

@@ -1,4 +1,9 @@
-import base64
+"""Where the API server is: which of several places says so, and what is said of one that says it wrong.
+
+That a whole kubeconfig is used as kubectl uses it, or refused by name, is shown in e2e/suites/api/test_kubeconfigs.py.
+"""
+
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -6,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from scheduler.kube.rest.client_config.address import proxy_for
+from scheduler.kube.rest.client_config.chosen_context import proxy_for
 from scheduler.kube.rest.client_config.connect import ConnectError, Connection, connect
 from scheduler.kube.rest.client_config.credentials import NotRenewed
 from tests.support.servers.certificates import CA
@@ -14,7 +19,6 @@ from tests.support.servers.certificates import CA
 SERVER = "https://10.1.2.3:6443"
 PROXY = "http://proxy:3128"
 BEARER = (("Authorization", "Bearer t"),)
-VERSION = "client.authentication.k8s.io/v1"
 IN_A_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 
 
@@ -33,14 +37,17 @@ def document(server: str = "http://a", **parts: object) -> dict[str, Any]:
     } | parts
 
 
+def described(user: dict[str, Any] | None = None, **cluster: object) -> dict[str, Any]:
+    """A kubeconfig whose cluster is at https://a, unless it says otherwise; `_` for `-`."""
+    fields = {key.replace("_", "-"): value for key, value in {"server": "https://a", **cluster}.items()}
+    users = [{"name": "u", "user": user or {"token": "t"}}]
+    return document(clusters=[{"name": "c", "cluster": fields}], users=users)
+
+
 def write(path: Path, content: object) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content if isinstance(content, str) else yaml.safe_dump(content), encoding="utf-8")
     return path
-
-
-def plugin(command: str, **more: object) -> dict[str, Any]:
-    return {"exec": {"apiVersion": VERSION, "command": command, "interactiveMode": "Never", **more}}
 
 
 @pytest.fixture
@@ -63,33 +70,36 @@ async def connected(
     return await connect(environment, kubeconfig=kubeconfig, context=context, service_account=service_account)
 
 
-async def test_the_file_that_is_named_wins_over_everything(tmp_path: Path, home: Path, service_account: Path) -> None:
-    named = write(tmp_path / "named", document("http://named"))
-    environment = IN_A_POD | {"HOME": str(home), "KUBECONFIG": str(write(tmp_path / "env", document("http://env")))}
-
-    connection = await connected(environment, kubeconfig=named, service_account=service_account)
-
-    assert connection.url == "http://named"
-    assert connection.source == f"kubeconfig {named}, context main"
-
-
-async def test_kubeconfig_of_the_environment_wins_over_the_pod_s_service_account(
-    tmp_path: Path, home: Path, service_account: Path
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        pytest.param(("named", "KUBECONFIG", "pod", "HOME"), "http://named", id="the file that is named"),
+        pytest.param(("KUBECONFIG", "pod", "HOME"), "http://env", id="KUBECONFIG of the environment"),
+        pytest.param(("pod", "HOME"), "https://10.0.0.1:443", id="the service account of the pod"),
+        pytest.param(("HOME",), "http://home", id="the home directory"),
+    ],
+)
+async def test_the_first_place_that_says_something_wins(
+    tmp_path: Path, home: Path, service_account: Path, given: tuple[str, ...], url: str
 ) -> None:
-    environment = IN_A_POD | {"HOME": str(home), "KUBECONFIG": str(write(tmp_path / "env", document("http://env")))}
+    named = write(tmp_path / "named", document("http://named"))
+    environment = {"HOME": str(home), "KUBECONFIG": str(write(tmp_path / "env", document("http://env")))}
 
-    assert (await connected(environment, service_account=service_account)).url == "http://env"
+    connection = await connected(
+        IN_A_POD | {name: path for name, path in environment.items() if name in given},
+        kubeconfig=named if "named" in given else None,
+        service_account=service_account if "pod" in given else Path("/nowhere"),
+    )
+
+    assert connection.url == url
+    if "named" in given:
+        assert connection.source == f"kubeconfig {named}, context main"
 
 
-async def test_the_pod_s_service_account_wins_over_the_home_directory(home: Path, service_account: Path) -> None:
-    connection = await connected(IN_A_POD | {"HOME": str(home)}, service_account=service_account)
+async def test_in_a_pod_the_token_is_that_of_the_service_account(service_account: Path) -> None:
+    connection = await connected(IN_A_POD, service_account=service_account)
 
-    assert connection.url == "https://10.0.0.1:443"
     assert await connection.credentials.identity() == (("Authorization", "Bearer pod-token"),)
-
-
-async def test_the_home_directory_is_the_last_resort(home: Path) -> None:
-    assert (await connected(IN_A_POD | {"HOME": str(home)})).url == "http://home"
 
 
 @pytest.mark.parametrize(
@@ -109,66 +119,26 @@ async def test_a_context_is_looked_up_in_a_file_and_not_in_the_pod(home: Path, s
     assert (await connected(environment, context="other", service_account=service_account)).url == "http://home-2"
 
 
-async def test_several_files_are_merged_without_the_missing_ones(tmp_path: Path) -> None:
-    users = write(tmp_path / "users", document(clusters=[], contexts=[]))
-    rest = write(tmp_path / "rest", document("https://rest", users=[]))
-    environment = {"KUBECONFIG": f"{tmp_path / 'missing'}:{users}:{rest}"}
-
-    connection = await connected(environment)
-
-    assert (connection.url, await connection.credentials.identity()) == ("https://rest", BEARER)
-
-
-async def test_certificates_may_be_in_the_file_or_beside_it(tmp_path: Path) -> None:
-    write(tmp_path / "ca.pem", CA)
-    beside = {"server": "https://a", "certificate-authority": "ca.pem"}
-    inside = {"server": "https://a", "certificate-authority-data": base64.b64encode(CA.encode()).decode()}
-
-    for cluster in (beside, inside):
-        path = write(tmp_path / "config", document(clusters=[{"name": "c", "cluster": cluster}]))
-        assert len((await connected({}, kubeconfig=path)).tls.get_ca_certs()) == 1
-
-
-async def test_a_server_name_and_a_proxy_are_kept(tmp_path: Path) -> None:
-    cluster = {"server": "https://a/", "tls-server-name": "b", "proxy-url": "http://proxy"}
-    path = write(tmp_path / "config", document(clusters=[{"name": "c", "cluster": cluster}]))
-
-    connection = await connected({"HTTPS_PROXY": "http://another"}, kubeconfig=path)
-
-    assert (connection.url, connection.server_name, connection.proxy) == ("https://a", "b", "http://proxy")
-
-
-async def test_the_proxy_of_the_environment_serves_a_kubeconfig(tmp_path: Path) -> None:
-    path = write(tmp_path / "config", document("https://a"))
-
-    assert (await connected({"HTTPS_PROXY": "http://proxy"}, kubeconfig=path)).proxy == "http://proxy"
-
-
-@pytest.mark.parametrize("context", [{"cluster": "c"}, {"cluster": "c", "user": "u"}], ids=["none", "empty"])
-async def test_a_user_without_credentials_is_refused_where_kubectl_asks_for_a_name(
-    tmp_path: Path, context: dict[str, str]
+@pytest.mark.parametrize(
+    ("cluster", "proxy"),
+    [({}, PROXY), ({"proxy-url": "http://another"}, "http://another")],
+    ids=["of the environment", "of the kubeconfig"],
+)
+async def test_the_proxy_of_the_environment_serves_a_kubeconfig_that_names_none(
+    tmp_path: Path, cluster: dict[str, str], proxy: str
 ) -> None:
-    contexts = [{"name": "main", "context": context}]
-    users = [{"name": "u", "user": {}}]
-    path = write(tmp_path / "config", document("https://a", contexts=contexts, users=users))
+    path = write(tmp_path / "config", described(None, server="https://a/", **cluster))
 
-    with pytest.raises(ConnectError, match="has no credentials: token, tokenFile"):
-        await connected({}, kubeconfig=path)
+    connection = await connected({"HTTPS_PROXY": PROXY}, kubeconfig=path)
 
-
-async def test_no_credentials_are_sent_without_tls(tmp_path: Path) -> None:
-    path = write(tmp_path / "config", document("http://a", users=[{"name": "u", "user": {"token": "t", "as": "jane"}}]))
-
-    assert await (await connected({}, kubeconfig=path)).credentials.identity() == (("Impersonate-User", "jane"),)
+    assert (connection.url, connection.proxy) == ("https://a", proxy)
 
 
 async def test_who_is_impersonated_follows_the_file(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "config", document("https://a", users=[{"name": "u", "user": {"token": "t", "as": "jane"}}])
-    )
+    path = write(tmp_path / "config", described({"token": "t", "as": "jane"}))
     credentials = (await connected({}, kubeconfig=path)).credentials
     user = {"token": "t", "as": "joe", "as-uid": "7", "as-groups": ["a", "b"], "as-user-extra": {"x/y": ["1", "2"]}}
-    write(path, document("https://a", users=[{"name": "u", "user": user}]))
+    write(path, described(user))
 
     await credentials.load()
 
@@ -193,18 +163,39 @@ async def test_who_is_impersonated_follows_the_file(tmp_path: Path) -> None:
         pytest.param(document(**{"current-context": "x"}), "no context x;.*one of: main, other", id="no such context"),
         pytest.param(document(clusters=[]), "the cluster c, which does not exist", id="no such cluster"),
         pytest.param(document(clusters=None), "the cluster c, which does not exist", id="clusters: null"),
-        pytest.param(document(users=[]), "the user u, which does not exist", id="no such user"),
         pytest.param(document(users=7), "users: Expected `array`, got `int`; correct it", id="users of another type"),
-        pytest.param(document(kind="Secret"), "kind is not Config; name a kubeconfig", id="another kind"),
         pytest.param("a: 1\n---\nb: 1", "holds 2 documents", id="two documents"),
-        pytest.param(document(""), "has no server", id="no server"),
+        pytest.param(
+            described() | {"contexts": [{"name": "main", "context": {"cluster": "c"}}]},
+            "has no credentials: token, tokenFile",
+            id="no user",
+        ),
         pytest.param(
             document(users=[{"user": {"token": "planted"}}]), r"users\[0\] has no name; correct it$", id="no name"
         ),
-        pytest.param("[" * 5_000, "is not YAML", id="nested deeper than any stack"),
+        pytest.param(described(server="https://a:planted"), "of the server cannot be read; expected", id="port"),
+        pytest.param(described(server="https://a:0"), "address of the server has port 0", id="port 0"),
+        pytest.param(described(server="https://[::1"), "address of the server cannot be read", id="half an address"),
+        pytest.param(
+            described(server="https://u:planted@a"), "has a user in it; put the user and the password", id="a user"
+        ),
+        pytest.param(described(proxy_url="socks5://u:planted@p"), "the proxy .*SOCKS proxy", id="proxy"),
+        pytest.param(
+            described(proxy_url=True), r"clusters\[0\].cluster.proxy-url: Expected", id="a proxy that is no text"
+        ),
+        pytest.param(
+            described(server=5),
+            r"clusters\[0\].cluster.server: Expected `str`, got `int`",
+            id="a server that is a number",
+        ),
+        pytest.param(described(tls_server_name=[1]), r"tls-server-name: Expected `str`", id="name"),
+        pytest.param(described(certificate_authority_data="aGVsbG8="), "not usable as PEM", id="a CA"),
+        pytest.param(
+            described({"client-certificate": "no.crt", "client-key": "no.key"}), "no.crt", id="a client certificate"
+        ),
     ],
 )
-async def test_a_file_that_does_not_say_which_cluster_is_one_clear_error(
+async def test_a_kubeconfig_that_cannot_be_used_is_one_clear_error(
     tmp_path: Path, content: object, message: str
 ) -> None:
     path = write(tmp_path / "config", content)
@@ -218,7 +209,7 @@ async def test_a_file_that_does_not_say_which_cluster_is_one_clear_error(
 
 
 @pytest.mark.parametrize(
-    "token",
+    "written",
     [
         pytest.param('"planted\\q"', id="no such escape"),
         pytest.param("planted: x", id="a mapping in a value"),
@@ -226,94 +217,25 @@ async def test_a_file_that_does_not_say_which_cluster_is_one_clear_error(
         pytest.param("*planted", id="no such anchor"),
         pytest.param("!planted x", id="no such tag"),
         pytest.param("%planted", id="a character that begins no value"),
+        pytest.param("[planted]", id="another type"),
+        pytest.param("[" * 100_000, id="nested deeper than any stack"),
     ],
 )
-async def test_a_kubeconfig_that_is_not_yaml_is_described_without_the_secret_in_the_line(
-    tmp_path: Path, token: str
+async def test_a_kubeconfig_that_is_or_becomes_wrong_is_described_without_the_secret_in_it(
+    tmp_path: Path, written: str
 ) -> None:
-    path = write(tmp_path / "config", f"users:\n- name: u\n  user:\n    token: {token}\n")
+    path = write(tmp_path / "config", document())
+    connection = await connected({}, kubeconfig=path)
+    write(path, f"users:\n- name: u\n  user:\n    token: {written}\n")
 
-    with pytest.raises(ConnectError, match=r"is not YAML: line \d: \w+") as raised:
+    with pytest.raises(ConnectError) as at_the_start:
         await connected({}, kubeconfig=path)
+    with pytest.raises(NotRenewed) as later:
+        await connection.credentials.load()
 
-    assert "planted" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("server", "cluster", "message"),
-    [
-        pytest.param("https://a:planted", {}, "address of the server cannot be read; expected", id="port"),
-        pytest.param("https://a:0", {}, "address of the server has port 0", id="port 0"),
-        pytest.param("10.0.0.1:6443", {}, "address of the server does not begin with http", id="no scheme"),
-        pytest.param("https://[::1", {}, "address of the server cannot be read", id="half an address"),
-        pytest.param("https://u:planted@a", {}, "has a user in it; put the user and the password", id="a user in it"),
-        pytest.param("https://a", {"proxy-url": "socks5://u:planted@p"}, "the proxy .*SOCKS proxy", id="proxy"),
-        pytest.param(
-            "https://a", {"proxy-url": True}, r"clusters\[0\].cluster.proxy-url: Expected", id="a proxy that is no text"
-        ),
-        pytest.param(5, {}, r"clusters\[0\].cluster.server: Expected `str`, got `int`", id="a server that is a number"),
-        pytest.param("https://a", {"tls-server-name": [1]}, r"tls-server-name: Expected `str`", id="name"),
-    ],
-)
-async def test_an_address_that_is_none_is_one_clear_error(
-    tmp_path: Path, server: str, cluster: dict[str, str], message: str
-) -> None:
-    clusters = [{"name": "c", "cluster": {"server": server, **cluster}}]
-    path = write(tmp_path / "config", document(clusters=clusters))
-
-    with pytest.raises(ConnectError, match=message) as raised:
-        await connected({}, kubeconfig=path)
-
-    assert str(path) in str(raised.value)
-    assert "planted" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("cluster", "user", "message"),
-    [
-        pytest.param({"certificate-authority": "no.pem"}, {}, "no.pem", id="CA missing"),
-        pytest.param({"certificate-authority-data": "aGVsbG8="}, {}, "not usable as PEM", id="CA not PEM"),
-        pytest.param(
-            {"certificate-authority-data": "%%%"}, {}, "certificate-authority-data is not base64", id="not base64"
-        ),
-        pytest.param(
-            {}, {"client-certificate": "no.crt", "client-key": "no.key"}, "no.crt", id="no client certificate"
-        ),
-        pytest.param({}, {"tokenFile": "no-token"}, "no-token", id="token file missing"),
-        pytest.param(
-            {}, {"token": "a\nb"}, "the token has characters that no header may have", id="token of two lines"
-        ),
-        pytest.param(
-            {}, plugin("no-such-plugin", installHint="see http://h"), "no-such-plugin not found; see", id="none"
-        ),
-        pytest.param({}, plugin("false"), "false returned 1", id="plugin fails"),
-        pytest.param({}, plugin("echo"), "decode", id="plugin talks nonsense"),
-        pytest.param(
-            {}, {"auth-provider": {"name": "oidc"}}, "auth-provider oidc has no idp-issuer-url", id="provider"
-        ),
-        pytest.param({}, {"auth-provider": {"name": "gcp"}}, "gcp was removed .*gke-gcloud-auth-plugin", id="removed"),
-    ],
-)
-async def test_credentials_that_cannot_be_loaded_are_one_clear_error(
-    tmp_path: Path, cluster: dict[str, str], user: dict[str, Any], message: str
-) -> None:
-    clusters = [{"name": "c", "cluster": {"server": "https://a"} | cluster}]
-    users = [{"name": "u", "user": user or {"token": "t"}}]
-    path = write(tmp_path / "config", document(clusters=clusters, users=users))
-
-    with pytest.raises(ConnectError, match=message) as raised:
-        await connected({}, kubeconfig=path)
-
-    assert str(path) in str(raised.value)
-
-
-async def test_a_plugin_that_returns_no_credentials_is_an_error(tmp_path: Path) -> None:
-    answer = f'{{"apiVersion": "{VERSION}", "kind": "ExecCredential", "status": {{}}}}'
-    user = plugin("echo", args=[answer])
-    path = write(tmp_path / "config", document("https://a", users=[{"name": "u", "user": user}]))
-
-    with pytest.raises(ConnectError, match="neither a token nor a client certificate"):
-        await connected({}, kubeconfig=path)
+    assert re.search(r"is not YAML|users\[0\]\.user\.token: Expected `str`", str(at_the_start.value))
+    assert "planted" not in f"{at_the_start.value} {later.value}"
+    await connection.credentials.close()
 
 
 @pytest.mark.parametrize(
@@ -371,26 +293,3 @@ def test_the_proxy_is_the_one_that_the_environment_names(
     environment: dict[str, str], url: str, proxy: str | None
 ) -> None:
     assert proxy_for(environment, url) == proxy
-
-
-@pytest.mark.parametrize(
-    "users",
-    [
-        pytest.param([{"name": "u", "user": {"token": ["planted"]}}], id="another type"),
-        pytest.param("users: [{name: u, user: {token: *planted}}]", id="no such anchor"),
-        pytest.param("users: [{name: u, user: {token: !planted x}}]", id="no such tag"),
-        pytest.param("users: " + "[" * 100_000, id="nested deeper than any stack"),
-    ],
-)
-async def test_a_kubeconfig_that_becomes_wrong_is_described_without_the_token_in_it(
-    tmp_path: Path, users: list[dict[str, str]] | str
-) -> None:
-    path = write(tmp_path / "config", document())
-    connection = await connected({}, kubeconfig=path)
-    write(path, document(users=users) if isinstance(users, list) else users)
-
-    with pytest.raises(NotRenewed) as raised:
-        await connection.credentials.load()
-
-    assert "planted" not in str(raised.value)
-    await connection.credentials.close()

@@ -18,8 +18,7 @@ from tests.support.servers.byte_server import until
 
 VERSION: Final = "client.authentication.k8s.io/v1"
 ANSWER: Final = f'{{"apiVersion": "{VERSION}", "kind": "ExecCredential", "status": {{"token": "$TOKEN"}}}}'
-
-
+ANSWERS: Final = f"cat <<EOF\n{ANSWER}\nEOF"
 SAID: Final = ExecCredentialStatus(token="secret")  # noqa: S106 - of a test
 
 
@@ -49,11 +48,11 @@ def pipes() -> set[str]:
 async def test_it_is_given_its_environment_and_answers_a_status() -> None:
     env = [{"name": "TOKEN", "value": "secret"}]
 
-    assert await plugin(f"cat <<EOF\n{ANSWER}\nEOF", env=env).run() == SAID
+    assert await plugin(ANSWERS, env=env).run() == SAID
 
 
 async def test_it_is_told_what_is_wanted(tmp_path: Path) -> None:
-    says = f"printf '%s' \"$KUBERNETES_EXEC_INFO\" > {tmp_path}/asked; TOKEN=t; cat <<EOF\n{ANSWER}\nEOF"
+    says = f"printf '%s' \"$KUBERNETES_EXEC_INFO\" > {tmp_path}/asked; TOKEN=t; {ANSWERS}"
 
     await plugin(says).run()
 
@@ -61,41 +60,36 @@ async def test_it_is_told_what_is_wanted(tmp_path: Path) -> None:
     assert asked == {"apiVersion": VERSION, "kind": "ExecCredential", "spec": {"interactive": False}}
 
 
-async def test_one_that_hangs_is_ended_with_what_it_has_started(tmp_path: Path) -> None:
-    pids = tmp_path / "pids"
-    running = asyncio.create_task(plugin(f"sleep 600 & echo $$ $! > {pids}.new; mv {pids}.new {pids}; wait").run())
-    await until(pids.exists)
-
+async def given_up(script: str, written: Path) -> None:
+    """Run a script until it has written a file."""
+    running = asyncio.create_task(plugin(script).run())
+    await until(written.exists)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param("sleep 600 & echo $$ $! > {pids}.new; mv {pids}.new {pids}; wait", id="one that hangs"),
+        pytest.param("sleep 600 & echo $! > {pids}.new; mv {pids}.new {pids}", id="one that has exited"),
+    ],
+)
+async def test_it_is_ended_with_what_it_has_started(tmp_path: Path, script: str) -> None:
+    pids = tmp_path / "pids"
+
+    await given_up(script.format(pids=pids), pids)
 
     await until(lambda: all(map(ended, map(int, pids.read_text(encoding="utf-8").split()))))
 
 
-async def test_what_one_that_has_exited_left_behind_is_ended(tmp_path: Path) -> None:
-    pid = tmp_path / "pid"
-    running = asyncio.create_task(plugin(f"sleep 600 & echo $! > {pid}.new; mv {pid}.new {pid}").run())
-    await until(pid.exists)
-
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-
-    await until(lambda: ended(int(pid.read_text(encoding="utf-8"))))
-
-
 async def test_its_pipes_are_closed_where_another_program_keeps_them(tmp_path: Path) -> None:
     keeper = tmp_path / "keeper"
-    await plugin(f"TOKEN=t; cat <<EOF\n{ANSWER}\nEOF").run()  # what the event loop keeps for all of them
+    await plugin(f"TOKEN=t; {ANSWERS}").run()  # what the event loop keeps for all of them
     before = pipes()
     script = f"setsid sh -c 'echo $$ > {keeper}.new; mv {keeper}.new {keeper}; exec sleep 600' &"
-    running = asyncio.create_task(plugin(script).run())
-    await until(keeper.exists)
-
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    await given_up(script, keeper)
 
     try:
         await until(lambda: pipes() <= before)
@@ -107,7 +101,7 @@ async def test_one_that_complains_at_length_is_heard() -> None:
     complains = "head -c 200000 /dev/zero | tr '\\0' x >&2"
 
     async with asyncio.timeout(10):
-        status = await plugin(f"{complains}; TOKEN=secret; cat <<EOF\n{ANSWER}\nEOF").run()
+        status = await plugin(f"{complains}; TOKEN=secret; {ANSWERS}").run()
 
     assert status == SAID
 
@@ -120,6 +114,10 @@ async def test_one_that_talks_without_end_is_ended(monkeypatch: pytest.MonkeyPat
             await plugin("while true; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done").run()
 
 
+def echo(**answer: object) -> str:
+    return f"echo '{json.dumps(answer)}'"
+
+
 @pytest.mark.parametrize(
     ("script", "message"),
     [
@@ -129,21 +127,20 @@ async def test_one_that_talks_without_end_is_ended(monkeypatch: pytest.MonkeyPat
         pytest.param("exit 3", "returned 3$", id="without a word"),
         pytest.param("echo secret", "^exec: failed to decode process output: (?!.*secret)", id="no JSON"),
         pytest.param("echo []", "^exec: failed to decode process output: Expected `object`", id="no object"),
-        pytest.param('echo \'{"apiVersion": "v0"}\'', r"the kind \(none\); expected ExecCredential$", id="half of it"),
+        pytest.param(echo(apiVersion="v0"), r"the kind \(none\); expected ExecCredential$", id="half of it"),
         pytest.param(
-            'echo \'{"apiVersion": "v0", "kind": "ExecCredential", "status": {}}\'',
-            f"v0 does not match {VERSION}$",
-            id="a version",
+            echo(apiVersion="v0", kind="ExecCredential", status={}), f"v0 does not match {VERSION}$", id="a version"
         ),
         pytest.param(
-            f'echo \'{{"apiVersion": "{VERSION}", "kind": "ExecCredential", "status": {{"clientKeyData": "x"}}}}\'',
+            echo(apiVersion=VERSION, kind="ExecCredential", status={"clientKeyData": "x"}),
             "only one of client certificate and key; expected both$",
             id="half a pair",
         ),
         pytest.param(
-            f'echo \'{{"apiVersion": "{VERSION}", "kind": "ExecCredential"}}\'',
-            "returned neither a token",
-            id="no status",
+            echo(apiVersion=VERSION, kind="ExecCredential"), "returned neither a token nor a client", id="no status"
+        ),
+        pytest.param(
+            echo(apiVersion=VERSION, kind="ExecCredential", status={}), "returned neither a token", id="an empty status"
         ),
     ],
 )

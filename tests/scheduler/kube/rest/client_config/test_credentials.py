@@ -2,24 +2,23 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from http import HTTPMethod
 from pathlib import Path
 from textwrap import dedent
+from typing import Final
 
 import pytest
 from aiohttp import web
 
 from scheduler.kube import port
 from scheduler.kube.rest.client_config.connect import connect
-from scheduler.kube.rest.client_config.credentials import Credentials, Lifetime, Loaded, NotRenewed
-from scheduler.kube.rest.client_config.impersonation import Headers
+from scheduler.kube.rest.client_config.credentials import Credentials, Headers, Lifetime, Loaded, NotRenewed
 from scheduler.kube.rest.transport import Transport
-from tests.support.servers.api_server import ApiServer, Json, streamed
+from tests.scheduler.kube.rest.conftest import Send, by_session
+from tests.support.servers.api_server import BOUND, ApiServer, Json, streamed
 from tests.support.servers.byte_server import made_certificate
 from tests.support.servers.certificates import CA
 
 TransportOf = Callable[[Json], Awaitable[Transport]]
-Send = Callable[[Transport], Awaitable[bytes]]
 
 
 @pytest.fixture(scope="module")
@@ -40,21 +39,6 @@ def transport_of(kubeconfig: Callable[..., Path]) -> TransportOf:
         return Transport(await connect({}, kubeconfig=kubeconfig(user)), connections=8)
 
     return make
-
-
-async def get(transport: Transport) -> bytes:
-    return await transport.send(HTTPMethod.GET, "/x", answers="PodList", timeout_s=10.0)
-
-
-async def post(transport: Transport) -> bytes:
-    return await transport.write(HTTPMethod.POST, "/x", b"{}", answers="PodList", timeout_s=10.0)
-
-
-@pytest.fixture(params=[get, post], ids=["session", "bare"])
-def send(request: pytest.FixtureRequest) -> Send:
-    """Both clients of a transport carry the same header."""
-    asked: Send = request.param
-    return asked
 
 
 def sent(api: ApiServer) -> list[str]:
@@ -110,22 +94,6 @@ async def test_a_token_that_no_header_may_have_leaves_the_one_before_in_use(
     assert sent(api) == ["Bearer token-0"]
 
 
-async def test_a_token_file_that_is_rotated_before_every_request_costs_no_request(
-    api: ApiServer, transport_of: TransportOf, send: Send, tmp_path: Path
-) -> None:
-    file = tmp_path / "token"
-    file.write_text("token-0\n", encoding="utf-8")
-    transport = await transport_of({"tokenFile": str(file)})
-
-    for number in range(5):
-        file.write_text(f"token-{number}\n", encoding="utf-8")
-        api.tokens = {f"token-{number}"}
-        await send(transport)
-
-    await transport.close()
-    assert sent(api)[-1] == "Bearer token-4"
-
-
 async def test_the_token_of_a_service_account_that_is_rotated_costs_no_request(api: ApiServer, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("old", encoding="utf-8")
     (tmp_path / "ca.crt").write_text(CA, encoding="utf-8")
@@ -151,13 +119,13 @@ async def test_an_exec_credential_with_five_seconds_of_life_is_renewed_before_it
         issued_s = float(runs.read_text(encoding="utf-8").splitlines()[number - 1])
         # A request may be under way for a while on a busy machine; who waits for a refusal is refused all the same.
         answers.append(200 if time.time() < issued_s + 8.0 else 401)
-        return web.Response(text='{"kind":"PodList"}', status=answers[-1])
+        return web.json_response(BOUND, status=answers[-1])
 
     transport = await transport_of(plugin(tmp_path, life_s=5))
     async with asyncio.timeout(30):
         while "Bearer token-2" not in sent(api):
             api.script = [only_living]
-            await get(transport)
+            await by_session(transport)
             await asyncio.sleep(0.1)
 
     await transport.close()
@@ -175,13 +143,13 @@ async def test_requests_go_on_with_a_living_credential_while_the_next_one_is_fet
     try:
         async with asyncio.timeout(20):
             for _ in range(5):
-                await get(transport)
+                await by_session(transport)
         meanwhile = sent(api)
     finally:
         go.touch()
     async with asyncio.timeout(20):
         while "Bearer token-2" not in sent(api):
-            await get(transport)
+            await by_session(transport)
 
     await transport.close()
     assert meanwhile == ["Bearer token-1"] * 5
@@ -210,19 +178,6 @@ async def test_a_watch_that_is_refused_renews_too(api: ApiServer, transport_of: 
     await transport.close()
 
 
-async def test_credentials_that_stay_refused_are_forbidden_after_one_repetition(
-    api: ApiServer, transport_of: TransportOf, send: Send
-) -> None:
-    transport = await transport_of({"token": "wrong"})
-    api.tokens = {"right"}
-
-    with pytest.raises(port.ApiForbidden, match="Unauthorized"):
-        await send(transport)
-
-    await transport.close()
-    assert len(api.seen) == 2
-
-
 async def test_a_plugin_that_begins_to_fail_is_named_with_its_message(
     api: ApiServer, transport_of: TransportOf, send: Send, tmp_path: Path
 ) -> None:
@@ -240,10 +195,10 @@ async def test_a_plugin_that_begins_to_fail_is_named_with_its_message(
 class Slow:
     """A source that loads when `go` is set; loads: how often it was asked."""
 
-    def __init__(self, lifetime: Lifetime, *, fails: bool = False) -> None:
+    def __init__(self, lifetime: Lifetime) -> None:
         self.go = asyncio.Event()
         self.loads = 0
-        self.fails = fails
+        self.fails = False
         self.lifetime = lifetime
 
     async def load(self) -> Loaded:
@@ -253,6 +208,18 @@ class Slow:
             message = "no"
             raise NotRenewed(message)
         return Loaded(authorization=f"Bearer {self.loads}", lifetime=self.lifetime)
+
+
+EXPIRED: Final = Lifetime(refresh_after_s=-2.0, valid_for_s=-1.0)
+
+
+async def loaded(lifetime: Lifetime) -> tuple[Slow, Credentials]:
+    """Credentials after their first load; the next ones do not wait."""
+    source = Slow(lifetime)
+    source.go.set()
+    credentials = Credentials(source)
+    await credentials.load()
+    return source, credentials
 
 
 async def test_a_renewal_outlives_the_request_that_started_it() -> None:
@@ -269,10 +236,7 @@ async def test_a_renewal_outlives_the_request_that_started_it() -> None:
 
 
 async def test_a_request_that_was_refused_with_older_credentials_only_repeats() -> None:
-    source = Slow(Lifetime())
-    source.go.set()
-    credentials = Credentials(source)
-    await credentials.load()
+    source, credentials = await loaded(Lifetime())
 
     await credentials.renew(bearer("0"), credentials.tls)
 
@@ -280,19 +244,13 @@ async def test_a_request_that_was_refused_with_older_credentials_only_repeats() 
 
 
 async def test_expired_credentials_are_waited_for() -> None:
-    source = Slow(Lifetime(refresh_after_s=-2.0, valid_for_s=-1.0))
-    source.go.set()
-    credentials = Credentials(source)
-    await credentials.load()
+    _, credentials = await loaded(EXPIRED)
 
     assert await credentials.identity() == bearer("2")
 
 
 async def test_credentials_that_cannot_be_renewed_are_used_and_retried_rarely() -> None:
-    source = Slow(Lifetime(refresh_after_s=-2.0, valid_for_s=-1.0))
-    source.go.set()
-    credentials = Credentials(source)
-    await credentials.load()
+    source, credentials = await loaded(EXPIRED)
     source.fails = True
 
     assert [await credentials.identity() for _ in range(3)] == [bearer("1")] * 3

@@ -1,1 +1,0 @@
-"""The comparison of policies on a trace: e2e/packing."""

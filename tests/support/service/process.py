@@ -1,0 +1,150 @@
+"""One run of the scheduler's process on a world: the real service with the real engine, in virtual time."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from config.settings.scheduler import SchedulerConfiguration, resolve
+from scheduler.app import service_options
+from scheduler.core.build import build_engine, resource_names
+from scheduler.core.engine import Engine
+from scheduler.leader.leadership import Leadership
+from scheduler.metrics.metrics import Metrics
+from scheduler.metrics.observer import ServiceObserver
+from scheduler.plugins import registry
+from scheduler.pods.pod import PodReader
+from scheduler.queue.entry import PodState
+from scheduler.service import Clock, SchedulerService
+from scheduler.state.ledger import NodeLedger, of_tables
+from scheduler.testing.cluster.cluster import MemoryCluster
+from scheduler.testing.cluster.world import World
+from tests.support.service.checked_cycle import CheckedCycle
+from tests.support.service.recount import Recount
+from tests.support.service.wire import Posts, Wire
+
+EPOCH_S: Final = 1_800_000_000.0
+# Longer than the breath between two batches of a watch, shorter than anything else that is timed.
+A_MOMENT_S: Final = 0.02
+AT_ONCE: Final = SchedulerConfiguration.model_validate({"bindTimeout": 0})
+
+
+def world() -> World:
+    """An empty world whose clock is the running loop's."""
+    return World(lambda: EPOCH_S + asyncio.get_running_loop().time())
+
+
+@dataclass
+class Process:
+    """Started; ends by `kill`, or by `stop`."""
+
+    wire: Wire
+    service: SchedulerService
+    engine: Engine
+    cycle: CheckedCycle
+    metrics: Metrics
+    task: asyncio.Task[None]
+    recount: Recount = field(default_factory=Recount)
+
+    @property
+    def free(self) -> dict[str, int]:
+        """Units left on each card, by UUID."""
+        return {card: units for node in of_tables(self.engine.tables).values() for card, units in node.free.items()}
+
+    def sample(self, name: str, **labels: str) -> float:
+        """Value of one of our metrics; 0 where nothing was counted under these labels."""
+        found = self.metrics.registry.get_sample_value(f"gpushare_scheduler_{name}", labels)
+        assert found is not None or labels, f"there is no metric {name}"
+        return found or 0.0
+
+    def assert_no_pod_sleeps_that_fits(self) -> None:
+        """No unschedulable pod fits, unless a hint that may help it is due, or its turn is still to come."""
+        assert self.sample("lost_wakeups_total") == 0, "a pod slept until the check in the background found it"
+        engine = self.engine
+        if not self.service.leads() or engine.queue.has_hints or engine.tables.cluster_events:
+            return
+        for entry in engine.queue:
+            if entry.state is PodState.UNSCHEDULABLE:
+                with engine.nominations.seen_by(entry.pod):
+                    assert not self.cycle.fits_on(entry.pod, None)[0], f"{entry.pod.key} sleeps, and fits"
+
+    def expected_ledger(self) -> dict[str, NodeLedger]:
+        """What is booked where, recounted from what this process was told and what it has assumed."""
+        told = self.wire.told
+        return self.recount.ledger(told["pods"], told["nodes"], self.wire.first, self.engine.tables)
+
+    async def kill(self) -> None:
+        """As SIGKILL does: nothing more is answered, written or told."""
+        self.task.cancel()
+        await asyncio.wait({self.task})
+
+    async def stop(self, within_s: float) -> None:
+        """As SIGTERM does, see `scheduler.app`."""
+        self.service.stop()
+        await asyncio.wait({self.task}, timeout=within_s)
+        await self.kill()
+        await self.service.recorder.flush(within_s)
+
+
+def start(
+    wire: Wire, configuration: SchedulerConfiguration = AT_ONCE, *, seed: int = 0, leadership: Leadership | None = None
+) -> Process:
+    """Start the scheduler; it lists, waits as configured, and schedules. leadership: None for one that is alone."""
+    built, reader = build_engine(configuration)
+    loop = asyncio.get_running_loop()
+    cycle = CheckedCycle(
+        registry.build(resolve(configuration)[0], resource_names(configuration)),
+        built.tables,
+        wire.pod_told,
+        lambda: process.expected_ledger(),  # noqa: PLW0108 - made below
+        lambda: process.engine.nominations,
+    )
+    cycles = dict.fromkeys(built.scheduler_names, cycle)
+    engine = Engine(built.tables, built.queue, cycles, reserve_after_s=configuration.reserve_after_s)
+    service, metrics = service_on(wire, engine, reader, configuration, seed=seed, leadership=leadership)
+    metrics.waiting = lambda: service.recorder.waiting().text()
+    process = Process(wire, service, engine, cycle, metrics, loop.create_task(service.run()))
+    return process
+
+
+def service_on(
+    cluster: MemoryCluster,
+    engine: Engine,
+    reader: PodReader,
+    configuration: SchedulerConfiguration = AT_ONCE,
+    *,
+    seed: int = 0,
+    leadership: Leadership | None = None,
+) -> tuple[SchedulerService, Metrics]:
+    """The real service with this engine, on the running loop's clock; not started."""
+    loop = asyncio.get_running_loop()
+    metrics = Metrics(engine.tables, engine.queue.lengths, per_card=False)
+    service = SchedulerService(
+        cluster,
+        service_options(configuration, instance="test"),
+        ServiceObserver(metrics, loop.time),
+        engine=engine,
+        reader=reader,
+        rng=random.Random(seed),  # noqa: S311 - repeatable
+        clock=Clock(loop.time, lambda: int((EPOCH_S + loop.time()) * 1e9), loop.time()),
+        leadership=leadership,
+    )
+    return service, metrics
+
+
+@asynccontextmanager
+async def scheduling(
+    of: World, configuration: SchedulerConfiguration = AT_ONCE, *, latency_s: float = 0.0
+) -> AsyncIterator[Process]:
+    """A process that has listed the world and decided what there was to decide."""
+    process = start(Wire(of, Posts(of), latency_s=latency_s), configuration)
+    try:
+        await asyncio.sleep(A_MOMENT_S)
+        yield process
+    finally:
+        # What has ended it says more than what it has left undone.
+        if process.task.done() and not process.task.cancelled():
+            process.task.result()
+        await process.kill()
