@@ -1,6 +1,7 @@
 """Finds the injection mode, waits until the node supports one, and reports why it does not."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -139,10 +140,10 @@ class InjectionMode:
             log.warning("cdi.prepare_failed", reason=str(error))
 
     async def _soon(self) -> None:
-        try:
-            await asyncio.wait_for(self._changed.wait(), self._again_s)
-        except TimeoutError:
-            return
+        # Not wait_for: on Python 3.11 it drops a cancellation that comes together with the event.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._again_s):
+                await self._changed.wait()
 
     def _say(self, problem: str) -> None:
         if problem != self.problem and problem:

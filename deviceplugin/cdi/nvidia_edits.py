@@ -19,7 +19,6 @@ from deviceplugin.files import replace_file
 
 _AGAIN_S: Final = 600.0
 _TAKES_AT_MOST_S: Final = 60.0
-_NODE: Final = "nvidia"
 
 
 class NvidiaEdits:
@@ -37,7 +36,6 @@ class NvidiaEdits:
         generated: Path,
         ctk: str,
         *,
-        device_dir: Path = Path("/dev"),
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """cards: as the driver names them now, without those that are lost: a lost card's minor is another's by now.
@@ -47,7 +45,6 @@ class NvidiaEdits:
         self._cards = cards
         self._tree = NvidiaSpecTree((generated.parent, *spec_dirs))
         self._generated, self._ctk = generated, ctk
-        self._device_dir = device_dir
         self._now_s = now_s
         self._tried_s = float("-inf")
         self._not_generated = ""
@@ -96,7 +93,7 @@ class NvidiaEdits:
         return ""
 
     def _real_cards(self, cards: Sequence[DriverCard], driver: str) -> Edits:
-        return nvidia_spec.real_cards(cards, self._specs().specs, self._nodes(), driver=driver)
+        return nvidia_spec.real_cards(cards, self._specs().specs, driver=driver)
 
     def _report(self, reason: str) -> None:
         self.lacking = "; ".join(filter(None, (reason, reason and self._not_generated)))
@@ -108,9 +105,6 @@ class NvidiaEdits:
         except OSError as error:
             return f"cannot write a CDI spec: {error}"
         return generate_nvidia(self._generated, timeout_s=_TAKES_AT_MOST_S, ctk=self._ctk)
-
-    def _nodes(self) -> set[str]:
-        return {f"/dev/{entry.name}" for entry in self._device_dir.glob(f"{_NODE}*")}
 
     def _specs(self) -> NvidiaSpecs:
         # `prepare` and `edits` are in threads of their own.

@@ -1,22 +1,27 @@
 """NVIDIA's own CDI specs: what the toolkit says that a container needs for a card. Pure.
 
-A card is taken by its UUID: the device of that name, or, where a spec names no card by UUID, what all its devices need
-with the node that the driver names for the card now. A device that bears another name is never taken for a card,
-whatever its nodes are: indexes and minors may belong to another card after a reboot or the loss of a card. A spec
-without the driver library is not used at all: a container with bare device nodes starts, and finds no CUDA.
+A card is taken by its UUID: the device of that name. Where a spec does not name the card, as the management spec whose
+only device is `all`, single device nodes are taken from its devices: the node with the minor that the driver names for
+the card now, and the control nodes. They are taken as they stand: with a driver in a container, they are elsewhere on
+the host. Other edits of a device with another name are never taken, whatever its nodes are: indexes and minors may
+belong to another card after a reboot or the loss of a card. Only the numbers of a node are left out: the runtime then
+takes them from the node on the host when the container starts, and nvidia-uvm may get another major at each boot.
+
+A spec without the driver library or without a control node is not used at all: its containers would start, and cuInit
+would fail in them.
 
 Source: NVIDIA Container Toolkit, `nvidia-ctk cdi generate` (device names are indexes, UUIDs, or `all`).
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
 
 from config.settings import plainyaml
-from deviceplugin.cdi.edits import Edits, combined, device_nodes, from_wire
+from deviceplugin.cdi.edits import Edits, combined, from_wire
 from deviceplugin.cdi.spec import CdiError
 from deviceplugin.driver.cards import DriverCard
 
@@ -34,7 +39,10 @@ GENERATE: Final = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
 
 _NODES: Final = "deviceNodes"
 _MOUNTS: Final = "mounts"
-_SHARED_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+# Without the first two, cuInit answers 100 (no device) or 999 (unknown).
+_NEEDED_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm")
+_CONTROL_NODES: Final = (*_NEEDED_NODES, "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+_NUMBERS: Final = ("major", "minor")
 _CARD_NODE: Final = re.compile(r"(?:.*/)?nvidia(\d{1,9})", re.ASCII)
 _SPEC_VERSION: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})\.(\d{1,4})", re.ASCII)
 _LIBRARY: Final = re.compile(r"(?:.*/)?libcuda\.so(?:\.(.*))?", re.ASCII)
@@ -78,32 +86,30 @@ def nvidia_spec(source: str, text: str) -> NvidiaSpec | None:
     return NvidiaSpec(source, shared, tuple(_device(source, device, version) for device in devices))
 
 
-def real_cards(
-    cards: Sequence[DriverCard], specs: Sequence[NvidiaSpec], nodes: Collection[str], *, driver: str = ""
-) -> Edits:
+def real_cards(cards: Sequence[DriverCard], specs: Sequence[NvidiaSpec], *, driver: str = "") -> Edits:
     """Edits that inject these cards alone into a container, with the driver's libraries.
 
-    cards: as the driver names them now. specs: by priority, the highest last, as /etc/cdi before /var/run/cdi. nodes:
-    the paths under /dev that exist. driver: its version, "" where it is not known. Raises CdiError with the reason.
+    cards: as the driver names them now. specs: by priority, the highest last, as /etc/cdi before /var/run/cdi. driver:
+    its version, "" where it is not known. Raises CdiError with the reason.
     """
-    return combined(part for card in cards for part in _of_card(card, specs, nodes, driver))
+    return combined(part for card in cards for part in _of_card(card, specs, driver))
 
 
-def _of_card(card: DriverCard, specs: Sequence[NvidiaSpec], nodes: Collection[str], driver: str) -> list[Edits]:
-    """By the best spec that names the card; else by the best that names none."""
+def _of_card(card: DriverCard, specs: Sequence[NvidiaSpec], driver: str) -> list[Edits]:
+    """Edits from the best spec that names the card; otherwise from the best that does not."""
     reasons = []
     by_priority = list(reversed(specs))
     for take in (_named, _unnamed):
         for spec in by_priority:
-            parts = take(card, spec, nodes)
-            if isinstance(parts, list) and not (reason := _without_driver(spec.source, combined(parts), driver)):
+            parts = take(card, spec)
+            if isinstance(parts, list) and not (reason := _without_cuda(spec.source, combined(parts), driver)):
                 return parts
             reasons.append(parts if isinstance(parts, str) else reason)
     reason = next(filter(None, reasons), "") or f"no CDI spec of kind {KINDS[0]} is there"
     raise CdiError(f"card {card.uuid} cannot be brought into a container: {reason}")
 
 
-def _named(card: DriverCard, spec: NvidiaSpec, _nodes: Collection[str]) -> list[Edits] | str:
+def _named(card: DriverCard, spec: NvidiaSpec) -> list[Edits] | str:
     """The device of the card's UUID. One that was written before cards were renumbered brings in another card."""
     named = [device for device in spec.devices if device.name == card.uuid]
     if named and _minors(spec.edits) - {card.minor}:
@@ -117,22 +123,23 @@ def _named(card: DriverCard, spec: NvidiaSpec, _nodes: Collection[str]) -> list[
     return ""
 
 
-def _unnamed(card: DriverCard, spec: NvidiaSpec, nodes: Collection[str]) -> list[Edits] | str:
-    """Edits shared by all devices of a spec without a card, plus the device node that the driver names for the card."""
+def _unnamed(card: DriverCard, spec: NvidiaSpec) -> list[Edits] | str:
+    """The spec's shared edits, with the card's node and the control nodes of its devices."""
     if any(device.name == card.uuid for device in spec.devices):
         return ""
     if _minors(spec.edits):
         return f"{spec.source} brings every container a card that it does not name"
-    own = f"/dev/nvidia{card.minor}"
-    if card.minor is None or own not in nodes:
-        return f"it has no device node; expected {own if card.minor is not None else '/dev/nvidia<n>'}"
-    there = {str(node.get("path", "")) for node in _listed(spec.edits, _NODES)}
-    shared = (node for node in _SHARED_NODES if node in nodes and node not in there)
-    return [spec.edits, device_nodes([own, *shared])]
+    nodes = [node for device in spec.devices for node in _listed(device.edits, _NODES)]
+    own = [node for node in nodes if card.minor is not None and _minor(node) == card.minor]
+    if not own:
+        expected = "/dev/nvidia<n>" if card.minor is None else f"/dev/nvidia{card.minor}"
+        return f"{spec.source} has no device node of it; expected {expected}; run {GENERATE}"
+    control = (node for node in nodes if node.get("path") in _CONTROL_NODES)
+    return [spec.edits, Edits(lists={_NODES: [*control, own[0]]})]
 
 
-def _without_driver(source: str, edits: Edits, driver: str) -> str:
-    """Why these edits bring in no library of this driver; "" when they do."""
+def _without_cuda(source: str, edits: Edits, driver: str) -> str:
+    """Why CUDA would not start in a container with these edits; "" when it would."""
     matches = [_LIBRARY.fullmatch(str(mount.get("containerPath", ""))) for mount in _listed(edits, _MOUNTS)]
     versions = {match.group(1) or "" for match in matches if match}
     if not versions:
@@ -140,6 +147,11 @@ def _without_driver(source: str, edits: Edits, driver: str) -> str:
     told = {version for version in versions if _DRIVER_VERSION.fullmatch(version)}
     if _DRIVER_VERSION.fullmatch(driver) and told and driver not in told:
         return f"{source} is of driver {', '.join(sorted(told))}, the driver is {driver} now; run {GENERATE}"
+    paths = {str(node.get("path", "")) for node in _listed(edits, _NODES)}
+    missing = [path for path in _NEEDED_NODES if path not in paths]
+    # Jetson boards have neither node, and their library has no driver's version.
+    if told and missing:
+        return f"{source} brings in no {' and no '.join(missing)}: run nvidia-modprobe -u -c=0, then {GENERATE}"
     return ""
 
 
@@ -153,12 +165,18 @@ def _edits(source: str, wire: Mapping[str, object], version: tuple[int, int, int
     for key in (_NODES, _MOUNTS):
         for item in edits.lists.get(key, ()):
             _object(source, item)
-    return edits
+    nodes = [{key: value for key, value in node.items() if key not in _NUMBERS} for node in _listed(edits, _NODES)]
+    return replace(edits, lists={**edits.lists, _NODES: nodes}) if nodes else edits
 
 
 def _minors(edits: Edits) -> set[int]:
-    paths = (str(node.get("hostPath") or node.get("path", "")) for node in _listed(edits, _NODES))
-    return {int(match.group(1)) for path in paths if (match := _CARD_NODE.fullmatch(path))}
+    return {minor for node in _listed(edits, _NODES) if (minor := _minor(node)) is not None}
+
+
+def _minor(node: Mapping[str, object]) -> int | None:
+    """Minor of the card that the node is of; None for every other node."""
+    match = _CARD_NODE.fullmatch(str(node.get("hostPath") or node.get("path", "")))
+    return int(match.group(1)) if match else None
 
 
 def _listed(edits: Edits, key: str) -> list[Mapping[str, object]]:

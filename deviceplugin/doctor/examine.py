@@ -31,7 +31,6 @@ from scheduler.kube.rest.transport import Transport
 
 _ANSWERS_WITHIN_S: Final = 10.0
 _MOUNTINFO: Final = Path("/proc/self/mountinfo")
-_DEV: Final = Path("/dev")
 _KUBELET_SOCKET: Final = "kubelet.sock"
 _CHECKPOINT: Final = "kubelet_internal_checkpoint"
 _DECIDING: Final = (names.ALLOCATION, names.MEM_IDX)
@@ -48,16 +47,15 @@ async def examine(
     *,
     status_at: str,
     mountinfo: Path = _MOUNTINFO,
-    device_dir: Path = _DEV,
 ) -> Facts:
     """driver: closed here. status_at: host:port where the plugin of this node answers.
 
-    mountinfo, device_dir: of this container.
+    mountinfo: of this container.
     """
     c = configuration
     found, driver_problem = await _driver(driver)
     status, status_problem = await _status(status_at)
-    specs = await asyncio.to_thread(_specs, c, found, device_dir)
+    specs = await asyncio.to_thread(_specs, c, found)
     facts = Facts(
         node_name=c.node_name,
         mode=c.mode,
@@ -94,14 +92,13 @@ async def _status(address: str) -> tuple[DevicePluginStatus | None, str]:
         return None, str(error)
 
 
-def _specs(c: DevicePluginConfiguration, found: DriverCards, device_dir: Path) -> tuple[str, tuple[str, ...]]:
+def _specs(c: DevicePluginConfiguration, found: DriverCards) -> tuple[str, tuple[str, ...]]:
     """(why the specs do not bring every card in, "" when they do; the specs that cannot be read)."""
     generated = Path(c.state_dir) / "cdi"
     specs = NvidiaSpecTree([generated, *(Path(directory) for directory in c.cdi_spec_dirs)]).read()
-    nodes = {f"/dev/{entry.name}" for entry in device_dir.glob("nvidia*")}
     cards = [card for card in found.cards if not card.mig]
     try:
-        real_cards(cards, specs.specs, nodes, driver=found.driver)
+        real_cards(cards, specs.specs, driver=found.driver)
     except CdiError as error:
         return str(error), specs.problems
     return "", specs.problems

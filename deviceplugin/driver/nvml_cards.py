@@ -151,16 +151,22 @@ def links(library: ModuleType, cards: Sequence[SeenCard]) -> dict[str, dict[str,
 
 def _card(library: ModuleType, handle: Handle) -> DriverCard:
     raw = handle.raw
-    mig = answer(library.nvmlDeviceGetMigMode, raw)
+
+    def at_best(function: Callable[..., T], *arguments: object) -> T | None:
+        return optional(function, *arguments, absent=[])
+
+    mode = at_best(library.nvmlDeviceGetMigMode, raw)
+    mig = mode is not None and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE
     return DriverCard(
         index=handle.index,
         uuid=handle.uuid,
-        model=text_for_people(library.nvmlDeviceGetName, raw),
-        memory_mib=_usable_mib(library, raw),
+        model=at_best(text_for_people, library.nvmlDeviceGetName, raw) or "",
+        # The driver denies a program the memory of a card that is split, and the card is not shared anyway.
+        memory_mib=0 if mig else _usable_mib(library, raw),
         minor=answer(library.nvmlDeviceGetMinorNumber, raw),
         pci=_pci(library.nvmlDeviceGetPciInfo(raw)),
-        numa=_numa(library, raw),
-        mig=mig is not None and mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE,
+        numa=at_best(_numa, library, raw),
+        mig=mig,
     )
 
 

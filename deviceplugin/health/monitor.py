@@ -124,8 +124,10 @@ class CardKeeper:
 
     async def _pause(self, for_s: float) -> None:
         self._wake.clear()
+        # Not wait_for: on Python 3.11 it drops a cancellation that comes together with the event.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), max(0.0, for_s))
+            async with asyncio.timeout(max(0.0, for_s)):
+                await self._wake.wait()
 
     def _all_released(self) -> bool:
         return bool(self.states.cards) and self.states.released().keys() >= {card.uuid for card in self.states.cards}

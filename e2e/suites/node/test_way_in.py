@@ -6,7 +6,9 @@ A driver that goes under a plugin that runs ends the plugin, and no container. N
 
 import asyncio
 import json
+import os
 import re
+import stat
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -34,25 +36,30 @@ from tests.support.repository import ROOT
 
 _NVML: Final = ROOT / "e2e" / "programs" / "with_nvml"
 _LIBRARY: Final = "/usr/lib/libcuda.so.580.95.05"
-_LOOK: Final = f"echo NODES $(ls /dev/nvidia*) LIBRARY $(cat {_LIBRARY}) VISIBLE $NVIDIA_VISIBLE_DEVICES."
+_NODES: Final = "$(stat -c %n:%t:%T /dev/nvidia[0-9]*)"
+_LOOK: Final = f"echo NODES {_NODES} LIBRARY $(cat {_LIBRARY}) VISIBLE $NVIDIA_VISIBLE_DEVICES."
 _EXIT_AFTER_S: Final = 3
 _ENDS_WITHIN_S: Final = 60.0
 _ENDED: Final = f"that has lasted {_EXIT_AFTER_S} s: ending, so that the container is made again"
 
 
 def spec(library: Path, kind: str = "k8s.device-plugin.nvidia.com/gpu") -> Json:
-    """As NVIDIA's device plugin writes it; the node of a card is that of /dev/null under the card's path."""
+    """As NVIDIA's device plugin writes it for a driver in a container; every node is a copy of /dev/null."""
+
+    def node(name: str) -> Json:
+        on_host = library.parent / "dev" / name
+        if not on_host.exists():
+            on_host.parent.mkdir(exist_ok=True)
+            os.mknod(on_host, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        # Numbers of an earlier boot: a container gets those of the node.
+        return {"path": f"/dev/{name}", "hostPath": str(on_host), "major": 9, "minor": 9}
+
     devices = [
-        {
-            "name": f"GPU-{number}",
-            "containerEdits": {
-                "deviceNodes": [{"path": f"/dev/nvidia{number}", "type": "c", "major": 1, "minor": 3}],
-            },
-        }
-        for number in range(2)
+        {"name": f"GPU-{number}", "containerEdits": {"deviceNodes": [node(f"nvidia{number}")]}} for number in range(2)
     ]
     mounts = [{"hostPath": str(library), "containerPath": _LIBRARY, "options": ["ro", "bind"]}]
-    return {"cdiVersion": "0.6.0", "kind": kind, "containerEdits": {"mounts": mounts}, "devices": devices}
+    shared = {"mounts": mounts, "deviceNodes": [node("nvidiactl"), node("nvidia-uvm")]}
+    return {"cdiVersion": "0.6.0", "kind": kind, "containerEdits": shared, "devices": devices}
 
 
 @pytest.fixture
@@ -102,7 +109,7 @@ async def test_a_node_shares_nothing_until_containers_can_have_driver_libraries_
                 (card,) = json.loads(found["metadata"]["annotations"][names.CARDS]).values()
                 said, _ = written_by(shared.node.container(found), re.compile("VISIBLE .*"))
                 minor = card.removeprefix("GPU-")
-                assert f"NODES /dev/nvidia{minor} LIBRARY the driver's library VISIBLE void." in said
+                assert f"NODES /dev/nvidia{minor}:1:3 LIBRARY the driver's library VISIBLE void." in said
             await shared.node_seen(on_node, lambda found: not withheld(found))
 
 

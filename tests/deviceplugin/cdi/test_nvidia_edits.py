@@ -30,11 +30,8 @@ class Site:
     """Folders of a machine, and a clock that is moved by hand."""
 
     def __init__(self, folder: Path) -> None:
-        self.etc, self.dev, self.state = folder / "etc-cdi", folder / "dev", folder / "state"
-        for made in (self.etc, self.dev):
-            made.mkdir()
-        for name in ("nvidia3", "nvidiactl", "nvidia-uvm"):
-            (self.dev / name).touch()
+        self.etc, self.state = folder / "etc-cdi", folder / "state"
+        self.etc.mkdir()
         self.driver = DriverCards("580.95.05", (CARD,))
         self.now_s = 0.0
         self.calls = folder / "calls"
@@ -46,7 +43,6 @@ class Site:
             [self.etc],
             self.state / "cdi" / "nvidia.json",
             str(self.ctk),
-            device_dir=self.dev,
             now_s=lambda: self.now_s,
         )
 
@@ -153,7 +149,6 @@ def test_a_card_that_the_driver_does_not_name_is_refused(site: Site) -> None:
 
 
 def test_a_card_without_a_device_node_is_refused(site: Site) -> None:
-    (site.etc / "nvidia.json").write_text(nvidia_text().replace("GPU-a", "all"))
-    (site.dev / "nvidia3").unlink()
+    (site.etc / "nvidia.json").write_text(nvidia_text(minor=4).replace("GPU-a", "all"))
     with pytest.raises(CdiError, match="has no device node"):
         site.edits().edits(["GPU-a"])

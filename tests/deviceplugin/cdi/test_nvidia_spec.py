@@ -18,8 +18,11 @@ A, B = (
     DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=16384, minor=0),
     DriverCard(index=1, uuid="GPU-b", model="M", memory_mib=16384, minor=1),
 )
-NODES = ("/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm")
-LIBRARY = {"hostPath": "/usr/lib/libcuda.so.580", "containerPath": "/usr/lib/libcuda.so.580", "options": ["ro", "bind"]}
+LIBRARY = {
+    "hostPath": "/usr/lib/libcuda.so.580",
+    "containerPath": "/usr/lib/libcuda.so.580.95.05",
+    "options": ["ro", "bind"],
+}
 HOOK = {
     "hookName": "createContainer",
     "path": "/usr/bin/nvidia-cdi-hook",
@@ -109,27 +112,69 @@ def test_a_spec_that_cannot_be_read_is_refused_with_the_reason(text: str, messag
 def test_every_kind_of_nvidias_is_read(kind: str) -> None:
     found = nvidia_spec("f", json.dumps(toolkit(device("GPU-a", 0)) | {"kind": kind}))
     assert found is not None
-    assert nodes(real_cards([A], [found], NODES)) == ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"]
+    assert nodes(real_cards([A], [found])) == ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"]
 
 
 def test_a_card_comes_with_its_own_edits_and_those_that_all_need() -> None:
-    found = real_cards([B], [spec(device("GPU-a", 0), device("GPU-b", 1), device("all", 0, 1))], NODES)
+    found = real_cards([B], [spec(device("GPU-a", 0), device("GPU-b", 1), device("all", 0, 1))])
     assert nodes(found) == ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia1"]
     assert (found.wire()["mounts"], found.wire()["hooks"]) == ([LIBRARY], [HOOK])
 
 
 def test_two_cards_share_what_all_need() -> None:
-    found = real_cards([A, B], [spec(device("GPU-a", 0), device("GPU-b", 1))], NODES)
+    found = real_cards([A, B], [spec(device("GPU-a", 0), device("GPU-b", 1))])
     assert nodes(found) == ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0", "/dev/nvidia1"]
     assert found.wire()["hooks"] == [HOOK]
 
 
 def test_of_a_spec_that_names_no_card_what_all_devices_need_comes_with_the_cards_own_node() -> None:
-    """As the GPU Operator writes it for its own containers, and toolkits that name cards by index."""
-    for devices in ([device("all", 0, 1)], [device("0", 1), device("1", 0)]):
-        found = real_cards([A], [spec(*devices)], (*NODES, "/dev/nvidia-uvm-tools"))
-        assert nodes(found) == ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0", "/dev/nvidia-uvm-tools"]
-        assert found.wire()["mounts"] == [LIBRARY]
+    """As toolkits write it that name cards by index."""
+    found = real_cards([A], [spec(device("0", 1), device("1", 0))])
+    assert nodes(found) == ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"]
+    assert found.wire()["mounts"] == [LIBRARY]
+
+
+def management(*names: str, folder: str = "/run/nvidia/driver") -> NvidiaSpec:
+    """What `nvidia-ctk cdi generate --mode=management` writes: every node of the host in its only device."""
+    listed = [
+        {"path": f"/dev/{name}", "hostPath": f"{folder}/dev/{name}", "major": 195, "minor": 3, "permissions": "rwm"}
+        for name in names
+    ]
+    whole = {"containerEdits": {"mounts": [LIBRARY]}, "kind": "management.nvidia.com/gpu"}
+    found = nvidia_spec(
+        "m.yaml", json.dumps(toolkit({"name": "all", "containerEdits": {"deviceNodes": listed}}) | whole)
+    )
+    assert found is not None
+    return found
+
+
+def test_of_a_management_spec_the_card_and_the_control_nodes_come_as_they_stand_without_their_numbers() -> None:
+    """The runtime takes the numbers from the host when the container starts: nvidia-uvm's are others after a reboot."""
+    others = ("nvidia1", "nvidia-caps/nvidia-cap1", "nvidia-nvswitch0")
+    found = real_cards([A], [management("nvidia-uvm", *others, "nvidia0", "nvidiactl", "nvidia-uvm-tools")])
+
+    assert found.wire()["deviceNodes"] == [
+        {"path": f"/dev/{name}", "hostPath": f"/run/nvidia/driver/dev/{name}", "permissions": "rwm"}
+        for name in ("nvidia-uvm", "nvidiactl", "nvidia-uvm-tools", "nvidia0")
+    ]
+    assert found.wire()["mounts"] == [LIBRARY]
+
+
+@pytest.mark.parametrize(
+    ("there", "message"),
+    [
+        pytest.param(("nvidia0", "nvidiactl"), "brings in no /dev/nvidia-uvm: run nvidia-modprobe", id="no uvm"),
+        pytest.param(("nvidia0", "nvidia-uvm"), "brings in no /dev/nvidiactl", id="no nvidiactl"),
+        pytest.param(
+            ("nvidia1", "nvidiactl", "nvidia-uvm"), "no device node of it; expected /dev/nvidia0", id="no card"
+        ),
+    ],
+)
+def test_a_spec_whose_containers_could_not_start_cuda_is_not_used(there: tuple[str, ...], message: str) -> None:
+    with pytest.raises(CdiError, match=message):
+        real_cards([A], [management(*there)])
+    whole = management("nvidia0", "nvidiactl", "nvidia-uvm")
+    assert nodes(real_cards([A], [whole, management(*there)]))[-1] == "/dev/nvidia0"
 
 
 def test_a_device_that_bears_another_cards_uuid_is_never_taken_whatever_its_node_is() -> None:
@@ -137,7 +182,7 @@ def test_a_device_that_bears_another_cards_uuid_is_never_taken_whatever_its_node
         "name": "GPU-z",
         "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0"}], "env": ["Z=1"]},
     }
-    found = real_cards([A], [spec(other)], NODES)
+    found = real_cards([A], [spec(other)])
     assert ("Z=1" in str(found.wire()), nodes(found)[-1]) == (False, "/dev/nvidia0")
 
 
@@ -151,23 +196,23 @@ def test_a_device_that_bears_another_cards_uuid_is_never_taken_whatever_its_node
 def test_a_spec_that_brings_every_container_a_card_is_not_used(name: str, message: str) -> None:
     found = for_all(1, device(name, 0), source="/etc/cdi/x.yaml")
     with pytest.raises(CdiError, match=rf"/etc/cdi/x\.yaml brings every container {message}"):
-        real_cards([A], [found], NODES)
+        real_cards([A], [found])
 
 
 def test_a_driver_in_a_container_has_its_nodes_elsewhere_on_the_host() -> None:
     node = {"path": "/dev/nvidia1", "hostPath": "/run/nvidia/driver/dev/nvidia1"}
-    found = real_cards([B], [spec({"name": "GPU-b", "containerEdits": {"deviceNodes": [node]}})], NODES)
+    found = real_cards([B], [spec({"name": "GPU-b", "containerEdits": {"deviceNodes": [node]}})])
     assert nodes(found)[-1] == "/dev/nvidia1"
 
 
 def test_the_spec_of_higher_priority_is_used() -> None:
     low, high = spec(device("GPU-a", 0), version="0.7.0"), spec(device("GPU-a", 0), version="0.6.0")
-    assert real_cards([A], [low, high], NODES).version == (0, 6, 0)
+    assert real_cards([A], [low, high]).version == (0, 6, 0)
 
 
 def test_a_spec_that_names_the_card_comes_before_one_that_names_none() -> None:
     named, general = spec(device("GPU-a", 0), version="0.6.0"), spec(device("all", 0), version="0.7.0")
-    assert real_cards([A], [named, general], NODES).version == (0, 6, 0)
+    assert real_cards([A], [named, general]).version == (0, 6, 0)
 
 
 def test_a_spec_older_than_a_renumbering_never_brings_in_another_card() -> None:
@@ -175,8 +220,8 @@ def test_a_spec_older_than_a_renumbering_never_brings_in_another_card() -> None:
     with pytest.raises(
         CdiError, match=r"/etc/cdi/old\.yaml is out of date: the card is /dev/nvidia0 now; run nvidia-ctk"
     ):
-        real_cards([A], [stale], NODES)
-    assert nodes(real_cards([A], [spec(device("GPU-a", 0)), stale], NODES))[-1] == "/dev/nvidia0"
+        real_cards([A], [stale])
+    assert nodes(real_cards([A], [spec(device("GPU-a", 0)), stale]))[-1] == "/dev/nvidia0"
 
 
 @pytest.mark.parametrize(
@@ -191,20 +236,21 @@ def test_a_spec_older_than_a_renumbering_never_brings_in_another_card() -> None:
     ],
 )
 def test_a_spec_without_this_drivers_libraries_is_not_used(library: str, driver: str, message: str) -> None:
+    control = [{"path": "/dev/nvidiactl"}, {"path": "/dev/nvidia-uvm"}]
     whole = toolkit(device("GPU-a", 0))
-    whole["containerEdits"] = {"mounts": [{"hostPath": library, "containerPath": library}]}
+    whole["containerEdits"] = {"mounts": [{"hostPath": library, "containerPath": library}], "deviceNodes": control}
     found = nvidia_spec("/etc/cdi/nvidia.yaml", json.dumps(whole))
     assert found is not None
     if not message:
-        assert nodes(real_cards([A], [found], NODES, driver=driver)) == ["/dev/nvidia0"]
+        assert nodes(real_cards([A], [found], driver=driver))[-1] == "/dev/nvidia0"
         return
     with pytest.raises(CdiError, match=message):
-        real_cards([A], [found], NODES, driver=driver)
+        real_cards([A], [found], driver=driver)
 
 
 def test_without_any_spec_there_is_nothing_never_bare_device_nodes() -> None:
     with pytest.raises(CdiError, match=r"card GPU-a cannot be brought into a container: no CDI spec of kind nvidia\."):
-        real_cards([A, B], [], NODES)
+        real_cards([A, B], [])
 
 
 @pytest.mark.parametrize(
@@ -212,13 +258,13 @@ def test_without_any_spec_there_is_nothing_never_bare_device_nodes() -> None:
 )
 def test_a_card_without_a_device_node_is_refused(card: DriverCard, message: str) -> None:
     with pytest.raises(CdiError, match=message):
-        real_cards([card], [spec(device("all", 0))], NODES)
+        real_cards([card], [spec(device("all", 0))])
 
 
 def test_a_node_with_a_number_that_python_does_not_read_is_no_card() -> None:
     """It refuses texts of more than 4,300 digits."""
     beside = device("b", 1) | {"containerEdits": {"deviceNodes": [{"path": f"/dev/nvidia{'1' * 5_000}"}]}}
-    assert "/dev/nvidia0" in nodes(real_cards([A], [spec(device("GPU-a", 0), beside)], NODES))
+    assert "/dev/nvidia0" in nodes(real_cards([A], [spec(device("GPU-a", 0), beside)]))
 
 
 @given(
@@ -230,7 +276,7 @@ def test_whatever_a_spec_says_a_container_sees_its_own_card_only(
 ) -> None:
     listed = [device(name, *minors) for name, minors in devices]
     try:
-        found = real_cards([A], [spec(*listed) if shared is None else for_all(shared, *listed)], NODES)
+        found = real_cards([A], [spec(*listed) if shared is None else for_all(shared, *listed)])
     except CdiError:
         return
     assert [path for path in nodes(found) if re.fullmatch(r"/dev/nvidia\d+", path)] == ["/dev/nvidia0"]

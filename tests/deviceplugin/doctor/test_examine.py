@@ -29,7 +29,10 @@ LIBRARY = "/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05"
 SPEC = {
     "cdiVersion": "0.6.0",
     "kind": "k8s.device-plugin.nvidia.com/gpu",
-    "containerEdits": {"mounts": [{"hostPath": LIBRARY, "containerPath": LIBRARY}]},
+    "containerEdits": {
+        "mounts": [{"hostPath": LIBRARY, "containerPath": LIBRARY}],
+        "deviceNodes": [{"path": "/dev/nvidiactl"}, {"path": "/dev/nvidia-uvm"}],
+    },
     "devices": [{"name": "GPU-0", "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0"}]}}],
 }
 NVML = "36 35 98:0 /x /usr/lib/libnvidia-ml.so.580.95.05 ro - ext4 /dev/sda ro"
@@ -69,9 +72,9 @@ class MadeUpNode:
     refused: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("plugins", "cdi", "dev", "resources"):
+        for name in ("plugins", "cdi", "resources"):
             (self.folder / name).mkdir()
-        for name in ("plugins/kubelet.sock", "resources/kubelet.sock", "dev/nvidia0"):
+        for name in ("plugins/kubelet.sock", "resources/kubelet.sock"):
             (self.folder / name).touch()
         (self.folder / "cdi" / "nvidia.json").write_text(json.dumps(SPEC))
 
@@ -97,7 +100,6 @@ class MadeUpNode:
                 SupervisedDriver(self._opened),
                 status_at=status_at,
                 mountinfo=self.folder / "mountinfo",
-                device_dir=self.folder / "dev",
             )
 
     async def _opened(self) -> DriverThreads:

@@ -1,0 +1,196 @@
+"""NVML through NVIDIA's own binding, down to a library with NVIDIA's own interface.
+
+The stand-in is compiled against nvml.h: names, structs and versions are NVIDIA's. Its answers are ours.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
+import pytest
+
+from deviceplugin.driver.cards import CardFailed, CardReading, NotOpened, SourceFailed, Xid
+from deviceplugin.driver.nvml import NvmlSource
+from tests.support.nvidia import libraries
+from tests.support.nvidia.world import VARIABLE, World, card, pci_of, uuid_of
+
+FIRST, SECOND = uuid_of(0), uuid_of(1)
+# Every function that describing or reading a card calls.
+CALLS: Final = (
+    "nvmlDeviceGetComputeMode",
+    "nvmlDeviceGetComputeRunningProcesses_v3",
+    "nvmlDeviceGetFieldValues",
+    "nvmlDeviceGetGraphicsRunningProcesses_v3",
+    "nvmlDeviceGetHandleByIndex_v2",
+    "nvmlDeviceGetMemoryAffinity",
+    "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetMemoryInfo_v2",
+    "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetMinorNumber",
+    "nvmlDeviceGetName",
+    "nvmlDeviceGetNumaNodeId",
+    "nvmlDeviceGetNvLinkState",
+    "nvmlDeviceGetPciInfo_v3",
+    "nvmlDeviceGetPersistenceMode",
+    "nvmlDeviceGetPowerUsage",
+    "nvmlDeviceGetRemappedRows",
+    "nvmlDeviceGetTemperature",
+    "nvmlDeviceGetTotalEccErrors",
+    "nvmlDeviceGetTotalEnergyConsumption",
+    "nvmlDeviceGetUUID",
+    "nvmlDeviceGetUtilizationRates",
+)
+# Without these a card cannot be shared: it has no name, no memory or no device node.
+NEEDED: Final = frozenset(
+    {
+        "nvmlDeviceGetHandleByIndex_v2",
+        "nvmlDeviceGetUUID",
+        "nvmlDeviceGetPciInfo_v3",
+        "nvmlDeviceGetMinorNumber",
+        "nvmlDeviceGetMemoryInfo_v2",
+    }
+)
+FAULTS: Final = {
+    "NotSupported": pynvml.NVML_ERROR_NOT_SUPPORTED,
+    "NoPermission": pynvml.NVML_ERROR_NO_PERMISSION,
+    "Unknown": pynvml.NVML_ERROR_UNKNOWN,
+    "FunctionNotFound": pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+}
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The stand-in, compiled."""
+    return libraries.compile_nvml(tmp_path_factory.mktemp("nvidia"))
+
+
+@pytest.fixture
+def world(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """Two cards."""
+    made = World(tmp_path / "world", [card(0), card(1)])
+    made.write()
+    monkeypatch.setenv(VARIABLE, str(made.path))
+    with libraries.pynvml_with(library):
+        yield made
+
+
+@pytest.fixture
+def source(world: World) -> NvmlSource:
+    """Opened."""
+    opened = NvmlSource()
+    assert opened.open().count == len(world.cards)
+    return opened
+
+
+def test_a_card_is_described_from_nvidias_own_structs(world: World, source: NvmlSource) -> None:
+    world.cards[0] |= {"numa": 1, "links": 18}
+    world.say(f"card 0 link 0 {pci_of(1)}", f"card 1 link 0 {pci_of(0)}")
+    world.cards[1] |= {"links": 18}
+    world.write()
+
+    found = [source.describe(index) for index in range(2)]
+
+    assert [(one.index, one.uuid, one.minor, one.pci, one.memory_mib) for one in found] == [
+        (0, FIRST, 0, pci_of(0), 81280),
+        (1, SECOND, 1, pci_of(1), 81280),
+    ]
+    assert (found[0].model, found[0].numa, found[1].numa) == ("NVIDIA H100 80GB HBM3", 1, None)
+    assert source.links([FIRST, SECOND]) == {FIRST: {"1": "NV1"}, SECOND: {"0": "NV1"}}
+
+
+def test_a_reading_is_taken_from_nvidias_own_structs(world: World, source: NvmlSource) -> None:
+    facts = {"used_mib": 3000, "utilization": 61, "celsius": 55, "power_mw": 350500, "uncorrected_ecc": 2}
+    world.cards[0] |= {**facts, "remap_pending": 1, "recovery": 2, "energy_mj": 7}
+    world.say("card 0 process 4711 2900")
+    source.describe(0)
+
+    reading = source.read(FIRST)
+
+    assert (reading.used_mib, reading.utilisation, reading.temperature_c, reading.power_w) == (3000, 61, 55, 350.5)
+    assert [(one.pid, one.used_mib) for one in reading.processes] == [(4711, 2900)]
+    assert (reading.uncorrected_ecc, reading.remap_pending, reading.recovery) == (2, True, "reboot")
+    assert (reading.energy_mj, reading.persistent, reading.absent) == (7, True, ())
+
+
+def test_errors_of_a_card_are_reported_once(world: World, source: NvmlSource) -> None:
+    source.describe(0)
+    assert source.wait(FIRST, 0.0) == ()
+
+    world.say("card 0 xid 79 1", "card 1 xid 48 2")
+
+    assert source.wait(FIRST, 1.0) == (Xid(FIRST, 79),)
+    assert source.wait(FIRST, 0.0) == ()
+
+
+def test_the_compute_mode_that_is_set_is_read_back(source: NvmlSource) -> None:
+    source.describe(0)
+    source.set_compute_mode(FIRST, "EXCLUSIVE_PROCESS")
+    assert source.read(FIRST).compute_mode == "EXCLUSIVE_PROCESS"
+
+
+def test_a_card_that_is_lost_costs_no_other_card(world: World, source: NvmlSource) -> None:
+    source.describe(0)
+    source.describe(1)
+    world.cards.pop(0)
+    world.write()
+
+    with pytest.raises(CardFailed, match="GPU is lost") as failed:
+        source.read(FIRST)
+
+    assert failed.value.lost
+    assert source.read(SECOND).used_mib == 0
+
+
+def test_a_card_in_mig_mode_is_described_as_such_though_its_memory_is_denied(world: World, source: NvmlSource) -> None:
+    """Drivers deny questions about a parent card to programs that see only its instances."""
+    world.cards[0] |= {"mig": 1}
+    denied = pynvml.NVML_ERROR_NO_PERMISSION
+    names = ("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetNumaNodeId")
+    world.say(*(f"fault {name} 0 {denied}" for name in names))
+
+    found = source.describe(0)
+
+    assert (found.uuid, found.mig, found.memory_mib) == (FIRST, True, 0)
+
+
+def test_a_driver_of_another_version_is_named(world: World) -> None:
+    with (
+        world.planted(f"fault nvmlInit_v2 * {pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH}"),
+        pytest.raises(NotOpened, match="the driver was replaced after this container was made"),
+    ):
+        NvmlSource().open()
+
+
+@pytest.mark.parametrize("code", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_that_fails_for_one_card_costs_no_other_and_no_optional_fact_costs_the_card(
+    world: World, source: NvmlSource, call: str, code: int
+) -> None:
+    with world.planted(f"fault {call} 0 {code}"):
+        other = source.describe(1)
+        assert (other.uuid, source.read(SECOND).used_mib) == (SECOND, 0)
+        try:
+            found = source.describe(0)
+        except SourceFailed:
+            assert call in NEEDED
+            return
+        assert found.uuid == FIRST
+        _read_or_failed(source, call)
+
+    assert source.describe(0).memory_mib == 81280
+
+
+def _read_or_failed(source: NvmlSource, call: str) -> CardReading | None:
+    """The reading; None where what failed tells of the card's health, so that the card must not look healthy."""
+    try:
+        return source.read(FIRST)
+    except SourceFailed:
+        assert call in {
+            "nvmlDeviceGetMemoryInfo",
+            "nvmlDeviceGetMemoryInfo_v2",
+            "nvmlDeviceGetFieldValues",
+            "nvmlDeviceGetRemappedRows",
+            "nvmlDeviceGetTotalEccErrors",
+        }
+        return None

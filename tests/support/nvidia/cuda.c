@@ -1,0 +1,129 @@
+/* libcuda.so.1 without a driver, for tests: whether CUDA would start in this container.
+ *
+ * cuInit looks at what the real one needs: /dev/nvidiactl, /dev/nvidia-uvm with the major that the kernel gives it now,
+ * and the nodes of cards, all allowed by the container's device cgroup. No driver is behind these nodes here, so a
+ * permitted open fails with ENXIO, and a denied one with EPERM.
+ *
+ * The world (see the stand-in of NVML) says `uvm_major N`; without it any major will do. The file is
+ * GPUSHARE_NVIDIA_WORLD, or /etc/gpushare-nvidia/world.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101,
+       SYSTEM_NOT_READY = 802, UNKNOWN = 999 };
+enum { MOST_CARDS = 64, CARD_MAJOR = 195, CONTROL_MINOR = 255 };
+
+typedef struct { char bytes[16]; } CUuuid;
+
+struct card {
+    int index, minor, fabric_state;
+    unsigned long long free_mib;
+    char uuid[96];
+};
+
+static struct card world[MOST_CARDS], seen[MOST_CARDS];
+static int worlds, seens, uvm_major, initialized;
+
+static void read_world(void) {
+    const char *path = getenv("GPUSHARE_NVIDIA_WORLD");
+    FILE *file = fopen(path != NULL && *path ? path : "/etc/gpushare-nvidia/world", "re");
+    char row[1024], field[64], value[512];
+    int index;
+    worlds = uvm_major = 0;
+    if (file == NULL) return;
+    while (fgets(row, sizeof row, file) != NULL) {
+        if (sscanf(row, "uvm_major %d", &uvm_major) == 1) continue;
+        if (sscanf(row, "card %d %63s %511s", &index, field, value) != 3 || index < 0 || index >= MOST_CARDS) continue;
+        if (index >= worlds) {
+            memset(&world[worlds], 0, sizeof *world * (size_t)(index + 1 - worlds));
+            worlds = index + 1;
+            world[index].fabric_state = 3;
+        }
+        struct card *card = &world[index];
+        card->index = index;
+        if (strcmp(field, "uuid") == 0) snprintf(card->uuid, sizeof card->uuid, "%.95s", value);
+        if (strcmp(field, "minor") == 0) card->minor = atoi(value);
+        if (strcmp(field, "fabric_state") == 0) card->fabric_state = atoi(value);
+        if (strcmp(field, "total_mib") == 0) card->free_mib = strtoull(value, NULL, 0);
+    }
+    fclose(file);
+}
+
+/* Whether the node exists with these numbers, and this container may open it. major 0: any. minor -1: any. */
+static int may_open(const char *path, int major_wanted, int minor_wanted) {
+    struct stat found;
+    if (stat(path, &found) != 0 || !S_ISCHR(found.st_mode)) return 0;
+    if (major_wanted && (int)major(found.st_rdev) != major_wanted) return 0;
+    if (minor_wanted >= 0 && (int)minor(found.st_rdev) != minor_wanted) return 0;
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    if (file < 0) return errno == ENXIO || errno == ENODEV;
+    close(file);
+    return 1;
+}
+
+int cuInit(unsigned int flags) {
+    char path[64];
+    if (flags != 0) return INVALID_VALUE;
+    read_world();
+    seens = 0;
+    if (!may_open("/dev/nvidiactl", CARD_MAJOR, CONTROL_MINOR)) return NO_DEVICE;
+    int ready = 1;
+    for (int i = 0; i < worlds; i++) {
+        snprintf(path, sizeof path, "/dev/nvidia%d", world[i].minor);
+        if (world[i].uuid[0] == '\0' || !may_open(path, CARD_MAJOR, world[i].minor)) continue;
+        ready = ready && world[i].fabric_state == 3;
+        seen[seens++] = world[i];
+    }
+    if (seens == 0) return NO_DEVICE;
+    if (!may_open("/dev/nvidia-uvm", uvm_major, -1)) return UNKNOWN;
+    if (!ready) return SYSTEM_NOT_READY;
+    initialized = 1;
+    return SUCCESS;
+}
+
+int cuDriverGetVersion(int *version) {
+    *version = 13000;
+    return SUCCESS;
+}
+
+int cuDeviceGetCount(int *count) {
+    *count = seens;
+    return initialized ? SUCCESS : NOT_INITIALIZED;
+}
+
+int cuDeviceGet(int *device, int ordinal) {
+    *device = ordinal;
+    return !initialized ? NOT_INITIALIZED : ordinal >= 0 && ordinal < seens ? SUCCESS : INVALID_DEVICE;
+}
+
+/* The sixteen bytes behind `GPU-`. */
+int cuDeviceGetUuid_v2(CUuuid *uuid, int device) {
+    if (!initialized) return NOT_INITIALIZED;
+    if (device < 0 || device >= seens) return INVALID_DEVICE;
+    const char *digits = seen[device].uuid + (strncmp(seen[device].uuid, "GPU-", 4) == 0 ? 4 : 0);
+    memset(uuid, 0, sizeof *uuid);
+    for (int at = 0; at < 16 && *digits; digits++) {
+        unsigned int byte;
+        if (*digits == '-') continue;
+        if (sscanf(digits, "%2x", &byte) != 1) break;
+        uuid->bytes[at++] = (char)byte;
+        if (*++digits == '\0') break;
+    }
+    return SUCCESS;
+}
+
+int cuDeviceGetUuid(CUuuid *uuid, int device) { return cuDeviceGetUuid_v2(uuid, device); }
+
+int cuDeviceTotalMem_v2(size_t *bytes, int device) {
+    if (!initialized) return NOT_INITIALIZED;
+    if (device < 0 || device >= seens) return INVALID_DEVICE;
+    *bytes = (size_t)seen[device].free_mib * 1024 * 1024;
+    return SUCCESS;
+}

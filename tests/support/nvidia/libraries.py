@@ -1,0 +1,81 @@
+"""Compiles the stand-ins of NVIDIA's libraries, and has pynvml use that of NVML."""
+
+import ctypes
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
+
+NVML: Final = "libnvidia-ml.so.1"
+CUDA: Final = "libcuda.so.1"
+# Whether CUDA starts in a container, as a program.
+CUDA_CHECK: Final = "cuda-check"
+
+_SOURCES: Final = Path(__file__).parent
+_FLAGS: Final = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror")
+
+
+def nvml_header() -> Path:
+    """Folder of NVIDIA's nvml.h, from the package nvidia-nvml-dev."""
+    found = sorted(Path(sysconfig.get_path("purelib")).glob("nvidia/*/include/nvml.h"))
+    if not found:
+        message = "nvml.h is missing: expected the package nvidia-nvml-dev of requirements/dev.txt; run make setup"
+        raise FileNotFoundError(message)
+    return found[-1].parent
+
+
+def compile_nvml(folder: Path) -> Path:
+    """The stand-in of NVML in this folder. Raises RuntimeError with the compiler's output."""
+    return _library(folder / NVML, "nvml.c", f"-I{nvml_header()}")
+
+
+def compile_cuda(folder: Path) -> Path:
+    """The stand-in of CUDA's driver library in this folder."""
+    return _library(folder / CUDA, "cuda.c")
+
+
+def compile_cuda_check(folder: Path) -> Path:
+    """A program that prints what cuInit answers and which cards it finds."""
+    return _compiled(folder / CUDA_CHECK, "cuda_check.c")
+
+
+@contextmanager
+def pynvml_with(library: Path) -> Iterator[None]:
+    """In this process, pynvml calls this library."""
+    before, functions = pynvml.nvmlLib, dict(_functions())
+    pynvml.nvmlLib = ctypes.CDLL(str(library))
+    _functions().clear()
+    try:
+        yield
+    finally:
+        pynvml.nvmlLib = before
+        _functions().clear()
+        _functions().update(functions)
+
+
+def _functions() -> dict[str, object]:
+    found: dict[str, object] = pynvml._nvmlGetFunctionPointer_cache  # noqa: SLF001 # it has no other way
+    return found
+
+
+def _library(output: Path, source: str, *flags: str) -> Path:
+    return _compiled(output, source, "-fPIC", "-shared", f"-Wl,-soname,{output.name}", *flags, "-lpthread")
+
+
+def _compiled(output: Path, source: str, *flags: str) -> Path:
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        message = "gcc is missing: the stand-ins of NVIDIA's libraries are written in C"
+        raise RuntimeError(message)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    argv = [compiler, *_FLAGS, "-o", str(output), str(_SOURCES / source), *flags, "-ldl"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode:
+        message = f"gcc cannot compile {source}: {done.stderr}"
+        raise RuntimeError(message)
+    return output

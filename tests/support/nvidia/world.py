@@ -1,0 +1,80 @@
+"""The world of the stand-ins: the file from which they take every answer. Its form is described in nvml.c."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+VARIABLE: Final = "GPUSHARE_NVIDIA_WORLD"
+DRIVER: Final = "580.95.05"
+ANY: Final = "*"
+
+
+def uuid_of(number: int) -> str:
+    """UUID of the card with this number."""
+    return f"GPU-{number:08x}-0000-4000-8000-000000000000"
+
+
+def pci_of(number: int) -> str:
+    """PCI address of the card with this number."""
+    return f"0000:{number + 7:02x}:00.0"
+
+
+def card(number: int, **facts: object) -> dict[str, object]:
+    """Facts of an 80 GiB card with 640 MiB reserved. facts: others, or None to leave one out."""
+    usual = {
+        "uuid": uuid_of(number),
+        "name": "NVIDIA H100 80GB HBM3",
+        "minor": number,
+        "pci": pci_of(number),
+        "total_mib": 81920,
+        "reserved_mib": 640,
+        "used_mib": 0,
+        "mig": 0,
+        "persistence": 1,
+    }
+    return {name: value for name, value in {**usual, **facts}.items() if value is not None}
+
+
+@dataclass
+class World:
+    """cards: facts by name, in the order of their index. lines: others, such as faults. Written by `write`."""
+
+    path: Path
+    cards: list[dict[str, object]] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    driver: str = DRIVER
+
+    def write(self) -> None:
+        """Replace the file, so that every later call of a stand-in answers by it."""
+        facts = [
+            f"card {index} {name} {str(value).replace(' ', '_')}"
+            for index, one in enumerate(self.cards)
+            for name, value in one.items()
+        ]
+        text = "\n".join([f"driver {self.driver}", *facts, *self.lines, ""])
+        temporary = self.path.with_name(f".{self.path.name}.new")
+        temporary.write_text(text, encoding="ascii")
+        temporary.replace(self.path)
+
+    def say(self, *lines: str) -> None:
+        """Add lines, for good."""
+        self.lines += lines
+        self.write()
+
+    @contextmanager
+    def planted(self, *lines: str) -> Iterator[None]:
+        """These lines, such as `fault nvmlDeviceGetName 0 3`, while the context lasts."""
+        self.say(*lines)
+        try:
+            yield
+        finally:
+            for line in lines:
+                self.lines.remove(line)
+            self.write()
+
+    def use(self) -> None:
+        """Have the stand-ins in this process and its children read this world."""
+        os.environ[VARIABLE] = str(self.path)
