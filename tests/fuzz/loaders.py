@@ -254,7 +254,7 @@ def _cdi(folder: Path) -> str:
     found = NvidiaSpecTree([folder]).read()
     card = DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=16_384, minor=0)
     try:
-        msgspec.json.encode(real_cards([card], found.specs, ["/dev/nvidia0"]).wire())
+        msgspec.json.encode(real_cards([card], found.specs).wire())
     except CdiError as error:
         return str(error)
     return " ".join(found.problems)

@@ -172,7 +172,7 @@ def test_with_go_the_servers_are_built_and_the_tests_run(ready_clone: Path, tmp_
     run = make(ready_clone, "e2e", PATH=go(tmp_path / "bin", "go1.26.0"), CI="true")
     assert run.returncode == 0, run.stderr
     assert "python -m e2e.control_plane.binaries\n" in run.stdout
-    assert "python -m pytest -q --numprocesses=4 --durations=10 --ignore=e2e/deploy e2e/\n" in run.stdout
+    assert "python -m pytest -q --numprocesses=4 --durations=10 --budget=e2e --ignore=e2e/deploy e2e/\n" in run.stdout
 
 
 @pytest.mark.parametrize("failing", ["", "tests/", "e2e/"])

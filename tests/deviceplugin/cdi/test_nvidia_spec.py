@@ -128,7 +128,7 @@ def test_two_cards_share_what_all_need() -> None:
 
 
 def test_of_a_spec_that_names_no_card_what_all_devices_need_comes_with_the_cards_own_node() -> None:
-    """As toolkits write it that name cards by index."""
+    """Toolkits that name cards by index write such specs."""
     found = real_cards([A], [spec(device("0", 1), device("1", 0))])
     assert nodes(found) == ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"]
     assert found.wire()["mounts"] == [LIBRARY]
