@@ -45,6 +45,7 @@ _BUILD_FLAGS: Final = ("-mod=readonly", "-trimpath", "-buildvcs=false", "-gcflag
 # containerd wants the header files of btrfs, and promtool is built with the libraries of every cloud.
 _TAGS: Final = {"containerd": "no_btrfs", "runc": "seccomp,netgo,osusergo", "promtool": "remove_all_sd"}
 _LIBRARY: Final = "libseccomp-dev"
+_IN_C: Final = frozenset({"runc", "toolkit"})
 
 
 class GoUnavailable(Exception):
@@ -78,6 +79,7 @@ PROGRAMS: Final[dict[str, GoProgram]] = {
     "ctr": GoProgram("containerd", f"{_CONTAINERD}/ctr"),
     "runc": GoProgram("runc", "github.com/opencontainers/runc"),
     "pause": GoProgram("pause", "."),
+    "nvidia-ctk": GoProgram("toolkit", "github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-ctk"),
     "kube-scheduler-oracle": GoProgram("oracle", "."),
     "kubectl": GoProgram("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
     "promtool": GoProgram("promtool", "github.com/prometheus/prometheus/cmd/promtool"),
@@ -85,6 +87,8 @@ PROGRAMS: Final[dict[str, GoProgram]] = {
     "kueue": GoProgram("kueue", "sigs.k8s.io/kueue/cmd/kueue"),
 }
 OF_A_NODE: Final = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "runc", "pause")
+# With it, what NVIDIA's toolkit writes of a node with stand-ins of its driver is tested.
+OF_NVIDIA: Final = ("nvidia-ctk",)
 # Built by who asks for them: `tests.differential.record`, `e2e.local_cluster`, and the tests of `e2e/deploy`.
 ON_DEMAND: Final = ("kube-scheduler-oracle", "kubectl", "promtool", "helm", "kueue")
 
@@ -222,13 +226,14 @@ def _tags(module: str) -> list[str]:
 
 
 def _c_settings(module: str, say: Say) -> dict[str, str]:
-    """Environment for `go build`: no C, but for runc, which enters namespaces before Go starts."""
-    if module != "runc":
+    """Environment for `go build`: no C but for NVIDIA's toolkit and runc, which enters namespaces before Go starts."""
+    if module not in _IN_C:
         return {"CGO_ENABLED": "0"}
     missing = [program for program in ("gcc", "pkg-config") if shutil.which(program) is None]
     if missing:
-        message = f"{missing[0]} is not on PATH; building runc takes it"
-        raise CompilerUnavailable(message)
+        raise CompilerUnavailable(f"{missing[0]} is not on PATH; building {module} takes it")
+    if module != "runc":
+        return {"CGO_ENABLED": "1"}
     files = cache.debian_package(_LIBRARY, say) / "usr"
     (described,) = files.glob("lib/*/pkgconfig")
     return {
@@ -254,7 +259,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", choices=[[], *PROGRAMS], metavar="NAME")
     names = parser.parse_args(arguments).names
     try:
-        _print(ensure(names or [name for name in PROGRAMS if name not in (*OF_A_NODE, *ON_DEMAND)]))
+        _print(ensure(names or [name for name in PROGRAMS if name not in (*OF_A_NODE, *OF_NVIDIA, *ON_DEMAND)]))
     except (GoUnavailable, CompilerUnavailable, cache.PackageUnavailable) as error:
         to_stderr(f"{error}")
         return UNAVAILABLE_EXIT
@@ -267,7 +272,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _of_a_node() -> int:
     """Build what only a node takes; that it cannot be had here is no failure, the tests that want it say so."""
     try:
-        _print(ensure(OF_A_NODE))
+        _print(ensure((*OF_A_NODE, *OF_NVIDIA)))
     except (GoUnavailable, CompilerUnavailable, cache.PackageUnavailable) as error:
         to_stderr(f"not built, the programs of a node: {error}")
     except BuildFailed as error:

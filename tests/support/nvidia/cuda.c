@@ -5,7 +5,7 @@
  * permitted open fails with ENXIO, and a denied one with EPERM.
  *
  * The world (see the stand-in of NVML) says `uvm_major N`; without it any major will do. The file is
- * GPUSHARE_NVIDIA_WORLD, or /etc/gpushare-nvidia/world.
+ * GPUSHARE_NVIDIA_WORLD, or /etc/gpushare-nvidia/world. GPUSHARE_NVIDIA_DEV is searched in place of /dev.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -57,8 +57,11 @@ static void read_world(void) {
 }
 
 /* Whether the node exists with these numbers, and this container may open it. major 0: any. minor -1: any. */
-static int may_open(const char *path, int major_wanted, int minor_wanted) {
+static int may_open(const char *name, int major_wanted, int minor_wanted) {
+    const char *folder = getenv("GPUSHARE_NVIDIA_DEV");
+    char path[4200];
     struct stat found;
+    snprintf(path, sizeof path, "%s/%s", folder != NULL && *folder ? folder : "/dev", name);
     if (stat(path, &found) != 0 || !S_ISCHR(found.st_mode)) return 0;
     if (major_wanted && (int)major(found.st_rdev) != major_wanted) return 0;
     if (minor_wanted >= 0 && (int)minor(found.st_rdev) != minor_wanted) return 0;
@@ -69,20 +72,20 @@ static int may_open(const char *path, int major_wanted, int minor_wanted) {
 }
 
 int cuInit(unsigned int flags) {
-    char path[64];
+    char name[64];
     if (flags != 0) return INVALID_VALUE;
     read_world();
     seens = 0;
-    if (!may_open("/dev/nvidiactl", CARD_MAJOR, CONTROL_MINOR)) return NO_DEVICE;
+    if (!may_open("nvidiactl", CARD_MAJOR, CONTROL_MINOR)) return NO_DEVICE;
     int ready = 1;
     for (int i = 0; i < worlds; i++) {
-        snprintf(path, sizeof path, "/dev/nvidia%d", world[i].minor);
-        if (world[i].uuid[0] == '\0' || !may_open(path, CARD_MAJOR, world[i].minor)) continue;
+        snprintf(name, sizeof name, "nvidia%d", world[i].minor);
+        if (world[i].uuid[0] == '\0' || !may_open(name, CARD_MAJOR, world[i].minor)) continue;
         ready = ready && world[i].fabric_state == 3;
         seen[seens++] = world[i];
     }
     if (seens == 0) return NO_DEVICE;
-    if (!may_open("/dev/nvidia-uvm", uvm_major, -1)) return UNKNOWN;
+    if (!may_open("nvidia-uvm", uvm_major, -1)) return UNKNOWN;
     if (!ready) return SYSTEM_NOT_READY;
     initialized = 1;
     return SUCCESS;

@@ -1,6 +1,5 @@
 """The world of the stand-ins: the file from which they take every answer. Its form is described in nvml.c."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -8,6 +7,8 @@ from pathlib import Path
 from typing import Final
 
 VARIABLE: Final = "GPUSHARE_NVIDIA_WORLD"
+# Folder that the stand-in of CUDA searches for device nodes in place of /dev.
+DEVICES: Final = "GPUSHARE_NVIDIA_DEV"
 DRIVER: Final = "580.95.05"
 ANY: Final = "*"
 
@@ -74,7 +75,3 @@ class World:
             for line in lines:
                 self.lines.remove(line)
             self.write()
-
-    def use(self) -> None:
-        """Have the stand-ins in this process and its children read this world."""
-        os.environ[VARIABLE] = str(self.path)

@@ -1,0 +1,42 @@
+"""The root folder of a driver, as a driver's container has it: libraries and device nodes, without a driver."""
+
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from tests.support.nvidia import libraries
+from tests.support.nvidia.world import DRIVER
+
+CARDS_MAJOR: Final = 195
+UVM_MAJOR: Final = 511
+CONTROL: Final = {
+    "nvidiactl": (CARDS_MAJOR, 255),
+    "nvidia-modeset": (CARDS_MAJOR, 254),
+    "nvidia-uvm": (UVM_MAJOR, 0),
+    "nvidia-uvm-tools": (UVM_MAJOR, 1),
+}
+LIBRARIES: Final = "usr/lib/x86_64-linux-gnu"
+
+
+def make_nodes(folder: Path, minors: Iterable[int], control: Iterable[str] = CONTROL) -> None:
+    """Make the nodes of cards and control nodes, which takes root. No driver is behind them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, numbers in {f"nvidia{minor}": (CARDS_MAJOR, minor) for minor in minors}.items():
+        make_node(folder / name, numbers)
+    for name in control:
+        make_node(folder / name, CONTROL[name])
+
+
+def make_node(path: Path, numbers: tuple[int, int]) -> None:
+    """Make a character device. numbers: major and minor."""
+    os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(*numbers))
+
+
+def make_libraries(root: Path) -> None:
+    """Put NVML and CUDA where a driver's installer puts them."""
+    folder = root / LIBRARIES
+    for compile_in, name in ((libraries.compile_nvml, "libnvidia-ml.so"), (libraries.compile_cuda, "libcuda.so")):
+        compile_in(folder).rename(folder / f"{name}.{DRIVER}")
+        (folder / f"{name}.1").symlink_to(f"{name}.{DRIVER}")
