@@ -29,7 +29,7 @@ class ToolkitThread:
         """The function's result, or what it raises; ToolkitSilent."""
         if self._last is not None and not self._last.done():
             raise ToolkitSilent("an earlier call still hangs")
-        # Before the wait: a caller that is cancelled in it leaves the thread at work all the same.
+        # Before the wait: a caller that is cancelled in it leaves the thread running.
         answer = daemon_thread.call(function, "toolkit")
         self._last = answer
         done, _ = await asyncio.wait({answer}, timeout=timeout_s)

@@ -133,7 +133,7 @@ def _unnamed(card: DriverCard, spec: NvidiaSpec) -> list[Edits] | str:
     own = [node for node in nodes if card.minor is not None and _minor(node) == card.minor]
     if not own:
         expected = "/dev/nvidia<n>" if card.minor is None else f"/dev/nvidia{card.minor}"
-        return f"{spec.source} has no device node of it; expected {expected}; run {GENERATE}"
+        return f"{spec.source} has no device node for it; expected {expected}; run {GENERATE}"
     control = (node for node in nodes if node.get("path") in _CONTROL_NODES)
     return [spec.edits, Edits(lists={_NODES: [*control, own[0]]})]
 

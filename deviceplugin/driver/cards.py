@@ -64,12 +64,13 @@ class DriverCards:
     """Every card that the driver names, ordered by index; UUIDs are unique.
 
     driver: its version. unasked: known cards that were not asked, or did not answer in time; they are not in `cards`,
-    which says nothing of them.
+    which says nothing of them. silent: a card, known or not, did not answer in time; its initialization may be slow.
     """
 
     driver: str
     cards: tuple[DriverCard, ...]
     unasked: frozenset[str] = frozenset()
+    silent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,7 +242,8 @@ class SupervisedDriver:
             self._listen(opened, card.uuid)
         # Of an index that did not answer it is not known which card it is: it may be any that is missing.
         unasked = self._known.keys() - {card.uuid for card in found} if silent else alone
-        return DriverCards(opened.version, tuple(sorted(found, key=lambda card: card.index)), frozenset(unasked))
+        cards = tuple(sorted(found, key=lambda card: card.index))
+        return DriverCards(opened.version, cards, frozenset(unasked), silent)
 
     async def _each(self, opened: OpenedDriver, asked: Mapping[str, CardKey]) -> tuple[list[DriverCard], bool]:
         """The cards that answer, and whether some did not in time. One that fails is left out, for its own part."""

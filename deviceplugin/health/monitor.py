@@ -32,8 +32,8 @@ class NeedsNewContainer(Exception):
 class Pace:
     """Seconds. reading: between two readings of a card. cards: between two looks at which cards there are.
 
-    again: before the driver is asked once more after it failed. end: after which a driver that cannot be opened ends
-    the process; 0: never.
+    again: before the driver is asked once more after it failed, or for its cards after one did not answer. end: after
+    which a driver that cannot be opened ends the process; 0: never.
     """
 
     reading_s: float = 10.0
@@ -136,6 +136,8 @@ class CardKeeper:
         # Before it is asked: a card that is taken back meanwhile may be split by now, and has to be looked at again.
         self._cards_at_s = time.monotonic()
         found = await self.driver.cards()
+        if found.silent:
+            self._cards_at_s += self.pace.again_s - self.pace.cards_s
         self.states.found(found, forget=self.forget)
         self.forget, self._shut_since_s = False, None
         self.on_change()

@@ -90,13 +90,16 @@ async def serving(plugin: KubeletPlugin, socket: Path) -> AsyncIterator[None]:
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", _LARGEST_REQUEST)])
     server.add_generic_rpc_handlers((_handlers(plugin),))
     _remove(socket)
-    server.add_insecure_port(f"unix:{socket}")
-    await server.start()
+    # It may be cancelled while it starts, and again while it ends.
     try:
+        server.add_insecure_port(f"unix:{socket}")
+        await server.start()
         yield
     finally:
-        await server.stop(_GRACE_S)
-        _remove(socket)
+        try:
+            await server.stop(_GRACE_S)
+        finally:
+            _remove(socket)
 
 
 def _handlers(plugin: KubeletPlugin) -> grpc.GenericRpcHandler:

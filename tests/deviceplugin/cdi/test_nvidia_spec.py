@@ -166,7 +166,7 @@ def test_of_a_management_spec_the_card_and_the_control_nodes_come_as_they_stand_
         pytest.param(("nvidia0", "nvidiactl"), "brings in no /dev/nvidia-uvm: run nvidia-modprobe", id="no uvm"),
         pytest.param(("nvidia0", "nvidia-uvm"), "brings in no /dev/nvidiactl", id="no nvidiactl"),
         pytest.param(
-            ("nvidia1", "nvidiactl", "nvidia-uvm"), "no device node of it; expected /dev/nvidia0", id="no card"
+            ("nvidia1", "nvidiactl", "nvidia-uvm"), "no device node for it; expected /dev/nvidia0", id="no card"
         ),
     ],
 )

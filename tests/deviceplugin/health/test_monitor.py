@@ -167,6 +167,15 @@ async def test_a_card_that_hangs_is_suspect_and_no_other_ever_is() -> None:
         await rig.until(lambda: rig.announced() == HEALTHY)
 
 
+async def test_a_card_that_is_slow_at_the_start_is_found_soon_and_not_at_the_next_look_in_a_minute() -> None:
+    """Without persistence mode, the driver initializes each card for seconds when it is asked first."""
+    async with keeping(HangFault("0", hang=True)) as rig:
+        await rig.until(lambda: rig.announced("GPU-b") == HEALTHY)
+        assert rig.announced() == (Health.CORDONED, "not there")
+        rig.happen(HangFault("0", hang=False))
+        await rig.until(lambda: rig.announced() == HEALTHY)
+
+
 async def test_a_reset_of_a_card_with_a_hardware_error_is_seen() -> None:
     async with keeping() as rig:
         # What it counts has to be known from before.

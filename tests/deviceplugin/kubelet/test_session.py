@@ -15,7 +15,7 @@ import grpc
 import pytest
 
 from deviceplugin.kubelet import session as sessions
-from deviceplugin.kubelet.server import SOCKET_NAME, ContainerResponse, Devices, Listeners, Registration
+from deviceplugin.kubelet.server import SOCKET_NAME, ContainerResponse, Devices, Listeners, Registration, serving
 from deviceplugin.kubelet.session import CHECKPOINT, FakeDevices, KubeletSession, SessionFile, SessionRecord
 from tests.support.node.kubelet_double import KubeletDouble
 
@@ -295,6 +295,24 @@ async def test_it_can_be_cancelled_while_it_registers_with_a_new_kubelet(folder:
         done, _ = await asyncio.wait({task}, timeout=5)
         assert done
         assert not (folder / SOCKET_NAME).exists()
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
+@pytest.mark.parametrize("steps", range(12))
+async def test_whenever_serving_is_cancelled_no_socket_stays(folder: Path, steps: int, *, again: bool) -> None:
+    """steps: of the event loop, until it is cancelled, and once more as long after that."""
+
+    async def served() -> None:
+        async with serving(Plugin(), folder / SOCKET_NAME):
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(served())
+    for _ in range(1 + again):
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        task.cancel()
+    await asyncio.wait({task})
+    assert not (folder / SOCKET_NAME).exists()
 
 
 async def test_a_kubelet_that_drops_the_device_stream_is_registered_with_again(folder: Path) -> None:

@@ -8,7 +8,6 @@
  *   card I process PID MIB             a program on it
  *   card I link LINK PCI|switch        an active NVLink and its other end
  *   card I near J LEVEL                PCI topology level between two cards
- *   card I mig_instance N UUID GI CI MIB
  *   card I xid NUMBER SERIAL           an error; reported once to every event set, serials grow
  *   fault FUNCTION I|* CODE            this function answers CODE for that card
  *   delay FUNCTION I|* SECONDS         it answers late
@@ -381,9 +380,10 @@ ON_CARD(nvmlDeviceGetMemoryAffinity, unsigned int words, unsigned long *mask, nv
     if (numa != NULL) mask[0] = 1UL << atoi(numa);
 DONE(numa != NULL ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED)
 
-/* A card in MIG mode keeps its memory to itself: only its instances have any. */
+/* A card in MIG mode denies its memory: only its instances have any. They are not described here. */
 static nvmlReturn_t memory(int index, unsigned long long mib[4]) {
     if (fact(index, "total_mib") == NULL) return NVML_ERROR_NOT_SUPPORTED;
+    if (atoi(fact_or(index, "mig", "0"))) return NVML_ERROR_NO_PERMISSION;
     mib[0] = strtoull(fact(index, "total_mib"), NULL, 0);
     mib[1] = strtoull(fact_or(index, "reserved_mib", "0"), NULL, 0);
     mib[2] = strtoull(fact_or(index, "used_mib", "0"), NULL, 0);
