@@ -149,7 +149,7 @@ def _without_cuda(source: str, edits: Edits, driver: str) -> str:
         return f"{source} is of driver {', '.join(sorted(told))}, the driver is {driver} now; run {GENERATE}"
     paths = {str(node.get("path", "")) for node in _listed(edits, _NODES)}
     missing = [path for path in _NEEDED_NODES if path not in paths]
-    # Jetson boards have neither node, and their library has no driver's version.
+    # A library without a driver's version is of a board whose driver may have other nodes, such as Jetson's.
     if told and missing:
         return f"{source} brings in no {' and no '.join(missing)}: run nvidia-modprobe -u -c=0, then {GENERATE}"
     return ""

@@ -51,7 +51,7 @@ def best_reservation(
 def missing_on_cards(what_if: "WhatIf", request: GpuRequest, rows: RowArray, expired: Reserved) -> Int64Array:
     """int64[cards, rows]: units that have to be freed on each card; very many where the card will not do.
 
-    Many more than there are on those of `expired`.
+    On cards of `expired` reservations it is more than any card has.
     """
     stored, counted = what_if.tables.cards.stored, what_if.after_preemption.free
     free = stored.units[:, rows] - stored.taken[:, rows]

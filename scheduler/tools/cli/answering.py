@@ -1,4 +1,4 @@
-"""The end of every command: its exit code, one line on standard error without an answer, coloured lines of one."""
+"""The end of every command: its exit code, one line on standard error without an answer, colored lines of one."""
 
 import contextlib
 import os
