@@ -14,6 +14,7 @@ docs/protocol.md, "Compatibility with the legacy plugin".
 """
 
 import asyncio
+import secrets
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -21,7 +22,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeAlias
 
 import structlog
-from google.protobuf.message import DecodeError
 
 from config.protocol import environment, names
 from config.protocol.inventory import Card
@@ -35,14 +35,14 @@ from deviceplugin.allocation.container_share import (
 from deviceplugin.allocation.decision import NoAllocation, Share, Undecided, decided
 from deviceplugin.allocation.identify import NotIdentified, PodContainers
 from deviceplugin.allocation.pods import NodePod
+from deviceplugin.allocation.recorded import recorded_answer
 from deviceplugin.allocation.view import NodeRecords, OwnPods
 from deviceplugin.cdi import spec
 from deviceplugin.cdi.edits import Additions, Edits
 from deviceplugin.cdi.spec_files import SpecFiles
-from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
+from deviceplugin.kubelet.checkpoint import CheckpointError
 from deviceplugin.kubelet.client import KubeletSilent
 from deviceplugin.kubelet.server import CallRejected, ContainerResponse, Mount
-from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2
 from scheduler.kube.port import ApiError, ApiRejected, PodKey
 
 _NOT_YET: Final = "false"
@@ -205,19 +205,17 @@ class AllocationContext:
             view = await self.view.snapshot()
             view = await self.view.confirmed(view, {entry.pod_uid for entry in identify.holders(ids, view)})
             found = identify.starting(ids, view)
-            share, device = self.container_share(found), spec.device_name(ids)
+            share = self.container_share(found)
             shares = share.shares
             held = [entry for entry in identify.holders(ids, view) if entry.pod_uid == found.pod.uid]
-            answers = {entry.container: _answer(entry) for entry in held}
+            answers = {entry.container: recorded_answer(entry) for entry in held}
             for container, answer in answers.items():
-                self._refuse_other_card(
-                    found.pod, container, answer, replay_objection(answer, spec.qualified(device), shares)
-                )
+                self._refuse_other_card(found.pod, container, answer, replay_objection(answer, shares))
             for one in found.containers:
                 if lacking := await self.isolation.prepare(replace(share, container=one)):
                     raise CallRejected(f"pod {found.pod}: {lacking}", _NOT_ISOLATED)
-            if any(spec.qualified(device) in answer.cdi_devices for answer in answers.values()):
-                await asyncio.to_thread(self._write_spec, device, share)
+            if devices := frozenset[str]().union(*(answer.device_names for answer in answers.values())):
+                await asyncio.to_thread(self._write_specs, devices, share)
             self.report_assigned(found, shares)
 
         try:
@@ -225,11 +223,12 @@ class AllocationContext:
         except (spec.CdiError, OSError) as error:
             raise CallRejected(str(error), _kind(error)) from error
 
-    def _write_spec(self, device: str, share: ContainerShare) -> None:
-        """Blocks while specs are read and written."""
+    def _write_specs(self, devices: Collection[str], share: ContainerShare) -> None:
+        """Write the spec of each device: containers that run one at a time have one each. Blocks on the disk."""
         variables = container_environment(share.shares, by_cdi=True, node_labels=self.node_labels())
         parts = [self.card_edits.edits(share.uuids), self.isolation.additions(share).edits(), Edits(env=variables)]
-        self.files.write(device, spec.container_spec(device, parts))
+        for device in sorted(devices):
+            self.files.write(device, spec.container_spec(device, parts))
 
     def answer(self, share: ContainerShare) -> ContainerResponse:
         """Allocate response without CDI: the container's cards, and the additions of isolation."""
@@ -259,9 +258,9 @@ class CdiAllocator:
     async def registering(self) -> None:
         """Nothing to look up: a container's cards are read when it starts."""
 
-    async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
-        """A CDI device name, without a lookup that could fail the pod."""
-        return ContainerResponse(cdi_devices=(spec.qualified(spec.device_name(ids)),))
+    async def allocate(self, _: frozenset[str]) -> ContainerResponse:
+        """A new CDI device name, without a lookup that could fail the pod."""
+        return ContainerResponse(cdi_devices=(spec.qualified(secrets.token_hex(spec.NAME_BYTES)),))
 
     async def pre_start(self, ids: frozenset[str]) -> None:
         """Write the CDI spec of the container that starts, where it was allocated by CDI."""
@@ -328,16 +327,6 @@ class EnvironmentAllocator:
                 f"add runtimeClassName: {own}"
             )
             raise CallRejected(message, "OtherRuntime")
-
-
-def _answer(entry: CheckpointEntry) -> RecordedAnswer:
-    """The recorded answer of one container. Raises CheckpointError if it is damaged."""
-    try:
-        wire = deviceplugin_pb2.ContainerAllocateResponse.FromString(entry.answer())
-    except DecodeError as error:
-        message = f"kubelet checkpoint: the answer of container {entry.container} cannot be read: {error}"
-        raise CheckpointError(message) from error
-    return RecordedAnswer(dict(wire.envs), frozenset(device.name for device in wire.cdi_devices))
 
 
 def _kind(error: Exception) -> str:

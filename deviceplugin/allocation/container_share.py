@@ -7,6 +7,7 @@ from typing import Final
 from config.protocol import environment, names
 from deviceplugin.allocation.decision import Share
 from deviceplugin.allocation.pods import NodePod, PodContainer
+from deviceplugin.cdi import spec
 
 _WHOLE: Final = 100
 
@@ -86,15 +87,20 @@ class RecordedAnswer:
     variables: Mapping[str, str]
     cdi_devices: Collection[str] = ()
 
+    @property
+    def device_names(self) -> frozenset[str]:
+        """Names of our CDI devices; the plugin writes their specs."""
+        return spec.device_names(self.cdi_devices)
 
-def replay_objection(answer: RecordedAnswer, device: str, shares: Sequence[Share]) -> str:
+
+def replay_objection(answer: RecordedAnswer, shares: Sequence[Share]) -> str:
     """Why what the kubelet recorded at Allocate must not start with these shares; "" when it may.
 
     The kubelet replays it at every start without asking again, so a wrong one stays wrong for the life of the pod. It
-    may be of either mode, or of the legacy device plugin, whose answer has card indexes alone.
-    device: our CDI device for the ids of the container; its spec is written again, so it is right.
+    may be of either mode, or of the legacy device plugin, whose answer has card indexes alone. The spec of a CDI device
+    of ours is written again at each start, so it is right.
     """
-    if device in answer.cdi_devices:
+    if answer.device_names:
         return ""
     recorded = answer.variables
     if not recorded:

@@ -1,14 +1,15 @@
 """Specs of the Container Device Interface: one per CDI device, which says what its container gets. Pure.
 
-Allocate answers with a device name made of the device ids, before anybody knows the container. When the container is
-about to start, the spec of that device is written. It holds everything itself, for a real card copied from NVIDIA's
-own specs (`nvidia_spec`): the name was fixed at Allocate and cannot bring in another device.
+Allocate answers with a random device name, before anybody knows the container; the kubelet records it. When the
+container is about to start, the spec of that device is written. It holds everything itself, for a real card copied
+from NVIDIA's own specs (`nvidia_spec`): the name was fixed at Allocate and cannot bring in another device. No two
+containers ever have the same name: a runtime may still have the spec of an earlier container in its cache.
 
 Source of the forms: SPEC.md of cncf-tags/container-device-interface.
 """
 
-import hashlib
-from collections.abc import Collection, Iterable
+import re
+from collections.abc import Iterable
 from typing import Final
 
 from deviceplugin.cdi.edits import Edits, Json, combined, read_only_mount
@@ -16,21 +17,22 @@ from deviceplugin.cdi.edits import Edits, Json, combined, read_only_mount
 KIND: Final = "gpushare/handle"  # on the wire: our device names are of this kind
 SIMULATED_CARDS: Final = "/run/gpushare/cards"  # in the container
 
-_NAME_DIGITS: Final = 16
+NAME_BYTES: Final = 8
+_HANDLE: Final = re.compile(rf"{KIND}=([0-9a-f]{{16}})", re.ASCII)
 
 
 class CdiError(Exception):
     """A card that cannot be brought into a container, or a spec that cannot be read; the message says which."""
 
 
-def device_name(ids: Collection[str]) -> str:
-    """The CDI device name for a set of device ids: 16 hexadecimal digits, the same in any order."""
-    return hashlib.sha256("\n".join(sorted(set(ids))).encode()).hexdigest()[:_NAME_DIGITS]
-
-
 def qualified(name: str) -> str:
-    """The name in an Allocate response: kind and device name."""
+    """The name in an Allocate response: kind and device name, 16 hexadecimal digits."""
     return f"{KIND}={name}"
+
+
+def device_names(qualified_names: Iterable[str]) -> frozenset[str]:
+    """Device names of ours among the qualified names of an Allocate response."""
+    return frozenset(match.group(1) for name in qualified_names if (match := _HANDLE.fullmatch(name)))
 
 
 def container_spec(name: str, parts: Iterable[Edits]) -> Json:

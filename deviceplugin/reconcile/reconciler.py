@@ -22,8 +22,8 @@ from deviceplugin.allocation.allocators import AssignedCards
 from deviceplugin.allocation.decision import allocated_units
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.pods import NodePod, read_pod
+from deviceplugin.allocation.recorded import device_names
 from deviceplugin.allocation.view import NodeRecords
-from deviceplugin.cdi import spec
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.driver.cards import CardReading
 from deviceplugin.isolation.directories import ContainerDirectories
@@ -132,7 +132,8 @@ class Leftovers:
 
     async def remove(self, present: Present, entries: Sequence[CheckpointEntry], resource: str) -> None:
         """Remove the specs that no entry of the checkpoint uses. Raises LeftoversError."""
-        used = {spec.device_name(entry.ids) for entry in entries if entry.resource == resource}
+        of_ours = (device_names(entry) for entry in entries if entry.resource == resource)
+        used = frozenset[str]().union(*of_ours)
         unused = {name: inode for name, inode in present.specs.items() if name not in used}
         try:
             removed = await asyncio.to_thread(self.files.remove, unused)

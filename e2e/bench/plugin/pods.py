@@ -116,9 +116,10 @@ class Checkpoint:
         beside.replace(self._path)
 
 
-def wrong_by_cdi(pod: BoundPod, folder: Path) -> str:
+def wrong_by_cdi(pod: BoundPod, folder: Path, answer: wire.ContainerAllocateResponse) -> str:
     """What the CDI spec of the pod has beside, or instead of, its card; "" when it has that card alone."""
-    document = json.loads((folder / f"gpushare-{spec.device_name(pod.ids)}.json").read_text(encoding="utf-8"))
+    (device,) = spec.device_names(device.name for device in answer.cdi_devices)
+    document = json.loads((folder / f"gpushare-{device}.json").read_text(encoding="utf-8"))
     edits = document["devices"][0]["containerEdits"]
     variables = dict(line.split("=", 1) for line in edits["env"])
     mounts = [mount["containerPath"] for mount in edits["mounts"]]
@@ -149,7 +150,7 @@ def _manifest(number: int, node: str) -> Json:
 
 def _answer(pod: BoundPod, mode: Mode) -> wire.ContainerAllocateResponse:
     if mode == "cdi":
-        name = spec.qualified(spec.device_name(pod.ids))
+        name = spec.qualified(f"{int(pod.ids[0].removeprefix('u')):016x}")
         return wire.ContainerAllocateResponse(cdi_devices=[wire.CDIDevice(name=name)])
     share = Share(pod.card_uuid, pod.card, pod.units, CARD_UNITS)
     return wire.ContainerAllocateResponse(envs=container_environment([share], by_cdi=False))

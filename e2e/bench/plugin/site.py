@@ -73,7 +73,7 @@ class Caller:
         self.checkpoint.write(without=later)
         self._admit([pod])
         await _timed(self.kubelet.pre_start(list(pod.ids)), found.pre_start_ms)
-        wrong = wrong_by_cdi(pod, self.cdi) if self.mode == "cdi" else wrong_by_environment(pod, answer)
+        wrong = wrong_by_cdi(pod, self.cdi, answer) if self.mode == "cdi" else wrong_by_environment(pod, answer)
         if wrong:
             found.wrong.append(wrong)
 

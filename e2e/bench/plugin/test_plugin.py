@@ -11,6 +11,7 @@ import pytest
 
 from deviceplugin.cdi import spec
 from deviceplugin.cdi.mode import Mode
+from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
 from e2e.bench.plugin import pods, report, site
 from e2e.bench.plugin.pods import BoundPod, TooMany
 from e2e.bench.plugin.site import BenchNode, Calls, PluginRun
@@ -74,9 +75,10 @@ def container_edits(card: int) -> dict[str, list[Any]]:
 
 
 def wrong_by(folder: Path, pod: BoundPod, edits: dict[str, list[Any]]) -> str:
-    path = folder / f"gpushare-{spec.device_name(pod.ids)}.json"
-    path.write_text(json.dumps({"devices": [{"containerEdits": edits}]}))
-    return pods.wrong_by_cdi(pod, folder)
+    device = "0123456789abcdef"
+    (folder / f"gpushare-{device}.json").write_text(json.dumps({"devices": [{"containerEdits": edits}]}))
+    answer = wire.ContainerAllocateResponse(cdi_devices=[wire.CDIDevice(name=spec.qualified(device))])
+    return pods.wrong_by_cdi(pod, folder, answer)
 
 
 def test_pods_that_do_not_fit_are_not_made() -> None:

@@ -1,9 +1,10 @@
 """Both ways of changing the mode, on a real kubelet: pods of before keep their cards, and their way in."""
 
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 from config.protocol import environment
-from deviceplugin.cdi import spec
+from deviceplugin.allocation.recorded import device_names
 from deviceplugin.kubelet import checkpoint
 from e2e.control_plane.admin import Admin, Json
 from e2e.node.node_pods import has_restarted, pod_seen
@@ -20,11 +21,11 @@ from e2e.support.shared_node import (
 )
 
 
-def handle(shared: SharedNode, pod: Json) -> str:
-    """The CDI device name that belongs to the ids of the pod's container."""
+def specs(shared: SharedNode, pod: Json) -> list[Path]:
+    """The CDI specs of the pod's container, by the kubelet's record; none without a CDI device of ours."""
     text = (shared.node.device_plugins / "kubelet_internal_checkpoint").read_bytes()
     (entry,) = (one for one in checkpoint.parse(text) if one.pod_uid == pod["metadata"]["uid"])
-    return spec.device_name(entry.ids)
+    return [shared.node.cdi / f"gpushare-{name}.json" for name in device_names(entry)]
 
 
 async def restarted(shared: SharedNode, on_node: Admin, pod: Json) -> Json:
@@ -43,13 +44,13 @@ async def test_from_the_environment_to_cdi(shared: SharedNode, on_node: Admin) -
         # The plugin of before is back: by CDI.
         found = await restarted(shared, on_node, before)
         assert (lives(found)[0][1], shared.mismatches(found, by_cdi=False)) == (1, [])
-        assert not (shared.node.cdi / f"gpushare-{handle(shared, found)}.json").exists()
+        assert specs(shared, found) == []
 
 
 async def test_from_cdi_to_the_environment(shared: SharedNode, on_node: Admin) -> None:
     async with pods(on_node, [shared_pod("by-cdi", [sharing(2)])]):
         (before,) = await all_settled(on_node, ["by-cdi"])
-        file = shared.node.cdi / f"gpushare-{handle(shared, before)}.json"
+        (file,) = specs(shared, before)
         async with shared.instead(mode="environment") as plugin:
             await plugin.ready()
             file.unlink()

@@ -15,11 +15,12 @@ from config.settings.scheduler import Resources
 from deviceplugin.allocation.allocators import AllocationContext, EnvironmentAllocator
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.pods import NodePod
+from deviceplugin.allocation.recorded import device_names
 from deviceplugin.allocation.view import NodeRecords, OwnPods
 from deviceplugin.cdi import spec
 from deviceplugin.cdi.edits import Edits, combined
 from deviceplugin.cdi.spec_files import SpecFiles
-from deviceplugin.kubelet import client, server
+from deviceplugin.kubelet import checkpoint, client, server
 from deviceplugin.kubelet.client import PodResources
 from deviceplugin.kubelet.session import Answers, FakeDevices
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
@@ -108,10 +109,15 @@ class Rig:
         return said["GPUSHARE_CARD_UUIDS"]
 
     def spec_edits(self, ids: list[str]) -> dict[str, Any]:
-        """The containerEdits that a container with these ids gets."""
-        text = (self.folder / "cdi" / f"gpushare-{spec.device_name(ids)}.json").read_text()
-        edits: dict[str, Any] = json.loads(text)["devices"][0]["containerEdits"]
+        """The containerEdits that a container with these ids gets: the last one that the kubelet has recorded."""
+        edits: dict[str, Any] = json.loads(self.spec_path(ids).read_text())["devices"][0]["containerEdits"]
         return edits
+
+    def spec_path(self, ids: list[str]) -> Path:
+        """The spec of the container with these ids."""
+        entries = checkpoint.parse((self.folder / "checkpoint").read_bytes())
+        (name,) = next(device_names(entry) for entry in reversed(entries) if entry.ids == set(ids))
+        return self.folder / "cdi" / f"gpushare-{name}.json"
 
 
 @asynccontextmanager

@@ -45,7 +45,7 @@ def refused(message: str) -> "pytest.RaisesExc[grpc.aio.AioRpcError]":
 async def test_by_cdi_the_spec_names_the_card_of_the_annotation(by_cdi: Rig) -> None:
     by_cdi.bound("p", 3, card=1)
     answer = await by_cdi.double.allocate(["u7", "u2", "u5"])
-    assert [device.name for device in answer.cdi_devices] == [f"gpushare/handle={spec.device_name(['u2', 'u5', 'u7'])}"]
+    assert [len(name) for name in spec.device_names(device.name for device in answer.cdi_devices)] == [16]
     by_cdi.record("p", ["u2", "u5", "u7"], answer)
     await by_cdi.double.pre_start(["u7", "u2", "u5"])
     edits = by_cdi.spec_edits(["u2", "u5", "u7"])
@@ -173,13 +173,13 @@ async def test_a_pod_of_the_other_mode_starts_with_its_card_and_gets_a_spec_only
         for name, ids in (("by-cdi", ["u0"]), ("by-environment", ["u1"])):
             node.bound(name, 1, card=1)
             by_cdi = name == "by-cdi"
-            device = wire.CDIDevice(name=spec.qualified(spec.device_name(ids)))
+            device = wire.CDIDevice(name="gpushare/handle=0123456789abcdef")
             said = {"GPUSHARE_CARD_UUIDS": "GPU-1", "NVIDIA_VISIBLE_DEVICES": "GPU-1"}
             said |= {"ALIYUN_COM_GPU_MEM_POD": "1", "ALIYUN_COM_GPU_MEM_CONTAINER": "1"}
             answer = wire.ContainerAllocateResponse(cdi_devices=[device]) if by_cdi else None
             node.record(name, ids, answer or wire.ContainerAllocateResponse(envs=said))
             await node.double.pre_start(ids)
-            assert (folder / "cdi" / f"gpushare-{spec.device_name(ids)}.json").exists() is by_cdi
+            assert [path.name for path in (folder / "cdi").glob("*.json")] == ["gpushare-0123456789abcdef.json"]
         assert await node.card_of() == "GPU-1"
 
 
@@ -384,3 +384,12 @@ async def test_each_of_the_containers_that_hold_the_same_devices_one_after_the_o
     by_cdi.record("p", ["u0"], await by_cdi.double.allocate(["u0"]))
     await by_cdi.double.pre_start(["u0"])
     assert isolation.names == ("i0", "c0")
+    # Each has a device of its own, and both start with the card.
+    specs = [path.read_text() for path in (by_cdi.folder / "cdi").glob("*.json")]
+    assert ["GPUSHARE_CARD_UUIDS=GPU-1" in text for text in specs] == [True, True]
+
+
+async def test_by_cdi_no_container_gets_the_device_of_an_earlier_one(by_cdi: Rig) -> None:
+    """The runtime may still have its spec in memory, with another card."""
+    first, second = [await by_cdi.double.allocate(["u0"]) for _ in range(2)]
+    assert first.cdi_devices[0].name != second.cdi_devices[0].name

@@ -41,7 +41,7 @@ def test_the_nodes_label_switches_cgpu_off(label: str, value: str | None) -> Non
 
 
 def objection(recorded: dict[str, str], shares: tuple[Share, ...]) -> str:
-    return replay_objection(RecordedAnswer(recorded), HANDLE, shares)
+    return replay_objection(RecordedAnswer(recorded), shares)
 
 
 @pytest.mark.parametrize("shares", [ONE, TWO])
@@ -120,7 +120,7 @@ def test_a_variable_of_the_runtime_that_names_another_card_is_not_replayed() -> 
 
 
 def test_our_cdi_device_may_be_replayed_and_no_other() -> None:
-    assert replay_objection(RecordedAnswer({}, {HANDLE}), HANDLE, ONE) == ""
+    assert replay_objection(RecordedAnswer({}, {HANDLE}), ONE) == ""
     other = "nvidia.com/gpu=0"
-    assert replay_objection(RecordedAnswer({}, {other}), HANDLE, ONE) == f"it was allocated with no card ({other})"
-    assert replay_objection(RecordedAnswer({}), HANDLE, ONE) == "it was allocated with no card (an empty answer)"
+    assert replay_objection(RecordedAnswer({}, {other}), ONE) == f"it was allocated with no card ({other})"
+    assert replay_objection(RecordedAnswer({}), ONE) == "it was allocated with no card (an empty answer)"

@@ -166,7 +166,7 @@ class OneNode:
         assert shares == decided(pod, CARDS, UNIT_MIB).shares[container.name]
         recorded = msgspec.json.decode(self.kubelet.answers[pod.uid, container.name], type=dict[str, str])
         right = container_environment(shares, by_cdi=False)
-        if replay_objection(RecordedAnswer(recorded), "", shares):
+        if replay_objection(RecordedAnswer(recorded), shares):
             assert recorded != right
             return False
         assert recorded == right

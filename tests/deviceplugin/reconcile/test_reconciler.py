@@ -7,7 +7,6 @@ from pathlib import Path
 from config.protocol import names
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.view import OwnPods
-from deviceplugin.cdi import spec
 from deviceplugin.driver.cards import CardReading, Process
 from deviceplugin.kubelet.client import PodResources
 from deviceplugin.reconcile.reconciler import Reconciler, evict
@@ -17,6 +16,8 @@ from tests.support.node.drift_policy import drift_policy
 from tests.support.node.kubelet_double import KubeletDouble
 from tests.support.node.node_pods import CARDS, wire_pod
 from tests.support.node.reconcile_site import Node, metric, reconciler_of, rig, settings
+
+USED, UNUSED = "1" * 16, "0" * 16
 
 
 async def test_without_drift_nothing_is_reported_and_everything_is_shown(folder: Path) -> None:
@@ -262,12 +263,16 @@ async def test_a_static_pod_is_reported_with_what_it_is_and_left_alone(folder: P
 async def test_specs_that_no_container_uses_are_removed_and_others_stay(folder: Path) -> None:
     async with rig(folder) as (node, loop):
         node.runs("p", 2)
-        node.record("uid-x", ["of-another-resource"], resource="x.com/gpu")
+        node.record("uid-p", ["u1"], device=USED)
+        node.record("uid-x", ["u2"], resource="x.com/gpu", device="2" * 16)
+        node.record("uid-y", ["u3"], device="3" * 16)
+        node.records[-1]["AllocResp"] = "damaged"
+        node.record("uid-p", ["u4"])
         assert loop.files is not None
-        for ids in (["p-0", "p-1"], ["gone-0"], ["of-another-resource"]):
-            loop.files.write(spec.device_name(ids), {})
+        for device in (USED, UNUSED, "2" * 16, "3" * 16):
+            loop.files.write(device, {})
         await loop.round()
-        assert set(loop.files.present()) == {spec.device_name(["p-0", "p-1"])}
+        assert set(loop.files.present()) == {USED}
 
 
 async def test_a_dead_pod_is_forgotten_when_the_kubelet_has_forgotten_it(folder: Path) -> None:
@@ -294,11 +299,11 @@ async def test_without_the_checkpoint_nothing_is_removed_and_the_rest_is_compare
         node.runs("q", 2, ids=1)
         (folder / "checkpoint").write_text("{")
         assert loop.files is not None
-        loop.files.write(spec.device_name(["gone-0"]), {})
+        loop.files.write(UNUSED, {})
         await loop.round()
         await loop.round()
         assert node.journal.first(uid, {}).changed
-        assert set(loop.files.present()) == {spec.device_name(["gone-0"])}
+        assert set(loop.files.present()) == {UNUSED}
         assert [one.reason for one in node.events] == ["GPUOtherUnits"]
         assert "checkpoint cannot be read" in loop.result.problems[0]
 
@@ -306,7 +311,7 @@ async def test_without_the_checkpoint_nothing_is_removed_and_the_rest_is_compare
 async def test_specs_that_cannot_be_removed_are_reported_and_the_round_goes_on(folder: Path) -> None:
     async with rig(folder) as (node, loop):
         node.runs("p", 2)
-        stubborn = folder / "cdi" / f"gpushare-{spec.device_name(['gone'])}.json"
+        stubborn = folder / "cdi" / f"gpushare-{UNUSED}.json"
         stubborn.mkdir(parents=True)
         await loop.round()
         assert "cannot remove CDI specs" in loop.result.problems[0]
@@ -320,7 +325,7 @@ async def test_directories_that_cannot_be_removed_are_reported_and_specs_go(fold
         stubborn.mkdir(parents=True)
         (stubborn / "gone").symlink_to(folder)
         assert loop.files is not None
-        loop.files.write(spec.device_name(["gone-0"]), {})
+        loop.files.write(UNUSED, {})
         await loop.round()
         assert "cannot remove directories of isolation" in loop.result.problems[0]
         assert loop.files.present() == {}

@@ -14,12 +14,11 @@ from aiohttp.test_utils import TestServer
 from config.protocol import names
 from config.settings.deviceplugin import DevicePluginConfiguration, Kubelet
 from config.settings.scheduler import ClientConnection
-from deviceplugin.cdi.spec import device_name
 from deviceplugin.uninstall.run import Options, run
 from tests.support.servers.listing_server import kubeconfig_of
 
 Json = dict[str, Any]
-USED: Final = device_name(["u0", "u1"])
+USED: Final = "2" * 16
 UNUSED: Final = "0" * 16
 AGAIN_S: Final = 0.02
 WITHIN_S: Final = 20.0

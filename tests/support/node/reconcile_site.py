@@ -1,5 +1,6 @@
 """A node around the reconcile loop: kubelet double, files on disk, an API server that takes or refuses evictions."""
 
+import base64
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -14,10 +15,12 @@ from config.settings.scheduler import Resources
 from deviceplugin.allocation.allocators import AssignedCards
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.view import NodeRecords, OwnPods
+from deviceplugin.cdi import spec
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.driver.cards import CardReading, Process
 from deviceplugin.isolation.directories import ContainerDirectories
 from deviceplugin.kubelet.client import PodResources
+from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
 from deviceplugin.node.events import NodeEvent
 from deviceplugin.reconcile.drift import DriftPolicy
 from deviceplugin.reconcile.reconciler import Reconciler, ReconcileSettings
@@ -72,9 +75,14 @@ class Node:
         self.record(uid, held)
         return uid
 
-    def record(self, uid: str, ids: list[str], resource: str = names.GPU_MEM) -> None:
+    def record(self, uid: str, ids: list[str], resource: str = names.GPU_MEM, device: str = "") -> None:
+        """device: name of the CDI device of ours that Allocate answered; "" for an empty answer."""
+        answer = wire.ContainerAllocateResponse(
+            cdi_devices=[wire.CDIDevice(name=spec.qualified(device))] if device else []
+        )
         of_container = {"PodUID": uid, "ContainerName": "c0", "ResourceName": resource}
-        self.records.append({**of_container, "DeviceIDs": {"-1": ids}, "AllocResp": None})
+        encoded = base64.b64encode(answer.SerializeToString()).decode()
+        self.records.append({**of_container, "DeviceIDs": {"-1": ids}, "AllocResp": encoded})
         document = {"Data": {"PodDeviceEntries": self.records, "RegisteredDevices": {}}, "Checksum": 1}
         (self.folder / "checkpoint").write_text(json.dumps(document))
 
