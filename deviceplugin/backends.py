@@ -8,6 +8,7 @@ from typing import Final
 
 from config.protocol import inventory
 from config.settings.deviceplugin import DevicePluginConfiguration
+from deviceplugin.cdi.host_nodes import HostNodes
 from deviceplugin.cdi.nvidia_edits import NvidiaEdits, SimulatedEdits
 from deviceplugin.driver import fault_control
 from deviceplugin.driver.calls import Worker
@@ -52,7 +53,8 @@ def edits_for(
     if backend.simulated is not None:
         return SimulatedEdits(state / SIMULATED_CARDS, announced)
     spec_dirs = [Path(directory) for directory in configuration.cdi_spec_dirs]
-    return NvidiaEdits(found, spec_dirs, state / GENERATED / GENERATED_SPEC, configuration.nvidia_ctk)
+    generated, nodes = state / GENERATED / GENERATED_SPEC, HostNodes(Path(configuration.host_dev))
+    return NvidiaEdits(found, spec_dirs, generated, configuration.nvidia_ctk, nodes)
 
 
 @contextlib.asynccontextmanager

@@ -24,12 +24,14 @@ from deviceplugin.allocation.allocators import (
     CdiAllocator,
     EnvironmentAllocator,
     Marker,
+    ModeAllocator,
 )
 from deviceplugin.allocation.decision import allocated_units
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.pods import NodePod
 from deviceplugin.allocation.view import NodeRecords, OwnPods
 from deviceplugin.backends import CardBackend, edits_for
+from deviceplugin.cdi import injection
 from deviceplugin.cdi.injection import InjectionMode
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.driver.cards import Xid
@@ -105,8 +107,9 @@ class NodePlugin:
             c, self._mechanism, backend.driver, states, self._view, record, registry, backoff.delay_s
         )
         self._edits = edits_for(c, backend, self._keeper.states.named, lambda: self._cards.cards)
+        listeners = injection.Listeners(self._record_injection, self._cards.moved)
         real, last = backend.simulated is None, session.last_mode
-        self._injection = InjectionMode(c.mode, self._edits, real=real, record=self._record_not_injectable, last=last)
+        self._injection = InjectionMode(c.mode, self._edits, listeners, real=real, last=last)
         self._releases = Releases(keeper=self._keeper, allocated=self._allocated_units, wall_s=time.time)
         self._watch = NodeWatch(cluster, c.node_name, rng, time.monotonic)
         self.metrics.registry.register(ContactCollector(series.PREFIX, self._watch.contact))
@@ -192,7 +195,7 @@ class NodePlugin:
 
     def _problems(self) -> Sequence[str]:
         reconciled = self._reconciler.result.problems if self._reconciler else ()
-        own = (*self._keeper.problems(), self._injection.problem, self._session.problem, self._cards.problem)
+        own = (*self._keeper.problems(), *self._injection.problems(), self._session.problem, self._cards.problem)
         isolation = self._isolation.mps.problems()
         return (*own, *self._cards.problems(), *self._edits.problems, *isolation, *reconciled)
 
@@ -222,6 +225,7 @@ class NodePlugin:
             record=self._recorder.record,
             changed=self._show_cards,
             release=self._follow_release,
+            uncovered=lambda: self._injection.uncovered,
             untrusted_until_s=self._untrusted_until_s(),
         )
         keeper = CardKeeper(
@@ -267,13 +271,12 @@ class NodePlugin:
         own = self._view.pods.get(self._configuration.pod_uid)
         return own.spec.runtime_class_name if own else ""
 
-    def _record_not_injectable(self, problem: str) -> None:
-        self._recorder.record(NodeEvent("GPUNotReady", problem))
-        self._cards.moved()
+    def _record_injection(self, reason: str, note: str) -> None:
+        self._recorder.record(NodeEvent(reason, note, warning=reason == injection.NOT_READY))
 
     def _not_injectable(self) -> str:
         """Why no card can be injected into containers; "" when they can, or when that is unknown yet."""
-        return "" if self._injection.chosen else self._injection.problem
+        return self._injection.withheld
 
     async def _follow_release(self, text: str) -> bool:
         return await self._releases.follow(text)
@@ -296,12 +299,9 @@ class NodePlugin:
         info = await self._watch.node_info()
         for line in versions.of_kubelet(info.kubelet_version):
             log_notice(line)
-        runtime = info.container_runtime_version
         await self._cards.listed()
-        mode = await self._injection.mode(runtime)
-        # Free devices may have been withheld.
-        self._cards.moved()
-        log.info("mode", mode=mode, configured=c.mode, runtime=runtime)
+        mode = await self._injection.mode(self._watch.runtime_version)
+        log.info("mode", mode=mode, configured=c.mode, runtime=self._watch.runtime_version())
         files = SpecFiles(Path(c.cdi_dir))
         context = AllocationContext(
             view=self._view,
@@ -313,8 +313,7 @@ class NodePlugin:
             card_edits=self._edits,
             isolation=self._isolation,
         )
-        answers = self._allocator(context)
-        measured = MeasuredPlugin(answers, self.metrics)
+        measured = MeasuredPlugin(self._allocator(context), self.metrics)
         self._reconciler = Reconciler(
             settings=_reconcile_settings(c),
             view=self._view,
@@ -334,14 +333,17 @@ class NodePlugin:
         self._remember()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._reconciler.run())
-            if mode == "cdi":
-                tasks.create_task(self._injection.follow())
+            if c.mode != "environment":
+                tasks.create_task(self._injection.follow(self._watch.runtime_version, lambda: self._idle(measured)))
 
-    def _allocator(self, context: AllocationContext) -> CdiAllocator | EnvironmentAllocator:
-        if self._injection.chosen == "environment":
-            self._environment = EnvironmentAllocator(context, self._configuration.allocate_wait_s, self._runtime_class)
-            return self._environment
-        return CdiAllocator(context)
+    def _idle(self, measured: MeasuredPlugin) -> bool:
+        """Whether no pod of the node requests cards, and the kubelet waits for no Allocate."""
+        return self._view.pods.complete and not self._view.asking() and not measured.allocating
+
+    def _allocator(self, context: AllocationContext) -> ModeAllocator:
+        environment = EnvironmentAllocator(context, self._configuration.allocate_wait_s, self._runtime_class)
+        self._environment = environment
+        return ModeAllocator(CdiAllocator(context), environment, lambda: self._injection.chosen)
 
     def _note_assigned(self, pod: NodePod, containers: Sequence[str], uuids: frozenset[str]) -> None:
         self._assigned.note(pod, containers, uuids)

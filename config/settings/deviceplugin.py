@@ -4,7 +4,9 @@ One file serves all nodes of a cluster: what differs between nodes comes from `N
 Pure.
 """
 
+import posixpath
 import re
+from collections import Counter
 from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
@@ -189,7 +191,7 @@ class DevicePluginConfiguration(Section):
         default="/var/run/cdi", description="Directory for the CDI specs that the plugin writes."
     )
     cdi_spec_dirs: tuple[AbsolutePath, ...] = Field(
-        default=("/etc/cdi", "/var/run/cdi"),
+        default=("/var/run/cdi",),
         description="Directories searched for NVIDIA's CDI specs, by rising priority: of kind `nvidia.com/gpu`, and "
         "the same after `k8s.device-plugin.`, `runtime.` and `management.`.",
     )
@@ -207,6 +209,11 @@ class DevicePluginConfiguration(Section):
     )
     host_proc: AbsolutePath = Field(
         default="/proc", description="The host's `/proc`, by which a process is traced to its pod."
+    )
+    host_dev: AbsolutePath = Field(
+        default="/host/dev",
+        description="The host's `/dev`, by which the plugin sees which device nodes there are. Where it is not "
+        "mounted, NVIDIA's CDI specs are believed, and in environment mode the kubelet does not learn of the nodes.",
     )
     simulate: str = Field(
         default="", description="A cluster file: announce its cards for this node instead of real ones."
@@ -306,6 +313,16 @@ class DevicePluginConfiguration(Section):
     )
     mps: Mps = Field(default=Mps(), description="With `isolation: mps`.")
     hami_core: HamiCore = Field(default=HamiCore(), validate_default=True, description="With `isolation: hami-core`.")
+
+    @field_validator("cdi_spec_dirs")
+    @classmethod
+    def _each_once(cls, directories: tuple[str, ...]) -> tuple[str, ...]:
+        if not directories:
+            raise ValueError("expected at least one directory, such as /var/run/cdi, found none")
+        twice = [path for path, times in Counter(map(posixpath.normpath, directories)).items() if times > 1]
+        if twice:
+            raise ValueError(f"expected each directory once, found several times: {', '.join(twice)}")
+        return directories
 
     @field_validator("simulate_control")
     @classmethod

@@ -39,6 +39,7 @@ from deviceplugin.allocation.recorded import recorded_answer
 from deviceplugin.allocation.view import NodeRecords, OwnPods
 from deviceplugin.cdi import spec
 from deviceplugin.cdi.edits import Additions, Edits
+from deviceplugin.cdi.mode import Mode
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.kubelet.checkpoint import CheckpointError
 from deviceplugin.kubelet.client import KubeletSilent
@@ -129,6 +130,13 @@ class EditsSource(Protocol):
 
     def edits(self, uuids: Sequence[str]) -> Edits:
         """For these cards and no other. Raises spec.CdiError."""
+        ...
+
+    def device_nodes(self, uuids: Sequence[str]) -> Mapping[str, str]:
+        """Path in a container -> path on the host, of the nodes of these cards and the control nodes.
+
+        Empty where the nodes of the host are not seen.
+        """
         ...
 
 
@@ -231,13 +239,18 @@ class AllocationContext:
             self.files.write(device, spec.container_spec(device, parts))
 
     def answer(self, share: ContainerShare) -> ContainerResponse:
-        """Allocate response without CDI: the container's cards, and the additions of isolation."""
+        """Allocate response without CDI: the container's cards, and the additions of isolation.
+
+        The NVIDIA runtime makes the device nodes by itself, and the kubelet does not know: an update of the container's
+        cgroup, as by the CPU manager or `systemctl daemon-reload`, would take them away again. So they are in here too.
+        """
         variables = container_environment(share.shares, by_cdi=False, node_labels=self.node_labels())
         added = self.isolation.additions(share)
+        nodes = self.card_edits.device_nodes(share.uuids)
         return ContainerResponse(
             {**added.env, **variables},
             tuple(Mount(mount.container_path, mount.host_path, read_only=mount.read_only) for mount in added.mounts),
-            device_nodes=added.device_nodes,
+            device_nodes={**nodes, **{path: path for path in added.device_nodes}},
         )
 
     def _refuse_other_card(self, pod: NodePod, container: str, answer: RecordedAnswer, objection: str) -> None:
@@ -331,6 +344,30 @@ class EnvironmentAllocator:
 
 def _kind(error: Exception) -> str:
     return "OSError" if isinstance(error, OSError) else type(error).__name__
+
+
+@dataclass(slots=True)
+class ModeAllocator:
+    """`session.Answers` of whichever mode holds at the moment of a call; only Allocate and registering differ."""
+
+    cdi: CdiAllocator
+    environment: EnvironmentAllocator
+    mode: Callable[[], Mode | None]
+
+    async def registering(self) -> None:
+        """As the mode does."""
+        await self._now().registering()
+
+    async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
+        """As the mode does."""
+        return await self._now().allocate(ids)
+
+    async def pre_start(self, ids: frozenset[str]) -> None:
+        """The same in both modes: a container keeps the mode that it was allocated in."""
+        await self._now().pre_start(ids)
+
+    def _now(self) -> CdiAllocator | EnvironmentAllocator:
+        return self.environment if self.mode() == "environment" else self.cdi
 
 
 async def _within(wait_s: float, pods: OwnPods, attempt: Callable[[], Awaitable[None]]) -> None:

@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
@@ -10,7 +11,7 @@ import structlog
 
 from config.settings.deviceplugin import Mode as ConfiguredMode
 from deviceplugin import daemon_thread
-from deviceplugin.cdi.mode import InjectionSupport, Mode, NoInjectionMode, brings_nvml, mode_of
+from deviceplugin.cdi.mode import Coverage, InjectionSupport, Mode, NoInjectionMode, brings_nvml, mode_of
 
 T = TypeVar("T")
 
@@ -50,8 +51,8 @@ class Preparable(Protocol):
     """Port: CDI edits of the cards."""
 
     @property
-    def lacking(self) -> str:
-        """Why some cards cannot be injected; "" while all can."""
+    def coverage(self) -> Coverage:
+        """As it was at the last `prepare`."""
         ...
 
     @property
@@ -64,10 +65,25 @@ class Preparable(Protocol):
         ...
 
 
+# Reasons of Events on the node.
+NOT_READY: Final = "GPUNotReady"
+CHANGED: Final = "GPUInjectionMode"
+_THROUGH: Final[Mapping[Mode, str]] = {"cdi": "CDI", "environment": "the environment and the NVIDIA runtime"}
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """record: takes the reason and the note of an Event. changed: called when an attribute of the mode has changed."""
+
+    record: Callable[[str, str], None]
+    changed: Callable[[], None]
+
+
 class InjectionMode:
     """Owned by the event loop; specs are read in a thread.
 
-    chosen: None until the mode is. problem: why containers cannot get their cards; "" while they can.
+    chosen: None until the mode is. problem: why containers get no card at all; "" while they get some. withheld: the
+    same, once it is known for certain. uncovered: UUID -> why containers cannot get that card, while they get others.
     nvidia_runtime: it runs this very container.
     """
 
@@ -75,62 +91,93 @@ class InjectionMode:
         self,
         configured: ConfiguredMode,
         edits: Preparable,
+        listeners: Listeners,
         *,
         real: bool,
-        record: Callable[[str], None],
         last: str,
         again_s: float = _AGAIN_S,
         mountinfo: Path = _MOUNTINFO,
     ) -> None:
-        """real: whether the cards are. record: takes each new problem. again_s: between two looks.
-
-        last: the mode that was chosen last, which holds while the driver does not answer; "" where none is known.
-        """
+        """real: whether the cards are. again_s: between two looks. last: the mode that was chosen last, "" for none."""
         self._configured: ConfiguredMode = configured
-        self._edits, self._real, self._record, self._again_s = edits, real, record, again_s
+        self._edits, self._listeners, self._real, self._again_s = edits, listeners, real, again_s
         self._last: Mode | None = "cdi" if last == "cdi" else "environment" if last == "environment" else None
         self._changed, self._toolkit = asyncio.Event(), ToolkitThread()
         self.chosen: Mode | None = None
-        self.problem = ""
+        self.problem = self.withheld = ""
+        self.uncovered: Mapping[str, str] = {}
         self.nvidia_runtime = brings_nvml(mountinfo.read_text(encoding="utf-8", errors="replace"))
 
     def cards_changed(self) -> None:
         """Look again soon."""
         self._changed.set()
 
-    async def mode(self, runtime_version: str) -> Mode:
+    async def mode(self, runtime_version: Callable[[], str]) -> Mode:
         """The configured mode, or the one that the node supports; waits until it supports one."""
-        self.chosen = await self._choose(runtime_version)
-        return self.chosen
-
-    async def follow(self) -> None:
-        """Check the CDI specs forever: when the cards change, and every `again_s`."""
-        while True:
-            await self._soon()
-            await self._prepare()
-            self._say(self._edits.lacking)
-
-    async def _choose(self, runtime_version: str) -> Mode:
         while True:
             await self._prepare()
             try:
-                mode = mode_of(self._configured, self._support(runtime_version))
+                mode = self._supported(runtime_version())
             except NoInjectionMode as error:
-                if not self._edits.known and self._last:
-                    return self._last
-                self._say(str(error))
+                self._show(str(error), {})
                 await self._soon()
             else:
-                self._say(self._edits.lacking if mode == "cdi" else "")
+                self._choose(mode)
                 return mode
 
-    def _support(self, runtime_version: str) -> InjectionSupport:
-        return InjectionSupport(
+    async def follow(self, runtime_version: Callable[[], str], idle: Callable[[], bool]) -> None:
+        """Check the CDI specs forever: when the cards change, and every `again_s`.
+
+        idle: no container of the node has a card, nor is about to get one. Then CDI replaces the environment, where
+        the specs have come too late for the first choice.
+        """
+        while True:
+            await self._soon()
+            await self._prepare()
+            with contextlib.suppress(NoInjectionMode):
+                if self.chosen == "environment" and idle() and self._supported(runtime_version()) == "cdi":
+                    self._choose("cdi")
+            self._report()
+
+    def problems(self) -> tuple[str, ...]:
+        """Messages for operators."""
+        return (self.problem,) if self.problem else tuple(self.uncovered.values())
+
+    def _supported(self, runtime_version: str) -> Mode:
+        """Raises NoInjectionMode."""
+        last = self.chosen or self._last
+        if self._configured == "auto" and last and not self._edits.known:
+            return last
+        coverage = self._edits.coverage
+        support = InjectionSupport(
             runtime_version=runtime_version,
-            lacking=self._edits.lacking,
+            lacking=coverage.lacking,
+            some=coverage.some,
             nvidia_runtime=self.nvidia_runtime,
             real=self._real,
+            last=last,
         )
+        return mode_of(self._configured, support)
+
+    def _choose(self, mode: Mode) -> None:
+        before, self.chosen = self.chosen or self._last, mode
+        if before and before != mode:
+            note = f"new containers get their cards through {_THROUGH[mode]}, until now through {_THROUGH[before]}; "
+            self._listeners.record(CHANGED, f"{note}containers that have cards keep them")
+        self._report()
+        self._listeners.changed()
+
+    def _report(self) -> None:
+        coverage = self._edits.coverage
+        if self.chosen != "cdi":
+            self._show("", {})
+        elif coverage.some:
+            self._show("", coverage.uncovered)
+        elif self._configured == "auto" and self.nvidia_runtime:
+            hint = "mode: environment has the NVIDIA runtime bring cards in"
+            self._show(f"waiting for CDI specs, which this node had: {coverage.lacking}; or {hint}", {})
+        else:
+            self._show(coverage.lacking, {})
 
     async def _prepare(self) -> None:
         self._changed.clear()
@@ -145,9 +192,15 @@ class InjectionMode:
             async with asyncio.timeout(self._again_s):
                 await self._changed.wait()
 
-    def _say(self, problem: str) -> None:
-        if problem != self.problem and problem:
-            self._record(problem)
-        elif problem != self.problem:
+    def _show(self, problem: str, uncovered: Mapping[str, str]) -> None:
+        # A driver that does not answer says nothing of the specs: with the cards of before, the mode of before holds.
+        withheld = problem if self.chosen is None or self._edits.known else ""
+        before, now = (self.problem, self.withheld, self.uncovered), (problem, withheld, uncovered)
+        if now == before:
+            return
+        self.problem, self.withheld, self.uncovered = now
+        if problem and problem != before[0]:
+            self._listeners.record(NOT_READY, problem)
+        elif before[0] and not problem:
             log.info("way_in.found")
-        self.problem = problem
+        self._listeners.changed()

@@ -1,11 +1,13 @@
 """The injection mode of this node, chosen by what the node supports. Pure.
 
-`auto` takes CDI if NVIDIA's specs cover every card, else the environment if the NVIDIA runtime reads it, else no mode:
-a container without driver libraries would start, and find no CUDA.
+`auto` takes CDI if NVIDIA's specs cover every card, otherwise the environment if the NVIDIA runtime reads it, otherwise
+CDI for the cards that are covered, otherwise no mode: a container without driver libraries would start, and find no
+CUDA. A node whose containers got their cards through CDI keeps that: its specs may come late after a reboot.
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from config.settings.deviceplugin import Mode as ConfiguredMode
@@ -13,6 +15,7 @@ from config.settings.deviceplugin import Mode as ConfiguredMode
 Mode: TypeAlias = Literal["cdi", "environment"]
 
 _CONTAINERD: Final = re.compile(r"containerd://v?(\d{1,4})\.")
+_CONTAINERD_SCHEME: Final = "containerd://"
 _CRI_O: Final = "cri-o://"
 # The first major version that reads CDI documents without being told to. Source: containerd 2.0's release notes;
 # 1.7 has the code behind `enable_cdi`, which is off there, so it counts only where somebody says `mode: cdi`.
@@ -25,19 +28,34 @@ class NoInjectionMode(Exception):
     """Cards cannot be injected into containers; the message says what is missing, and what to do."""
 
 
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How far NVIDIA's CDI specs bring the cards of the node into containers.
+
+    lacking: why not every card, "" where they bring in all. uncovered: UUID -> why not that card. some: they bring in
+    at least one, or no card is shared.
+    """
+
+    lacking: str = ""
+    uncovered: Mapping[str, str] = field(default_factory=dict)
+    some: bool = True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectionSupport:
     """Injection modes that the node supports.
 
-    runtime_version: the node's `nodeInfo.containerRuntimeVersion`. lacking: why NVIDIA's CDI specs do not bring every
-    card into containers, "" where they do. nvidia_runtime: it has brought NVML into the plugin's own container.
-    real: False for simulated cards, which need no NVIDIA components.
+    runtime_version: the node's `nodeInfo.containerRuntimeVersion`. lacking, some: as in `Coverage`. nvidia_runtime: it
+    has brought NVML into the plugin's own container. real: False for simulated cards, which need no NVIDIA components.
+    last: the mode that was chosen before, None where none is known.
     """
 
     runtime_version: str
     lacking: str
     nvidia_runtime: bool
     real: bool = True
+    some: bool = False
+    last: Mode | None = None
 
 
 def mode_of(configured: ConfiguredMode, support: InjectionSupport) -> Mode:
@@ -45,20 +63,40 @@ def mode_of(configured: ConfiguredMode, support: InjectionSupport) -> Mode:
     if configured != "auto":
         return configured
     readable = reads_cdi(support.runtime_version)
-    if readable and not (support.real and support.lacking):
+    if readable is None:
+        return _of_before(support)
+    if readable and (not support.real or not support.lacking or support.last == "cdi"):
         return "cdi"
     if support.nvidia_runtime or not support.real:
         return "environment"
-    runtime = support.runtime_version or "the container runtime"
-    missing = support.lacking if readable else f"{runtime} does not read CDI specs by itself (see mode: cdi)"
+    if readable and support.some:
+        return "cdi"
+    missing = support.lacking if readable else f"{support.runtime_version} does not read CDI specs (see mode: cdi)"
     message = f"no way to bring cards into containers: {missing}; and the NVIDIA runtime does not run this pod"
     raise NoInjectionMode(message)
 
 
-def reads_cdi(runtime_version: str) -> bool:
-    """Whether it is known to read CDI specs without being told to."""
+def reads_cdi(runtime_version: str) -> bool | None:
+    """Whether it reads CDI specs without being told to.
+
+    None: the kubelet does not know the version, as while containerd restarts (`containerd://Unknown`).
+    """
+    if runtime_version.startswith(_CRI_O):
+        return True
     match = _CONTAINERD.match(runtime_version)
-    return runtime_version.startswith(_CRI_O) or bool(match and int(match.group(1)) >= _CONTAINERD_WITH_CDI)
+    if match is None:
+        return None if not runtime_version or runtime_version.startswith(_CONTAINERD_SCHEME) else False
+    return int(match.group(1)) >= _CONTAINERD_WITH_CDI
+
+
+def _of_before(support: InjectionSupport) -> Mode:
+    """The mode of before, which was chosen by a version that was known."""
+    if support.last is not None:
+        return support.last
+    message = (
+        f"the node does not name the version of its container runtime yet ({support.runtime_version or 'nothing'})"
+    )
+    raise NoInjectionMode(f"{message}: is the runtime running?")
 
 
 def brings_nvml(mountinfo: str) -> bool:

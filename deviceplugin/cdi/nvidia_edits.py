@@ -12,20 +12,22 @@ import msgspec
 from config.protocol.inventory import Card
 from deviceplugin.cdi import nvidia_spec, spec
 from deviceplugin.cdi.edits import Edits, combined
+from deviceplugin.cdi.host_nodes import HostNodes
+from deviceplugin.cdi.mode import Coverage
 from deviceplugin.cdi.spec import CdiError
 from deviceplugin.cdi.spec_files import NvidiaSpecs, NvidiaSpecTree, generate_nvidia
 from deviceplugin.driver.cards import DriverCard, DriverCards
 from deviceplugin.files import replace_file
 
 _AGAIN_S: Final = 600.0
+_MOST_PROBLEMS: Final = 3
 _TAKES_AT_MOST_S: Final = 60.0
 
 
 class NvidiaEdits:
     """`allocation.allocators.EditsSource`. Every method blocks for as long as the disk takes: for a thread.
 
-    lacking: why a card cannot be injected into containers, "" while all can; of the cards of the last call, which are
-    all cards for `prepare`, those of one container for `edits`. known: the driver has named its cards.
+    coverage: of the cards that are shared, at the last `prepare`. known: the driver has named its cards.
     problems: CDI specs that cannot be read.
     """
 
@@ -35,6 +37,7 @@ class NvidiaEdits:
         spec_dirs: Sequence[Path],
         generated: Path,
         ctk: str,
+        nodes: HostNodes,
         *,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -42,14 +45,14 @@ class NvidiaEdits:
 
         generated: where `ctk` writes a spec, if there is none.
         """
-        self._cards = cards
+        self._cards, self._nodes = cards, nodes
         self._tree = NvidiaSpecTree((generated.parent, *spec_dirs))
         self._generated, self._ctk = generated, ctk
         self._now_s = now_s
         self._tried_s = float("-inf")
         self._not_generated = ""
         self._reading = threading.Lock()
-        self.lacking = "the driver has not named its cards yet"
+        self.coverage = Coverage("the driver has not named its cards yet", some=False)
         self.problems: tuple[str, ...] = ()
 
     @property
@@ -63,12 +66,13 @@ class NvidiaEdits:
             return
         found = self._cards()
         cards = [card for card in found.cards if not card.mig]
-        reason = self._missing(cards, found.driver)
-        if reason and self._now_s() >= self._tried_s + _AGAIN_S:
+        uncovered = self._uncovered(cards, found.driver)
+        if uncovered and self._now_s() >= self._tried_s + _AGAIN_S:
             self._tried_s = self._now_s()
             self._not_generated = self._generate()
-            reason = self._missing(cards, found.driver)
-        self._report(reason)
+            uncovered = self._uncovered(cards, found.driver)
+        some = len(uncovered) < len(cards) or not cards
+        self.coverage = Coverage(self._lacking(tuple(uncovered.values())), uncovered, some)
 
     def edits(self, uuids: Sequence[str]) -> Edits:
         """Edits for these cards alone. Raises CdiError."""
@@ -77,26 +81,24 @@ class NvidiaEdits:
         unknown = [uuid for uuid in uuids if uuid not in by_uuid]
         if unknown:
             raise CdiError(f"the driver has no card {', '.join(unknown)}")
-        try:
-            edits = self._real_cards([by_uuid[uuid] for uuid in uuids], found.driver)
-        except CdiError as error:
-            self._report(str(error))
-            raise
-        self._report("")
-        return edits
+        wanted, specs = [by_uuid[uuid] for uuid in uuids], self._specs().specs
+        return nvidia_spec.real_cards(wanted, specs, driver=found.driver, lacks=self._nodes.lacks)
 
-    def _missing(self, cards: Sequence[DriverCard], driver: str) -> str:
-        try:
-            self._real_cards(cards, driver)
-        except CdiError as error:
-            return str(error)
-        return ""
+    def device_nodes(self, uuids: Sequence[str]) -> dict[str, str]:
+        """Device nodes of these cards, see `HostNodes.of_cards`; empty where one of them has none."""
+        minors = {card.uuid: card.minor for card in self._cards().cards}
+        known = [minor for uuid in uuids if (minor := minors.get(uuid)) is not None]
+        return self._nodes.of_cards(known) if len(known) == len(uuids) else {}
 
-    def _real_cards(self, cards: Sequence[DriverCard], driver: str) -> Edits:
-        return nvidia_spec.real_cards(cards, self._specs().specs, driver=driver)
+    def _uncovered(self, cards: Sequence[DriverCard], driver: str) -> dict[str, str]:
+        return nvidia_spec.uncovered(cards, self._specs().specs, driver=driver, lacks=self._nodes.lacks)
 
-    def _report(self, reason: str) -> None:
-        self.lacking = "; ".join(filter(None, (reason, reason and self._not_generated)))
+    def _lacking(self, reasons: Sequence[str]) -> str:
+        """The reason of the first card, and what else is known; "" without any."""
+        if not reasons:
+            return ""
+        others = f"nor can {len(reasons) - 1} more" if len(reasons) > 1 else ""
+        return "; ".join(filter(None, (reasons[0], others, *self.problems[:_MOST_PROBLEMS], self._not_generated)))
 
     def _generate(self) -> str:
         """Why no spec could be generated; "" when one was."""
@@ -117,7 +119,7 @@ class NvidiaEdits:
 class SimulatedEdits:
     """`allocation.allocators.EditsSource` without NVIDIA components."""
 
-    lacking = ""
+    coverage = Coverage()
     known = True
     problems: tuple[str, ...] = ()
 
@@ -134,6 +136,10 @@ class SimulatedEdits:
         """Edits for these cards alone. Raises CdiError; OSError when a file cannot be written."""
         by_uuid = {card.uuid: card for card in self._cards()}
         return combined(spec.simulated_card(uuid, str(self._described(uuid, by_uuid.get(uuid)))) for uuid in uuids)
+
+    def device_nodes(self, _: Sequence[str]) -> dict[str, str]:
+        """None: there is no device."""
+        return {}
 
     def _described(self, uuid: str, card: Card | None) -> Path:
         if card is None:

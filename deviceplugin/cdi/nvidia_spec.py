@@ -7,16 +7,16 @@ the host. Other edits of a device with another name are never taken, whatever it
 belong to another card after a reboot or the loss of a card. Only the numbers of a node are left out: the runtime then
 takes them from the node on the host when the container starts, and nvidia-uvm may get another major at each boot.
 
-A spec without the driver library or without a control node is not used at all: its containers would start, and cuInit
-would fail in them.
+A spec without the driver library, without a control node, or with a node that the host does not have is not used: its
+containers would not start, or cuInit would fail in them. Another spec may do, whatever its priority.
 
 Source: NVIDIA Container Toolkit, `nvidia-ctk cdi generate` (device names are indexes, UUIDs, or `all`).
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -35,9 +35,14 @@ KINDS: Final = (
 )
 # Text without it is of none of these kinds, and costs no parsing.
 MARK: Final = b"nvidia.com/gpu"
-GENERATE: Final = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
+# The first is a service of the toolkit since 1.18, which writes the same file (deployments/systemd of its source).
+GENERATE: Final = (
+    "systemctl restart nvidia-cdi-refresh.service, or nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml"
+)
 
+_MOST_REASONS: Final = 5
 _NODES: Final = "deviceNodes"
+_GROUPS: Final = "additionalGids"
 _MOUNTS: Final = "mounts"
 # Without the first two, cuInit answers 100 (no device) or 999 (unknown).
 _NEEDED_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm")
@@ -86,27 +91,62 @@ def nvidia_spec(source: str, text: str) -> NvidiaSpec | None:
     return NvidiaSpec(source, shared, tuple(_device(source, device, version) for device in devices))
 
 
-def real_cards(cards: Sequence[DriverCard], specs: Sequence[NvidiaSpec], *, driver: str = "") -> Edits:
+def _nothing(_: str) -> bool:
+    return False
+
+
+# Whether the host is known not to have a device node, by its path there.
+Lacks: TypeAlias = Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class _Host:
+    driver: str
+    lacks: Lacks
+
+
+def real_cards(
+    cards: Sequence[DriverCard], specs: Sequence[NvidiaSpec], *, driver: str = "", lacks: Lacks = _nothing
+) -> Edits:
     """Edits that inject these cards alone into a container, with the driver's libraries.
 
-    cards: as the driver names them now. specs: by priority, the highest last, as /etc/cdi before /var/run/cdi. driver:
-    its version, "" where it is not known. Raises CdiError with the reason.
+    cards: as the driver names them now. specs: by priority, the highest last. driver: its version, "" where it is not
+    known. Raises CdiError with the reasons.
     """
-    return combined(part for card in cards for part in _of_card(card, specs, driver))
+    host = _Host(driver, lacks)
+    return combined(part for card in cards for part in _of_card(card, specs, host))
 
 
-def _of_card(card: DriverCard, specs: Sequence[NvidiaSpec], driver: str) -> list[Edits]:
+def uncovered(
+    cards: Sequence[DriverCard], specs: Sequence[NvidiaSpec], *, driver: str = "", lacks: Lacks = _nothing
+) -> dict[str, str]:
+    """UUID -> why the specs do not bring the card into a container; cards that they bring in are missing."""
+    reasons, host = {}, _Host(driver, lacks)
+    for card in cards:
+        try:
+            _of_card(card, specs, host)
+        except CdiError as error:
+            reasons[card.uuid] = str(error)
+    return reasons
+
+
+def _of_card(card: DriverCard, specs: Sequence[NvidiaSpec], host: _Host) -> list[Edits]:
     """Edits from the best spec that names the card; otherwise from the best that does not."""
     reasons = []
     by_priority = list(reversed(specs))
     for take in (_named, _unnamed):
         for spec in by_priority:
             parts = take(card, spec)
-            if isinstance(parts, list) and not (reason := _without_cuda(spec.source, combined(parts), driver)):
+            if isinstance(parts, list) and not (reason := _without_cuda(spec.source, combined(parts), host)):
                 return parts
             reasons.append(parts if isinstance(parts, str) else reason)
-    reason = next(filter(None, reasons), "") or f"no CDI spec of kind {KINDS[0]} is there"
-    raise CdiError(f"card {card.uuid} cannot be brought into a container: {reason}")
+    raise CdiError(f"card {card.uuid} cannot be brought into a container: {_told(reasons)}; run {GENERATE}")
+
+
+def _told(reasons: Collection[str]) -> str:
+    told = list(dict.fromkeys(filter(None, reasons))) or [f"no CDI spec of kind {KINDS[0]} is there"]
+    more = [f"and {len(told) - _MOST_REASONS} more"] if len(told) > _MOST_REASONS else []
+    return "; ".join(told[:_MOST_REASONS] + more)
 
 
 def _named(card: DriverCard, spec: NvidiaSpec) -> list[Edits] | str:
@@ -119,7 +159,7 @@ def _named(card: DriverCard, spec: NvidiaSpec) -> list[Edits] | str:
             return [spec.edits, device.edits]
     if named:
         now = "without a device node" if card.minor is None else f"/dev/nvidia{card.minor}"
-        return f"{spec.source} is out of date: the card is {now} now; run {GENERATE}"
+        return f"{spec.source} is out of date: the card is {now} now"
     return ""
 
 
@@ -129,29 +169,33 @@ def _unnamed(card: DriverCard, spec: NvidiaSpec) -> list[Edits] | str:
         return ""
     if _minors(spec.edits):
         return f"{spec.source} brings every container a card that it does not name"
-    nodes = [node for device in spec.devices for node in _listed(device.edits, _NODES)]
-    own = [node for node in nodes if card.minor is not None and _minor(node) == card.minor]
+    nodes = [(device, node) for device in spec.devices for node in _listed(device.edits, _NODES)]
+    own = [(device, node) for device, node in nodes if card.minor is not None and _minor(node) == card.minor]
     if not own:
         expected = "/dev/nvidia<n>" if card.minor is None else f"/dev/nvidia{card.minor}"
-        return f"{spec.source} has no device node for it; expected {expected}; run {GENERATE}"
-    control = (node for node in nodes if node.get("path") in _CONTROL_NODES)
-    return [spec.edits, Edits(lists={_NODES: [*control, own[0]]})]
+        return f"{spec.source} has no device node for it; expected {expected}"
+    taken = [*((device, node) for device, node in nodes if node.get("path") in _CONTROL_NODES), own[0]]
+    # Without these groups, programs of other users than root may not open nodes that are not open to all.
+    groups = [group for device, _ in taken for group in device.edits.lists.get(_GROUPS, ())]
+    return [spec.edits, combined([Edits(lists={_NODES: [node for _, node in taken], _GROUPS: groups})])]
 
 
-def _without_cuda(source: str, edits: Edits, driver: str) -> str:
+def _without_cuda(source: str, edits: Edits, host: _Host) -> str:
     """Why CUDA would not start in a container with these edits; "" when it would."""
     matches = [_LIBRARY.fullmatch(str(mount.get("containerPath", ""))) for mount in _listed(edits, _MOUNTS)]
     versions = {match.group(1) or "" for match in matches if match}
     if not versions:
-        return f"{source} brings in no libcuda.so: was the driver installed when it was written? Run {GENERATE}"
+        return f"{source} brings in no libcuda.so: was the driver installed when it was written?"
     told = {version for version in versions if _DRIVER_VERSION.fullmatch(version)}
-    if _DRIVER_VERSION.fullmatch(driver) and told and driver not in told:
-        return f"{source} is of driver {', '.join(sorted(told))}, the driver is {driver} now; run {GENERATE}"
-    paths = {str(node.get("path", "")) for node in _listed(edits, _NODES)}
-    missing = [path for path in _NEEDED_NODES if path not in paths]
+    if _DRIVER_VERSION.fullmatch(host.driver) and told and host.driver not in told:
+        return f"{source} is of driver {', '.join(sorted(told))}, the driver is {host.driver} now"
+    nodes = {str(node.get("path", "")): node for node in _listed(edits, _NODES)}
+    if gone := [path for path in map(_on_host, nodes.values()) if host.lacks(path)]:
+        return f"{source} names {', '.join(gone)}, which the node does not have"
+    missing = [path for path in _NEEDED_NODES if path not in nodes]
     # A library without a driver's version is of a board whose driver may have other nodes, such as Jetson's.
     if told and missing:
-        return f"{source} brings in no {' and no '.join(missing)}: run nvidia-modprobe -u -c=0, then {GENERATE}"
+        return f"{source} brings in no {' and no '.join(missing)}: run nvidia-modprobe -u -c=0"
     return ""
 
 
@@ -175,8 +219,13 @@ def _minors(edits: Edits) -> set[int]:
 
 def _minor(node: Mapping[str, object]) -> int | None:
     """Minor of the card that the node is of; None for every other node."""
-    match = _CARD_NODE.fullmatch(str(node.get("hostPath") or node.get("path", "")))
+    match = _CARD_NODE.fullmatch(_on_host(node))
     return int(match.group(1)) if match else None
+
+
+def _on_host(node: Mapping[str, object]) -> str:
+    """Path of the node on the host."""
+    return str(node.get("hostPath") or node.get("path", ""))
 
 
 def _listed(edits: Edits, key: str) -> list[Mapping[str, object]]:

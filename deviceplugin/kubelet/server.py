@@ -59,13 +59,13 @@ class Mount:
 class ContainerResponse:
     """Allocate response for one container. cdi_devices: qualified names, `vendor/class=name`.
 
-    device_nodes: of the host, under the same path.
+    device_nodes: path in the container -> path on the host.
     """
 
     environment: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[Mount, ...] = ()
     cdi_devices: tuple[str, ...] = ()
-    device_nodes: tuple[str, ...] = ()
+    device_nodes: Mapping[str, str] = field(default_factory=dict)
 
 
 class KubeletPlugin(Protocol):
@@ -159,8 +159,8 @@ def _encoded(answer: ContainerResponse) -> wire.ContainerAllocateResponse:
             for mount in answer.mounts
         ],
         devices=[
-            wire.DeviceSpec(container_path=path, host_path=path, permissions=_READ_WRITE)
-            for path in answer.device_nodes
+            wire.DeviceSpec(container_path=path, host_path=on_host, permissions=_READ_WRITE)
+            for path, on_host in answer.device_nodes.items()
         ],
         cdi_devices=[wire.CDIDevice(name=name) for name in answer.cdi_devices],
     )

@@ -34,6 +34,8 @@ _DRIVER_WITHIN_S: Final = 5.0
 # Longer than any start of the plugin. A kubelet reports every five minutes at the latest, and when something changes.
 HELD_FOR_S: Final = 60.0
 _SHOWN_WORDS: Final = 256
+_HEALTHY: Final = (Health.HEALTHY, "")
+_UNCOVERED: Final = (Health.SUSPECT, inventory.NO_INJECTION)
 log = structlog.get_logger()
 
 
@@ -45,7 +47,7 @@ class NodeCards:
     announcement. release: follows the annotation of that name; whether it has served its purpose. whole: the cards as
     announced, with the units that are used outside: what was decided for pods stays decided when somebody else fills
     the card. untrusted_until_s: until then, Unix seconds, the scheduler is asked to wait though a kubelet follows the
-    devices.
+    devices. uncovered: UUID -> why containers cannot get that card.
     """
 
     terms: Terms
@@ -60,6 +62,7 @@ class NodeCards:
     record: Callable[[NodeEvent], None]
     changed: Callable[[], None]
     release: Callable[[str], Awaitable[bool]]
+    uncovered: Callable[[], Mapping[str, str]] = dict
     untrusted_until_s: float = 0.0
     latest: Inventory | None = None
     whole: tuple[inventory.Card, ...] = ()
@@ -148,7 +151,7 @@ class NodeCards:
 
     async def _announce(self) -> None:
         cordoned, cordon = cordoned_uuids(self._operator_text(names.CORDON), self.states.cards)
-        announced = self.states.announced()
+        announced = self._usable(self.states.announced())
 
         def described(outside_mib: Mapping[str, int]) -> Inventory:
             found = node_inventory(self.states.driver, self.states.cards, announced, cordoned, self.terms, outside_mib)
@@ -163,7 +166,7 @@ class NodeCards:
         # Only now: what was wanted of the node as it was before may undo what somebody has just said on it.
         self.publisher.seen(self._node)
         for change in health_changes(self.states.cards, self._announced, announced):
-            self.record(_node_event(change))
+            self.record(_node_event(change, self.uncovered().get(change.card.uuid, "")))
         self._report_stray_cordon()
         self._announced = announced
         self._save(found)
@@ -172,6 +175,11 @@ class NodeCards:
         if self.states.driver:
             self._named.set()
         self.changed()
+
+    def _usable(self, healths: Mapping[str, tuple[Health, str]]) -> dict[str, tuple[Health, str]]:
+        """The health of each card; one that containers cannot get takes no new pods, and costs no other."""
+        out = {uuid: _UNCOVERED for uuid in self.uncovered() if healths.get(uuid) == _HEALTHY}
+        return {**healths, **out}
 
     def _again(self, *, wanted: bool) -> None:
         """Soon, if it is wanted. At most once: whatever else moves meanwhile must not begin a round of its own."""
@@ -256,9 +264,12 @@ def _time(unix_s: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix_s))
 
 
-def _node_event(change: HealthChange) -> NodeEvent:
+def _node_event(change: HealthChange, uncovered: str) -> NodeEvent:
+    """uncovered: why containers cannot get the card; "" when they can."""
     now, reason = change.now
     of = f"card {change.card.index} ({change.card.uuid})"
+    if change.now == _UNCOVERED and uncovered:
+        return NodeEvent("GPUSuspect", f"{of} takes no new pods: {uncovered}")
     if now is Health.HEALTHY:
         return NodeEvent("GPUHealthy", f"{of} is healthy again", warning=False)
     if reason == RECOVERING:

@@ -69,6 +69,11 @@ class NodeWatch:
             await self._seen.wait()
         return info
 
+    def runtime_version(self) -> str:
+        """Version of the container runtime, as the kubelet reported it last; "" while it is not known."""
+        info = self._node_info()
+        return info.container_runtime_version if info else ""
+
     def _node_info(self) -> objects.NodeInfo | None:
         return self._node.status.node_info if self._node else None
 

@@ -44,6 +44,8 @@ def test_off_needs_no_quotes(tmp_path: Path) -> None:
         pytest.param({"listen": "10262"}, "host:port", id="a port alone"),
         pytest.param({"cdiDir": "cdi"}, "absolute path", id="relative to what"),
         pytest.param({"cdiSpecDirs": ["/etc/cdi", "cdi"]}, "absolute path", id="one relative path"),
+        pytest.param({"cdiSpecDirs": ["/run/cdi", "/run//cdi/"]}, "found several times: /run/cdi", id="a path twice"),
+        pytest.param({"cdiSpecDirs": []}, "at least one directory, such as /var/run/cdi", id="no path"),
         pytest.param({"kubelet": {"devicePluginDir": ""}}, "absolute path", id="an empty path"),
         pytest.param({"ignoredXids": [31, 79], "hardwareXids": [79]}, "in ignoredXids too: 79", id="in both lists"),
         pytest.param({"ignoredXids": [0]}, "ignoredXids", id="no XID has that number"),

@@ -32,10 +32,13 @@ CARDS = tuple(Card(index=index, uuid=f"GPU-{index}", model="T4", memory_mib=1536
 
 
 class Mounted:
-    """Cards without device nodes."""
+    """Cards that are files by CDI, and device nodes without it."""
 
     def edits(self, uuids: Sequence[str]) -> Edits:
         return combined(spec.simulated_card(uuid, f"/host/{uuid}") for uuid in uuids)
+
+    def device_nodes(self, uuids: Sequence[str]) -> dict[str, str]:
+        return {f"/dev/{uuid}": f"/host/dev/{uuid}" for uuid in uuids}
 
 
 @dataclass

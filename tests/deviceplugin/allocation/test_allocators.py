@@ -14,10 +14,16 @@ import pytest
 
 from config.protocol import allocation, names
 from config.protocol.allocation import Allocation, LegacyFields
-from deviceplugin.allocation.allocators import AllocationContext, CdiAllocator, EnvironmentAllocator
+from deviceplugin.allocation.allocators import (
+    AllocationContext,
+    CdiAllocator,
+    EnvironmentAllocator,
+    ModeAllocator,
+)
 from deviceplugin.allocation.container_share import ContainerShare
 from deviceplugin.cdi import spec
 from deviceplugin.cdi.edits import Additions, BindMount
+from deviceplugin.cdi.mode import Mode
 from deviceplugin.kubelet.session import Answers
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
 from deviceplugin.reconcile.usage import accounts, seen
@@ -95,7 +101,7 @@ async def test_by_environment_the_answer_names_the_card_of_the_annotation(by_env
     answer = await by_environment.double.allocate(["u0", "u9"])
     assert answer.envs["NVIDIA_VISIBLE_DEVICES"] == "GPU-1"
     assert answer.envs["ALIYUN_COM_GPU_MEM_CONTAINER"] == "2"
-    assert (len(answer.envs), list(answer.mounts), list(answer.devices)) == (6, [], [])
+    assert (len(answer.envs), list(answer.mounts)) == (6, [])
     by_environment.record("p", ["u0", "u9"], answer)
     await by_environment.double.pre_start(["u0", "u9"])
 
@@ -324,8 +330,36 @@ async def test_by_environment_isolation_is_in_the_answer(by_environment: Rig) ->
     found = [(mount.host_path, mount.container_path, mount.read_only) for mount in answer.mounts]
     assert found == [("/host", "/in", True), ("/host/w", "/in/w", False)]
     assert [(one.host_path, one.container_path, one.permissions) for one in answer.devices] == [
-        ("/dev/null", "/dev/null", "rw")
+        ("/host/dev/GPU-1", "/dev/GPU-1", "rw"),
+        ("/dev/null", "/dev/null", "rw"),
     ]
+
+
+async def test_by_environment_the_kubelet_learns_of_the_device_nodes(by_environment: Rig) -> None:
+    """Otherwise an update of the container's cgroup takes the card away while it runs."""
+    by_environment.bound("p", 1, card=1)
+    by_environment.admitted("p")
+    (device,) = (await by_environment.double.allocate(["u0"])).devices
+    assert (device.host_path, device.container_path, device.permissions) == ("/host/dev/GPU-1", "/dev/GPU-1", "rw")
+
+
+async def test_the_mode_of_the_moment_answers(folder: Path) -> None:
+    """The specs may come after the first choice."""
+    modes = list[Mode](["environment"])
+
+    def by_mode(context: AllocationContext) -> ModeAllocator:
+        return ModeAllocator(CdiAllocator(context), without_cdi(context), lambda: modes[-1])
+
+    async with rig(folder, by_mode) as node:
+        node.bound("p", 1, card=1)
+        node.admitted("p")
+        before = await node.double.allocate(["u0"])
+        modes.append("cdi")
+        after = await node.double.allocate(["u1"])
+        assert (bool(before.envs), bool(before.cdi_devices)) == (True, False)
+        assert (bool(after.envs), bool(after.cdi_devices)) == (False, True)
+        node.record("p", ["u0"], before)
+        await node.double.pre_start(["u0"])
 
 
 async def test_by_environment_a_pod_that_can_never_be_isolated_is_refused(by_environment: Rig) -> None:

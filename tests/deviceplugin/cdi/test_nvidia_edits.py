@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from deviceplugin.cdi.host_nodes import HostNodes
+from deviceplugin.cdi.mode import Coverage
 from deviceplugin.cdi.nvidia_edits import NvidiaEdits
 from deviceplugin.cdi.spec import CdiError
 from deviceplugin.driver.cards import DriverCard, DriverCards
@@ -32,6 +34,7 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.etc, self.state = folder / "etc-cdi", folder / "state"
         self.etc.mkdir()
+        self.dev = folder / "dev"
         self.driver = DriverCards("580.95.05", (CARD,))
         self.now_s = 0.0
         self.calls = folder / "calls"
@@ -43,6 +46,7 @@ class Site:
             [self.etc],
             self.state / "cdi" / "nvidia.json",
             str(self.ctk),
+            HostNodes(self.dev, []),
             now_s=lambda: self.now_s,
         )
 
@@ -63,7 +67,7 @@ def test_the_toolkits_spec_brings_everything(site: Site) -> None:
     text = json.dumps(made.edits(["GPU-a"]).wire())
     assert "/dev/nvidia3" in text
     assert "libcuda" in text
-    assert (made.lacking, made.problems, site.calls.exists()) == ("", (), False)
+    assert (made.coverage.lacking, made.problems, site.calls.exists()) == ("", (), False)
 
 
 def test_without_the_toolkit_nothing_comes_in_and_the_reason_is_told(site: Site) -> None:
@@ -71,8 +75,8 @@ def test_without_the_toolkit_nothing_comes_in_and_the_reason_is_told(site: Site)
     made.prepare()
     with pytest.raises(CdiError, match=r"no CDI spec of kind nvidia\.com/gpu is there"):
         made.edits(["GPU-a"])
-    assert "no CDI spec of kind nvidia.com/gpu is there" in made.lacking
-    assert "nvidia-ctk is not installed here" in made.lacking
+    assert "no CDI spec of kind nvidia.com/gpu is there" in made.coverage.lacking
+    assert "nvidia-ctk is not installed here" in made.coverage.lacking
 
 
 def test_before_the_driver_has_named_its_cards_nothing_is_known(site: Site) -> None:
@@ -80,17 +84,17 @@ def test_before_the_driver_has_named_its_cards_nothing_is_known(site: Site) -> N
     known, site.driver = site.driver, DriverCards("", ())
     made = site.edits()
     made.prepare()
-    assert (made.known, made.lacking) == (False, "the driver has not named its cards yet")
+    assert (made.known, made.coverage.lacking) == (False, "the driver has not named its cards yet")
     site.driver = known
     made.prepare()
-    assert (made.known, made.lacking) == (True, "")
+    assert (made.known, made.coverage.lacking) == (True, "")
 
 
 def test_cards_that_are_not_shared_lack_nothing(site: Site) -> None:
     site.driver = DriverCards("580.95.05", (replace(CARD, mig=True),))
     made = site.edits()
     made.prepare()
-    assert made.lacking == ""
+    assert made.coverage.lacking == ""
 
 
 def test_where_only_nvidia_ctk_is_there_it_generates_a_spec(site: Site) -> None:
@@ -98,7 +102,7 @@ def test_where_only_nvidia_ctk_is_there_it_generates_a_spec(site: Site) -> None:
     made = site.edits()
     made.prepare()
     assert "libcuda" in json.dumps(made.edits(["GPU-a"]).wire())
-    assert made.lacking == ""
+    assert made.coverage.lacking == ""
 
 
 def test_a_program_that_fails_is_not_called_all_the_time(site: Site) -> None:
@@ -108,7 +112,7 @@ def test_a_program_that_fails_is_not_called_all_the_time(site: Site) -> None:
         site.now_s = now_s
         made.prepare()
     assert site.calls.read_text().count("called") == 1
-    assert "broken" in made.lacking
+    assert "broken" in made.coverage.lacking
     site.now_s = 601
     made.prepare()
     assert site.calls.read_text().count("called") == 2
@@ -119,7 +123,7 @@ def test_where_no_spec_can_be_generated_the_reason_is_told(site: Site) -> None:
     site.state.touch()
     made = site.edits()
     made.prepare()
-    assert "cannot write a CDI spec" in made.lacking
+    assert "cannot write a CDI spec" in made.coverage.lacking
 
 
 def test_a_link_to_itself_is_a_problem_and_affects_nothing_else(site: Site) -> None:
@@ -127,7 +131,7 @@ def test_a_link_to_itself_is_a_problem_and_affects_nothing_else(site: Site) -> N
     (site.etc / "loop.json").symlink_to("loop.json")
     made = site.edits()
     made.prepare()
-    assert made.lacking == ""
+    assert made.coverage.lacking == ""
     assert "loop.json" in str(made.problems)
 
 
@@ -137,10 +141,55 @@ def test_a_spec_that_appears_or_changes_is_used_from_then_on(site: Site) -> None
         (site.etc / "nvidia.json").write_text(found)
         with pytest.raises(CdiError):
             made.edits(["GPU-a"])
-    assert "out of date" in made.lacking
+    made.prepare()
+    assert "out of date" in made.coverage.lacking
     (site.etc / "nvidia.json").write_text(nvidia_text() + " ")
     assert "libcuda" in json.dumps(made.edits(["GPU-a"]).wire())
-    assert made.lacking == ""
+    made.prepare()
+    assert made.coverage == Coverage()
+
+
+def test_one_card_of_three_that_is_not_covered_is_one_card(site: Site) -> None:
+    others = tuple(replace(CARD, index=minor, uuid=f"GPU-{minor}", minor=minor) for minor in (5, 6))
+    site.driver = DriverCards("580.95.05", (CARD, *others))
+    (site.etc / "nvidia.json").write_text(nvidia_text())
+    made = site.edits()
+    made.prepare()
+    assert (made.coverage.some, set(made.coverage.uncovered)) == (True, {"GPU-5", "GPU-6"})
+    assert made.coverage.lacking.startswith("card GPU-5 cannot be brought into a container: ")
+    assert "; nor can 1 more; nvidia-ctk" in made.coverage.lacking.replace(str(site.ctk), "nvidia-ctk")
+    assert "libcuda" in json.dumps(made.edits(["GPU-a"]).wire())
+
+
+def test_where_no_card_is_covered_the_specs_that_cannot_be_read_are_named(site: Site) -> None:
+    (site.etc / "nvidia.json").write_text('{"kind": "nvidia.com/gpu"}')
+    made = site.edits()
+    made.prepare()
+    assert not made.coverage.some
+    assert "nvidia.json: cdiVersion is None" in made.coverage.lacking
+
+
+def test_a_spec_of_nodes_that_the_host_lacks_is_not_used(site: Site) -> None:
+    (site.etc / "nvidia.json").write_text(nvidia_text())
+    site.dev.mkdir()
+    made = site.edits()
+    made.prepare()
+    assert "names /dev/nvidia3, which the node does not have" in made.coverage.lacking
+    with pytest.raises(CdiError, match="which the node does not have"):
+        made.edits(["GPU-a"])
+    (site.dev / "nvidia3").symlink_to("/dev/null")
+    made.prepare()
+    assert made.coverage == Coverage()
+
+
+def test_the_device_nodes_of_a_card_are_those_of_the_minor_that_the_driver_names_now(site: Site) -> None:
+    site.dev.mkdir()
+    (site.dev / "nvidia3").symlink_to("/dev/null")
+    made = site.edits()
+    assert made.device_nodes(["GPU-a"]) == {"/dev/nvidia3": "/dev/nvidia3"}
+    assert made.device_nodes(["GPU-a", "GPU-z"]) == {}
+    site.driver = DriverCards("580.95.05", (replace(CARD, minor=None),))
+    assert made.device_nodes(["GPU-a"]) == {}
 
 
 def test_a_card_that_the_driver_does_not_name_is_refused(site: Site) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deviceplugin.cdi.edits import Edits
-from deviceplugin.cdi.nvidia_spec import KINDS, NvidiaSpec, nvidia_spec, real_cards
+from deviceplugin.cdi.nvidia_spec import KINDS, NvidiaSpec, nvidia_spec, real_cards, uncovered
 from deviceplugin.cdi.spec import CdiError
 from deviceplugin.driver.cards import DriverCard
 
@@ -45,8 +45,12 @@ def toolkit(*devices: dict[str, object], version: str = "0.5.0", **more: object)
     return {"cdiVersion": version, "kind": "nvidia.com/gpu", "devices": devices, "containerEdits": edits, **more}
 
 
-def spec(*devices: dict[str, object], source: str = "/etc/cdi/nvidia.yaml", version: str = "0.5.0") -> NvidiaSpec:
-    found = nvidia_spec(source, json.dumps(toolkit(*devices, version=version)))
+def spec(
+    *devices: dict[str, object], source: str = "/etc/cdi/nvidia.yaml", version: str = "0.5.0", bare: bool = False
+) -> NvidiaSpec:
+    """bare: no control nodes for every device."""
+    more = {"containerEdits": {"mounts": [LIBRARY]}} if bare else {}
+    found = nvidia_spec(source, json.dumps(toolkit(*devices, version=version) | more))
     assert found is not None
     return found
 
@@ -177,6 +181,50 @@ def test_a_spec_whose_containers_could_not_start_cuda_is_not_used(there: tuple[s
     assert nodes(real_cards([A], [whole, management(*there)]))[-1] == "/dev/nvidia0"
 
 
+def test_a_spec_that_names_a_node_that_the_host_does_not_have_is_not_used_and_another_is() -> None:
+    """As one of before a reboot, after which nobody has made nvidia-uvm's node."""
+    there = {"/dev/nvidiactl", "/dev/nvidia0", "/host/dev/nvidiactl", "/host/dev/nvidia-uvm", "/host/dev/nvidia0"}
+    stale = spec(device("GPU-a", 0), source="/var/run/cdi/nvidia.yaml")
+    good = management("nvidiactl", "nvidia-uvm", "nvidia0", folder="/host")
+    message = r"/var/run/cdi/nvidia\.yaml names /dev/nvidia-uvm, which the node does not have; run systemctl restart"
+    with pytest.raises(CdiError, match=message):
+        real_cards([A], [stale], lacks=lambda path: path not in there)
+    found = real_cards([A], [good, stale], lacks=lambda path: path not in there)
+    assert "/host/dev/nvidia0" in str(found.wire())
+
+
+def test_the_groups_and_modes_of_the_nodes_of_a_management_spec_come_along() -> None:
+    """A node that is open to one group alone is of no use to a program that is not in it."""
+    names = ("nvidiactl", "nvidia-uvm", "nvidia0")
+    listed = [{"path": f"/dev/{name}", "gid": 44, "fileMode": 0o660, "major": 195, "minor": 1} for name in names]
+    edits = {"deviceNodes": listed, "additionalGids": [44]}
+    other: dict[str, object] = {"name": "other", "containerEdits": {"additionalGids": [45]}}
+    found = real_cards([A], [spec({"name": "all", "containerEdits": edits}, other, version="0.7.0", bare=True)])
+    assert found.wire()["additionalGids"] == [44]
+    assert found.wire()["deviceNodes"] == [{"path": f"/dev/{name}", "gid": 44, "fileMode": 0o660} for name in names]
+
+
+def test_every_spec_that_was_looked_at_says_why_it_is_not_used() -> None:
+    specs = [
+        spec(device("GPU-a", 1), source="/etc/cdi/a.yaml"),
+        management("nvidia1", folder=""),
+        for_all(1, device("GPU-a", 0), source="/etc/cdi/c.yaml"),
+    ]
+    reasons = uncovered([A], specs)
+    for told in ("a.yaml is out of date", "m.yaml has no device node for it", "c.yaml brings every container"):
+        assert told in reasons["GPU-a"]
+    assert reasons["GPU-a"].count("; run ") == 1
+
+
+def test_the_reasons_of_many_specs_are_counted() -> None:
+    specs = [spec(device("GPU-a", 1), source=f"/etc/cdi/{number}.yaml") for number in range(9)]
+    assert "and 4 more; run " in uncovered([A], specs)["GPU-a"]
+
+
+def test_a_card_that_a_spec_brings_in_is_covered_whatever_the_others_are() -> None:
+    assert set(uncovered([A, B], [spec(device("GPU-a", 0))])) == {"GPU-b"}
+
+
 def test_a_device_that_bears_another_cards_uuid_is_never_taken_whatever_its_node_is() -> None:
     other: dict[str, object] = {
         "name": "GPU-z",
@@ -218,7 +266,7 @@ def test_a_spec_that_names_the_card_comes_before_one_that_names_none() -> None:
 def test_a_spec_older_than_a_renumbering_never_brings_in_another_card() -> None:
     stale = spec(device("GPU-a", 1), device("GPU-b", 0), device("all", 0, 1), source="/etc/cdi/old.yaml")
     with pytest.raises(
-        CdiError, match=r"/etc/cdi/old\.yaml is out of date: the card is /dev/nvidia0 now; run nvidia-ctk"
+        CdiError, match=r"/etc/cdi/old\.yaml is out of date: the card is /dev/nvidia0 now; run systemctl"
     ):
         real_cards([A], [stale])
     assert nodes(real_cards([A], [spec(device("GPU-a", 0)), stale]))[-1] == "/dev/nvidia0"

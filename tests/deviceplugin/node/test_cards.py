@@ -72,6 +72,26 @@ async def test_while_devices_are_withheld_only_held_ones_are_healthy(tmp_path: P
         await rig.until(lambda: not rig.node.withheld())
 
 
+async def test_a_card_that_containers_cannot_get_takes_no_new_pods_and_costs_no_other(tmp_path: Path) -> None:
+    async with announcing(tmp_path) as rig:
+        await rig.until(lambda: len(rig.cards.devices.shown.now) == 8)
+        rig.running("on-b", ["u0", "u1"], card=1)
+        rig.cards.uncovered = lambda: {"GPU-b": "nvidia.yaml is out of date"}
+        rig.cards.moved()
+        await rig.until(lambda: [card.reason for card in rig.node.cards()] == ["", "no-way-in"])
+        assert [card.health for card in rig.node.cards()] == [Health.HEALTHY, Health.SUSPECT]
+        # Containers that run keep their devices.
+        assert (rig.unhealthy(), rig.node.withheld()) == (set(), "")
+        note = "card 1 (GPU-b) takes no new pods: nvidia.yaml is out of date"
+        assert (rig.notices[-1].reason, rig.notices[-1].note) == ("GPUSuspect", note)
+        rig.happened(Xid("GPU-b", 79))
+        await rig.until(lambda: rig.node.cards()[1].reason == "xid-79")
+        rig.cards.uncovered = dict
+        rig.cards.states.cleared(["GPU-b"], 0.0)
+        rig.cards.moved()
+        await rig.until(lambda: rig.node.cards()[1].reason == "recovering")
+
+
 async def test_an_unhealthy_card_is_remembered_and_an_operator_clears_it(tmp_path: Path) -> None:
     async with announcing(tmp_path) as rig:
         rig.happened(BROKEN)
