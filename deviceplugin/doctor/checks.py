@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from config.protocol import names
+from config.protocol.inventory import NO_INJECTION
 from config.settings.deviceplugin import Mode as ConfiguredMode
 from deviceplugin.cdi.mode import InjectionSupport, NoInjectionMode, mode_of
 from deviceplugin.cdi.nvidia_spec import GENERATE
@@ -52,7 +53,7 @@ class NodeFacts:
 class Facts:
     """driver: its version; driver_problem: why it does not answer. cards: as it names them now.
 
-    lacking: why NVIDIA's CDI specs do not bring every card into containers. spec_problems: specs that cannot be read.
+    lacking, some: as in `Coverage`, by NVIDIA's CDI specs. spec_problems: specs that cannot be read.
     nvidia_runtime: it runs this very container. missing: files of the kubelet that are not there, and what for.
     status: what the plugin says of itself; status_problem: why it does not. mode: as configured.
     """
@@ -64,6 +65,7 @@ class Facts:
     driver_problem: str = ""
     cards: tuple[DriverCard, ...] = ()
     lacking: str = ""
+    some: bool = False
     spec_problems: tuple[str, ...] = ()
     nvidia_runtime: bool = False
     missing: Mapping[str, str] = field(default_factory=dict)
@@ -138,6 +140,7 @@ _REMEDIES: Final = (
         f"GSP time-out: {_RESET}; if it comes back, NVreg_EnableGpuFirmware=0 or a newer driver",
     ),
     (re.compile(r"lost|xid-79"), "fallen off the bus: reboot the machine; if it comes back, power, seating, hardware"),
+    (re.compile(NO_INJECTION), f"no CDI spec brings it into containers, see libcuda: {GENERATE} on the node"),
     (re.compile(r"silent"), "the driver does not answer for it: dmesg | grep NVRM on the node"),
     (re.compile(r"xid-\d+|ecc|row-remap|recovery-.*"), f"{_RESET}; where the card is well, {_CLEAR}"),
 )
@@ -194,6 +197,8 @@ def _libcuda(facts: Facts) -> Finding:
     support = InjectionSupport(
         runtime_version=facts.node.runtime_version,
         lacking=facts.lacking,
+        some=facts.some,
+        last="cdi" if facts.status and facts.status.mode == "cdi" else None,
         nvidia_runtime=facts.nvidia_runtime,
         real=not facts.simulated,
     )
@@ -202,10 +207,14 @@ def _libcuda(facts: Facts) -> Finding:
     except NoInjectionMode as error:
         return finding(FAILED, str(error), f"{GENERATE} on the node, or {_OVERLAY}")
     if mode == "cdi" and facts.lacking and not facts.simulated:
-        return finding(FAILED, facts.lacking, f"{GENERATE} on the node")
+        return finding(WARNING if facts.some else FAILED, facts.lacking, f"{GENERATE} on the node")
     chosen = facts.status.mode if facts.status else mode
     if chosen not in {mode, facts.mode}:
-        return finding(WARNING, f"the plugin runs in mode {chosen}, now {mode} would be chosen", "delete its pod")
+        return finding(
+            WARNING,
+            f"the plugin runs in mode {chosen}, now {mode} would be chosen",
+            "delete its pod, or wait until no pod has cards",
+        )
     problems = "; ".join(facts.spec_problems[:_MOST_NAMED])
     if problems:
         return finding(WARNING, f"mode {mode}; CDI specs that cannot be read: {problems}", "repair or remove them")

@@ -14,9 +14,9 @@ from config.protocol import names
 from config.protocol.quantity import QuantityError, whole
 from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin.allocation.pods import read_pod
-from deviceplugin.cdi.mode import brings_nvml
-from deviceplugin.cdi.nvidia_spec import real_cards
-from deviceplugin.cdi.spec import CdiError
+from deviceplugin.cdi.host_nodes import HostNodes
+from deviceplugin.cdi.mode import Coverage, brings_nvml
+from deviceplugin.cdi.nvidia_spec import uncovered
 from deviceplugin.cdi.spec_files import NvidiaSpecTree
 from deviceplugin.doctor.checks import Facts, NodeFacts, PodFacts
 from deviceplugin.driver.cards import Driver, DriverCards, SourceFailed
@@ -70,10 +70,11 @@ async def examine(
         status=status,
         status_problem=status_problem,
     )
-    lacking, problems = specs
+    coverage, problems = specs
     # Where it is asked outside the plugin's container, the plugin knows better what runs it.
     runtime = facts.nvidia_runtime or bool(status and status.nvidia_runtime)
-    return replace(facts, lacking="" if c.simulate else lacking, spec_problems=problems, nvidia_runtime=runtime)
+    found_of_specs = replace(facts, spec_problems=problems, nvidia_runtime=runtime)
+    return found_of_specs if c.simulate else replace(found_of_specs, lacking=coverage.lacking, some=coverage.some)
 
 
 async def _driver(driver: Driver) -> tuple[DriverCards, str]:
@@ -92,16 +93,15 @@ async def _status(address: str) -> tuple[DevicePluginStatus | None, str]:
         return None, str(error)
 
 
-def _specs(c: DevicePluginConfiguration, found: DriverCards) -> tuple[str, tuple[str, ...]]:
-    """(why the specs do not bring every card in, "" when they do; the specs that cannot be read)."""
+def _specs(c: DevicePluginConfiguration, found: DriverCards) -> tuple[Coverage, tuple[str, ...]]:
+    """(how far the specs bring the cards in; the specs that cannot be read)."""
     generated = Path(c.state_dir) / "cdi"
     specs = NvidiaSpecTree([generated, *(Path(directory) for directory in c.cdi_spec_dirs)]).read()
     cards = [card for card in found.cards if not card.mig]
-    try:
-        real_cards(cards, specs.specs, driver=found.driver)
-    except CdiError as error:
-        return str(error), specs.problems
-    return "", specs.problems
+    lacks = HostNodes(Path(c.host_dev)).lacks
+    reasons = uncovered(cards, specs.specs, driver=found.driver, lacks=lacks)
+    some = len(reasons) < len(cards) or not cards
+    return Coverage("; ".join(reasons.values()), reasons, some), specs.problems
 
 
 def _missing(c: DevicePluginConfiguration) -> dict[str, str]:

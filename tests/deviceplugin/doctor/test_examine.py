@@ -182,4 +182,4 @@ async def test_an_api_server_that_refuses(node: MadeUpNode) -> None:
     node.refused = True
     found = bad(await node.examined())
     assert "no such right" in found["node"]
-    assert set(found) == {"libcuda", "node", "pods"}
+    assert set(found) == {"node", "pods"}
