@@ -140,6 +140,7 @@ def test_every_folder_that_the_device_plugin_uses_is_mounted_as_it_uses_it(
     read = {str(Path(used.kubelet.pod_resources_socket).parent), *used.cdi_spec_dirs} - written
 
     assert len(volumes) == len(pod["volumes"])
+    assert (volumes[mounts[used.host_dev]["name"]], mounts[used.host_dev]["readOnly"]) == ("/dev", True)
     for paths, read_only in ((written, False), (read, True)):
         found = {path: (volumes[mounts[path]["name"]], mounts[path].get("readOnly", False)) for path in paths}
         assert found == {path: (path, read_only) for path in paths}
