@@ -184,8 +184,9 @@ class DevicePluginConfiguration(Section):
     mode: Mode = Field(
         default="auto",
         description="How a container gets its card: `cdi` by CDI devices, `environment` by `NVIDIA_VISIBLE_DEVICES`; "
-        "`auto`: CDI where NVIDIA's CDI specs bring every card in (containerd from 2.0, CRI-O), else the environment "
-        "where the NVIDIA runtime runs the plugin, else none: the node is not ready.",
+        "`auto`: CDI where NVIDIA's CDI specs bring every card in (containerd from 2.0, CRI-O), otherwise the "
+        "environment where the NVIDIA runtime runs the plugin, otherwise CDI for some cards, or none: the node is not "
+        "ready.",
     )
     cdi_dir: AbsolutePath = Field(
         default="/var/run/cdi", description="Directory for the CDI specs that the plugin writes."

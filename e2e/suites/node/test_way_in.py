@@ -26,6 +26,7 @@ from e2e.programs.plugin_process import DevicePluginProcess
 from e2e.support.shared_node import (
     SharedNode,
     all_settled,
+    healths,
     lives,
     pods,
     shared_pod,
@@ -137,7 +138,7 @@ async def test_a_node_that_loses_its_way_in_gives_nothing_away_until_there_is_on
             await asyncio.to_thread(file.unlink)
             plugin.start()
             await plugin.said("notice", reason="GPUNotReady", within_s=30)
-            assert "no way to bring cards into containers" in await plugin.readyz()
+            assert "cannot be brought into a container" in await plugin.readyz()
             # Registered on the word of its records: what is held, and nothing free.
             await shared.node_seen(on_node, lambda found: allocatable(found) == 2)
             (after,) = await all_settled(on_node, made)
@@ -145,6 +146,26 @@ async def test_a_node_that_loses_its_way_in_gives_nothing_away_until_there_is_on
             describe(file, library)
             await plugin.ready()
             await shared.node_seen(on_node, lambda found: allocatable(found) == whole)
+
+
+async def test_one_card_that_no_spec_brings_in_takes_no_new_pods_and_costs_no_other(
+    shared: SharedNode, on_node: Admin, library: Path, file: Path
+) -> None:
+    whole = spec(library)
+    await asyncio.to_thread(file.write_text, json.dumps(whole | {"devices": whole["devices"][:1]}))
+    async with with_nvml(shared) as plugin:
+        await plugin.ready()
+        await shared.node_seen(on_node, lambda found: healths(found) == ["healthy", "suspect no-way-in"])
+        (problem,) = (await ask_status(f"127.0.0.1:{plugin.port}")).problems
+        assert f"card GPU-1 cannot be brought into a container: {file} has no device node for it" in problem
+        note = (await plugin.said("notice", reason="GPUSuspect"))["note"]
+        assert "card 1 (GPU-1) takes no new pods: card GPU-1 cannot be brought into a container" in note
+        async with pods(on_node, [shared_pod(f"on-the-first-{k}", [container(1)]) for k in range(2)]) as made:
+            found = await all_settled(on_node, made)
+            cards = [list(json.loads(pod["metadata"]["annotations"][names.CARDS]).values()) for pod in found]
+            assert cards == [["GPU-0"]] * 2
+            describe(file, library)
+            await shared.node_seen(on_node, lambda found: healths(found) == ["healthy", "healthy"])
 
 
 def _all_is_allocatable(found: Json) -> bool:
@@ -156,7 +177,7 @@ async def test_a_spec_of_another_driver_brings_no_card_in(shared: SharedNode, li
     await asyncio.to_thread(file.write_text, older)
     async with with_nvml(shared) as plugin:
         told = await plugin.said("notice", reason="GPUNotReady", within_s=30)
-        assert f"{file.name} is of driver 570.12, the driver is 580.95.05 now; run nvidia-ctk" in told["note"]
+        assert f"{file.name} is of driver 570.12, the driver is 580.95.05 now; " in told["note"]
 
 
 @pytest.fixture
