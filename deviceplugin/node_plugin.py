@@ -20,19 +20,17 @@ from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin import line_socket
 from deviceplugin.allocation.allocators import (
     AllocationContext,
-    AssignedCards,
     CdiAllocator,
     EnvironmentAllocator,
-    Marker,
     ModeAllocator,
 )
+from deviceplugin.allocation.assigned import AssignedCards, Marker
 from deviceplugin.allocation.decision import allocated_units
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.pods import NodePod
 from deviceplugin.allocation.view import NodeRecords, OwnPods
 from deviceplugin.backends import CardBackend, edits_for
-from deviceplugin.cdi import injection
-from deviceplugin.cdi.injection import InjectionMode
+from deviceplugin.cdi.injection import InjectionListeners, InjectionMode
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.driver.cards import Xid
 from deviceplugin.health import rules
@@ -107,7 +105,7 @@ class NodePlugin:
             c, self._mechanism, backend.driver, states, self._view, record, registry, backoff.delay_s
         )
         self._edits = edits_for(c, backend, self._keeper.states.named, lambda: self._cards.cards)
-        listeners = injection.Listeners(self._record_injection, self._cards.moved)
+        listeners = InjectionListeners(self._record_not_ready, self._record_mode, self._cards.moved)
         real, last = backend.simulated is None, session.last_mode
         self._injection = InjectionMode(c.mode, self._edits, listeners, real=real, last=last)
         self._releases = Releases(keeper=self._keeper, allocated=self._allocated_units, wall_s=time.time)
@@ -271,8 +269,11 @@ class NodePlugin:
         own = self._view.pods.get(self._configuration.pod_uid)
         return own.spec.runtime_class_name if own else ""
 
-    def _record_injection(self, reason: str, note: str) -> None:
-        self._recorder.record(NodeEvent(reason, note, warning=reason == injection.NOT_READY))
+    def _record_not_ready(self, problem: str) -> None:
+        self._recorder.record(NodeEvent("GPUNotReady", problem))
+
+    def _record_mode(self, note: str) -> None:
+        self._recorder.record(NodeEvent("GPUInjectionMode", note, warning=False))
 
     def _not_injectable(self) -> str:
         """Why no card can be injected into containers; "" when they can, or when that is unknown yet."""

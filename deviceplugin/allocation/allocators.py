@@ -7,23 +7,16 @@
     its isolation prepared, and writes the CDI spec where the answer is a device name
 
 Neither guesses: an ambiguous call is rejected, with a message that the pod's events will show.
-
-Cards assigned to each container since this process began; marks the pod where configured.
-`ALIYUN_COM_GPU_MEM_ASSIGNED` becomes `true` once every container of the pod that asks has its cards:
-docs/protocol.md, "Compatibility with the legacy plugin".
 """
 
 import asyncio
 import secrets
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeAlias
 
-import structlog
-
-from config.protocol import environment, names
+from config.protocol import environment
 from config.protocol.inventory import Card
 from deviceplugin.allocation import identify
 from deviceplugin.allocation.container_share import (
@@ -44,75 +37,6 @@ from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.kubelet.checkpoint import CheckpointError
 from deviceplugin.kubelet.client import KubeletSilent
 from deviceplugin.kubelet.server import CallRejected, ContainerResponse, Mount
-from scheduler.kube.port import ApiError, ApiRejected, PodKey
-
-_NOT_YET: Final = "false"
-log = structlog.get_logger()
-
-
-class PodWriter(Protocol):
-    """Writes on a pod."""
-
-    async def mark_assigned(self, pod: PodKey, annotations: Mapping[str, str]) -> None:
-        """Set annotations of this very pod. Raises ApiError."""
-        ...
-
-
-@dataclass(slots=True)
-class AssignedCards:
-    """by_container: (pod UID, container) -> UUIDs."""
-
-    by_container: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict)
-
-    def note(self, pod: NodePod, containers: Sequence[str], uuids: frozenset[str]) -> None:
-        """Record that these containers of the pod have these cards."""
-        self.by_container.update({(pod.uid, name): uuids for name in containers})
-
-    def complete(self, pod: NodePod) -> bool:
-        """Whether every container of the pod that asks has its cards."""
-        return all((pod.uid, container.name) in self.by_container for container in pod.asking())
-
-    def keep(self, uids: Collection[str]) -> None:
-        """Forget every pod but these."""
-        for key in [key for key in self.by_container if key[0] not in uids]:
-            del self.by_container[key]
-
-
-class Marker:
-    """Marks pods as assigned. A failed mark is retried; a deleted or replaced pod is left alone."""
-
-    def __init__(self, writer: PodWriter, backoff_s: Callable[[int], float]) -> None:
-        """backoff_s: seconds to wait after so many failures in a row."""
-        self._writer = writer
-        self._backoff_s = backoff_s
-        self._waiting: deque[PodKey] = deque()
-        self._something = asyncio.Event()
-
-    def mark(self, pod: NodePod) -> None:
-        """Mark the pod soon, unless it is marked already or has no such annotation."""
-        if pod.annotations.get(names.MEM_ASSIGNED) == _NOT_YET and pod.key not in self._waiting:
-            self._waiting.append(pod.key)
-            self._something.set()
-
-    async def run(self) -> None:
-        """Write forever."""
-        failures = 0
-        while True:
-            await self._something.wait()
-            self._something.clear()
-            while self._waiting:
-                try:
-                    await self._writer.mark_assigned(self._waiting[0], {names.MEM_ASSIGNED: environment.TRUE})
-                except ApiRejected as error:
-                    log.warning("mark.refused", pod=str(self._waiting[0]), reason=error.message)
-                except ApiError as error:
-                    failures += 1
-                    log.warning("mark.failed", pod=str(self._waiting[0]), reason=error.message, attempt=failures)
-                    await asyncio.sleep(self._backoff_s(failures))
-                    continue
-                failures = 0
-                self._waiting.popleft()
-
 
 # PreStartContainer has 30 s (devicemanager/endpoint.go), and the kubelet comes again with back-off: waiting a little
 # for the watch spares the container a round of that.
@@ -355,15 +279,15 @@ class ModeAllocator:
     mode: Callable[[], Mode | None]
 
     async def registering(self) -> None:
-        """As the mode does."""
+        """Look up what the mode needs to know."""
         await self._now().registering()
 
     async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
-        """As the mode does."""
+        """Answer in the mode of now."""
         return await self._now().allocate(ids)
 
     async def pre_start(self, ids: frozenset[str]) -> None:
-        """The same in both modes: a container keeps the mode that it was allocated in."""
+        """Check the recorded answer, of whichever mode it is."""
         await self._now().pre_start(ids)
 
     def _now(self) -> CdiAllocator | EnvironmentAllocator:

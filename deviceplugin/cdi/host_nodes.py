@@ -42,7 +42,7 @@ class HostNodes:
         return {}
 
     def _seen(self, path: str) -> Path:
-        """The same node as this container sees it."""
+        """Path of the node in this container."""
         return self._dev / path.removeprefix(DEV) if path.startswith(DEV) else Path(path)
 
 

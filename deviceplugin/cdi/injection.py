@@ -52,7 +52,7 @@ class Preparable(Protocol):
 
     @property
     def coverage(self) -> Coverage:
-        """As it was at the last `prepare`."""
+        """Coverage of the cards at the last `prepare`."""
         ...
 
     @property
@@ -65,17 +65,18 @@ class Preparable(Protocol):
         ...
 
 
-# Reasons of Events on the node.
-NOT_READY: Final = "GPUNotReady"
-CHANGED: Final = "GPUInjectionMode"
 _THROUGH: Final[Mapping[Mode, str]] = {"cdi": "CDI", "environment": "the environment and the NVIDIA runtime"}
 
 
 @dataclass(frozen=True, slots=True)
-class Listeners:
-    """record: takes the reason and the note of an Event. changed: called when an attribute of the mode has changed."""
+class InjectionListeners:
+    """Called with the note of an Event: not_ready, when no card can be injected; switched, when another mode holds.
 
-    record: Callable[[str, str], None]
+    changed: called when an attribute of the mode has changed.
+    """
+
+    not_ready: Callable[[str], None]
+    switched: Callable[[str], None]
     changed: Callable[[], None]
 
 
@@ -91,7 +92,7 @@ class InjectionMode:
         self,
         configured: ConfiguredMode,
         edits: Preparable,
-        listeners: Listeners,
+        listeners: InjectionListeners,
         *,
         real: bool,
         last: str,
@@ -163,7 +164,7 @@ class InjectionMode:
         before, self.chosen = self.chosen or self._last, mode
         if before and before != mode:
             note = f"new containers get their cards through {_THROUGH[mode]}, until now through {_THROUGH[before]}; "
-            self._listeners.record(CHANGED, f"{note}containers that have cards keep them")
+            self._listeners.switched(f"{note}containers that have cards keep them")
         self._report()
         self._listeners.changed()
 
@@ -200,7 +201,7 @@ class InjectionMode:
             return
         self.problem, self.withheld, self.uncovered = now
         if problem and problem != before[0]:
-            self._listeners.record(NOT_READY, problem)
+            self._listeners.not_ready(problem)
         elif before[0] and not problem:
             log.info("way_in.found")
         self._listeners.changed()

@@ -18,7 +18,7 @@ import structlog
 
 from config.protocol.inventory import Card
 from config.protocol.quantity import QuantityError
-from deviceplugin.allocation.allocators import AssignedCards
+from deviceplugin.allocation.assigned import AssignedCards
 from deviceplugin.allocation.decision import allocated_units
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.pods import NodePod, read_pod

@@ -157,7 +157,10 @@ async def test_one_card_that_no_spec_brings_in_takes_no_new_pods_and_costs_no_ot
         await plugin.ready()
         await shared.node_seen(on_node, lambda found: healths(found) == ["healthy", "suspect no-way-in"])
         (problem,) = (await ask_status(f"127.0.0.1:{plugin.port}")).problems
-        assert f"card GPU-1 cannot be brought into a container: {file} has no device node for it" in problem
+        assert (
+            f"card GPU-1 cannot be brought into a container: /var/run/cdi/{file.name} has no device node for it"
+            in problem
+        )
         note = (await plugin.said("notice", reason="GPUSuspect"))["note"]
         assert "card 1 (GPU-1) takes no new pods: card GPU-1 cannot be brought into a container" in note
         async with pods(on_node, [shared_pod(f"on-the-first-{k}", [container(1)]) for k in range(2)]) as made:

@@ -9,7 +9,7 @@ import pytest
 from config.protocol import names
 from config.protocol.booked_cards import Ask
 from config.protocol.container_formula import ContainerKind
-from deviceplugin.allocation.allocators import AssignedCards, Marker
+from deviceplugin.allocation.assigned import AssignedCards, Marker
 from deviceplugin.allocation.pods import NodePod, PodContainer, read_pod
 from deviceplugin.allocation.view import OwnPods, kind_of
 from scheduler.kube import objects

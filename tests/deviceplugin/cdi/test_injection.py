@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from config.settings.deviceplugin import Mode as ConfiguredMode
-from deviceplugin.cdi.injection import InjectionMode, Listeners
+from deviceplugin.cdi.injection import InjectionListeners, InjectionMode
 from deviceplugin.cdi.mode import (
     Coverage,
     InjectionSupport,
@@ -156,9 +156,15 @@ class Site:
         self, specs: Specs, configured: ConfiguredMode = "auto", *, mountinfo: str = "", last: str = ""
     ) -> InjectionMode:
         (self.folder / "mountinfo").write_text(mountinfo)
-        listeners = Listeners(lambda reason, note: self.recorded.append((reason, note)), self.changed)
+        listeners = InjectionListeners(self.not_ready, self.switched, self.changed)
         file = self.folder / "mountinfo"
         return InjectionMode(configured, specs, listeners, real=True, last=last, again_s=0.01, mountinfo=file)
+
+    def not_ready(self, note: str) -> None:
+        self.recorded.append(("GPUNotReady", note))
+
+    def switched(self, note: str) -> None:
+        self.recorded.append(("GPUInjectionMode", note))
 
     def changed(self) -> None:
         self.changes += 1

@@ -12,7 +12,7 @@ from config.protocol import names
 from config.protocol.inventory import Card
 from config.settings.isolation import NONE
 from config.settings.scheduler import Resources
-from deviceplugin.allocation.allocators import AssignedCards
+from deviceplugin.allocation.assigned import AssignedCards
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.view import NodeRecords, OwnPods
 from deviceplugin.cdi import spec
