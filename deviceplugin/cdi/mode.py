@@ -15,7 +15,7 @@ from config.settings.deviceplugin import Mode as ConfiguredMode
 Mode: TypeAlias = Literal["cdi", "environment"]
 
 _CONTAINERD: Final = re.compile(r"containerd://v?(\d{1,4})\.")
-_CONTAINERD_SCHEME: Final = "containerd://"
+_UNKNOWN: Final = "://Unknown"  # source: pkg/kubelet/nodestatus/setters.go, VersionInfo
 _CRI_O: Final = "cri-o://"
 # The first major version that reads CDI documents without being told to. Source: containerd 2.0's release notes;
 # 1.7 has the code behind `enable_cdi`, which is off there, so it counts only where somebody says `mode: cdi`.
@@ -83,10 +83,10 @@ def reads_cdi(runtime_version: str) -> bool | None:
     """
     if runtime_version.startswith(_CRI_O):
         return True
+    if not runtime_version or runtime_version.endswith(_UNKNOWN):
+        return None
     match = _CONTAINERD.match(runtime_version)
-    if match is None:
-        return None if not runtime_version or runtime_version.startswith(_CONTAINERD_SCHEME) else False
-    return int(match.group(1)) >= _CONTAINERD_WITH_CDI
+    return bool(match and int(match.group(1)) >= _CONTAINERD_WITH_CDI)
 
 
 def _of_before(support: InjectionSupport) -> Mode:

@@ -46,11 +46,11 @@ class NvidiaEdits:
         generated: where `ctk` writes a spec, if there is none.
         """
         self._cards, self._nodes = cards, nodes
-        self._tree = NvidiaSpecTree((generated.parent, *spec_dirs))
+        self._tree, self._spec_dirs = NvidiaSpecTree((generated.parent, *spec_dirs)), spec_dirs
         self._generated, self._ctk = generated, ctk
         self._now_s = now_s
         self._tried_s = float("-inf")
-        self._not_generated = ""
+        self._not_generated = self._looked_in = ""
         self._reading = threading.Lock()
         self.coverage = Coverage("the driver has not named its cards yet", some=False)
         self.problems: tuple[str, ...] = ()
@@ -91,14 +91,17 @@ class NvidiaEdits:
         return self._nodes.of_cards(known) if len(known) == len(uuids) else {}
 
     def _uncovered(self, cards: Sequence[DriverCard], driver: str) -> dict[str, str]:
-        return nvidia_spec.uncovered(cards, self._specs().specs, driver=driver, lacks=self._nodes.lacks)
+        specs = self._specs().specs
+        self._looked_in = "" if specs else f"looked in {', '.join(map(str, self._spec_dirs))} (cdiSpecDirs)"
+        return nvidia_spec.uncovered(cards, specs, driver=driver, lacks=self._nodes.lacks)
 
     def _lacking(self, reasons: Sequence[str]) -> str:
         """The reason of the first card, and what else is known; "" without any."""
         if not reasons:
             return ""
         others = f"nor can {len(reasons) - 1} more" if len(reasons) > 1 else ""
-        return "; ".join(filter(None, (reasons[0], others, *self.problems[:_MOST_PROBLEMS], self._not_generated)))
+        also = (others, self._looked_in, *self.problems[:_MOST_PROBLEMS], self._not_generated)
+        return "; ".join(filter(None, (reasons[0], *also)))
 
     def _generate(self) -> str:
         """Why no spec could be generated; "" when one was."""

@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import stat
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager
@@ -48,10 +49,7 @@ def spec(library: Path, kind: str = "k8s.device-plugin.nvidia.com/gpu") -> Json:
     """As NVIDIA's device plugin writes it for a driver in a container; every node is a copy of /dev/null."""
 
     def node(name: str) -> Json:
-        on_host = library.parent / "dev" / name
-        if not on_host.exists():
-            on_host.parent.mkdir(exist_ok=True)
-            os.mknod(on_host, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        on_host = made_node(library.parent / "dev" / name)
         # Numbers of an earlier boot: a container gets those of the node.
         return {"path": f"/dev/{name}", "hostPath": str(on_host), "major": 9, "minor": 9}
 
@@ -61,6 +59,24 @@ def spec(library: Path, kind: str = "k8s.device-plugin.nvidia.com/gpu") -> Json:
     mounts = [{"hostPath": str(library), "containerPath": _LIBRARY, "options": ["ro", "bind"]}]
     shared = {"mounts": mounts, "deviceNodes": [node("nvidiactl"), node("nvidia-uvm")]}
     return {"cdiVersion": "0.6.0", "kind": kind, "containerEdits": shared, "devices": devices}
+
+
+def made_node(path: Path) -> Path:
+    """A copy of /dev/null."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    return path
+
+
+@pytest.fixture
+def driver_container(shared: SharedNode) -> Iterator[Path]:
+    """The device nodes of a driver in a container, as the node sees them under /run."""
+    root = shared.node.cdi.parent / "nvidia"
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
+        made_node(root / "driver" / "dev" / name)
+    yield root
+    shutil.rmtree(root)
 
 
 @pytest.fixture
@@ -169,6 +185,21 @@ async def test_one_card_that_no_spec_brings_in_takes_no_new_pods_and_costs_no_ot
             assert cards == [["GPU-0"]] * 2
             describe(file, library)
             await shared.node_seen(on_node, lambda found: healths(found) == ["healthy", "healthy"])
+
+
+@pytest.mark.usefixtures("driver_container")
+async def test_by_environment_the_kubelet_knows_the_device_nodes_of_the_card(
+    shared: SharedNode, on_node: Admin
+) -> None:
+    """Those that the runtime adds by itself are gone when the kubelet, or systemd, writes the container's cgroup."""
+    async with with_nvml(shared, mode="environment") as plugin:
+        await plugin.ready()
+        look = busybox("echo NODES $(ls /dev/nvidia*) END", resources={"limits": {names.GPU_MEM: "2"}})
+        async with pods(on_node, [shared_pod("real", [look])]) as made:
+            (found,) = await all_settled(on_node, made)
+            (card,) = json.loads(found["metadata"]["annotations"][names.CARDS]).values()
+            said, _ = written_by(shared.node.container(found), re.compile("END"))
+            assert f"NODES /dev/nvidia-uvm /dev/nvidia{card.removeprefix('GPU-')} /dev/nvidiactl END" in said
 
 
 def _all_is_allocatable(found: Json) -> bool:

@@ -48,6 +48,7 @@ def support(
         ("containerd://1.6.0", False),
         ("cri-o://1.33.1", True),
         ("docker://27.0.1", False),
+        ("containerd://9c4b5e0", False),
         ("containerd://Unknown", None),
         ("", None),
     ],

@@ -76,6 +76,7 @@ def test_without_the_toolkit_nothing_comes_in_and_the_reason_is_told(site: Site)
     with pytest.raises(CdiError, match=r"no CDI spec of kind nvidia\.com/gpu is there"):
         made.edits(["GPU-a"])
     assert "no CDI spec of kind nvidia.com/gpu is there" in made.coverage.lacking
+    assert f"looked in {site.etc} (cdiSpecDirs)" in made.coverage.lacking
     assert "nvidia-ctk is not installed here" in made.coverage.lacking
 
 
