@@ -202,6 +202,44 @@ async def test_by_environment_the_kubelet_knows_the_device_nodes_of_the_card(
             assert f"NODES /dev/nvidia-uvm /dev/nvidia{card.removeprefix('GPU-')} /dev/nvidiactl END" in said
 
 
+@pytest.fixture
+def nvidia_runtime(shared: SharedNode) -> Iterator[None]:
+    """NVML as a mount of its own, by which the plugin knows that the NVIDIA runtime has made its container."""
+    nvml = shared.node.folder / "libnvidia-ml.so.580.95.05"
+    nvml.touch()
+    shared.node.enter("mount-nvml", ["mount", "--bind", nvml, nvml]).process.wait(_ENDS_WITHIN_S)
+    yield
+    shared.node.enter("unmount-nvml", ["umount", nvml]).process.wait(_ENDS_WITHIN_S)
+
+
+@pytest.mark.usefixtures("nvidia_runtime")
+async def test_specs_that_come_late_are_used_once_no_pod_has_a_card_and_then_waited_for(
+    shared: SharedNode, on_node: Admin, library: Path, file: Path
+) -> None:
+    async with with_nvml(shared) as plugin:
+        await plugin.ready()
+        assert (await plugin.said("mode"))["mode"] == "environment"
+        async with pods(on_node, [shared_pod("first", [sharing(1)])]) as made:
+            (found,) = await all_settled(on_node, made)
+            describe(file, library)
+            assert shared.mismatches(found, by_cdi=False) == []
+        told = await plugin.said("notice", reason="GPUInjectionMode", within_s=30)
+        assert "through CDI, until now through the environment" in told["note"]
+        await note_of(on_node, "GPUInjectionMode", shared.node.name, within_s=15)
+        async with pods(on_node, [shared_pod("second", [container(1)])]) as made:
+            (found,) = await all_settled(on_node, made)
+            said, _ = written_by(shared.node.container(found), re.compile("VISIBLE .*"))
+            assert "LIBRARY the driver's library VISIBLE void." in said
+        # As after a reboot, when the service that writes the specs has not run yet.
+        plugin.stop()
+        await asyncio.to_thread(file.unlink)
+        plugin.start()
+        told = await plugin.said("notice", reason="GPUNotReady", within_s=30)
+        assert "waiting for CDI specs, which this node had: card GPU-0 cannot be brought" in told["note"]
+        describe(file, library)
+        await plugin.ready()
+
+
 def _all_is_allocatable(found: Json) -> bool:
     return allocatable(found) == sum(card_units(found).values()) > 2
 
