@@ -165,7 +165,8 @@ class InjectionMode:
         if before and before != mode:
             note = f"new containers get their cards through {_THROUGH[mode]}, until now through {_THROUGH[before]}; "
             self._listeners.switched(f"{note}containers that have cards keep them")
-        self._report()
+        if self._edits.known:
+            self._report()
         self._listeners.changed()
 
     def _report(self) -> None:
@@ -174,7 +175,7 @@ class InjectionMode:
             self._show("", {})
         elif coverage.some:
             self._show("", coverage.uncovered)
-        elif self._configured == "auto" and self.nvidia_runtime:
+        elif self._configured == "auto" and self.nvidia_runtime and self._edits.known:
             hint = "mode: environment has the NVIDIA runtime bring cards in"
             self._show(f"waiting for CDI specs, which this node had: {coverage.lacking}; or {hint}", {})
         else:

@@ -191,7 +191,7 @@ async def test_one_card_that_no_spec_brings_in_takes_no_new_pods_and_costs_no_ot
 async def test_by_environment_the_kubelet_knows_the_device_nodes_of_the_card(
     shared: SharedNode, on_node: Admin
 ) -> None:
-    """Those that the runtime adds by itself are gone when the kubelet, or systemd, writes the container's cgroup."""
+    """Nodes that the runtime alone adds are gone when the kubelet, or systemd, writes the container's cgroup."""
     async with with_nvml(shared, mode="environment") as plugin:
         await plugin.ready()
         look = busybox("echo NODES $(ls /dev/nvidia*) END", resources={"limits": {names.GPU_MEM: "2"}})

@@ -235,7 +235,7 @@ async def test_while_the_driver_does_not_answer_the_last_mode_holds(tmp_path: Pa
     for last in ("environment", "cdi"):
         injection = site.injection(silent, last=last)
         assert await asyncio.wait_for(injection.mode(runtime), 5) == last
-        assert injection.withheld == ""
+        assert (injection.problem, injection.withheld, site.recorded) == ("", "", [])
 
 
 async def test_after_a_reboot_the_specs_of_a_cdi_node_are_waited_for(tmp_path: Path) -> None:
