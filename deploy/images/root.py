@@ -45,8 +45,6 @@ OF_THE_SYSTEM: Final = (
     "/usr/sbin/ldconfig",
     "/sbin/ldconfig",
 )
-# NVIDIA's libraries are linked against these, and the NVIDIA runtime does not bring them.
-OF_THE_DRIVER: Final = ("libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1")
 MERGED: Final = ("/bin", "/lib", "/lib64", "/sbin")  # links into /usr, where Debian has merged them
 FOLDERS: Final = ("/dev", "/etc", "/proc", "/run", "/sys", "/tmp", "/usr/bin", "/usr/sbin", "/usr/lib64")
 PEOPLE: Final = {
@@ -70,9 +68,7 @@ def main(environment: Path, root: Path) -> None:
     shutil.copytree(library, inside(root, library), symlinks=True, ignore=shutil.ignore_patterns(*OF_THE_LIBRARY))
     left_out = shutil.ignore_patterns(*OF_THE_ENVIRONMENT)
     shutil.copytree(environment, inside(root, environment), symlinks=True, ignore=left_out)
-    libraries = libraries_of(root, environment)
-    own = (Path(sys.executable), *map(Path, OF_THE_SYSTEM))
-    for path in (*own, *libraries, *needed_by_the_driver(libraries)):
+    for path in (Path(sys.executable), *map(Path, OF_THE_SYSTEM), *libraries_of(root, environment)):
         copy(path, root)
     subprocess.run(["ldconfig", "-r", root], check=True)
     shutil.rmtree(inside(root, Path("/var/cache/ldconfig")), ignore_errors=True)
@@ -110,15 +106,6 @@ def libraries_of(root: Path, environment: Path) -> list[Path]:
         sys.exit(f"libraries that are not here: {', '.join(missing)}")
     found = sorted({Path(name) for name in _LIBRARY.findall(told)})
     return [path for path in found if not path.is_relative_to(environment)]
-
-
-def needed_by_the_driver(libraries: Iterable[Path]) -> list[Path]:
-    """The libraries of OF_THE_DRIVER, which are where glibc is. Exits where one is missing."""
-    (libc,) = (path for path in libraries if path.name == "libc.so.6")
-    found = [libc.with_name(name) for name in OF_THE_DRIVER]
-    if missing := [path.name for path in found if not path.exists()]:
-        sys.exit(f"libraries that are not beside {libc}: {', '.join(missing)}")
-    return found
 
 
 def record_packages(root: Path) -> None:

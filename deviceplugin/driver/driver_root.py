@@ -1,14 +1,15 @@
-"""NVML of a driver that is installed below another root directory.
+"""NVIDIA's libraries of a driver that is installed below another root directory.
 
 The loader's search path cannot name a directory of that root: the C library of that root would come along, and does not
-fit this container's loader. So NVML alone is loaded by its path; the loader then finds it again by its name.
+fit this container's loader. So a library is loaded by its path; the loader then finds it again by its name.
 """
 
 import ctypes
 from pathlib import Path
 from typing import Final
 
-from deviceplugin.driver.cards import NotOpened
+from deviceplugin.driver.cards import NotOpened, Opened
+from deviceplugin.driver.nvml import NvmlSource
 
 NVML: Final = "libnvidia-ml.so.1"
 # Where distributions and NVIDIA's driver containers have libraries, the first that has this one.
@@ -22,12 +23,25 @@ DIRECTORIES: Final = (
 )
 
 
-def load_nvml(root: Path) -> None:
-    """Load the driver's NVML into this process. Raises NotOpened."""
-    found = next((path for name in DIRECTORIES if (path := root / name / NVML).exists()), None)
+def load(root: Path, library: str) -> None:
+    """Load a library of the driver into this process. Raises OSError, in the loader's words where it finds the file."""
+    found = next((path for name in DIRECTORIES if (path := root / name / library).exists()), None)
     if found is None:
-        raise NotOpened(f"the driver: no {NVML} below driverRoot {root}: looked in {', '.join(DIRECTORIES)}")
-    try:
-        ctypes.CDLL(str(found))
-    except OSError as error:
-        raise NotOpened(f"the driver: {error}") from error
+        raise FileNotFoundError(f"no {library} below driverRoot {root}: looked in {', '.join(DIRECTORIES)}")
+    ctypes.CDLL(str(found))
+
+
+class RootedNvml(NvmlSource):
+    """`cards.CardSource` with the driver below a root directory."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self._root = root
+
+    def open(self) -> Opened:
+        """Load its NVML, then as `NvmlSource`. Raises NotOpened."""
+        try:
+            load(self._root, NVML)
+        except OSError as error:
+            raise NotOpened(f"the driver: {error}") from error
+        return super().open()

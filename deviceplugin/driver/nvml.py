@@ -17,7 +17,7 @@ from typing import Any, Final
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 
 from config.protocol import card_uuid
-from deviceplugin.driver import driver_root, nvml_cards
+from deviceplugin.driver import nvml_cards
 from deviceplugin.driver.cards import CardFailed, CardKey, CardReading, DriverCard, NotOpened, Opened, Xid
 from deviceplugin.driver.nvml_cards import (
     GONE,
@@ -40,18 +40,9 @@ class NvmlSource:
     """`cards.CardSource` with a real driver."""
 
     def __init__(
-        self,
-        library: ModuleType = pynvml,
-        attached: Path = _ATTACHED,
-        sleep: Callable[[float], None] = time.sleep,
-        *,
-        root: Path | None = None,
+        self, library: ModuleType = pynvml, attached: Path = _ATTACHED, sleep: Callable[[float], None] = time.sleep
     ) -> None:
-        """library: pynvml, or what has its functions. attached: has an entry for each card that the driver serves.
-
-        root: of the driver; None: the loader finds its library.
-        """
-        self._root = root
+        """library: pynvml, or what has its functions. attached: has an entry for each card that the driver serves."""
         self._library = library
         self._attached = attached
         self._sleep = sleep
@@ -60,8 +51,6 @@ class NvmlSource:
 
     def open(self) -> Opened:
         """Initialize NVML and count the cards. Raises NotOpened."""
-        if self._root is not None:
-            driver_root.load_nvml(self._root)
         try:
             self._library.nvmlInit()
             version = text_for_people(self._library.nvmlSystemGetDriverVersion)

@@ -54,8 +54,8 @@ def test_a_library_that_cannot_be_loaded_is_reported_in_the_loaders_words(tmp_pa
     library.parent.mkdir(parents=True)
     library.write_text(NOT_A_LIBRARY)
 
-    with pytest.raises(NotOpened, match=r"file too short|invalid ELF header"):
-        driver_root.load_nvml(tmp_path)
+    with pytest.raises(NotOpened, match=r"the driver: .*(file too short|invalid ELF header)"):
+        driver_root.RootedNvml(tmp_path).open()
 
 
 def test_a_relative_root_is_refused() -> None:
