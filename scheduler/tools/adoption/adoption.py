@@ -110,7 +110,7 @@ _CHECKS: Final = {
     ),
     WHOLE_CARD: _Check(
         Severity.WARNING,
-        "as much as a card has by its total; our device plugin may announce one unit less",
+        f"as much as a card has by its total; our device plugin may announce one unit less, {_EVERYWHERE}",
         "request one unit less, or countReservedMemory: true in the device plugin's configuration (docs/migrate.md)",
     ),
 }
