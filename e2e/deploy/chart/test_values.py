@@ -96,7 +96,7 @@ def has_mps(values: Mapping[str, Any]) -> bool:
 
 
 def plugin_security(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What the container of the device plugin may do."""
+    """Security context of the device plugin's container."""
     plugin = values.get("devicePlugin", {})
     privileged = has_mps(values) or plugin.get("driverAccess") in {"privileged", "driver-root"}
     options = {"seLinuxOptions": plugin["seLinuxOptions"]} if "seLinuxOptions" in plugin else {}

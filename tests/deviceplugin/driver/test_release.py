@@ -1,4 +1,4 @@
-"""What is left of the processes that ask the driver when every card is released, as for a new driver."""
+"""Processes that ask the driver, when every card is released, as for a new driver."""
 
 import asyncio
 from typing import Final
