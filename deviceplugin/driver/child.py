@@ -63,8 +63,8 @@ def main(source: CardSource, parent: int) -> None:
 
 
 if __name__ == "__main__":
-    from deviceplugin.driver.driver_root import RootedNvml
     from deviceplugin.driver.nvml import NvmlSource
+    from deviceplugin.driver.rooted_nvml import RootedNvml
 
     *roots, parent_pid = sys.argv[1:]
     main(RootedNvml(Path(roots[0])) if roots else NvmlSource(), int(parent_pid))

@@ -8,10 +8,6 @@ import ctypes
 from pathlib import Path
 from typing import Final
 
-from deviceplugin.driver.cards import NotOpened, Opened
-from deviceplugin.driver.nvml import NvmlSource
-
-NVML: Final = "libnvidia-ml.so.1"
 # Where distributions and NVIDIA's driver containers have libraries, the first that has this one.
 DIRECTORIES: Final = (
     "usr/lib/x86_64-linux-gnu",
@@ -29,19 +25,3 @@ def load(root: Path, library: str) -> None:
     if found is None:
         raise FileNotFoundError(f"no {library} below driverRoot {root}: looked in {', '.join(DIRECTORIES)}")
     ctypes.CDLL(str(found))
-
-
-class RootedNvml(NvmlSource):
-    """`cards.CardSource` with the driver below a root directory."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__()
-        self._root = root
-
-    def open(self) -> Opened:
-        """Load its NVML, then as `NvmlSource`. Raises NotOpened."""
-        try:
-            load(self._root, NVML)
-        except OSError as error:
-            raise NotOpened(f"the driver: {error}") from error
-        return super().open()

@@ -140,7 +140,6 @@ VARIANTS: Final[Mapping[str, Mapping[str, Any]]] = {
             "config": {
                 "cdiSpecDirs": [
                     "/etc/cdi",
-                    "/etc/cdi",
                     "/etc/CDI",
                     "/etc.cdi",
                     "/run/nvidia_cdi",

@@ -7,9 +7,9 @@ import pytest
 
 from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin.backends import backend_for
-from deviceplugin.driver import driver_root
 from deviceplugin.driver.cards import NotOpened, SourceFailed
-from tests.support.nvidia import driver_root as made_root
+from deviceplugin.driver.rooted_nvml import NVML, RootedNvml
+from tests.support.nvidia import driver_root
 from tests.support.nvidia.world import VARIABLE, World, card, uuid_of
 from tests.support.repository import ROOT
 
@@ -20,8 +20,8 @@ NOT_A_LIBRARY: Final = "of another container's system"
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A root with a driver's libraries, and with a C library that no process could run with."""
     root = tmp_path_factory.mktemp("driver")
-    made_root.make_libraries(root)
-    (root / made_root.LIBRARIES / "libc.so.6").write_text(NOT_A_LIBRARY)
+    driver_root.make_libraries(root)
+    (root / driver_root.LIBRARIES / "libc.so.6").write_text(NOT_A_LIBRARY)
     return root
 
 
@@ -50,12 +50,12 @@ async def test_a_root_without_a_driver_is_named(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_library_that_cannot_be_loaded_is_reported_in_the_loaders_words(tmp_path: Path) -> None:
-    library = tmp_path / "usr" / "lib64" / driver_root.NVML
+    library = tmp_path / "usr" / "lib64" / NVML
     library.parent.mkdir(parents=True)
     library.write_text(NOT_A_LIBRARY)
 
     with pytest.raises(NotOpened, match=r"the driver: .*(file too short|invalid ELF header)"):
-        driver_root.RootedNvml(tmp_path).open()
+        RootedNvml(tmp_path).open()
 
 
 def test_a_relative_root_is_refused() -> None:
