@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,7 @@ from deviceplugin.cdi.nvidia_edits import NvidiaEdits, SimulatedEdits
 from deviceplugin.driver import fault_control
 from deviceplugin.driver.calls import Worker
 from deviceplugin.driver.cards import DriverCards
-from deviceplugin.driver.process import DriverProcess, DriverThreads
+from deviceplugin.driver.process import NVML, DriverProcess, DriverThreads
 from deviceplugin.driver.simulated import SimulatedDriver, read_simulation
 from deviceplugin.driver.supervisor import SupervisedDriver
 
@@ -33,7 +34,8 @@ class CardBackend:
 def backend_for(configuration: DevicePluginConfiguration) -> CardBackend:
     """Inside the event loop. Raises ConfigurationError or SimulationError for an unusable cluster file."""
     if not configuration.simulate:
-        return CardBackend(SupervisedDriver(DriverProcess.start))
+        command = (*NVML, *filter(None, [configuration.driver_root]))
+        return CardBackend(SupervisedDriver(partial(DriverProcess.start, command)))
     simulated = SimulatedDriver(*read_simulation(Path(configuration.simulate), configuration.node_name))
 
     async def start() -> Worker:

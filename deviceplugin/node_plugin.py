@@ -206,7 +206,7 @@ class NodePlugin:
         for problem in filter(None, (known.problem, healths.problem, self._view.journal.problem)):
             log.warning("state.unreadable", reason=problem)
         cards = NodeCards(
-            terms=Terms(c.memory_unit_mib, c.unified_memory_mib),
+            terms=Terms(c.memory_unit_mib, c.unified_memory_mib, c.count_reserved_memory),
             gpu_core=c.announce_gpu_core,
             states=states,
             view=self._view,

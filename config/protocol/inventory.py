@@ -42,7 +42,8 @@ _KNOWN_HEALTH: Final = frozenset(health.value for health in Health)
 class Card:
     """One card.
 
-    memory_mib: what programs can use, in MiB. units: whole memory units to allocate, >= 0.
+    memory_mib: what programs can use, in MiB; all that the card has where the node counts reserved memory.
+    units: whole memory units to allocate, >= 0.
     reason: one word for a health that is not healthy, such as `mig` or `xid-79`; "" otherwise.
     links: index of another card -> the kind of link, such as `NV12`.
     """

@@ -61,6 +61,10 @@ def _absolute(path: str) -> str:
     return path
 
 
+def _absolute_or_empty(path: str) -> str:
+    return path and _absolute(path)
+
+
 def _off(value: object) -> object:
     """YAML reads an unquoted `off` as false, and no author of `monitor: off` means anything else."""
     return "off" if value is False else value
@@ -231,6 +235,17 @@ class DevicePluginConfiguration(Section):
         le=_LARGEST_MEMORY_MIB,
         description="MiB to share per card where card and machine share one memory and the driver names no size; "
         "0: such a card is listed with 0 units.",
+    )
+    count_reserved_memory: bool = Field(
+        default=False,
+        description="Count units from all memory of a card, as the legacy plugin does: a T4 has 15 units, not 14. "
+        "Programs cannot use what the driver reserves, some hundreds of MiB: on a card whose units are all allocated "
+        "and used to the last MiB, the last allocation of memory fails.",
+    )
+    driver_root: Annotated[str, AfterValidator(_absolute_or_empty)] = Field(
+        default="",
+        description="Root directory of a driver, as the plugin's container sees it, where NVML does not come from the "
+        "NVIDIA runtime. Empty: the library that the loader finds.",
     )
     old_style_ids: bool = Field(
         default=False, description="Device ids `<UUID>-_-<number>`, as the legacy plugin has them."

@@ -44,7 +44,7 @@ class DriverCard:
     """A card's facts that do not change while the driver runs.
 
     index: as the driver counts now; another card may have it after a reboot. minor: of /dev/nvidia<minor>; None for a
-    card without a device node. memory_mib: what programs can use: total less what the driver reserves.
+    card without a device node. memory_mib: what programs can use: total less what the driver reserves, reserved_mib.
     links: index of another card -> kind of link, such as `NV12` or `PIX`. mig: split into instances, not shared here.
     """
 
@@ -52,6 +52,7 @@ class DriverCard:
     uuid: str
     model: str
     memory_mib: int
+    reserved_mib: int = 0
     minor: int | None = None
     pci: str = ""
     numa: int | None = None

@@ -2,7 +2,7 @@
 
 It reads calls from its standard input and answers them on its standard output, each in a thread of its own. It ends
 with its parent: when its input ends, and by the kernel's word, since a parent that is killed closes its input only
-after this process has been told. `python -m deviceplugin.driver.child PARENT`.
+after this process has been told. `python -m deviceplugin.driver.child [DRIVER_ROOT] PARENT`.
 """
 
 import ctypes
@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import BinaryIO, Final
 
 import msgspec
@@ -63,5 +64,7 @@ def main(source: CardSource, parent: int) -> None:
 
 if __name__ == "__main__":
     from deviceplugin.driver.nvml import NvmlSource
+    from deviceplugin.driver.rooted_nvml import RootedNvml
 
-    main(NvmlSource(), int(sys.argv[1]))
+    *roots, parent_pid = sys.argv[1:]
+    main(RootedNvml(Path(roots[0])) if roots else NvmlSource(), int(parent_pid))

@@ -157,12 +157,14 @@ def _card(library: ModuleType, handle: Handle) -> DriverCard:
 
     mode = at_best(library.nvmlDeviceGetMigMode, raw)
     mig = mode is not None and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE
+    # The driver denies a program the memory of a card that is split, and the card is not shared anyway.
+    memory_mib, reserved_mib = (0, 0) if mig else _memory_mib(library, raw)
     return DriverCard(
         index=handle.index,
         uuid=handle.uuid,
         model=at_best(text_for_people, library.nvmlDeviceGetName, raw) or "",
-        # The driver denies a program the memory of a card that is split, and the card is not shared anyway.
-        memory_mib=0 if mig else _usable_mib(library, raw),
+        memory_mib=memory_mib,
+        reserved_mib=reserved_mib,
         minor=answer(library.nvmlDeviceGetMinorNumber, raw),
         pci=_pci(library.nvmlDeviceGetPciInfo(raw)),
         numa=at_best(_numa, library, raw),
@@ -170,14 +172,15 @@ def _card(library: ModuleType, handle: Handle) -> DriverCard:
     )
 
 
-def _usable_mib(library: ModuleType, raw: RawHandle) -> int:
-    """Total less what the driver reserves; 0 where the card has no memory of its own."""
+def _memory_mib(library: ModuleType, raw: RawHandle) -> tuple[int, int]:
+    """(total less what the driver reserves, the rest of the total); zeros where the card has no memory of its own."""
     memory = answer(library.nvmlDeviceGetMemoryInfo, raw, pynvml.nvmlMemory_v2)
     if memory is not None:
-        return int(memory.total - memory.reserved) // _MIB
+        usable_mib = int(memory.total - memory.reserved) // _MIB
+        return usable_mib, int(memory.total) // _MIB - usable_mib
     # Drivers before 510 do not say what they reserve.
     memory = answer(library.nvmlDeviceGetMemoryInfo, raw)
-    return int(memory.total) // _MIB if memory is not None else 0
+    return (int(memory.total) // _MIB if memory is not None else 0), 0
 
 
 def _pci(info: "pynvml.nvmlPciInfo_t") -> str:

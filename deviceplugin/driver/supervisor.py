@@ -107,6 +107,7 @@ def _now_s() -> float:
 T = TypeVar("T")
 _LISTEN_AGAIN_S: Final = 10.0
 _DEATHS: Final = 2  # of the common process between two looks, while this card was asked more often than any other
+_ALL_RELEASED: Final = "every card is released"
 log = structlog.get_logger()
 
 
@@ -285,6 +286,8 @@ class SupervisedDriver:
     async def _opened(self) -> OpenedDriver:
         async with self._opening:
             if self._common is None:
+                if self._all_released():
+                    raise NoAnswer(_ALL_RELEASED)
                 if _now_s() < self._next_s:
                     raise self._why.with_traceback(None)
                 # A process that fails again and again is made at growing intervals, until a card has answered.
@@ -295,7 +298,14 @@ class SupervisedDriver:
                 except SourceFailed as error:
                     self._why = error
                     raise
+                if self._all_released():  # meanwhile
+                    await self._end_common(self._common)
+                    raise NoAnswer(_ALL_RELEASED)
             return self._common
+
+    def _all_released(self) -> bool:
+        """Whether no process may have the driver open: even without a card it keeps the module from being replaced."""
+        return bool(self._known) and self._known.keys() <= self._released
 
     async def _died(self, opened: OpenedDriver, error: WorkerDied) -> None:
         if opened is self._common:

@@ -17,10 +17,14 @@ _WHOLE_CORE: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """unit_mib: MiB in one memory unit, >= 1. unified_memory_mib: of a card whose driver names none; 0: not known."""
+    """unit_mib: MiB in one memory unit, >= 1. unified_memory_mib: of a card whose driver names none; 0: not known.
+
+    count_reserved: what the driver reserves counts as memory of the card, though programs cannot use it.
+    """
 
     unit_mib: int
     unified_memory_mib: int
+    count_reserved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +39,12 @@ class NodePatch:
 
 
 def memory_mib(card: DriverCard, terms: Terms) -> int:
-    """MiB that programs can use on the card; 0 where neither driver nor configuration says.
+    """MiB of the card that are shared; 0 where neither driver nor configuration says.
 
     A machine whose GPU shares the memory of the processor has a driver that names none.
     """
-    return card.memory_mib or terms.unified_memory_mib
+    reserved_mib = card.reserved_mib if terms.count_reserved else 0
+    return card.memory_mib + reserved_mib or terms.unified_memory_mib
 
 
 def node_inventory(  # noqa: PLR0917  (each a different type: none can take another's place)

@@ -36,6 +36,7 @@ OF_VALUES: Final[Mapping[str, Mapping[str, Any]]] = {
     "limit-volume-writes.yaml": _policy("volumes"),
     "mps/device-plugin-configmap.yaml": _MPS,
     "mps/device-plugin-daemonset.yaml": _MPS,
+    "openshift-scc.yaml": {"openShift": {"enabled": True}},
     "page.yaml": {"scheduler": {"config": {"page": {"enabled": True}}}},
     "pod-monitors.yaml": {"podMonitor": {"enabled": True}},
     "refuse-unknown-keys.yaml": _policy("unknownKeys"),

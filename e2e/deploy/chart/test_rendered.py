@@ -15,7 +15,7 @@ import yaml
 from e2e.control_plane import binaries
 from e2e.deploy.chart import rendered
 from e2e.deploy.chart.helm import CHART, IMAGE, RELEASE, Helm, HelmRefused
-from e2e.deploy.chart.test_values import one, pod_of
+from e2e.deploy.chart.test_values import one, plugin_of, pod_of
 from e2e.deploy.chart.variants import VARIANTS, parameters
 from scheduler.kube.versions import Minor
 from tests.support.documents.api_versions import NEWEST, OLDEST, Kind, unserved
@@ -73,7 +73,19 @@ def test_kubectl_applies_the_objects_that_helm_installs(helm: Helm, folder: Path
     assert by_name(yaml.safe_load_all(applied)) == installed
 
 
-@pytest.mark.parametrize("folder", ["optional/mps", "optional/nvidia-runtime-class"])
+def test_kubectl_mounts_another_directory_of_cdi_specs_as_helm_does(helm: Helm, tmp_path: Path) -> None:
+    built = [str(binaries.ensure(["kubectl"])["kubectl"]), "kustomize", str(rendered.OPTIONAL / "etc-cdi")]
+    applied = list(yaml.safe_load_all(subprocess.run(built, capture_output=True, text=True, check=True).stdout))
+    pod = pod_of(one(applied, "DaemonSet"))
+    directories = plugin_of(applied, tmp_path).cdi_spec_dirs
+    by_helm = pod_of(one(helm.objects({"devicePlugin": {"config": {"cdiSpecDirs": list(directories)}}}), "DaemonSet"))
+
+    assert directories == ("/etc/cdi", "/var/run/cdi")
+    assert pod["volumes"] == by_helm["volumes"][:-1]  # the last is its configuration, here a variable
+    assert pod["containers"][0]["volumeMounts"] == by_helm["containers"][0]["volumeMounts"][:-1]
+
+
+@pytest.mark.parametrize("folder", ["optional/etc-cdi", "optional/mps", "optional/nvidia-runtime-class"])
 def test_what_stands_on_the_manifests_has_the_image_that_they_were_given(folder: str, tmp_path: Path) -> None:
     deploy = tmp_path / "deploy"
     shutil.copytree(rendered.MANIFESTS.parent, deploy)

@@ -20,6 +20,7 @@ from scheduler.plugins.registry import describe
 OTHER: Final = VARIANTS["another configuration"]
 # What the NVIDIA runtime reads, and the node's name, which is one of the settings under another name.
 NO_SETTINGS: Final = ("NVIDIA_", "NODE_NAME")
+_VOLUME_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def one(documents: list[dict[str, Any]], kind: str, name: str = "") -> dict[str, Any]:
@@ -85,13 +86,21 @@ SECURED: Final = {
     "readOnlyRootFilesystem": True,
     "capabilities": {"drop": ["ALL"]},
 }
-FOR_MPS: Final = {"privileged": True, "readOnlyRootFilesystem": True}
+PRIVILEGED: Final = {"privileged": True, "readOnlyRootFilesystem": True}
 
 
 def has_mps(values: Mapping[str, Any]) -> bool:
     plugin = values.get("devicePlugin", {})
     asked = plugin.get("config", {}).get("isolation"), plugin.get("isolationMechanism", {}).get("preparation")
     return "mps" in asked
+
+
+def plugin_security(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Security context of the device plugin's container."""
+    plugin = values.get("devicePlugin", {})
+    privileged = has_mps(values) or plugin.get("driverAccess") in {"privileged", "driver-root"}
+    options = {"seLinuxOptions": plugin["seLinuxOptions"]} if "seLinuxOptions" in plugin else {}
+    return (PRIVILEGED if privileged else SECURED) | options
 
 
 @pytest.mark.parametrize("values", parameters())
@@ -102,7 +111,7 @@ def test_the_pods_are_secured_whatever_the_values(helm: Helm, values: Mapping[st
     }
 
     assert contexts.pop("Deployment") == SECURED
-    assert list(contexts.values()) in ([], [FOR_MPS if has_mps(values) else SECURED])
+    assert list(contexts.values()) in ([], [plugin_security(values)])
     assert pod_of(one(documents, "Deployment"))["securityContext"]["runAsNonRoot"]
 
 
@@ -141,6 +150,7 @@ def test_every_folder_that_the_device_plugin_uses_is_mounted_as_it_uses_it(
 
     assert len(volumes) == len(pod["volumes"])
     assert (volumes[mounts[used.host_dev]["name"]], mounts[used.host_dev]["readOnly"]) == ("/dev", True)
+    assert [name for name in volumes if not _VOLUME_NAME.fullmatch(name)] == []
     for paths, read_only in ((written, False), (read, True)):
         found = {path: (volumes[mounts[path]["name"]], mounts[path].get("readOnly", False)) for path in paths}
         assert found == {path: (path, read_only) for path in paths}

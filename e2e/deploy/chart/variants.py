@@ -116,6 +116,39 @@ VARIANTS: Final[Mapping[str, Mapping[str, Any]]] = {
             }
         }
     },
+    "volume mounts for the driver": {"devicePlugin": {"driverAccess": "volume-mounts"}},
+    "a privileged device plugin": {"devicePlugin": {"driverAccess": "privileged", "runtimeClassName": "nvidia"}},
+    "the root of a driver's container": {
+        "devicePlugin": {"driverAccess": "driver-root", "driverRoot": "/run/nvidia/driver"}
+    },
+    "the driver of the host": {
+        "devicePlugin": {
+            "driverAccess": "driver-root",
+            "driverRoot": "/",
+            "config": {"isolation": "mps", "mps": {"daemons": "external"}},
+        }
+    },
+    "the GPU Operator's label": {"devicePlugin": {"operatorLabel": "nvidia.com/gpu.deploy.client"}},
+    "SELinux": {"devicePlugin": {"seLinuxOptions": {"type": "container_device_plugin_t", "level": "s0"}}},
+    "OpenShift": {"openShift": {"enabled": True}},
+    "OpenShift with a privileged device plugin": {
+        "openShift": {"enabled": True},
+        "devicePlugin": {"driverAccess": "privileged"},
+    },
+    "CDI specs in many directories": {
+        "devicePlugin": {
+            "config": {
+                "cdiSpecDirs": [
+                    "/etc/cdi",
+                    "/etc/CDI",
+                    "/etc.cdi",
+                    "/run/nvidia_cdi",
+                    f"/opt/{'long' * 20}/a",
+                    "/var/run/cdi",
+                ]
+            }
+        }
+    },
     "no preemption": {"scheduler": {"config": {"profiles": [{"plugins": NO_PREEMPTION}]}}},
     "a company": yaml.safe_load((ROOT / "deploy" / "values-company.yaml").read_text(encoding="utf-8")),
     "changed alerts": {"prometheusRule": CHANGED_ALERTS},

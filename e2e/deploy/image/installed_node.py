@@ -37,7 +37,7 @@ def documents(node: LocalNode, cards_mib: Sequence[int], rendered: Sequence[Json
         if document["kind"] == "Deployment":
             document["spec"] |= {"replicas": 1}
         if document["kind"] == "DaemonSet":
-            _with_simulated_cards(document, node)
+            _with_simulated_cards(document)
     cards = {"nodes": [{"name": node.name, "cards": [{"model": "SIM", "memoryMiB": mib} for mib in cards_mib]}]}
     simulated: Json = {
         "apiVersion": "v1",
@@ -89,12 +89,10 @@ def _for_our_network(workload: Json, url: str) -> None:
         container[probe]["httpGet"]["host"] = _LOOPBACK
 
 
-def _with_simulated_cards(workload: Json, node: LocalNode) -> None:
-    """Mount the cluster file; /etc of the machine is not the node's own, so its folder stands in."""
+def _with_simulated_cards(workload: Json) -> None:
+    """Mount the cluster file."""
     pod = workload["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     container["env"].append({"name": "GPUSHARE_DEVICE_PLUGIN_SIMULATE", "value": f"{_CARDS_AT}/cards.yaml"})
     container["volumeMounts"].append({"name": "cards", "mountPath": _CARDS_AT, "readOnly": True})
     pod["volumes"].append({"name": "cards", "configMap": {"name": _CARDS}})
-    (of_the_machine,) = (volume for volume in pod["volumes"] if volume["name"] == "etc-cdi")
-    of_the_machine["hostPath"]["path"] = str(node.folder / "etc-cdi")

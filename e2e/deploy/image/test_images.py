@@ -112,6 +112,8 @@ PROGRAMS: Final = {
 }
 BIN: Final = "/opt/gpushare/bin"
 AT_MOST_MIB: Final = 320
+# Source: `readelf -d` of libnvidia-ml.so.1 and libcuda.so.1.
+OF_THE_DRIVER: Final = ("libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1")
 # Where a script stands for NVIDIA's control program of MPS.
 DOUBLE_AT: Final = "/opt/mps-double"
 # Source: linux/capability.h.
@@ -205,6 +207,11 @@ def test_it_is_small(unpacked: UnpackedImage, capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_program_says_its_version(unpacked: UnpackedImage, program: str) -> None:
     assert unpacked.run(f"{BIN}/{program}", "--version") == f"{PROGRAMS[program]} {VERSION} (commit {COMMIT})\n"
+
+
+def test_what_the_drivers_libraries_are_linked_against_can_be_loaded_in_it(unpacked: UnpackedImage) -> None:
+    loaded = f"import ctypes; print([ctypes.CDLL(name)._name for name in {OF_THE_DRIVER}])"
+    assert unpacked.run(f"{BIN}/python", "-c", loaded) == f"{list(OF_THE_DRIVER)}\n"
 
 
 def test_the_demo_runs_in_it(unpacked: UnpackedImage) -> None:

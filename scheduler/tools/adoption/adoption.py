@@ -18,6 +18,7 @@ from scheduler.state.cards.card_columns import Held
 from scheduler.state.cards.node_inventory import GpuState, NodeInventory
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
+from scheduler.tools.adoption import whole_cards
 from scheduler.tools.explain import findings
 from scheduler.tools.explain.answers import Answer
 from scheduler.tools.explain.findings import (
@@ -43,6 +44,7 @@ UNIT: Final = "unit"
 TERMINATING: Final = "terminating"
 PENDING: Final = "pending"
 NOT_ASSIGNED: Final = "not-assigned"
+WHOLE_CARD: Final = "whole-card"
 _ASSIGNED: Final = "true"
 _LONGEST: Final = 64
 # No card has as much: more units mean that they are smaller than configured.
@@ -106,6 +108,11 @@ _CHECKS: Final = {
         f"{names.MEM_ASSIGNED} is not true: the containers may have another card than is counted, or none",
         f"kubectl exec POD -- printenv {names.MEM_IDX}",
     ),
+    WHOLE_CARD: _Check(
+        Severity.WARNING,
+        f"as much as a card has by its total; our device plugin may announce one unit less, {_EVERYWHERE}",
+        "request one unit less, or countReservedMemory: true in the device plugin's configuration (docs/migrate.md)",
+    ),
 }
 
 
@@ -117,8 +124,8 @@ def bound_by(pod: Pod) -> BoundBy:
     return BoundBy.EXTENDER if names.MEM_IDX in written or names.ALLOCATION in written else BoundBy.NOBODY
 
 
-def blockers(reading: ClusterSnapshot, record: PodRecord) -> Iterator[AdoptionBlocker]:
-    """Blockers of a pod with a node that holds units."""
+def blockers(reading: ClusterSnapshot, record: PodRecord, largest_mib: int) -> Iterator[AdoptionBlocker]:
+    """Blockers of a pod with a node that holds units. largest_mib: of the cards of the cluster."""
     pod, held, tables = record.pod, record.held, reading.engine.tables
     told = f"pod/{pod.key} on node {record.node}"
     if held is None:
@@ -134,6 +141,9 @@ def blockers(reading: ClusterSnapshot, record: PodRecord) -> Iterator[AdoptionBl
     if pod.terminating:
         since = reading.terminating_since.get(pod.key.uid, "")
         yield AdoptionBlocker(TERMINATING, told, f"since {since}" if since else "")
+    legacy = None if has_inventory(tables, record.node) else announced
+    if concern := whole_cards.concern(pod.template.gpu_request, reading.unit_mib, largest_mib, legacy):
+        yield AdoptionBlocker(WHOLE_CARD, told, concern)
     if bound_by(pod) is BoundBy.EXTENDER:
         yield from (AdoptionBlocker(DISAGREES, told, detail) for detail in _of_request(record))
         # On a node with one card, the legacy plugin allocates that one without an annotation.
@@ -142,13 +152,15 @@ def blockers(reading: ClusterSnapshot, record: PodRecord) -> Iterator[AdoptionBl
             yield AdoptionBlocker(NOT_ASSIGNED, told)
 
 
-def waiting(reading: ClusterSnapshot) -> Iterator[AdoptionBlocker]:
-    """Pods without a node that another scheduler will place."""
+def waiting(reading: ClusterSnapshot, largest_mib: int) -> Iterator[AdoptionBlocker]:
+    """Blockers of pods without a node that another scheduler will place. largest_mib: of the cards of the cluster."""
     for pod in sorted(reading.of_others, key=lambda one: str(one.key)):
         index = legacy_index(pod.annotations)
         # The extender writes the card first and binds then; where the second fails, the first stays.
         left = "" if index is None else f"; annotated for card {index}, and not bound"
         yield AdoptionBlocker(PENDING, f"pod/{pod.key}", f"schedulerName {pod.scheduler_name[:_LONGEST]}{left}")
+        if concern := whole_cards.concern(pod.template.gpu_request, reading.unit_mib, largest_mib):
+            yield AdoptionBlocker(WHOLE_CARD, f"pod/{pod.key}", concern)
 
 
 def of_pods(reading: ClusterSnapshot, blocked: Iterable[AdoptionBlocker]) -> Iterator[ClusterFinding]:
@@ -284,20 +296,21 @@ class Adoption(Findings, frozen=True):
 def adoption(reading: ClusterSnapshot, unread: tuple[str, ...] = ()) -> Adoption:
     """Adoption of every node and pod. unread: objects that could not be read, a line each."""
     tables, nodes, blocked = reading.engine.tables, list[AdoptedNode](), list[AdoptionBlocker]()
+    largest_mib = whole_cards.largest_mib(tables)
     found = [ClusterFinding(check="object", severity=Severity.WARNING, message=line) for line in unread]
     for name in sorted(tables.row_of):
         records = sorted(holding(tables.records_on(name)), key=lambda record: str(record.pod.key))
         if tables.inventory(name).state is GpuState.NO_CARDS and not records:
             continue
-        of_its_pods = {record.pod.key.uid: list(blockers(reading, record)) for record in records}
+        of_its_pods = {record.pod.key.uid: list(blockers(reading, record, largest_mib)) for record in records}
         blocked += [one for each in of_its_pods.values() for one in each]
         nodes.append(_node(tables, name, records, of_its_pods))
         audited = reading.engine.audit_node(name)
         found += of_node(tables, audited) if audited is not None else ()
     homeless = without_node(tables)
-    blocked += [one for record in homeless for one in blockers(reading, record)]
+    blocked += [one for record in homeless for one in blockers(reading, record, largest_mib)]
     found += of_nodes(reading, [node.node for node in nodes])
-    found += of_pods(reading, (*blocked, *waiting(reading)))
+    found += of_pods(reading, (*blocked, *waiting(reading, largest_mib)))
     return Adoption(looked_at=_looked_at(nodes, len(homeless)), findings=tuple(found), nodes=tuple(nodes))
 
 

@@ -65,6 +65,7 @@ def test_a_card_is_described_as_the_kernel_and_programs_know_it() -> None:
             uuid="GPU-0",
             model="NVIDIA H100 80GB HBM3",
             memory_mib=80 * 1024 - 640,
+            reserved_mib=640,
             minor=0,
             pci="0000:07:00.0",
             numa=1,
@@ -74,7 +75,8 @@ def test_a_card_is_described_as_the_kernel_and_programs_know_it() -> None:
 
 def test_memory_is_whole_mib() -> None:
     memory = SimpleNamespace(total=10 * MIB - 1, reserved=MIB)
-    assert cards(card(0, nvmlDeviceGetMemoryInfo=lambda _version=None: memory))[0].memory_mib == 8
+    found = cards(card(0, nvmlDeviceGetMemoryInfo=lambda _version=None: memory))[0]
+    assert (found.memory_mib, found.reserved_mib) == (8, 1)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,8 @@ def test_a_driver_that_does_not_say_what_it_reserves_counts_the_total(error: Exc
             raise error
         return SimpleNamespace(total=16 * MIB, used=0)
 
-    assert cards(card(0, nvmlDeviceGetMemoryInfo=memory))[0].memory_mib == 16
+    found = cards(card(0, nvmlDeviceGetMemoryInfo=memory))[0]
+    assert (found.memory_mib, found.reserved_mib) == (16, 0)
 
 
 def test_unified_memory_counts_none_of_its_own() -> None:

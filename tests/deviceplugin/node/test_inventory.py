@@ -62,6 +62,24 @@ def test_a_card_is_announced_with_all_that_the_driver_says() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("usable_mib", "reserved_mib", "units", "with_reserved"),
+    [
+        pytest.param(14_910, 450, 14, 15, id="T4"),
+        pytest.param(81_051, 869, 79, 80, id="A100 with 80 GB"),
+        pytest.param(81_008, 551, 79, 79, id="one that has a whole number of units either way"),
+        pytest.param(0, 0, 0, 0, id="memory unknown"),
+    ],
+)
+def test_memory_that_the_driver_reserves_counts_where_the_configuration_says_so(
+    usable_mib: int, reserved_mib: int, units: int, with_reserved: int
+) -> None:
+    card = DriverCard(index=0, uuid="GPU-0", model="", memory_mib=usable_mib, reserved_mib=reserved_mib)
+    as_legacy = announced(card, terms=Terms(1024, 0, count_reserved=True))
+    assert (announced(card).units, announced(card).memory_mib) == (units, usable_mib)
+    assert (as_legacy.units, as_legacy.memory_mib) == (with_reserved, usable_mib + reserved_mib)
+
+
 def test_the_cards_are_ordered_by_index_whatever_the_driver_does() -> None:
     found = node_inventory("580.1", [NODE[2], NODE[0]], {}, frozenset(), GIB_UNITS, {})
     assert (found.driver, found.unit_mib, [card.index for card in found.cards]) == ("580.1", 1024, [0, 2])

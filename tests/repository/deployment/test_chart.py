@@ -65,7 +65,7 @@ def test_it_installs_on_the_versions_that_the_table_is_about() -> None:
 
 def test_the_table_lists_nothing_that_no_template_renders() -> None:
     rendered = {kind for path in TEMPLATES for kind in kinds(path.read_text(encoding="utf-8"))}
-    assert rendered == {*api_versions.SINCE, *api_versions.OF_THE_PROMETHEUS_OPERATOR}
+    assert rendered == {*api_versions.SINCE, *api_versions.OF_OTHERS}
 
 
 def test_the_document_says_from_when_on_each_kind_is_served() -> None:
@@ -76,7 +76,7 @@ def test_the_document_says_from_when_on_each_kind_is_served() -> None:
         Kind(version, kind): since for version, listed, since in rows for kind in re.findall(r"`(\w+)`", listed)
     } == {
         **{kind: str(since) for kind, since in api_versions.SINCE.items()},
-        **dict.fromkeys(api_versions.OF_THE_PROMETHEUS_OPERATOR, "any"),
+        **dict.fromkeys(api_versions.OF_OTHERS, "any"),
     }
 
 
@@ -147,6 +147,16 @@ def test_the_chart_mounts_what_the_program_takes_for_the_directory_of_mps() -> N
     assert set(re.findall(r'dig "mps" "directory" "(\S+)"', text)) == {Mps().directory}
     with pytest.raises(ValidationError):
         Mps.model_validate({"directory": "/" + "a" * directory["maxLength"]})
+
+
+def test_the_chart_knows_where_the_program_reads_cdi_specs_by_default() -> None:
+    text = (CHART / "templates" / "device-plugin-daemonset.yaml").read_text(encoding="utf-8")
+    defaults = re.findall(r'dig "cdiSpecDirs" \(list ((?:"\S+" ?)+)\)', text)
+    read = DevicePluginConfiguration.model_fields["cdi_spec_dirs"].default
+
+    assert [re.findall(r'"(\S+)"', each) for each in defaults] == [list(read)]
+    # A node may have nothing else that can be written: by default no path outside of these is made.
+    assert all(path.startswith(("/var/", "/run/")) for path in read)
 
 
 def test_the_templates_know_the_names_of_the_resources() -> None:

@@ -2,8 +2,8 @@
 
 Sources: `+k8s:prerelease-lifecycle-gen:introduced=` above each type of k8s.io/api in 1.36.3; for the mutating policies
 also their gate in k8s.io/apiserver, pkg/features/kube_features.go, of that version. None of these interfaces has been
-withdrawn: client-go 0.37.0 has all of them. Those of monitoring.coreos.com are the Prometheus Operator's, whatever the
-Kubernetes.
+withdrawn: client-go 0.37.0 has all of them. Those of monitoring.coreos.com are the Prometheus Operator's, that of
+security.openshift.io is OpenShift's, whatever the Kubernetes.
 """
 
 from collections.abc import Mapping
@@ -43,11 +43,13 @@ SINCE: Final[Mapping[Kind, Minor]] = {
 OF_THE_PROMETHEUS_OPERATOR: Final = frozenset(
     Kind(_MONITORING, kind) for kind in ("PodMonitor", "ServiceMonitor", "PrometheusRule")
 )
+OF_OPENSHIFT: Final = frozenset({Kind("security.openshift.io/v1", "SecurityContextConstraints")})
+OF_OTHERS: Final = OF_THE_PROMETHEUS_OPERATOR | OF_OPENSHIFT
 OLDEST: Final = Minor(1, 29)
 NEWEST: Final = Minor(1, 37)
 
 
 def unserved(kinds: frozenset[Kind], minor: Minor) -> frozenset[Kind]:
     """Those that a Kubernetes of that version does not serve, or that nobody knows."""
-    known = OF_THE_PROMETHEUS_OPERATOR | {kind for kind, since in SINCE.items() if since <= minor}
+    known = OF_OTHERS | {kind for kind, since in SINCE.items() if since <= minor}
     return kinds - known

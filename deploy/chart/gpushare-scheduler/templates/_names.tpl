@@ -179,3 +179,39 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ .Values.names.devicePlugin }}
 {{- dir (dig "hamiCore" "library" "" .Values.devicePlugin.config) -}}
 {{- end -}}
 {{- end -}}
+
+{{/* "true" where the device plugin's container is privileged, else nothing. */}}
+{{- define "gpushare.devicePluginPrivileged" -}}
+{{- if or (include "gpushare.mps" .) (has .Values.devicePlugin.driverAccess (list "privileged" "driver-root")) -}}true{{- end -}}
+{{- end -}}
+
+{{/* Type of a hostPath that other programs fill. Below other directories than these, a node may be read-only. */}}
+{{- define "gpushare.hostPathType" -}}
+{{- if regexMatch "^/(var|run)/" . -}}DirectoryOrCreate{{- else -}}Directory{{- end -}}
+{{- end -}}
+
+{{/* Fails where the values about the plugin's own driver contradict each other. */}}
+{{- define "gpushare.checkDriverAccess" -}}
+{{- with .Values.devicePlugin -}}
+{{- if hasKey .config "driverRoot" -}}
+{{- fail "devicePlugin.config.driverRoot: set devicePlugin.driverRoot, which also mounts it" -}}
+{{- end -}}
+{{- if and .driverRoot (ne .driverAccess "driver-root") -}}
+{{- fail (printf "devicePlugin.driverRoot: driverAccess %s does not use it; set devicePlugin.driverAccess=driver-root" .driverAccess) -}}
+{{- end -}}
+{{- if eq .driverAccess "driver-root" -}}
+{{- if not .driverRoot -}}
+{{- fail "devicePlugin.driverRoot: driverAccess driver-root needs the driver's root directory on the node, such as / or /run/nvidia/driver" -}}
+{{- end -}}
+{{- if .runtimeClassName -}}
+{{- fail "devicePlugin.runtimeClassName: leave it out with driverAccess driver-root, which goes without the NVIDIA runtime" -}}
+{{- end -}}
+{{- if and (include "gpushare.mps" $) (ne (dig "mps" "daemons" "plugin" .config) "external") -}}
+{{- fail "devicePlugin.driverAccess: the control program of MPS comes with the NVIDIA runtime; with driver-root, set devicePlugin.config.mps.daemons=external" -}}
+{{- end -}}
+{{- end -}}
+{{- if and .operatorLabel (ne (toString (get .nodeSelector .operatorLabel | default "true")) "true") -}}
+{{- fail (printf "devicePlugin.nodeSelector: operatorLabel selects %s=true" .operatorLabel) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

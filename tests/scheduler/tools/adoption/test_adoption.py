@@ -160,6 +160,32 @@ def test_a_card_that_the_plugin_has_not_confirmed_is_a_warning_while_it_serves_t
     assert (one.severity, one.about) == (Severity.WARNING, ("pod/default/swapped on node a",))
 
 
+def test_a_pod_that_requests_all_of_a_card_is_a_warning_until_our_device_plugin_counts_the_card() -> None:
+    of = world(legacy_node("a", 2, 15))
+    runs(of, "whole", 15, "a", chosen(0, 15, 15))
+    runs(of, "less", 14, "a", chosen(1, 14, 15))
+    one = only(of, "whole-card")
+    assert (one.severity, one.about) == (Severity.WARNING, ("pod/default/whole on node a: 15 GiB, all of a card",))
+    assert "countReservedMemory: true" in one.remedy
+
+
+@pytest.mark.parametrize("units", [pytest.param(15, id="one unit more"), pytest.param(14, id="as much as there is")])
+def test_a_pod_that_requests_more_than_any_card_has_by_now_is_a_warning(units: int) -> None:
+    of = world(a=[14, 14])
+    runs(of, "runs", units, "a", chosen(0, units, 15))
+    waits(of, "waits", units, scheduler=DEFAULT)
+    waits(of, "two-cards", 28, scheduler=DEFAULT, labels={names.GPU_COUNT: "2"})
+    about = [line for one in found(of).findings if one.check == "whole-card" for line in one.about]
+    detail = "15 GiB of one card, the largest card has 14"
+    assert about == ([f"pod/default/runs on node a: {detail}", f"pod/default/waits: {detail}"] if units == 15 else [])
+
+
+def test_a_card_of_the_legacy_plugin_that_is_large_enough_still_counts() -> None:
+    of = world(legacy_node("legacy", 1, 15), a=[14])
+    waits(of, "waits", 15, scheduler=DEFAULT)
+    assert "whole-card" not in {one.check for one in found(of).findings}
+
+
 def test_of_a_node_with_one_card_the_plugin_confirms_nothing() -> None:
     of = world(legacy_node("a", 1, 15))
     runs(of, "p", 3, "a", chosen(0, 3, 15, assigned=False))

@@ -1,0 +1,26 @@
+"""NVIDIA's driver below another root directory, as a source of cards."""
+
+from pathlib import Path
+from typing import Final
+
+from deviceplugin.driver import driver_root
+from deviceplugin.driver.cards import NotOpened, Opened
+from deviceplugin.driver.nvml import NvmlSource
+
+NVML: Final = "libnvidia-ml.so.1"
+
+
+class RootedNvml(NvmlSource):
+    """`cards.CardSource` with the driver below a root directory."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self._root = root
+
+    def open(self) -> Opened:
+        """Load its NVML, then as `NvmlSource`. Raises NotOpened."""
+        try:
+            driver_root.load(self._root, NVML)
+        except OSError as error:
+            raise NotOpened(f"the driver: {error}") from error
+        return super().open()
