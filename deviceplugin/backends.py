@@ -12,7 +12,8 @@ from deviceplugin.cdi.nvidia_edits import NvidiaEdits, SimulatedEdits
 from deviceplugin.driver import fault_control
 from deviceplugin.driver.calls import Worker
 from deviceplugin.driver.cards import DriverCards
-from deviceplugin.driver.process import DriverProcess, DriverThreads
+from deviceplugin.driver.cuda_trials import CudaTrials
+from deviceplugin.driver.process import DriverProcess, DriverThreads, start_cuda
 from deviceplugin.driver.simulated import SimulatedDriver, read_simulation
 from deviceplugin.driver.supervisor import SupervisedDriver
 
@@ -32,7 +33,7 @@ class CardBackend:
 def backend_for(configuration: DevicePluginConfiguration) -> CardBackend:
     """Inside the event loop. Raises ConfigurationError or SimulationError for an unusable cluster file."""
     if not configuration.simulate:
-        return CardBackend(SupervisedDriver(DriverProcess.start))
+        return CardBackend(SupervisedDriver(DriverProcess.start, trials=CudaTrials(start_cuda)))
     simulated = SimulatedDriver(*read_simulation(Path(configuration.simulate), configuration.node_name))
 
     async def start() -> Worker:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
 from config.protocol import inventory
+from deviceplugin.driver.cuda import CudaAnswer
 
 # A card's compute mode: one process at a time.
 EXCLUSIVE_PROCESS: Final = "EXCLUSIVE_PROCESS"
@@ -197,6 +198,15 @@ class Driver(Protocol):
 
     async def set_compute_mode(self, uuid: str, mode: str) -> None:
         """Set the mode as `CardSource` does. Raises SourceFailed."""
+        ...
+
+    @property
+    def tries_cuda(self) -> bool:
+        """Whether `cuda` says something of a card."""
+        ...
+
+    async def cuda(self, uuid: str) -> CudaAnswer:
+        """Try CUDA on this card. Raises NoAnswer where it was not tried."""
         ...
 
     async def release(self, uuids: frozenset[str]) -> None:

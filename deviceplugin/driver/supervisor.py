@@ -38,6 +38,8 @@ from deviceplugin.driver.cards import (
     SourceFailed,
     Xid,
 )
+from deviceplugin.driver.cuda import CudaAnswer
+from deviceplugin.driver.cuda_trials import CudaTrials
 from deviceplugin.driver.processes import DriverLimits, OpenedDriver, Processes
 
 
@@ -113,8 +115,14 @@ log = structlog.get_logger()
 class SupervisedDriver:
     """`cards.Driver`. Make it inside the event loop."""
 
-    def __init__(self, start: Callable[[], Awaitable[Worker]], limits: DriverLimits | None = None) -> None:
-        """start: makes a process; raises SourceFailed."""
+    def __init__(
+        self,
+        start: Callable[[], Awaitable[Worker]],
+        limits: DriverLimits | None = None,
+        trials: CudaTrials | None = None,
+    ) -> None:
+        """start: makes a process; raises SourceFailed. trials: of CUDA; None for cards without CUDA."""
+        self._trials = trials
         self.processes = Processes(start, limits or DriverLimits())
         self._limits = self.processes.limits
         self._common: OpenedDriver | None = None
@@ -160,9 +168,24 @@ class SupervisedDriver:
             raise NoAnswer(f"card {uuid}: the driver does not list it, or it does not answer")
         await self._in_common(lambda opened: opened.set_compute_mode(card, mode, self._limits.answer_s))
 
+    @property
+    def tries_cuda(self) -> bool:
+        """Whether `cuda` says something of a card."""
+        return self._trials is not None
+
+    async def cuda(self, uuid: str) -> CudaAnswer:
+        """Try CUDA on a card. Raises NoAnswer while a card is released: CUDA may open every card that it finds."""
+        if self._released:
+            raise NoAnswer("CUDA is not tried while a card is released")
+        if self._trials is None:
+            return CudaAnswer(lacking="these cards are not CUDA's")
+        return await self._trials.answer(uuid)
+
     async def release(self, uuids: frozenset[str]) -> None:
         """Stop touching exactly these cards, see `cards.Driver`."""
         added, self._released = uuids - self._released, uuids
+        if added and self._trials is not None:
+            await self._trials.stop()
         for uuid in added & self._apart.keys():
             await self._apart.pop(uuid).leave()
         if added and self._common is not None:
@@ -177,6 +200,8 @@ class SupervisedDriver:
     async def close(self) -> None:
         for listener in self._listeners:
             listener.cancel()
+        if self._trials is not None:
+            await self._trials.stop()
         await self.processes.close()
 
     async def _reading(self, uuid: str) -> CardReading:

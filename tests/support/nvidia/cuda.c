@@ -6,6 +6,9 @@
  *
  * The world (see the stand-in of NVML) says `uvm_major N`; without it any major will do. The file is
  * GPUSHARE_NVIDIA_WORLD, or /etc/gpushare-nvidia/world. GPUSHARE_NVIDIA_DEV is searched in place of /dev.
+ *
+ * `fault cuInit I CODE` has cuInit answer CODE, 0 too, where card I is visible, whatever the nodes are; `hang cuInit I`
+ * has it hang there until the line is gone. CUDA_VISIBLE_DEVICES leaves the cards whose UUIDs it lists.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,6 +27,7 @@ typedef struct { char bytes[16]; } CUuuid;
 
 struct card {
     int index, minor, fabric_state;
+    int planted, answer, hangs; /* by lines about cuInit */
     unsigned long long free_mib;
     char uuid[96];
 };
@@ -40,6 +44,11 @@ static void read_world(void) {
     if (file == NULL) return;
     while (fgets(row, sizeof row, file) != NULL) {
         if (sscanf(row, "uvm_major %d", &uvm_major) == 1) continue;
+        if (sscanf(row, "hang cuInit %d", &index) == 1 && index >= 0 && index < worlds) world[index].hangs = 1;
+        if (sscanf(row, "fault cuInit %d %63s", &index, field) == 2 && index >= 0 && index < worlds) {
+            world[index].planted = 1;
+            world[index].answer = atoi(field);
+        }
         if (sscanf(row, "card %d %63s %511s", &index, field, value) != 3 || index < 0 || index >= MOST_CARDS) continue;
         if (index >= worlds) {
             memset(&world[worlds], 0, sizeof *world * (size_t)(index + 1 - worlds));
@@ -71,16 +80,43 @@ static int may_open(const char *name, int major_wanted, int minor_wanted) {
     return 1;
 }
 
+static int is_visible(const struct card *card) {
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    return visible == NULL || (card->uuid[0] != '\0' && strstr(visible, card->uuid) != NULL);
+}
+
+/* Do as the lines about cuInit say. Whether there are some; *answer: what it answers. */
+static int is_planted(int *answer) {
+    int planted = 0;
+    for (int i = 0; i < worlds; i++) {
+        if (!is_visible(&world[i])) continue;
+        while (i < worlds && world[i].hangs) {
+            usleep(10000);
+            read_world();
+        }
+        if (i >= worlds || !world[i].planted) continue;
+        planted = 1;
+        *answer = *answer != SUCCESS ? *answer : world[i].answer;
+        seen[seens++] = world[i];
+    }
+    return planted;
+}
+
 int cuInit(unsigned int flags) {
     char name[64];
+    int answer = SUCCESS;
     if (flags != 0) return INVALID_VALUE;
     read_world();
     seens = 0;
+    if (is_planted(&answer)) {
+        initialized = answer == SUCCESS;
+        return answer;
+    }
     if (!may_open("nvidiactl", CARD_MAJOR, CONTROL_MINOR)) return NO_DEVICE;
     int ready = 1;
     for (int i = 0; i < worlds; i++) {
         snprintf(name, sizeof name, "nvidia%d", world[i].minor);
-        if (world[i].uuid[0] == '\0' || !may_open(name, CARD_MAJOR, world[i].minor)) continue;
+        if (world[i].uuid[0] == '\0' || !is_visible(&world[i]) || !may_open(name, CARD_MAJOR, world[i].minor)) continue;
         ready = ready && world[i].fabric_state == 3;
         seen[seens++] = world[i];
     }
