@@ -159,8 +159,8 @@ class NodePlugin:
         """Why pods cannot get their cards yet; "" when they can."""
         if not self._cards.latest:
             return self._keeper.problem or "the driver has not reported any card yet"
-        if self._injection.problem:
-            return self._injection.problem
+        if problem := self._injection.problem or self._keeper.states.cuda_problem():
+            return problem
         if not self._session.registered:
             return self._session.problem or "not registered with the kubelet yet"
         if problem := self._watch.contact.problem(self._configuration.not_ready_after_s):
@@ -201,6 +201,7 @@ class NodePlugin:
         healths, last_known = HealthFile(Path(c.state_dir), boot_id), LastKnownFile(Path(c.state_dir), boot_id)
         known = last_known.load()
         states = CardStates(rules.classes(c.ignored_xids, c.hardware_xids) if c.health_check else None)
+        states.tries_cuda = c.health_check and backend.driver.tries_cuda
         states.remember(known.cards, healths.load(card.uuid for card in known.cards))
         for problem in filter(None, (known.problem, healths.problem, self._view.journal.problem)):
             log.warning("state.unreadable", reason=problem)
@@ -214,7 +215,7 @@ class NodePlugin:
                 view=self._view,
                 shown=self._session.devices_now,
                 old_style=c.old_style_ids,
-                withheld=lambda: bool(self._not_injectable()),
+                withheld=lambda: bool(self._not_injectable() or states.cuda_problem()),
             ),
             healths=healths,
             last_known=last_known,

@@ -47,6 +47,7 @@ class DriverCard:
     index: as the driver counts now; another card may have it after a reboot. minor: of /dev/nvidia<minor>; None for a
     card without a device node. memory_mib: what programs can use: total less what the driver reserves.
     links: index of another card -> kind of link, such as `NV12` or `PIX`. mig: split into instances, not shared here.
+    absent: optional facts that the driver failed to tell, each `name: why`.
     """
 
     index: int
@@ -58,6 +59,7 @@ class DriverCard:
     numa: int | None = None
     links: Mapping[str, str] = field(default_factory=dict)
     mig: bool = False
+    absent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,8 @@ class CardReading:
     a reset. uncorrected_ecc: volatile uncorrected errors since the driver started. recovery: what the driver advises:
     "" nothing, else `reset`, `reboot`, `drain` or `drain-reset`. compute_mode: "" for the default, else what keeps
     programs from sharing the card: `EXCLUSIVE_PROCESS`, `PROHIBITED`. absent: what could not be read and is optional,
-    each `name: why`.
+    each `name: why`. fabric: state of the NVSwitch fabric where CUDA has to wait for it: `not-started`, `in-progress`
+    or `failed`; "" where it is complete, or there is none.
 
     Signs of a reset: attached changes whenever the driver is attached to the card again. energy_mj counts from the
     moment that the driver initialised the card. persistent: the driver keeps the card initialised while nobody uses it.
@@ -110,11 +113,12 @@ class CardReading:
     utilisation: int | None = None
     temperature_c: int | None = None
     power_w: float | None = None
-    remap_pending: bool = False
+    remap_pending: bool | None = False
     uncorrected_ecc: int | None = None
-    recovery: str = ""
+    recovery: str | None = ""
     compute_mode: str = ""
     absent: tuple[str, ...] = ()
+    fabric: str = ""
     attached: int | None = None
     energy_mj: int | None = None
     persistent: bool = False

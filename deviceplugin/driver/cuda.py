@@ -10,6 +10,8 @@ STARTS: Final = 0
 # The first word of a card's reason for being out of use.
 _REASON: Final = "cuda-"
 _SILENT: Final = f"{_REASON}silent"
+# The reason of a card whose NVSwitch fabric is not ready, followed by its state.
+FABRIC: Final = "fabric-"
 # The reason of a card for which CUDA has not been tried yet.
 UNTRIED: Final = f"{_REASON}untried"
 
@@ -72,7 +74,9 @@ _CAUSES: Final = {
 
 
 def cause_of(reason: str) -> Cause | None:
-    """The cause of a card's reason; None for a reason that CUDA has not given."""
+    """The cause of a card's reason; None for a reason that neither CUDA nor the fabric has given."""
+    if reason.startswith(FABRIC):
+        return _CAUSES[802]
     if not reason.startswith(_REASON):
         return None
     number = reason.removeprefix(_REASON)

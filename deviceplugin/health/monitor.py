@@ -17,6 +17,7 @@ from typing import Final
 import structlog
 
 from deviceplugin.driver.cards import CardFailed, CardReading, Driver, NoAnswer, NotOpened, SourceFailed, Xid
+from deviceplugin.health.cuda_watch import CudaWatch
 from deviceplugin.health.rules import XidLog
 from deviceplugin.health.states import CardStates
 from scheduler.process.terminal import typed
@@ -63,11 +64,15 @@ class CardKeeper:
     on_xid: Callable[[Xid], None]
     shared_in: str = ""
     problem: str = ""
+    _cuda: CudaWatch = field(init=False)
     _cards_at_s: float = _NEVER
     _readings_at_s: float = _NEVER
     _shut_since_s: float | None = None
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _absent: set[tuple[str, str]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._cuda = CudaWatch(driver=self.driver, states=self.states, on_change=self.on_change)
 
     async def run(self) -> None:
         """Ask forever. Raises NeedsNewContainer, in a group."""
@@ -77,6 +82,7 @@ class CardKeeper:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._keep())
                 tasks.create_task(self._listen())
+                tasks.create_task(self._cuda.run())
         finally:
             await self.driver.close()
 
@@ -99,7 +105,8 @@ class CardKeeper:
             for uuid, reading in self.states.readings.items()
             if reading.compute_mode not in {"", self.shared_in}
         )
-        return tuple(filter(None, (self.problem, *self.driver.problems(), *shared_not)))
+        own = (self.problem, *self.driver.problems(), *self.states.cuda_problems())
+        return tuple(filter(None, (*own, *shared_not)))
 
     async def _keep(self) -> None:
         while True:
@@ -159,6 +166,7 @@ class CardKeeper:
         self._note_absent(answers)
         self.states.answered(answers, self.wall_s())
         self.problem = "; ".join(dict.fromkeys(map(str, failures)))
+        self._cuda.look()
         self.on_change()
 
     def _note_absent(self, answers: Mapping[str, CardReading | SourceFailed]) -> None:
