@@ -19,7 +19,7 @@ RBAC = "manifests/device-plugin-rbac.yaml"
 POLICIES = "manifests/admission-policies.yaml"
 SCHEDULER_NAME = "manifests/scheduler-name-policy.yaml"
 # What decides in the NVIDIA runtime, and is none of the program's settings.
-OF_THE_RUNTIME = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "utility"}
+OF_THE_RUNTIME = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
 
 
 def documents(file: str, kind: str = "") -> list[dict[str, Any]]:
