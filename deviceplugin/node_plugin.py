@@ -170,12 +170,12 @@ class NodePlugin:
 
     def status(self) -> DevicePluginStatus:
         """The status, as `/status` shows it."""
-        c, found = self._configuration, self._reconciler
+        c, found, states = self._configuration, self._reconciler, self._keeper.states
         cards = self._cards.cards
         return DevicePluginStatus(
             node=c.node_name,
             mode=self._injection.chosen or c.mode,
-            driver=self._keeper.states.driver,
+            driver=states.driver,
             unit_mib=c.memory_unit_mib,
             announced_units=sum(healthy for _, healthy in self._session.devices_now.now),
             registered=self._session.registered,
@@ -185,7 +185,7 @@ class NodePlugin:
             nvidia_runtime=self._injection.nvidia_runtime,
             runtime_class=self._runtime_class(),
             problems=tuple(filter(None, self._problems())),
-            cards=card_statuses(cards, self._allocated_units(), self._keeper.states.readings),
+            cards=card_statuses(cards, self._allocated_units(), states.readings, states.absent()),
             containers=found.result.containers if found else (),
             drift=found.result.drift if found else (),
         )

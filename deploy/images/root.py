@@ -119,7 +119,7 @@ def libraries_of(root: Path, environment: Path) -> list[Path]:
 
 def named(libraries: Iterable[str]) -> list[Path]:
     """Where the dynamic loader finds these libraries. Ends the program where it lacks one."""
-    listed = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
     # The first line of a name is of this machine's own architecture.
     places = {name: Path(place) for name, place in reversed(_LISTED.findall(listed))}
     if missing := [name for name in libraries if name not in places]:

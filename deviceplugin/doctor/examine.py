@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from http import HTTPMethod
 from pathlib import Path
 from typing import Final
@@ -18,8 +18,10 @@ from deviceplugin.cdi.mode import brings_nvml
 from deviceplugin.cdi.nvidia_spec import real_cards
 from deviceplugin.cdi.spec import CdiError
 from deviceplugin.cdi.spec_files import NvidiaSpecTree
-from deviceplugin.doctor.checks import Facts, NodeFacts, PodFacts
-from deviceplugin.driver.cards import Driver, DriverCards, SourceFailed
+from deviceplugin.doctor.facts import Facts, NodeFacts, PodFacts
+from deviceplugin.driver.cards import CardReading, Driver, DriverCards, SourceFailed
+from deviceplugin.driver.cuda import CudaAnswer
+from deviceplugin.health.rules import RELEASED
 from deviceplugin.kubelet import checkpoint
 from deviceplugin.kubelet.checkpoint import CheckpointError
 from deviceplugin.report.status import DevicePluginStatus
@@ -53,16 +55,19 @@ async def examine(
     mountinfo: of this container.
     """
     c = configuration
-    found, driver_problem = await _driver(driver)
     status, status_problem = await _status(status_at)
+    asked = await _asked(driver, trying=not _released(status))
+    found = asked.found
     specs = await asyncio.to_thread(_specs, c, found)
     facts = Facts(
         node_name=c.node_name,
         mode=c.mode,
         simulated=bool(c.simulate),
         driver=found.driver,
-        driver_problem=driver_problem,
+        driver_problem=asked.problem,
         cards=found.cards,
+        cuda=asked.cuda,
+        readings=asked.readings,
         nvidia_runtime=brings_nvml(await asyncio.to_thread(mountinfo.read_text, "utf-8", "replace")),
         missing=_missing(c),
         checkpoint_problem=await asyncio.to_thread(_checkpoint_problem, c),
@@ -76,13 +81,35 @@ async def examine(
     return replace(facts, lacking="" if c.simulate else lacking, spec_problems=problems, nvidia_runtime=runtime)
 
 
-async def _driver(driver: Driver) -> tuple[DriverCards, str]:
+@dataclass(slots=True)
+class _Asked:
+    found: DriverCards = field(default_factory=lambda: DriverCards("", ()))
+    problem: str = ""
+    readings: dict[str, CardReading] = field(default_factory=dict)
+    cuda: dict[str, CudaAnswer] = field(default_factory=dict)
+
+
+async def _asked(driver: Driver, *, trying: bool) -> _Asked:
+    """What the driver answers, and CUDA where that is to be tried."""
+    asked = _Asked()
     try:
-        return await driver.cards(), ""
+        asked.found = await driver.cards()
+        answers = await driver.readings(card.uuid for card in asked.found.cards if not card.mig)
+        asked.readings = {uuid: one for uuid, one in answers.items() if isinstance(one, CardReading)}
+        for uuid in asked.readings if trying and driver.tries_cuda else ():
+            asked.cuda[uuid] = await driver.cuda(uuid)
+            if asked.cuda[uuid].code is None:
+                break  # Where one hangs, others may, each for a while; where libcuda is missing, all answer alike.
     except SourceFailed as error:
-        return DriverCards("", ()), str(error)
+        asked.problem = str(error)
     finally:
         await driver.close()
+    return asked
+
+
+def _released(status: DevicePluginStatus | None) -> bool:
+    """Whether a card is released: CUDA may open every card that it finds."""
+    return any(card.reason == RELEASED for card in (status.cards if status else ()))
 
 
 async def _status(address: str) -> tuple[DevicePluginStatus | None, str]:

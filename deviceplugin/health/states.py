@@ -154,6 +154,11 @@ class CardStates:
         reading = self.readings.get(uuid)
         return reading.fabric if reading else ""
 
+    def absent(self) -> dict[str, tuple[str, ...]]:
+        """UUID -> optional facts that the driver fails to tell, each `name: why`."""
+        read = {uuid: reading.absent for uuid, reading in self.readings.items()}
+        return {card.uuid: (*card.absent, *read.get(card.uuid, ())) for card in self.cards}
+
     def to_try(self, pace: TrialPace = USUAL) -> dict[str, float]:
         """UUID -> when to try CUDA, in monotonic seconds, of each card that answers; none while one is released."""
         if not self.tries_cuda or self.released():

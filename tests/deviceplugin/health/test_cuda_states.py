@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -146,6 +146,13 @@ def test_the_first_trial_is_no_news() -> None:
     assert health_changes(found.cards, untried, found.announced()) == []
     found.tried("GPU-a", NO_UVM, 2.0)
     assert [change.now[1] for change in health_changes(found.cards, untried, found.announced())] == ["cuda-999"]
+
+
+def test_facts_that_the_driver_fails_to_tell_are_told_of_each_card() -> None:
+    found = states("GPU-a", "GPU-b")
+    found.cards = (replace(found.cards[0], absent=("Name: no",)), found.cards[1])
+    found.answered({"GPU-a": replace(GOOD, absent=("PowerUsage: no",)), "GPU-b": GOOD}, 1.0)
+    assert found.absent() == {"GPU-a": ("Name: no", "PowerUsage: no"), "GPU-b": ()}
 
 
 @dataclass

@@ -1,7 +1,6 @@
 """Libraries that the image has by intent."""
 
 import importlib.util
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -21,7 +20,7 @@ def root() -> ModuleType:
 
 
 def test_the_libraries_that_nvidias_own_load_are_found_on_this_machine(root: ModuleType) -> None:
-    found: list[Path] = root.named(root.OF_NVIDIAS_LIBRARIES)
+    found = root.named(root.OF_NVIDIAS_LIBRARIES)
     assert [path.name for path in found] == ["libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1"]
     assert all(path.exists() for path in found)
 

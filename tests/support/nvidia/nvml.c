@@ -496,6 +496,14 @@ static nvmlReturn_t processes(int index, unsigned int *count, nvmlProcessInfo_t 
     return fits ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
 }
 
+ON_CARD(nvmlDeviceGetComputeRunningProcesses_v2, unsigned int *count, nvmlProcessInfo_v2_t *infos)
+DONE(processes(index, count, infos))
+
+ON_CARD(nvmlDeviceGetGraphicsRunningProcesses_v2, unsigned int *count, nvmlProcessInfo_v2_t *infos)
+    (void)infos;
+    *count = 0;
+DONE(NVML_SUCCESS)
+
 ON_CARD(nvmlDeviceGetComputeRunningProcesses_v3, unsigned int *count, nvmlProcessInfo_t *infos)
 DONE(processes(index, count, infos))
 
