@@ -80,7 +80,7 @@ class NvmlSource:
             lacks = str(error).partition(":")[0] != _NVML and "cannot open" in str(error)
             advice = _LACKS if lacks else _NO_NVML if "cannot open" in str(error) else "the library is damaged"
             return f"{error}: {advice}"
-        return "it can be now"
+        return "the loader finds it now: is the driver being installed?"
 
     def describe(self, key: CardKey) -> DriverCard:
         """The card, without its links."""

@@ -54,6 +54,10 @@ def pod(name: str, scheduler: str, annotations: dict[str, str]) -> dict[str, Any
     }
 
 
+def no_library(name: str) -> None:
+    raise OSError(f"{name}: cannot open shared object file: No such file or directory")
+
+
 class Opened(NvmlSource):
     """A driver in threads of this process."""
 
@@ -125,7 +129,7 @@ class MadeUpNode:
         return DriverThreads(Tried(self.answers[uuid]))
 
     async def _opened(self) -> DriverThreads:
-        return DriverThreads(Opened(self.library))
+        return DriverThreads(Opened(self.library, load=no_library))
 
     @asynccontextmanager
     async def _plugin(self) -> AsyncIterator[str]:
