@@ -20,6 +20,7 @@ from deviceplugin.driver.supervisor import SupervisedDriver
 GENERATED: Final = "cdi"
 GENERATED_SPEC: Final = "nvidia.json"
 SIMULATED_CARDS: Final = "cards"
+_ATTACHED: Final = Path("/proc/driver/nvidia/gpus")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +34,21 @@ class CardBackend:
 def backend_for(configuration: DevicePluginConfiguration) -> CardBackend:
     """Inside the event loop. Raises ConfigurationError or SimulationError for an unusable cluster file."""
     if not configuration.simulate:
-        return CardBackend(SupervisedDriver(DriverProcess.start, trials=CudaTrials(start_cuda)))
+        return CardBackend(SupervisedDriver(DriverProcess.start, trials=CudaTrials(start_cuda), attached=_attached))
     simulated = SimulatedDriver(*read_simulation(Path(configuration.simulate), configuration.node_name))
 
     async def start() -> Worker:
         return DriverThreads(simulated.opened())
 
     return CardBackend(SupervisedDriver(start), simulated)
+
+
+def _attached(folder: Path = _ATTACHED) -> frozenset[str]:
+    """PCI addresses of the cards that the driver's kernel module shows; none where the container hides them."""
+    try:
+        return frozenset(path.name for path in folder.iterdir())
+    except OSError:
+        return frozenset()
 
 
 def edits_for(

@@ -192,6 +192,10 @@ class Driver(Protocol):
         """Every card, described again. Raises SourceFailed."""
         ...
 
+    def grown(self) -> bool:
+        """Whether there may be a card that `cards` has not named."""
+        ...
+
     async def readings(self, uuids: Iterable[str]) -> dict[str, CardReading | SourceFailed]:
         """A reading or error per card: NoAnswer and CardFailed concern that card alone, others the driver."""
         ...

@@ -120,9 +120,15 @@ class SupervisedDriver:
         start: Callable[[], Awaitable[Worker]],
         limits: DriverLimits | None = None,
         trials: CudaTrials | None = None,
+        attached: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
-        """start: makes a process; raises SourceFailed. trials: of CUDA; None for cards without CUDA."""
-        self._trials = trials
+        """start: makes a process; raises SourceFailed. trials: of CUDA; None for cards without CUDA.
+
+        attached: PCI addresses of the cards that the kernel shows here.
+        """
+        self._trials, self._attached = trials, attached
+        self._attached_first = self._attached_last = attached()
+        self._counted_s = _now_s()
         self.processes = Processes(start, limits or DriverLimits())
         self._limits = self.processes.limits
         self._common: OpenedDriver | None = None
@@ -143,7 +149,23 @@ class SupervisedDriver:
 
     async def cards(self) -> DriverCards:
         """Every card, described again. New cards are found only while the common process may ask every known one."""
+        if self._common is not None and (self.grown() or _now_s() >= self._counted_s + self._limits.recount_s):
+            await self._recount(self._common)
         return await self._in_common(self._described)
+
+    def grown(self) -> bool:
+        """Whether the kernel shows a card that it did not show when the cards were counted."""
+        return not self._attached() <= self._attached_last
+
+    async def _recount(self, common: OpenedDriver) -> None:
+        """End the common process where a new one counts more cards: NVML counts them once, when opened."""
+        self._counted_s, self._attached_last = _now_s(), self._attached()
+        with contextlib.suppress(SourceFailed):
+            counting = await self.processes.opened(spare=1, passing=True)
+            await self.processes.end(counting)
+            if counting.count > common.count:
+                log.info("driver.more_cards", before=common.count, now=counting.count)
+                await self._end_common(common)
 
     async def readings(self, uuids: Iterable[str]) -> dict[str, CardReading | SourceFailed]:
         """A reading or an error for each card."""
@@ -195,7 +217,15 @@ class SupervisedDriver:
             raise SourceFailed(problem)
 
     def problems(self) -> tuple[str, ...]:
-        return tuple(filter(None, [self.processes.problem()]))
+        return tuple(filter(None, [self.processes.problem(), self._hidden()]))
+
+    def _hidden(self) -> str:
+        """A container gets the device nodes of the cards that are there when it is made."""
+        known = {card.pci for card in self._known.values()}
+        hidden = sorted(self._attached_last - self._attached_first - known)
+        if not hidden or self._common is None:
+            return ""
+        return f"a card came that this container may not use ({', '.join(hidden)}): delete the plugin's pod"
 
     async def close(self) -> None:
         for listener in self._listeners:

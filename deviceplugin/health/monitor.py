@@ -122,7 +122,7 @@ class CardKeeper:
             log.info("card.taken_back", uuids=over, reason="its time is over")
             await self.release(over, None)
         if not self._all_released():
-            if time.monotonic() >= self._cards_at_s + self.pace.cards_s:
+            if self.driver.grown() or time.monotonic() >= self._cards_at_s + self.pace.cards_s:
                 await self._list_cards()
             if time.monotonic() >= self._readings_at_s + self.pace.reading_s:
                 await self._read()

@@ -259,7 +259,7 @@ class Shut:
             if name == "events":
                 await asyncio.Event().wait()
 
-        return (lambda _: None) if name == "remember" else nothing
+        return (lambda *_: None) if name in {"remember", "grown"} else nothing
 
 
 async def test_a_driver_that_cannot_be_opened_for_minutes_ends_the_process_and_that_is_said_before() -> None:
