@@ -130,7 +130,10 @@ class DriverLimits:
 
 
 class Processes:
-    """Owned by the event loop. starts: processes made to stay. At most `MOST_PROCESSES` are there, abandoned ones included."""
+    """Owned by the event loop. At most `MOST_PROCESSES` are there, abandoned ones included.
+
+    starts: processes made to stay.
+    """
 
     def __init__(self, start: Callable[[], Awaitable[Worker]], limits: DriverLimits) -> None:
         """start: makes a process; raises SourceFailed."""

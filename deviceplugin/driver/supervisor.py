@@ -129,6 +129,7 @@ class SupervisedDriver:
         self._trials, self._attached = trials, attached
         self._attached_first = self._attached_last = attached()
         self._counted_s = _now_s()
+        self._closed = False
         self.processes = Processes(start, limits or DriverLimits())
         self._limits = self.processes.limits
         self._common: OpenedDriver | None = None
@@ -228,6 +229,7 @@ class SupervisedDriver:
         return f"a card came that this container may not use ({', '.join(hidden)}): delete the plugin's pod"
 
     async def close(self) -> None:
+        self._closed = True
         for listener in self._listeners:
             listener.cancel()
         if self._trials is not None:
@@ -339,6 +341,8 @@ class SupervisedDriver:
 
     async def _opened(self) -> OpenedDriver:
         async with self._opening:
+            if self._closed:
+                raise SourceFailed("the driver is closed")
             if self._common is None:
                 if _now_s() < self._next_s:
                     raise self._why.with_traceback(None)

@@ -16,7 +16,16 @@ from typing import Final
 
 import structlog
 
-from deviceplugin.driver.cards import CardFailed, CardReading, Driver, NoAnswer, NotOpened, SourceFailed, Xid
+from deviceplugin.driver.cards import (
+    CardFailed,
+    CardReading,
+    Driver,
+    DriverCards,
+    NoAnswer,
+    NotOpened,
+    SourceFailed,
+    Xid,
+)
 from deviceplugin.health.cuda_watch import CudaWatch
 from deviceplugin.health.rules import XidLog
 from deviceplugin.health.states import CardStates
@@ -33,16 +42,20 @@ class NeedsNewContainer(Exception):
 class Pace:
     """Seconds. reading: between two readings of a card. cards: between two looks at which cards there are.
 
-    again: before the driver is asked once more after it failed, or for its cards after one did not answer. end: after
-    which a driver that cannot be opened ends the process; 0: never.
+    again: before the driver is asked once more after it failed. slow: before it is asked for its cards again after one
+    did not answer, whose initialization may take seconds; a few times, then ever later. end: after which a driver that
+    cannot be opened ends the process; 0: never.
     """
 
     reading_s: float = 10.0
     cards_s: float = 300.0
     again_s: float = 5.0
+    slow_s: float = 2.0
     end_s: float = 0.0
 
 
+_SLOW_LOOKS: Final = 4
+_MOST_DOUBLINGS: Final = 10
 _NEVER: Final = float("-inf")
 
 
@@ -68,6 +81,7 @@ class CardKeeper:
     _cards_at_s: float = _NEVER
     _readings_at_s: float = _NEVER
     _shut_since_s: float | None = None
+    _slow_looks: int = 0
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _absent: set[tuple[str, str]] = field(default_factory=set)
 
@@ -126,7 +140,8 @@ class CardKeeper:
                 await self._list_cards()
             if time.monotonic() >= self._readings_at_s + self.pace.reading_s:
                 await self._read()
-        left_s = self._readings_at_s + self.pace.reading_s - time.monotonic()
+        next_s = min(self._readings_at_s + self.pace.reading_s, self._cards_at_s + self.pace.cards_s)
+        left_s = next_s - time.monotonic()
         await self._pause(self.pace.reading_s if self._all_released() else left_s)
 
     async def _pause(self, for_s: float) -> None:
@@ -143,11 +158,17 @@ class CardKeeper:
         # Before it is asked: a card that is taken back meanwhile may be split by now, and has to be looked at again.
         self._cards_at_s = time.monotonic()
         found = await self.driver.cards()
+        self._slow_looks = self._slow_looks + 1 if found.silent and not self._is_more(found) else 0
         if found.silent:
-            self._cards_at_s += self.pace.again_s - self.pace.cards_s
+            pause_s = self.pace.slow_s * 2 ** min(_MOST_DOUBLINGS, max(0, self._slow_looks - _SLOW_LOOKS))
+            self._cards_at_s = time.monotonic() + min(0.0, pause_s - self.pace.cards_s)
         self.states.found(found, forget=self.forget)
         self.forget, self._shut_since_s = False, None
         self.on_change()
+
+    def _is_more(self, found: DriverCards) -> bool:
+        known = {card.uuid for card in self.states.cards}
+        return any(card.uuid not in known for card in found.cards)
 
     async def _read(self) -> None:
         """Raises SourceFailed when it is the driver that fails, and no card."""

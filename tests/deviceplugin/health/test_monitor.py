@@ -37,7 +37,7 @@ CARDS = (
 )
 HEALTHY = (Health.HEALTHY, "")
 LIMITS = DriverLimits(answer_s=0.1, patience_s=0.01, stuck_s=0.2, hung_s=0.5, again_s=0.1, start_s=0.01, slowest_s=0.05)
-PACE = Pace(reading_s=0.02, cards_s=60, again_s=0.01)
+PACE = Pace(reading_s=0.02, cards_s=60, again_s=0.01, slow_s=0.01)
 
 
 @dataclass

@@ -11,6 +11,8 @@
  *   card I xid NUMBER SERIAL           an error; reported once to every event set, serials grow
  *   fault FUNCTION I|* CODE            this function answers CODE for that card
  *   delay FUNCTION I|* SECONDS         it answers late
+ *   initialise I SECONDS               the card's first handle in a process takes so long
+ *   initialise_in_turn 1               cards are initialised one at a time
  *   hang FUNCTION I|*                  it answers when this line is gone
  *
  * FUNCTION may be `*`. A card without a line of its own does not exist; a handle to it then says that the card is lost.
@@ -309,8 +311,28 @@ nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count) {
     return end(result);
 }
 
+/* Called with the lock held; it is let go while the card is initialised. */
+static void initialise(int index) {
+    static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+    static int done[MOST_CARDS];
+    double seconds = 0;
+    for (int i = 0; i < line_count; i++)
+        if (says(&lines[i], 0, "initialise") && lines[i].words > 2 && atoi(lines[i].word[1]) == index)
+            seconds = atof(lines[i].word[2]);
+    int in_turn = atoi(of_system("initialise_in_turn", "0"));
+    if (seconds <= 0 || done[index]) return;
+    pthread_mutex_unlock(&lock);
+    if (in_turn) pthread_mutex_lock(&turn);
+    sleep_s(seconds);
+    if (in_turn) pthread_mutex_unlock(&turn);
+    pthread_mutex_lock(&lock);
+    done[index] = 1;
+    look();
+}
+
 static nvmlReturn_t found(const char *function, int index, nvmlDevice_t *device, nvmlReturn_t missing) {
     if (index < 0 || index >= card_count()) return missing;
+    initialise(index);
     nvmlReturn_t result = planned(function, index);
     if (result == NVML_SUCCESS && index >= card_count()) result = NVML_ERROR_GPU_IS_LOST;
     return result != NVML_SUCCESS ? result : handle_of(index, device);
