@@ -82,6 +82,11 @@ def examined(facts: Facts) -> Examination:
     return Examination(facts.node_name, tuple(check(facts) for check in _CHECKS))
 
 
+def examined_driver(facts: Facts) -> Examination:
+    """The checks that need nothing but the driver."""
+    return Examination(facts.node_name, tuple(check(facts) for check in (_driver, cuda, persistence)))
+
+
 def _driver(facts: Facts) -> Finding:
     def finding(verdict: Verdict, found: str, remedy: str = "") -> Finding:
         return Finding("driver", verdict, found, remedy)

@@ -56,7 +56,7 @@ async def examine(
     """
     c = configuration
     status, status_problem = await _status(status_at)
-    asked = await _asked(driver, trying=not _released(status))
+    asked = await ask_driver(driver, trying=not _released(status))
     found = asked.found
     specs = await asyncio.to_thread(_specs, c, found)
     facts = Facts(
@@ -82,16 +82,18 @@ async def examine(
 
 
 @dataclass(slots=True)
-class _Asked:
+class AskedDriver:
+    """What the driver answered. problem: why it did not. cuda: of the cards that were tried."""
+
     found: DriverCards = field(default_factory=lambda: DriverCards("", ()))
     problem: str = ""
     readings: dict[str, CardReading] = field(default_factory=dict)
     cuda: dict[str, CudaAnswer] = field(default_factory=dict)
 
 
-async def _asked(driver: Driver, *, trying: bool) -> _Asked:
-    """What the driver answers, and CUDA where that is to be tried."""
-    asked = _Asked()
+async def ask_driver(driver: Driver, *, trying: bool) -> AskedDriver:
+    """What the driver answers, and CUDA where that is to be tried. driver: closed here."""
+    asked = AskedDriver()
     try:
         asked.found = await driver.cards()
         answers = await driver.readings(card.uuid for card in asked.found.cards if not card.mig)

@@ -28,7 +28,7 @@ typedef struct { char bytes[16]; } CUuuid;
 struct card {
     int index, minor, fabric_state;
     int planted, answer, hangs; /* by lines about cuInit */
-    unsigned long long free_mib;
+    unsigned long long free_mib, used_mib;
     char uuid[96];
 };
 
@@ -60,6 +60,7 @@ static void read_world(void) {
         if (strcmp(field, "uuid") == 0) snprintf(card->uuid, sizeof card->uuid, "%.95s", value);
         if (strcmp(field, "minor") == 0) card->minor = atoi(value);
         if (strcmp(field, "fabric_state") == 0) card->fabric_state = atoi(value);
+        if (strcmp(field, "used_mib") == 0) card->used_mib = strtoull(value, NULL, 0);
         if (strcmp(field, "total_mib") == 0) card->free_mib = strtoull(value, NULL, 0);
     }
     fclose(file);
@@ -164,5 +165,47 @@ int cuDeviceTotalMem_v2(size_t *bytes, int device) {
     if (!initialized) return NOT_INITIALIZED;
     if (device < 0 || device >= seens) return INVALID_DEVICE;
     *bytes = (size_t)seen[device].free_mib * 1024 * 1024;
+    return SUCCESS;
+}
+
+/* ---- memory of one program: told to the stand-in of NVML through the file `WORLD.set` ---- */
+
+enum { CONTEXT_MIB = 300, MIB = 1024 * 1024 };
+static int current = -1;
+static unsigned long long own_mib;
+
+static void tell_use(unsigned long long mib) {
+    char path[4200];
+    const char *world_path = getenv("GPUSHARE_NVIDIA_WORLD");
+    snprintf(path, sizeof path, "%s.set", world_path != NULL && *world_path ? world_path : "/etc/gpushare-nvidia/world");
+    FILE *file = fopen(path, "ae");
+    own_mib = mib;
+    if (file == NULL) return;
+    fprintf(file, "card %d used_mib %llu\n", seen[current].index, seen[current].used_mib + mib);
+    fprintf(file, "card %d process %d %llu alive\n", seen[current].index, (int)getpid(), mib);
+    fclose(file);
+}
+
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+    if (!initialized) return NOT_INITIALIZED;
+    if (device < 0 || device >= seens) return INVALID_DEVICE;
+    current = device;
+    *context = &seen[device];
+    tell_use(CONTEXT_MIB);
+    return SUCCESS;
+}
+
+int cuCtxSetCurrent(void *context) { return context != NULL ? SUCCESS : INVALID_VALUE; }
+
+int cuMemAlloc_v2(unsigned long long *pointer, size_t bytes) {
+    if (current < 0) return NOT_INITIALIZED;
+    if (own_mib + seen[current].used_mib + bytes / MIB > seen[current].free_mib) return OUT_OF_MEMORY;
+    *pointer = bytes;
+    tell_use(own_mib + bytes / MIB);
+    return SUCCESS;
+}
+
+int cuMemFree_v2(unsigned long long pointer) {
+    tell_use(own_mib - pointer / MIB);
     return SUCCESS;
 }

@@ -5,7 +5,7 @@
  *
  *   driver 580.95.05                   version of the driver
  *   card I FIELD VALUE                 a fact of the card with index I; a later line replaces an earlier one
- *   card I process PID MIB             a program on it
+ *   card I process PID MIB [alive]     a program on it; alive: as long as that process lives
  *   card I link LINK PCI|switch        an active NVLink and its other end
  *   card I near J LEVEL                PCI topology level between two cards
  *   card I xid NUMBER SERIAL           an error; reported once to every event set, serials grow
@@ -21,6 +21,7 @@
 #define NVML_NO_UNVERSIONED_FUNC_DEFS
 #include <nvml.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -501,10 +502,20 @@ ON_CARD(nvmlDeviceGetGpuFabricInfoV, nvmlGpuFabricInfoV_t *info)
     }
 DONE(state != NULL ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED)
 
+/* Whether a later line says something else of this program, or it has ended. */
+static int is_over(int at) {
+    for (int i = at + 1; i < line_count; i++)
+        if (is_card(&lines[i], atoi(lines[at].word[1])) && says(&lines[i], 2, "process") &&
+            lines[i].words > 4 && says(&lines[i], 3, lines[at].word[3]))
+            return 1;
+    return !strcmp(lines[at].word[4], "0") || (says(&lines[at], 5, "alive") && kill(atoi(lines[at].word[3]), 0) != 0);
+}
+
 static nvmlReturn_t processes(int index, unsigned int *count, nvmlProcessInfo_t *infos) {
     unsigned int has = 0;
     for (int i = 0; i < line_count; i++) {
         if (!is_card(&lines[i], index) || !says(&lines[i], 2, "process") || lines[i].words < 5) continue;
+        if (is_over(i)) continue;
         if (has < *count && infos != NULL) {
             memset(&infos[has], 0, sizeof *infos);
             infos[has].pid = (unsigned int)atoi(lines[i].word[3]);
