@@ -83,7 +83,7 @@ async def examine(
 
 @dataclass(slots=True)
 class AskedDriver:
-    """What the driver answered. problem: why it did not. cuda: of the cards that were tried."""
+    """Answers of the driver. problem: why it did not answer. cuda: of the cards that were tried."""
 
     found: DriverCards = field(default_factory=lambda: DriverCards("", ()))
     problem: str = ""
@@ -92,7 +92,7 @@ class AskedDriver:
 
 
 async def ask_driver(driver: Driver, *, trying: bool) -> AskedDriver:
-    """What the driver answers, and CUDA where that is to be tried. driver: closed here."""
+    """Ask the driver, and try CUDA where `trying`. driver: closed here."""
     asked = AskedDriver()
     try:
         asked.found = await driver.cards()

@@ -1,4 +1,4 @@
-"""What is known of a node, and what a check finds in it. Pure."""
+"""Facts about a node, and the finding of a check. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

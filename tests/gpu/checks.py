@@ -23,7 +23,7 @@ _LOOK_S: Final = 0.5
 
 
 class CheckFailed(Exception):
-    """What was expected, and what was found."""
+    """A check found something else than it expected."""
 
 
 class CheckSkipped(Exception):

@@ -23,7 +23,7 @@ _PROGRAMS: Final = {"nvidia-ctk": "--version", "nvidia-container-runtime": "--ve
 
 
 def driver() -> SupervisedDriver:
-    """As the plugin makes it; inside the event loop."""
+    """Make the driver as the plugin does; inside the event loop."""
     return backend_for(DevicePluginConfiguration(node_name="test-gpu")).driver
 
 

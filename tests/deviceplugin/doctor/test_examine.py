@@ -76,7 +76,7 @@ class Tried(Opened):
         self._answer = answer
 
     def start_cuda(self, _: str) -> CudaAnswer:
-        """As `CudaProgram`."""
+        """Answer as `CudaProgram` does."""
         return self._answer
 
 

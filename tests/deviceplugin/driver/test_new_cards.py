@@ -33,7 +33,7 @@ class Session(NvmlSource):
         """Its calls do not hang."""
 
     def on_end(self, callback: object) -> None:
-        """It never ends before its test."""
+        """Never called: the session lasts as long as its test."""
 
 
 @dataclass

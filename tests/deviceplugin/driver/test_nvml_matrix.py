@@ -209,7 +209,7 @@ class Session(NvmlSource):
         """Its threads end when nothing hangs any more."""
 
     def on_end(self, callback: object) -> None:
-        """It never ends before its test."""
+        """Never called: the session lasts as long as its test."""
 
 
 async def threads() -> Worker:
