@@ -6,7 +6,9 @@ Source of the codes: cuda.h, `CUresult`; of the causes: the checks that NVIDIA's
 from dataclasses import dataclass
 from typing import Final
 
-STARTS: Final = 0
+_STARTS: Final = 0
+# CUDA_ERROR_DEVICE_UNAVAILABLE: it starts, and the compute mode keeps this process away, as with MPS.
+_UNAVAILABLE: Final = 46
 # The first word of a card's reason for being out of use.
 _REASON: Final = "cuda-"
 _SILENT: Final = f"{_REASON}silent"
@@ -20,7 +22,7 @@ UNTRIED: Final = f"{_REASON}untried"
 class CudaAnswer:
     """Answer of cuInit in a process that sees one card.
 
-    code: of CUDA, 0 where it starts; None without an answer. detail: why there is none. lacking: why CUDA cannot be
+    code: of CUDA, 0 where it starts, or 46 where it starts for others; None without an answer. detail: why there is none. lacking: why CUDA cannot be
     tried from here, which says nothing of the card; "" where it was tried.
     """
 
@@ -30,7 +32,7 @@ class CudaAnswer:
 
     @property
     def starts(self) -> bool:
-        return self.code == STARTS
+        return self.code in {_STARTS, _UNAVAILABLE}
 
     @property
     def reason(self) -> str:

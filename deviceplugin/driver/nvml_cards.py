@@ -375,7 +375,7 @@ _FABRIC: Final = {
 
 
 def _fabric(library: ModuleType, raw: RawHandle) -> str:
-    """State of the fabric, as in `CardReading`. The status counts once the state is complete (nvml.h, nvmlGpuFabricInfo_v2_t)."""
+    """State of the fabric, as in `CardReading`. The status counts once the state is complete (nvml.h)."""
     # Of version 2, which drivers have had as long as the function.
     info = pynvml.c_nvmlGpuFabricInfo_v2_t()
     library.nvmlDeviceGetGpuFabricInfoV(raw, ctypes.byref(info))

@@ -123,7 +123,7 @@ async def test_a_process_that_dies_says_how() -> None:
         ("cuda-999", "/dev/nvidia-uvm is missing, or has the major number", "nvidia-modprobe -u -c=0"),
         ("cuda-silent", "did not come back", "dmesg"),
         ("cuda-2", "memory", "resources.limits.memory"),
-        ("cuda-46", "cuInit answered 46", "dmesg"),
+        ("cuda-47", "cuInit answered 47", "dmesg"),
     ],
 )
 def test_each_answer_has_a_cause_and_a_next_command(reason: str, what: str, remedy: str) -> None:
@@ -131,6 +131,11 @@ def test_each_answer_has_a_cause_and_a_next_command(reason: str, what: str, reme
     assert cause is not None
     assert what in cause.what
     assert remedy in cause.remedy
+
+
+def test_a_card_that_its_compute_mode_keeps_for_others_is_no_worse() -> None:
+    """Programs of an MPS server have it, and a process without that server does not."""
+    assert (CudaAnswer(46).starts, CudaAnswer(46).reason) == (True, "")
 
 
 def test_other_reasons_are_not_of_cuda() -> None:
