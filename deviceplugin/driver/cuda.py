@@ -22,8 +22,8 @@ UNTRIED: Final = f"{_REASON}untried"
 class CudaAnswer:
     """Answer of cuInit in a process that sees one card.
 
-    code: of CUDA, 0 where it starts, or 46 where it starts for others; None without an answer. detail: why there is none. lacking: why CUDA cannot be
-    tried from here, which says nothing of the card; "" where it was tried.
+    code: of CUDA, 0 where it starts, or 46 where it starts for others; None without an answer. detail: why there is
+    none. lacking: why CUDA cannot be tried from here, which says nothing of the card; "" where it was tried.
     """
 
     code: int | None = None
