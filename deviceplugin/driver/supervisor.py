@@ -296,7 +296,8 @@ class SupervisedDriver:
         for card in found:
             if card.uuid in self._apart:
                 await self._apart.pop(card.uuid).leave()
-            self._listen(opened, card.uuid)
+            if not card.mig:
+                self._listen(opened, card.uuid)
         # Of an index that did not answer it is not known which card it is: it may be any that is missing.
         unasked = self._known.keys() - {card.uuid for card in found} if silent else alone
         cards = tuple(sorted(found, key=lambda card: card.index))

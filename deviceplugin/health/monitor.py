@@ -174,7 +174,9 @@ class CardKeeper:
         """Raises SourceFailed when it is the driver that fails, and no card."""
         self._readings_at_s = time.monotonic()
         released = self.states.released()
-        answers = await self.driver.readings([card.uuid for card in self.states.cards if card.uuid not in released])
+        # A card that is split answers few questions, and is not shared here.
+        asked = [card.uuid for card in self.states.cards if card.uuid not in released and not card.mig]
+        answers = await self.driver.readings(asked)
         # What was released while it was asked has been told to be silent.
         answers = {uuid: answer for uuid, answer in answers.items() if uuid not in self.states.released()}
         failures = [answer for answer in answers.values() if isinstance(answer, SourceFailed)]
