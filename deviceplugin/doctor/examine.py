@@ -11,6 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from config.protocol import names
+from config.protocol.inventory import Health
 from config.protocol.quantity import QuantityError, whole
 from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin.allocation.pods import read_pod
@@ -19,7 +20,7 @@ from deviceplugin.cdi.nvidia_spec import real_cards
 from deviceplugin.cdi.spec import CdiError
 from deviceplugin.cdi.spec_files import NvidiaSpecTree
 from deviceplugin.doctor.facts import Facts, NodeFacts, PodFacts
-from deviceplugin.driver.cards import CardReading, Driver, DriverCards, SourceFailed
+from deviceplugin.driver.cards import MIG, CardReading, Driver, DriverCards, SourceFailed
 from deviceplugin.driver.cuda import CudaAnswer
 from deviceplugin.health.rules import RELEASED
 from deviceplugin.kubelet import checkpoint
@@ -111,7 +112,10 @@ async def ask_driver(driver: Driver, *, trying: bool) -> AskedDriver:
 
 def _released(status: DevicePluginStatus | None) -> bool:
     """Whether a card is released: CUDA may open every card that it finds."""
-    return any(card.reason == RELEASED for card in (status.cards if status else ()))
+    return any(
+        card.reason == RELEASED or (card.reason == MIG and card.health == Health.SUSPECT)
+        for card in (status.cards if status else ())
+    )
 
 
 async def _status(address: str) -> tuple[DevicePluginStatus | None, str]:

@@ -139,9 +139,9 @@ class CardStates:
         return {card.uuid: self._announced(card) for card in self.cards}
 
     def _announced(self, card: DriverCard) -> tuple[Health, str]:
-        if card.mig:
-            return _HEALTHY  # Its instances may be anything; it is not shared here.
         known = rules.announced(self.of(card.uuid))
+        if card.mig:
+            return known if known[1] == rules.RELEASED else _HEALTHY  # Its instances are not shared here.
         reason = self._reason(card.uuid)
         return (Health.SUSPECT, reason) if reason and known[0] is Health.HEALTHY else known
 

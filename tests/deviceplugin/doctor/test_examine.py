@@ -218,8 +218,10 @@ async def test_cuda_is_tried_on_each_card_that_answers(node: MadeUpNode) -> None
     assert node.tried == ["GPU-0", "GPU-1"]
 
 
-async def test_cuda_is_not_tried_while_a_card_is_released(node: MadeUpNode) -> None:
-    released = CardStatus(0, "GPU-0", "M", 1024, 1, 0, "suspect", None, "released")
+@pytest.mark.parametrize("reason", ["released", "mig"])
+async def test_cuda_is_not_tried_while_a_card_is_released(node: MadeUpNode, reason: str) -> None:
+    """A split card that is released is announced as suspect, with the reason that it is split."""
+    released = CardStatus(0, "GPU-0", "M", 1024, 1, 0, "suspect", None, reason)
     node.status = msgspec.structs.replace(STATUS, cards=(released,))
     assert "was not tried on card 0 (GPU-0)" in bad(await node.examined())["cuda"]
     assert node.tried == []

@@ -116,6 +116,8 @@ def test_a_split_card_is_never_suspect() -> None:
         found.unanswered(["GPU-a"], 1.0)
     found.found(DriverCards("580", (split,)), forget=False)
     assert found.announced() == {"GPU-a": HEALTHY}
+    found.release(["GPU-a"], 100.0)
+    assert found.announced() == {"GPU-a": (Health.SUSPECT, "released")}
 
 
 def test_another_driver_or_device_node_is_tried_again_at_once() -> None:
