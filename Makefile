@@ -37,7 +37,7 @@ ifneq ($(usable),yes)
 .PHONY: .venv/.runtime
 endif
 
-.PHONY: help demo cluster cluster-down kind kind-down test test-deploy test-nightly bench packing setup check unit e2e binaries format docs docs-site manifests protos lock release version clean
+.PHONY: help demo cluster cluster-down kind kind-down test test-deploy test-nightly test-gpu bench packing setup check unit e2e binaries format docs docs-site manifests protos lock release version clean
 
 help:
 	@echo 'make demo     see a small cluster fill its GPUs, in the terminal (SERVE=8080: in a browser too)'
@@ -52,6 +52,8 @@ help:
 	@echo '              every fault of docs/reliability.md at once, for ten minutes (FIRE_SECONDS);'
 	@echo '              pods, nodes and namespaces that come and go for 45 minutes (SOAK_MINUTES);'
 	@echo '              kube-scheduler asked again, and our rules changed one operator at a time; other Kubernetes'
+	@echo 'make test-gpu  the driver and CUDA of a machine with a real NVIDIA card, in five minutes, without Kubernetes;'
+	@echo '              the report is build/test-gpu/report.md'
 	@echo 'make check    format, lint, types, imports'
 	@echo 'make unit     tests that need no cluster, on all cores        (TESTS=tests/… for some)'
 	@echo 'make e2e      tests on a real kube-apiserver    (E2E_TESTS=e2e/… for some; needs Go >= 1.26)'
@@ -136,6 +138,10 @@ test-nightly: setup
 	export E2E_KUBERNETES=$$minor CI=true; \
 	.venv/bin/python -m e2e.control_plane.binaries && .venv/bin/python -m pytest -q $(MINOR_TESTS) || exit 1; \
 	done
+
+# A machine with a real card and nothing else.
+test-gpu: .venv/.project
+	@.venv/bin/python -m tests.gpu
 
 bench: setup
 	@go=$$($(go_1_26)) || { echo "bench needs Go >= 1.26, and $$go"; exit 1; }

@@ -14,13 +14,15 @@ from deviceplugin.cdi.nvidia_edits import NvidiaEdits, SimulatedEdits
 from deviceplugin.driver import fault_control
 from deviceplugin.driver.calls import Worker
 from deviceplugin.driver.cards import DriverCards
-from deviceplugin.driver.process import NVML, DriverProcess, DriverThreads
+from deviceplugin.driver.cuda_trials import CudaTrials
+from deviceplugin.driver.process import NVML, DriverProcess, DriverThreads, start_cuda
 from deviceplugin.driver.simulated import SimulatedDriver, read_simulation
 from deviceplugin.driver.supervisor import SupervisedDriver
 
 GENERATED: Final = "cdi"
 GENERATED_SPEC: Final = "nvidia.json"
 SIMULATED_CARDS: Final = "cards"
+_ATTACHED: Final = Path("/proc/driver/nvidia/gpus")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +36,24 @@ class CardBackend:
 def backend_for(configuration: DevicePluginConfiguration) -> CardBackend:
     """Inside the event loop. Raises ConfigurationError or SimulationError for an unusable cluster file."""
     if not configuration.simulate:
-        command = (*NVML, *filter(None, [configuration.driver_root]))
-        return CardBackend(SupervisedDriver(partial(DriverProcess.start, command)))
+        root = configuration.driver_root
+        opening = partial(DriverProcess.start, (*NVML, *filter(None, [root])))
+        trials = CudaTrials(partial(start_cuda, root))
+        return CardBackend(SupervisedDriver(opening, trials=trials, attached=_attached))
     simulated = SimulatedDriver(*read_simulation(Path(configuration.simulate), configuration.node_name))
 
     async def start() -> Worker:
         return DriverThreads(simulated.opened())
 
     return CardBackend(SupervisedDriver(start), simulated)
+
+
+def _attached(folder: Path = _ATTACHED) -> frozenset[str]:
+    """PCI addresses of the cards that the driver's kernel module shows; none where the container hides them."""
+    try:
+        return frozenset(path.name for path in folder.iterdir())
+    except OSError:
+        return frozenset()
 
 
 def edits_for(

@@ -230,8 +230,9 @@ def doctor(
 ) -> None:
     """Look at this node, and say what is wrong and what to do; exit code 1 when a check fails."""
     from deviceplugin.backends import backend_for  # noqa: PLC0415 - as above
-    from deviceplugin.doctor.checks import Facts, as_text, encode, examined  # noqa: PLC0415
+    from deviceplugin.doctor.checks import as_text, encode, examined  # noqa: PLC0415
     from deviceplugin.doctor.examine import examine  # noqa: PLC0415
+    from deviceplugin.doctor.facts import Facts  # noqa: PLC0415
     from deviceplugin.driver.simulated import SimulationError  # noqa: PLC0415
 
     async def facts(configuration: DevicePluginConfiguration) -> Facts:

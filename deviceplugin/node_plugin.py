@@ -160,8 +160,8 @@ class NodePlugin:
         """Why pods cannot get their cards yet; "" when they can."""
         if not self._cards.latest:
             return self._keeper.problem or "the driver has not reported any card yet"
-        if self._injection.problem:
-            return self._injection.problem
+        if problem := self._injection.problem or self._keeper.states.cuda_problem():
+            return problem
         if not self._session.registered:
             return self._session.problem or "not registered with the kubelet yet"
         if problem := self._watch.contact.problem(self._configuration.not_ready_after_s):
@@ -171,12 +171,12 @@ class NodePlugin:
 
     def status(self) -> DevicePluginStatus:
         """The status, as `/status` shows it."""
-        c, found = self._configuration, self._reconciler
+        c, found, states = self._configuration, self._reconciler, self._keeper.states
         cards = self._cards.cards
         return DevicePluginStatus(
             node=c.node_name,
             mode=self._injection.chosen or c.mode,
-            driver=self._keeper.states.driver,
+            driver=states.driver,
             unit_mib=c.memory_unit_mib,
             announced_units=sum(healthy for _, healthy in self._session.devices_now.now),
             registered=self._session.registered,
@@ -186,7 +186,7 @@ class NodePlugin:
             nvidia_runtime=self._injection.nvidia_runtime,
             runtime_class=self._runtime_class(),
             problems=tuple(filter(None, self._problems())),
-            cards=card_statuses(cards, self._allocated_units(), self._keeper.states.readings),
+            cards=card_statuses(cards, self._allocated_units(), states.readings, states.absent()),
             containers=found.result.containers if found else (),
             drift=found.result.drift if found else (),
         )
@@ -202,6 +202,7 @@ class NodePlugin:
         healths, last_known = HealthFile(Path(c.state_dir), boot_id), LastKnownFile(Path(c.state_dir), boot_id)
         known = last_known.load()
         states = CardStates(rules.classes(c.ignored_xids, c.hardware_xids) if c.health_check else None)
+        states.tries_cuda = c.health_check and backend.driver.tries_cuda
         states.remember(known.cards, healths.load(card.uuid for card in known.cards))
         for problem in filter(None, (known.problem, healths.problem, self._view.journal.problem)):
             log.warning("state.unreadable", reason=problem)
@@ -215,7 +216,7 @@ class NodePlugin:
                 view=self._view,
                 shown=self._session.devices_now,
                 old_style=c.old_style_ids,
-                withheld=lambda: bool(self._not_injectable()),
+                withheld=lambda: bool(self._not_injectable() or states.cuda_problem()),
             ),
             healths=healths,
             last_known=last_known,

@@ -45,6 +45,9 @@ OF_THE_SYSTEM: Final = (
     "/usr/sbin/ldconfig",
     "/sbin/ldconfig",
 )
+# NVIDIA's libraries come from the node and load these, which the interpreter may not need. Source: ldd of
+# libnvidia-ml.so.1 and libcuda.so.1.
+OF_NVIDIAS_LIBRARIES: Final = ("libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1")
 MERGED: Final = ("/bin", "/lib", "/lib64", "/sbin")  # links into /usr, where Debian has merged them
 FOLDERS: Final = ("/dev", "/etc", "/proc", "/run", "/sys", "/tmp", "/usr/bin", "/usr/sbin", "/usr/lib64")
 PEOPLE: Final = {
@@ -52,6 +55,7 @@ PEOPLE: Final = {
     "/etc/group": "root:x:0:\nnonroot:x:65532:\n",
 }
 _LIBRARY: Final = re.compile(r"^\s+(?:\S+ => )?(/\S+) \(0x", re.MULTILINE)
+_LISTED: Final = re.compile(r"^\t(\S+) \(.*\) => (/\S+)$", re.MULTILINE)
 _PACKAGE: Final = re.compile(r"^(?!diversion by )([^:\s]+)(?::\S+)?: /", re.MULTILINE)
 
 
@@ -68,7 +72,12 @@ def main(environment: Path, root: Path) -> None:
     shutil.copytree(library, inside(root, library), symlinks=True, ignore=shutil.ignore_patterns(*OF_THE_LIBRARY))
     left_out = shutil.ignore_patterns(*OF_THE_ENVIRONMENT)
     shutil.copytree(environment, inside(root, environment), symlinks=True, ignore=left_out)
-    for path in (Path(sys.executable), *map(Path, OF_THE_SYSTEM), *libraries_of(root, environment)):
+    for path in (
+        Path(sys.executable),
+        *map(Path, OF_THE_SYSTEM),
+        *libraries_of(root, environment),
+        *named(OF_NVIDIAS_LIBRARIES),
+    ):
         copy(path, root)
     subprocess.run(["ldconfig", "-r", root], check=True)
     shutil.rmtree(inside(root, Path("/var/cache/ldconfig")), ignore_errors=True)
@@ -106,6 +115,16 @@ def libraries_of(root: Path, environment: Path) -> list[Path]:
         sys.exit(f"libraries that are not here: {', '.join(missing)}")
     found = sorted({Path(name) for name in _LIBRARY.findall(told)})
     return [path for path in found if not path.is_relative_to(environment)]
+
+
+def named(libraries: Iterable[str]) -> list[Path]:
+    """Where the dynamic loader finds these libraries. Ends the program where it lacks one."""
+    listed = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
+    # The first line of a name is of this machine's own architecture.
+    places = {name: Path(place) for name, place in reversed(_LISTED.findall(listed))}
+    if missing := [name for name in libraries if name not in places]:
+        sys.exit(f"libraries that are not here: {', '.join(missing)}")
+    return [places[name] for name in libraries]
 
 
 def record_packages(root: Path) -> None:

@@ -1,108 +1,31 @@
 """Judges what was found on a node, in the order in which a new one fails: docs/first-gpu-node.md. Pure."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
 
 from config.protocol import names
 from config.protocol.inventory import NO_INJECTION
-from config.settings.deviceplugin import Mode as ConfiguredMode
 from deviceplugin.cdi.mode import InjectionSupport, NoInjectionMode, mode_of
 from deviceplugin.cdi.nvidia_spec import GENERATE
-from deviceplugin.driver.cards import DriverCard
-from deviceplugin.report.status import DevicePluginStatus
+from deviceplugin.doctor.cuda_checks import cuda, persistence
+from deviceplugin.doctor.facts import (
+    FAILED,
+    MOST_NAMED,
+    OK,
+    UNKNOWN,
+    WARNING,
+    Examination,
+    Facts,
+    Finding,
+    Verdict,
+    count,
+    some,
+)
 from scheduler.kube import versions
 from scheduler.process.terminal import columns, one_line, typed
-
-
-@dataclass(frozen=True, slots=True)
-class PodFacts:
-    """A pod of this node that requests gpu-mem and has not finished. name: with its namespace.
-
-    scheduled: it carries an allocation.
-    """
-
-    name: str
-    scheduler: str
-    runtime_class: str
-    scheduled: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeFacts:
-    """The node as the API server has it. problem: why nothing of it is known, "" when it is.
-
-    allocatable: of gpu-mem. announced: it has an inventory. unit_mib: of that.
-    """
-
-    problem: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    runtime_version: str = ""
-    kubelet_version: str = ""
-    capacity: int = 0
-    allocatable: int = 0
-    announced: bool = False
-    pods: tuple[PodFacts, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """driver: its version; driver_problem: why it does not answer. cards: as it names them now.
-
-    lacking, some: as in `Coverage`, by NVIDIA's CDI specs. spec_problems: specs that cannot be read.
-    nvidia_runtime: it runs this very container. missing: files of the kubelet that are not there, and what for.
-    status: what the plugin says of itself; status_problem: why it does not. mode: as configured.
-    """
-
-    node_name: str
-    mode: ConfiguredMode
-    simulated: bool
-    driver: str = ""
-    driver_problem: str = ""
-    cards: tuple[DriverCard, ...] = ()
-    lacking: str = ""
-    some: bool = False
-    spec_problems: tuple[str, ...] = ()
-    nvidia_runtime: bool = False
-    missing: Mapping[str, str] = field(default_factory=dict)
-    checkpoint_problem: str = ""
-    node: NodeFacts = field(default_factory=NodeFacts)
-    status: DevicePluginStatus | None = None
-    status_problem: str = ""
-
-
-class Verdict(StrEnum):
-    """UNKNOWN: what the check looks at could not be looked at; an earlier finding says why."""
-
-    OK = "ok"
-    WARNING = "warning"
-    FAILED = "failed"
-    UNKNOWN = "unknown"
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """check: one word, as docs/first-gpu-node.md has it. remedy: what to do, "" where nothing is to be done."""
-
-    check: str
-    verdict: Verdict
-    found: str
-    remedy: str = ""
-
-
-class Examination(msgspec.Struct, frozen=True):
-    """Findings in the order in which a new node fails."""
-
-    node: str
-    findings: tuple[Finding, ...]
-
-    @property
-    def healthy(self) -> bool:
-        """Whether no check failed."""
-        return all(one.verdict is not Verdict.FAILED for one in self.findings)
 
 
 def encode(report: Examination) -> bytes:
@@ -125,13 +48,12 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(columns(heads, [[one_line(cell) for cell in row] for row in rows]))
 
 
-OK, WARNING, FAILED, UNKNOWN = Verdict.OK, Verdict.WARNING, Verdict.FAILED, Verdict.UNKNOWN
-
 _OVERLAY: Final = "kubectl apply -k deploy/optional/nvidia-runtime-class"
+_LEAVE: Final = "Until then do not delete the plugin's pod: the NVIDIA runtime may refuse a container with a lost card"
 _RESET: Final = "gpushare-device-plugin release CARD, then nvidia-smi --gpu-reset -i INDEX on the node"
 _CLEAR: Final = "kubectl annotate node NODE gpushare/clear-health=UUID"
+_DENIED: Final = "the card is shared all the same; if it is new or was reset: dmesg | grep NVRM on the node"
 _REPLACED: Final = "the driver was replaced"
-_MOST_NAMED: Final = 5
 _LONGEST_VERSION: Final = 64
 # What a card is out of use for -> what helps. Source of the XIDs: NVIDIA's XID catalogue.
 _REMEDIES: Final = (
@@ -139,8 +61,12 @@ _REMEDIES: Final = (
         re.compile(r"xid-(119|120)"),
         f"GSP time-out: {_RESET}; if it comes back, NVreg_EnableGpuFirmware=0 or a newer driver",
     ),
-    (re.compile(r"lost|xid-79"), "fallen off the bus: reboot the machine; if it comes back, power, seating, hardware"),
+    (
+        re.compile(r"lost|xid-79"),
+        f"fallen off the bus: reboot the machine; if it comes back, power, seating, hardware. {_LEAVE}",
+    ),
     (re.compile(NO_INJECTION), f"no CDI spec brings it into containers, see libcuda: {GENERATE} on the node"),
+    (re.compile(r"(cuda|fabric)-.*"), "see cuda"),
     (re.compile(r"silent"), "the driver does not answer for it: dmesg | grep NVRM on the node"),
     (re.compile(r"xid-\d+|ecc|row-remap|recovery-.*"), f"{_RESET}; where the card is well, {_CLEAR}"),
 )
@@ -156,6 +82,11 @@ _DRIFT: Final = {
 def examined(facts: Facts) -> Examination:
     """Every check."""
     return Examination(facts.node_name, tuple(check(facts) for check in _CHECKS))
+
+
+def examined_driver(facts: Facts) -> Examination:
+    """The checks that need nothing but the driver."""
+    return Examination(facts.node_name, tuple(check(facts) for check in (_driver, cuda, persistence)))
 
 
 def _driver(facts: Facts) -> Finding:
@@ -175,7 +106,7 @@ def _driver(facts: Facts) -> Finding:
     if told and told != facts.driver:
         remedy = "delete the plugin's pod: it makes a new one with the new library"
         return finding(FAILED, f"the plugin runs with driver {told}, the node has {facts.driver}", remedy)
-    return finding(OK, f"{facts.driver}, {_count(len(facts.cards), 'card')}")
+    return finding(OK, f"{facts.driver}, {count(len(facts.cards), 'card')}")
 
 
 def _runtime(facts: Facts) -> Finding:
@@ -215,7 +146,7 @@ def _libcuda(facts: Facts) -> Finding:
             f"the plugin runs in mode {chosen}, now {mode} would be chosen",
             "delete its pod, or wait until no pod has cards",
         )
-    problems = "; ".join(facts.spec_problems[:_MOST_NAMED])
+    problems = "; ".join(facts.spec_problems[:MOST_NAMED])
     if problems:
         return finding(WARNING, f"mode {mode}; CDI specs that cannot be read: {problems}", "repair or remove them")
     return finding(OK, f"mode {mode}")
@@ -247,9 +178,9 @@ def _plugin(facts: Facts) -> Finding:
         return Finding("plugin", FAILED, found, "the checks above, and the kubelet's log")
     if facts.status.problems:
         return Finding(
-            "plugin", WARNING, "; ".join(facts.status.problems[:_MOST_NAMED]), "docs/node.md, Troubleshooting"
+            "plugin", WARNING, "; ".join(facts.status.problems[:MOST_NAMED]), "docs/node.md, Troubleshooting"
         )
-    return Finding("plugin", OK, f"registered, {_count(facts.status.announced_units, 'unit')} announced")
+    return Finding("plugin", OK, f"registered, {count(facts.status.announced_units, 'unit')} announced")
 
 
 def _node(facts: Facts) -> Finding:
@@ -273,14 +204,14 @@ def _pods(facts: Facts) -> Finding:
         return Finding("pods", UNKNOWN, facts.node.problem)
     strangers = [f"{pod.name} (schedulerName {pod.scheduler})" for pod in facts.node.pods if not pod.scheduled]
     if strangers:
-        found = f"came past the scheduler, and count against every card: {_some(strangers)}"
+        found = f"came past the scheduler, and count against every card: {some(strangers)}"
         remedy = f"create them again with schedulerName: {names.SCHEDULER_NAME} and without nodeName; "
         return Finding("pods", FAILED, found, f"{remedy}deploy/manifests/scheduler-name-policy.yaml refuses such pods")
     own = facts.status.runtime_class if facts.status else ""
     bare = [pod.name for pod in facts.node.pods if pod.runtime_class != own]
     if own and facts.status is not None and facts.status.mode == "environment" and bare:
-        return Finding("pods", FAILED, f"without runtimeClassName {own}: {_some(bare)}", f"add runtimeClassName: {own}")
-    found = f"{_count(len(facts.node.pods), 'pod')} with {names.GPU_MEM}, each with its card chosen"
+        return Finding("pods", FAILED, f"without runtimeClassName {own}: {some(bare)}", f"add runtimeClassName: {own}")
+    found = f"{count(len(facts.node.pods), 'pod')} with {names.GPU_MEM}, each with its card chosen"
     return Finding("pods", OK, found if facts.node.pods else f"none requests {names.GPU_MEM}")
 
 
@@ -288,12 +219,24 @@ def _cards(facts: Facts) -> Finding:
     if facts.status is None:
         return Finding("cards", UNKNOWN, "the plugin does not answer")
     bad = [card for card in facts.status.cards if card.health in {"unhealthy", "suspect"} and card.reason != "mig"]
+    if not bad and (absent := _absent(facts)):
+        return Finding("cards", WARNING, f"the driver does not tell of {some(absent)}", _DENIED)
     if not bad:
-        return Finding("cards", OK, f"{_count(len(facts.status.cards), 'card')}, none out of use")
+        return Finding("cards", OK, f"{count(len(facts.status.cards), 'card')}, none out of use")
     reasons = dict.fromkeys(card.reason for card in bad)
     remedies = dict.fromkeys(_remedy(reason) for reason in reasons)
-    found = _some([f"card {card.index} ({card.uuid}) is {card.health}: {card.reason}" for card in bad])
+    found = some([f"card {card.index} ({card.uuid}) is {card.health}: {card.reason}" for card in bad])
     return Finding("cards", FAILED, found, "; ".join(filter(None, remedies)))
+
+
+def _absent(facts: Facts) -> list[str]:
+    """Optional facts that the driver fails to tell, by card."""
+    found = []
+    for card in facts.cards:
+        reading = facts.readings.get(card.uuid)
+        if absent := (*card.absent, *(reading.absent if reading else ())):
+            found.append(f"card {card.index} ({card.uuid}): {'; '.join(absent)}")
+    return found
 
 
 def _drift(facts: Facts) -> Finding:
@@ -301,7 +244,7 @@ def _drift(facts: Facts) -> Finding:
         return Finding("drift", UNKNOWN, "the plugin does not answer")
     if not facts.status.drift:
         return Finding("drift", OK, "none")
-    found = _some([f"{one.kind}: {one.message}" for one in facts.status.drift])
+    found = some([f"{one.kind}: {one.message}" for one in facts.status.drift])
     kinds = dict.fromkeys(one.kind for one in facts.status.drift)
     remedies = dict.fromkeys(_DRIFT.get(kind, "docs/node.md, Reconcile, says what each kind means") for kind in kinds)
     return Finding("drift", WARNING, found, "; ".join(remedies))
@@ -311,19 +254,12 @@ def _remedy(reason: str) -> str:
     return next((remedy for pattern, remedy in _REMEDIES if pattern.fullmatch(reason)), "")
 
 
-def _some(items: list[str]) -> str:
-    more = f"; and {len(items) - _MOST_NAMED} more" if len(items) > _MOST_NAMED else ""
-    return "; ".join(items[:_MOST_NAMED]) + more
-
-
-def _count(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
 _CHECKS: Final[tuple[Callable[[Facts], Finding], ...]] = (
     _driver,
     _runtime,
     _libcuda,
+    cuda,
+    persistence,
     _kubelet,
     _plugin,
     _node,

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from http import HTTPMethod
 from pathlib import Path
 from typing import Final
@@ -11,6 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from config.protocol import names
+from config.protocol.inventory import Health
 from config.protocol.quantity import QuantityError, whole
 from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin.allocation.pods import read_pod
@@ -18,8 +19,10 @@ from deviceplugin.cdi.host_nodes import HostNodes
 from deviceplugin.cdi.mode import Coverage, brings_nvml
 from deviceplugin.cdi.nvidia_spec import uncovered
 from deviceplugin.cdi.spec_files import NvidiaSpecTree
-from deviceplugin.doctor.checks import Facts, NodeFacts, PodFacts
-from deviceplugin.driver.cards import Driver, DriverCards, SourceFailed
+from deviceplugin.doctor.facts import Facts, NodeFacts, PodFacts
+from deviceplugin.driver.cards import MIG, CardReading, Driver, DriverCards, SourceFailed
+from deviceplugin.driver.cuda import CudaAnswer
+from deviceplugin.health.rules import RELEASED
 from deviceplugin.kubelet import checkpoint
 from deviceplugin.kubelet.checkpoint import CheckpointError
 from deviceplugin.report.status import DevicePluginStatus
@@ -53,16 +56,19 @@ async def examine(
     mountinfo: of this container.
     """
     c = configuration
-    found, driver_problem = await _driver(driver)
     status, status_problem = await _status(status_at)
+    asked = await ask_driver(driver, trying=not _released(status))
+    found = asked.found
     specs = await asyncio.to_thread(_specs, c, found)
     facts = Facts(
         node_name=c.node_name,
         mode=c.mode,
         simulated=bool(c.simulate),
         driver=found.driver,
-        driver_problem=driver_problem,
+        driver_problem=asked.problem,
         cards=found.cards,
+        cuda=asked.cuda,
+        readings=asked.readings,
         nvidia_runtime=brings_nvml(await asyncio.to_thread(mountinfo.read_text, "utf-8", "replace")),
         missing=_missing(c),
         checkpoint_problem=await asyncio.to_thread(_checkpoint_problem, c),
@@ -77,13 +83,40 @@ async def examine(
     return found_of_specs if c.simulate else replace(found_of_specs, lacking=coverage.lacking, some=coverage.some)
 
 
-async def _driver(driver: Driver) -> tuple[DriverCards, str]:
+@dataclass(slots=True)
+class AskedDriver:
+    """Answers of the driver. problem: why it did not answer. cuda: of the cards that were tried."""
+
+    found: DriverCards = field(default_factory=lambda: DriverCards("", ()))
+    problem: str = ""
+    readings: dict[str, CardReading] = field(default_factory=dict)
+    cuda: dict[str, CudaAnswer] = field(default_factory=dict)
+
+
+async def ask_driver(driver: Driver, *, trying: bool) -> AskedDriver:
+    """Ask the driver, and try CUDA where `trying`. driver: closed here."""
+    asked = AskedDriver()
     try:
-        return await driver.cards(), ""
+        asked.found = await driver.cards()
+        answers = await driver.readings(card.uuid for card in asked.found.cards if not card.mig)
+        asked.readings = {uuid: one for uuid, one in answers.items() if isinstance(one, CardReading)}
+        for uuid in asked.readings if trying and driver.tries_cuda else ():
+            asked.cuda[uuid] = await driver.cuda(uuid)
+            if asked.cuda[uuid].code is None:
+                break  # Where one hangs, others may, each for a while; where libcuda is missing, all answer alike.
     except SourceFailed as error:
-        return DriverCards("", ()), str(error)
+        asked.problem = str(error)
     finally:
         await driver.close()
+    return asked
+
+
+def _released(status: DevicePluginStatus | None) -> bool:
+    """Whether a card is released: CUDA may open every card that it finds."""
+    return any(
+        card.reason == RELEASED or (card.reason == MIG and card.health == Health.SUSPECT)
+        for card in (status.cards if status else ())
+    )
 
 
 async def _status(address: str) -> tuple[DevicePluginStatus | None, str]:

@@ -10,7 +10,6 @@ from deviceplugin.driver.cards import (
     CardFailed,
     CardKey,
     CardReading,
-    CardSource,
     DriverCard,
     NoAnswer,
     NotOpened,
@@ -18,9 +17,10 @@ from deviceplugin.driver.cards import (
     SourceFailed,
     Xid,
 )
+from deviceplugin.driver.cuda import CudaAnswer
 
 T = TypeVar("T")
-Name: TypeAlias = Literal["open", "describe", "links", "read", "set_compute_mode", "wait"]
+Name: TypeAlias = Literal["open", "describe", "links", "read", "set_compute_mode", "wait", "start_cuda"]
 LONGEST_LINE: Final = 2**20
 
 
@@ -30,13 +30,13 @@ class WorkerDied(SourceFailed):
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """A method of `cards.CardSource`. answer: the type of what it returns."""
+    """A method of `cards.CardSource`, or of `cuda_child.CudaProgram`. answer: the type of its result."""
 
     name: Name
     arguments: tuple[Any, ...]
     answer: Any
 
-    def of(self, source: CardSource) -> T:
+    def of(self, source: object) -> T:
         """Ask, in this thread. Raises SourceFailed."""
         method: Callable[..., T] = getattr(source, self.name)
         return method(*self.arguments)
@@ -68,6 +68,11 @@ def set_compute_mode(uuid: str, mode: str) -> Call[None]:
 def wait(uuid: str, timeout_s: float) -> Call[tuple[Xid, ...] | None]:
     """`CardSource.wait`."""
     return Call("wait", (uuid, timeout_s), tuple[Xid, ...] | None)
+
+
+def start_cuda(uuid: str) -> Call[CudaAnswer]:
+    """`cuda_child.CudaProgram.start_cuda`."""
+    return Call("start_cuda", (uuid,), CudaAnswer)
 
 
 class Worker(Protocol):

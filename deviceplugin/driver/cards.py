@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
 from config.protocol import inventory
+from deviceplugin.driver.cuda import CudaAnswer
 
 # A card's compute mode: one process at a time.
 EXCLUSIVE_PROCESS: Final = "EXCLUSIVE_PROCESS"
@@ -46,6 +47,7 @@ class DriverCard:
     index: as the driver counts now; another card may have it after a reboot. minor: of /dev/nvidia<minor>; None for a
     card without a device node. memory_mib: what programs can use: total less what the driver reserves, reserved_mib.
     links: index of another card -> kind of link, such as `NV12` or `PIX`. mig: split into instances, not shared here.
+    absent: optional facts that the driver failed to tell, each `name: why`.
     """
 
     index: int
@@ -58,6 +60,7 @@ class DriverCard:
     numa: int | None = None
     links: Mapping[str, str] = field(default_factory=dict)
     mig: bool = False
+    absent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,8 @@ class CardReading:
     a reset. uncorrected_ecc: volatile uncorrected errors since the driver started. recovery: what the driver advises:
     "" nothing, else `reset`, `reboot`, `drain` or `drain-reset`. compute_mode: "" for the default, else what keeps
     programs from sharing the card: `EXCLUSIVE_PROCESS`, `PROHIBITED`. absent: what could not be read and is optional,
-    each `name: why`.
+    each `name: why`. fabric: state of the NVSwitch fabric where CUDA has to wait for it: `not-started`, `in-progress`
+    or `failed`; "" where it is complete, or there is none.
 
     Signs of a reset: attached changes whenever the driver is attached to the card again. energy_mj counts from the
     moment that the driver initialised the card. persistent: the driver keeps the card initialised while nobody uses it.
@@ -110,11 +114,12 @@ class CardReading:
     utilisation: int | None = None
     temperature_c: int | None = None
     power_w: float | None = None
-    remap_pending: bool = False
+    remap_pending: bool | None = False
     uncorrected_ecc: int | None = None
-    recovery: str = ""
+    recovery: str | None = ""
     compute_mode: str = ""
     absent: tuple[str, ...] = ()
+    fabric: str = ""
     attached: int | None = None
     energy_mj: int | None = None
     persistent: bool = False
@@ -188,6 +193,10 @@ class Driver(Protocol):
         """Every card, described again. Raises SourceFailed."""
         ...
 
+    def grown(self) -> bool:
+        """Whether there may be a card that `cards` has not named."""
+        ...
+
     async def readings(self, uuids: Iterable[str]) -> dict[str, CardReading | SourceFailed]:
         """A reading or error per card: NoAnswer and CardFailed concern that card alone, others the driver."""
         ...
@@ -198,6 +207,15 @@ class Driver(Protocol):
 
     async def set_compute_mode(self, uuid: str, mode: str) -> None:
         """Set the mode as `CardSource` does. Raises SourceFailed."""
+        ...
+
+    @property
+    def tries_cuda(self) -> bool:
+        """Whether `cuda` says something of a card."""
+        ...
+
+    async def cuda(self, uuid: str) -> CudaAnswer:
+        """Try CUDA on this card. Raises NoAnswer where it was not tried."""
         ...
 
     async def release(self, uuids: frozenset[str]) -> None:

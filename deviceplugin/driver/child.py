@@ -16,14 +16,14 @@ from typing import BinaryIO, Final
 import msgspec
 
 from deviceplugin.driver.calls import Call, CallAnswer, CallRequest, failure_of
-from deviceplugin.driver.cards import CardSource, SourceFailed
+from deviceplugin.driver.cards import SourceFailed
 
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 
 
-def serve(source: CardSource, asks: BinaryIO, answers: BinaryIO) -> None:
-    """Until `asks` ends. What is still being asked then is not waited for."""
+def serve(source: object, asks: BinaryIO, answers: BinaryIO) -> None:
+    """Until `asks` ends. What is still being asked then is not waited for. source: has the methods of the calls."""
     turn = threading.Lock()
 
     def answer(ask: CallRequest) -> None:
@@ -38,7 +38,7 @@ def serve(source: CardSource, asks: BinaryIO, answers: BinaryIO) -> None:
         threading.Thread(target=answer, args=(msgspec.json.decode(line, type=CallRequest),), daemon=True).start()
 
 
-def _answer(source: CardSource, ask: CallRequest) -> CallAnswer:
+def _answer(source: object, ask: CallRequest) -> CallAnswer:
     try:
         call: Call[object] = Call(ask.name, ask.arguments, None)
         result = call.of(source)
@@ -49,7 +49,7 @@ def _answer(source: CardSource, ask: CallRequest) -> CallAnswer:
     return CallAnswer(ask.number, msgspec.Raw(msgspec.json.encode(result)))
 
 
-def main(source: CardSource, parent: int) -> None:
+def main(source: object, parent: int) -> None:
     """The whole process. parent: the id of the process that it ends with."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

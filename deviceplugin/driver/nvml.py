@@ -6,6 +6,7 @@ hangs the thread that asks it. Nothing is ever closed here: a process that shall
 """
 
 import contextlib
+import ctypes
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -34,15 +35,26 @@ _ATTACHED: Final = Path("/sys/bus/pci/drivers/nvidia")
 _MOST_EVENTS: Final = 256  # a card in a storm of errors does not keep `wait` from coming back
 _GATHER_S: Final = 0.1  # and does not make it come back more often than this
 _UUID: Final = "GPU-"
+_NVML: Final = "libnvidia-ml.so.1"
+_NO_NVML: Final = "is the driver installed on this node? Does the NVIDIA runtime run this container?"
+_LACKS: Final = "the container's image lacks a library that NVML needs"
 
 
 class NvmlSource:
     """`cards.CardSource` with a real driver."""
 
     def __init__(
-        self, library: ModuleType = pynvml, attached: Path = _ATTACHED, sleep: Callable[[float], None] = time.sleep
+        self,
+        library: ModuleType = pynvml,
+        attached: Path = _ATTACHED,
+        sleep: Callable[[float], None] = time.sleep,
+        load: Callable[[str], object] = ctypes.CDLL,
     ) -> None:
-        """library: pynvml, or what has its functions. attached: has an entry for each card that the driver serves."""
+        """library: pynvml, or what has its functions. attached: has an entry for each card that the driver serves.
+
+        load: loads a library by its name; raises OSError with the loader's words.
+        """
+        self._load = load
         self._library = library
         self._attached = attached
         self._sleep = sleep
@@ -55,8 +67,20 @@ class NvmlSource:
             self._library.nvmlInit()
             version = text_for_people(self._library.nvmlSystemGetDriverVersion)
             return Opened(version, self._library.nvmlDeviceGetCount())
+        except pynvml.NVMLError_LibraryNotFound as error:
+            raise NotOpened(f"the driver: NVML cannot be loaded: {self._loaders_words()}") from error
         except pynvml.NVMLError as error:
             raise NotOpened(f"the driver: {message_of(error)}") from error
+
+    def _loaders_words(self) -> str:
+        """The dynamic loader's error, with advice: pynvml reports any error as a missing library."""
+        try:
+            self._load(_NVML)
+        except OSError as error:
+            lacks = str(error).partition(":")[0] != _NVML and "cannot open" in str(error)
+            advice = _LACKS if lacks else _NO_NVML if "cannot open" in str(error) else "the library is damaged"
+            return f"{error}: {advice}"
+        return "the loader finds it now: is the driver being installed?"
 
     def describe(self, key: CardKey) -> DriverCard:
         """The card, without its links."""

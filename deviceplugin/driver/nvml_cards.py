@@ -1,6 +1,7 @@
 """A card as NVML describes and reads it, its links, and which of NVML's errors mean that something is missing."""
 
 import contextlib
+import ctypes
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -84,14 +85,17 @@ def text_for_people(function: Callable[..., str | bytes], *arguments: object) ->
     return "".join(char if char.isprintable() else " " for char in found).strip()
 
 
-def optional(function: Callable[..., T], *arguments: object, absent: list[str]) -> T | None:
-    """The result of `answer`; other errors of the card are added to `absent` and do not affect its health."""
+def optional(function: Callable[..., T], *arguments: object, absent: list[str], what: str = "") -> T | None:
+    """The result of `answer`; other errors of the card are added to `absent` and do not affect its health.
+
+    what: the name in `absent`; "" for the function's own.
+    """
     try:
         return answer(function, *arguments)
     except (*GONE, *LOST):
         raise
     except pynvml.NVMLError as error:
-        absent.append(f"{function.__name__.removeprefix('nvmlDeviceGet')}: {message_of(error)}")
+        absent.append(f"{what or function.__name__.removeprefix('nvmlDeviceGet')}: {message_of(error)}")
         return None
 
 
@@ -141,7 +145,8 @@ class SeenCard:
 
 def seen(library: ModuleType, handle: Handle) -> SeenCard:
     """The card, without its links. Raises NVMLError."""
-    return SeenCard(_card(library, handle), handle.raw, _link_ends(library, handle.raw))
+    card = _card(library, handle)
+    return SeenCard(card, handle.raw, Counter() if card.mig else _link_ends(library, handle.raw))
 
 
 def links(library: ModuleType, cards: Sequence[SeenCard]) -> dict[str, dict[str, str]]:
@@ -150,25 +155,30 @@ def links(library: ModuleType, cards: Sequence[SeenCard]) -> dict[str, dict[str,
 
 
 def _card(library: ModuleType, handle: Handle) -> DriverCard:
-    raw = handle.raw
+    """Its handle, UUID and memory have to be known; whatever else fails is missing, and `absent` says so.
 
-    def at_best(function: Callable[..., T], *arguments: object) -> T | None:
-        return optional(function, *arguments, absent=[])
+    The driver denies a program most facts about a card that is split, so that one is not asked for them.
+    """
+    raw, absent = handle.raw, list[str]()
+
+    def at_best(function: Callable[..., T], *arguments: object, what: str = "") -> T | None:
+        return optional(function, *arguments, absent=absent, what=what)
 
     mode = at_best(library.nvmlDeviceGetMigMode, raw)
     mig = mode is not None and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE
-    # The driver denies a program the memory of a card that is split, and the card is not shared anyway.
+    info = at_best(library.nvmlDeviceGetPciInfo, raw)
     memory_mib, reserved_mib = (0, 0) if mig else _memory_mib(library, raw)
     return DriverCard(
         index=handle.index,
         uuid=handle.uuid,
-        model=at_best(text_for_people, library.nvmlDeviceGetName, raw) or "",
+        model=at_best(text_for_people, library.nvmlDeviceGetName, raw, what="Name") or "",
         memory_mib=memory_mib,
         reserved_mib=reserved_mib,
-        minor=answer(library.nvmlDeviceGetMinorNumber, raw),
-        pci=_pci(library.nvmlDeviceGetPciInfo(raw)),
-        numa=at_best(_numa, library, raw),
+        minor=at_best(library.nvmlDeviceGetMinorNumber, raw),
+        pci="" if info is None else _pci(info),
+        numa=None if mig else at_best(_numa, library, raw, what="NumaNodeId"),
         mig=mig,
+        absent=tuple(absent),
     )
 
 
@@ -273,55 +283,52 @@ def compute_mode(said: str) -> int:
 def read(library: ModuleType, raw: RawHandle) -> CardReading:
     """The card's reading; with unified memory, `used_mib` is the sum over processes. Raises NVMLError.
 
-    Memory shows that the card answers. A failed question about its health fails the reading: without it the card would
-    look healthy. All other values are optional.
+    Memory shows that the card answers. All other values are optional, and `absent` names those that failed.
     """
     absent: list[str] = []
 
+    def of_any(function: Callable[..., T], *arguments: object, what: str = "") -> T | None:
+        return optional(function, *arguments, absent=absent, what=what)
+
     def at_best(function: Callable[..., T], *arguments: object) -> T | None:
-        return optional(function, raw, *arguments, absent=absent)
+        return of_any(function, raw, *arguments)
 
     memory = _memory(library, raw)
     processes = _processes(library, at_best)
     utilisation = at_best(library.nvmlDeviceGetUtilizationRates)
     milliwatts = at_best(library.nvmlDeviceGetPowerUsage)
     mode = at_best(library.nvmlDeviceGetComputeMode)
+    health = _health(library, raw, of_any)  # before `absent` is complete
+    temperature_c = _temperature(library, at_best)
     return CardReading(
         used_mib=sum(process.used_mib for process in processes) if memory is None else int(memory.used) // _MIB,
         processes=processes,
         utilisation=None if utilisation is None else int(utilisation.gpu),
-        temperature_c=_temperature(library, at_best),
+        temperature_c=temperature_c,
         power_w=None if milliwatts is None else milliwatts / _MILLIWATTS,
         compute_mode="" if mode is None else _SHARING_MODES.get(mode, str(mode)),
         energy_mj=at_best(library.nvmlDeviceGetTotalEnergyConsumption),
         persistent=at_best(library.nvmlDeviceGetPersistenceMode) == pynvml.NVML_FEATURE_ENABLED,
         absent=tuple(absent),
-        **_health(library, raw),
+        **health,
     )
 
 
 class _Health(TypedDict):
-    remap_pending: bool
+    remap_pending: bool | None
     uncorrected_ecc: int | None
-    recovery: str
+    recovery: str | None
+    fabric: str
 
 
-def _health(library: ModuleType, raw: RawHandle) -> _Health:
-    """Raises NVMLError; NoAnswer for what says neither that the card is gone nor that the driver is."""
-    try:
-        return _Health(
-            remap_pending=_remap_pending(library, raw),
-            uncorrected_ecc=answer(
-                library.nvmlDeviceGetTotalEccErrors,
-                raw,
-                pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
-                pynvml.NVML_VOLATILE_ECC,
-            ),
-            recovery=_recovery(library, raw),
-        )
-    except DOUBTFUL as error:
-        # Its memory has answered, so the card is there.
-        raise NoAnswer(f"its health: {message_of(error)}") from error
+def _health(library: ModuleType, raw: RawHandle, at_best: _AtBest) -> _Health:
+    uncorrected, volatile = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
+    return _Health(
+        remap_pending=at_best(_remap_pending, library, raw, what="RemappedRows"),
+        uncorrected_ecc=at_best(library.nvmlDeviceGetTotalEccErrors, raw, uncorrected, volatile),
+        recovery=at_best(_recovery, library, raw, what="FieldValues"),
+        fabric=at_best(_fabric, library, raw, what="GpuFabricInfoV") or "",
+    )
 
 
 def _memory(library: ModuleType, raw: RawHandle) -> "pynvml.c_nvmlMemory_t | None":
@@ -362,6 +369,21 @@ def _remap_pending(library: ModuleType, raw: RawHandle) -> bool:
         return bool(pending or failed)
     retiring = answer(library.nvmlDeviceGetRetiredPagesPendingStatus, raw)
     return bool(retiring == pynvml.NVML_FEATURE_ENABLED)
+
+
+_FABRIC: Final = {
+    pynvml.NVML_GPU_FABRIC_STATE_NOT_STARTED: "not-started",
+    pynvml.NVML_GPU_FABRIC_STATE_IN_PROGRESS: "in-progress",
+}
+
+
+def _fabric(library: ModuleType, raw: RawHandle) -> str:
+    """State of the fabric, as in `CardReading`. The status counts once the state is complete (nvml.h)."""
+    # Of version 2, which drivers have had as long as the function.
+    info = pynvml.c_nvmlGpuFabricInfo_v2_t()
+    library.nvmlDeviceGetGpuFabricInfoV(raw, ctypes.byref(info))
+    complete = info.state == pynvml.NVML_GPU_FABRIC_STATE_COMPLETED
+    return "failed" if complete and info.status != pynvml.NVML_SUCCESS else _FABRIC.get(info.state, "")
 
 
 def _recovery(library: ModuleType, raw: RawHandle) -> str:

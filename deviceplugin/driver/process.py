@@ -13,7 +13,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -25,6 +25,7 @@ from deviceplugin.driver.cards import CardSource, SourceFailed
 T = TypeVar("T")
 _LOOK_S: Final = 0.01
 NVML: Final = (sys.executable, "-m", "deviceplugin.driver.child")
+_CUDA: Final = (sys.executable, "-m", "deviceplugin.driver.cuda_child")
 
 
 class DriverProcess:
@@ -39,14 +40,16 @@ class DriverProcess:
         self._reading = asyncio.create_task(self._read(reader))
 
     @classmethod
-    async def start(cls, command: Sequence[str] = NVML) -> "DriverProcess":
-        """command: is given this process's id behind it. Raises SourceFailed."""
+    async def start(
+        cls, command: Sequence[str] = NVML, environment: Mapping[str, str] | None = None
+    ) -> "DriverProcess":
+        """command: is given this process's id behind it. environment: None for ours. Raises SourceFailed."""
         ours, its = socket.socketpair()
         with its:
             try:
                 # Not asyncio's: its pipes are closed by the loop alone, and this is closed when the process is killed.
                 process = subprocess.Popen(  # noqa: ASYNC220, S603
-                    [*command, str(os.getpid())], stdin=its.fileno(), stdout=its.fileno()
+                    [*command, str(os.getpid())], stdin=its.fileno(), stdout=its.fileno(), env=environment
                 )
             except OSError as error:
                 ours.close()
@@ -117,6 +120,16 @@ class DriverProcess:
         code = self._process.poll()
         how = "" if code is None else f" with {f'signal {-code}' if code < 0 else f'exit code {code}'}"
         return WorkerDied(f"the driver's process {self.pid} has ended{how}")
+
+
+async def start_cuda(root: str, uuid: str) -> DriverProcess:
+    """A process that sees this card alone and answers `calls.start_cuda`. Raises SourceFailed.
+
+    root: where the driver is installed; "" for `/`.
+    """
+    # Without the cache of compiled code it writes nothing; the root file system of its container is read-only.
+    own = {"CUDA_VISIBLE_DEVICES": uuid, "CUDA_CACHE_DISABLE": "1"}
+    return await DriverProcess.start((*_CUDA, *filter(None, [root])), {**os.environ, **own})
 
 
 class Session(CardSource, Protocol):

@@ -112,7 +112,7 @@ class DriverLimits:
     next card is asked while one does not answer. stuck: until the common process is ended because all of its
     cards hang. hung: until a card gets a process of its own. again, longest: between two of those, at first and at
     most. start, slowest: between two starts of the common process after it failed. end: for a process that was killed
-    to be gone. listen: one wait for errors.
+    to be gone. listen: one wait for errors. recount: between two counts of the cards by a process of its own.
     """
 
     open_s: float = 30.0
@@ -126,10 +126,14 @@ class DriverLimits:
     slowest_s: float = 30.0
     end_s: float = 2.0
     listen_s: float = 60.0
+    recount_s: float = 240.0
 
 
 class Processes:
-    """Owned by the event loop. starts: processes made. At most `MOST_PROCESSES` are there, abandoned ones included."""
+    """Owned by the event loop. At most `MOST_PROCESSES` are there, abandoned ones included.
+
+    starts: processes made to stay.
+    """
 
     def __init__(self, start: Callable[[], Awaitable[Worker]], limits: DriverLimits) -> None:
         """start: makes a process; raises SourceFailed."""
@@ -144,14 +148,17 @@ class Processes:
         self._ending = [worker for worker in self._ending if worker.alive]
         return tuple(worker.pid for worker in self._ending)
 
-    async def opened(self, *, spare: int = 0) -> OpenedDriver:
-        """A new one, with the driver open. spare: how many must be left for others. Raises SourceFailed."""
+    async def opened(self, *, spare: int = 0, passing: bool = False) -> OpenedDriver:
+        """A new one, with the driver open. Raises SourceFailed.
+
+        spare: how many must be left for others. passing: it is ended at once, and not counted in `starts`.
+        """
         self._workers = [worker for worker in self._workers if worker.alive]
         if len(self._workers) + spare >= MOST_PROCESSES:
             raise SourceFailed(self.problem() or f"{len(self._workers)} processes ask the driver already")
         opened = OpenedDriver(await self._start())
         self._workers.append(opened.worker)
-        self.starts += 1
+        self.starts += not passing
         try:
             await opened.open(self.limits.open_s)
         except SourceFailed:

@@ -38,6 +38,8 @@ from deviceplugin.driver.cards import (
     SourceFailed,
     Xid,
 )
+from deviceplugin.driver.cuda import CudaAnswer
+from deviceplugin.driver.cuda_trials import CudaTrials
 from deviceplugin.driver.processes import DriverLimits, OpenedDriver, Processes
 
 
@@ -114,8 +116,21 @@ log = structlog.get_logger()
 class SupervisedDriver:
     """`cards.Driver`. Make it inside the event loop."""
 
-    def __init__(self, start: Callable[[], Awaitable[Worker]], limits: DriverLimits | None = None) -> None:
-        """start: makes a process; raises SourceFailed."""
+    def __init__(
+        self,
+        start: Callable[[], Awaitable[Worker]],
+        limits: DriverLimits | None = None,
+        trials: CudaTrials | None = None,
+        attached: Callable[[], frozenset[str]] = frozenset,
+    ) -> None:
+        """start: makes a process; raises SourceFailed. trials: of CUDA; None for cards without CUDA.
+
+        attached: PCI addresses of the cards that the kernel shows here.
+        """
+        self._trials, self._attached = trials, attached
+        self._attached_first = self._attached_last = attached()
+        self._counted_s = _now_s()
+        self._closed = False
         self.processes = Processes(start, limits or DriverLimits())
         self._limits = self.processes.limits
         self._common: OpenedDriver | None = None
@@ -136,7 +151,23 @@ class SupervisedDriver:
 
     async def cards(self) -> DriverCards:
         """Every card, described again. New cards are found only while the common process may ask every known one."""
+        if self._common is not None and (self.grown() or _now_s() >= self._counted_s + self._limits.recount_s):
+            await self._recount(self._common)
         return await self._in_common(self._described)
+
+    def grown(self) -> bool:
+        """Whether the kernel shows a card that it did not show when the cards were counted."""
+        return not self._attached() <= self._attached_last
+
+    async def _recount(self, common: OpenedDriver) -> None:
+        """End the common process where a new one counts more cards: NVML counts them once, when opened."""
+        self._counted_s, self._attached_last = _now_s(), self._attached()
+        with contextlib.suppress(SourceFailed):
+            counting = await self.processes.opened(spare=1, passing=True)
+            await self.processes.end(counting)
+            if counting.count > common.count:
+                log.info("driver.more_cards", before=common.count, now=counting.count)
+                await self._end_common(common)
 
     async def readings(self, uuids: Iterable[str]) -> dict[str, CardReading | SourceFailed]:
         """A reading or an error for each card."""
@@ -161,9 +192,24 @@ class SupervisedDriver:
             raise NoAnswer(f"card {uuid}: the driver does not list it, or it does not answer")
         await self._in_common(lambda opened: opened.set_compute_mode(card, mode, self._limits.answer_s))
 
+    @property
+    def tries_cuda(self) -> bool:
+        """Whether `cuda` says something of a card."""
+        return self._trials is not None
+
+    async def cuda(self, uuid: str) -> CudaAnswer:
+        """Try CUDA on a card. Raises NoAnswer while a card is released: CUDA may open every card that it finds."""
+        if self._released:
+            raise NoAnswer("CUDA is not tried while a card is released")
+        if self._trials is None:
+            return CudaAnswer(lacking="these cards are not CUDA's")
+        return await self._trials.answer(uuid)
+
     async def release(self, uuids: frozenset[str]) -> None:
         """Stop touching exactly these cards, see `cards.Driver`."""
         added, self._released = uuids - self._released, uuids
+        if added and self._trials is not None:
+            await self._trials.stop()
         for uuid in added & self._apart.keys():
             await self._apart.pop(uuid).leave()
         if added and self._common is not None:
@@ -173,11 +219,22 @@ class SupervisedDriver:
             raise SourceFailed(problem)
 
     def problems(self) -> tuple[str, ...]:
-        return tuple(filter(None, [self.processes.problem()]))
+        return tuple(filter(None, [self.processes.problem(), self._hidden()]))
+
+    def _hidden(self) -> str:
+        """A container gets the device nodes of the cards that are there when it is made."""
+        known = {card.pci for card in self._known.values()}
+        hidden = sorted(self._attached_last - self._attached_first - known)
+        if not hidden or self._common is None:
+            return ""
+        return f"a card came that this container may not use ({', '.join(hidden)}): delete the plugin's pod"
 
     async def close(self) -> None:
+        self._closed = True
         for listener in self._listeners:
             listener.cancel()
+        if self._trials is not None:
+            await self._trials.stop()
         await self.processes.close()
 
     async def _reading(self, uuid: str) -> CardReading:
@@ -240,7 +297,8 @@ class SupervisedDriver:
         for card in found:
             if card.uuid in self._apart:
                 await self._apart.pop(card.uuid).leave()
-            self._listen(opened, card.uuid)
+            if not card.mig:
+                self._listen(opened, card.uuid)
         # Of an index that did not answer it is not known which card it is: it may be any that is missing.
         unasked = self._known.keys() - {card.uuid for card in found} if silent else alone
         cards = tuple(sorted(found, key=lambda card: card.index))
@@ -285,6 +343,8 @@ class SupervisedDriver:
 
     async def _opened(self) -> OpenedDriver:
         async with self._opening:
+            if self._closed:
+                raise SourceFailed("the driver is closed")
             if self._common is None:
                 if self._all_released():
                     raise NoAnswer(_ALL_RELEASED)

@@ -16,7 +16,17 @@ from typing import Final
 
 import structlog
 
-from deviceplugin.driver.cards import CardFailed, CardReading, Driver, NoAnswer, NotOpened, SourceFailed, Xid
+from deviceplugin.driver.cards import (
+    CardFailed,
+    CardReading,
+    Driver,
+    DriverCards,
+    NoAnswer,
+    NotOpened,
+    SourceFailed,
+    Xid,
+)
+from deviceplugin.health.cuda_watch import CudaWatch
 from deviceplugin.health.rules import XidLog
 from deviceplugin.health.states import CardStates
 from scheduler.process.terminal import typed
@@ -32,16 +42,20 @@ class NeedsNewContainer(Exception):
 class Pace:
     """Seconds. reading: between two readings of a card. cards: between two looks at which cards there are.
 
-    again: before the driver is asked once more after it failed, or for its cards after one did not answer. end: after
-    which a driver that cannot be opened ends the process; 0: never.
+    again: before the driver is asked once more after it failed. slow: before it is asked for its cards again after one
+    did not answer, whose initialization may take seconds; a few times, then ever later. end: after which a driver that
+    cannot be opened ends the process; 0: never.
     """
 
     reading_s: float = 10.0
     cards_s: float = 300.0
     again_s: float = 5.0
+    slow_s: float = 2.0
     end_s: float = 0.0
 
 
+_SLOW_LOOKS: Final = 4
+_MOST_DOUBLINGS: Final = 10
 _NEVER: Final = float("-inf")
 
 
@@ -63,11 +77,16 @@ class CardKeeper:
     on_xid: Callable[[Xid], None]
     shared_in: str = ""
     problem: str = ""
+    _cuda: CudaWatch = field(init=False)
     _cards_at_s: float = _NEVER
     _readings_at_s: float = _NEVER
     _shut_since_s: float | None = None
+    _slow_looks: int = 0
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _absent: set[tuple[str, str]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._cuda = CudaWatch(driver=self.driver, states=self.states, on_change=self.on_change)
 
     async def run(self) -> None:
         """Ask forever. Raises NeedsNewContainer, in a group."""
@@ -77,6 +96,7 @@ class CardKeeper:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._keep())
                 tasks.create_task(self._listen())
+                tasks.create_task(self._cuda.run())
         finally:
             await self.driver.close()
 
@@ -99,7 +119,8 @@ class CardKeeper:
             for uuid, reading in self.states.readings.items()
             if reading.compute_mode not in {"", self.shared_in}
         )
-        return tuple(filter(None, (self.problem, *self.driver.problems(), *shared_not)))
+        own = (self.problem, *self.driver.problems(), *self.states.cuda_problems())
+        return tuple(filter(None, (*own, *shared_not)))
 
     async def _keep(self) -> None:
         while True:
@@ -115,11 +136,12 @@ class CardKeeper:
             log.info("card.taken_back", uuids=over, reason="its time is over")
             await self.release(over, None)
         if not self._all_released():
-            if time.monotonic() >= self._cards_at_s + self.pace.cards_s:
+            if self.driver.grown() or time.monotonic() >= self._cards_at_s + self.pace.cards_s:
                 await self._list_cards()
             if time.monotonic() >= self._readings_at_s + self.pace.reading_s:
                 await self._read()
-        left_s = self._readings_at_s + self.pace.reading_s - time.monotonic()
+        next_s = min(self._readings_at_s + self.pace.reading_s, self._cards_at_s + self.pace.cards_s)
+        left_s = next_s - time.monotonic()
         await self._pause(self.pace.reading_s if self._all_released() else left_s)
 
     async def _pause(self, for_s: float) -> None:
@@ -136,17 +158,25 @@ class CardKeeper:
         # Before it is asked: a card that is taken back meanwhile may be split by now, and has to be looked at again.
         self._cards_at_s = time.monotonic()
         found = await self.driver.cards()
+        self._slow_looks = self._slow_looks + 1 if found.silent and not self._is_more(found) else 0
         if found.silent:
-            self._cards_at_s += self.pace.again_s - self.pace.cards_s
+            pause_s = self.pace.slow_s * 2 ** min(_MOST_DOUBLINGS, max(0, self._slow_looks - _SLOW_LOOKS))
+            self._cards_at_s = time.monotonic() + min(0.0, pause_s - self.pace.cards_s)
         self.states.found(found, forget=self.forget)
         self.forget, self._shut_since_s = False, None
         self.on_change()
+
+    def _is_more(self, found: DriverCards) -> bool:
+        known = {card.uuid for card in self.states.cards}
+        return any(card.uuid not in known for card in found.cards)
 
     async def _read(self) -> None:
         """Raises SourceFailed when it is the driver that fails, and no card."""
         self._readings_at_s = time.monotonic()
         released = self.states.released()
-        answers = await self.driver.readings([card.uuid for card in self.states.cards if card.uuid not in released])
+        # A card that is split answers few questions, and is not shared here.
+        asked = [card.uuid for card in self.states.cards if card.uuid not in released and not card.mig]
+        answers = await self.driver.readings(asked)
         # What was released while it was asked has been told to be silent.
         answers = {uuid: answer for uuid, answer in answers.items() if uuid not in self.states.released()}
         failures = [answer for answer in answers.values() if isinstance(answer, SourceFailed)]
@@ -159,6 +189,7 @@ class CardKeeper:
         self._note_absent(answers)
         self.states.answered(answers, self.wall_s())
         self.problem = "; ".join(dict.fromkeys(map(str, failures)))
+        self._cuda.look()
         self.on_change()
 
     def _note_absent(self, answers: Mapping[str, CardReading | SourceFailed]) -> None:

@@ -162,6 +162,7 @@ def after_xid(health: CardHealth, xid: Xid, now_s: float, xids: XidClasses) -> C
 
 def after_reading(health: CardHealth, reading: CardReading, now_s: float) -> CardHealth:
     """The card answered."""
+    reading = _completed(reading, health)
     known = health.uncorrected_ecc
     grown = known is not None and (reading.uncorrected_ecc or 0) > known
     if health.gone or was_reset(health, reading):
@@ -179,6 +180,14 @@ def after_reading(health: CardHealth, reading: CardReading, now_s: float) -> Car
         waits = not grown and health.state is not HealthState.RECOVERING
         return replace(bad, bad_s=health.bad_s) if waits else bad
     return _better(_counted(health, now_s), now_s)
+
+
+def _completed(reading: CardReading, health: CardHealth) -> CardReading:
+    """The reading; where the driver failed to tell what the card waits for, it waits for the same as before."""
+    waits = health.reason if health.state in {HealthState.SUSPECT, HealthState.UNHEALTHY} else ""
+    advice = waits.removeprefix(_ADVICE) if waits.startswith(_ADVICE) else ""
+    remap = waits == _REMAP if reading.remap_pending is None else reading.remap_pending
+    return replace(reading, remap_pending=remap, recovery=advice if reading.recovery is None else reading.recovery)
 
 
 def was_reset(health: CardHealth, reading: CardReading) -> bool:

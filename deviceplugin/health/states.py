@@ -6,10 +6,13 @@ instead of vanishing under containers of other cards. It is forgotten at the nex
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from config.protocol.inventory import Health
 from deviceplugin.driver.cards import CardFailed, CardReading, DriverCard, DriverCards, SourceFailed, Xid
-from deviceplugin.health import rules
+from deviceplugin.driver.cuda import UNTRIED, CudaAnswer, sentence
+from deviceplugin.health import cuda, rules
+from deviceplugin.health.cuda import USUAL, CudaTrial, TrialPace
 from deviceplugin.health.rules import CardHealth, XidClasses
 
 
@@ -26,6 +29,7 @@ class CardStates:
     """xids: None where health is not watched: then every card counts as healthy forever.
 
     driver: its version, "" while it has not answered. healths: by UUID, also of cards that are not there now.
+    tries_cuda: whether a card has to show that CUDA starts on it. cuda: the last trial by UUID.
     """
 
     xids: XidClasses | None
@@ -33,6 +37,8 @@ class CardStates:
     cards: tuple[DriverCard, ...] = ()
     healths: dict[str, CardHealth] = field(default_factory=dict)
     readings: dict[str, CardReading] = field(default_factory=dict)
+    tries_cuda: bool = False
+    cuda: dict[str, CudaTrial] = field(default_factory=dict)
     _named: frozenset[str] = frozenset()
 
     def remember(self, cards: Iterable[DriverCard], healths: Mapping[str, CardHealth] | None = None) -> None:
@@ -53,6 +59,7 @@ class CardStates:
         named = frozenset(card.uuid for card in found.cards)
         kept = [card for card in self.cards if card.uuid not in named and (not forget or card.uuid in found.unasked)]
         never_had = max((card.index for card in (*found.cards, *self.cards)), default=-1) + 1
+        self._forget_trials(found)
         self.driver = found.driver
         self._named = named | (self._named & _still_in_place(kept, found))
         self.cards = tuple(sorted((*found.cards, *_beside(found.cards, kept, never_had)), key=lambda card: card.index))
@@ -96,6 +103,8 @@ class CardStates:
         self.readings.pop(uuid, None)
         if self.xids is not None:
             self.healths[uuid] = rules.failed(self.of(uuid), now_s, lost=lost)
+        if self.of(uuid).gone:
+            self.cuda.pop(uuid, None)
 
     def release(self, uuids: Iterable[str], until_s: float | None) -> None:
         """Release these cards until then; None: reclaim them."""
@@ -127,7 +136,68 @@ class CardStates:
 
     def announced(self) -> dict[str, tuple[Health, str]]:
         """UUID -> health and reason as the inventory has them."""
-        return {card.uuid: rules.announced(self.of(card.uuid)) for card in self.cards}
+        return {card.uuid: self._announced(card) for card in self.cards}
+
+    def _announced(self, card: DriverCard) -> tuple[Health, str]:
+        known = rules.announced(self.of(card.uuid))
+        if card.mig:
+            return known if known[1] == rules.RELEASED else _HEALTHY  # Its instances are not shared here.
+        reason = self._reason(card.uuid)
+        return (Health.SUSPECT, reason) if reason and known[0] is Health.HEALTHY else known
+
+    def _reason(self, uuid: str) -> str:
+        if self.xids is None or not self.tries_cuda:
+            return ""
+        return cuda.reason_of(self.cuda.get(uuid), self._fabric(uuid))
+
+    def _fabric(self, uuid: str) -> str:
+        reading = self.readings.get(uuid)
+        return reading.fabric if reading else ""
+
+    def absent(self) -> dict[str, tuple[str, ...]]:
+        """UUID -> optional facts that the driver fails to tell, each `name: why`."""
+        read = {uuid: reading.absent for uuid, reading in self.readings.items()}
+        return {card.uuid: (*card.absent, *read.get(card.uuid, ())) for card in self.cards}
+
+    def to_try(self, pace: TrialPace = USUAL) -> dict[str, float]:
+        """UUID -> when to try CUDA, in monotonic seconds, of each card that answers; none while one is released."""
+        if not self.tries_cuda or self.released():
+            return {}
+        return {uuid: cuda.next_s(self.cuda.get(uuid), self._fabric(uuid), pace) for uuid in self._answering()}
+
+    def tried(self, uuid: str, answer: CudaAnswer, now_s: float) -> None:
+        """CUDA was tried on the card. now_s: monotonic."""
+        self.cuda[uuid] = CudaTrial(answer, now_s, self._fabric(uuid))
+
+    def cuda_problem(self) -> str:
+        """Why CUDA starts on none of the cards that answer, and what to do; "" where one may take pods."""
+        reasons = [self._reason(uuid) for uuid in self._answering()]
+        if not reasons or "" in reasons or UNTRIED in reasons:
+            return ""
+        return f"CUDA starts on no card: {'; '.join(dict.fromkeys(map(sentence, reasons)))}"
+
+    def cuda_problems(self) -> list[str]:
+        """Messages for operators: `cuda_problem`, or the cards on which CUDA does not start."""
+        if problem := self.cuda_problem():
+            return [problem]
+        reasons = {uuid: self._reason(uuid) for uuid in self._answering()}
+        return [
+            f"card {uuid}: CUDA does not start on it: {sentence(reason)}"
+            for uuid, reason in reasons.items()
+            if reason not in {"", UNTRIED}
+        ]
+
+    def _answering(self) -> list[str]:
+        return [card.uuid for card in self.named().cards if not card.mig and card.uuid in self.readings]
+
+    def _forget_trials(self, found: DriverCards) -> None:
+        """Forget the trials of an earlier driver, and of cards that have another device node now."""
+        before = {card.uuid: (card.minor, card.pci) for card in self.cards}
+        same = {card.uuid for card in found.cards if before.get(card.uuid) == (card.minor, card.pci)} | found.unasked
+        self.cuda = {uuid: trial for uuid, trial in self.cuda.items() if uuid in same and found.driver == self.driver}
+
+
+_HEALTHY: Final = (Health.HEALTHY, "")
 
 
 def _still_in_place(kept: Iterable[DriverCard], found: DriverCards) -> set[str]:
@@ -151,10 +221,16 @@ def _beside(there: Sequence[DriverCard], gone: Sequence[DriverCard], never_had: 
 def health_changes(
     cards: Sequence[DriverCard], before: Mapping[str, tuple[Health, str]], now: Mapping[str, tuple[Health, str]]
 ) -> list[HealthChange]:
-    """The cards whose health has changed; one that was not there before counts as having been healthy."""
-    healthy = (Health.HEALTHY, "")
+    """The cards whose health has changed; one that was not there before counts as having been healthy.
+
+    So does one that waits for the first trial of CUDA: that takes a second, and is no news.
+    """
     return [
         HealthChange(card, now[card.uuid])
         for card in cards
-        if card.uuid in now and before.get(card.uuid, healthy) != now[card.uuid]
+        if card.uuid in now and _as_news(before.get(card.uuid, _HEALTHY)) != _as_news(now[card.uuid])
     ]
+
+
+def _as_news(known: tuple[Health, str]) -> tuple[Health, str]:
+    return _HEALTHY if known[1] == UNTRIED else known

@@ -18,6 +18,7 @@ import structlog
 from config.protocol import inventory, names
 from config.protocol.inventory import Health, Inventory
 from deviceplugin.allocation.view import NodeRecords
+from deviceplugin.driver.cuda import sentence
 from deviceplugin.health.record import HealthFile, LastKnownFile
 from deviceplugin.health.rules import GOOD_FOR_S, RECOVERING, RELEASED
 from deviceplugin.health.states import CardStates, HealthChange, health_changes
@@ -76,6 +77,7 @@ class NodeCards:
     _followed: bool = False
     _held_until: str | None = None
     _reported_cordon: str = ""
+    _reported_cuda: str = ""
     _named: asyncio.Event = field(default_factory=asyncio.Event)
     _listed: asyncio.Event = field(default_factory=asyncio.Event)
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
@@ -168,6 +170,7 @@ class NodeCards:
         for change in health_changes(self.states.cards, self._announced, announced):
             self.record(_node_event(change, self.uncovered().get(change.card.uuid, "")))
         self._report_stray_cordon()
+        self._report_cuda()
         self._announced = announced
         self._save(found)
         self._again(wanted=not await self.devices.show(whole, found))
@@ -228,6 +231,13 @@ class NodeCards:
             self.record(NodeEvent("GPUCordonUnknown", f"{stray}; it takes nothing out of use"))
         self._reported_cordon = stray
 
+    def _report_cuda(self) -> None:
+        """Report once that CUDA starts on no card."""
+        problem = self.states.cuda_problem()
+        if problem and problem != self._reported_cuda:
+            self.record(NodeEvent("GPUNotReady", problem))
+        self._reported_cuda = problem
+
     def _answers(self, cordon: str) -> dict[str, str | None]:
         """Replies to operators' annotations: indexes become UUIDs, a served request is removed."""
         answers: dict[str, str | None] = {}
@@ -281,5 +291,6 @@ def _node_event(change: HealthChange, uncovered: str) -> NodeEvent:
     if reason == RELEASED:
         return NodeEvent("GPUReleased", f"{of} is released for maintenance and takes no new pods", warning=False)
     if now is Health.SUSPECT:
-        return NodeEvent("GPUSuspect", f"{of} is suspect and takes no new pods: {reason}")
+        why = ": ".join(filter(None, (reason, sentence(reason))))
+        return NodeEvent("GPUSuspect", f"{of} is suspect and takes no new pods: {why}")
     return NodeEvent("GPUUnhealthy", f"{of} is unhealthy: {reason}; its memory units are no longer allocatable")

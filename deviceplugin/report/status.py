@@ -18,7 +18,10 @@ _NOTHING: Final = "-"
 
 
 class CardStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """One card. units: announced. used_mib: None where the driver does not report it. health, reason: as announced."""
+    """One card. units: announced. used_mib: None where the driver does not report it. health, reason: as announced.
+
+    absent: optional facts that the driver fails to tell, each `name: why`.
+    """
 
     index: int
     uuid: str
@@ -29,6 +32,7 @@ class CardStatus(msgspec.Struct, frozen=True, rename="camel"):
     health: str
     used_mib: int | None = msgspec.field(default=None, name="usedMiB")
     reason: str = ""
+    absent: tuple[str, ...] = ()
 
 
 class AllocationStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -111,6 +115,9 @@ def _head(status: DevicePluginStatus) -> Iterator[str]:
         yield "Containers cannot get their cards: see the problems"
     for problem in status.problems:
         yield f"Problem: {problem}"
+    for card in status.cards:
+        if card.absent:
+            yield f"Card {card.index}: the driver does not tell: {'; '.join(card.absent)}"
 
 
 def _card_rows(status: DevicePluginStatus) -> list[tuple[str, ...]]:
@@ -185,9 +192,12 @@ class ShownContainer:
 
 
 def card_statuses(
-    cards: Sequence[inventory.Card], allocated: Mapping[str, int], readings: Mapping[str, CardReading]
+    cards: Sequence[inventory.Card],
+    allocated: Mapping[str, int],
+    readings: Mapping[str, CardReading],
+    absent: Mapping[str, tuple[str, ...]],
 ) -> tuple[CardStatus, ...]:
-    """One for each card."""
+    """One for each card. absent: by UUID."""
     return tuple(
         CardStatus(
             index=card.index,
@@ -199,6 +209,7 @@ def card_statuses(
             health=card.health.value,
             used_mib=readings[card.uuid].used_mib if card.uuid in readings else None,
             reason=card.reason,
+            absent=absent.get(card.uuid, ()),
         )
         for card in cards
     )

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from deviceplugin.cli import cli
-from deviceplugin.doctor.checks import Examination, Finding, Verdict
 from deviceplugin.doctor.checks import as_text as doctor_text
+from deviceplugin.doctor.facts import Examination, Finding, Verdict
 from deviceplugin.report.status import DevicePluginStatus
 from deviceplugin.report.status import as_text as status_text
 from scheduler.process.output import show_json, show_text

@@ -6,7 +6,7 @@ import sys
 import msgspec
 import pytest
 
-from deviceplugin.doctor.checks import Examination, Verdict
+from deviceplugin.doctor.facts import Examination, Verdict
 from e2e.control_plane.admin import Admin, Json
 from e2e.node.announced import allocatable
 from e2e.node.node_pods import pod_seen

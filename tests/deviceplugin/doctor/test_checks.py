@@ -6,18 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from deviceplugin.doctor.checks import (
-    Examination,
-    Facts,
-    Finding,
-    NodeFacts,
-    PodFacts,
-    Verdict,
-    as_text,
-    encode,
-    examined,
-)
-from deviceplugin.driver.cards import DriverCard
+from deviceplugin.doctor.checks import as_text, encode, examined
+from deviceplugin.doctor.facts import Examination, Facts, Finding, NodeFacts, PodFacts, Verdict
+from deviceplugin.driver.cards import CardReading, DriverCard
+from deviceplugin.driver.cuda import CudaAnswer
 from deviceplugin.report.status import CardStatus, DevicePluginStatus, DriftStatus
 
 STATUS = DevicePluginStatus(
@@ -36,6 +28,8 @@ WELL = Facts(
     simulated=False,
     driver="580.95.05",
     cards=(DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=15360),),
+    cuda={"GPU-a": CudaAnswer(0)},
+    readings={"GPU-a": CardReading(used_mib=0, persistent=True)},
     nvidia_runtime=True,
     node=NodeFacts(
         labels={"gpushare": "true"},
@@ -86,6 +80,24 @@ def warned(name: str, facts: Facts, check: str, found: str, remedy: str) -> Any:
 
 
 OLD_LIBRARY = replace(WELL, driver_problem="the cards: NVML answered '…': the driver was replaced; restart …")
+UNKNOWN = Verdict.UNKNOWN
+MODPROBE, COMPUTE = "nvidia-modprobe -u -c=0", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+NO_CUDA = CudaAnswer(lacking="libcuda.so.1: cannot open shared object file")
+
+
+def answered(answer: CudaAnswer) -> Facts:
+    return replace(WELL, cuda={"GPU-a": answer})
+
+
+def with_reading(facts: Facts = WELL, **values: Any) -> Facts:  # noqa: ANN401 - fields of a reading
+    return replace(facts, readings={"GPU-a": CardReading(**{"used_mib": 0, "persistent": True, **values})})
+
+
+UNREADY = with_reading(answered(NO_CUDA), fabric="not-started")
+FORGETS = with_reading(persistent=False)
+DENIED = replace(
+    with_reading(absent=("TotalEccErrors: no",)), cards=(replace(WELL.cards[0], absent=("NumaNodeId: no",)),)
+)
 NO_WAY = replace(WELL, lacking=LACKING, nvidia_runtime=False)
 OTHER_MODE = with_status(mode="environment", runtime_class="nvidia")
 REBOOTED = with_status(drift=(DriftStatus("without-devices", "pod ns/p"),))
@@ -122,6 +134,18 @@ OLD_KUBELET = "v1.33.13: KubeletPodResourcesGet is off by default before 1.34"
         case("uncovered", with_card("suspect", "no-way-in"), "cards", "no-way-in", "see libcuda: systemctl restart"),
         warned("bad", replace(WELL, spec_problems=("/etc/cdi/x.yaml: bad",)), "libcuda", "x.yaml", "repair"),
         case("not to be known", replace(WELL, driver=""), "libcuda", "does not answer", "", verdict=Verdict.UNKNOWN),
+        case(
+            "uvm", answered(CudaAnswer(999)), "cuda", "card 0 (GPU-a): cuInit answered 999: /dev/nvidia-uvm", MODPROBE
+        ),
+        case("no nodes", answered(CudaAnswer(100)), "cuda", "cuInit answered 100", "ls -l /dev/nvidia*"),
+        case("fabric", answered(CudaAnswer(802)), "cuda", "the fabric manager does not run", "nvidia-fabricmanager"),
+        case("cuInit hangs", answered(CudaAnswer(detail="not within 20 s")), "cuda", "not within 20 s", "dmesg"),
+        case("libcuda", answered(NO_CUDA), "cuda", "cannot be tried here: libcuda.so.1", COMPUTE, verdict=UNKNOWN),
+        case("none asked", replace(WELL, cuda={}), "cuda", "was not tried", "", verdict=UNKNOWN),
+        case("no driver", replace(WELL, driver=""), "cuda", "the driver does not answer", "", verdict=UNKNOWN),
+        case("fabric alone", UNREADY, "cuda", "the NVSwitch fabric is not-started", "nvidia-fabricmanager"),
+        warned("persistence", FORGETS, "persistence", "off on card 0 (GPU-a)", "nvidia-smi -pm 1"),
+        warned("no facts", DENIED, "cards", "card 0 (GPU-a): NumaNodeId: no; TotalEccErrors: no", "dmesg"),
         case("elsewhere", replace(WELL, missing={"/x/kubelet.sock": "what"}), "kubelet", "/x/kubelet.sock", "is the"),
         case("damaged", replace(WELL, checkpoint_problem="cannot be read"), "kubelet", "cannot", "restart"),
         warned(

@@ -7,18 +7,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 import pytest
 
 from config.protocol import names
 from config.settings.deviceplugin import DevicePluginConfiguration, Kubelet
 from config.settings.scheduler import ClientConnection
-from deviceplugin.doctor.checks import Facts, PodFacts, Verdict, examined
+from deviceplugin.doctor.checks import examined
 from deviceplugin.doctor.examine import examine
+from deviceplugin.doctor.facts import Facts, PodFacts, Verdict
+from deviceplugin.driver.cuda import CudaAnswer
+from deviceplugin.driver.cuda_trials import CudaTrials
 from deviceplugin.driver.nvml import NvmlSource
 from deviceplugin.driver.process import DriverThreads
 from deviceplugin.driver.supervisor import SupervisedDriver
-from deviceplugin.report.status import DevicePluginStatus
+from deviceplugin.report.status import CardStatus, DevicePluginStatus
 from deviceplugin.report.status_page import status_page
 from scheduler.process.probes import serve
 from tests.support.node.nvml_double import NvmlDouble, card
@@ -50,6 +54,10 @@ def pod(name: str, scheduler: str, annotations: dict[str, str]) -> dict[str, Any
     }
 
 
+def no_library(name: str) -> None:
+    raise OSError(f"{name}: cannot open shared object file: No such file or directory")
+
+
 class Opened(NvmlSource):
     """A driver in threads of this process."""
 
@@ -60,16 +68,30 @@ class Opened(NvmlSource):
         """It never ends by itself."""
 
 
+class Tried(Opened):
+    """A process that tries CUDA."""
+
+    def __init__(self, answer: CudaAnswer) -> None:
+        super().__init__()
+        self._answer = answer
+
+    def start_cuda(self, _: str) -> CudaAnswer:
+        """Answer as `CudaProgram` does."""
+        return self._answer
+
+
 @dataclass
 class MadeUpNode:
     """folder: everything of the node that is a file. status: None where no plugin answers."""
 
     folder: Path
-    library: NvmlDouble = field(default_factory=lambda: NvmlDouble(card(0)))
+    library: NvmlDouble = field(default_factory=lambda: NvmlDouble(card(0, nvmlDeviceGetPersistenceMode=1)))
     status: DevicePluginStatus | None = STATUS
     pods: list[dict[str, Any]] = field(default_factory=list)
     mountinfo: str = NVML
     refused: bool = False
+    answers: dict[str, CudaAnswer] = field(default_factory=lambda: {"GPU-0": CudaAnswer(0), "GPU-1": CudaAnswer(0)})
+    tried: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for name in ("plugins", "cdi", "resources"):
@@ -97,13 +119,17 @@ class MadeUpNode:
             return await examine(
                 self._configuration(int(server.url.rpartition(":")[2])),
                 {},
-                SupervisedDriver(self._opened),
+                SupervisedDriver(self._opened, trials=CudaTrials(self._cuda)),
                 status_at=status_at,
                 mountinfo=self.folder / "mountinfo",
             )
 
+    async def _cuda(self, uuid: str) -> DriverThreads:
+        self.tried.append(uuid)
+        return DriverThreads(Tried(self.answers[uuid]))
+
     async def _opened(self) -> DriverThreads:
-        return DriverThreads(Opened(self.library))
+        return DriverThreads(Opened(self.library, load=no_library))
 
     @asynccontextmanager
     async def _plugin(self) -> AsyncIterator[str]:
@@ -152,7 +178,7 @@ async def test_a_node_without_a_driver(node: MadeUpNode) -> None:
     node.library.broken = pynvml.NVMLError_LibraryNotFound()
     node.mountinfo, node.status = "", None
     found = bad(await node.examined())
-    assert list(found) == ["driver", "runtime", "libcuda", "plugin", "cards", "drift"]
+    assert list(found) == ["driver", "runtime", "libcuda", "cuda", "persistence", "plugin", "cards", "drift"]
     assert "is the driver installed on this node?" in found["driver"]
     assert "is the plugin running here?" in found["plugin"]
 
@@ -183,3 +209,26 @@ async def test_an_api_server_that_refuses(node: MadeUpNode) -> None:
     found = bad(await node.examined())
     assert "no such right" in found["node"]
     assert set(found) == {"node", "pods"}
+
+
+async def test_cuda_is_tried_on_each_card_that_answers(node: MadeUpNode) -> None:
+    node.library = NvmlDouble(card(0), card(1), card(2, nvmlDeviceGetMigMode=[1, 1]))
+    node.answers["GPU-1"] = CudaAnswer(999)
+    assert "card 1 (GPU-1): cuInit answered 999" in bad(await node.examined())["cuda"]
+    assert node.tried == ["GPU-0", "GPU-1"]
+
+
+@pytest.mark.parametrize("reason", ["released", "mig"])
+async def test_cuda_is_not_tried_while_a_card_is_released(node: MadeUpNode, reason: str) -> None:
+    """A split card that is released is announced as suspect, with the reason that it is split."""
+    released = CardStatus(0, "GPU-0", "M", 1024, 1, 0, "suspect", None, reason)
+    node.status = msgspec.structs.replace(STATUS, cards=(released,))
+    assert "was not tried on card 0 (GPU-0)" in bad(await node.examined())["cuda"]
+    assert node.tried == []
+
+
+async def test_after_one_card_without_an_answer_no_other_is_tried(node: MadeUpNode) -> None:
+    node.library = NvmlDouble(card(0), card(1))
+    node.answers["GPU-0"] = CudaAnswer(detail="cuInit did not come back within 20 s")
+    assert "card 0 (GPU-0): cuInit did not come back within 20 s" in bad(await node.examined())["cuda"]
+    assert node.tried == ["GPU-0"]

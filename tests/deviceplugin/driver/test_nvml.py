@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 import pytest
@@ -107,7 +108,6 @@ def test_a_card_touches_no_other() -> None:
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (pynvml.NVMLError_LibraryNotFound(), "is the driver installed on this node?"),
         (pynvml.NVMLError_DriverNotLoaded(), "is the driver's kernel module loaded on this node?"),
         (pynvml.NVMLError_LibRmVersionMismatch(), "the driver was replaced after this container was made"),
         (pynvml.NVMLError_NoPermission(), "Insufficient Permissions"),
@@ -120,6 +120,30 @@ def test_a_driver_that_cannot_be_opened_is_reported_with_the_remedy(error: Excep
     double.broken = error
     with pytest.raises(NotOpened, match=message.replace("?", r"\?")):
         NvmlSource(double).open()
+
+
+NO_NVML = "libnvidia-ml.so.1: cannot open shared object file: No such file or directory"
+NO_LIBDL = "libdl.so.2: cannot open shared object file: No such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        (NO_NVML, "is the driver installed on this node? Does the NVIDIA runtime run this container?"),
+        (NO_LIBDL, "the container's image lacks a library that NVML needs"),
+        ("libnvidia-ml.so.1: file too short", "the library is damaged"),
+    ],
+)
+def test_a_library_that_cannot_be_loaded_is_reported_as_the_loader_says(said: str, advice: str) -> None:
+    def load(name: str) -> None:
+        assert name == "libnvidia-ml.so.1"
+        raise OSError(said)
+
+    double = NvmlDouble()
+    double.broken = pynvml.NVMLError_LibraryNotFound()
+    with pytest.raises(NotOpened) as caught:
+        NvmlSource(double, load=load).open()
+    assert str(caught.value) == f"the driver: NVML cannot be loaded: {said}: {advice}"
 
 
 def test_a_driver_that_goes_fails_as_a_whole() -> None:
@@ -135,7 +159,7 @@ def test_nvml_on_this_machine_finds_cards_or_reports_no_driver() -> None:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
-        with pytest.raises(NotOpened, match=r"the driver: NVML answered '.+': .*driver"):
+        with pytest.raises(NotOpened, match=r"the driver: NVML (answered|cannot be loaded).*driver"):
             source.open()
     else:
         pynvml.nvmlShutdown()
@@ -302,10 +326,34 @@ def test_what_is_optional_and_fails_is_absent_and_the_card_is_no_worse_for_it(na
     assert found.used_mib == 1024
 
 
+@pytest.mark.parametrize("error", [pynvml.NVMLError_Unknown(), pynvml.NVMLError_NoPermission()])
 @pytest.mark.parametrize("name", ["TotalEccErrors", "RemappedRows", "FieldValues"])
-def test_a_question_about_its_health_that_fails_leaves_the_card_unread_and_not_lost(name: str) -> None:
-    with pytest.raises(NoAnswer, match="its health: NVML answered 'Unknown Error'"):
-        reading(**{f"nvmlDeviceGet{name}": pynvml.NVMLError_Unknown()})
+def test_a_question_about_its_health_that_fails_is_reported_and_leaves_the_card_read(
+    name: str, error: Exception
+) -> None:
+    found = reading(**{f"nvmlDeviceGet{name}": error})
+    assert found.absent == (f"{name}: NVML answered {str(error)!r}",)
+    assert (found.remap_pending is None, found.recovery is None) == (name == "RemappedRows", name == "FieldValues")
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "fabric"),
+    [
+        (pynvml.NVML_GPU_FABRIC_STATE_NOT_SUPPORTED, 0, ""),
+        (pynvml.NVML_GPU_FABRIC_STATE_NOT_STARTED, 0, "not-started"),
+        (pynvml.NVML_GPU_FABRIC_STATE_IN_PROGRESS, 0, "in-progress"),
+        (pynvml.NVML_GPU_FABRIC_STATE_COMPLETED, 0, ""),
+        (pynvml.NVML_GPU_FABRIC_STATE_COMPLETED, pynvml.NVML_ERROR_UNKNOWN, "failed"),
+        (9, 0, ""),
+    ],
+)
+def test_a_fabric_that_is_not_ready_is_told(state: int, status: int, fabric: str) -> None:
+    def fill(reference: Any) -> None:  # noqa: ANN401 # of ctypes
+        info = reference._obj  # noqa: SLF001 # the only way from a reference back
+        assert info.version == pynvml.nvmlGpuFabricInfo_v2
+        info.state, info.status = state, status
+
+    assert reading(nvmlDeviceGetGpuFabricInfoV=fill).fabric == fabric
 
 
 @pytest.mark.parametrize(

@@ -197,3 +197,23 @@ def test_a_card_is_found_by_its_name_too(key: str) -> None:
     source = NvmlSource(NvmlDouble(card(0), card(1)))
     source.open()
     assert (source.describe(key).index, source.describe(key).uuid) == (1, "GPU-1")
+
+
+@pytest.mark.parametrize("name", ["MigMode", "MinorNumber", "Name", "PciInfo"])
+def test_an_optional_fact_that_fails_is_reported_and_leaves_the_card(name: str) -> None:
+    (found,) = cards(card(0, **{f"nvmlDeviceGet{name}": pynvml.NVMLError_NoPermission()}))
+    assert found.absent == (f"{name}: NVML answered 'Insufficient Permissions'",)
+    assert (found.uuid, found.memory_mib) == ("GPU-0", 80 * 1024 - 640)
+
+
+def test_a_numa_node_that_cannot_be_read_is_reported() -> None:
+    (found,) = cards(card(0, nvmlDeviceGetNumaNodeId=pynvml.NVMLError_Unknown()))
+    assert found.absent == ("NumaNodeId: NVML answered 'Unknown Error'",)
+
+
+def test_a_split_card_is_asked_for_nothing_that_only_its_instances_have() -> None:
+    denied = dict.fromkeys(
+        ("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetNumaNodeId", "nvmlDeviceGetNvLinkState"), pytest.fail
+    )
+    (found,) = cards(card(0, nvmlDeviceGetMigMode=[1, 1], **denied))
+    assert (found.mig, found.memory_mib, found.absent) == (True, 0, ())

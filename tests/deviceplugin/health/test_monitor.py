@@ -2,15 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import pytest
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.calls import Worker
-from deviceplugin.driver.cards import DriverCard, DriverCards, NotOpened, Xid
+from deviceplugin.driver.calls import Call, Worker
+from deviceplugin.driver.cards import CardReading, DriverCard, DriverCards, NotOpened, SourceFailed, Xid
 from deviceplugin.driver.process import DriverThreads
 from deviceplugin.driver.processes import DriverLimits
 from deviceplugin.driver.simulated import (
@@ -31,13 +32,14 @@ from deviceplugin.health.monitor import CardKeeper, NeedsNewContainer, Pace
 from deviceplugin.health.rules import XidLog, classes
 from deviceplugin.health.states import CardStates
 
+T = TypeVar("T")
 CARDS = (
     DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=1024),
     DriverCard(index=1, uuid="GPU-b", model="M", memory_mib=1024),
 )
 HEALTHY = (Health.HEALTHY, "")
 LIMITS = DriverLimits(answer_s=0.1, patience_s=0.01, stuck_s=0.2, hung_s=0.5, again_s=0.1, start_s=0.01, slowest_s=0.05)
-PACE = Pace(reading_s=0.02, cards_s=60, again_s=0.01)
+PACE = Pace(reading_s=0.02, cards_s=60, again_s=0.01, slow_s=0.01)
 
 
 @dataclass
@@ -259,7 +261,7 @@ class Shut:
             if name == "events":
                 await asyncio.Event().wait()
 
-        return (lambda _: None) if name == "remember" else nothing
+        return (lambda *_: None) if name in {"remember", "grown"} else nothing
 
 
 async def test_a_driver_that_cannot_be_opened_for_minutes_ends_the_process_and_that_is_said_before() -> None:
@@ -310,3 +312,42 @@ def test_each_kind_of_error_of_each_card_is_logged_at_once() -> None:
     log = XidLog()
     for xid in (Xid("GPU-a", 94), Xid("GPU-a", 79), Xid("GPU-b", 94)):
         assert log.times(xid, 5.0) == 1
+
+
+class AskedDriver(SupervisedDriver):
+    """Keeps the UUIDs that it was asked to read."""
+
+    asked: frozenset[str] = frozenset()
+
+    async def readings(self, uuids: Iterable[str]) -> dict[str, CardReading | SourceFailed]:
+        wanted = list(uuids)
+        self.asked |= set(wanted)
+        return await super().readings(wanted)
+
+
+async def test_a_split_card_is_not_read_and_its_errors_are_not_waited_for() -> None:
+    """The driver denies most questions about it, and its instances are not shared here."""
+    simulated = SimulatedDriver((CARDS[0], replace(CARDS[1], mig=True)), ())
+    waited: set[str] = set()
+
+    class Watched(DriverThreads):
+        async def ask(self, call: Call[T]) -> T:
+            if call.name == "wait":
+                waited.add(call.arguments[0])
+            return await super().ask(call)
+
+    async def start() -> Worker:
+        return Watched(simulated.opened())
+
+    news = asyncio.Event()
+    driver = AskedDriver(start, LIMITS)
+    keeper = replace(keeper_of(simulated, CardStates(classes((), ())), news, []), driver=driver)
+    running = asyncio.create_task(keeper.run())
+    async with asyncio.timeout(10):
+        while "GPU-a" not in keeper.states.readings or not waited:
+            await news.wait()
+            news.clear()
+    running.cancel()
+    await asyncio.wait({running})
+    assert (set(driver.asked), waited) == ({"GPU-a"}, {"GPU-a"})
+    assert keeper.states.announced() == {"GPU-a": HEALTHY, "GPU-b": HEALTHY}

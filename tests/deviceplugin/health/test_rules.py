@@ -301,3 +301,19 @@ def test_a_clock_that_is_set_back_far_keeps_no_card_out_until_it_is_there_again(
     health = read(happened(UNCLASSIFIED, now_s=1_000_000), 10, 100, 309)
     assert health.state is HealthState.SUSPECT
     assert read(health, 310).state is HealthState.HEALTHY
+
+
+@pytest.mark.parametrize(
+    ("waiting", "unknown", "reason"),
+    [
+        (replace(GOOD, remap_pending=True), replace(GOOD, remap_pending=None), "row-remap"),
+        (replace(GOOD, recovery="drain"), replace(GOOD, recovery=None), "recovery-drain"),
+        (replace(GOOD, recovery="reset"), replace(GOOD, recovery=None), "recovery-reset"),
+    ],
+)
+def test_a_card_waits_on_while_the_driver_fails_to_tell(
+    waiting: CardReading, unknown: CardReading, reason: str
+) -> None:
+    health = read(CardHealth(), 0, reading=waiting)
+    assert announced(read(health, *range(10, 2000, 10), reading=unknown))[1] == reason
+    assert announced(read(CardHealth(), *range(10, 2000, 10), reading=unknown)) == (Health.HEALTHY, "")

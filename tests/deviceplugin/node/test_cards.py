@@ -9,7 +9,8 @@ import pytest
 from config.protocol import inventory, names
 from config.protocol.inventory import Health
 from deviceplugin.allocation.decision import decided
-from deviceplugin.driver.cards import DriverCard, DriverCards, Xid
+from deviceplugin.driver.cards import CardReading, DriverCard, DriverCards, Xid
+from deviceplugin.driver.cuda import CudaAnswer
 from deviceplugin.health.record import HealthFile, LastKnownFile
 from deviceplugin.kubelet.device_ids import TooManyDevices
 from deviceplugin.node import cards
@@ -277,3 +278,26 @@ async def test_a_unit_that_is_too_small_ends_it(tmp_path: Path) -> None:
             rig.cards.states.found(DriverCards("580.1", (huge,)), forget=False)
             rig.cards.moved()
             await asyncio.sleep(5)
+
+
+async def test_cuda_that_starts_on_no_card_is_an_event_with_its_remedy_and_said_once(tmp_path: Path) -> None:
+    async with announcing(tmp_path) as rig:
+        await rig.until(lambda: len(rig.node.cards()) == 2)
+        states = rig.cards.states
+        states.tries_cuda = True
+        states.answered({"GPU-a": CardReading(used_mib=0), "GPU-b": CardReading(used_mib=0)}, 0.0)
+        rig.cards.devices.withheld = lambda: bool(states.cuda_problem())
+        for uuid in ("GPU-a", "GPU-b"):
+            states.tried(uuid, CudaAnswer(999), 0.0)
+        rig.cards.moved()
+        await rig.until(lambda: rig.node.withheld() == "no-way-in")
+        rig.cards.moved()
+        await rig.until(lambda: len(rig.unhealthy()) == 8)
+        (ready,) = (notice.note for notice in rig.notices if notice.reason == "GPUNotReady")
+        assert "nvidia-modprobe -u -c=0" in ready
+        suspect = [notice.note for notice in rig.notices if notice.reason == "GPUSuspect"]
+        assert [("cuda-999" in note, "/dev/nvidia-uvm" in note) for note in suspect] == [(True, True)] * 2
+        states.tried("GPU-b", CudaAnswer(0), 1.0)
+        rig.cards.moved()
+        await rig.until(lambda: not rig.node.withheld())
+        assert [card.health for card in rig.node.cards()] == [Health.SUSPECT, Health.HEALTHY]

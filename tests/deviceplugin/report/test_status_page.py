@@ -30,7 +30,7 @@ STATUS = DevicePluginStatus(
     problems=("NVML does not answer",),
     cards=(
         CardStatus(1, "GPU-b", "Tesla T4", 15360, 15, 0, "unhealthy", None, "xid-79"),
-        CardStatus(0, "GPU-a", "Tesla T4", 15360, 15, 6, "healthy", 4000),
+        CardStatus(0, "GPU-a", "Tesla T4", 15360, 15, 6, "healthy", 4000, absent=("NumaNodeId: no",)),
     ),
     containers=(AllocationStatus("ns", "p", "c", {"GPU-a": 3, "GPU-b": 3}, 2000),),
     drift=(DriftStatus("uses-more", "pod ns/p uses more", ("event", "metric")),),
@@ -42,6 +42,7 @@ NVIDIA runtime: runs this pod by runtimeClassName nvidia
 The node object does NOT say what it should
 Containers cannot get their cards: see the problems
 Problem: NVML does not answer
+Card 0: the driver does not tell: NumaNodeId: no
 
 CARD  UUID   MODEL     HEALTH             UNITS  ALLOCATED  USED MiB  OF MiB
 0     GPU-a  Tesla T4  healthy            15     6          4000      15360

@@ -6,6 +6,9 @@
  *
  * The world (see the stand-in of NVML) says `uvm_major N`; without it any major will do. The file is
  * GPUSHARE_NVIDIA_WORLD, or /etc/gpushare-nvidia/world. GPUSHARE_NVIDIA_DEV is searched in place of /dev.
+ *
+ * `fault cuInit I CODE` has cuInit answer CODE, 0 too, where card I is visible, whatever the nodes are; `hang cuInit I`
+ * has it hang there until the line is gone. CUDA_VISIBLE_DEVICES leaves the cards whose UUIDs it lists.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +27,8 @@ typedef struct { char bytes[16]; } CUuuid;
 
 struct card {
     int index, minor, fabric_state;
-    unsigned long long free_mib;
+    int planted, answer, hangs; /* by lines about cuInit */
+    unsigned long long free_mib, used_mib;
     char uuid[96];
 };
 
@@ -40,6 +44,11 @@ static void read_world(void) {
     if (file == NULL) return;
     while (fgets(row, sizeof row, file) != NULL) {
         if (sscanf(row, "uvm_major %d", &uvm_major) == 1) continue;
+        if (sscanf(row, "hang cuInit %d", &index) == 1 && index >= 0 && index < worlds) world[index].hangs = 1;
+        if (sscanf(row, "fault cuInit %d %63s", &index, field) == 2 && index >= 0 && index < worlds) {
+            world[index].planted = 1;
+            world[index].answer = atoi(field);
+        }
         if (sscanf(row, "card %d %63s %511s", &index, field, value) != 3 || index < 0 || index >= MOST_CARDS) continue;
         if (index >= worlds) {
             memset(&world[worlds], 0, sizeof *world * (size_t)(index + 1 - worlds));
@@ -51,6 +60,7 @@ static void read_world(void) {
         if (strcmp(field, "uuid") == 0) snprintf(card->uuid, sizeof card->uuid, "%.95s", value);
         if (strcmp(field, "minor") == 0) card->minor = atoi(value);
         if (strcmp(field, "fabric_state") == 0) card->fabric_state = atoi(value);
+        if (strcmp(field, "used_mib") == 0) card->used_mib = strtoull(value, NULL, 0);
         if (strcmp(field, "total_mib") == 0) card->free_mib = strtoull(value, NULL, 0);
     }
     fclose(file);
@@ -71,16 +81,43 @@ static int may_open(const char *name, int major_wanted, int minor_wanted) {
     return 1;
 }
 
+static int is_visible(const struct card *card) {
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    return visible == NULL || (card->uuid[0] != '\0' && strstr(visible, card->uuid) != NULL);
+}
+
+/* Do as the lines about cuInit say. Whether there are some; *answer: what it answers. */
+static int is_planted(int *answer) {
+    int planted = 0;
+    for (int i = 0; i < worlds; i++) {
+        if (!is_visible(&world[i])) continue;
+        while (i < worlds && world[i].hangs) {
+            usleep(10000);
+            read_world();
+        }
+        if (i >= worlds || !world[i].planted) continue;
+        planted = 1;
+        *answer = *answer != SUCCESS ? *answer : world[i].answer;
+        seen[seens++] = world[i];
+    }
+    return planted;
+}
+
 int cuInit(unsigned int flags) {
     char name[64];
+    int answer = SUCCESS;
     if (flags != 0) return INVALID_VALUE;
     read_world();
     seens = 0;
+    if (is_planted(&answer)) {
+        initialized = answer == SUCCESS;
+        return answer;
+    }
     if (!may_open("nvidiactl", CARD_MAJOR, CONTROL_MINOR)) return NO_DEVICE;
     int ready = 1;
     for (int i = 0; i < worlds; i++) {
         snprintf(name, sizeof name, "nvidia%d", world[i].minor);
-        if (world[i].uuid[0] == '\0' || !may_open(name, CARD_MAJOR, world[i].minor)) continue;
+        if (world[i].uuid[0] == '\0' || !is_visible(&world[i]) || !may_open(name, CARD_MAJOR, world[i].minor)) continue;
         ready = ready && world[i].fabric_state == 3;
         seen[seens++] = world[i];
     }
@@ -128,5 +165,47 @@ int cuDeviceTotalMem_v2(size_t *bytes, int device) {
     if (!initialized) return NOT_INITIALIZED;
     if (device < 0 || device >= seens) return INVALID_DEVICE;
     *bytes = (size_t)seen[device].free_mib * 1024 * 1024;
+    return SUCCESS;
+}
+
+/* ---- memory of one program: told to the stand-in of NVML through the file `WORLD.set` ---- */
+
+enum { CONTEXT_MIB = 300, MIB = 1024 * 1024 };
+static int current = -1;
+static unsigned long long own_mib;
+
+static void tell_use(unsigned long long mib) {
+    char path[4200];
+    const char *world_path = getenv("GPUSHARE_NVIDIA_WORLD");
+    snprintf(path, sizeof path, "%s.set", world_path != NULL && *world_path ? world_path : "/etc/gpushare-nvidia/world");
+    FILE *file = fopen(path, "ae");
+    own_mib = mib;
+    if (file == NULL) return;
+    fprintf(file, "card %d used_mib %llu\n", seen[current].index, seen[current].used_mib + mib);
+    fprintf(file, "card %d process %d %llu alive\n", seen[current].index, (int)getpid(), mib);
+    fclose(file);
+}
+
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+    if (!initialized) return NOT_INITIALIZED;
+    if (device < 0 || device >= seens) return INVALID_DEVICE;
+    current = device;
+    *context = &seen[device];
+    tell_use(CONTEXT_MIB);
+    return SUCCESS;
+}
+
+int cuCtxSetCurrent(void *context) { return context != NULL ? SUCCESS : INVALID_VALUE; }
+
+int cuMemAlloc_v2(unsigned long long *pointer, size_t bytes) {
+    if (current < 0) return NOT_INITIALIZED;
+    if (own_mib + seen[current].used_mib + bytes / MIB > seen[current].free_mib) return OUT_OF_MEMORY;
+    *pointer = bytes;
+    tell_use(own_mib + bytes / MIB);
+    return SUCCESS;
+}
+
+int cuMemFree_v2(unsigned long long pointer) {
+    tell_use(own_mib - pointer / MIB);
     return SUCCESS;
 }

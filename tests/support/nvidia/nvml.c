@@ -5,12 +5,14 @@
  *
  *   driver 580.95.05                   version of the driver
  *   card I FIELD VALUE                 a fact of the card with index I; a later line replaces an earlier one
- *   card I process PID MIB             a program on it
+ *   card I process PID MIB [alive]     a program on it; alive: as long as that process lives
  *   card I link LINK PCI|switch        an active NVLink and its other end
  *   card I near J LEVEL                PCI topology level between two cards
  *   card I xid NUMBER SERIAL           an error; reported once to every event set, serials grow
  *   fault FUNCTION I|* CODE            this function answers CODE for that card
  *   delay FUNCTION I|* SECONDS         it answers late
+ *   initialise I SECONDS               the card's first handle in a process takes so long
+ *   initialise_in_turn 1               cards are initialised one at a time
  *   hang FUNCTION I|*                  it answers when this line is gone
  *
  * FUNCTION may be `*`. A card without a line of its own does not exist; a handle to it then says that the card is lost.
@@ -19,6 +21,7 @@
 #define NVML_NO_UNVERSIONED_FUNC_DEFS
 #include <nvml.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -309,8 +312,28 @@ nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count) {
     return end(result);
 }
 
+/* Called with the lock held; it is let go while the card is initialised. */
+static void initialise(int index) {
+    static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+    static int done[MOST_CARDS];
+    double seconds = 0;
+    for (int i = 0; i < line_count; i++)
+        if (says(&lines[i], 0, "initialise") && lines[i].words > 2 && atoi(lines[i].word[1]) == index)
+            seconds = atof(lines[i].word[2]);
+    int in_turn = atoi(of_system("initialise_in_turn", "0"));
+    if (seconds <= 0 || done[index]) return;
+    pthread_mutex_unlock(&lock);
+    if (in_turn) pthread_mutex_lock(&turn);
+    sleep_s(seconds);
+    if (in_turn) pthread_mutex_unlock(&turn);
+    pthread_mutex_lock(&lock);
+    done[index] = 1;
+    look();
+}
+
 static nvmlReturn_t found(const char *function, int index, nvmlDevice_t *device, nvmlReturn_t missing) {
     if (index < 0 || index >= card_count()) return missing;
+    initialise(index);
     nvmlReturn_t result = planned(function, index);
     if (result == NVML_SUCCESS && index >= card_count()) result = NVML_ERROR_GPU_IS_LOST;
     return result != NVML_SUCCESS ? result : handle_of(index, device);
@@ -479,10 +502,20 @@ ON_CARD(nvmlDeviceGetGpuFabricInfoV, nvmlGpuFabricInfoV_t *info)
     }
 DONE(state != NULL ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED)
 
+/* Whether a later line says something else of this program, or it has ended. */
+static int is_over(int at) {
+    for (int i = at + 1; i < line_count; i++)
+        if (is_card(&lines[i], atoi(lines[at].word[1])) && says(&lines[i], 2, "process") &&
+            lines[i].words > 4 && says(&lines[i], 3, lines[at].word[3]))
+            return 1;
+    return !strcmp(lines[at].word[4], "0") || (says(&lines[at], 5, "alive") && kill(atoi(lines[at].word[3]), 0) != 0);
+}
+
 static nvmlReturn_t processes(int index, unsigned int *count, nvmlProcessInfo_t *infos) {
     unsigned int has = 0;
     for (int i = 0; i < line_count; i++) {
         if (!is_card(&lines[i], index) || !says(&lines[i], 2, "process") || lines[i].words < 5) continue;
+        if (is_over(i)) continue;
         if (has < *count && infos != NULL) {
             memset(&infos[has], 0, sizeof *infos);
             infos[has].pid = (unsigned int)atoi(lines[i].word[3]);
@@ -495,6 +528,14 @@ static nvmlReturn_t processes(int index, unsigned int *count, nvmlProcessInfo_t 
     *count = has;
     return fits ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
 }
+
+ON_CARD(nvmlDeviceGetComputeRunningProcesses_v2, unsigned int *count, nvmlProcessInfo_v2_t *infos)
+DONE(processes(index, count, infos))
+
+ON_CARD(nvmlDeviceGetGraphicsRunningProcesses_v2, unsigned int *count, nvmlProcessInfo_v2_t *infos)
+    (void)infos;
+    *count = 0;
+DONE(NVML_SUCCESS)
 
 ON_CARD(nvmlDeviceGetComputeRunningProcesses_v3, unsigned int *count, nvmlProcessInfo_t *infos)
 DONE(processes(index, count, infos))

@@ -1,0 +1,118 @@
+"""Facts about a node, and the finding of a check. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from config.settings.deviceplugin import Mode as ConfiguredMode
+from deviceplugin.driver.cards import CardReading, DriverCard
+from deviceplugin.driver.cuda import CudaAnswer
+from deviceplugin.report.status import DevicePluginStatus
+
+MOST_NAMED: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """A pod of this node that requests gpu-mem and has not finished. name: with its namespace.
+
+    scheduled: it carries an allocation.
+    """
+
+    name: str
+    scheduler: str
+    runtime_class: str
+    scheduled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """The node as the API server has it. problem: why nothing of it is known, "" when it is.
+
+    allocatable: of gpu-mem. announced: it has an inventory. unit_mib: of that.
+    """
+
+    problem: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    runtime_version: str = ""
+    kubelet_version: str = ""
+    capacity: int = 0
+    allocatable: int = 0
+    announced: bool = False
+    pods: tuple[PodFacts, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """driver: its version; driver_problem: why it does not answer. cards: as it names them now.
+
+    cuda: answer of cuInit by UUID, of the cards that were tried. readings: by UUID, of the cards that answer.
+    lacking, some: as in `Coverage`, by NVIDIA's CDI specs. spec_problems: specs that cannot be read.
+    nvidia_runtime: it runs this very container. missing: files of the kubelet that are not there, and what for.
+    status: what the plugin says of itself; status_problem: why it does not. mode: as configured.
+    """
+
+    node_name: str
+    mode: ConfiguredMode
+    simulated: bool
+    driver: str = ""
+    driver_problem: str = ""
+    cards: tuple[DriverCard, ...] = ()
+    cuda: Mapping[str, CudaAnswer] = field(default_factory=dict)
+    readings: Mapping[str, CardReading] = field(default_factory=dict)
+    lacking: str = ""
+    some: bool = False
+    spec_problems: tuple[str, ...] = ()
+    nvidia_runtime: bool = False
+    missing: Mapping[str, str] = field(default_factory=dict)
+    checkpoint_problem: str = ""
+    node: NodeFacts = field(default_factory=NodeFacts)
+    status: DevicePluginStatus | None = None
+    status_problem: str = ""
+
+
+class Verdict(StrEnum):
+    """UNKNOWN: what the check looks at could not be looked at; an earlier finding says why."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """check: one word, as docs/first-gpu-node.md has it. remedy: what to do, "" where nothing is to be done."""
+
+    check: str
+    verdict: Verdict
+    found: str
+    remedy: str = ""
+
+
+class Examination(msgspec.Struct, frozen=True):
+    """Findings in the order in which a new node fails."""
+
+    node: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether no check failed."""
+        return all(one.verdict is not Verdict.FAILED for one in self.findings)
+
+
+OK, WARNING, FAILED, UNKNOWN = Verdict.OK, Verdict.WARNING, Verdict.FAILED, Verdict.UNKNOWN
+
+
+def some(items: list[str]) -> str:
+    """The first few, and how many more there are."""
+    more = f"; and {len(items) - MOST_NAMED} more" if len(items) > MOST_NAMED else ""
+    return "; ".join(items[:MOST_NAMED]) + more
+
+
+def count(number: int, what: str) -> str:
+    """The number with its noun."""
+    return f"{number} {what}{'' if number == 1 else 's'}"

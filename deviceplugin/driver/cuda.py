@@ -1,0 +1,98 @@
+"""The answer of CUDA for one card, and its causes in words. Pure.
+
+Source of the codes: cuda.h, `CUresult`; of the causes: the checks that NVIDIA's user-space driver makes in cuInit.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+_STARTS: Final = 0
+# CUDA_ERROR_DEVICE_UNAVAILABLE: it starts, and the compute mode keeps this process away, as with MPS.
+_UNAVAILABLE: Final = 46
+# The first word of a card's reason for being out of use.
+_REASON: Final = "cuda-"
+_SILENT: Final = f"{_REASON}silent"
+# The reason of a card whose NVSwitch fabric is not ready, followed by its state.
+FABRIC: Final = "fabric-"
+# The reason of a card for which CUDA has not been tried yet.
+UNTRIED: Final = f"{_REASON}untried"
+
+
+@dataclass(frozen=True, slots=True)
+class CudaAnswer:
+    """Answer of cuInit in a process that sees one card.
+
+    code: of CUDA, 0 where it starts, or 46 where it starts for others; None without an answer. detail: why there is
+    none. lacking: why CUDA cannot be tried from here, which says nothing of the card; "" where it was tried.
+    """
+
+    code: int | None = None
+    detail: str = ""
+    lacking: str = ""
+
+    @property
+    def starts(self) -> bool:
+        return self.code in {_STARTS, _UNAVAILABLE}
+
+    @property
+    def reason(self) -> str:
+        """Why the card is out of use, in one word such as `cuda-999`; "" where CUDA starts, or cannot be tried."""
+        if self.starts or self.lacking:
+            return ""
+        return _SILENT if self.code is None else f"{_REASON}{self.code}"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """what: the cause. remedy: the next thing to do."""
+
+    what: str
+    remedy: str
+
+
+_DELETE: Final = "delete the plugin's pod, so that its container is made again"
+_LOG: Final = "on the node: dmesg | grep -e NVRM -e nvidia-uvm"
+_CAUSES: Final = {
+    2: Cause("CUDA has too little memory to start", "raise devicePlugin.resources.limits.memory"),
+    100: Cause(
+        "CUDA finds no card: /dev/nvidiactl or the card's device node is missing, or may not be opened",
+        f"on the node: ls -l /dev/nvidia*, and nvidia-smi, which makes missing ones; then {_DELETE}",
+    ),
+    101: Cause("CUDA shows another card under this UUID", f"nvidia-smi -L on the node; then {_DELETE}"),
+    304: Cause("the kernel denied CUDA a call", f"seccomp, SELinux, device cgroup; {_LOG}"),
+    802: Cause(
+        "the NVSwitch fabric is not ready: the fabric manager does not run, or is of another version than the driver",
+        "on the node: systemctl status nvidia-fabricmanager, then systemctl restart nvidia-fabricmanager",
+    ),
+    803: Cause(
+        "libcuda and the kernel module are of different versions",
+        f"reload the modules or reboot the node; then {_DELETE}",
+    ),
+    999: Cause(
+        "/dev/nvidia-uvm is missing, or has the major number of an earlier boot",
+        f"on the node: nvidia-modprobe -u -c=0, then generate its CDI specs again, and {_DELETE}",
+    ),
+}
+
+
+def cause_of(reason: str) -> Cause | None:
+    """The cause of a card's reason; None for a reason that neither CUDA nor the fabric has given."""
+    if reason.startswith(FABRIC):
+        return _CAUSES[802]
+    if not reason.startswith(_REASON):
+        return None
+    number = reason.removeprefix(_REASON)
+    if number == "untried":
+        return Cause("CUDA has not been tried on it yet", "")
+    if number == "silent":
+        return Cause("cuInit did not come back", _LOG)
+    known = _CAUSES.get(int(number)) if number.isdecimal() else None
+    return known or Cause(f"cuInit answered {number[:16]}", _LOG)
+
+
+def sentence(reason: str) -> str:
+    """The cause of a reason and what to do, for people; "" for a reason that CUDA has not given."""
+    cause = cause_of(reason)
+    if cause is None:
+        return ""
+    return f"{cause.what}; {cause.remedy}" if cause.remedy else cause.what

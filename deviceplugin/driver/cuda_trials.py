@@ -1,0 +1,77 @@
+"""Trials of CUDA, one card and one process at a time.
+
+IDLE --answer--> TRYING --answered, died, or killed after a while--> IDLE
+                    └── killed, and the kernel does not let it go --> HELD: no trial until it ends
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+
+from deviceplugin.driver import calls
+from deviceplugin.driver.calls import Worker
+from deviceplugin.driver.cards import NoAnswer, SourceFailed
+from deviceplugin.driver.cuda import CudaAnswer
+
+ANSWERS_WITHIN_S: Final = 20.0
+_ENDS_WITHIN_S: Final = 2.0
+log = structlog.get_logger()
+
+
+class CudaTrials:
+    """Owned by the event loop."""
+
+    def __init__(self, start: Callable[[str], Awaitable[Worker]], within_s: float = ANSWERS_WITHIN_S) -> None:
+        """start: makes a process that sees the card of this UUID alone; raises SourceFailed."""
+        self._start, self._within_s = start, within_s
+        self._turn = asyncio.Lock()
+        self._trying: Worker | None = None
+        self._held: Worker | None = None
+        self._stops = 0
+
+    async def answer(self, uuid: str) -> CudaAnswer:
+        """Try CUDA on this card, for `within_s` at most. Raises NoAnswer where the trial was stopped."""
+        stops = self._stops
+        async with self._turn:
+            if self._held is not None and self._held.alive:
+                return CudaAnswer(detail=f"process {self._held.pid} hangs in the kernel and cannot be ended")
+            try:
+                found = await self._tried(uuid, stops)
+            finally:
+                await self._end()
+        self._check_stop(stops)
+        return found
+
+    async def stop(self) -> None:
+        """End the trial that runs; its process holds no card afterwards, unless the kernel does not let it go."""
+        self._stops += 1
+        await self._end()
+
+    async def _tried(self, uuid: str, stops: int) -> CudaAnswer:
+        try:
+            self._check_stop(stops)
+            self._trying = worker = await self._start(uuid)
+            self._check_stop(stops)
+            async with asyncio.timeout(self._within_s):
+                return await worker.ask(calls.start_cuda(uuid))
+        except TimeoutError:
+            return CudaAnswer(detail=f"cuInit did not come back within {self._within_s:g} s")
+        except NoAnswer:
+            raise
+        except SourceFailed as error:
+            return CudaAnswer(detail=str(error))
+
+    def _check_stop(self, stops: int) -> None:
+        if stops != self._stops:
+            raise NoAnswer("the trial of CUDA was stopped")
+
+    async def _end(self) -> None:
+        worker, self._trying = self._trying, None
+        if worker is None:
+            return
+        worker.kill()
+        if not await worker.ended(_ENDS_WITHIN_S):
+            self._held = worker
+            log.warning("cuda.process_abandoned", pid=worker.pid)

@@ -1,0 +1,73 @@
+"""Tries CUDA on each card: at start, when card or driver have changed, soon after a failure, seldom otherwise.
+
+A card takes no new pods until CUDA has been tried on it, nor while that fails (`health.cuda`). Cards that are split,
+lost, silent or released are not tried; while one is released none is, since CUDA may open every card that it finds.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from deviceplugin.driver.cards import Driver, NoAnswer
+from deviceplugin.driver.cuda import CudaAnswer
+from deviceplugin.health.cuda import USUAL, TrialPace
+from deviceplugin.health.states import CardStates
+
+_LOOK_S: Final = 60.0
+_BETWEEN_S: Final = 0.1
+log = structlog.get_logger()
+
+
+@dataclass(slots=True, kw_only=True)
+class CudaWatch:
+    """Owned by the event loop. on_change: called whenever `states` may say something else."""
+
+    driver: Driver
+    states: CardStates
+    on_change: Callable[[], None]
+    pace: TrialPace = USUAL
+    now_s: Callable[[], float] = time.monotonic
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def look(self) -> None:
+        """There may be a card to try."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Try forever."""
+        while self.states.tries_cuda:
+            self._wake.clear()
+            for uuid in self._due():
+                await self._try(uuid)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pause_s()):
+                    await self._wake.wait()
+
+    async def _try(self, uuid: str) -> None:
+        try:
+            answer = await self.driver.cuda(uuid)
+        except NoAnswer:
+            return  # A card was released meanwhile: nothing is known of this one.
+        if uuid in self.states.to_try():
+            self._log(uuid, answer)
+            self.states.tried(uuid, answer, self.now_s())
+            self.on_change()
+
+    def _log(self, uuid: str, answer: CudaAnswer) -> None:
+        before = self.states.cuda.get(uuid)
+        if before is None or before.answer != answer:
+            say = log.info if answer.starts else log.warning
+            say("card.cuda", uuid=uuid, code=answer.code, reason=answer.detail or answer.lacking)
+
+    def _due(self) -> list[str]:
+        now_s = self.now_s()
+        return [uuid for uuid, at_s in self.states.to_try(self.pace).items() if at_s <= now_s]
+
+    def _pause_s(self) -> float:
+        left_s = [at_s - self.now_s() for at_s in self.states.to_try(self.pace).values()]
+        return max(_BETWEEN_S, min([_LOOK_S, *left_s]))
