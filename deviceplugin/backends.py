@@ -34,7 +34,9 @@ class CardBackend:
 def backend_for(configuration: DevicePluginConfiguration) -> CardBackend:
     """Inside the event loop. Raises ConfigurationError or SimulationError for an unusable cluster file."""
     if not configuration.simulate:
-        return CardBackend(SupervisedDriver(DriverProcess.start, trials=CudaTrials(start_cuda), attached=_attached))
+        return CardBackend(
+            SupervisedDriver(DriverProcess.start, trials=CudaTrials(start_cuda), attached=attached_cards)
+        )
     simulated = SimulatedDriver(*read_simulation(Path(configuration.simulate), configuration.node_name))
 
     async def start() -> Worker:
@@ -43,7 +45,7 @@ def backend_for(configuration: DevicePluginConfiguration) -> CardBackend:
     return CardBackend(SupervisedDriver(start), simulated)
 
 
-def _attached(folder: Path = _ATTACHED) -> frozenset[str]:
+def attached_cards(folder: Path = _ATTACHED) -> frozenset[str]:
     """PCI addresses of the cards that the driver's kernel module shows; none where the container hides them."""
     try:
         return frozenset(path.name for path in folder.iterdir())
