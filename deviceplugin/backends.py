@@ -39,7 +39,7 @@ def backend_for(configuration: DevicePluginConfiguration) -> CardBackend:
         root = configuration.driver_root
         opening = partial(DriverProcess.start, (*NVML, *filter(None, [root])))
         trials = CudaTrials(partial(start_cuda, root))
-        return CardBackend(SupervisedDriver(opening, trials=trials, attached=_attached))
+        return CardBackend(SupervisedDriver(opening, trials=trials, attached=attached_cards))
     simulated = SimulatedDriver(*read_simulation(Path(configuration.simulate), configuration.node_name))
 
     async def start() -> Worker:
@@ -48,7 +48,7 @@ def backend_for(configuration: DevicePluginConfiguration) -> CardBackend:
     return CardBackend(SupervisedDriver(start), simulated)
 
 
-def _attached(folder: Path = _ATTACHED) -> frozenset[str]:
+def attached_cards(folder: Path = _ATTACHED) -> frozenset[str]:
     """PCI addresses of the cards that the driver's kernel module shows; none where the container hides them."""
     try:
         return frozenset(path.name for path in folder.iterdir())

@@ -15,7 +15,8 @@ from deviceplugin.driver.calls import Worker
 from deviceplugin.driver.cards import NoAnswer, SourceFailed
 from deviceplugin.driver.cuda import CudaAnswer
 
-ANSWERS_WITHIN_S: Final = 20.0
+# cuInit may initialize every card that it finds, as without persistence mode: 8 of them for 3 s each.
+ANSWERS_WITHIN_S: Final = 30.0
 _ENDS_WITHIN_S: Final = 2.0
 log = structlog.get_logger()
 

@@ -110,6 +110,7 @@ class CardStates:
         """Release these cards until then; None: reclaim them."""
         for uuid in uuids:
             self.readings.pop(uuid, None)
+            self.cuda.pop(uuid, None)
             self.healths[uuid] = rules.released(self.of(uuid), until_s)
 
     def released(self) -> dict[str, float]:

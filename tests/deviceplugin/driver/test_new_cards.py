@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from deviceplugin.backends import attached_cards
 from deviceplugin.driver.calls import Worker
 from deviceplugin.driver.nvml import NvmlSource
 from deviceplugin.driver.process import DriverThreads
@@ -24,6 +25,12 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setenv(VARIABLE, str(made.path))
     with libraries.pynvml_with(library):
         yield made
+
+
+def test_the_kernel_shows_the_cards_by_pci_address(tmp_path: Path) -> None:
+    (tmp_path / pci_of(0)).mkdir()
+    assert attached_cards(tmp_path) == {pci_of(0)}
+    assert attached_cards(tmp_path / "hidden") == frozenset()
 
 
 class Session(NvmlSource):

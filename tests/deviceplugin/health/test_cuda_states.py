@@ -109,6 +109,16 @@ def test_split_lost_silent_and_released_cards_are_not_tried() -> None:
     assert found.to_try() == {}
 
 
+def test_a_card_that_was_released_has_to_show_again_that_cuda_starts() -> None:
+    """It may have been reset, or split and joined."""
+    found = states("GPU-a", "GPU-b")
+    for uuid in ("GPU-a", "GPU-b"):
+        found.tried(uuid, STARTS, 1.0)
+    found.release(["GPU-a"], 100.0)
+    found.release(["GPU-a"], None)
+    assert found.announced() == {"GPU-a": UNTRIED, "GPU-b": HEALTHY}
+
+
 def test_a_split_card_is_never_suspect() -> None:
     found = states("GPU-a")
     split = DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=0, mig=True)
