@@ -26,13 +26,7 @@ _VELERO: Final = "Velero is not installed: nobody has run it"
 _BY_HAND: Final = "a device plugin that is started by hand: e2e/programs/plugin_process.py starts one"
 
 NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
-    "README.md": {
-        "make demo": _SET_UP,
-        "make test": _SET_UP,
-        "make cluster": _CLUSTER,
-        "docker": _DOCKER,
-        "helm install": _HELM,
-    },
+    "README.md": {"make demo": _SET_UP, "make cluster": _CLUSTER},
     "deploy/README.md": {
         "docker": _DOCKER,
         "(cd deploy/manifests && kustomize": "kustomize, and it changes a file of this clone",
@@ -130,17 +124,13 @@ ENDS_WITH_1: Final[Mapping[str, Mapping[str, str]]] = {
 
 # Words of what it says. What has no end of its own needs some.
 SAYS: Final[Mapping[str, Mapping[str, str]]] = {
-    "README.md": {
-        "kubectl wait": "ALIYUN_COM_GPU_MEM_CONTAINER=3",
-        "kubectl inspect": "first-pod",
-        ".venv/bin/gpushare-scheduler run": "leader.standby",
-    },
     "deploy/README.md": {"kubectl -n kube-system logs": "[pod/gpushare-scheduler-"},
     "docs/explain.md": {
         "gpushare-scheduler explain": "It requests 100 GiB on one card.",
         "gpushare-scheduler what-if": "copies of default/first-pod would fit now",
     },
     "docs/defragment.md": {"gpushare-scheduler defragment": "fits after 1 move"},
+    "docs/local-cluster.md": {"kubectl wait": "ALIYUN_COM_GPU_MEM_CONTAINER=3", "kubectl inspect": "first-pod"},
     "docs/inspect.md": {"curl": '"name":"n1"'},
     "docs/page.md": {
         "gpushare-scheduler demo": "http://127.0.0.1:",
