@@ -63,7 +63,7 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
         "export": "the line that make cluster prints",
         "gpushare-device-plugin fault": _CLUSTER,
         "E2E_PROVIDER=existing": _CLUSTER,
-        "E2E_PROVIDER=kind": "kind, which nobody has run yet: docs/tested-on.md",
+        "E2E_PROVIDER=kind": "kind, which nobody has run yet: docs/evidence/tested-on.md",
     },
     "docs/migrate.md": {
         "cat >": "a file for helm",
@@ -94,7 +94,7 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
         "kubectl -n kube-system scale": _OPERATIONS,
         "kubectl drain": _OPERATIONS,
     },
-    "docs/packing.md": {"": "a trace that is not part of this repository: tests/packing makes one up"},
+    "docs/evidence/packing.md": {"": "a trace that is not part of this repository: tests/packing makes one up"},
     "docs/page.md": {"make demo": _SET_UP},
     "docs/runbooks/README.md": {"helm": _HELM},
     "docs/runbooks/GpushareLoopHeld.md": {"kubectl -n kube-system top": _METRICS, "kubectl top": _METRICS},
@@ -103,8 +103,8 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
             "files of the reader's; tests/scheduler/tools/simulate/test_simulate.py"
         ),
     },
-    "docs/tested-on.md": {"": _CARD},
-    "docs/write-a-rule.md": {"gpushare-scheduler simulate": _WHEEL},
+    "docs/evidence/tested-on.md": {"": _CARD},
+    "docs/develop/write-a-rule.md": {"gpushare-scheduler simulate": _WHEEL},
     "docs/troubleshooting.md": {
         "kubectl patch --local -f FILE": "a file of the reader's",
         "kubectl -n velero create configmap": _VELERO,
@@ -164,7 +164,7 @@ NOT_APPLIED: Final[Mapping[str, str]] = {
     "docs/migrate.md": "some lines of a pod",
     "docs/troubleshooting.md": "a resource modifier of Velero",
     "docs/working-with.md": "kinds of other projects: e2e/deploy/other_projects/test_working_with.py creates them",
-    "docs/write-a-rule.md": _WHEEL,
+    "docs/develop/write-a-rule.md": _WHEEL,
 }
 
 # Leaves the node as it was.

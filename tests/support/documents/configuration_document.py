@@ -97,8 +97,8 @@ from 1 to {max_weight}; without one, the default weight holds.
 for what they judge. Nor can `PrioritySort` and `DefaultBinder`, of whose kind there is one each. PreFilter and Reserve
 belong to a plugin's Filter and are no points of their own; PostBind is not there. `cardFilter`,
 `cardScore` and `cardSet` are about the cards of a node, and `GpuShare` applies them. What each plugin does is in the
-[plugin reference](../scheduler/plugins/README.md); [write a rule](write-a-rule.md) says how to add one. Plugins of
-other packages are off until a profile enables them.
+[plugin reference](../scheduler/plugins/README.md); [write a rule](develop/write-a-rule.md) says how to add one.
+Plugins of other packages are off until a profile enables them.
 
 ## Arguments of plugins
 
