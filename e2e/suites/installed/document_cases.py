@@ -20,6 +20,7 @@ _UNINSTALL: Final = "it ends the device plugin: e2e/suites/node/test_uninstall.p
 _ONE_NODE: Final = (
     "it ends the device plugin: e2e/suites/node/test_uninstall.py and e2e/deploy/chart/test_mishaps.py type it"
 )
+_POOL: Final = "it keeps the pods of the other documents off their node"
 _WHEEL: Final = "tests/repository/test_wheel.py runs it"
 _OPERATIONS: Final = "it replaces the pods that other documents name: e2e/deploy/operations/test_operations.py types it"
 _VELERO: Final = "Velero is not installed: nobody has run it"
@@ -52,6 +53,7 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
     "docs/defragment.md": {
         "gpushare-scheduler defragment -f pod.yaml --execute": "it evicts: e2e/suites/tools/test_commands.py does it",
     },
+    "docs/get-kubectl-gpushare.md": {"pip install": _WHEEL, "export PATH": _SET_UP},
     "docs/isolation.md": {
         "export CUDA_": _CARD,
         "mkdir -p": _CARD,
@@ -96,6 +98,7 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "docs/evidence/packing.md": {"": "a trace that is not part of this repository: tests/packing makes one up"},
     "docs/page.md": {"make demo": _SET_UP},
+    "docs/quotas.md": {"kubectl label": _POOL, "kubectl taint": _POOL},
     "docs/runbooks/README.md": {"helm": _HELM},
     "docs/runbooks/GpushareLoopHeld.md": {"kubectl -n kube-system top": _METRICS, "kubectl top": _METRICS},
     "docs/simulate.md": {
@@ -119,7 +122,7 @@ OF_THE_SCHEDULER: Final = frozenset(
 
 # Exit code 1, and words of what is said then.
 ENDS_WITH_1: Final[Mapping[str, Mapping[str, str]]] = {
-    "docs/troubleshooting.md": {"kubectl -n kube-system logs $POD --previous": "previous terminated container"},
+    "docs/troubleshooting.md": {"kubectl -n kube-system logs $PLUGIN_POD --previous": "previous terminated container"},
 }
 
 # Words of what it says. What has no end of its own needs some.
@@ -140,8 +143,9 @@ SAYS: Final[Mapping[str, Mapping[str, str]]] = {
     "docs/simulate.md": {"gpushare-scheduler simulate": "Pods placed: 12, ended since: 1, waiting: 1."},
     "docs/troubleshooting.md": {
         "kubectl gpushare doctor": "holds the Lease kube-system/gpushare-scheduler",
-        "gpushare-scheduler explain": "wants 100",
-        "kubectl exec POD -- env": "GPU-",
+        "kubectl -n kube-system exec deploy/gpushare-scheduler": "wants 100",
+        "kubectl -n NAMESPACE exec USER_POD -- env": "GPU-",
+        "kubectl -n NAMESPACE get pod USER_POD -o jsonpath='{.spec.nodeName}": "n1",
     },
 }
 
@@ -149,6 +153,8 @@ SAYS: Final[Mapping[str, Mapping[str, str]]] = {
 # where it gets a node. Of a StatefulSet the first alone: its image is nowhere to be had, so that it never runs.
 DECIDED: Final[Mapping[str, Mapping[str, str]]] = {
     "README.md": {"small-model": ""},
+    "docs/quotas.md": {"team-a-train": "didn't match Pod's node affinity/selector"},
+    "docs/share.md": {"llm": ""},
     "docs/user-guide.md": {
         "binpack-0": "",
         "train-7": "",
