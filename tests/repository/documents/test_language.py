@@ -24,7 +24,7 @@ LONGEST: Final = 40
 SLACK: Final = 10
 REJECTED: Final = re.compile(
     r"""\b(?:
-        of[ ](?:which|whom) | whose[ ]kind | whoever | that[ ](?:is|are)[ ]none
+        of[ ](?:which(?![ ](?:card|node))|whom) | whose[ ]kind | whoever | that[ ](?:is|are)[ ]none
         | (?:is|are)[ ]no[ ](?!longer\b|more\b)\w+
         | by[ ](?:CDI|helm|environment|itself|themselves) | beside
         | g(?:ive|ives|iven|ave|iving)[ ]away | t(?:ake|akes|aken|ook)[ ](?:\w+[ ])?back | removed?[ ]for
