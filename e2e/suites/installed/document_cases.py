@@ -117,7 +117,7 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
 
 # Whose pod `POD` is in kube-system, where it is not the device plugin's.
 OF_THE_SCHEDULER: Final = frozenset(
-    {"docs/page.md", "docs/runbooks/GpushareSchedulerNotReady.md", "docs/runbooks/GpushareWatchStale.md"}
+    {"docs/runbooks/GpushareSchedulerNotReady.md", "docs/runbooks/GpushareWatchStale.md"}
 )
 
 # Exit code 1, and words of what is said then.
