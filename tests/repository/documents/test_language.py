@@ -110,7 +110,7 @@ def test_the_list_shrinks_with_the_documents() -> None:
     ],
 )
 def test_rejected_words_are_found(text: str, expected: list[str]) -> None:
-    assert found("docs/a.md", text)["words"] == expected
+    assert found("README.md", text)["words"] == expected
 
 
 def test_a_long_sentence_is_found_in_a_paragraph_and_in_an_item_of_a_list() -> None:
@@ -121,5 +121,5 @@ def test_a_long_sentence_is_found_in_a_paragraph_and_in_an_item_of_a_list() -> N
 
 def test_dates_belong_into_evidence() -> None:
     text = "Measured on 2026-01-02; `2026-01-03` is an example."
-    assert found("docs/a.md", text)["dates"] == ["2026-01-02"]
-    assert found("docs/evidence/a.md", text)["dates"] == []
+    assert found("README.md", text)["dates"] == ["2026-01-02"]
+    assert found(f"{EVIDENCE}a.md", text)["dates"] == []
