@@ -20,6 +20,8 @@ LEFT: Final[Mapping[str, Mapping[str, int]]] = json.loads(
 )
 EVIDENCE: Final = "docs/evidence/"
 LONGEST: Final = 40
+README_WORDS: Final = 650
+FIRST_SCREEN_WORDS: Final = 125
 # A change that mends a few places need not touch the file; one that mends many lowers the numbers.
 SLACK: Final = 10
 REJECTED: Final = re.compile(
@@ -95,6 +97,13 @@ def test_the_list_shrinks_with_the_documents() -> None:
         for kind, number in listed.items()
         if numbers[name][kind] < number - SLACK
     } == {}
+
+
+def test_the_first_page_is_short_and_its_first_screen_fits_a_window() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    first_screen = prose(text.partition("\n| ")[0])
+    assert len(text.split()) <= README_WORDS
+    assert len(first_screen.split()) <= FIRST_SCREEN_WORDS
 
 
 @pytest.mark.parametrize(
