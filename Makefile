@@ -26,7 +26,7 @@ node/device_plugin_health node/device_plugin_ids node/device_plugin_reconcile no
 node/refused_writes node/unscheduled rights/audit rights/policies rights/rights rights/volume_policy \
 scheduling/claims scheduling/openings scheduling/scheduler scheduling/volumes, \
 e2e/suites/$(dir $(test))test_$(notdir $(test)).py)
-# Changes of our rules that no test sees, at most: each is another way to the same answer (docs/differences.md).
+# Changes of our rules that no test sees, at most: each is another way to the same answer (docs/evidence/kube-scheduler.md).
 SURVIVORS := 300
 PYTHONS := python3 python3.13 python3.12 python3.11 python3.14
 
@@ -49,7 +49,7 @@ help:
 	@echo '              promtool; packages, images, the documents as a site (needs Go >= 1.26)'
 	@echo 'make test-nightly  1,000,000 steps of random histories; 100,000 mutated objects and files;'
 	@echo '              hundreds of pods on a real kubelet, restarts at random;'
-	@echo '              every fault of docs/reliability.md at once, for ten minutes (FIRE_SECONDS);'
+	@echo '              every fault of docs/evidence/reliability.md at once, for ten minutes (FIRE_SECONDS);'
 	@echo '              pods, nodes and namespaces that come and go for 45 minutes (SOAK_MINUTES);'
 	@echo '              kube-scheduler asked again, and our rules changed one operator at a time; other Kubernetes'
 	@echo 'make test-gpu  the driver and CUDA of a machine with a real NVIDIA card, in five minutes, without Kubernetes;'
@@ -61,7 +61,7 @@ help:
 	@echo '              (E2E_KUBERNETES=1.34 for those that e2e/servers/kubernetes-1.34 pins; E2E_WORKERS=1 for one after another)'
 	@echo 'make bench    measure speed and memory on a real kube-apiserver (needs Go >= 1.26)'
 	@echo 'make packing  how full the cards get with BestFit, FGD, the default profile and the policy fragmentation'
-	@echo '              on the trace in OPENB=FOLDER (docs/packing.md; CONFIGS="NAME=FILE …" for other configurations)'
+	@echo '              on the trace in OPENB=FOLDER (docs/evidence/packing.md; CONFIGS="NAME=FILE …" for other configurations)'
 	@echo 'make format   rewrite the sources as the format check wants them'
 	@echo 'make docs     rewrite the generated parts of docs/'
 	@echo 'make docs-site  the documents as a site, in build/site/html; a link that leads nowhere is a failure'
@@ -155,7 +155,7 @@ bench: setup
 	@.venv/bin/python -m e2e.bench
 
 packing: setup
-	@[ -n "$(OPENB)" ] || { echo 'make packing OPENB=FOLDER: the folder with the trace, see docs/packing.md'; exit 1; }
+	@[ -n "$(OPENB)" ] || { echo 'make packing OPENB=FOLDER: the folder with the trace, see docs/evidence/packing.md'; exit 1; }
 	@.venv/bin/python -m e2e.packing "$(OPENB)" $(foreach config,$(CONFIGS),--config $(config))
 
 binaries: setup

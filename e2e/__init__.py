@@ -9,7 +9,7 @@
     suites/         the tests, a folder for each subject
     support/        helpers that several suites share
     lanes.py        which tests stay in one worker
-    bench/          the measurements of docs/benchmarks.md, and tests of what judges and prints them
+    bench/          the measurements of docs/evidence/benchmarks.md, and tests of what judges and prints them
     servers/        the Go modules that pin the servers, and these tools, no Python
 
 By hand: `python -m e2e.control_plane.cluster up` starts a control plane until Ctrl-C, `make cluster` one with nodes.

@@ -132,10 +132,10 @@ class Kubelet(Section):
 
 
 class DevicePluginConfiguration(Section):
-    """Everything that can be set. A file names `apiVersion` and `kind`; `nodeName` comes from `NODE_NAME` as a rule."""
+    """Everything that can be set. A file names `apiVersion` and `kind`; `nodeName` usually comes from `NODE_NAME`."""
 
-    api_version: Literal["gpushare/v1alpha1"] = Field(default=API_VERSION, description="The form of this file.")
-    kind: Literal["DevicePluginConfiguration"] = Field(default=KIND, description="The form of this file.")
+    api_version: Literal["gpushare/v1alpha1"] = Field(default=API_VERSION, description="Version and kind of this file.")
+    kind: Literal["DevicePluginConfiguration"] = Field(default=KIND, description="Version and kind of this file.")
     node_name: NodeName = Field(
         description="The node that the plugin runs on. A file for all nodes leaves it to the environment variable "
         "`NODE_NAME`."
@@ -163,7 +163,7 @@ class DevicePluginConfiguration(Section):
         default="info", description="The lowest level that is logged."
     )
     log_format: Literal["auto", "console", "json"] = Field(
-        default="auto", description="`auto`: console in a terminal, else JSON, one object a line."
+        default="auto", description="`auto`: console in a terminal, otherwise JSON, one object per line."
     )
     dcgm_metrics: bool = Field(
         default=True,
@@ -269,10 +269,11 @@ class DevicePluginConfiguration(Section):
         "again, with another library, or with access to the cards. `0`: never.",
     )
     ignored_xids: tuple[XidNumber, ...] = Field(
-        default=(), description="XIDs that do not affect the card's health, beside those of application errors."
+        default=(), description="XIDs that do not affect the card's health, in addition to those of application errors."
     )
     hardware_xids: tuple[XidNumber, ...] = Field(
-        default=(), description="XIDs that only a reset or an operator clears, beside the known hardware errors."
+        default=(),
+        description="XIDs that only a reset or an operator clears, in addition to the known hardware errors.",
     )
     monitor: Annotated[Monitor, BeforeValidator(_off)] = Field(
         default="warn",

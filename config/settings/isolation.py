@@ -21,7 +21,7 @@ KIND: Final = "IsolationMechanism"
 PLACEHOLDERS: Final[Mapping[str, str]] = {
     "units": "units of each of its cards",
     "mib": "the same in MiB",
-    "percent": "hundredths of each card: what it asks of `gpuCore`, else its share of the card's memory, at least 1",
+    "percent": "hundredths of each card: its `gpuCore` request, otherwise its share of the card's memory, at least 1",
     "uuid": "UUIDs of its cards, by index, with commas",
     "index": "indexes of its cards, with commas",
     "pod_uid": "UID of its pod",
@@ -77,12 +77,12 @@ Preparation: TypeAlias = Literal["none", "mps"]
 class IsolationMount(Section):
     """A path in the container, from exactly one of `hostPath`, `directory` and `content`."""
 
-    container_path: PathTemplate = Field(description="Where the container finds it.")
+    container_path: PathTemplate = Field(description="Path in the container.")
     host_path: PathTemplate | None = Field(default=None, description="A file or directory of the node.")
     directory: Keeper | None = Field(
         default=None,
         description="A directory that the plugin makes in its state directory, open to every user: `container`, one "
-        "for each container, removed when its pod is gone; `node`, one for all of them.",
+        "for each container, removed after its pod; `node`, one for all of them.",
     )
     content: str | None = Field(
         default=None,
@@ -90,7 +90,7 @@ class IsolationMount(Section):
         description="A file with this text, as it is, without placeholders. All containers have the same, so none may "
         "write to it.",
     )
-    read_only: bool = Field(default=True, description="Whether the container may not write to it.")
+    read_only: bool = Field(default=True, description="Mount it read-only.")
 
     @model_validator(mode="after")
     def _from_one_source(self) -> Self:
@@ -113,7 +113,7 @@ class IsolationHook(Section):
     """A hook of the Container Device Interface."""
 
     hook_name: Literal["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"] = (
-        Field(description="When it runs.")
+        Field(description="Stage at which it runs.")
     )
     path: AbsolutePath = Field(description="A program of the node.")
     args: tuple[Template, ...] = Field(default=(), description="Its arguments, the program's name first.")
@@ -122,10 +122,10 @@ class IsolationHook(Section):
 class IsolationMechanism(Section):
     """Additions of each container that has GPU memory, alongside its cards."""
 
-    api_version: Literal["gpushare/v1alpha1"] = Field(default=API_VERSION, description="The form of this file.")
-    kind: Literal["IsolationMechanism"] = Field(default=KIND, description="The form of this file.")
+    api_version: Literal["gpushare/v1alpha1"] = Field(default=API_VERSION, description="Version and kind of this file.")
+    kind: Literal["IsolationMechanism"] = Field(default=KIND, description="Version and kind of this file.")
     environment: dict[str, Template] = Field(default={}, description="Variables, by name.")
-    mounts: tuple[IsolationMount, ...] = Field(default=(), description="What is mounted.")
+    mounts: tuple[IsolationMount, ...] = Field(default=(), description="Mounts.")
     device_nodes: tuple[AbsolutePath, ...] = Field(
         default=(), description="Device nodes of the node, which the container gets under the same path."
     )
@@ -137,7 +137,7 @@ class IsolationMechanism(Section):
         description="What the plugin prepares before a container starts: `mps`, a control daemon for each card.",
     )
     host_ipc: bool = Field(
-        default=False, validation_alias="hostIPC", description="Whether pods without `hostIPC: true` are refused."
+        default=False, validation_alias="hostIPC", description="Reject pods without `hostIPC: true`."
     )
 
     @field_validator("environment")

@@ -18,44 +18,43 @@ class LeaderElectionSection(Section):
 
     leader_elect: bool = Field(
         default=True,
-        description="Whether only the holder of the Lease schedules. Without, a second copy gives the same memory away "
-        "again: false is for a cluster that nobody else schedules, such as in a test.",
+        description="Only the holder of the Lease schedules. If false, a second copy allocates the same memory again: "
+        "use false only where a single copy runs, such as in a test.",
     )
     lease_duration_s: Seconds = Field(
         default=15.0,
         validation_alias="leaseDuration",
         ge=2,
         le=_LONGEST_LEASE_S,
-        description="How long after the last renewal that they saw the others wait, in whole seconds.",
+        description="How long standbys wait after the last renewal that they have seen, in whole seconds.",
     )
     renew_deadline_s: Seconds = Field(
         default=10.0,
         validation_alias="renewDeadline",
         ge=1,
         le=_LONGEST_LEASE_S,
-        description="How long the leader goes on without a renewal; then it sends nothing until it has renewed the "
-        "Lease, and its process ends if another one has it. `bindTimeout` has to be shorter than `leaseDuration` less "
-        "this.",
+        description="How long the leader continues without a renewal. Then it sends nothing until it has renewed the "
+        "Lease, and ends if another process has it. `bindTimeout` must be shorter than `leaseDuration` minus this.",
     )
     retry_period_s: Seconds = Field(
         default=2.0,
         validation_alias="retryPeriod",
         ge=_SHORTEST_RETRY_S,
         le=_LONGEST_LEASE_S,
-        description="How often the leader renews, and how long everybody waits after a try that failed.",
+        description="How often the leader renews, and how long all replicas wait after a failed try.",
     )
-    resource_lock: Literal["leases"] = Field(default="leases", description="What is held: a Lease.")
+    resource_lock: Literal["leases"] = Field(default="leases", description="Kind of the lock: a Lease.")
     resource_name: str = Field(
         default=names.SCHEDULER_NAME,
         pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
         max_length=253,
-        description="Name of the Lease. All copies that could give away the same cards have to use the same.",
+        description="Name of the Lease. All copies that could allocate the same cards must use the same name.",
     )
     resource_namespace: str = Field(
         default="kube-system",
         pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
         max_length=63,
-        description="Its namespace, whatever the namespace of this scheduler.",
+        description="Namespace of the Lease, independent of the scheduler's own namespace.",
     )
 
     @field_validator("lease_duration_s")

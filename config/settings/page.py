@@ -23,15 +23,14 @@ class PageSection(Section):
 
     enabled: bool = Field(
         default=False,
-        description="Whether the scheduler serves the page. Its account then needs the rights of "
-        "`deploy/optional/page.yaml`, by which it asks the API server who may see what.",
+        description="Serve the page. The scheduler's account then needs the rights of `deploy/optional/page.yaml`, to "
+        "check viewers' tokens.",
     )
     listen: Address = Field(
         default="127.0.0.1:10264",
-        description="Address and port of the page; port 0: any free one. The default is reached by `kubectl "
-        "port-forward`, which encrypts; another address than a loopback one needs `certFile` and `keyFile`, since "
-        "whoever looks at the page sends a token. On every address (`:10264`), or on that of the pod, a replica that "
-        "stands by asks the leader.",
+        description="Address and port of the page; port 0: any free one. Reach the default with `kubectl "
+        "port-forward`, which encrypts. Any address other than loopback requires `certFile` and `keyFile`, because "
+        "viewers send tokens. On every address (`:10264`), or on that of the pod, a standby asks the leader.",
     )
     cert_file: str = Field(default="", description="Certificate of the page's server, PEM, with its chain.")
     key_file: str = Field(default="", description="Its private key, PEM.")

@@ -33,8 +33,8 @@ LARGEST_UNIT_MIB: Final = 2**20
 """1 TiB: no card has as much, so it would have no whole unit."""
 DEFAULT_NOT_READY_AFTER_S: Final = 30.0
 NOT_READY_AFTER: Final = (
-    "For so long the API server may be away, or refuse the credentials, before `/readyz` answers 503 with the reason. "
-    "A probe every few seconds makes less than a second of it meaningless, and after an hour nobody waits for it."
+    "How long the API server may be unreachable, or reject the credentials, before `/readyz` answers 503 with the "
+    "reason."
 )
 SHORTEST_NOT_READY_AFTER_S: Final = 1.0
 LONGEST_NOT_READY_AFTER_S: Final = 3600.0
@@ -102,9 +102,10 @@ SchedulerName: TypeAlias = Annotated[str, AfterValidator(_scheduler_name)]
 class Resources(Section):
     """The names of what pods ask and nodes offer; the device plugin must announce the same."""
 
-    gpu_mem: ResourceName = Field(default=names.GPU_MEM, description="Memory units of one card: a container's limit.")
+    gpu_mem: ResourceName = Field(default=names.GPU_MEM, description="Memory units on one card: a container's limit.")
     gpu_count: ResourceName = Field(
-        default=names.GPU_COUNT, description="On a node, its cards; as a pod's label or annotation, the cards asked."
+        default=names.GPU_COUNT,
+        description="Cards of a node; as a label or annotation of a pod, the number of cards that it requests.",
     )
     gpu_core: ResourceName = Field(default=names.GPU_CORE, description="Hundredths of a card's compute share.")
 
@@ -146,7 +147,7 @@ class SchedulerProfile(Section):
 
 
 class ClientConnection(Section):
-    """How the API server is reached."""
+    """How to reach the API server."""
 
     kubeconfig: str = Field(
         default="",
@@ -159,8 +160,8 @@ class ClientConnection(Section):
 class SchedulerConfiguration(Section):
     """Everything that can be set. Every field may be left out; a file names `apiVersion` and `kind`."""
 
-    api_version: Literal["gpushare/v1alpha1"] = Field(default=API_VERSION, description="The form of this file.")
-    kind: Literal["SchedulerConfiguration"] = Field(default=KIND, description="The form of this file.")
+    api_version: Literal["gpushare/v1alpha1"] = Field(default=API_VERSION, description="Version and kind of this file.")
+    kind: Literal["SchedulerConfiguration"] = Field(default=KIND, description="Version and kind of this file.")
     profiles: tuple[SchedulerProfile, ...] = Field(
         default=(SchedulerProfile(),),
         description="Ways of scheduling, by scheduler name. A list given here replaces the default one.",
@@ -171,59 +172,59 @@ class SchedulerConfiguration(Section):
         validation_alias="memoryUnitMiB",
         ge=1,
         le=LARGEST_UNIT_MIB,
-        description="MiB in one unit of `gpuMem`. A node that announces another unit is left out. Use 128 or more; "
-        "fewer serve a cluster that already counts in MiB, as the legacy plugin can.",
+        description="MiB in one unit of `gpuMem`. A node that announces another unit is not used. Use 128 or more; "
+        "smaller units are for a cluster that already counts in MiB, as the legacy plugin can.",
     )
     pod_initial_backoff_seconds: float = Field(
         default=1.0,
         ge=_SHORTEST_BACKOFF_S,
         le=_LONGEST_BACKOFF_S,
-        description="The wait after the first failed attempt; doubles each time.",
+        description="Wait after the first failed attempt; doubles each time.",
     )
     pod_max_backoff_seconds: float = Field(
         default=10.0,
         ge=_SHORTEST_BACKOFF_S,
         le=_LONGEST_BACKOFF_S,
         validate_default=True,
-        description="The longest such wait; not less than `podInitialBackoffSeconds`.",
+        description="Longest such wait, at least `podInitialBackoffSeconds`.",
     )
     requests_half_life_s: Seconds = Field(
         default=604_800.0,
         validation_alias="requestsHalfLife",
         ge=60.0,
         le=_LONGEST_HALF_LIFE_S,
-        description="The policy `fragmentation` learns what pods usually ask; after so long a pod counts half as much "
-        "as one that comes now.",
+        description="Half-life of past requests, from which the policy `fragmentation` learns what pods usually "
+        "request: after this time a pod counts half.",
     )
     reserve_after_s: Seconds = Field(
         default=300.0,
         validation_alias="reserveAfter",
         ge=0,
         le=_LONGEST_PERIOD_S,
-        description="A pod that has waited so long as the first of its priority has a place kept for it, which smaller "
-        "pods of the same or a lower priority no longer take. 0: never.",
+        description="The first pod of its priority gets a reservation after waiting this long; pods of the same or a "
+        "lower priority cannot use the reserved memory. 0: never.",
     )
     bind_timeout_s: Annotated[Seconds, AfterValidator(_bind_timeout)] = Field(
         default=DEFAULT_BIND_TIMEOUT_S,
         validation_alias="bindTimeout",
-        description="How long the API server may take for one request that only the leader may send, such as a "
-        "Binding or a deletion: 500ms to 1m, after which the server gives up by itself. Where another scheduler may "
-        "have been running just before, the first bind waits as long, since a request of that one may still take "
-        "effect. 0: no such wait, for clusters that no other scheduler has served, and 4s for a request.",
+        description="Time limit of a request that only the leader may send, such as a Binding or a deletion: 500ms to "
+        "1m. If another scheduler may have been running just before, the first bind waits as long, because a request "
+        "of that one may still take effect. 0: no such wait, for clusters that no other scheduler has served, and 4s "
+        "for a request.",
     )
     max_binds_in_flight: int = Field(
         default=64,
         ge=1,
         le=_MOST_BINDS,
-        description="Bind requests on the wire at the same time; one namespace has three quarters at most.",
+        description="Maximum number of concurrent bind requests; one namespace may use three quarters of them.",
     )
     watch_stall_timeout_s: Seconds = Field(
         default=150.0,
         validation_alias="watchStallTimeout",
         ge=_SHORTEST_STALL_S,
         le=_LONGEST_STALL_S,
-        description="A watch that brings nothing for so long, not even a bookmark, is opened again. The API server "
-        "sends a bookmark about every minute, and ends a watch after five to ten.",
+        description="Reopen a watch that delivers nothing for this long, not even a bookmark. The API server sends a "
+        "bookmark about every minute, and ends a watch after five to ten.",
     )
     not_ready_after_s: Seconds = Field(
         default=DEFAULT_NOT_READY_AFTER_S,
@@ -237,33 +238,31 @@ class SchedulerConfiguration(Section):
         validation_alias="ledgerAuditPeriod",
         ge=1,
         le=_LONGEST_PERIOD_S,
-        description="How often what is booked on each card is counted again from the pods and nodes, and compared.",
+        description="How often the bookings of each card are recounted from pods and nodes, and compared.",
     )
     leader_election: LeaderElectionSection = Field(
-        default=LeaderElectionSection(), description="Which of several replicas schedules."
+        default=LeaderElectionSection(), description="Which of several replicas is active."
     )
-    client_connection: ClientConnection = Field(
-        default=ClientConnection(), description="How the API server is reached."
-    )
+    client_connection: ClientConnection = Field(default=ClientConnection(), description="How to reach the API server.")
     listen: Address = Field(
         default=":10261",
         description="Address and port of `/healthz`, `/readyz`, `/metrics` and the inspect API; port 0: any free one.",
     )
     inspect_api: Literal["local", "all", "none"] = Field(
         default="local",
-        description="Who may read `/gpushare-scheduler/inspect`, which names pods: callers on the same machine alone, "
-        "such as `kubectl port-forward`; whoever reaches the port; or nobody.",
+        description="Who may read `/gpushare-scheduler/inspect`, which names pods: callers on the same machine, "
+        "such as `kubectl port-forward`; anyone who reaches the port; or no one.",
     )
     page: PageSection = Field(default=PageSection(), description="The web page.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
-        description="The least that is logged; debug adds the reasons of some nodes to each failed attempt.",
+        description="Minimum log level; debug adds the reasons of some nodes to each failed attempt.",
     )
     log_format: Literal["auto", "console", "json"] = Field(
-        default="auto", description="`auto`: console in a terminal, else JSON, one object a line."
+        default="auto", description="`auto`: console in a terminal, otherwise JSON, one object per line."
     )
     per_card_metrics: bool = Field(
-        default=False, description="Whether `/metrics` has series per card; 5,000 nodes of 8 cards make 80,000."
+        default=False, description="Add series per card to `/metrics`; 5,000 nodes of 8 cards make 80,000."
     )
 
     @field_validator("pod_max_backoff_seconds")

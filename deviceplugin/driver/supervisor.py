@@ -10,24 +10,20 @@ APART: it has a process of its own (`CardApart`). The common one is left alone, 
 ended, errors of the other cards would be missed.
 The common process is ended when all cards hang in it, and restarted when it died; pending calls are repeated.
 Owned by the event loop.
-
-One card with a process of its own, since it hung, or failed, in the one that it had with the others.
-
-no process --next try--> ASKED --fails for a minute, or the process ends--> no process
-                           └── answers: the common process may have it back
 """
 
 import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import structlog
 
 from deviceplugin.driver import calls
 from deviceplugin.driver.calls import Worker, WorkerDied
+from deviceplugin.driver.card_apart import CardApart
 from deviceplugin.driver.cards import (
     CardFailed,
     CardKey,
@@ -41,65 +37,6 @@ from deviceplugin.driver.cards import (
 from deviceplugin.driver.cuda import CudaAnswer
 from deviceplugin.driver.cuda_trials import CudaTrials
 from deviceplugin.driver.processes import DriverLimits, OpenedDriver, Processes
-
-
-@dataclass(slots=True)
-class CardApart:
-    """last_failure: None while it answers. failing_s: since when. next_s: when it may get a process again."""
-
-    processes: Processes
-    last_failure: SourceFailed | None
-    failing_s: float = 0.0
-    next_s: float = 0.0
-    pause_s: float = 0.0
-    opened: OpenedDriver | None = None
-    left: bool = False
-
-    async def reading(self, card: DriverCard) -> CardReading:
-        """Raises NoAnswer and CardFailed: a process of one card says nothing of the driver as a whole."""
-        limits = self.processes.limits
-        try:
-            opened = await self._opened()
-            reading = await opened.reading(card, limits.answer_s)
-        except SourceFailed as error:
-            await self._failed(error)
-            if isinstance(error, NoAnswer | CardFailed):
-                raise
-            raise NoAnswer(str(error)) from error
-        self.last_failure, self.pause_s = None, 0.0
-        return reading
-
-    async def leave(self) -> None:
-        """Never ask the card again. Nothing of this holds it, unless the kernel does not let the process go."""
-        self.left = True
-        await self._end()
-
-    async def _end(self) -> None:
-        if self.opened is not None:
-            opened, self.opened = self.opened, None
-            await self.processes.end(opened)
-
-    async def _opened(self) -> OpenedDriver:
-        if self.opened is None:
-            now_s, limits = _now_s(), self.processes.limits
-            if now_s < self.next_s and self.last_failure is not None:
-                raise self.last_failure.with_traceback(None)
-            self.pause_s = min(limits.longest_s, max(limits.again_s, 2 * self.pause_s))
-            self.next_s, self.failing_s = now_s + self.pause_s, now_s
-            # One for the other cards, one for the next that hangs.
-            self.opened = await self.processes.opened(spare=1)
-        if self.left:
-            await self._end()
-            raise NoAnswer("the card is asked no more")
-        return self.opened
-
-    async def _failed(self, error: SourceFailed) -> None:
-        if self.last_failure is None:
-            self.failing_s = _now_s()
-        self.last_failure = error
-        of_the_card = isinstance(error, NoAnswer | CardFailed)
-        if not of_the_card or _now_s() - self.failing_s >= self.processes.limits.hung_s:
-            await self._end()
 
 
 def _now_s() -> float:

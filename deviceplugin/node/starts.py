@@ -3,7 +3,7 @@
     absent ──start──▶ killed 0 ──told to stop──▶ absent
                          └──killed, start──▶ killed 1 ──killed soon, start──▶ killed 2 ──▶ …
 
-A plugin that is killed asks the scheduler for no wait (docs/decisions/0020).
+A plugin that is killed asks the scheduler for no wait (docs/develop/decisions/0020).
 """
 
 from pathlib import Path

@@ -44,11 +44,11 @@ _CALL: Final = Label("call", "2: Allocate, PreStartContainer")
 READY: Final = Series(
     name=f"{PREFIX}ready",
     kind="gauge",
-    says="1 while /readyz answers 200: cards are announced, containers can get them, and it is registered. Else 0.",
+    says="1 while /readyz answers 200: cards are announced, containers get them, it is registered. Otherwise 0.",
     labels=(_HOST,),
 )
 REGISTERED: Final = Series(
-    name=f"{PREFIX}registered", kind="gauge", says="1 while registered and watched by the kubelet, else 0."
+    name=f"{PREFIX}registered", kind="gauge", says="1 while registered and watched by the kubelet, otherwise 0."
 )
 REGISTRATIONS: Final = Series(
     name=f"{PREFIX}registrations_total",
@@ -58,13 +58,13 @@ REGISTRATIONS: Final = Series(
 CALLS: Final = Series(
     name=f"{PREFIX}call_duration_seconds",
     kind="histogram",
-    says="Time to serve a call of the kubelet, refusals included.",
+    says="Time to serve a call of the kubelet, rejections included.",
     labels=(_CALL,),
 )
 REFUSALS: Final = Series(
     name=f"{PREFIX}refusals_total",
     kind="counter",
-    says="Calls of the kubelet that were refused, by reason; the log line call.refused says of which container.",
+    says="Rejected calls of the kubelet, by reason; the log line call.refused names the container.",
     labels=(_CALL, _REFUSAL),
 )
 DRIVER_PROCESSES: Final = Series(
@@ -80,25 +80,25 @@ DRIVER_ABANDONED: Final = Series(
 XIDS: Final = Series(
     name=f"{PREFIX}xids_total",
     kind="counter",
-    says="XID errors that the driver has reported, of every class; UUID is empty where it did not say of which card.",
+    says="XID errors that the driver reported, of every class; UUID is empty if the driver named no card.",
     labels=(Label("UUID", "cards of the node, and none"), Label("xid", "numbers that NVIDIA defines, some 150")),
 )
 DRIFT: Final = Series(
     name=f"{PREFIX}drift",
     kind="gauge",
-    says="Differences between what was decided and what is, that the last reconcile found, by kind (docs/node.md).",
+    says="Differences between decisions and reality, found by the last reconcile, by kind (docs/node.md).",
     labels=(Label("kind", "kinds of drift (docs/node.md)"),),
 )
 MPS_READY: Final = Series(
     name=f"{PREFIX}mps_daemon_ready",
     kind="gauge",
-    says="1 while the MPS daemon of the card answers, else 0; there where isolation is by MPS.",
+    says="1 while the MPS daemon of the card answers, otherwise 0; present with isolation: mps.",
     labels=(Label("UUID", "cards of the node"),),
 )
 MPS_ENDS: Final = Series(
     name=f"{PREFIX}mps_daemon_ends_total",
     kind="counter",
-    says="MPS daemons that ended, and their clients with them.",
+    says="Ended MPS daemons; their clients failed.",
     labels=(Label("UUID", "cards of the node"),),
 )
 ANSWER_AGE, FAILING = contact_series(PREFIX)
@@ -121,13 +121,13 @@ CARD_ANNOUNCED: Final = Series(
 CARD_ALLOCATED: Final = Series(
     name=f"{PREFIX}card_memory_allocated_bytes",
     kind="gauge",
-    says="Memory of the card that was decided for pods that live.",
+    says="Memory of the card that is allocated to live pods.",
     labels=CARD,
 )
 CARD_USED: Final = Series(
     name=f"{PREFIX}card_memory_used_bytes",
     kind="gauge",
-    says="Memory of the card in use, by whomever; absent while the card does not answer.",
+    says="Memory of the card in use, by any process; absent while the card does not answer.",
     labels=CARD,
 )
 CONTAINER_REQUESTED: Final = Series(
@@ -139,7 +139,7 @@ CONTAINER_REQUESTED: Final = Series(
 CONTAINER_USED: Final = Series(
     name=f"{PREFIX}container_memory_used_bytes",
     kind="gauge",
-    says="Memory that the container uses on the card, as of the last reconcile; absent where that is not known.",
+    says="Memory that the container uses on the card, as of the last reconcile; absent if unknown.",
     labels=_CONTAINER,
 )
 

@@ -1,6 +1,6 @@
 """Race ours against kube-scheduler on real API servers.
 
-    python -m e2e.bench                                    every row, into docs/benchmarks.md
+    python -m e2e.bench                                    every row, into docs/evidence/benchmarks.md
     python -m e2e.bench --row spread claims                some of them
     python -m e2e.bench --nodes 200 --pods 500 --runs 1    one size of your own, printed only; with --row, of that row
 
@@ -124,7 +124,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--templates", type=int, default=1, help="with --nodes: templates that the pods come from")
     parser.add_argument("--runs", type=int, default=3, help="of each scheduler, for each row")
     parser.add_argument("--schedulers", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
-    parser.add_argument("--output", type=Path, help="Markdown file to write into (standard rows: docs/benchmarks.md)")
+    parser.add_argument(
+        "--output", type=Path, help="Markdown file to write into (standard rows: docs/evidence/benchmarks.md)"
+    )
     return parser
 
 

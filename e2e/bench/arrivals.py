@@ -1,6 +1,6 @@
 """Pods that arrive one by one: how long each waits from its creation to its node, beside kube-scheduler.
 
-    python -m e2e.bench.arrivals                                1,000 and 5,000 nodes, into docs/benchmarks.md
+    python -m e2e.bench.arrivals                                1,000 and 5,000 nodes, into docs/evidence/benchmarks.md
     python -m e2e.bench.arrivals --nodes 200 --seconds 5        a size of your own, printed only
 
 100 pods a second, for half a minute.

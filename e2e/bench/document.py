@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: one section per benchmark, with what it was measured on, since a figure alone says nothing."""
+"""Sections of docs/evidence/benchmarks.md, one per benchmark, each with the machine that it was measured on."""
 
 import os
 import platform
@@ -12,7 +12,7 @@ from typing import Final
 from e2e.control_plane import binaries, pinned
 from tests.support.repository import ROOT
 
-PATH: Final = ROOT / "docs" / "benchmarks.md"
+PATH: Final = ROOT / "docs" / "evidence" / "benchmarks.md"
 
 
 def with_section(document: str, key: str, body: str) -> str:
@@ -29,7 +29,7 @@ def with_section(document: str, key: str, body: str) -> str:
 
 
 def write(key: str, section: str, runs: str = "") -> None:
-    """Put a section into docs/benchmarks.md, with what it was measured on. runs: such as "3 runs each, "."""
+    """Put a section into docs/evidence/benchmarks.md, with what it was measured on. runs: such as "3 runs each, "."""
     text = PATH.read_text() if PATH.exists() else ""
     PATH.write_text(with_section(text, key, f"{section}\n\n{runs}{today()}. {description()}. {versions()}."))
 

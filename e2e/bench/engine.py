@@ -1,6 +1,6 @@
 """The engine alone: how many pods per second are read, queued, decided, assumed and confirmed, without any server.
 
-    python -m e2e.bench.engine              the standard rows, into docs/benchmarks.md
+    python -m e2e.bench.engine              the standard rows, into docs/evidence/benchmarks.md
     python -m e2e.bench.engine --quick      one short run of each, printed only
     python -m e2e.bench.engine --row "preferred affinity, 5,000 nodes"     one of them, printed only
 
@@ -33,7 +33,9 @@ from scheduler.kube.port import Changed
 
 _PODS: Final = 3000
 _CONFIRMED_AFTER: Final = 64  # as many binds are in flight
-_MIXED: Final = Size(nodes=1213, pods=6000, templates=35)  # as many requests as cover 95 % of a trace: docs/packing.md
+_MIXED: Final = Size(
+    nodes=1213, pods=6000, templates=35
+)  # as many requests as cover 95 % of a trace: docs/evidence/packing.md
 _SLOWEST_DECISION_MS: Final = 1.0
 _MOST_OF_LARGE: Final = 2.0
 _TITLE: Final = "The engine alone"

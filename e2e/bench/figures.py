@@ -1,4 +1,4 @@
-"""Figures of one benchmark as a table: on the terminal, and as a section of docs/benchmarks.md."""
+"""Figures of one benchmark as a table: on the terminal, and as a section of docs/evidence/benchmarks.md."""
 
 from collections.abc import Sequence
 from typing import Final

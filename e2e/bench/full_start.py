@@ -1,7 +1,7 @@
 """How long a scheduler takes to start in a big cluster that is in use, and what memory it then has.
 
-    python -m e2e.bench.full_start                             5,000 nodes, 50,000 bound pods, into docs/benchmarks.md
-    python -m e2e.bench.full_start --nodes 500 --pods 2000     a size of your own, printed only
+    python -m e2e.bench.full_start                     5,000 nodes, 50,000 bound pods, into docs/evidence/benchmarks.md
+    python -m e2e.bench.full_start --nodes 500 --pods 2000   a size of your own, printed only
 
 The pods have their nodes and cards from the beginning. One more pod waits: a scheduler has started when that pod has a
 node. Ours is also asked for `/readyz`, without a pause.

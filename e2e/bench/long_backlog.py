@@ -1,7 +1,7 @@
 """A backlog of 50,000 pods: what a pod that waits takes of memory, and whether the last are bound as fast as the first.
 
-    python -m e2e.bench.long_backlog                              2,000 nodes, 50,000 pods, into docs/benchmarks.md
-    python -m e2e.bench.long_backlog --nodes 500 --pods 5000      a size of your own, printed only
+    python -m e2e.bench.long_backlog                          2,000 nodes, 50,000 pods, into docs/evidence/benchmarks.md
+    python -m e2e.bench.long_backlog --nodes 500 --pods 5000  a size of your own, printed only
 
 One control plane, two starts of the scheduler. First there is no node: every pod is tried, and told so by a condition
 and an Event; what the process has grown by meanwhile is what the pods take. Then the nodes are there, and every pod is

@@ -1,5 +1,5 @@
 #!/bin/sh
-# make kind: a cluster of kind with the image of this clone installed, and simulated cards. docs/tested-on.md says whether
+# make kind: a cluster of kind with the image of this clone installed, and simulated cards. docs/evidence/tested-on.md says whether
 # it has run. Its kubeconfig lies in the cache folder of the user, and the user's own is not touched.
 set -eu
 cd "$(dirname "$0")/../.."

@@ -1,1 +1,1 @@
-"""How well policies pack: a real cluster's trace through `simulate`, beside published policies (docs/packing.md)."""
+"""How well policies pack: a real trace through `simulate`, beside published policies (docs/evidence/packing.md)."""

@@ -1,4 +1,4 @@
-"""The comparison of docs/packing.md: `make packing OPENB=…`, or `python -m e2e.packing --help`.
+"""The comparison of docs/evidence/packing.md: `make packing OPENB=…`, or `python -m e2e.packing --help`.
 
 Each workload is converted and simulated with each configuration for each seed; tables, JSON and plots are in OUT.
 """
@@ -123,7 +123,7 @@ def _config(text: str, folder: Path) -> Config:
 
 def _asked(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m e2e.packing", description=__doc__)
-    parser.add_argument("openb", type=Path, help="the folder with the trace (docs/packing.md)")
+    parser.add_argument("openb", type=Path, help="the folder with the trace (docs/evidence/packing.md)")
     parser.add_argument("--out", type=Path, default=Path("build/packing"), help="default: build/packing")
     parser.add_argument(
         "--config", action="append", metavar="NAME=FILE", help="default: default, bestfit, fgd, fragmentation"

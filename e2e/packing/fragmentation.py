@@ -1,7 +1,7 @@
 """The expected fragmentation of nodes, as published, and how much of it a pod takes away.
 
 "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent" (USENIX ATC '23), with
-the rounding and the order of the sums of its authors' simulator: docs/packing.md.
+the rounding and the order of the sums of its authors' simulator: docs/evidence/packing.md.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Reads the OpenB trace: nodes, pods, and the orders of arrival of the published runs.
 
 The trace is not part of this repository: https://github.com/alibaba/clusterdata, cluster-trace-gpu-v2023. A card has
-1000 units here, as many as the trace divides it into. Formats: docs/packing.md.
+1000 units here, as many as the trace divides it into. Formats: docs/evidence/packing.md.
 """
 
 import csv

@@ -1,4 +1,4 @@
-"""Published policies as rules: BestFit and FGD of the simulator of the FGD paper, docs/packing.md. Ties: node names."""
+"""BestFit and FGD of the FGD paper's simulator as rules (docs/evidence/packing.md). Ties: node names."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

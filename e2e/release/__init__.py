@@ -1,1 +1,1 @@
-"""`make release`: everything that is published of a version, made from one commit. docs/release.md has the steps."""
+"""`make release`: everything that is published of a version, from one commit; docs/develop/release.md has the steps."""

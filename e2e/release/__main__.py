@@ -45,7 +45,7 @@ def main() -> int:
     except (StepFailed, HelmRefused, BuildFailed, binaries.BuildFailed, binaries.GoUnavailable) as error:
         _say(f"make release: {error}")
         return 1
-    _say(f"dist/ has {version.current()} of {commit.name}; the next steps: docs/release.md")
+    _say(f"dist/ has {version.current()} of {commit.name}; the next steps: docs/develop/release.md")
     return 0 if has_image or not os.environ.get("CI") else 1
 
 

@@ -123,6 +123,7 @@ def _with_programs(document: Json, folder: Path) -> Json:
     (container,) = pod["containers"]
     container |= {"image": images.BUSYBOX, "imagePullPolicy": "Never"}
     container.setdefault("command", [f"{BIN}/gpushare-scheduler"])
+    container.setdefault("env", []).append({"name": "PATH", "value": f"{BIN}:/usr/bin:/bin"})  # as in the image
     mounted = {BIN: str(_wrappers(folder))} | {path: path for path in (*_OF_THE_MACHINE, *_python())}
     for number, (at, of) in enumerate(mounted.items()):
         container["volumeMounts"].append({"name": f"machine-{number}", "mountPath": at, "readOnly": True})

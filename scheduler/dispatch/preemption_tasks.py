@@ -10,7 +10,7 @@ elsewhere; the remaining victims stay. Only the watch shows that a victim is gon
 shown. A victim whose DELETE failed before is deleted first, and nothing else is written until that is accepted. So a
 deletion that keeps failing costs one request for each back-off. Source: kube-scheduler,
 framework/preemption/executor.go, which writes the condition first. Reason for the difference:
-docs/decisions/0035-choose-victims-per-card.md.
+docs/develop/decisions/0035-choose-victims-per-card.md.
 """
 
 import asyncio

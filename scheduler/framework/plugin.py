@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from scheduler.state.tables import Tables
 
 # kube-scheduler's 100 points in thousandths: one unit of a 640-unit node must still count. Its own rules give whole
-# points, rounded as there, so that sums of theirs compare as they do there: docs/decisions/0033.
+# points, rounded as there, so that sums of theirs compare as they do there: docs/develop/decisions/0033.
 POINT: Final = 1_000
 MAX_SCORE: Final = 100 * POINT
 _NOTHING: Final = Change(0)

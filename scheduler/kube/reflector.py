@@ -59,7 +59,7 @@ class Backoff:
 
 
 class WatchBackoff:
-    """Wait before the next connection, by the failure of the last one (docs/decisions/0016).
+    """Wait before the next connection, by the failure of the last one (docs/develop/decisions/0016).
 
     cheap: without a list behind it, so that every watch is back soon after the server is. dear: everything else.
     """

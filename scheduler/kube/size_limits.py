@@ -7,7 +7,7 @@ object costs the bytes decoded, and nothing beyond the limit.
 A waiting pod over a limit stays Pending, and none of its requests are read. A pod with a node keeps counting: no limit
 ever frees resources in use. Its containers are all counted, with cpu, memory, storage and GPUs alone if there are too
 many names.
-Why: docs/decisions/0010-limit-how-much-of-an-object-is-read.md.
+Why: docs/develop/decisions/0010-limit-how-much-of-an-object-is-read.md.
 """
 
 from collections.abc import Callable, Iterable, Sequence

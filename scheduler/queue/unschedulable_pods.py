@@ -9,7 +9,7 @@ before the next hint: decisions take room in the tables, so exactly as many pods
 
 One pod represents its class only while all pods of the class have the same signature. After a change of an object that
 pods refer to individually (a claim, the labels of their namespace, a Service in it), the signatures of these pods are
-verified first: a pod with a new signature moves to another class (docs/decisions/0031).
+verified first: a pod with a new signature moves to another class (docs/develop/decisions/0031).
 
 Events are handled in rounds: events during a round wait until every class that sorts before the next pod to decide has
 had its hints. So a steady stream of events starves no class.

@@ -8,10 +8,10 @@ A pod with victims, or one that another scheduler nominated, counts on its node 
 pod of higher priority, and the pod itself, see the node without it. The tables show one such view at a time. Pods are
 decided by priority, so the view moves by few nominations from one pod to the next. If many would have to move for a pod
 of higher priority, only the conflicting ones do. The others hold no more than the pod lacks in any case
-(docs/decisions/0034), and preemption takes them out row by row.
+(docs/develop/decisions/0034), and preemption takes them out row by row.
 kube-scheduler filters twice, with and without the nominated pods of a node, because a rule may accept a pod because of
 one that has not arrived (`RunFilterPluginsWithNominatedPods`). Here such rules ignore nominated pods
-(docs/decisions/0034).
+(docs/develop/decisions/0034).
 Owned by the event loop. No method awaits, so each one is atomic.
 """
 

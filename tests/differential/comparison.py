@@ -1,4 +1,4 @@
-"""Where our engine says something else than kube-scheduler did. docs/differences.md has the definition in words.
+"""Where our engine says something else than kube-scheduler did. docs/evidence/kube-scheduler.md defines it.
 
 `ON_PURPOSE` names what differs on purpose.
 """

@@ -1,4 +1,4 @@
-"""The counts in docs/differences.md."""
+"""The counts in docs/evidence/kube-scheduler.md."""
 
 from tests.differential import wire
 from tests.differential.comparison import on_purpose

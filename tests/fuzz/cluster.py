@@ -1,7 +1,8 @@
 """A cluster in memory that holds whatever was made of an object, and the scheduler's connection to it.
 
 An API server keeps some promises whatever is written: an object has its name, its namespace and a uid, which stay, and
-a pod that has a node keeps it. So they are kept here. Everything else is as the case has it (docs/decisions/0056).
+a pod that has a node keeps it. So they are kept here. Everything else is as the case has it
+(docs/develop/decisions/0056).
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The wheel of the project in an environment of its own: docs/write-a-rule.md, done by somebody who has only that."""
+"""The wheel of the project in an environment of its own: docs/develop/write-a-rule.md, for readers with only that."""
 
 import os
 import re

@@ -43,7 +43,7 @@ MOST_TIMES_ORDINARY = 1.2
 NOISE_S = 0.02
 # Two processes that fill memory beside it made 63 ms of 20, and 47 ms of a quiet 13: such a time may last some trials.
 MOST_TRIALS = 7
-# What does not keep to twice of quiet yet, and what it keeps to: docs/roadmap.md says what is missing.
+# What does not keep to twice of quiet yet, and what it keeps to: docs/develop/roadmap.md says what is missing.
 SLOWER_YET = {
     # Each has to be read: 18 to 24 ms; 59 ms, in the third of three trials that were all slow, while other tests ran.
     "2,000 init containers, one after the other": 0.08,

@@ -1,6 +1,6 @@
 """The device plugin: how fast it answers the kubelet, and what it needs.
 
-    python -m e2e.bench.plugin              the standard sizes, into docs/benchmarks.md (3 minutes)
+    python -m e2e.bench.plugin              the standard sizes, into docs/evidence/benchmarks.md (3 minutes)
     python -m e2e.bench.plugin --quick      20 pods, printed only
 
 Exit codes: 0 measured, whatever the figures; 1 it could not be, or a container has not got its card.
@@ -102,7 +102,9 @@ def _judged(runs: list[PluginRun]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m e2e.bench.plugin", description="Measure the device plugin.")
     parser.add_argument("--quick", action="store_true", help="20 pods, printed only")
-    parser.add_argument("--output", type=Path, help="Markdown file to write into (default: docs/benchmarks.md)")
+    parser.add_argument(
+        "--output", type=Path, help="Markdown file to write into (default: docs/evidence/benchmarks.md)"
+    )
     return parser
 
 

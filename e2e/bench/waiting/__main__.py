@@ -1,6 +1,6 @@
 """What it costs that many pods wait: the engine alone, then the service on a cluster in memory.
 
-python -m e2e.bench.waiting              5,000 nodes, 50,000 pods of 500 templates, into docs/benchmarks.md
+python -m e2e.bench.waiting              5,000 nodes, 50,000 pods of 500 templates, into docs/evidence/benchmarks.md
 python -m e2e.bench.waiting --quick      a tenth of that, printed only
 """
 

@@ -1,6 +1,6 @@
 """The manifests in the repository are what the chart renders, and it renders what each Kubernetes has.
 
-docs/decisions/0065. What all of it is labelled with, and what helm says after an installation.
+docs/develop/decisions/0065. What all of it is labelled with, and what helm says after an installation.
 """
 
 import shutil

@@ -333,7 +333,7 @@ def test_another_configuration_makes_new_pods(helm: Helm) -> None:
 
 
 def test_an_uninstall_runs_in_the_place_of_the_plugin_with_all_that_it_has(helm: Helm) -> None:
-    """docs/decisions/0082."""
+    """docs/develop/decisions/0082."""
     plugin, uninstall = (one(helm.objects(VARIANTS[name]), "DaemonSet") for name in ("default", "an uninstall"))
     (runs,), (removes,) = (pod_of(each)["containers"] for each in (plugin, uninstall))
 

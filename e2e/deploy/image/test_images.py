@@ -200,7 +200,7 @@ def test_nothing_is_in_it_that_helps_an_intruder(unpacked: UnpackedImage) -> Non
 def test_it_is_small(unpacked: UnpackedImage, capsys: pytest.CaptureFixture[str]) -> None:
     size_mib = unpacked.bytes / 2**20
     with capsys.disabled():
-        print(f"\nthe image: {size_mib:.0f} MiB, uncompressed")  # noqa: T201 - measured, for docs/tested-on.md
+        print(f"\nthe image: {size_mib:.0f} MiB, uncompressed")  # noqa: T201 - measured, for docs/evidence/tested-on.md
     assert size_mib < AT_MOST_MIB
 
 

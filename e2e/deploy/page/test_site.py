@@ -22,7 +22,7 @@ FETCHED: Final = {
     "script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src", "video": "src", "object": "data"
 }  # fmt: skip
 ELSEWHERE: Final = re.compile(r"(?:https?:)?//")
-LOOKED_AT: Final = ("index.html", "docs/node.html", "docs/decisions/index.html")
+LOOKED_AT: Final = ("index.html", "docs/node.html", "docs/develop/decisions/index.html")
 DOCS: Final = "docs"  # those of the small repository are not ours: nothing here cites one
 NAVIGATION: Final = f"nav:\n  - README.md\n  - {DOCS}/a.md\n  - {DOCS}/decisions/[0-9]*.md\n"
 

@@ -73,7 +73,7 @@ class RealNode:
         self.node.start_kubelet()
 
     def restart_plugin(self) -> None:
-        """Told to stop; the next one does not ask the scheduler to wait for it (docs/decisions/0020)."""
+        """Told to stop; the next one does not ask the scheduler to wait for it (docs/develop/decisions/0020)."""
         self.plugin.stop()
         self.plugin.start()
 

@@ -20,19 +20,14 @@ _UNINSTALL: Final = "it ends the device plugin: e2e/suites/node/test_uninstall.p
 _ONE_NODE: Final = (
     "it ends the device plugin: e2e/suites/node/test_uninstall.py and e2e/deploy/chart/test_mishaps.py type it"
 )
+_POOL: Final = "it keeps the pods of the other documents off their node"
 _WHEEL: Final = "tests/repository/test_wheel.py runs it"
 _OPERATIONS: Final = "it replaces the pods that other documents name: e2e/deploy/operations/test_operations.py types it"
 _VELERO: Final = "Velero is not installed: nobody has run it"
 _BY_HAND: Final = "a device plugin that is started by hand: e2e/programs/plugin_process.py starts one"
 
 NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
-    "README.md": {
-        "make demo": _SET_UP,
-        "make test": _SET_UP,
-        "make cluster": _CLUSTER,
-        "docker": _DOCKER,
-        "helm install": _HELM,
-    },
+    "README.md": {"make demo": _SET_UP, "make cluster": _CLUSTER},
     "deploy/README.md": {
         "docker": _DOCKER,
         "(cd deploy/manifests && kustomize": "kustomize, and it changes a file of this clone",
@@ -58,6 +53,7 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
     "docs/defragment.md": {
         "gpushare-scheduler defragment -f pod.yaml --execute": "it evicts: e2e/suites/tools/test_commands.py does it",
     },
+    "docs/get-kubectl-gpushare.md": {"pip install": _WHEEL, "export PATH": _SET_UP},
     "docs/isolation.md": {
         "export CUDA_": _CARD,
         "mkdir -p": _CARD,
@@ -69,7 +65,7 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
         "export": "the line that make cluster prints",
         "gpushare-device-plugin fault": _CLUSTER,
         "E2E_PROVIDER=existing": _CLUSTER,
-        "E2E_PROVIDER=kind": "kind, which nobody has run yet: docs/tested-on.md",
+        "E2E_PROVIDER=kind": "kind, which nobody has run yet: docs/evidence/tested-on.md",
     },
     "docs/migrate.md": {
         "cat >": "a file for helm",
@@ -100,8 +96,9 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
         "kubectl -n kube-system scale": _OPERATIONS,
         "kubectl drain": _OPERATIONS,
     },
-    "docs/packing.md": {"": "a trace that is not part of this repository: tests/packing makes one up"},
+    "docs/evidence/packing.md": {"": "a trace that is not part of this repository: tests/packing makes one up"},
     "docs/page.md": {"make demo": _SET_UP},
+    "docs/quotas.md": {"kubectl label": _POOL, "kubectl taint": _POOL},
     "docs/runbooks/README.md": {"helm": _HELM},
     "docs/runbooks/GpushareLoopHeld.md": {"kubectl -n kube-system top": _METRICS, "kubectl top": _METRICS},
     "docs/simulate.md": {
@@ -109,8 +106,8 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
             "files of the reader's; tests/scheduler/tools/simulate/test_simulate.py"
         ),
     },
-    "docs/tested-on.md": {"": _CARD},
-    "docs/write-a-rule.md": {"gpushare-scheduler simulate": _WHEEL},
+    "docs/evidence/tested-on.md": {"": _CARD},
+    "docs/develop/write-a-rule.md": {"gpushare-scheduler simulate": _WHEEL},
     "docs/troubleshooting.md": {
         "kubectl patch --local -f FILE": "a file of the reader's",
         "kubectl -n velero create configmap": _VELERO,
@@ -120,27 +117,23 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
 
 # Whose pod `POD` is in kube-system, where it is not the device plugin's.
 OF_THE_SCHEDULER: Final = frozenset(
-    {"docs/page.md", "docs/runbooks/GpushareSchedulerNotReady.md", "docs/runbooks/GpushareWatchStale.md"}
+    {"docs/runbooks/GpushareSchedulerNotReady.md", "docs/runbooks/GpushareWatchStale.md"}
 )
 
 # Exit code 1, and words of what is said then.
 ENDS_WITH_1: Final[Mapping[str, Mapping[str, str]]] = {
-    "docs/troubleshooting.md": {"kubectl -n kube-system logs $POD --previous": "previous terminated container"},
+    "docs/troubleshooting.md": {"kubectl -n kube-system logs $PLUGIN_POD --previous": "previous terminated container"},
 }
 
 # Words of what it says. What has no end of its own needs some.
 SAYS: Final[Mapping[str, Mapping[str, str]]] = {
-    "README.md": {
-        "kubectl wait": "ALIYUN_COM_GPU_MEM_CONTAINER=3",
-        "kubectl inspect": "first-pod",
-        ".venv/bin/gpushare-scheduler run": "leader.standby",
-    },
     "deploy/README.md": {"kubectl -n kube-system logs": "[pod/gpushare-scheduler-"},
     "docs/explain.md": {
         "gpushare-scheduler explain": "It requests 100 GiB on one card.",
         "gpushare-scheduler what-if": "copies of default/first-pod would fit now",
     },
     "docs/defragment.md": {"gpushare-scheduler defragment": "fits after 1 move"},
+    "docs/local-cluster.md": {"kubectl wait": "ALIYUN_COM_GPU_MEM_CONTAINER=3", "kubectl inspect": "first-pod"},
     "docs/inspect.md": {"curl": '"name":"n1"'},
     "docs/page.md": {
         "gpushare-scheduler demo": "http://127.0.0.1:",
@@ -150,8 +143,9 @@ SAYS: Final[Mapping[str, Mapping[str, str]]] = {
     "docs/simulate.md": {"gpushare-scheduler simulate": "Pods placed: 12, ended since: 1, waiting: 1."},
     "docs/troubleshooting.md": {
         "kubectl gpushare doctor": "holds the Lease kube-system/gpushare-scheduler",
-        "gpushare-scheduler explain": "wants 100",
-        "kubectl exec POD -- env": "GPU-",
+        "kubectl -n kube-system exec deploy/gpushare-scheduler": "wants 100",
+        "kubectl -n NAMESPACE exec USER_POD -- env": "GPU-",
+        "kubectl -n NAMESPACE get pod USER_POD -o jsonpath='{.spec.nodeName}": "n1",
     },
 }
 
@@ -159,6 +153,8 @@ SAYS: Final[Mapping[str, Mapping[str, str]]] = {
 # where it gets a node. Of a StatefulSet the first alone: its image is nowhere to be had, so that it never runs.
 DECIDED: Final[Mapping[str, Mapping[str, str]]] = {
     "README.md": {"small-model": ""},
+    "docs/quotas.md": {"team-a-train": "didn't match Pod's node affinity/selector"},
+    "docs/share.md": {"llm": ""},
     "docs/user-guide.md": {
         "binpack-0": "",
         "train-7": "",
@@ -174,7 +170,7 @@ NOT_APPLIED: Final[Mapping[str, str]] = {
     "docs/migrate.md": "some lines of a pod",
     "docs/troubleshooting.md": "a resource modifier of Velero",
     "docs/working-with.md": "kinds of other projects: e2e/deploy/other_projects/test_working_with.py creates them",
-    "docs/write-a-rule.md": _WHEEL,
+    "docs/develop/write-a-rule.md": _WHEEL,
 }
 
 # Leaves the node as it was.

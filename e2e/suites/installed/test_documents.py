@@ -49,7 +49,9 @@ _FORWARDED: Final = re.compile(r"(port-forward \S+) (\d+)")
 _PORTS: Final = ("10261", "10264", "8080")
 _PORT: Final = re.compile(rf"\b({'|'.join(_PORTS)})\b")
 # As a word of its own: neither the shell's variable nor the head of a column.
-_NAME: Final = re.compile(r"(?<![\w$-])(POD|NODE|NAMESPACE|ACCOUNT|pod\.yaml)(?![\w:=])")
+_NAME: Final = re.compile(
+    r"(?<![\w$-])(USER_POD|PLUGIN_POD|SCHEDULER_POD|POD|NODE|NAMESPACE|ACCOUNT|pod\.yaml)(?![\w:=])"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +78,11 @@ class Reader:
 
     def names(self, command: str) -> Mapping[str, str]:
         """What the capitals stand for in this command."""
-        asks_why = re.search(r"\b(explain|describe)\b", command)
-        pod = self.pod if "-n kube-system" in command else "too-big" if asks_why else "first-pod"
+        user_pod = "too-big" if re.search(r"\b(explain|describe)\b", command) else "first-pod"
+        pods = {"USER_POD": user_pod, "PLUGIN_POD": self.site.plugin, "SCHEDULER_POD": self.site.scheduler}
+        pods["POD"] = self.pod if "-n kube-system" in command else user_pod
         own = {"NODE": NODE, "NAMESPACE": "default", "ACCOUNT": "default"}
-        return own | {"POD": pod, "pod.yaml": "docs/examples/first-pod.yaml"}
+        return own | pods | {"pod.yaml": "docs/examples/first-pod.yaml"}
 
     def line(self, command: str) -> str:
         """The command as this reader types it."""
@@ -284,7 +287,7 @@ def test_every_entry_of_a_table_is_about_a_command(table: Mapping[str, Mapping[s
 def test_the_roadmap_counts_what_is_typed() -> None:
     all_of_them, kept = (sum(map(len, found.values())) for found in (COMMANDS, TYPED))
     said = f"Of {all_of_them} commands that a reader types `test_documents.py` types {kept};"
-    assert said in (ROOT / "docs/roadmap.md").read_text(encoding="utf-8")
+    assert said in (ROOT / "docs/develop/roadmap.md").read_text(encoding="utf-8")
 
 
 def test_a_reader_types_whole_commands() -> None:

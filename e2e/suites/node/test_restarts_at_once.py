@@ -1,7 +1,7 @@
 """Kubelet and plugin end and start again at once, ten times: no pod is lost, whatever its containers did then.
 
 A plugin that is killed beside a kubelet that goes on can ask nobody to wait: pods that are bound before the next one
-has registered are failed. From its second such end on, new pods wait (docs/decisions/0020).
+has registered are failed. From its second such end on, new pods wait (docs/develop/decisions/0020).
 """
 
 import asyncio

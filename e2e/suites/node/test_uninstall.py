@@ -1,6 +1,6 @@
 """`gpushare-device-plugin uninstall` on a real kubelet, as docs/node.md and deploy/README.md have it typed.
 
-docs/decisions/0082.
+docs/develop/decisions/0082.
 """
 
 import asyncio

@@ -266,7 +266,7 @@ async def test_the_client_of_the_device_plugin_needs_no_more_than_it_may(
 async def test_what_the_kubelet_leaves_of_a_plugin_may_be_taken_off_the_node_where_it_is_0(
     site: PolicySite, admin: Admin, capacity: str
 ) -> None:
-    """docs/decisions/0082."""
+    """docs/develop/decisions/0082."""
     status = site.filled("/api/v1/nodes/{own}/status")
 
     def amounts(capacity: str | None, allocatable: str | None) -> Json:

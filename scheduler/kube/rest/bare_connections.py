@@ -3,7 +3,7 @@
 For the two requests of every pod, its Binding and its Event, and for all others that only the leader may send:
 leadership is checked just before the bytes are sent. A client for everything, such as aiohttp, makes headers,
 a URL, a body stream and timers for each request; here the common head is made once. Why:
-docs/decisions/0045-send-frequent-requests-over-bare-connections.md.
+docs/develop/decisions/0045-send-frequent-requests-over-bare-connections.md.
 """
 
 import asyncio

@@ -80,11 +80,11 @@ class GpuShareArgs(PluginArgs):
 
     card_policy: PlacementPolicyName = Field(
         default="binpack",
-        description="Among the cards of a node: the tightest that fits, the emptiest, or by what others need.",
+        description="Card of a node to prefer: the tightest that fits, the emptiest, or by what other pods need.",
     )
     node_policy: PlacementPolicyName = Field(
         default="binpack",
-        description="Among the nodes: the fullest in GPU memory that fits, the emptiest, or by what others need.",
+        description="Node to prefer: the fullest in GPU memory that fits, the emptiest, or by what other pods need.",
     )
 
 

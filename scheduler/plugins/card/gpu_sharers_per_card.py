@@ -26,7 +26,7 @@ class GpuSharersPerCardArgs(PluginArgs):
     """The limit for nodes without the annotation."""
 
     max_sharers: int | None = Field(
-        default=None, ge=1, le=MOST_SHARERS, description="Pods on one card, at most; no limit when left out."
+        default=None, ge=1, le=MOST_SHARERS, description="Maximum number of pods on one card; no limit if omitted."
     )
 
 

@@ -44,14 +44,16 @@ class NodeSelectorRequirement(PluginArgs):
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"] = Field(
         description="`matchFields` know `In` and `NotIn` only."
     )
-    values: tuple[str, ...] = Field(default=(), description="What the operator compares with.")
+    values: tuple[str, ...] = Field(default=(), description="Values that the operator compares with.")
 
 
 class AddedNodeSelectorTerm(PluginArgs):
     """Requirements that must all be met; there is at least one."""
 
-    match_expressions: tuple[NodeSelectorRequirement, ...] = Field(default=(), description="About labels.")
-    match_fields: tuple[NodeSelectorRequirement, ...] = Field(default=(), description="About the node's name.")
+    match_expressions: tuple[NodeSelectorRequirement, ...] = Field(default=(), description="Requirements on labels.")
+    match_fields: tuple[NodeSelectorRequirement, ...] = Field(
+        default=(), description="Requirements on the node's name."
+    )
 
     @model_validator(mode="after")
     def _can_be_read(self) -> Self:
@@ -71,14 +73,14 @@ class AddedNodeSelector(PluginArgs):
     """A node matches when it matches one of the terms."""
 
     node_selector_terms: tuple[AddedNodeSelectorTerm, ...] = Field(
-        min_length=1, description="Terms, of which one is enough."
+        min_length=1, description="Terms; one match is enough."
     )
 
 
 class PreferredSchedulingTerm(PluginArgs):
     """A term that counts in the score."""
 
-    weight: Weight = Field(description="What a node that matches gets.")
+    weight: Weight = Field(description="Weight of a node that matches.")
     preference: AddedNodeSelectorTerm = Field(description="The term.")
 
 
@@ -86,10 +88,10 @@ class AddedAffinity(PluginArgs):
     """The same form as `affinity.nodeAffinity` of a pod."""
 
     required_during_scheduling_ignored_during_execution: AddedNodeSelector | None = Field(
-        default=None, description="Where pods of the profile may go at all."
+        default=None, description="Nodes that pods of the profile may use."
     )
     preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] = Field(
-        default=(), description="Where they are better off."
+        default=(), description="Nodes that they prefer."
     )
 
 
@@ -97,7 +99,7 @@ class NodeAffinityArgs(PluginArgs):
     """The affinity added to every pod of the profile."""
 
     added_affinity: AddedAffinity = Field(
-        default=AddedAffinity(), description="A node affinity that every pod of the profile has beside its own."
+        default=AddedAffinity(), description="A node affinity that every pod of the profile has in addition to its own."
     )
 
     def required_terms(self) -> tuple[NodeTerm, ...] | None:

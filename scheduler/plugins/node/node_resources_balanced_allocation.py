@@ -32,9 +32,9 @@ class BalancedResource(PluginArgs):
     """A resource whose use is balanced against the others."""
 
     name: Annotated[str, AfterValidator(requestable)] = Field(
-        description="The resource, such as `cpu`; not `resources.gpuMem`, of which this rule sees nothing."
+        description="The resource, such as `cpu`; not `resources.gpuMem`, which this rule never sees."
     )
-    weight: Literal[1] = Field(default=1, description="As in kube-scheduler: all count alike.")
+    weight: Literal[1] = Field(default=1, description="As in kube-scheduler: all count equally.")
 
 
 _CPU_AND_MEMORY: Final = (BalancedResource(name=CPU), BalancedResource(name=MEMORY))
@@ -44,7 +44,7 @@ class NodeResourcesBalancedAllocationArgs(PluginArgs):
     """The resources to balance."""
 
     resources: tuple[BalancedResource, ...] = Field(
-        default=_CPU_AND_MEMORY, description="What counts; an empty list stands for the default."
+        default=_CPU_AND_MEMORY, description="Resources that count; an empty list means the default."
     )
     score_gpu_pods: bool = Field(default=False, description=SCORE_GPU_PODS)
 

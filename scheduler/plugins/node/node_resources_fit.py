@@ -69,7 +69,7 @@ class WeightedResource(PluginArgs):
     name: Annotated[str, AfterValidator(requestable)] = Field(
         description="The resource, such as `cpu`; not `resources.gpuMem`, which GpuShare scores."
     )
-    weight: Weight = Field(default=1, description="How much it counts beside the others.")
+    weight: Weight = Field(default=1, description="How much it counts compared with the others.")
 
 
 _CPU_AND_MEMORY: Final = (WeightedResource(name=CPU), WeightedResource(name=MEMORY))
@@ -78,8 +78,8 @@ _CPU_AND_MEMORY: Final = (WeightedResource(name=CPU), WeightedResource(name=MEMO
 class UtilizationShapePoint(PluginArgs):
     """A point of the line that turns utilization into a score."""
 
-    utilization: int = Field(ge=0, le=100, description="What is requested, in percent of what is allocatable.")
-    score: int = Field(ge=0, le=_MOST_SCORE, description="What that is worth.")
+    utilization: int = Field(ge=0, le=100, description="Requested amount, in percent of allocatable.")
+    score: int = Field(ge=0, le=_MOST_SCORE, description="Score at this utilization.")
 
 
 class RequestedToCapacityRatio(PluginArgs):
@@ -106,10 +106,10 @@ class ScoringStrategy(PluginArgs):
         description="Prefer the emptiest nodes, or the fullest, or by `requestedToCapacityRatio`.",
     )
     resources: tuple[WeightedResource, ...] = Field(
-        default=_CPU_AND_MEMORY, description="What counts; an empty list stands for the default."
+        default=_CPU_AND_MEMORY, description="Resources that count; an empty list means the default."
     )
     requested_to_capacity_ratio: RequestedToCapacityRatio | None = Field(
-        default=None, description="What utilization is worth; with `type: RequestedToCapacityRatio`, and only there."
+        default=None, description="Score by utilization; for `type: RequestedToCapacityRatio` only."
     )
 
     @field_validator("resources")
@@ -146,10 +146,10 @@ class NodeResourcesFitArgs(PluginArgs):
     scoring_strategy: ScoringStrategy = Field(default=ScoringStrategy(), description="How nodes are ranked.")
     ignored_resources: tuple[ResourceName, ...] = Field(
         default=(),
-        description="Extended resources that the Filter does not look at, since something else provides them.",
+        description="Extended resources that the Filter ignores, because something else provides them.",
     )
     ignored_resource_groups: tuple[Annotated[str, AfterValidator(_resource_group)], ...] = Field(
-        default=(), description="Domains all of whose extended resources the Filter does not look at."
+        default=(), description="Domains whose extended resources the Filter ignores."
     )
     score_gpu_pods: bool = Field(default=False, description=SCORE_GPU_PODS)
 

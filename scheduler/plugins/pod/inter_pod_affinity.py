@@ -56,7 +56,7 @@ class InterPodAffinityArgs(PluginArgs):
     """Same fields as kube-scheduler's InterPodAffinityArgs."""
 
     hard_pod_affinity_weight: int = Field(
-        1, ge=0, le=100, description="What a pod that is there and requires this pod's company adds to a node's score."
+        1, ge=0, le=100, description="Points that an existing pod adds to its node if it requires affinity to this pod."
     )
     ignore_preferred_terms_of_existing_pods: bool = Field(
         False,  # noqa: FBT003 - a default

@@ -66,11 +66,11 @@ class PodTopologySpreadArgs(PluginArgs):
 
     defaulting_type: Literal["System", "List"] = Field(
         "System",
-        description="`System`: pods without constraints of their own are rather spread over nodes (`maxSkew` 3) and "
-        "zones (5). `List`: `defaultConstraints` hold for them; none, when that is empty.",
+        description="`System`: pods without their own constraints prefer to spread over nodes (`maxSkew` 3) and zones "
+        "(5). `List`: `defaultConstraints` apply to them; none, if that is empty.",
     )
     default_constraints: tuple[DefaultConstraint, ...] = Field(
-        (), max_length=8, description="With `List`: the constraints of pods that have none."
+        (), max_length=8, description="For `List`: constraints of pods without their own."
     )
 
     @model_validator(mode="after")

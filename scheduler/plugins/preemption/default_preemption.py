@@ -54,10 +54,10 @@ class DefaultPreemptionArgs(PluginArgs):
     """How many nodes are compared."""
 
     min_candidate_nodes_percentage: int = Field(
-        default=10, ge=0, le=100, description="Of the nodes that may be helped, so many percent are compared at least."
+        default=10, ge=0, le=100, description="Minimum share of candidate nodes to compare, in percent."
     )
     min_candidate_nodes_absolute: int = Field(
-        default=100, ge=0, le=10_000, description="So many nodes are compared at least, as far as there are."
+        default=100, ge=0, le=10_000, description="Minimum number of candidate nodes to compare."
     )
 
 

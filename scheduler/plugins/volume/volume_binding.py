@@ -210,7 +210,7 @@ class VolumeBindingArgs(PluginArgs):
         default=600,
         ge=1,
         le=86_400,
-        description="Seconds, at most; then the pod gives its place back and is tried again.",
+        description="Time limit in seconds; then the pod releases its allocation and is retried.",
     )
 
 

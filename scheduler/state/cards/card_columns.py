@@ -192,7 +192,7 @@ class CardColumns(CardArrays):
         """Book a pod by its written allocation.
 
         nominated: counts on its cards, but not in the node's total. The kubelet does not count it yet, and mostly its
-        victims are still in that total (docs/decisions/0034).
+        victims are still in that total (docs/develop/decisions/0034).
         """
         node = self._nodes[row]
         booked = node.cards.booked(written)

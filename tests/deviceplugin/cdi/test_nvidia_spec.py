@@ -182,7 +182,7 @@ def test_a_spec_whose_containers_could_not_start_cuda_is_not_used(there: tuple[s
 
 
 def test_a_spec_that_names_a_node_that_the_host_does_not_have_is_not_used_and_another_is() -> None:
-    """As one of before a reboot, after which nobody has made nvidia-uvm's node."""
+    """A spec of before a reboot, after which the node of nvidia-uvm is missing."""
     there = {"/dev/nvidiactl", "/dev/nvidia0", "/host/dev/nvidiactl", "/host/dev/nvidia-uvm", "/host/dev/nvidia0"}
     stale = spec(device("GPU-a", 0), source="/var/run/cdi/nvidia.yaml")
     good = management("nvidiactl", "nvidia-uvm", "nvidia0", folder="/host")

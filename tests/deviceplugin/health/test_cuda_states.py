@@ -110,7 +110,7 @@ def test_split_lost_silent_and_released_cards_are_not_tried() -> None:
 
 
 def test_a_card_that_was_released_has_to_show_again_that_cuda_starts() -> None:
-    """It may have been reset, or split and joined."""
+    """Reset meanwhile, or split and joined."""
     found = states("GPU-a", "GPU-b")
     for uuid in ("GPU-a", "GPU-b"):
         found.tried(uuid, STARTS, 1.0)

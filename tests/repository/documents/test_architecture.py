@@ -1,4 +1,4 @@
-"""docs/architecture.md names files, names in files and layers: each of them is there."""
+"""docs/develop/architecture.md names files, names in files and layers: each of them is there."""
 
 import ast
 import re
@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.repository import ROOT
 
-TEXT: Final = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+TEXT: Final = (ROOT / "docs/develop/architecture.md").read_text(encoding="utf-8")
 # `a/b.py`, `a/b.py: name`, `a/b.py: Class.method, Class.other`.
 REFERENCE: Final = re.compile(r"`([\w./-]+\.py)(?:: ([\w., ]+))?`")
 A_FILE: Final = re.compile(r"[\w./-]*\w\.py\b")

@@ -14,7 +14,7 @@ import yaml
 from tests.support.repository import ROOT
 
 DOCUMENTS: Final = ("docs/tuning.md", "docs/operations.md", "docs/faq.md")
-MEASURED: Final = ("benchmarks.md", "reliability.md", "tested-on.md")
+MEASURED: Final = ("evidence/benchmarks.md", "evidence/reliability.md", "evidence/tested-on.md")
 LINK: Final = re.compile(r"\[([^\]]*)\]\(([\w./-]+\.md)#([\w-]+)\)")
 # Not those of a version, of a name or of a place in a text.
 FIGURE: Final = re.compile(r"(?<![\w.,#/-])\d+(?:,\d{3})*(?:\.\d+)?(?![\w-])")

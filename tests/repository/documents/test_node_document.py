@@ -50,7 +50,7 @@ def test_every_variable_of_a_container_is_listed(variable: str) -> None:
 
 
 def test_what_an_uninstall_removes_of_the_state_directory_is_what_is_documented() -> None:
-    """docs/decisions/0082."""
+    """docs/develop/decisions/0082."""
     (section,) = re.findall(r"^## State directory\n(.*?)^## ", DOCUMENT, re.MULTILINE | re.DOTALL)
     documented = {name.partition("/")[0] for name in re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)}
     assert documented == {name for name in OURS if not name.startswith(".")}

@@ -21,7 +21,7 @@ from scheduler.state.audit import AuditRound
 from tests.support.builders import engine, pod, wire_node
 from tests.support.placing import NOW_NS
 
-# docs/decisions/0014
+# docs/develop/decisions/0014
 CORRECTED_S = 30.0
 
 

@@ -2,7 +2,7 @@
 
 A virtual machine's processor does half as much in a second while its neighbours work, for minutes or for hours, and who
 waits in a queue then waits many times as long. So limits are compared with time of a processor of known speed
-(docs/decisions/0081).
+(docs/develop/decisions/0081).
 """
 
 import time
@@ -12,8 +12,8 @@ import numpy as np
 
 _TRIES: Final = 3
 _OBJECTS: Final = 1_000
-# The least that `_work` takes where the engine alone decides 7,500 pods in a second (docs/benchmarks.md): 1.07 ms were
-# measured while it decided 3,700.
+# The least that `_work` takes where the engine alone decides 7,500 pods in a second (docs/evidence/benchmarks.md):
+# 1.07 ms were measured while it decided 3,700.
 _AS_A_RULE_S: Final = 0.000_53
 
 

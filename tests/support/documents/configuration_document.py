@@ -50,25 +50,25 @@ _INTRODUCTION: Final = f"""\
 
 <!-- Written by `make docs` from the models: change those, not this file. -->
 
-Everything has a default, so `gpushare-scheduler run` needs no configuration. To change a default, use a file
-(`--config FILE`), the environment, or a flag. **A flag wins over the environment, the environment over the file, the
-file over the defaults.** A mistake in any of them ends the program with exit code 2 before it does anything; it prints
-every mistake at once, one a line, with its source, its path and what is allowed there.
-`gpushare-scheduler check-config FILE` tells the same before you apply a file, and reads no cluster.
+Every setting has a default, so `gpushare-scheduler run` needs no configuration. To change a default, use a file
+(`--config FILE`), the environment, or a flag. A flag wins over the environment, the environment over the file.
+
+A mistake ends the program with exit code 2 before it does anything. It prints all mistakes, one per line, with source,
+path and what is allowed. `gpushare-scheduler check-config FILE` checks a file before you apply it, without a cluster.
 
 ## The file
 
-YAML, one document. Names and nesting are those of `KubeSchedulerConfiguration` wherever that has the field. An unknown
-field is a mistake, and so is a key that is there twice; a key without a value counts as left out.
+One YAML document. Names and nesting are those of `KubeSchedulerConfiguration` if it has the field. Unknown fields and
+duplicate keys are mistakes. A key without a value counts as omitted.
 
 ```yaml
 {EXAMPLE}```
 
 ## The environment
 
-`GPUSHARE_SCHEDULER_` and the path in upper case, its parts joined by two underscores; items of a list by their number,
-from 0. A section or a list as a whole is given as YAML. A variable with this prefix that names no field is a mistake,
-except for the addresses that Kubernetes puts there when a Service has such a name.
+A variable is named `GPUSHARE_SCHEDULER_` and the path in upper case, joined by two underscores; list items by number,
+from 0. Give a section or a list as YAML. A variable with this prefix that names no field is a mistake, except for the
+addresses that Kubernetes sets for a Service of such a name.
 
 | variable | sets |
 |---|---|
@@ -77,40 +77,38 @@ except for the addresses that Kubernetes puts there when a Service has such a na
 | `GPUSHARE_SCHEDULER_PROFILES__0__SCHEDULERNAME=my-scheduler` | `profiles[0].schedulerName` |
 | `GPUSHARE_SCHEDULER_CLIENTCONNECTION={{kubeconfig: /etc/gpushare/kubeconfig}}` | `clientConnection` |
 
-A duration is written as Kubernetes does, `500ms`, `4s`, `1m30s`, or as a number of seconds.
+Durations are written as in Kubernetes, `500ms`, `4s`, `1m30s`, or as a number of seconds.
 """
 
 _PLUGINS: Final = """\
 ## Plugins
 
-`profiles[].plugins` changes which plugins run and what their scores weigh. At each point, `enabled` adds plugins and
-`disabled` takes default ones away; `disabled: [{{name: "*"}}]` takes all of them away, so that what `enabled` lists is
-what there is, in that order. `multiPoint` does so at every point at once, and a point's own section wins over it.
-Filters are asked in order, and a node is refused with the words of the first that objects. A weight is a whole number
-from 1 to {max_weight}; without one, the default weight holds.
+`profiles[].plugins` selects plugins and the weights of their scores. At each point, `enabled` adds plugins and
+`disabled` removes default ones. After `disabled: [{{name: "*"}}]` only the plugins in `enabled` run, in that order.
+`multiPoint` applies to every point; a point's own section wins over it. Filters run in order, and the first that
+rejects the node gives the message. A weight is a whole number from 1 to {max_weight}; without one, the default applies.
 
 | plugin | points | in the default profile | default weight |
 |---|---|---|---|
 {rows}
 
-{indispensable} cannot be switched off at `filter`: a pod would be bound as if it had not asked
-for what they judge. Nor can `PrioritySort` and `DefaultBinder`, of whose kind there is one each. PreFilter and Reserve
-belong to a plugin's Filter and are no points of their own; PostBind is not there. `cardFilter`,
-`cardScore` and `cardSet` are about the cards of a node, and `GpuShare` applies them. What each plugin does is in the
-[plugin reference](../scheduler/plugins/README.md); [write a rule](write-a-rule.md) says how to add one. Plugins of
-other packages are off until a profile enables them.
+You cannot disable {indispensable} at `filter`: a pod would be bound regardless of what they check. Nor can you disable
+`PrioritySort` and `DefaultBinder`, the only ones of their kind. PreFilter and Reserve belong to a plugin's Filter;
+PostBind does not exist. `GpuShare` applies `cardFilter`, `cardScore` and `cardSet` to the cards of a node. The
+[plugin reference](../scheduler/plugins/README.md) describes each plugin; [write a rule](develop/write-a-rule.md) shows
+how to add one. Plugins of other packages are off until a profile enables them.
 
 ## Arguments of plugins
 
-`profiles[].pluginConfig[]` holds a plugin's `name` and its `args`. Other plugins than these have none.
+`profiles[].pluginConfig[]` holds a plugin's `name` and its `args`. These plugins have arguments.
 """
 
 _ABSENT: Final = """\
 ## What KubeSchedulerConfiguration has and this has not
 
-Nothing would come of these, so naming one is a mistake: `parallelism` and `percentageOfNodesToScore` (all nodes are
-judged at once), `extenders`, `clientConnection.qps` and `.burst` (`maxBindsInFlight` bounds the load),
-`enableProfiling`, `delayCacheUntilActive` (a standby has its tables at once).
+These would have no effect, so naming one is a mistake: `parallelism` and `percentageOfNodesToScore` (all nodes are
+evaluated at once), `extenders`, `clientConnection.qps` and `.burst` (`maxBindsInFlight` limits the load),
+`enableProfiling`, `delayCacheUntilActive` (a standby always has current tables).
 """
 
 

@@ -24,7 +24,7 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "docs/isolation.md": isolation_markdown,
     "docs/compatibility.md": pod_fields.markdown,
     "docs/metrics.md": metrics_markdown,
-    "docs/differences.md": differences_markdown,
+    "docs/evidence/kube-scheduler.md": differences_markdown,
     "docs/kubectl.md": kubectl_markdown,
     "deploy/krew/gpushare.yaml": krew_manifest,
     "scheduler/plugins/README.md": plugins_markdown,

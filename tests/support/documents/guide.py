@@ -1,4 +1,4 @@
-"""The files in docs/write-a-rule.md, as a reader would write them."""
+"""The files in docs/develop/write-a-rule.md, as a reader would write them."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Final
 
 from tests.support.repository import ROOT
 
-GUIDE: Final = ROOT / "docs/write-a-rule.md"
+GUIDE: Final = ROOT / "docs/develop/write-a-rule.md"
 # "`name`:" ends a paragraph, and the file follows as a block of code.
 _FILE: Final = re.compile(r"`([\w./]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -17,7 +17,7 @@ def metrics_markdown() -> str:
     lines = [
         "## The scheduler",
         "",
-        "At `/metrics`, port 10261. Those with `leader` are shown only by the replica that schedules: all of them",
+        "At `/metrics`, port 10261. Metrics with `leader` are shown by the active replica only: all replicas",
         "would say the same of one cluster.",
         "",
         *_table(SCHEDULER, leader=True),

@@ -23,46 +23,47 @@ _INTRODUCTION: Final = f"""\
 
 <!-- Written by `make docs` from the models: change those, not this file. -->
 
-`gpushare-device-plugin run` needs to know its node, as a rule from the variable `NODE_NAME`; everything else has a
-default. To change a default, use a file (`--config FILE`), the environment, or a flag. **A flag wins
-over the environment, the environment over the file, the file over the defaults.** A mistake in any of them ends the
-program with exit code 2 before it does anything; it prints every mistake at once, one a line, with its source, its path
-and what is allowed there. `gpushare-device-plugin check-config FILE` tells the same before you apply a file; it looks
-at no node and no cluster.
+`gpushare-device-plugin run` needs the name of its node, usually from the variable `NODE_NAME`; everything else has a
+default. To change a default, use a file (`--config FILE`), the environment, or a flag. A flag wins over the
+environment, the environment over the file.
+
+A mistake ends the program with exit code 2 before it does anything. It prints all mistakes, one per line, with source,
+path and what is allowed. `gpushare-device-plugin check-config FILE` checks a file before you apply it, without a node
+or a cluster.
 
 ## The file
 
-YAML, one document, the same for all nodes. An unknown field is a mistake, and so is a key that is there twice; a key
-without a value counts as left out.
+One YAML document, the same for all nodes. Unknown fields and duplicate keys are mistakes. A key without a value counts
+as omitted.
 
 ```yaml
 {EXAMPLE}```
 
-What keeps containers to their share is in [isolation](isolation.md).
+[Isolation](isolation.md) keeps containers within their share.
 
 ## The environment
 
-`GPUSHARE_DEVICE_PLUGIN_` and the path in upper case, its parts joined by two underscores; items of a list by their
-number, from 0. A section or a list as a whole is given as YAML. A variable with this prefix that names no field is a
-mistake, except for the addresses that Kubernetes puts there when a Service has such a name.
+A variable is named `GPUSHARE_DEVICE_PLUGIN_` and the path in upper case, joined by two underscores; list items by
+number, from 0. Give a section or a list as YAML. A variable with this prefix that names no field is a mistake, except
+for the addresses that Kubernetes sets for a Service of such a name.
 
 | variable | sets |
 |---|---|
-| `NODE_NAME=node-1` | `nodeName`, where `GPUSHARE_DEVICE_PLUGIN_NODENAME` does not |
+| `NODE_NAME=node-1` | `nodeName`, unless `GPUSHARE_DEVICE_PLUGIN_NODENAME` does |
 | `GPUSHARE_DEVICE_PLUGIN_RECONCILEINTERVAL=2m` | `reconcileInterval` |
 | `GPUSHARE_DEVICE_PLUGIN_RESOURCES__GPUMEM=example.com/gpu-mem` | `resources.gpuMem` |
 | `GPUSHARE_DEVICE_PLUGIN_CDISPECDIRS=[/etc/cdi]` | `cdiSpecDirs` |
 
-A duration is written as Kubernetes does, `500ms`, `4s`, `1m30s`, or as a number of seconds.
+Durations are written as in Kubernetes, `500ms`, `4s`, `1m30s`, or as a number of seconds.
 
 ## The flags
 
 `gpushare-device-plugin run --help` lists them. `--memory-unit` is `GiB`, `MiB`, or a multiple such as `128MiB`,
 and sets `memoryUnitMiB`.
 
-Command lines of the legacy device plugin keep working: without `run`, with one dash or two, with `=` or without.
-`--memory-unit` and `--health-check` work as before, except that the health check is on unless switched off. Its other
-flags have no effect here and are ignored with one warning: `--mps`, `--mps-pipe`, `--query-kubelet`,
+Command lines of the legacy device plugin keep working: without `run`, with one dash or two, with or without `=`.
+`--memory-unit` and `--health-check` work as before, except that the health check is on by default. Its other flags have
+no effect and cause one warning: `--mps`, `--mps-pipe`, `--query-kubelet`,
 `--kubelet-address`, `--kubelet-port`, `--client-cert`, `--client-key`, `--token`, `--timeout`, and those of its log,
 such as `-logtostderr` and `--v`.
 """

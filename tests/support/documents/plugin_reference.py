@@ -20,7 +20,7 @@ counted under every reason of the first rule that is against it, as in
 
 Reasons are kube-scheduler's where it has the rule. Which plugins a profile has, with which weights (1 to {MAX_WEIGHT})
 and arguments, is [configuration](../../docs/configuration.md#plugins); how to add a rule, here or in a package of your
-own, is [write a rule](../../docs/write-a-rule.md).
+own, is [write a rule](../../docs/develop/write-a-rule.md).
 """
 
 

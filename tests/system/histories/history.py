@@ -230,7 +230,7 @@ class History(RuleBasedStateMachine):
                 assert (row, slot) in cards.announced.places(card.uuid)
 
     def check_namespaces(self, process: Process) -> None:
-        """What metrics say that they request. See docs/decisions/0068."""
+        """What metrics say that they request. See docs/develop/decisions/0068."""
         tables, requested = process.engine.tables, Counter[str]()
         nominated = (record for row in tables.row_of.values() for record in tables.nominated_on(row))
         for record in chain(tables.records(), nominated):
@@ -313,7 +313,7 @@ class History(RuleBasedStateMachine):
         self.check_that_reasons_are_true()
 
     def check_that_reasons_are_true(self) -> None:
-        """Half a minute after the last change, whoever fits nowhere says what holds. See docs/decisions/0014."""
+        """After half a minute without a change, a pod that fits nowhere says why (docs/develop/decisions/0014)."""
         for plan in list(self.plans.values())[:1]:
             self.world.nodes.patch(plan.name, unschedulable=True)
         self.pass_time(CORRECTED_S)

@@ -1,6 +1,6 @@
 """No Event or condition of one namespace, or about a node, names a pod or namespace of another tenant.
 
-docs/decisions/0101.
+docs/develop/decisions/0101.
 """
 
 import asyncio

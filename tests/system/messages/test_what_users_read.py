@@ -83,7 +83,7 @@ async def test_at_debug_each_attempt_says_what_rejects_each_node_a_few_for_each_
     assert line["nodes"]["n00"] == ["Insufficient GPU memory on one card"]
 
 
-# docs/decisions/0014
+# docs/develop/decisions/0014
 CORRECTED_S = 30.0
 STARTING = "whose kubelet or device plugin is starting"
 

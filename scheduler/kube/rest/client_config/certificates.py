@@ -4,7 +4,7 @@
                          └─────follow, one is not whole, or the key not that of the certificate──▶ IN USE, as before
 
 A context is never changed: one with half of a new pair is worse than an old one, and a CA cannot be removed from it.
-Why, and the fate of the connections: docs/decisions/0052-reread-certificates-and-let-requests-finish.md.
+Why, and the fate of the connections: docs/develop/decisions/0052-reread-certificates-and-let-requests-finish.md.
 """
 
 import hashlib

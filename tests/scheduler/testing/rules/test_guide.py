@@ -1,4 +1,4 @@
-"""What docs/write-a-rule.md quotes is what the kit says of its rule."""
+"""What docs/develop/write-a-rule.md quotes is what the kit says of its rule."""
 
 import re
 from collections.abc import Mapping
