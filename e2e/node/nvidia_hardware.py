@@ -1,8 +1,8 @@
-"""NVIDIA cards of a node of ours, with NVIDIA's own container toolkit: all but the driver and the silicon is real.
+"""NVIDIA cards of a node of ours, with NVIDIA's own container toolkit; driver and cards are stand-ins.
 
-Stand-ins (`tests.support.nvidia`) take the place of NVML and libcuda. They answer by the *world*, a file that the node
-has at `WORLD`. The driver is at / of the node, or in a folder where a driver's container has it. Each boot makes the
-device nodes anew, and gives nvidia-uvm another major.
+The stand-ins of NVML and libcuda (`tests.support.nvidia`) answer by the *world*, a file that the node has at `WORLD`.
+The driver is at / of the node, or in a folder where a driver's container has it. Each boot makes the device nodes anew,
+and gives nvidia-uvm another major.
 """
 
 import shlex
@@ -17,9 +17,9 @@ from e2e.control_plane import binaries
 from e2e.node.local_node import LocalNode
 from e2e.node.node_commands import NodeSite
 from tests.support.nvidia import driver_root
-from tests.support.nvidia.world import World, card
+from tests.support.nvidia.world import DRIVER, World, card
 
-# Of the node, for whoever has no container there.
+# On the node; containers mount its folder.
 WORLD: Final = Path("/etc/gpushare-nvidia/world")
 AT_ROOT: Final = Path("/")
 # Where the container of a driver shows its files on the node.
@@ -27,7 +27,6 @@ IN_A_CONTAINER: Final = Path("/run/nvidia/driver")
 RUNTIME: Final = "nvidia"
 Runtime: TypeAlias = Literal["none", "class", "default"]
 
-_PROGRAMS: Final = "usr/bin"
 _TOOLKIT: Final = """\
 [nvidia-container-cli]
 root = "{root}"
@@ -109,6 +108,10 @@ class NvidiaHardware:
             node.run("ldconfig")
         else:
             shutil.copytree(self.driver, _within(node, self.root), symlinks=True)
+        if self.runtime != "none":
+            # As in the container of a plugin that NVIDIA's runtime runs: this is how it knows.
+            library = self.libraries / f"libnvidia-ml.so.{DRIVER}"
+            node.run("mount", "--bind", library, library)
         driver_root.make_nodes(_within(node, self.root / "dev"), range(self.cards), uvm_major=self.uvm_major)
         self.world(node).write()
         for path, options in self.specs.items():

@@ -8,24 +8,26 @@ import itertools
 import json
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from config.protocol import names
-from e2e.control_plane.admin import Admin, Json
+from e2e.control_plane.admin import Admin, Json, seen
 from e2e.control_plane.cluster import ControlPlane
 from e2e.node import images
 from e2e.node.local_node import LocalNode, programs
+from e2e.node.node_pods import PODS
 from e2e.node.nvidia_hardware import AT_ROOT, IN_A_CONTAINER, RUNTIME, WORLD, NvidiaHardware, Runtime, compile_driver
-from e2e.programs.plugin_process import DevicePluginProcess
+from e2e.programs.plugin_process import DevicePluginProcess, token
 from e2e.programs.scheduler_process import SchedulerProcess
-from e2e.support.shared_node import GIB, SharedNode, all_settled, installed, plugin_token, pods, shared_pod, written_by
+from e2e.support.shared_node import GIB, all_settled, installed, lives, settled, shared_pod, written_by
 from tests.support.nvidia.libraries import CUDA_CHECK, compile_cuda_check
 
 UNITS: Final = (81920 - 640) // GIB  # of a card of `world.card`
+_SETTLED_WITHIN_S: Final = 120.0
 _IMAGE: Final = "local.test/cuda:1"
 _LOOK: Final = "cuda-check; echo END $?."
 _END: Final = re.compile(r"^END (\d+)\.$", re.MULTILINE)
@@ -36,11 +38,15 @@ _KEPT: Final = Path("/etc/cdi/nvidia.yaml")
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How cards come into containers. specs, runtime: as `NvidiaHardware`. mode: the plugin's."""
+    """How cards come into containers; fields as of `NvidiaHardware`."""
 
     specs: Mapping[Path, Sequence[str]]
     runtime: Runtime = "none"
-    mode: str = "auto"
+
+    @property
+    def mode(self) -> str:
+        """The mode that our plugin has to find."""
+        return "cdi" if self.specs else "environment"
 
 
 WAYS: Final[Mapping[str, Way]] = {
@@ -48,10 +54,70 @@ WAYS: Final[Mapping[str, Way]] = {
     "kept uuid": Way({_KEPT: ("--device-name-strategy=uuid",)}),
     "index": Way({_KEPT: ("--device-name-strategy=index",)}),
     "management": Way({_KEPT: ("--mode=management", "--vendor=management.nvidia.com")}),
-    "default runtime": Way({}, "default", "environment"),
-    "runtime class": Way({}, "class", "environment"),
+    "default runtime": Way({}, "default"),
+    "runtime class": Way({}, "class"),
 }
 DRIVERS: Final[Mapping[str, Path]] = {"/": AT_ROOT, "container": IN_A_CONTAINER}
+
+
+@dataclass(frozen=True, slots=True)
+class NvidiaNode:
+    """A node with NVIDIA cards, and our plugin on it. admin: client of its cluster. way: of WAYS."""
+
+    node: LocalNode
+    plugin: DevicePluginProcess
+    hardware: NvidiaHardware
+    admin: Admin
+    way: str
+
+    def pod(self, name: str, units: int, *, cards: int = 1) -> Json:
+        """A pod for this node that runs cuda-check, and waits. units: of all its cards together."""
+        folder = {"name": "world", "hostPath": {"path": str(WORLD.parent), "type": "Directory"}}
+        container = {
+            "name": "c",
+            "image": _IMAGE,
+            "imagePullPolicy": "Never",
+            "command": ["sh", "-c", f"{_LOOK}\nexec sleep 1000000"],
+            "resources": {"limits": {names.GPU_MEM: str(units)}},
+            "volumeMounts": [{"name": "world", "mountPath": str(WORLD.parent), "readOnly": True}],
+        }
+        labels = {"labels": {names.GPU_COUNT: str(cards)}} if cards > 1 else {}
+        spec: Json = {"volumes": [folder], "nodeSelector": {"kubernetes.io/hostname": self.node.name}}
+        if WAYS[self.way].runtime == "class":
+            spec["runtimeClassName"] = RUNTIME
+        return shared_pod(name, [container], metadata=labels, **spec)
+
+    async def reboot(self) -> None:
+        """Reboot the node, and start the plugin as its kubelet would; returns when that is ready."""
+        self.node.reboot()
+        self.plugin.start()
+        await self.plugin.ready()
+
+    async def settled(self, created: Sequence[str]) -> list[Json]:
+        """Wait until each of these pods runs or has failed; as they are then. Raises NotSeen."""
+        return await all_settled(self.admin, created)
+
+    async def settled_anew(self, before: Sequence[Json]) -> list[Json]:
+        """The same, of pods whose containers have ended since. Raises NotSeen."""
+        return list(await asyncio.gather(*map(self._settled_anew, before)))
+
+    async def _settled_anew(self, before: Json) -> Json:
+        def has(found: Json) -> bool:
+            return settled(found) and (found["status"]["phase"] == "Failed" or lives(found) != lives(before))
+
+        query = {"fieldSelector": f"metadata.name={before['metadata']['name']}"}
+        return await seen(self.admin, PODS, has, query, within_s=_SETTLED_WITHIN_S)
+
+    def wrong(self, found: Json) -> list[str]:
+        """What CUDA should not say in the container of a pod, or that the pod does not run; [] where all is right."""
+        name = found["metadata"]["name"]
+        if found["status"]["phase"] != "Running":
+            return [f"{name} is {found['status']['phase']}: {found['status'].get('message', '')}"]
+        said, _ = written_by(self.node.container(found), _END)
+        chosen = sorted(json.loads(found["metadata"]["annotations"][names.CARDS]).values())
+        result, *devices = said.splitlines()[:-1]
+        cards = sorted(line.split()[-1] for line in devices)
+        return [] if (result, cards) == ("cuInit 0", chosen) else [f"{name} has {chosen}; CUDA says {said}"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +128,17 @@ class NvidiaSite:
     scheduler: SchedulerProcess
     folder: Path
 
-    @contextmanager
-    def node(self, way: str, driver: str, cards: int) -> Iterator[SharedNode]:
-        """A node of its own, with our plugin on it. way: of WAYS. driver: of DRIVERS."""
+    @asynccontextmanager
+    async def node(self, way: str, driver: str, cards: int) -> AsyncIterator[NvidiaNode]:
+        """A node of its own, with our plugin on it; returns when that is ready. way: of WAYS. driver: of DRIVERS."""
         chosen = WAYS[way]
         hardware = NvidiaHardware(self.folder / "driver", cards, DRIVERS[driver], chosen.runtime, chosen.specs)
         with LocalNode(self.cluster, f"nvidia-{next(_NUMBERS)}", hardware=hardware) as node:
             node.import_images(self.folder / "image.tar")
-            of_plugin = asyncio.run(plugin_token(node))
-            with _plugin(node, of_plugin, hardware, chosen.mode) as plugin:
-                yield SharedNode(node, self.scheduler, plugin)
+            async with Admin(self.cluster.access()) as admin:
+                with _plugin(node, await token(admin, node.name), hardware) as plugin:
+                    await plugin.ready()
+                    yield NvidiaNode(node, plugin, hardware, admin, way)
 
 
 @contextmanager
@@ -89,47 +156,12 @@ def nvidia_site() -> Iterator[NvidiaSite]:
             yield NvidiaSite(cluster, scheduler, folder)
 
 
-def cuda_pod(name: str, way: str, units: int, *, cards: int = 1, **spec: object) -> Json:
-    """A pod that runs cuda-check, and waits. units: of all its cards together."""
-    volume = {"name": "world", "hostPath": {"path": str(WORLD.parent), "type": "Directory"}}
-    container = {
-        "name": "c",
-        "image": _IMAGE,
-        "imagePullPolicy": "Never",
-        "command": ["sh", "-c", f"{_LOOK}\nexec sleep 1000000"],
-        "resources": {"limits": {names.GPU_MEM: str(units)}},
-        "volumeMounts": [{"name": "world", "mountPath": str(WORLD.parent), "readOnly": True}],
-    }
-    labels = {"labels": {names.GPU_COUNT: str(cards)}} if cards > 1 else {}
-    of_class = {"runtimeClassName": RUNTIME} if WAYS[way].runtime == "class" else {}
-    return shared_pod(name, [container], metadata=labels, volumes=[volume], **of_class, **spec)
-
-
-def wrong(shared: SharedNode, found: Json) -> list[str]:
-    """What CUDA says in the container of this pod and should not; [] where it is right."""
-    name = found["metadata"]["name"]
-    if found["status"]["phase"] != "Running":
-        return [f"{name} is {found['status']['phase']}: {found['status'].get('message', '')}"]
-    said, _ = written_by(shared.node.container(found), _END)
-    chosen = sorted(json.loads(found["metadata"]["annotations"][names.CARDS]).values())
-    result, *devices = said.splitlines()[:-1]
-    cards = sorted(line.split()[-1] for line in devices)
-    return [] if (result, cards) == ("cuInit 0", chosen) else [f"{name} has {chosen}; CUDA says {said}"]
-
-
-async def all_wrong(shared: SharedNode, wanted: Sequence[Json]) -> list[str]:
-    """Run these pods at once, to their judgment. Raises NotSeen."""
-    async with Admin(shared.node.cluster.access()) as admin, pods(admin, wanted) as created:
-        found = await all_settled(admin, created)
-        return [line for one in found for line in wrong(shared, one)]
-
-
-def _plugin(node: LocalNode, of_plugin: str, hardware: NvidiaHardware, mode: str) -> DevicePluginProcess:
-    settings: Json = {"simulate": "", "simulateControl": "", "mode": mode, "readingInterval": "1s"}
+def _plugin(node: LocalNode, of_plugin: str, hardware: NvidiaHardware) -> DevicePluginProcess:
+    settings: Json = {"simulate": "", "simulateControl": "", "readingInterval": "1s"}
     # No program of NVIDIA's toolkit is in the plugin's image.
     settings["nvidiaCtk"] = "absent-nvidia-ctk"
-    libraries = None if hardware.root == AT_ROOT else hardware.libraries
-    return DevicePluginProcess(node, of_plugin, (), libraries=libraries, **settings)
+    found = None if hardware.root == AT_ROOT else hardware.libraries
+    return DevicePluginProcess(node, of_plugin, (), libraries=found, **settings)
 
 
 async def _prepare(cluster: ControlPlane, scheduler: SchedulerProcess) -> None:

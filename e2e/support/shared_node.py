@@ -204,7 +204,7 @@ async def all_settled(admin: Admin, created: Sequence[str], *, within_s: float =
 def shared_node(node: LocalNode, cards_mib: Sequence[int] = STANDARD_MIB, **configuration: Any) -> Iterator[SharedNode]:  # noqa: ANN401 - as DevicePluginProcess
     """Install both programs as the manifests say, and start them; returns when pods can be scheduled to the node."""
     kubeconfig = asyncio.run(installed(node.cluster))
-    of_plugin = asyncio.run(plugin_token(node))
+    of_plugin = asyncio.run(_plugin_token(node))
     with (
         SchedulerProcess(kubeconfig, node.folder) as scheduler,
         DevicePluginProcess(node, of_plugin, cards_mib, **configuration) as plugin,
@@ -222,8 +222,7 @@ async def installed(cluster: ControlPlane) -> Path:
         return cluster.kubeconfig_for(await manifests.token(admin), "scheduler")
 
 
-async def plugin_token(node: LocalNode) -> str:
-    """Token of the plugin's account, for its pod on this node."""
+async def _plugin_token(node: LocalNode) -> str:
     async with Admin(node.cluster.access()) as admin:
         return await token(admin, node.name)
 

@@ -1,15 +1,40 @@
-"""Every way of bringing NVIDIA cards into containers, on nodes that differ from real ones in the silicon alone.
+"""Every way of bringing NVIDIA cards into containers, on nodes with NVIDIA's own container toolkit.
 
-NVIDIA's own container toolkit writes the CDI specs, or is the runtime. Driver and cards are stand-ins.
+The toolkit writes the CDI specs, or is the runtime. Driver and cards are stand-ins.
 """
 
-import asyncio
+import itertools
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from e2e.control_plane.admin import Json
-from e2e.support.nvidia_site import UNITS, WAYS, NvidiaSite, all_wrong, cuda_pod, nvidia_site
+from e2e.node.nvidia_hardware import WORLD
+from e2e.support.nvidia_site import DRIVERS, UNITS, WAYS, NvidiaNode, NvidiaSite, nvidia_site
+from e2e.support.shared_node import pods
+from e2e.support.traces import left_of, mount_namespace
+
+# Each value of each dimension; before and after a reboot is in every cell.
+_BY_DAY: Final = (
+    ("uuid", "container", 1),
+    ("index", "/", 2),
+    ("management", "container", 8),
+    ("default runtime", "/", 16),
+    ("runtime class", "container", 2),
+)
+_CELLS: Final = [
+    pytest.param(*cell, marks=[] if cell in _BY_DAY else pytest.mark.nightly)
+    for cell in itertools.product(WAYS, DRIVERS, (1, 2, 8, 16))
+]
+_NODES_OWN: Final = (
+    "/dev/nvidiactl",
+    "/dev/nvidia0",
+    "/etc/cdi",
+    "/etc/nvidia-container-runtime",
+    "/usr/bin/nvidia-ctk",
+)
 
 pytestmark = pytest.mark.usefixtures("node_ready")
 
@@ -20,24 +45,53 @@ def site(node_ready: None) -> Iterator[NvidiaSite]:  # noqa: ARG001 - asked for 
         yield started
 
 
-def wanted(way: str, cards: int) -> list[Json]:
+def wanted(on: NvidiaNode) -> list[Json]:
     """Two pods that share a card; where there are more, one on a card of its own and one on two."""
-    sharing = [cuda_pod(f"shares-{number}", way, UNITS // 2) for number in range(2)]
-    alone = [cuda_pod("alone", way, UNITS)] if cards > 1 else []
-    on_two = [cuda_pod("on-two", way, 2 * UNITS, cards=2)] if cards > 3 else []
+    cards = on.hardware.cards
+    sharing = [on.pod(f"shares-{number}", UNITS // 2) for number in range(2)]
+    alone = [on.pod("alone", UNITS)] if cards > 1 else []
+    on_two = [on.pod("on-two", 2 * UNITS, cards=2)] if cards > 3 else []
     return [*sharing, *alone, *on_two]
 
 
-@pytest.mark.parametrize("way", [*WAYS])
-@pytest.mark.parametrize(("driver", "cards"), [("container", 1), ("/", 2), ("container", 8), ("/", 16)])
-def test_containers_find_their_own_cards_also_after_a_reboot(
+def all_wrong(on: NvidiaNode, found: list[Json]) -> list[str]:
+    return [line for pod in found for line in on.wrong(pod)]
+
+
+def files_of_the_machine() -> list[str]:
+    """Files that a node has in folders of its own, and the machine may have too."""
+    return [path for path in _NODES_OWN if Path(path).exists()]
+
+
+@pytest.mark.parametrize(("way", "driver", "cards"), _CELLS)
+async def test_containers_find_their_own_cards_also_after_a_reboot(
     site: NvidiaSite, way: str, driver: str, cards: int
 ) -> None:
-    with site.node(way, driver, cards) as shared:
-        asyncio.run(shared.plugin.ready())
-        assert asyncio.run(all_wrong(shared, wanted(way, cards))) == []
+    async with site.node(way, driver, cards) as on:
+        assert (await on.plugin.said("mode"))["mode"] == WAYS[way].mode
+        async with pods(on.admin, wanted(on)) as created:
+            before = await on.settled(created)
+            assert all_wrong(on, before) == []
+            await on.reboot()
+            # The kubelet starts before the plugin, and fails pods whose devices nobody offers.
+            after = [pod for pod in await on.settled_anew(before) if pod["status"]["phase"] == "Running"]
+            assert all_wrong(on, after) == []
+        async with pods(on.admin, wanted(on)) as created:
+            assert all_wrong(on, await on.settled(created)) == []
 
-        shared.node.reboot()
-        shared.plugin.start()
-        asyncio.run(shared.plugin.ready())
-        assert asyncio.run(all_wrong(shared, wanted(way, cards))) == []
+
+async def test_a_container_in_which_cuda_does_not_start_is_noticed_and_nothing_is_left_of_the_node(
+    site: NvidiaSite,
+) -> None:
+    machine = files_of_the_machine()
+    async with site.node("uuid", "/", 2) as on:
+        namespace = mount_namespace(on.node.pids["kubelet"])
+        world = on.hardware.world(on.node)
+        assert world.path == on.node.root / WORLD.relative_to("/")
+        world.lines = [f"uvm_major {on.hardware.uvm_major - 1}"]
+        world.write()
+        async with pods(on.admin, [on.pod("stale", 1)]) as created:
+            (said,) = all_wrong(on, await on.settled(created))
+            assert "CUDA says cuInit 999\nEND 1." in said
+    assert left_of(on.node.folder, namespace) == []
+    assert files_of_the_machine() == machine
