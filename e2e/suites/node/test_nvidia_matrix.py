@@ -45,13 +45,15 @@ def site(node_ready: None) -> Iterator[NvidiaSite]:  # noqa: ARG001 - asked for 
         yield started
 
 
-def wanted(on: NvidiaNode) -> list[Json]:
-    """Two pods that share a card; where there are more, one on a card of its own and one on two."""
-    cards = on.hardware.cards
-    sharing = [on.pod(f"shares-{number}", UNITS // 2) for number in range(2)]
-    alone = [on.pod("alone", UNITS)] if cards > 1 else []
-    on_two = [on.pod("on-two", 2 * UNITS, cards=2)] if cards > 3 else []
-    return [*sharing, *alone, *on_two]
+def wanted(on: NvidiaNode, when: str) -> list[Json]:
+    """Two pods that share a card; where there are more, one on a card of its own and one on two.
+
+    when: begin of their names: the scheduler keeps pods from the node where one of that name was rejected.
+    """
+    sharing = [on.pod(f"{when}-shares-{number}", UNITS // 2) for number in range(2)]
+    alone = [on.pod(f"{when}-alone", UNITS)]
+    on_two = [on.pod(f"{when}-on-two", 2 * UNITS, cards=2)]
+    return [*sharing, *(alone if on.hardware.cards > 1 else []), *(on_two if on.hardware.cards > 3 else [])]
 
 
 def all_wrong(on: NvidiaNode, found: list[Json]) -> list[str]:
@@ -69,14 +71,14 @@ async def test_containers_find_their_own_cards_also_after_a_reboot(
 ) -> None:
     async with site.node(way, driver, cards) as on:
         assert (await on.plugin.said("mode"))["mode"] == WAYS[way].mode
-        async with pods(on.admin, wanted(on)) as created:
+        async with pods(on.admin, wanted(on, "before")) as created:
             before = await on.settled(created)
             assert all_wrong(on, before) == []
             await on.reboot()
             # The kubelet starts before the plugin, and fails pods whose devices nobody offers.
             after = [pod for pod in await on.settled_anew(before) if pod["status"]["phase"] == "Running"]
             assert all_wrong(on, after) == []
-        async with pods(on.admin, wanted(on)) as created:
+        async with pods(on.admin, wanted(on, "after")) as created:
             assert all_wrong(on, await on.settled(created)) == []
 
 
