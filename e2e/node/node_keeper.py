@@ -2,7 +2,8 @@
 
 The parent holds the other end of standard input. This process is in a mount
 namespace of its own, where the node's programs are started: /run, /var/lib and /var/log are
-folders of FOLDER there, and the kernel settings that a kubelet changes are files of it. In every
+folders of FOLDER there, and the kernel settings that a kubelet changes are files of it, as is the
+boot ID, another one for each boot. In every
 cgroup hierarchy (cgroup v2 has one) there is a cgroup NAME for its pods. Says `ready` on standard
 output, or in one line why not. At the end it kills every process of the namespace and of those
 cgroups, removes the cgroups and turns into the sweeper, which removes FOLDER. Linux, root.
@@ -42,6 +43,7 @@ SETTINGS = (
     "kernel/keys/root_maxkeys",
     "kernel/keys/root_maxbytes",
 )
+BOOT_ID, RANDOM_UUID = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/sys/kernel/random/uuid")
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -121,6 +123,8 @@ def enter_namespace(folder: Path) -> None:
     for name, place in FOLDERS.items():
         (folder / name).mkdir(exist_ok=True)
         bind(folder / name, Path(place))
+    (folder / "boot-id").write_text(RANDOM_UUID.read_text())
+    bind(folder / "boot-id", BOOT_ID)
     for setting in SETTINGS:
         real, copy = Path("/proc/sys") / setting, folder / "sys" / setting
         copy.parent.mkdir(parents=True, exist_ok=True)

@@ -18,6 +18,7 @@ from config.protocol import names
 from e2e.control_plane.admin import Admin, Json, seen
 from e2e.control_plane.cluster import ControlPlane
 from e2e.node import images
+from e2e.node.containers import NoSuchContainer
 from e2e.node.local_node import LocalNode, programs
 from e2e.node.node_pods import PODS
 from e2e.node.nvidia_hardware import AT_ROOT, IN_A_CONTAINER, RUNTIME, WORLD, NvidiaHardware, Runtime, compile_driver
@@ -113,11 +114,24 @@ class NvidiaNode:
         name = found["metadata"]["name"]
         if found["status"]["phase"] != "Running":
             return [f"{name} is {found['status']['phase']}: {found['status'].get('message', '')}"]
-        said, _ = written_by(self.node.container(found), _END)
-        chosen = sorted(json.loads(found["metadata"]["annotations"][names.CARDS]).values())
-        result, *devices = said.splitlines()[:-1]
-        cards = sorted(line.split()[-1] for line in devices)
-        return [] if (result, cards) == ("cuInit 0", chosen) else [f"{name} has {chosen}; CUDA says {said}"]
+        return misled(found, written_by(self.node.container(found), _END)[0])
+
+    def every_life(self, found: Json) -> dict[str, str]:
+        """What each life of the pod's container has written until END, by its log, as far as the kubelet kept that."""
+        try:
+            lives = self.node.container(found).lives()
+        except NoSuchContainer:
+            return {}
+        return {life.log.name: written for life in lives if _END.search(written := life.output())}
+
+
+def misled(found: Json, written: str) -> list[str]:
+    """What CUDA said in a container of the pod and should not have; [] where it was right. written: until END."""
+    chosen = sorted(json.loads(found["metadata"]["annotations"][names.CARDS]).values())
+    result, *devices = written.splitlines()[:-1]
+    cards = sorted(line.split()[-1] for line in devices)
+    said = f"{found['metadata']['name']} has {chosen}; CUDA says {written}"
+    return [] if (result, cards) == ("cuInit 0", chosen) else [said]
 
 
 @dataclass(frozen=True, slots=True)

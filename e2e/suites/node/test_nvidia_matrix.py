@@ -4,7 +4,6 @@ The toolkit writes the CDI specs, or is the runtime. Driver and cards are stand-
 """
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +11,7 @@ import pytest
 
 from e2e.control_plane.admin import Json
 from e2e.node.nvidia_hardware import WORLD
-from e2e.support.nvidia_site import DRIVERS, UNITS, WAYS, NvidiaNode, NvidiaSite, nvidia_site
+from e2e.support.nvidia_site import DRIVERS, UNITS, WAYS, NvidiaNode, NvidiaSite
 from e2e.support.shared_node import pods
 from e2e.support.traces import left_of, mount_namespace
 
@@ -39,12 +38,6 @@ _NODES_OWN: Final = (
 pytestmark = pytest.mark.usefixtures("node_ready")
 
 
-@pytest.fixture(scope="module")
-def site(node_ready: None) -> Iterator[NvidiaSite]:  # noqa: ARG001 - asked for its skip
-    with nvidia_site() as started:
-        yield started
-
-
 def wanted(on: NvidiaNode, when: str) -> list[Json]:
     """Two pods that share a card; where there are more, one on a card of its own and one on two.
 
@@ -67,9 +60,9 @@ def files_of_the_machine() -> list[str]:
 
 @pytest.mark.parametrize(("way", "driver", "cards"), _CELLS)
 async def test_containers_find_their_own_cards_also_after_a_reboot(
-    site: NvidiaSite, way: str, driver: str, cards: int
+    nvidia: NvidiaSite, way: str, driver: str, cards: int
 ) -> None:
-    async with site.node(way, driver, cards) as on:
+    async with nvidia.node(way, driver, cards) as on:
         assert (await on.plugin.said("mode"))["mode"] == WAYS[way].mode
         async with pods(on.admin, wanted(on, "before")) as created:
             before = await on.settled(created)
@@ -83,10 +76,10 @@ async def test_containers_find_their_own_cards_also_after_a_reboot(
 
 
 async def test_a_container_in_which_cuda_does_not_start_is_noticed_and_nothing_is_left_of_the_node(
-    site: NvidiaSite,
+    nvidia: NvidiaSite,
 ) -> None:
     machine = files_of_the_machine()
-    async with site.node("uuid", "/", 2) as on:
+    async with nvidia.node("uuid", "/", 2) as on:
         namespace = mount_namespace(on.node.pids["kubelet"])
         world = on.hardware.world(on.node)
         assert world.path == on.node.root / WORLD.relative_to("/")
