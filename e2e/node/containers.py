@@ -59,7 +59,7 @@ class LocalContainer:
         return "".join(entry[3] + ("" if entry[2] == "P" else "\n") for entry in entries)
 
     def lives(self) -> "list[LocalContainer]":
-        """This one and those before it whose output the kubelet has kept; only the output is theirs."""
+        """Lives of the container whose output the kubelet has kept, this one last; only the output is theirs."""
         return [replace(self, log=log) for log in sorted(self.log.parent.glob("*.log"))]
 
     def _run(self, *arguments: str) -> str:

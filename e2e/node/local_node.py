@@ -45,6 +45,10 @@ class NodeUnavailable(Exception):
     """This machine, or this user on it, cannot have a node; the message says why, in one line."""
 
 
+class CommandFailed(Exception):
+    """A program on the node failed; the message has its error output."""
+
+
 def require() -> dict[str, Path]:
     """Programs of a node, by name, built where they are not there yet (minutes when cold).
 
@@ -151,9 +155,13 @@ class LocalNode:
         return Path(f"/proc/{self._kept().pid}/root")
 
     def run(self, *command: str | Path) -> str:
-        """Run a program of the node to its end; its output. Raises subprocess.CalledProcessError."""
+        """Run a program of the node to its end; its output. Raises CommandFailed."""
         inside = node_commands.within(self._kept().pid, command)
-        return subprocess.run(inside, env={"PATH": _PATH}, capture_output=True, text=True, check=True).stdout
+        answer = subprocess.run(inside, env={"PATH": _PATH}, capture_output=True, text=True, check=False)
+        if answer.returncode != 0:
+            message = f"{self.name}: {' '.join(map(str, command))}: {answer.stderr.strip() or answer.returncode}"
+            raise CommandFailed(message)
+        return answer.stdout
 
     @property
     def folder(self) -> Path:

@@ -92,7 +92,7 @@ class NvidiaHardware:
 
     @property
     def uvm_major(self) -> int:
-        """Of nvidia-uvm since the last boot."""
+        """Major of nvidia-uvm since the last boot."""
         return driver_root.UVM_MAJOR - self.boots
 
     def containerd(self, site: NodeSite, runc: Path) -> str:
@@ -124,12 +124,12 @@ class NvidiaHardware:
         return World(path, [card(number) for number in range(self.cards)], [f"uvm_major {self.uvm_major}"])
 
     def generate(self, node: LocalNode, path: Path, options: Sequence[str]) -> None:
-        """Have NVIDIA's toolkit write a CDI spec. Raises subprocess.CalledProcessError."""
+        """Have NVIDIA's toolkit write a CDI spec. Raises local_node.CommandFailed."""
         _within(node, path).parent.mkdir(exist_ok=True)
         node.run("nvidia-ctk", "cdi", "generate", f"--output={path}", *options)
 
     def _install(self, folder: Path, runc: Path) -> None:
-        """Put driver and toolkit into what the node has in place of the machine's /etc and /usr."""
+        """Put driver and toolkit into the node's own parts of /etc and /usr."""
         etc, usr = (folder / name / "upper" for name in ("etc", "usr"))
         for upper in (etc, usr):
             upper.mkdir(parents=True)

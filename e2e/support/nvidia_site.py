@@ -1,4 +1,4 @@
-"""Nodes with NVIDIA cards (`nvidia_hardware`), ways of bringing cards into containers there, and what CUDA says there.
+"""Nodes with NVIDIA cards (`nvidia_hardware`), ways of bringing cards into containers there, and CUDA's answers.
 
 Every pod of a cell runs `cuda-check`: it has to answer `cuInit 0`, and find the cards that the scheduler chose.
 """
@@ -39,7 +39,7 @@ _KEPT: Final = Path("/etc/cdi/nvidia.yaml")
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How cards come into containers; fields as of `NvidiaHardware`."""
+    """Way of bringing cards into containers; fields as of `NvidiaHardware`."""
 
     specs: Mapping[Path, Sequence[str]]
     runtime: Runtime = "none"
@@ -99,7 +99,7 @@ class NvidiaNode:
         return await all_settled(self.admin, created)
 
     async def settled_anew(self, before: Sequence[Json]) -> list[Json]:
-        """The same, of pods whose containers have ended since. Raises NotSeen."""
+        """Wait for it again, of pods whose containers have ended since. Raises NotSeen."""
         return list(await asyncio.gather(*map(self._settled_anew, before)))
 
     async def _settled_anew(self, before: Json) -> Json:
@@ -110,14 +110,14 @@ class NvidiaNode:
         return await seen(self.admin, PODS, has, query, within_s=_SETTLED_WITHIN_S)
 
     def wrong(self, found: Json) -> list[str]:
-        """What CUDA should not say in the container of a pod, or that the pod does not run; [] where all is right."""
+        """Answers of CUDA in the pod's container that are wrong, or that it does not run; [] where all is right."""
         name = found["metadata"]["name"]
         if found["status"]["phase"] != "Running":
             return [f"{name} is {found['status']['phase']}: {found['status'].get('message', '')}"]
         return misled(found, written_by(self.node.container(found), _END)[0])
 
     def every_life(self, found: Json) -> dict[str, str]:
-        """What each life of the pod's container has written until END, by its log, as far as the kubelet kept that."""
+        """Output until END of each life of the pod's container that the kubelet has kept, by the name of its log."""
         try:
             lives = self.node.container(found).lives()
         except NoSuchContainer:
@@ -126,7 +126,7 @@ class NvidiaNode:
 
 
 def misled(found: Json, written: str) -> list[str]:
-    """What CUDA said in a container of the pod and should not have; [] where it was right. written: until END."""
+    """Wrong answers of CUDA in a container of the pod; [] where all is right. written: its output until END."""
     chosen = sorted(json.loads(found["metadata"]["annotations"][names.CARDS]).values())
     result, *devices = written.splitlines()[:-1]
     cards = sorted(line.split()[-1] for line in devices)

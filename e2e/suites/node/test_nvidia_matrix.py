@@ -9,9 +9,10 @@ from typing import Final
 
 import pytest
 
+from config.protocol import names
 from e2e.control_plane.admin import Json
 from e2e.node.nvidia_hardware import WORLD
-from e2e.support.nvidia_site import DRIVERS, UNITS, WAYS, NvidiaNode, NvidiaSite
+from e2e.support.nvidia_site import DRIVERS, UNITS, WAYS, NvidiaNode, NvidiaSite, misled
 from e2e.support.shared_node import pods
 from e2e.support.traces import left_of, mount_namespace
 
@@ -90,3 +91,18 @@ async def test_a_container_in_which_cuda_does_not_start_is_noticed_and_nothing_i
             assert "CUDA says cuInit 999\nEND 1." in said
     assert left_of(on.node.folder, namespace) == []
     assert files_of_the_machine() == machine
+
+
+@pytest.mark.parametrize(
+    ("written", "right"),
+    [
+        pytest.param("cuInit 0\ndevice 0 GPU-a\nEND 0.\n", True, id="its own"),
+        pytest.param("cuInit 0\ndevice 0 GPU-b\nEND 0.\n", False, id="another"),
+        pytest.param("cuInit 0\ndevice 0 GPU-a\ndevice 1 GPU-b\nEND 0.\n", False, id="another one too"),
+        pytest.param("cuInit 100\nEND 1.\n", False, id="no device"),
+        pytest.param("no libcuda: not found\nEND 2.\n", False, id="no library"),
+    ],
+)
+def test_an_answer_is_right_if_it_names_the_chosen_cards_alone(written: str, right: bool) -> None:  # noqa: FBT001 - a table
+    pod = {"metadata": {"name": "p", "annotations": {names.CARDS: '{"0": "GPU-a"}'}}}
+    assert (misled(pod, written) == []) is right

@@ -83,7 +83,7 @@ _MISHAPS: Final = (
 
 
 class Tally:
-    """What has been seen of the containers of one node. lives: pod and log of each that CUDA spoke to."""
+    """Containers of one node. lives: pod and log of each that has asked CUDA. wrong: bad answers. failed: pods."""
 
     def __init__(self) -> None:
         self.lives: set[tuple[str, str]] = set()
