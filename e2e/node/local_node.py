@@ -73,8 +73,8 @@ def programs() -> dict[str, Path]:
 class Hardware(Protocol):
     """Port: what a node has that an ordinary machine lacks."""
 
-    def containerd(self, site: NodeSite, runc: Path) -> str:
-        """TOML at the end of containerd's configuration."""
+    def install(self, site: NodeSite, runc: Path) -> str:
+        """Put its files into the node's folder; the end of containerd's configuration, as TOML."""
         ...
 
     def boot(self, node: "LocalNode") -> None:
@@ -307,7 +307,7 @@ class LocalNode:
         images.archive([busybox, pause], site.folder / "images.tar")
         kubelet = node_commands.kubelet_configuration(site, self.cluster.ca_file, self._overrides)
         runc = self._programs["runc"]
-        of_hardware = self._hardware.containerd(site, runc) if self._hardware else ""
+        of_hardware = self._hardware.install(site, runc) if self._hardware else ""
         for name, text in {
             "containerd.toml": node_commands.containerd_configuration(site, runc) + of_hardware,
             "kubelet.yaml": commands.as_yaml(kubelet),

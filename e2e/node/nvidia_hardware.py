@@ -95,8 +95,8 @@ class NvidiaHardware:
         """Major of nvidia-uvm since the last boot."""
         return driver_root.UVM_MAJOR - self.boots
 
-    def containerd(self, site: NodeSite, runc: Path) -> str:
-        self._install(site.folder, runc)
+    def install(self, site: NodeSite, runc: Path) -> str:
+        self._write_files(site.folder, runc)
         parts = {"none": "", "class": _CONTAINERD, "default": _CONTAINERD + _DEFAULT}
         return parts[self.runtime].format(site=site)
 
@@ -128,7 +128,7 @@ class NvidiaHardware:
         _within(node, path).parent.mkdir(exist_ok=True)
         node.run("nvidia-ctk", "cdi", "generate", f"--output={path}", *options)
 
-    def _install(self, folder: Path, runc: Path) -> None:
+    def _write_files(self, folder: Path, runc: Path) -> None:
         """Put driver and toolkit into the node's own parts of /etc and /usr."""
         etc, usr = (folder / name / "upper" for name in ("etc", "usr"))
         for upper in (etc, usr):
