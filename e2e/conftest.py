@@ -37,7 +37,8 @@ from e2e import lanes
 from e2e.control_plane import pinned, provider
 from e2e.control_plane.admin import Admin, UnexpectedAnswer, seen
 from e2e.control_plane.cluster import ControlPlane
-from e2e.node.local_node import LocalNode, NodeUnavailable, require
+from e2e.node.local_node import LocalNode
+from e2e.node.node_programs import NodeUnavailable, require
 from e2e.programs.scheduler_process import SchedulerProcess
 from e2e.support.gpu_site import GpuSite, gpu_site
 from e2e.support.nvidia_site import NvidiaSite, nvidia_site

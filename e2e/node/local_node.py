@@ -26,48 +26,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
-from e2e.control_plane import binaries, cache, commands, readiness
+from e2e.control_plane import commands, readiness
 from e2e.control_plane.admin import Json, ask
-from e2e.control_plane.cache import to_stderr
 from e2e.control_plane.cluster import ControlPlane
 from e2e.control_plane.processes import Child, free_ports, start
 from e2e.node import containers, images, node_commands, node_keeper
 from e2e.node.containers import LocalContainer, RunningContainer
 from e2e.node.node_commands import NodeSite
+from e2e.node.node_programs import NOT_HERE, NodeUnavailable, require
 
 _KEEPER: Final = Path(node_keeper.__file__)
 _IMPORT_WITHIN_S: Final = 120.0
 _PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
-_NOT_HERE: Final = "no node of our own on this machine"
-
-
-class NodeUnavailable(Exception):
-    """This machine, or this user on it, cannot have a node; the message says why, in one line."""
 
 
 class CommandFailed(Exception):
     """A program on the node failed; the message has its error output."""
-
-
-def require() -> dict[str, Path]:
-    """Programs of a node, by name, built where they are not there yet (minutes when cold).
-
-    Raises NodeUnavailable, binaries.BuildFailed.
-    """
-    if (missing := lacking()) is not None:
-        message = f"{_NOT_HERE}: {missing}"
-        raise NodeUnavailable(message)
-    return programs()
-
-
-def programs() -> dict[str, Path]:
-    """The same, whoever asks: building takes no root."""
-    try:
-        busybox = cache.debian_package("busybox-static", to_stderr) / "bin" / "busybox"
-        return binaries.ensure(binaries.OF_A_NODE) | {"busybox": busybox}
-    except (binaries.GoUnavailable, binaries.CompilerUnavailable, cache.PackageUnavailable) as error:
-        message = f"{_NOT_HERE}: {error}"
-        raise NodeUnavailable(message) from error
 
 
 class Hardware(Protocol):
@@ -283,7 +257,7 @@ class LocalNode:
     def _until_ready(self, keeper: subprocess.Popen[str]) -> None:
         said = keeper.stdout.readline().strip() if keeper.stdout else ""
         if said != "ready":
-            message = f"{_NOT_HERE}: {said or 'the keeper of the node ended'}"
+            message = f"{NOT_HERE}: {said or 'the keeper of the node ended'}"
             raise NodeUnavailable(message)
 
     def _kept(self) -> subprocess.Popen[str]:
@@ -337,15 +311,3 @@ class LocalNode:
                 ask(access, f"{path}?gracePeriodSeconds=0", "DELETE")
             ask(access, f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{self.name}", "DELETE")
             ask(access, f"/api/v1/nodes/{self.name}", "DELETE")
-
-
-def lacking(*, root: bool = True) -> str | None:
-    """What this machine lacks, apart from what builds the programs; None: nothing. root: whether that counts too."""
-    if sys.platform != "linux":
-        return "it takes Linux"
-    if root and os.geteuid() != 0:
-        return "it takes root, whose kubelet, containerd and runc make mounts and cgroups"
-    if controllers := node_keeper.missing_controllers():
-        return f"{node_keeper.CGROUPS} has no cgroup controller {', '.join(controllers)}, which a kubelet needs"
-    missing = [program for program in ("nsenter", "openssl") if shutil.which(program) is None]
-    return f"{missing[0]} is not on PATH" if missing else None

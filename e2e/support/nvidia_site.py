@@ -19,8 +19,9 @@ from e2e.control_plane.admin import Admin, Json, seen
 from e2e.control_plane.cluster import ControlPlane
 from e2e.node import images
 from e2e.node.containers import NoSuchContainer
-from e2e.node.local_node import LocalNode, programs
+from e2e.node.local_node import LocalNode
 from e2e.node.node_pods import PODS
+from e2e.node.node_programs import programs
 from e2e.node.nvidia_hardware import AT_ROOT, IN_A_CONTAINER, RUNTIME, WORLD, NvidiaHardware, Runtime, compile_driver
 from e2e.programs.plugin_process import DevicePluginProcess, token
 from e2e.programs.scheduler_process import SchedulerProcess

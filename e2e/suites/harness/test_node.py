@@ -13,8 +13,9 @@ from e2e.control_plane.admin import Access, Admin, Json, seen
 from e2e.control_plane.processes import Died
 from e2e.control_plane.provider import ExistingCluster
 from e2e.node.containers import NoSuchContainer
-from e2e.node.local_node import LocalNode, NodeUnavailable, require
+from e2e.node.local_node import LocalNode
 from e2e.node.node_pods import PODS, bind, busybox, pod, running, runs
+from e2e.node.node_programs import NodeUnavailable, require
 from e2e.support.traces import gone, left_of, mount_namespace, settings, shared_folders
 from tests.support.repository import ROOT
 
