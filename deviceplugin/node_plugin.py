@@ -162,6 +162,8 @@ class NodePlugin:
             return self._keeper.problem or "the driver has not reported any card yet"
         if problem := self._injection.problem or self._keeper.states.cuda_problem():
             return problem
+        if self._keeper.states.untried():
+            return "CUDA is being tried on the cards"
         if not self._session.registered:
             return self._session.problem or "not registered with the kubelet yet"
         if problem := self._watch.contact.problem(self._configuration.not_ready_after_s):
@@ -235,6 +237,7 @@ class NodePlugin:
             wall_s=time.time,
             on_change=cards.moved,
             on_xid=self._count_xid,
+            on_cuda=self._view.pods.wake,
             shared_in=shared_in(self._mechanism),
         )
         return cards, keeper
@@ -314,6 +317,7 @@ class NodePlugin:
             files=files,
             card_edits=self._edits,
             isolation=self._isolation,
+            start_problem=self._keeper.states.start_problem,
         )
         measured = MeasuredPlugin(self._allocator(context), self.metrics)
         self._reconciler = Reconciler(

@@ -7,6 +7,7 @@ namespace  a fresh one, gone after the test
 node_ready the machine can have nodes (`e2e.node.local_node`): for tests that start their own
 node       a real node `n1`, one for each lane of tests on nodes, in a cluster of its own: `node.cluster`
 on_node    a client of that cluster
+nvidia     a cluster with our scheduler, one for each module, for nodes with NVIDIA's toolkit
 controlled a cluster with the controllers of Kubernetes, one for each worker
 operator   a client of that cluster
 place      a namespace there of the test's own, with the account that pods run as
@@ -36,9 +37,11 @@ from e2e import lanes
 from e2e.control_plane import pinned, provider
 from e2e.control_plane.admin import Admin, UnexpectedAnswer, seen
 from e2e.control_plane.cluster import ControlPlane
-from e2e.node.local_node import LocalNode, NodeUnavailable, require
+from e2e.node.local_node import LocalNode
+from e2e.node.node_programs import NodeUnavailable, require
 from e2e.programs.scheduler_process import SchedulerProcess
 from e2e.support.gpu_site import GpuSite, gpu_site
+from e2e.support.nvidia_site import NvidiaSite, nvidia_site
 from e2e.support.shared_node import SharedNode, shared_node
 
 _AT_ONCE = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "propagationPolicy": "Background"}
@@ -134,6 +137,12 @@ def node(node_ready: None) -> Iterator[LocalNode]:  # noqa: ARG001 - asked for i
 @pytest.fixture(scope="session")
 def shared(node: LocalNode) -> Iterator[SharedNode]:
     with shared_node(node, readingInterval="1s") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def nvidia(node_ready: None) -> Iterator[NvidiaSite]:  # noqa: ARG001 - asked for its skip
+    with nvidia_site() as started:
         yield started
 
 

@@ -14,6 +14,8 @@ _FIRST_NODE: Final = "first node"
 _SECOND_NODE: Final = "second node"
 _NODE_SUITES: Final = Path("e2e/suites/node")
 _ELSEWHERE: Final = frozenset({"test_node", "test_migration_of_a_node"})
+# Nodes of their own.
+_ALONE: Final = frozenset({"test_nvidia_matrix", "test_nvidia_restarts"})
 # They share a cluster with controllers.
 _CONTROLLED: Final = frozenset({"test_claims", "test_workloads"})
 _ON_THE_SECOND: Final = frozenset(
@@ -32,6 +34,7 @@ _LONGEST: Final = (
     _SECOND_NODE,
     "test_local_cluster",
     "test_fire",
+    "test_nvidia_matrix",
     "test_policies",
     "test_two_replicas",
 )
@@ -44,7 +47,8 @@ def lane(node_id: str) -> str:
         return _SECOND_NODE
     if path.stem in _CONTROLLED:
         return "controlled"
-    return _FIRST_NODE if path.parent == _NODE_SUITES or path.stem in _ELSEWHERE else path.stem
+    on_first = path.parent == _NODE_SUITES or path.stem in _ELSEWHERE
+    return _FIRST_NODE if on_first and path.stem not in _ALONE else path.stem
 
 
 def turn(item: pytest.Item) -> int:

@@ -41,8 +41,14 @@ from deviceplugin.kubelet.server import CallRejected, ContainerResponse, Mount
 # PreStartContainer has 30 s (devicemanager/endpoint.go), and the kubelet comes again with back-off: waiting a little
 # for the watch spares the container a round of that.
 _START_WAIT_S: Final = 10.0
+
+
 # Errors that may resolve in a moment: the watch is behind, the kubelet is busy.
-_MAY_HEAL: Final = (NotIdentified, NoAllocation, CheckpointError, KubeletSilent)
+class CudaNotStarted(Exception):
+    """CUDA does not start on a card of the container, or has not been tried yet."""
+
+
+_MAY_HEAL: Final = (NotIdentified, NoAllocation, CheckpointError, KubeletSilent, CudaNotStarted)
 _NOT_ISOLATED: Final = "NotIsolated"
 
 # The pod, its containers in question, and the UUIDs of the cards that these have.
@@ -98,6 +104,7 @@ class AllocationContext:
     """Ports and settings of both modes. cards: as announced now, whole. on_assigned: called with assigned cards.
 
     files, card_edits: CDI specs and device edits; either mode may have some.
+    start_problem: why CUDA does not start on these cards, by UUID; "" where it does, or where that is unknown.
     start_wait_s: how long a PreStartContainer waits for what it lacks.
     """
 
@@ -109,6 +116,7 @@ class AllocationContext:
     files: SpecFiles
     card_edits: EditsSource
     isolation: Isolation = field(default_factory=NoIsolation)
+    start_problem: Callable[[Sequence[str]], str] = lambda _: ""
     start_wait_s: float = _START_WAIT_S
 
     @property
@@ -143,6 +151,8 @@ class AllocationContext:
             answers = {entry.container: recorded_answer(entry) for entry in held}
             for container, answer in answers.items():
                 self._refuse_other_card(found.pod, container, answer, replay_objection(answer, shares))
+            if problem := self.start_problem(share.uuids):
+                raise CudaNotStarted(f"pod {found.pod}: {problem}")
             for one in found.containers:
                 if lacking := await self.isolation.prepare(replace(share, container=one)):
                     raise CallRejected(f"pod {found.pod}: {lacking}", _NOT_ISOLATED)

@@ -50,6 +50,10 @@ class OwnPods:
                     self.complete = True
                 case _:
                     pass
+        self.wake()
+
+    def wake(self) -> None:
+        """Let `change` return: something else has changed."""
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             if not one.done():
@@ -66,7 +70,7 @@ class OwnPods:
         return self._by_uid.get(uid)
 
     async def change(self) -> None:
-        """Return after the next batch."""
+        """Return after the next batch, or `wake`."""
         one: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(one)
         await one

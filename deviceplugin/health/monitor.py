@@ -64,7 +64,8 @@ class CardKeeper:
     """Owned by the event loop.
 
     forget: what `states` remembers is from before a reboot. wall_s: Unix seconds. on_change: called
-    whenever `states` may say something else. on_xid: told of each error of the driver. problem: why the driver, or a
+    whenever `states` may say something else. on_xid: told of each error of the driver. on_cuda: called
+    whenever CUDA has been tried on a card. problem: why the driver, or a
     card, does not answer; "" while all do. shared_in: the compute mode in which programs share a card here.
     """
 
@@ -75,6 +76,7 @@ class CardKeeper:
     wall_s: Callable[[], float]
     on_change: Callable[[], None]
     on_xid: Callable[[Xid], None]
+    on_cuda: Callable[[], None] = lambda: None
     shared_in: str = ""
     problem: str = ""
     _cuda: CudaWatch = field(init=False)
@@ -86,7 +88,7 @@ class CardKeeper:
     _absent: set[tuple[str, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._cuda = CudaWatch(driver=self.driver, states=self.states, on_change=self.on_change)
+        self._cuda = CudaWatch(driver=self.driver, states=self.states, on_change=self._cuda_tried)
 
     async def run(self) -> None:
         """Ask forever. Raises NeedsNewContainer, in a group."""
@@ -121,6 +123,10 @@ class CardKeeper:
         )
         own = (self.problem, *self.driver.problems(), *self.states.cuda_problems())
         return tuple(filter(None, (*own, *shared_not)))
+
+    def _cuda_tried(self) -> None:
+        self.on_change()
+        self.on_cuda()
 
     async def _keep(self) -> None:
         while True:

@@ -188,6 +188,20 @@ class CardStates:
             if reason not in {"", UNTRIED}
         ]
 
+    def start_problem(self, uuids: Iterable[str]) -> str:
+        """Why CUDA would not start on these cards, or that it is being tried on one; "" where nothing is known."""
+        due = self.to_try()
+        for uuid in uuids:
+            reason = self._reason(uuid)
+            if reason and (reason != UNTRIED or uuid in due):
+                return f"card {uuid}: CUDA does not start on it: {sentence(reason)}"
+        return ""
+
+    def untried(self) -> bool:
+        """Whether no card may take pods before CUDA has been tried on some."""
+        reasons = [self._reason(uuid) for uuid in self.to_try()]
+        return UNTRIED in reasons and "" not in reasons
+
     def _answering(self) -> list[str]:
         return [card.uuid for card in self.named().cards if not card.mig and card.uuid in self.readings]
 

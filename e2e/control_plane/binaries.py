@@ -38,6 +38,7 @@ PROGRESS_EVERY_S: Final = 15.0
 UNAVAILABLE_EXIT: Final = 3
 
 _CONTAINERD: Final = "github.com/containerd/containerd/v2/cmd"
+_TOOLKIT: Final = "github.com/NVIDIA/nvidia-container-toolkit/cmd"
 _VERSION_PACKAGE: Final = "k8s.io/component-base/version"
 # The linker drops the debug information, so the compiler need not write it: a seventh of the time.
 _BUILD_FLAGS: Final = ("-mod=readonly", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false")
@@ -79,7 +80,9 @@ PROGRAMS: Final[dict[str, GoProgram]] = {
     "ctr": GoProgram("containerd", f"{_CONTAINERD}/ctr"),
     "runc": GoProgram("runc", "github.com/opencontainers/runc"),
     "pause": GoProgram("pause", "."),
-    "nvidia-ctk": GoProgram("toolkit", "github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-ctk"),
+    "nvidia-ctk": GoProgram("toolkit", f"{_TOOLKIT}/nvidia-ctk"),
+    "nvidia-cdi-hook": GoProgram("toolkit", f"{_TOOLKIT}/nvidia-cdi-hook"),
+    "nvidia-container-runtime": GoProgram("toolkit", f"{_TOOLKIT}/nvidia-container-runtime"),
     "kube-scheduler-oracle": GoProgram("oracle", "."),
     "kubectl": GoProgram("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
     "promtool": GoProgram("promtool", "github.com/prometheus/prometheus/cmd/promtool"),
@@ -87,8 +90,8 @@ PROGRAMS: Final[dict[str, GoProgram]] = {
     "kueue": GoProgram("kueue", "sigs.k8s.io/kueue/cmd/kueue"),
 }
 OF_A_NODE: Final = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "runc", "pause")
-# With it, what NVIDIA's toolkit writes of a node with stand-ins of its driver is tested.
-OF_NVIDIA: Final = ("nvidia-ctk",)
+# NVIDIA's container toolkit, for nodes with stand-ins of the driver.
+OF_NVIDIA: Final = ("nvidia-ctk", "nvidia-cdi-hook", "nvidia-container-runtime")
 # Built by who asks for them: `tests.differential.record`, `e2e.local_cluster`, and the tests of `e2e/deploy`.
 ON_DEMAND: Final = ("kube-scheduler-oracle", "kubectl", "promtool", "helm", "kueue")
 

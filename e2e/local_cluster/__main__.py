@@ -16,7 +16,7 @@ from typing import Final
 from e2e.control_plane import binaries, cache
 from e2e.local_cluster import keeper, record
 from e2e.local_cluster.keeper import say
-from e2e.node import local_node
+from e2e.node import node_programs
 from tests.support.repository import ROOT
 
 _FIRST: Final = """\
@@ -54,7 +54,7 @@ def up() -> int:
             say(f"A cluster is up already.\n{_next()}")
             return 0
     say(_FIRST)
-    missing = local_node.lacking(root=False)
+    missing = node_programs.lacking(root=False)
     if missing is None and os.geteuid() != 0 and shutil.which("sudo") is None:
         missing = "it takes root, and there is no sudo on PATH"
     if missing is not None:
@@ -62,7 +62,7 @@ def up() -> int:
         return 1
     try:
         binaries.ensure((*_SERVERS, *binaries.OF_A_NODE))
-        local_node.programs()
+        node_programs.programs()
     except keeper.EXPECTED as error:
         say(f"not started: {error}")
         return 1 if isinstance(error, binaries.BuildFailed) else binaries.UNAVAILABLE_EXIT

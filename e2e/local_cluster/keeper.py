@@ -31,7 +31,8 @@ from e2e.control_plane.cluster import ControlPlane
 from e2e.control_plane.processes import Child
 from e2e.local_cluster import record
 from e2e.node.announced import allocatable
-from e2e.node.local_node import LocalNode, NodeUnavailable
+from e2e.node.local_node import LocalNode
+from e2e.node.node_programs import NodeUnavailable
 from e2e.programs import manifests, plugin_process
 from e2e.programs.plugin_process import DevicePluginProcess
 from e2e.programs.scheduler_process import SchedulerProcess

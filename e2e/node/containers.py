@@ -3,7 +3,7 @@
 import json
 import os
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -57,6 +57,10 @@ class LocalContainer:
         # TIME STREAM TAG CONTENT; tag P: the line goes on in the next entry.
         entries = [line.split(" ", 3) for line in lines]
         return "".join(entry[3] + ("" if entry[2] == "P" else "\n") for entry in entries)
+
+    def lives(self) -> "list[LocalContainer]":
+        """Lives of the container whose output the kubelet has kept, this one last; only the output is theirs."""
+        return [replace(self, log=log) for log in sorted(self.log.parent.glob("*.log"))]
 
     def _run(self, *arguments: str) -> str:
         answer = subprocess.run([*self.runtime, *arguments], capture_output=True, text=True, check=False)

@@ -1,7 +1,7 @@
 """Container images for a node without a registry, as one OCI archive that `ctr images import` takes.
 
-Each image is one layer: a few folders, one static program, links to it. Written byte by byte the
-same every time. Source: OCI image specification 1.1, image-layout and manifest.
+Each image is one layer: a few folders, one static program, links to it, other files. Written byte by
+byte the same every time. Source: OCI image specification 1.1, image-layout and manifest.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ import platform
 import subprocess
 import tarfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -27,11 +27,12 @@ Json: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """One program as an image; `links` are further names of it in /bin."""
+    """One program as an image; `links` are further names of it in /bin. files: more of it, by path in the image."""
 
     name: str
     program: Path
     links: Sequence[str] = ()
+    files: Mapping[str, Path] = field(default_factory=dict)
 
     @property
     def command(self) -> list[str]:
@@ -44,6 +45,14 @@ def busybox(program: Path) -> Image:
     listed = subprocess.run([program, "--list"], capture_output=True, text=True, check=True)
     applets = [applet for applet in listed.stdout.split() if applet not in {program.name, "sh"}]
     return Image(BUSYBOX, program, ["sh", *applets])
+
+
+def shared_objects(program: Path) -> dict[str, Path]:
+    """Loader and libraries that a program of this machine needs, by path in an image."""
+    listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    # "libc.so.6 => /lib/…/libc.so.6 (0x…)", and the loader without an arrow.
+    paths = [word for line in listed.splitlines() for word in line.split() if word.startswith("/")]
+    return {path.lstrip("/"): Path(path) for path in paths}
 
 
 def archive(images: Iterable[Image], path: Path) -> None:
@@ -78,6 +87,8 @@ def _layer(image: Image) -> bytes:
         for name, content in _FILES.items():
             _add(layer, name, content)
         _add(layer, f"bin/{image.program.name}", image.program.read_bytes(), mode=0o755)
+        for path, source in image.files.items():
+            _add(layer, path, source.read_bytes(), mode=0o755)
         for link in image.links:
             _add_special(layer, f"bin/{link}", tarfile.SYMTYPE, 0o777, target=image.program.name)
     return data.getvalue()

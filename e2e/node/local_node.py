@@ -2,6 +2,7 @@
 
     new --enter--> RUNNING --exit--> gone: no process, mount, cgroup, folder, node object
                    RUNNING --stop_kubelet | stop_containerd--> PARTLY DOWN --start_…--> RUNNING
+                   RUNNING | PARTLY DOWN --reboot--> RUNNING: no process, mount, cgroup, /run of before
 
 The node's programs see a /run, /var/lib and /var/log of their own and cannot change settings of the
 kernel (see `node_keeper.py`, which also undoes everything when this process is killed), so a machine
@@ -23,51 +24,49 @@ from contextlib import ExitStack, suppress
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
-from e2e.control_plane import binaries, cache, commands, readiness
+from e2e.control_plane import commands, readiness
 from e2e.control_plane.admin import Json, ask
-from e2e.control_plane.cache import to_stderr
 from e2e.control_plane.cluster import ControlPlane
 from e2e.control_plane.processes import Child, free_ports, start
 from e2e.node import containers, images, node_commands, node_keeper
 from e2e.node.containers import LocalContainer, RunningContainer
 from e2e.node.node_commands import NodeSite
+from e2e.node.node_programs import NOT_HERE, NodeUnavailable, require
 
 _KEEPER: Final = Path(node_keeper.__file__)
 _IMPORT_WITHIN_S: Final = 120.0
-_NOT_HERE: Final = "no node of our own on this machine"
+_PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-class NodeUnavailable(Exception):
-    """This machine, or this user on it, cannot have a node; the message says why, in one line."""
+class CommandFailed(Exception):
+    """A program on the node failed; the message has its error output."""
 
 
-def require() -> dict[str, Path]:
-    """Programs of a node, by name, built where they are not there yet (minutes when cold).
+class Hardware(Protocol):
+    """Port: what a node has that an ordinary machine lacks."""
 
-    Raises NodeUnavailable, binaries.BuildFailed.
-    """
-    if (missing := lacking()) is not None:
-        message = f"{_NOT_HERE}: {missing}"
-        raise NodeUnavailable(message)
-    return programs()
+    def install(self, site: NodeSite, runc: Path) -> str:
+        """Put its files into the node's folder; the end of containerd's configuration, as TOML."""
+        ...
 
-
-def programs() -> dict[str, Path]:
-    """The same, whoever asks: building takes no root."""
-    try:
-        busybox = cache.debian_package("busybox-static", to_stderr) / "bin" / "busybox"
-        return binaries.ensure(binaries.OF_A_NODE) | {"busybox": busybox}
-    except (binaries.GoUnavailable, binaries.CompilerUnavailable, cache.PackageUnavailable) as error:
-        message = f"{_NOT_HERE}: {error}"
-        raise NodeUnavailable(message) from error
+    def boot(self, node: "LocalNode") -> None:
+        """Make it ready, before kubelet and containerd start; called at each boot of the node."""
+        ...
 
 
 class LocalNode:
     """One node of a cluster; enter it to start it."""
 
-    def __init__(self, cluster: ControlPlane, name: str, *, kubelet: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        cluster: ControlPlane,
+        name: str,
+        *,
+        kubelet: Mapping[str, Any] | None = None,
+        hardware: Hardware | None = None,
+    ) -> None:
         """Say what it is; nothing is started yet. kubelet: fields of its KubeletConfiguration that differ."""
         self.cluster = cluster
         self.name = name
@@ -76,10 +75,11 @@ class LocalNode:
         port, health_port = free_ports(2)
         self._site = NodeSite(name, folder, folder.name, port, health_port)
         self._overrides = dict(kubelet or {})
+        self._hardware = hardware
         self._programs: dict[str, Path] = {}
         self._entered: list[Child] = []
         self._servers: dict[str, Child] = {}
-        self._keeper_pid = 0
+        self._keeper: subprocess.Popen[str] | None = None
         self._undo = ExitStack()
 
     def __enter__(self) -> Self:
@@ -93,8 +93,7 @@ class LocalNode:
             self._keep(undo)
             undo.callback(self._stop_all)
             self._write_files()
-            self.start_containerd()
-            self.start_kubelet()
+            self._boot()
             self._undo = undo.pop_all()
         return self
 
@@ -106,6 +105,37 @@ class LocalNode:
     ) -> None:
         """End its programs and its pods, undo what it made, take it off the cluster."""
         self._undo.close()
+
+    def reboot(self) -> None:
+        """End every process, lose /run and what is mounted, and start kubelet and containerd again.
+
+        Raises as entering it does. A program that was `enter`ed stays ended.
+        """
+        keeper = self._kept()
+        if keeper.stdin:
+            keeper.stdin.write("reboot\n")
+            keeper.stdin.flush()
+        self._until_ready(keeper)
+        # They were killed with everything else.
+        self._stop_all()
+        for of_before in (self._site.runc_root, self._site.containerd_state):
+            if of_before.exists():
+                shutil.rmtree(of_before)
+        self._boot()
+
+    @property
+    def root(self) -> Path:
+        """/ of the node, as its programs see it."""
+        return Path(f"/proc/{self._kept().pid}/root")
+
+    def run(self, *command: str | Path) -> str:
+        """Run a program of the node to its end; its output. Raises CommandFailed."""
+        inside = node_commands.within(self._kept().pid, command)
+        answer = subprocess.run(inside, env={"PATH": _PATH}, capture_output=True, text=True, check=False)
+        if answer.returncode != 0:
+            message = f"{self.name}: {' '.join(map(str, command))}: {answer.stderr.strip() or answer.returncode}"
+            raise CommandFailed(message)
+        return answer.stdout
 
     @property
     def folder(self) -> Path:
@@ -193,7 +223,7 @@ class LocalNode:
         """
         home = str(self.folder)
         everything = {"PATH": os.defpath, "HOME": home, "TMPDIR": home, **(environment or {})}
-        inside = node_commands.within(self._keeper_pid, command)
+        inside = node_commands.within(self._kept().pid, command)
         child = start(name, inside, self.folder / f"{name}.log", everything)
         self._entered.append(child)
         return child
@@ -221,21 +251,39 @@ class LocalNode:
             start_new_session=True,
         )
         undo.callback(keeper.communicate)  # closes its standard input and waits for its end
+        self._until_ready(keeper)
+        self._keeper = keeper
+
+    def _until_ready(self, keeper: subprocess.Popen[str]) -> None:
         said = keeper.stdout.readline().strip() if keeper.stdout else ""
         if said != "ready":
-            message = f"{_NOT_HERE}: {said or 'the keeper of the node ended'}"
+            message = f"{NOT_HERE}: {said or 'the keeper of the node ended'}"
             raise NodeUnavailable(message)
-        self._keeper_pid = keeper.pid
+
+    def _kept(self) -> subprocess.Popen[str]:
+        if self._keeper is None:
+            message = f"node {self.name} is not started: enter it first"
+            raise RuntimeError(message)
+        return self._keeper
+
+    def _boot(self) -> None:
+        self.cdi.mkdir(parents=True)
+        if self._hardware is not None:
+            self._hardware.boot(self)
+        self.start_containerd()
+        self.start_kubelet()
 
     def _write_files(self) -> None:
         site = self._site
-        for folder in (site.network, site.static_pods, self.device_plugins, self.cdi):
+        for folder in (site.network, site.static_pods, self.device_plugins):
             folder.mkdir(parents=True)
         busybox, pause = images.busybox(self._programs["busybox"]), images.Image(images.PAUSE, self._programs["pause"])
         images.archive([busybox, pause], site.folder / "images.tar")
         kubelet = node_commands.kubelet_configuration(site, self.cluster.ca_file, self._overrides)
+        runc = self._programs["runc"]
+        of_hardware = self._hardware.install(site, runc) if self._hardware else ""
         for name, text in {
-            "containerd.toml": node_commands.containerd_configuration(site, self._programs["runc"]),
+            "containerd.toml": node_commands.containerd_configuration(site, runc) + of_hardware,
             "kubelet.yaml": commands.as_yaml(kubelet),
             "network/10-none.conflist": node_commands.network_configuration(),
         }.items():
@@ -263,15 +311,3 @@ class LocalNode:
                 ask(access, f"{path}?gracePeriodSeconds=0", "DELETE")
             ask(access, f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{self.name}", "DELETE")
             ask(access, f"/api/v1/nodes/{self.name}", "DELETE")
-
-
-def lacking(*, root: bool = True) -> str | None:
-    """What this machine lacks, apart from what builds the programs; None: nothing. root: whether that counts too."""
-    if sys.platform != "linux":
-        return "it takes Linux"
-    if root and os.geteuid() != 0:
-        return "it takes root, whose kubelet, containerd and runc make mounts and cgroups"
-    if controllers := node_keeper.missing_controllers():
-        return f"{node_keeper.CGROUPS} has no cgroup controller {', '.join(controllers)}, which a kubelet needs"
-    missing = [program for program in ("nsenter", "openssl") if shutil.which(program) is None]
-    return f"{missing[0]} is not on PATH" if missing else None

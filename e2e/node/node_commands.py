@@ -19,7 +19,7 @@ _CONTAINERD: Final = """\
 version = 3
 disabled_plugins = ['io.containerd.internal.v1.opt']
 root = '{site.folder}/root'
-state = '{site.folder}/state'
+state = '{site.containerd_state}'
 [grpc]
   address = '{site.socket}'
 [plugins.'io.containerd.cri.v1.images']
@@ -59,6 +59,11 @@ class NodeSite:
     def socket(self) -> Path:
         """Where containerd listens."""
         return self.folder / "containerd.sock"
+
+    @property
+    def containerd_state(self) -> Path:
+        """Where containerd keeps what runs; on a real machine in /run, as `runc_root`."""
+        return self.folder / "state"
 
     @property
     def runc_root(self) -> Path:

@@ -1,16 +1,21 @@
 """Hold what belongs to one node, and undo it all once the parent is gone: `python node_keeper.py FOLDER NAME`.
 
-The parent holds the other end of standard input and never writes. This process is in a mount
+The parent holds the other end of standard input. This process is in a mount
 namespace of its own, where the node's programs are started: /run, /var/lib and /var/log are
-folders of FOLDER there, and the kernel settings that a kubelet changes are files of it. In every
+folders of FOLDER there, and the kernel settings that a kubelet changes are files of it, as is the
+boot ID, another one for each boot. In every
 cgroup hierarchy (cgroup v2 has one) there is a cgroup NAME for its pods. Says `ready` on standard
 output, or in one line why not. At the end it kills every process of the namespace and of those
 cgroups, removes the cgroups and turns into the sweeper, which removes FOLDER. Linux, root.
+
+A line on standard input is a reboot: processes, mounts and cgroups end as at the end, /run is
+emptied, and everything is made again.
 """
 
 import contextlib
 import ctypes
 import os
+import shutil
 import signal
 import sys
 import time
@@ -38,6 +43,7 @@ SETTINGS = (
     "kernel/keys/root_maxkeys",
     "kernel/keys/root_maxbytes",
 )
+BOOT_ID, RANDOM_UUID = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/sys/kernel/random/uuid")
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -46,20 +52,35 @@ def main(folder: Path, name: str) -> None:
     """Make it, say so, wait for the end of standard input, undo it; does not return."""
     outside = os.open("/proc/self/ns/mnt", os.O_RDONLY)
     cgroups = [hierarchy / name for hierarchy in hierarchies()]
+    runs = True
+    while runs:
+        runs = keep(folder, cgroups)
+        end(outside, cgroups)
+        if runs:
+            shutil.rmtree(folder / "run")
+    os.execv(sys.executable, [sys.executable, "-I", "-S", str(SWEEPER), str(folder)])  # noqa: S606 - no shell
+
+
+def keep(folder: Path, cgroups: list[Path]) -> bool:
+    """Make the node's namespace and cgroups, say so, and wait; whether the parent asks for a reboot."""
     try:
         make_cgroups(cgroups)
         enter_namespace(folder)
         say("ready")
-        sys.stdin.buffer.read()
+        return bool(sys.stdin.buffer.readline())
     except OSError as error:
         say(f"{error}")
+        return False
+
+
+def end(outside: int, cgroups: list[Path]) -> None:
+    """Kill what runs, leave the namespace, remove the cgroups. outside: an open file of the machine's namespace."""
     machine = f"{Path(f'/proc/self/fd/{outside}').readlink()}"
     end_processes(lambda: {*in_namespace(machine), *in_cgroups(cgroups)})
     # Now nothing is left in the namespace, and its mounts go with it.
     check(libc.setns(outside, CLONE_NEWNS), "leave the mount namespace")
     for cgroup in cgroups:
         remove_cgroup(cgroup)
-    os.execv(sys.executable, [sys.executable, "-I", "-S", str(SWEEPER), str(folder)])  # noqa: S606 - no shell
 
 
 def missing_controllers() -> list[str]:
@@ -100,8 +121,10 @@ def enter_namespace(folder: Path) -> None:
     check(libc.unshare(CLONE_NEWNS), "make a mount namespace")
     check(libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None), "keep mounts to ourselves")
     for name, place in FOLDERS.items():
-        (folder / name).mkdir()
+        (folder / name).mkdir(exist_ok=True)
         bind(folder / name, Path(place))
+    (folder / "boot-id").write_text(RANDOM_UUID.read_text())
+    bind(folder / "boot-id", BOOT_ID)
     for setting in SETTINGS:
         real, copy = Path("/proc/sys") / setting, folder / "sys" / setting
         copy.parent.mkdir(parents=True, exist_ok=True)

@@ -34,14 +34,15 @@ class DevicePluginProcess(ServerProcess):
         cards_mib: Sequence[int],
         *,
         modules: Path | None = None,
+        variables: Mapping[str, str] | None = None,
         **configuration: Any,  # noqa: ANN401 - fields of a file
     ) -> None:
         """cards_mib: memory of each simulated card. configuration: fields of its file, as they are written there.
 
-        modules: a folder whose modules stand in for installed ones.
+        modules: a folder whose modules stand in for installed ones. variables: more of its environment.
         """
         (port,) = free_ports(1)
-        self._made_of = (node, token, tuple(cards_mib), modules, configuration)
+        self._made_of = (node, token, tuple(cards_mib), modules, variables, configuration)
         self.node = node
         self.token = token
         self.control = node.folder / f"faults-{port}.sock"
@@ -50,14 +51,15 @@ class DevicePluginProcess(ServerProcess):
         run = [sys.executable, "-m", "deviceplugin.main", "run"]
         line = [*run, "--config", str(files), "--listen", f"127.0.0.1:{port}"]
         environment = {"NODE_NAME": node.name, "PYTHONPATH": ":".join(map(str, filter(None, (modules, ROOT))))}
+        environment |= variables or {}
         # One log for each start of a node's program by that name.
         name = f"gpushare-device-plugin-{port}"
         super().__init__(lambda: node.enter(name, line, environment), node.folder / f"{name}.log", port)
 
     def another(self) -> "DevicePluginProcess":
         """A second one for the same node, with the same settings; not started."""
-        node, token, cards_mib, modules, configuration = self._made_of
-        return DevicePluginProcess(node, token, cards_mib, modules=modules, **configuration)
+        node, token, cards_mib, modules, variables, configuration = self._made_of
+        return DevicePluginProcess(node, token, cards_mib, modules=modules, variables=variables, **configuration)
 
     async def happens(self, **fault: object) -> None:
         """Let something happen to the cards; see `deviceplugin.driver.fault_control`."""

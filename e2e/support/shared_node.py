@@ -13,10 +13,12 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from config.protocol import environment, names
 from e2e.control_plane.admin import Admin, Json, seen
+from e2e.control_plane.cluster import ControlPlane
 from e2e.node.announced import allocatable
 from e2e.node.containers import LocalContainer, NoSuchContainer
 from e2e.node.local_node import LocalNode
@@ -201,15 +203,8 @@ async def all_settled(admin: Admin, created: Sequence[str], *, within_s: float =
 @contextmanager
 def shared_node(node: LocalNode, cards_mib: Sequence[int] = STANDARD_MIB, **configuration: Any) -> Iterator[SharedNode]:  # noqa: ANN401 - as DevicePluginProcess
     """Install both programs as the manifests say, and start them; returns when pods can be scheduled to the node."""
-
-    async def install() -> tuple[str, str]:
-        async with Admin(node.cluster.access()) as admin:
-            await manifests.apply(admin, *manifests.documents("rbac.yaml", "device-plugin-rbac.yaml"))
-            await policy_site.apply(admin, policy_site.policies())
-            return await manifests.token(admin), await token(admin, node.name)
-
-    of_scheduler, of_plugin = asyncio.run(install())
-    kubeconfig = node.cluster.kubeconfig_for(of_scheduler, "scheduler")
+    kubeconfig = asyncio.run(installed(node.cluster))
+    of_plugin = asyncio.run(_plugin_token(node))
     with (
         SchedulerProcess(kubeconfig, node.folder) as scheduler,
         DevicePluginProcess(node, of_plugin, cards_mib, **configuration) as plugin,
@@ -217,6 +212,19 @@ def shared_node(node: LocalNode, cards_mib: Sequence[int] = STANDARD_MIB, **conf
         made = SharedNode(node, scheduler, plugin)
         asyncio.run(_ready(made, sum(mib // GIB for mib in cards_mib)))
         yield made
+
+
+async def installed(cluster: ControlPlane) -> Path:
+    """Install both programs' rights and policies as the manifests say; the kubeconfig of the scheduler."""
+    async with Admin(cluster.access()) as admin:
+        await manifests.apply(admin, *manifests.documents("rbac.yaml", "device-plugin-rbac.yaml"))
+        await policy_site.apply(admin, policy_site.policies())
+        return cluster.kubeconfig_for(await manifests.token(admin), "scheduler")
+
+
+async def _plugin_token(node: LocalNode) -> str:
+    async with Admin(node.cluster.access()) as admin:
+        return await token(admin, node.name)
 
 
 async def _ready(made: SharedNode, units: int) -> None:

@@ -13,11 +13,13 @@ from e2e.control_plane.admin import Access, Admin, Json, seen
 from e2e.control_plane.processes import Died
 from e2e.control_plane.provider import ExistingCluster
 from e2e.node.containers import NoSuchContainer
-from e2e.node.local_node import LocalNode, NodeUnavailable, require
+from e2e.node.local_node import LocalNode
 from e2e.node.node_pods import PODS, bind, busybox, pod, running, runs
+from e2e.node.node_programs import NodeUnavailable, require
 from e2e.support.traces import gone, left_of, mount_namespace, settings, shared_folders
 from tests.support.repository import ROOT
 
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 COLOURED = busybox("echo out; echo err >&2", env=[{"name": "COLOUR", "value": "red = or blue"}])
 
 
@@ -33,6 +35,10 @@ async def run_pod(kubeconfig: Path, node: str) -> None:
         await admin.create(PODS, pod("orphan"))
         await bind(admin, "orphan", node)
         await runs(admin, "orphan")
+
+
+def boot_of_the_machine() -> str:
+    return Path(_BOOT_ID).read_text()
 
 
 def has_failed(found: Json) -> bool:
@@ -80,6 +86,26 @@ async def test_nothing_is_left_after_the_end_and_the_machine_was_never_changed(n
             passing.stop_kubelet()
     assert left_of(passing.folder, namespace) == []
     assert (settings(), shared_folders()) == before
+
+
+async def test_a_reboot_ends_what_runs_and_empties_run_and_the_node_is_ready_again(node: LocalNode) -> None:
+    with LocalNode(node.cluster, "n6") as rebooting:
+        boot = rebooting.run("cat", _BOOT_ID)
+        rebooting.run("/bin/sh", "-c", "touch /run/forgotten /var/lib/kept && mount -t tmpfs none /mnt")
+        program = rebooting.enter(
+            "passing", [sys.executable, "-c", "import signal; print('up', flush=True); signal.pause()"]
+        )
+        while "up" not in program.log.read_text():
+            program.check_alive()
+
+        rebooting.reboot()
+
+        assert program.process.returncode == -signal.SIGKILL
+        assert rebooting.run("/bin/sh", "-c", "ls /run/forgotten /var/lib/kept 2>/dev/null; true") == "/var/lib/kept\n"
+        assert " /mnt " not in rebooting.run("cat", "/proc/self/mounts")
+        assert rebooting.run("cat", _BOOT_ID) not in {boot, boot_of_the_machine()}
+        async with Admin(node.cluster.access()) as admin, running(admin, "n6", pod("after-a-reboot")) as found:
+            assert rebooting.container(found).pid
 
 
 NODE_UP = """

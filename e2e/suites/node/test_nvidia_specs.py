@@ -16,7 +16,8 @@ from deviceplugin.cdi.nvidia_spec import NvidiaSpec, nvidia_spec, real_cards
 from deviceplugin.cdi.spec import CdiError
 from deviceplugin.driver.cards import DriverCard
 from e2e.control_plane import binaries
-from tests.support.nvidia.driver_root import LIBRARIES, make_libraries, make_nodes
+from e2e.node.nvidia_hardware import compile_driver
+from tests.support.nvidia.driver_root import LIBRARIES, make_nodes
 from tests.support.nvidia.world import DRIVER, VARIABLE, World, card, uuid_of
 
 _CONTROL: Final = ("/dev/nvidia-modeset", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidiactl")
@@ -58,11 +59,7 @@ class DriverInAContainer:
 @pytest.fixture(scope="module")
 def driver_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Libraries of the driver, in a folder."""
-    root = tmp_path_factory.mktemp("driver")
-    make_libraries(root)
-    (root / "etc").mkdir()
-    subprocess.run(["/sbin/ldconfig", "-r", root], check=True)
-    return root
+    return compile_driver(tmp_path_factory.mktemp("driver"))
 
 
 @pytest.fixture

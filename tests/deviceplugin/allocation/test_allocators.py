@@ -5,7 +5,7 @@ Isolation adds to containers in either injection mode, and a container waits for
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -74,6 +74,33 @@ async def test_by_cdi_a_container_waits_for_the_watch_to_show_its_pod(by_cdi: Ri
     by_cdi.show("late", 1, {})
     by_cdi.bound("late", 1, card=0)
     assert await asyncio.wait_for(starting, 5) == "GPU-0"
+
+
+async def test_a_container_waits_until_cuda_starts_on_its_card(by_cdi: Rig) -> None:
+    problems, asked = {"GPU-0": "CUDA has not been tried on it yet"}, asyncio.Event()
+
+    def problem(uuids: Sequence[str]) -> str:
+        asked.set()
+        return "".join(problems.get(uuid, "") for uuid in uuids)
+
+    by_cdi.context.start_problem = problem
+    by_cdi.bound("p", 1, card=0)
+    await by_cdi.allocated("p")
+    starting = asyncio.create_task(by_cdi.card_of())
+    await asked.wait()
+    assert not (by_cdi.folder / "cdi").exists()
+    problems.clear()
+    by_cdi.pods.wake()
+    assert await starting == "GPU-0"
+
+
+async def test_a_container_does_not_start_where_cuda_does_not(by_cdi: Rig) -> None:
+    by_cdi.context.start_problem = lambda _: "card GPU-0: CUDA does not start on it"
+    by_cdi.bound("p", 1, card=0)
+    await by_cdi.allocated("p")
+    with refused(r"pod default/p .*: card GPU-0: CUDA does not start on it"):
+        await by_cdi.double.pre_start(["u0"])
+    assert not (by_cdi.folder / "cdi").exists()
 
 
 async def test_by_cdi_an_allocation_that_contradicts_the_pod_is_refused(by_cdi: Rig) -> None:

@@ -160,6 +160,25 @@ def test_the_first_trial_is_no_news() -> None:
     assert [change.now[1] for change in health_changes(found.cards, untried, found.announced())] == ["cuda-999"]
 
 
+def test_a_container_does_not_start_before_cuda_was_tried_on_its_cards_and_not_where_that_fails() -> None:
+    found = states("GPU-a", "GPU-b")
+    assert "CUDA has not been tried on it yet" in found.start_problem(["GPU-a"])
+    assert found.untried()
+    found.tried("GPU-a", STARTS, 1.0)
+    found.tried("GPU-b", NO_UVM, 1.0)
+    assert (found.start_problem(["GPU-a"]), found.untried()) == ("", False)
+    assert "card GPU-b: CUDA does not start on it: /dev/nvidia-uvm" in found.start_problem(["GPU-a", "GPU-b"])
+
+
+@pytest.mark.parametrize("tries_cuda", [True, False])
+def test_a_container_starts_where_cuda_cannot_be_tried(tries_cuda: bool) -> None:  # noqa: FBT001 - a table
+    found = states("GPU-a", "GPU-b")
+    found.tries_cuda = tries_cuda
+    found.release(["GPU-a"], 1e9)
+    found.tried("GPU-a", NO_LIBRARY, 1.0)
+    assert (found.start_problem(["GPU-a", "GPU-b", "GPU-unknown"]), found.untried()) == ("", False)
+
+
 def test_facts_that_the_driver_fails_to_tell_are_told_of_each_card() -> None:
     found = states("GPU-a", "GPU-b")
     found.cards = (replace(found.cards[0], absent=("Name: no",)), found.cards[1])

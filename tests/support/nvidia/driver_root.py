@@ -20,18 +20,25 @@ CONTROL: Final = {
 LIBRARIES: Final = "usr/lib/x86_64-linux-gnu"
 
 
-def make_nodes(folder: Path, minors: Iterable[int], control: Iterable[str] = CONTROL) -> None:
-    """Make the nodes of cards and control nodes, which takes root. No driver is behind them."""
+def make_nodes(
+    folder: Path, minors: Iterable[int], control: Iterable[str] = CONTROL, *, uvm_major: int = UVM_MAJOR
+) -> None:
+    """Make the nodes of cards and control nodes, which takes root. No driver is behind them.
+
+    uvm_major: of nvidia-uvm, which the kernel chooses at each boot.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for name, numbers in {f"nvidia{minor}": (CARDS_MAJOR, minor) for minor in minors}.items():
         make_node(folder / name, numbers)
     for name in control:
-        make_node(folder / name, CONTROL[name])
+        major, minor = CONTROL[name]
+        make_node(folder / name, (uvm_major if major == UVM_MAJOR else major, minor))
 
 
 def make_node(path: Path, numbers: tuple[int, int]) -> None:
     """Make a character device. numbers: major and minor."""
-    os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(*numbers))
+    os.mknod(path, stat.S_IFCHR, os.makedev(*numbers))
+    path.chmod(0o666)
 
 
 def make_libraries(root: Path) -> None:

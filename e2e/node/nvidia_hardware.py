@@ -1,0 +1,164 @@
+"""NVIDIA cards of a node of ours, with NVIDIA's own container toolkit; driver and cards are stand-ins.
+
+The stand-ins of NVML and libcuda (`tests.support.nvidia`) answer by the *world*, a file that the node has at `WORLD`.
+The driver is at / of the node, or in a folder where a driver's container has it. Each boot makes the device nodes anew,
+and gives nvidia-uvm another major.
+"""
+
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from e2e.control_plane import binaries
+from e2e.node.local_node import LocalNode
+from e2e.node.node_commands import NodeSite
+from tests.support.nvidia import driver_root
+from tests.support.nvidia.world import DRIVER, World, card
+
+# On the node; containers mount its folder.
+WORLD: Final = Path("/etc/gpushare-nvidia/world")
+AT_ROOT: Final = Path("/")
+# Where the container of a driver shows its files on the node.
+IN_A_CONTAINER: Final = Path("/run/nvidia/driver")
+RUNTIME: Final = "nvidia"
+Runtime: TypeAlias = Literal["none", "class", "default"]
+
+_TOOLKIT: Final = """\
+[nvidia-container-cli]
+root = "{root}"
+[nvidia-container-runtime]
+debug = "/var/log/nvidia-container-runtime.log"
+runtimes = ["{runc}"]
+"""
+_CONTAINERD: Final = """\
+  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nvidia]
+    runtime_type = 'io.containerd.runc.v2'
+    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nvidia.options]
+      BinaryName = '/usr/bin/nvidia-container-runtime'
+      SystemdCgroup = false
+      Root = '{site.runc_root}'
+"""
+_DEFAULT: Final = """\
+  [plugins.'io.containerd.cri.v1.runtime'.containerd]
+    default_runtime_name = 'nvidia'
+"""
+# A /dev of the node's own, and files over those of the machine. {folder}: of the node.
+_MOUNTS: Final = """\
+set -e
+mkdir {folder}/dev
+mount -t tmpfs -o mode=755 dev {folder}/dev
+for name in null zero full random urandom tty ptmx kmsg; do
+    [ ! -e /dev/$name ] || cp -a /dev/$name {folder}/dev/
+done
+for name in pts shm; do
+    mkdir {folder}/dev/$name
+    mount --bind /dev/$name {folder}/dev/$name
+done
+ln -s /proc/self/fd {folder}/dev/fd
+mount --move {folder}/dev /dev
+rmdir {folder}/dev
+for name in etc usr; do
+    mount -t overlay -o lowerdir=/$name,upperdir={folder}/$name/upper,workdir={folder}/$name/work $name /$name
+done
+mount --bind {folder}/proc-devices /proc/devices
+"""
+
+
+@dataclass
+class NvidiaHardware:
+    """`LocalNode.Hardware`. Made for one node.
+
+    driver: files of the driver, as `driver_root.make_libraries` makes them. root: where the node has them.
+    runtime: whether containerd has NVIDIA's, for pods with the RuntimeClass or for all.
+    specs: name of a file in a folder of CDI specs -> options of `nvidia-ctk cdi generate`, which writes it:
+    in /etc/cdi once, in /run/cdi at each boot, as the toolkit's service does.
+    """
+
+    driver: Path
+    cards: int
+    root: Path = AT_ROOT
+    runtime: Runtime = "none"
+    specs: Mapping[Path, Sequence[str]] = field(default_factory=dict)
+    boots: int = 0
+
+    @property
+    def libraries(self) -> Path:
+        """Folder of NVML on the node."""
+        return self.root / driver_root.LIBRARIES
+
+    @property
+    def uvm_major(self) -> int:
+        """Major of nvidia-uvm since the last boot."""
+        return driver_root.UVM_MAJOR - self.boots
+
+    def install(self, site: NodeSite, runc: Path) -> str:
+        self._write_files(site.folder, runc)
+        parts = {"none": "", "class": _CONTAINERD, "default": _CONTAINERD + _DEFAULT}
+        return parts[self.runtime].format(site=site)
+
+    def boot(self, node: LocalNode) -> None:
+        self.boots += 1
+        self._write_devices(node.folder / "proc-devices")
+        node.run("/bin/sh", "-c", _MOUNTS.format(folder=shlex.quote(str(node.folder))))
+        if self.root == AT_ROOT:
+            node.run("ldconfig")
+        else:
+            shutil.copytree(self.driver, _within(node, self.root), symlinks=True)
+        if self.runtime != "none":
+            # As in the container of a plugin that NVIDIA's runtime runs: this is how it knows.
+            library = self.libraries / f"libnvidia-ml.so.{DRIVER}"
+            node.run("mount", "--bind", library, library)
+        driver_root.make_nodes(_within(node, self.root / "dev"), range(self.cards), uvm_major=self.uvm_major)
+        self.world(node).write()
+        for path, options in self.specs.items():
+            if not _within(node, path).exists():
+                self.generate(node, path, options)
+
+    def world(self, node: LocalNode) -> World:
+        """The world of the node since its last boot; not written."""
+        path = _within(node, WORLD)
+        return World(path, [card(number) for number in range(self.cards)], [f"uvm_major {self.uvm_major}"])
+
+    def generate(self, node: LocalNode, path: Path, options: Sequence[str]) -> None:
+        """Have NVIDIA's toolkit write a CDI spec. Raises local_node.CommandFailed."""
+        _within(node, path).parent.mkdir(exist_ok=True)
+        node.run("nvidia-ctk", "cdi", "generate", f"--output={path}", *options)
+
+    def _write_files(self, folder: Path, runc: Path) -> None:
+        """Put driver and toolkit into the node's own parts of /etc and /usr."""
+        etc, usr = (folder / name / "upper" for name in ("etc", "usr"))
+        for upper in (etc, usr):
+            upper.mkdir(parents=True)
+            (upper.parent / "work").mkdir()
+        if self.root == AT_ROOT:
+            shutil.copytree(self.driver / "usr", usr, symlinks=True, dirs_exist_ok=True)
+        (usr / "bin").mkdir()
+        for name, program in binaries.ensure(binaries.OF_NVIDIA).items():
+            (usr / "bin" / name).symlink_to(program)
+        (etc / WORLD.parent.name).mkdir()
+        (etc / "nvidia-container-runtime").mkdir()
+        toolkit = _TOOLKIT.format(root=self.root, runc=runc)
+        (etc / "nvidia-container-runtime" / "config.toml").write_text(toolkit)
+
+    def _write_devices(self, path: Path) -> None:
+        """/proc/devices with the majors of NVIDIA's kernel modules."""
+        head, blank, tail = Path("/proc/devices").read_text().partition("\n\n")
+        own = f"\n{driver_root.CARDS_MAJOR} nvidia\n{driver_root.CARDS_MAJOR} nvidiactl\n{self.uvm_major} nvidia-uvm"
+        path.write_text(head + own + blank + tail)
+
+
+def compile_driver(folder: Path) -> Path:
+    """Files of a driver in this folder, without a driver."""
+    driver_root.make_libraries(folder)
+    (folder / "etc").mkdir()
+    subprocess.run(["/sbin/ldconfig", "-r", folder], check=True)
+    return folder
+
+
+def _within(node: LocalNode, path: Path) -> Path:
+    """The path of the node as it is seen from outside."""
+    return node.root / path.relative_to("/")
