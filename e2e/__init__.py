@@ -1,7 +1,8 @@
 """Real Kubernetes servers and a real node to test and measure on, and the tests that need them.
 
     control_plane/  etcd and the Kubernetes servers: built, started, ended; which cluster a run gets; the tests' client
-    node/           a real node on this machine: kubelet, containerd, runc, their images and pods
+    node/           a real node on this machine: kubelet, containerd, runc, their images and pods; with NVIDIA's
+                    container toolkit too, where cards and driver are stand-ins
     local_cluster/  `make cluster`: all of these together, in the background, until `make cluster-down`
     kind/           `make kind`: a cluster in Docker with the image and simulated cards, no Python
     programs/       our scheduler and our device plugin as processes, and `deploy/manifests` applied
@@ -19,5 +20,5 @@ By default a run gets a control plane of its own on loopback ports. Nothing here
 `make kind`. Tests on a node need root on cgroup v1; they are skipped elsewhere, and fail with CI set.
 
 What has to be on PATH: Go (the version in `servers/*/go.mod`) and `openssl`; for nodes also `gcc`, `pkg-config`,
-`nsenter`, `apt-get` and `dpkg`.
+`nsenter`, `apt-get` and `dpkg`; for those with NVIDIA's toolkit also `ldd` and `ldconfig`.
 """

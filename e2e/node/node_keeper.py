@@ -174,9 +174,10 @@ def namespace(process: str) -> str | None:
 def in_cgroups(cgroups: list[Path]) -> Iterator[int]:
     """Pids of all that is in them and below."""
     for cgroup in cgroups:
-        for listed in cgroup.rglob("cgroup.procs"):
+        # Not rglob: it fails where a cgroup is removed meanwhile.
+        for path, _, _ in os.walk(cgroup):
             with contextlib.suppress(OSError):
-                yield from map(int, listed.read_text().split())
+                yield from map(int, (Path(path) / "cgroup.procs").read_text().split())
 
 
 def remove_cgroup(cgroup: Path) -> None:
