@@ -56,7 +56,7 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
         "kubectl -n NAMESPACE patch": "a workload of the reader's",
     },
     "docs/defragment.md": {
-        "gpushare-scheduler defragment -f pod.yaml --execute": "it evicts: e2e/suites/tools/test_commands.py does it",
+        "kubectl gpushare defragment apply -f pod.yaml -n NAMESPACE": "e2e/suites/tools/test_commands.py evicts",
     },
     "docs/isolation.md": {
         "export CUDA_": _CARD,
@@ -79,7 +79,7 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
         "kubectl -n kube-system rollout status daemonset gpushare-device-plugin-ds": _LEGACY,
         "kubectl -n kube-system delete": _LEGACY,
         "kubectl delete clusterrole": _LEGACY,
-        "kubectl gpushare adopt --check -o json | jq": _JQ,
+        "kubectl gpushare adopt -o json | jq": _JQ,
         "kubectl -n NAMESPACE delete pod NAME": "a pod of the reader's",
         "kubectl -n kube-system get -o json": _JQ,
         "kubectl get pods -A -o json | jq": _JQ,

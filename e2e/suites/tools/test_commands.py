@@ -170,7 +170,7 @@ async def test_defragment_evicts_a_pod_and_the_one_that_waits_gets_the_card(
     await site.unschedulable("asks")
     replacing = asyncio.create_task(replace_what_is_evicted(site))
     ran = await asyncio.to_thread(
-        kubectl_gpushare, cluster, tmp_path, "defragment", "--execute", "--timeout", "40", "-f", str(file)
+        kubectl_gpushare, cluster, tmp_path, "defragment", "apply", "--timeout", "40", "-f", str(file)
     )
     # First: where it fails, nobody may be evicted.
     assert (ran.returncode, "Done." in ran.stderr) == (0, True), ran.stderr

@@ -62,6 +62,16 @@ def manifest(path: Path) -> Manifest:
     return Manifest(pod, named.priority_class, template=document.get("kind") != "Pod")
 
 
+def within(read: Manifest, namespace: str) -> Manifest:
+    """The manifest as of the flag's namespace, "" without a flag. Raises Unanswerable where it names another one."""
+    own = read.pod.metadata.namespace
+    if not namespace or own == namespace:
+        return read
+    if own:
+        raise Unanswerable(f"the manifest is of namespace {own}, and --namespace is {namespace}")
+    return read._replace(pod=replace(read.pod, metadata=replace(read.pod.metadata, namespace=namespace)))
+
+
 def _pod_in(document: Mapping[str, Any]) -> dict[str, Any] | None:
     if document.get("kind") == "Pod":
         return dict(document)

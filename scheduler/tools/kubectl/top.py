@@ -1,0 +1,170 @@
+"""`kubectl gpushare top`: memory of nodes, cards, pods and the whole cluster."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
+
+import typer
+
+from scheduler.tools.cli.answering import Exit, answering, give_up, show_answer, show_document, show_lines
+from scheduler.tools.cli.options import Format, NoHeaders, TableFormat
+from scheduler.tools.cli.plain import HELP, KINDS, PlainCommand, PlainGroup
+from scheduler.tools.cli.target import Target, on_cluster
+
+if TYPE_CHECKING:
+    from scheduler.tools.explain.held import HoldingPods
+    from scheduler.tools.explain.top import Top
+
+PROGRAM: Final = "kubectl gpushare"
+
+
+class _Top(PlainGroup):
+    default = "nodes"
+    first = ("nodes", "cards", "pods", "cluster")
+    aliases: ClassVar[Mapping[str, Sequence[str]]] = {word: (kind,) for word, kind in KINDS.items()}
+
+
+top = typer.Typer(
+    help="Show requested and free GPU memory (read-only).",
+    cls=_Top,
+    context_settings=dict(HELP),
+)
+
+_Nodes = Annotated[list[str] | None, typer.Argument(metavar="NODE", help="Only these nodes.")]
+_SortBy = Annotated[
+    Literal["name", "free", "requested", "most-free", "pods", "fragmented"],
+    typer.Option(help="Sort by this, the largest first."),
+]
+_EXAMPLES: Final = """
+    kubectl gpushare top nodes
+    kubectl gpushare top nodes NODE -o wide
+    kubectl gpushare top nodes --sort-by free --no-headers
+"""
+
+
+@top.command(cls=PlainCommand, epilog=_EXAMPLES)
+@on_cluster(PROGRAM)
+def nodes(
+    target: Target,
+    names: _Nodes = None,
+    *,
+    sort_by: _SortBy = "name",
+    output: TableFormat = None,
+    no_headers: NoHeaders = False,
+) -> None:
+    """Show requested and free GPU memory of each node (read-only)."""
+    found = _counted(target, names or (), sort_by)
+    from scheduler.tools.explain.top_lines import node_lines  # noqa: PLC0415 - slow to import
+
+    if output == "name":
+        from scheduler.process.output import show  # noqa: PLC0415 - as above
+
+        show(f"node/{node.node}" for node in found.nodes)
+    elif not show_document(found, output):
+        show_lines(node_lines(found, wide=output == "wide"), headers=not no_headers)
+
+
+@top.command(cls=PlainCommand, epilog=_EXAMPLES.replace("nodes", "cards"))
+@on_cluster(PROGRAM)
+def cards(
+    target: Target,
+    names: _Nodes = None,
+    *,
+    sort_by: _SortBy = "name",
+    output: Annotated[
+        Literal["wide", "json", "yaml"] | None,
+        typer.Option("--output", "-o", help="Print this format, or more columns."),
+    ] = None,
+    no_headers: NoHeaders = False,
+) -> None:
+    """Show requested and free GPU memory of each card (read-only)."""
+    found = _counted(target, names or (), sort_by)
+    from scheduler.tools.explain.top_lines import card_lines  # noqa: PLC0415 - as above
+
+    if not show_document(found, output):
+        show_lines(card_lines(found, wide=output == "wide"), headers=not no_headers)
+
+
+@top.command(cls=PlainCommand, epilog="kubectl gpushare top cluster")
+@on_cluster(PROGRAM)
+def cluster(target: Target, *, output: Format = None) -> None:
+    """Show requested and free GPU memory of the cluster (read-only)."""
+    found = _counted(target, (), "name")
+    from scheduler.tools.explain.top_lines import cluster_lines  # noqa: PLC0415 - as above
+
+    show_answer(found, cluster_lines(found.cluster), output)
+
+
+_POD_EXAMPLES: Final = """
+    kubectl gpushare top pods -n NAMESPACE
+    kubectl gpushare top pods -A --sort-by used
+    kubectl gpushare top pods -l app=web -o wide
+"""
+
+
+@top.command(cls=PlainCommand, epilog=_POD_EXAMPLES)
+@on_cluster(PROGRAM)
+def pods(
+    target: Target,
+    names: Annotated[list[str] | None, typer.Argument(metavar="POD", help="Only these pods.")] = None,
+    *,
+    all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Pods of all namespaces.")] = False,
+    selector: Annotated[
+        str, typer.Option("--selector", "-l", metavar="LABELS", help="Only pods with these labels.")
+    ] = "",
+    node: Annotated[str, typer.Option(metavar="NODE", help="Only pods on this node.")] = "",
+    sort_by: Annotated[
+        Literal["name", "requested", "used"], typer.Option(help="Sort by this, the largest first.")
+    ] = "name",
+    output: TableFormat = None,
+    no_headers: NoHeaders = False,
+) -> None:
+    """Show which pods hold and use how much GPU memory (read-only)."""
+    found = _held(target, names or (), selector, node, everywhere=all_namespaces, sort_by=sort_by)
+    from scheduler.tools.explain.held import names_of, pod_lines  # noqa: PLC0415 - as above
+
+    if output == "name":
+        from scheduler.process.output import show  # noqa: PLC0415 - as above
+
+        show(names_of(found.pods))
+    elif not show_document(found, output):
+        lines = pod_lines(found, wide=output == "wide", namespaces=all_namespaces)
+        show_lines(lines, headers=not no_headers)
+
+
+def _counted(target: Target, names: Sequence[str], sort_by: str) -> "Top":
+    """Usage of nodes of these names, of all without names. Ends the program if there is no such node."""
+    from scheduler.kube.port import CONFIG_MAPS, NODES, PODS  # noqa: PLC0415 - as above
+    from scheduler.tools.cli.asking import ClusterView  # noqa: PLC0415
+    from scheduler.tools.cli.session import asked  # noqa: PLC0415
+    from scheduler.tools.explain.top import of_nodes, sorted_by  # noqa: PLC0415
+    from scheduler.tools.explain.top import top as counted  # noqa: PLC0415
+
+    async def ask(of: ClusterView) -> "Top":
+        return sorted_by(counted(of.reading.engine), sort_by)
+
+    with answering(PROGRAM):
+        found = asked(target, ask, (NODES, PODS, CONFIG_MAPS))
+    wanted = [name.removeprefix("node/") for name in names]
+    if missing := sorted(set(wanted) - {node.node for node in found.nodes}):
+        give_up(PROGRAM, f"there is no node {missing[0]} with GPU memory", Exit.FOUND)
+    return of_nodes(found, wanted) if wanted else found
+
+
+def _held(
+    target: Target, names: Sequence[str], labels: str, node: str, *, everywhere: bool, sort_by: str
+) -> "HoldingPods":
+    """Pods that hold GPU memory. Ends the program if a name, or a selector, is wrong."""
+    from scheduler.tools.explain.held import pods_by  # noqa: PLC0415 - as above
+    from scheduler.tools.explain.label_selector import SelectorError, selector  # noqa: PLC0415
+    from scheduler.tools.kubectl.holding import holding  # noqa: PLC0415
+
+    try:
+        matches = selector(labels)
+    except SelectorError as error:
+        give_up(PROGRAM, str(error))
+    with answering(PROGRAM):
+        found = holding(target, matches, node, everywhere=everywhere)
+    wanted = [name.removeprefix("pod/") for name in names]
+    if missing := sorted(set(wanted) - {pod.name for pod in found.pods}):
+        give_up(PROGRAM, f"pod {missing[0]} does not exist here, or holds no GPU memory", Exit.FOUND)
+    return pods_by(found, sort_by, wanted)
