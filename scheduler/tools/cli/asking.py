@@ -5,6 +5,7 @@ pods; without other rights the answer names the missing objects. docs/explain.md
 """
 
 import contextlib
+import dataclasses
 import difflib
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
@@ -19,7 +20,7 @@ from config.settings.scheduler import SchedulerConfiguration
 from scheduler.core.build import build_engine, installed_plugins
 from scheduler.intake.event_handlers import EventHandlers, before_start
 from scheduler.intake.volume_handlers import VolumeHandlers
-from scheduler.intake.watches import watched
+from scheduler.intake.watches import Watched, watched
 from scheduler.kube import objects
 from scheduler.kube.defaults import new_pod
 from scheduler.kube.port import (
@@ -155,6 +156,28 @@ async def cluster_view(
     cluster: Cluster, configuration: SchedulerConfiguration, kinds: Collection[Kind[Any]] = KINDS
 ) -> ClusterView:
     """Read the cluster. kinds: only these are read. Raises Unreadable when nodes or pods cannot be read."""
+    of, handled = empty_view(cluster, configuration, kinds)
+    unread = []
+    for one in handled:
+        try:
+            await read_all(cluster, one.kind, one.handle)
+        except ApiError as error:
+            if not left_out(one, error):
+                raise unreadable(one, error) from error
+            unread.append(one.kind.name)
+    if DISRUPTION_BUDGETS.name in unread:
+        # A scheduler knows them; the answer says that they are unknown here.
+        of.reading.engine.budgets_listed()
+    if unread:
+        of.unread.insert(0, f"not allowed to read, and left out: {some(unread, _MOST_NAMES)}; see docs/explain.md")
+        of.reading = dataclasses.replace(of.reading, unread=frozenset(unread))
+    return of
+
+
+def empty_view(
+    cluster: Cluster, configuration: SchedulerConfiguration, kinds: Collection[Kind[Any]]
+) -> tuple[ClusterView, list[Watched[Any]]]:
+    """(a view without any object, the handlers that fill it)."""
     engine, reader = build_engine(configuration, installed_plugins())
     problems: list[str] = []
 
@@ -167,31 +190,30 @@ async def cluster_view(
     handlers = EventHandlers(engine, reader, now_s=lambda: 0.0, report=report, waits_since_s=since_s)
     volume_handlers = VolumeHandlers(engine.change_volumes, report=report, seen=lambda _: None)
     outside = _OutsideTheEngine(reader, engine.scheduler_names)
-    unread = []
-    for one in (found for found in watched(handlers, volume_handlers) if found.kind in kinds):
-        handle = outside.noting(one.handle) if one.kind is PODS else one.handle
-        try:
-            await read_all(cluster, one.kind, handle)
-        except ApiError as error:
-            if isinstance(error, ApiForbidden) and not one.needed:
-                unread.append(one.kind.name)
-                continue
-            needs = "; this needs the right to list and watch them" if isinstance(error, ApiForbidden) else ""
-            raise Unreadable(f"{one.kind.name} cannot be read: {error.message}{needs}") from error
-    if DISRUPTION_BUDGETS.name in unread:
-        # A scheduler knows them; the answer says that they are unknown here.
-        engine.budgets_listed()
-    if unread:
-        problems.insert(0, f"not allowed to read, and left out: {some(unread, _MOST_NAMES)}; see docs/explain.md")
+    handled = [
+        dataclasses.replace(one, handle=outside.noting(one.handle)) if one.kind is PODS else one
+        for one in watched(handlers, volume_handlers)
+        if one.kind in kinds
+    ]
     reading = ClusterSnapshot(
         engine,
         configuration.memory_unit_mib,
         outside.since,
-        frozenset(unread),
-        outside.of_others,
+        of_others=outside.of_others,
         controllers=outside.controllers,
     )
-    return ClusterView(cluster, reading, reader, problems)
+    return ClusterView(cluster, reading, reader, problems), handled
+
+
+def left_out(of: Watched[Any], error: ApiError) -> bool:
+    """Whether an answer is possible without these objects, which may not be read."""
+    return isinstance(error, ApiForbidden) and not of.needed
+
+
+def unreadable(of: Watched[Any], error: ApiError) -> Unreadable:
+    """The error that ends a command."""
+    needs = "; this needs the right to list and watch them" if isinstance(error, ApiForbidden) else ""
+    return Unreadable(f"{of.kind.name} cannot be read: {error.message}{needs}")
 
 
 def _is_of_its_owner(problem: Problem) -> bool:

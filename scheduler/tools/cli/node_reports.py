@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 
 from config.settings.plainyaml import DocumentError, parse
 from scheduler.kube import objects
-from scheduler.kube.port import ApiError, ApiForbidden, Kind
+from scheduler.kube.port import ApiError, ApiForbidden, Cluster, Kind
 from scheduler.kube.rest.client import KubeCluster
 from scheduler.tools.cli.asking import all_of
 from scheduler.tools.cli.cluster_configuration import ProgramSpec, Source, source_of, text_of
@@ -45,17 +45,25 @@ class NodeReports:
     used_mib: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
 
 
-async def node_reports(cluster: KubeCluster, nodes: Collection[str], *, uses: bool = True) -> NodeReports:
-    """Reports of these nodes. uses: whether memory in use is asked for."""
+async def node_reports(cluster: KubeCluster, nodes: Collection[str]) -> NodeReports:
+    """Reports of these nodes."""
+    plugins = await _plugins(cluster, nodes)
+    return NodeReports(await _isolation(cluster, plugins), await _used(cluster, plugins))
+
+
+async def isolations(cluster: Cluster, nodes: Collection[str]) -> NodeReports:
+    """Reports of these nodes without the memory in use."""
+    return NodeReports(await _isolation(cluster, await _plugins(cluster, nodes)))
+
+
+async def _plugins(cluster: Cluster, nodes: Collection[str]) -> list[PluginPod]:
     try:
-        plugins = [pod for pod in await all_of(cluster, PLUGIN_PODS) if pod.spec.node_name in nodes]
+        return [pod for pod in await all_of(cluster, PLUGIN_PODS) if pod.spec.node_name in nodes]
     except ApiError:
-        return NodeReports()
-    isolation = await _isolation(cluster, plugins)
-    return NodeReports(isolation, await _used(cluster, plugins) if uses else {})
+        return []
 
 
-async def _isolation(cluster: KubeCluster, plugins: Collection[PluginPod]) -> dict[str, str]:
+async def _isolation(cluster: Cluster, plugins: Collection[PluginPod]) -> dict[str, str]:
     """By node; a ConfigMap is read once."""
     read: dict[tuple[str, Source | None], str] = {}
     found: dict[str, str] = {}
@@ -67,7 +75,7 @@ async def _isolation(cluster: KubeCluster, plugins: Collection[PluginPod]) -> di
     return found
 
 
-async def _mechanism(cluster: KubeCluster, namespace: str, source: Source | None) -> str:
+async def _mechanism(cluster: Cluster, namespace: str, source: Source | None) -> str:
     """`isolation` of a plugin's configuration, "" if that cannot be read."""
     if source is None:
         return NONE

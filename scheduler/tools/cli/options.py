@@ -11,6 +11,7 @@ TableFormat = Annotated[
     typer.Option("--output", "-o", help="Print this format, or more columns."),
 ]
 NoHeaders = Annotated[bool, typer.Option("--no-headers", help="Leave out the titles of columns.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Then print rows that change, until Ctrl-C.")]
 ClusterFiles = Annotated[
     list[Path] | None,
     typer.Option("--cluster-file", metavar="FILE", help="Read this file, not a cluster; may be repeated."),

@@ -29,6 +29,8 @@ _MOST_NEAR: Final = 3
 _GAP: Final = 2
 
 
+# kubectl's other spelling of a flag.
+_SPELLINGS: Final = {"--dry-run=client": "--dry-run"}
 # typer's messages of a value, and how a reader would say it.
 _PLAINLY: Final = (
     (re.compile(r"^Value error, "), ""),
@@ -45,7 +47,7 @@ class PlainCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - click's, vendored
         """Parse the arguments. Raises a usage error in plain words."""
         try:
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, [_SPELLINGS.get(word, word) for word in args])
         except typer.BadParameter as error:
             for pattern, text in _PLAINLY:
                 error.message = pattern.sub(text, error.message)
@@ -100,6 +102,9 @@ class PlainGroup(TyperGroup):
             return list(words), [name, *args[2:]]
         if (words := self.aliases.get(f"{first} {second}")) is not None:
             return list(words), list(args[2:])
+        kind, slash, name = first.partition("/")
+        if slash and (words := self.aliases.get(kind)) is not None:
+            return list(words), [name, *args[1:]]
         return list(self.aliases.get(first, args[:1])), list(args[1:])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:  # noqa: ANN401 - as above

@@ -70,7 +70,7 @@ def candidates(command: Any, words: Sequence[str]) -> tuple[list[tuple[str, str]
     chosen, after = _chosen(command, before)
     if chosen is None:
         return [], _NO_FILES
-    if begun.startswith("-") and getattr(chosen, "default", ""):
+    if begun.startswith("-") and commands_of(chosen) and chosen.default:
         chosen = chosen.commands[chosen.default]
     option = next((one for one in chosen.params if after and after[-1] in one.opts), None)
     if option is not None and not option.is_flag:

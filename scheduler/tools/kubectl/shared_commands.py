@@ -23,7 +23,7 @@ def add_explain(cli: typer.Typer, program: str) -> None:
     examples = f"""
         {program} explain USER_POD -n NAMESPACE
         {program} explain NAMESPACE/USER_POD --node NODE
-        {program} explain whole-card --cluster-file docs/examples/full.yaml
+        {program} explain too-big --cluster-file docs/examples/cluster.yaml --cluster-file docs/examples/workload.yaml
     """
 
     @cli.command(cls=PlainCommand, epilog=examples)

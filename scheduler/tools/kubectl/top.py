@@ -1,17 +1,18 @@
 """`kubectl gpushare top`: memory of nodes, cards, pods and the whole cluster."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, NoReturn
 
 import typer
 
 from scheduler.tools.cli.answering import Exit, answering, give_up, show_answer, show_document, show_lines
-from scheduler.tools.cli.options import Format, NoHeaders, TableFormat
+from scheduler.tools.cli.options import Format, NoHeaders, TableFormat, Watch
 from scheduler.tools.cli.plain import HELP, KINDS, PlainCommand, PlainGroup
 from scheduler.tools.cli.target import Target, on_cluster
 
 if TYPE_CHECKING:
-    from scheduler.tools.explain.held import HoldingPods
+    from scheduler.tools.explain.tones import Line
     from scheduler.tools.explain.top import Top
 
 PROGRAM: Final = "kubectl gpushare"
@@ -50,11 +51,16 @@ def nodes(
     sort_by: _SortBy = "name",
     output: TableFormat = None,
     no_headers: NoHeaders = False,
+    watch: Watch = False,
 ) -> None:
     """Show requested and free GPU memory of each node (read-only)."""
-    found = _counted(target, names or (), sort_by)
     from scheduler.tools.explain.top_lines import node_lines  # noqa: PLC0415 - slow to import
 
+    if watch:
+        _follow(
+            target, names or (), sort_by, partial(node_lines, wide=output == "wide"), output, headers=not no_headers
+        )
+    found = _counted(target, names or (), sort_by)
     if output == "name":
         from scheduler.process.output import show  # noqa: PLC0415 - as above
 
@@ -75,11 +81,16 @@ def cards(
         typer.Option("--output", "-o", help="Print this format, or more columns."),
     ] = None,
     no_headers: NoHeaders = False,
+    watch: Watch = False,
 ) -> None:
     """Show requested and free GPU memory of each card (read-only)."""
-    found = _counted(target, names or (), sort_by)
     from scheduler.tools.explain.top_lines import card_lines  # noqa: PLC0415 - as above
 
+    if watch:
+        _follow(
+            target, names or (), sort_by, partial(card_lines, wide=output == "wide"), output, headers=not no_headers
+        )
+    found = _counted(target, names or (), sort_by)
     if not show_document(found, output):
         show_lines(card_lines(found, wide=output == "wide"), headers=not no_headers)
 
@@ -117,10 +128,28 @@ def pods(
     ] = "name",
     output: TableFormat = None,
     no_headers: NoHeaders = False,
+    watch: Watch = False,
 ) -> None:
     """Show which pods hold and use how much GPU memory (read-only)."""
-    found = _held(target, names or (), selector, node, everywhere=all_namespaces, sort_by=sort_by)
     from scheduler.tools.explain.held import names_of, pod_lines  # noqa: PLC0415 - as above
+    from scheduler.tools.explain.label_selector import SelectorError  # noqa: PLC0415
+    from scheduler.tools.explain.label_selector import selector as matching  # noqa: PLC0415
+    from scheduler.tools.kubectl.holding import Chosen, follow_holding, holding  # noqa: PLC0415
+
+    try:
+        chosen = Chosen(
+            matching(selector), frozenset(map(_bare, names or ())), node, sort_by, everywhere=all_namespaces
+        )
+    except SelectorError as error:
+        give_up(PROGRAM, str(error))
+    if watch:
+        _only_tables(output)
+        with answering(PROGRAM):
+            follow_holding(target, chosen, wide=output == "wide", headers=not no_headers)
+    with answering(PROGRAM):
+        found = holding(target, chosen)
+    if missing := sorted(chosen.names - {pod.name for pod in found.pods}):
+        give_up(PROGRAM, f"pod {missing[0]} does not exist here, or holds no GPU memory", Exit.FOUND)
 
     if output == "name":
         from scheduler.process.output import show  # noqa: PLC0415 - as above
@@ -133,38 +162,56 @@ def pods(
 
 def _counted(target: Target, names: Sequence[str], sort_by: str) -> "Top":
     """Usage of nodes of these names, of all without names. Ends the program if there is no such node."""
-    from scheduler.kube.port import CONFIG_MAPS, NODES, PODS  # noqa: PLC0415 - as above
     from scheduler.tools.cli.asking import ClusterView  # noqa: PLC0415
     from scheduler.tools.cli.session import asked  # noqa: PLC0415
     from scheduler.tools.explain.top import of_nodes, sorted_by  # noqa: PLC0415
     from scheduler.tools.explain.top import top as counted  # noqa: PLC0415
+    from scheduler.tools.kubectl.holding import KINDS_OF_TOP  # noqa: PLC0415
 
     async def ask(of: ClusterView) -> "Top":
         return sorted_by(counted(of.reading.engine), sort_by)
 
     with answering(PROGRAM):
-        found = asked(target, ask, (NODES, PODS, CONFIG_MAPS))
-    wanted = [name.removeprefix("node/") for name in names]
+        found = asked(target, ask, KINDS_OF_TOP)
+    wanted = [*map(_bare, names)]
     if missing := sorted(set(wanted) - {node.node for node in found.nodes}):
         give_up(PROGRAM, f"there is no node {missing[0]} with GPU memory", Exit.FOUND)
     return of_nodes(found, wanted) if wanted else found
 
 
-def _held(
-    target: Target, names: Sequence[str], labels: str, node: str, *, everywhere: bool, sort_by: str
-) -> "HoldingPods":
-    """Pods that hold GPU memory. Ends the program if a name, or a selector, is wrong."""
-    from scheduler.tools.explain.held import pods_by  # noqa: PLC0415 - as above
-    from scheduler.tools.explain.label_selector import SelectorError, selector  # noqa: PLC0415
-    from scheduler.tools.kubectl.holding import holding  # noqa: PLC0415
+def _bare(name: str) -> str:
+    """The name of `node/NAME` or `pod/NAME`, as kubectl's `-o name` prints them."""
+    return name.rpartition("/")[2]
 
-    try:
-        matches = selector(labels)
-    except SelectorError as error:
-        give_up(PROGRAM, str(error))
+
+def _only_tables(output: str | None) -> None:
+    if output not in {None, "wide"}:
+        give_up(PROGRAM, f"--watch prints tables, and not {output}")
+
+
+def _follow(
+    target: Target,
+    names: Sequence[str],
+    sort_by: str,
+    lines: "Callable[[Top], Iterable[Line]]",
+    output: str | None,
+    *,
+    headers: bool,
+) -> NoReturn:
+    """Print the lines, and those that change, until the program is interrupted."""
+    from scheduler.tools.cli.asking import ClusterView  # noqa: PLC0415
+    from scheduler.tools.cli.following import follow  # noqa: PLC0415
+    from scheduler.tools.explain.top import of_nodes, sorted_by  # noqa: PLC0415
+    from scheduler.tools.explain.top import top as counted  # noqa: PLC0415
+    from scheduler.tools.kubectl.holding import KINDS_OF_TOP  # noqa: PLC0415
+
+    _only_tables(output)
+    wanted = [*map(_bare, names)]
+
+    async def shown(of: ClusterView) -> "Iterable[Line]":
+        found = sorted_by(counted(of.reading.engine), sort_by)
+        return lines(of_nodes(found, wanted) if wanted else found)
+
     with answering(PROGRAM):
-        found = holding(target, matches, node, everywhere=everywhere)
-    wanted = [name.removeprefix("pod/") for name in names]
-    if missing := sorted(set(wanted) - {pod.name for pod in found.pods}):
-        give_up(PROGRAM, f"pod {missing[0]} does not exist here, or holds no GPU memory", Exit.FOUND)
-    return pods_by(found, sort_by, wanted)
+        follow(target, KINDS_OF_TOP, shown, headers=headers)
+    raise typer.Exit

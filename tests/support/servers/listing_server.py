@@ -161,12 +161,18 @@ class _Handler(BaseHTTPRequestHandler):
         annotations = {"k8s.io/initial-events-end": "true"}
         end = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "100", "annotations": annotations}}}
         items = self.server.made[path]() if path in self.server.made else self.server.lists.get(path, [])
-        lines = [{"type": "ADDED", "object": item} for item in items if _meant(item, query)]
+        lists = "sendInitialEvents" in query
+        since = 0 if lists else int(query.get("resourceVersion") or 0)
+        lines: list[Json] = [
+            {"type": "ADDED", "object": item}
+            for item in items
+            if _meant(item, query) and (lists or int(item["metadata"].get("resourceVersion") or 0) > since)
+        ]
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Connection", "close")
         self.end_headers()
-        self.wfile.write("".join(f"{json.dumps(line)}\n" for line in [*lines, end]).encode())
+        self.wfile.write("".join(f"{json.dumps(line)}\n" for line in [*lines, *([end] if lists else [])]).encode())
 
     def _answer(self, status: int, body: Json | str) -> None:
         encoded = (body if isinstance(body, str) else json.dumps(body)).encode()
