@@ -140,7 +140,7 @@ SAYS: Final[Mapping[str, Mapping[str, str]]] = {
         "gpushare-scheduler explain": "It requests 100 GiB on one card.",
         "gpushare-scheduler what-if": "copies of default/first-pod would fit now",
     },
-    "docs/defragment.md": {"gpushare-scheduler defragment": "fits after 1 move"},
+    "docs/defragment.md": {"kubectl gpushare defragment plan": "fits after 1 move"},
     "docs/inspect.md": {"curl": '"name":"n1"'},
     "docs/page.md": {
         "gpushare-scheduler demo": "http://127.0.0.1:",

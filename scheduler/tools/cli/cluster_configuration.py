@@ -102,8 +102,8 @@ async def written(cluster: Cluster) -> Written | None:
             found = None if source is None else await text_of(cluster, one.metadata.namespace, source)
             if found is not None:
                 return found
-    except ApiForbidden as error:
-        warn([f"the scheduler's configuration is taken as the default ({_FLAG} names another): {error.message}"])
+    except ApiForbidden:
+        warn([f"not allowed to read the scheduler's configuration, so its defaults are used; {_FLAG} names a file"])
     except ApiError as error:
         raise Unreadable(error.message) from error
     return None
