@@ -202,7 +202,7 @@ async def test_flags_alone_say_which_cluster_and_who(
 async def test_the_configuration_is_that_of_the_deployment(
     held: GpuSite, cluster: provider.Target, tmp_path: Path
 ) -> None:
-    """It names another resource: what the pods hold does not count."""
+    """The other resource of this configuration: none of the pods holds any of it."""
     text = yaml.safe_dump(
         {
             "apiVersion": "gpushare/v1alpha1",

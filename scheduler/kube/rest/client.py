@@ -203,7 +203,7 @@ class KubeCluster:
         return await version.read(self._transport, self._timeout_s)
 
     async def page_of_pod(self, namespace: str, name: str, port: int, page: str, timeout_s: float) -> str:
-        """What a pod's HTTP server answers, through the API server. page: such as `metrics`. Raises ApiError."""
+        """Answer of a pod's HTTP server, through the API server. page: such as `metrics`. Raises ApiError."""
         path = f"{writing.pod_path(namespace, name)}:{port}/proxy/{page}"
         answer = await self._transport.send(HTTPMethod.GET, path, answers="", timeout_s=timeout_s)
         return answer.decode(errors="replace")

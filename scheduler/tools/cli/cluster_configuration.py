@@ -109,14 +109,14 @@ async def written(cluster: Cluster) -> Written | None:
     return None
 
 
-class Source(NamedTuple):
+class ConfigSource(NamedTuple):
     """An entry of a ConfigMap."""
 
     config_map: str
     key: str
 
 
-async def text_of(cluster: Cluster, namespace: str, source: Source) -> Written | None:
+async def text_of(cluster: Cluster, namespace: str, source: ConfigSource) -> Written | None:
     """The entry; None if it does not exist. Raises ApiError."""
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     kind = Kind("configmaps", objects.ConfigMap, path, f"metadata.name={source.config_map}")
@@ -126,7 +126,7 @@ async def text_of(cluster: Cluster, namespace: str, source: Source) -> Written |
     return None
 
 
-def source_of(spec: ProgramSpec) -> Source | None:
+def source_of(spec: ProgramSpec) -> ConfigSource | None:
     """Where `--config` of a container leads to; None without the flag, or without a ConfigMap there."""
     for container in spec.containers:
         if (file := _configured(container.args or ())) is None:
@@ -134,7 +134,7 @@ def source_of(spec: ProgramSpec) -> Source | None:
         mounts = {one.name for one in container.volume_mounts or () if PurePosixPath(one.mount_path) == file.parent}
         for one in spec.volumes or ():
             if one.name in mounts and one.config_map is not None:
-                return Source(one.config_map.name, file.name)
+                return ConfigSource(one.config_map.name, file.name)
     return None
 
 

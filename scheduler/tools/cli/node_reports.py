@@ -1,4 +1,4 @@
-"""What the device plugins say of their nodes: the isolation that they were started with, and memory in use.
+"""Reports of device plugins about their nodes: the isolation that they were started with, and memory in use.
 
 The first is in their pods and ConfigMaps, the second in their metrics, which are asked through the API server.
 Anything that cannot be read is unknown: neither is needed for an answer.
@@ -15,7 +15,7 @@ from scheduler.kube import objects
 from scheduler.kube.port import ApiError, ApiForbidden, Cluster, Kind
 from scheduler.kube.rest.client import KubeCluster
 from scheduler.tools.cli.asking import all_of
-from scheduler.tools.cli.cluster_configuration import ProgramSpec, Source, source_of, text_of
+from scheduler.tools.cli.cluster_configuration import ConfigSource, ProgramSpec, source_of, text_of
 from scheduler.tools.explain.held import NONE
 
 PLUGIN: Final = "gpushare-scheduler-device-plugin"
@@ -65,7 +65,7 @@ async def _plugins(cluster: Cluster, nodes: Collection[str]) -> list[PluginPod]:
 
 async def _isolation(cluster: Cluster, plugins: Collection[PluginPod]) -> dict[str, str]:
     """By node; a ConfigMap is read once."""
-    read: dict[tuple[str, Source | None], str] = {}
+    read: dict[tuple[str, ConfigSource | None], str] = {}
     found: dict[str, str] = {}
     for pod in plugins:
         key = (pod.metadata.namespace, source_of(pod.spec))
@@ -75,7 +75,7 @@ async def _isolation(cluster: Cluster, plugins: Collection[PluginPod]) -> dict[s
     return found
 
 
-async def _mechanism(cluster: Cluster, namespace: str, source: Source | None) -> str:
+async def _mechanism(cluster: Cluster, namespace: str, source: ConfigSource | None) -> str:
     """`isolation` of a plugin's configuration, "" if that cannot be read."""
     if source is None:
         return NONE

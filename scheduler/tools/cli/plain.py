@@ -116,7 +116,7 @@ class PlainGroup(TyperGroup):
         raise UsageError(f"no such command {one_line(args[0])}; {advice}", ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - as above
-        """Those of `first`, then the others as they were added."""
+        """Names of commands: those of `first`, then the others as they were added."""
         return sorted(self.commands, key=lambda name: self.first.index(name) if name in self.first else len(self.first))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - as above
@@ -150,7 +150,7 @@ def is_flag(parameter: Any) -> bool:  # noqa: ANN401 - as above
 
 
 def value_of(parameter: Any) -> str:  # noqa: ANN401 - as above
-    """What stands for its value in a help: its metavar, or its choices; "" for a flag without a value."""
+    """Placeholder of its value in a help: its metavar, or its choices; "" for a flag without a value."""
     if is_flag(parameter) and parameter.is_flag:
         return ""
     choices = "|".join(item.value for item in parameter.shell_complete(None, ""))

@@ -44,7 +44,7 @@ WATCHES: Final = Patience(gives_up_s=WatchOptions().stall_s)
 SILENT: Final = Patience(says_so_s=None)
 
 
-class Session(NamedTuple):
+class ClusterSession(NamedTuple):
     """namespace: of the flag, else of the context."""
 
     cluster: KubeCluster
@@ -53,12 +53,12 @@ class Session(NamedTuple):
 
 
 @contextlib.asynccontextmanager
-async def session(target: Target, patience: Patience = LISTS) -> AsyncIterator[Session]:
+async def session(target: Target, patience: Patience = LISTS) -> AsyncIterator[ClusterSession]:
     """The cluster of the flags. Raises Unreadable; ends the program where a configuration has mistakes."""
     own = configured(target.program, target.config, target.flags)
     async with _opened(target, own, patience) as cluster:
         configuration = own if target.config is not None else await _of_cluster(cluster, target)
-        yield Session(cluster, configuration, target.namespace or cluster.namespace)
+        yield ClusterSession(cluster, configuration, target.namespace or cluster.namespace)
 
 
 def connected_to(target: Target, patience: Patience = LISTS) -> contextlib.AbstractAsyncContextManager[KubeCluster]:

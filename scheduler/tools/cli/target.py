@@ -80,7 +80,6 @@ def _chosen(
         bool, _option("--insecure-skip-tls-verify", says="Do not verify the API server's certificate.")
     ] = False,
     acting_as: Annotated[str, _option("--as", says="User to impersonate.", value="NAME")] = "",
-    acting_as_uid: Annotated[str, _option("--as-uid", says="UID to impersonate.", value="UID")] = "",
     acting_as_group: Annotated[
         list[str] | None, _option("--as-group", says="Group to impersonate; may be repeated.", value="NAME")
     ] = None,
@@ -109,7 +108,6 @@ def _chosen(
             certificate_authority=certificate_authority,
             insecure_skip_tls_verify=insecure_skip_tls_verify,
             impersonate=acting_as,
-            impersonate_uid=acting_as_uid,
             impersonate_groups=tuple(acting_as_group or ()),
         ),
     )

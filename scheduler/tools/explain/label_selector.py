@@ -18,12 +18,12 @@ _EXISTS: Final = re.compile(rf"(?P<how>!?)\s*{_KEY}")
 _BETWEEN: Final = re.compile(r",(?![^(]*\))")
 
 
-class SelectorError(ValueError):
+class LabelSelectorError(ValueError):
     """A selector that cannot be read; the message says which part."""
 
 
 def selector(text: str) -> Test:
-    """The test for all of its requirements; "" selects everything. Raises SelectorError."""
+    """The test for all of its requirements; "" selects everything. Raises LabelSelectorError."""
     tests = [_requirement(part.strip()) for part in _BETWEEN.split(text)] if text.strip() else []
     return lambda labels: all(test(labels) for test in tests)
 
@@ -37,7 +37,9 @@ def _requirement(text: str) -> Test:
     if found := _EXISTS.fullmatch(text):
         key, exists = found["key"], not found["how"]
         return lambda labels: (key in labels) is exists
-    raise SelectorError(f"label selector: expected KEY=VALUE, KEY!=VALUE, KEY in (A,B), KEY or !KEY, found {text!r}")
+    raise LabelSelectorError(
+        f"label selector: expected KEY=VALUE, KEY!=VALUE, KEY in (A,B), KEY or !KEY, found {text!r}"
+    )
 
 
 def _any_of(key: str, values: frozenset[str], *, wanted: bool) -> Test:

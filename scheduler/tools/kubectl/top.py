@@ -132,7 +132,7 @@ def pods(
 ) -> None:
     """Show which pods hold and use how much GPU memory (read-only)."""
     from scheduler.tools.explain.held import names_of, pod_lines  # noqa: PLC0415 - as above
-    from scheduler.tools.explain.label_selector import SelectorError  # noqa: PLC0415
+    from scheduler.tools.explain.label_selector import LabelSelectorError  # noqa: PLC0415
     from scheduler.tools.explain.label_selector import selector as matching  # noqa: PLC0415
     from scheduler.tools.kubectl.holding import Chosen, follow_holding, holding  # noqa: PLC0415
 
@@ -140,7 +140,7 @@ def pods(
         chosen = Chosen(
             matching(selector), frozenset(map(_bare, names or ())), node, sort_by, everywhere=all_namespaces
         )
-    except SelectorError as error:
+    except LabelSelectorError as error:
         give_up(PROGRAM, str(error))
     if watch:
         _only_tables(output)

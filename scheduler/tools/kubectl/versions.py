@@ -16,7 +16,7 @@ from scheduler.tools.explain.answers import Answer
 from scheduler.tools.explain.tones import Line
 
 
-class Versions(Answer, frozen=True):
+class ProgramVersions(Answer, frozen=True):
     """client: of this program. scheduler, device_plugin: images, each once; empty where there is none. server: API's.
 
     unread: sentences about those that could not be read.
@@ -29,13 +29,13 @@ class Versions(Answer, frozen=True):
     unread: tuple[str, ...] = ()
 
 
-def versions(target: Target, *, client_only: bool) -> Versions:
+def versions(target: Target, *, client_only: bool) -> ProgramVersions:
     """The versions. Raises Unreadable where the API server does not answer."""
     own = str(build_info())
     if client_only:
-        return Versions(client=own)
+        return ProgramVersions(client=own)
 
-    async def ask() -> Versions:
+    async def ask() -> ProgramVersions:
         async with connected_to(target) as cluster:
             try:
                 server = (await cluster.server_version()).version
@@ -46,7 +46,7 @@ def versions(target: Target, *, client_only: bool) -> Versions:
     return asyncio.run(ask())
 
 
-async def _versions(cluster: KubeCluster, own: str, server: str) -> Versions:
+async def _versions(cluster: KubeCluster, own: str, server: str) -> ProgramVersions:
     unread: list[str] = []
     schedulers: Sequence[str] = ()
     plugins: Sequence[str] = ()
@@ -58,7 +58,7 @@ async def _versions(cluster: KubeCluster, own: str, server: str) -> Versions:
         plugins = _images([one.spec for one in await all_of(cluster, PLUGIN_PODS)])
     except ApiError as error:
         unread.append(f"device plugin: {error.message}")
-    return Versions(
+    return ProgramVersions(
         client=own, server=server, scheduler=tuple(schedulers), device_plugin=tuple(plugins), unread=tuple(unread)
     )
 
@@ -68,7 +68,7 @@ def _images(specs: Sequence[ProgramSpec]) -> list[str]:
     return sorted({spec.containers[0].image for spec in specs if spec.containers})
 
 
-def version_lines(found: Versions) -> Iterator[Line]:
+def version_lines(found: ProgramVersions) -> Iterator[Line]:
     """A line for each."""
     yield Line(f"Client: {found.client}")
     if found.server:

@@ -38,7 +38,7 @@ from scheduler.tools.explain.top import top
 from scheduler.tools.explain.top_lines import card_lines, cluster_lines, node_lines
 from scheduler.tools.kubectl.diagnosing import read_facts
 from scheduler.tools.kubectl.main import cli
-from scheduler.tools.kubectl.versions import Versions, version_lines
+from scheduler.tools.kubectl.versions import ProgramVersions, version_lines
 from scheduler.tools.simulate.played import played
 from tests.support.builders import card, wire_node, wire_pod
 from tests.support.explaining import NOW_S, there, waits
@@ -48,7 +48,7 @@ from tests.support.repository import ROOT
 _WIDTH: Final = 100
 _LABELS: Final = {"gpushare": "true"}
 _HALF_USED, _WHOLE_CARD = "docs/examples/half-used.yaml", "docs/examples/whole-card.yaml"
-_VERSIONS: Final = Versions(
+_VERSIONS: Final = ProgramVersions(
     client="0.1.0 (commit 1a2b3c4d5e6f)",
     server="v1.36.3",
     scheduler=("registry.example/gpushare-scheduler:0.1.0",),

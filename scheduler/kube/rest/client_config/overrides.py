@@ -25,7 +25,6 @@ class Overrides:
     certificate_authority: str = ""
     insecure_skip_tls_verify: bool = False
     impersonate: str = ""
-    impersonate_uid: str = ""
     impersonate_groups: tuple[str, ...] = ()
 
     def applied(self, merged: Merged, name: str) -> tuple[Merged, str]:
@@ -72,11 +71,10 @@ class Overrides:
     def _of_user(self, user: KubeconfigUser) -> KubeconfigUser:
         if self.token:
             user = replace(user, token=self.token, token_file="", username="", password="")
-        if self.impersonate or self.impersonate_uid or self.impersonate_groups:
+        if self.impersonate or self.impersonate_groups:
             user = replace(
                 user,
                 impersonate=self.impersonate or user.impersonate,
-                impersonate_uid=self.impersonate_uid or user.impersonate_uid,
                 impersonate_groups=self.impersonate_groups or user.impersonate_groups,
             )
         return user

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from config.protocol import names
 from scheduler.tools.cli.node_reports import PLUGIN, USED, used_mib
-from scheduler.tools.explain.label_selector import SelectorError, selector
+from scheduler.tools.explain.label_selector import LabelSelectorError, selector
 from scheduler.tools.kubectl.main import cli
 from tests.support.builders import wire_node, wire_pod
 from tests.support.placing import on_card
@@ -161,5 +161,5 @@ def test_a_selector_means_what_kubectl_means(text: str, *, matches: bool) -> Non
 
 @pytest.mark.parametrize("text", ["=a", "app=a b", "app in web", "a,,b", "app ~ b"])
 def test_a_selector_that_cannot_be_read_is_an_error(text: str) -> None:
-    with pytest.raises(SelectorError, match="label selector: expected"):
+    with pytest.raises(LabelSelectorError, match="label selector: expected"):
         selector(text)
