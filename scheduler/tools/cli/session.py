@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -71,7 +72,7 @@ def _opened(
 ) -> contextlib.AbstractAsyncContextManager[KubeCluster]:
     if target.request_timeout_s is not None:
         patience = replace(patience, gives_up_s=target.request_timeout_s)
-    return opened(own, target.environment, patience, target.overrides)
+    return opened(own, os.environ, patience, target.overrides)
 
 
 async def _of_cluster(cluster: KubeCluster, target: Target) -> SchedulerConfiguration:

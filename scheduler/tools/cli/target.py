@@ -2,9 +2,8 @@
 
 import inspect
 import math
-import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -34,7 +33,6 @@ class Target:
     namespace: str = ""
     request_timeout_s: float | None = None
     overrides: Overrides = NO_OVERRIDES
-    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     @property
     def flags(self) -> dict[str, object]:

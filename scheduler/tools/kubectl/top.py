@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, NoReturn
 
 import typer
 
+from scheduler.process.output import show, warn
 from scheduler.tools.cli.answering import Exit, answering, give_up, show_answer, show_document, show_lines
 from scheduler.tools.cli.options import Format, NoHeaders, TableFormat, Watch
 from scheduler.tools.cli.plain import HELP, KINDS, PlainCommand, PlainGroup
@@ -62,10 +63,8 @@ def nodes(
         )
     found = _counted(target, names or (), sort_by)
     if output == "name":
-        from scheduler.process.output import show  # noqa: PLC0415 - as above
-
         show(f"node/{node.node}" for node in found.nodes)
-    elif not show_document(found, output):
+    elif not show_document(found, output) and _any(found.nodes, "no nodes with GPU memory"):
         show_lines(node_lines(found, wide=output == "wide"), headers=not no_headers)
 
 
@@ -91,7 +90,7 @@ def cards(
             target, names or (), sort_by, partial(card_lines, wide=output == "wide"), output, headers=not no_headers
         )
     found = _counted(target, names or (), sort_by)
-    if not show_document(found, output):
+    if not show_document(found, output) and _any(found.cards, "no cards"):
         show_lines(card_lines(found, wide=output == "wide"), headers=not no_headers)
 
 
@@ -152,10 +151,8 @@ def pods(
         give_up(PROGRAM, f"pod {missing[0]} does not exist here, or holds no GPU memory", Exit.FOUND)
 
     if output == "name":
-        from scheduler.process.output import show  # noqa: PLC0415 - as above
-
         show(names_of(found.pods))
-    elif not show_document(found, output):
+    elif not show_document(found, output) and _any(found.pods, "no pods with GPU memory here; try -A"):
         lines = pod_lines(found, wide=output == "wide", namespaces=all_namespaces)
         show_lines(lines, headers=not no_headers)
 
@@ -177,6 +174,13 @@ def _counted(target: Target, names: Sequence[str], sort_by: str) -> "Top":
     if missing := sorted(set(wanted) - {node.node for node in found.nodes}):
         give_up(PROGRAM, f"there is no node {missing[0]} with GPU memory", Exit.FOUND)
     return of_nodes(found, wanted) if wanted else found
+
+
+def _any(found: Sequence[object], otherwise: str) -> bool:
+    """Whether there is something to show; standard error says it where there is nothing, as kubectl does."""
+    if not found:
+        warn([otherwise])
+    return bool(found)
 
 
 def _bare(name: str) -> str:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from socket import create_server
 from typing import Any, Final
 
 import msgspec
@@ -24,7 +25,7 @@ from scheduler.tools.kubectl.main import cli
 from tests.support.builders import wire_node, wire_pod
 from tests.support.placing import on_card
 from tests.support.repository import ROOT
-from tests.support.servers.listing_server import PODS, Json, ListingServer, listing
+from tests.support.servers.listing_server import NODES, PODS, Json, ListingServer, kubeconfig_of, listing
 
 CONFIG_MAPS = "/api/v1/namespaces/gpu/configmaps"
 DEPLOYMENTS = "/apis/apps/v1/deployments"
@@ -246,6 +247,22 @@ def test_a_watch_of_what_may_not_be_read_ends(server: ListingServer, tmp_path: P
     server.refused.add(PODS)
     ran = run(server, tmp_path, "top", "nodes", "-w")
     assert (ran.exit_code, "this needs the right to list and watch them" in ran.stderr) == (3, True), ran.output
+
+
+def test_nothing_to_show_is_said_on_standard_error(server: ListingServer, tmp_path: Path) -> None:
+    ran = run(server, tmp_path, "top", "pods", "-n", "other")
+    assert (ran.exit_code, ran.stdout, ran.stderr) == (0, "", "no pods with GPU memory here; try -A\n")
+    server.lists[PODS].clear()
+    server.lists[NODES].clear()
+    assert run(server, tmp_path, "top", "nodes").stderr == "no nodes with GPU memory\n"
+    assert run(server, tmp_path, "top", "cards").stderr == "no cards\n"
+
+
+def test_a_request_is_given_up_after_the_time_of_the_flag(tmp_path: Path) -> None:
+    with create_server(("127.0.0.1", 0)) as silent:
+        kubeconfig = kubeconfig_of(silent.getsockname()[1], tmp_path)
+        ran = CliRunner().invoke(cli, ["top", "--kubeconfig", kubeconfig, "--request-timeout", "200ms"])
+    assert (ran.exit_code, "no data for 0.2 s" in ran.stderr) == (3, True), ran.stderr
 
 
 # Files
