@@ -81,8 +81,8 @@ def named_pod(program: str, pod: str, namespace: str) -> tuple[str, str]:
     found = namespace if named else before
     contradicts = not named and namespace not in {"", before}
     if contradicts or not is_name(name) or not (is_name(found) or (named and not namespace)):
-        of = f" of namespace {namespace}" if namespace else ""
-        give_up(program, f"{pod or repr(pod)} is no pod{of}: expected NAME or NAMESPACE/NAME")
+        of = f" in namespace {namespace}" if namespace else ""
+        give_up(program, f"invalid pod {pod or repr(pod)}{of}: expected NAME or NAMESPACE/NAME")
     return found, name
 
 

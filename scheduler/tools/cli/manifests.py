@@ -58,7 +58,7 @@ def manifest(path: Path) -> Manifest:
         pod = msgspec.json.decode(msgspec.json.encode(found), type=objects.PodObject)
         named = msgspec.convert(found.get("spec") or {}, _Named)
     except msgspec.ValidationError as error:
-        raise Unanswerable(f"{path} is no pod: {error}") from error
+        raise Unanswerable(f"{path} is not a pod: {error}") from error
     return Manifest(pod, named.priority_class, template=document.get("kind") != "Pod")
 
 

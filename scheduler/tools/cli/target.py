@@ -89,7 +89,7 @@ def _chosen(
     ] = None,
 ) -> Target:
     if cluster.endswith((".yaml", ".yml")):
-        message = f"{cluster} is no cluster of a kubeconfig; --cluster-file reads a cluster file"
+        message = f"expected a cluster of the kubeconfig, found {cluster}; --cluster-file reads a file"
         raise typer.BadParameter(message, param_hint="--cluster")
     return Target(
         program="",
