@@ -4,29 +4,27 @@ import asyncio
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import typer
 
 from scheduler.process.output import show
 from scheduler.tools.cli import ending
-from scheduler.tools.cli.answering import configured, connection_flags, give_up
-from scheduler.tools.kubectl.shared_commands import (
-    Context,
-    Kubeconfig,
-    Output,
-    add_defragment,
-    add_explain,
-    add_what_if,
-)
+from scheduler.tools.cli.answering import configured, give_up
+from scheduler.tools.cli.plain import HELP, PlainCommand, PlainGroup
+from scheduler.tools.cli.target import Target
+from scheduler.tools.kubectl.shared_commands import add_defragment, add_explain, add_what_if
 
 PROGRAM: Final = "gpushare-scheduler"
 
 cli = typer.Typer(
+    cls=PlainGroup,
     invoke_without_command=True,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     add_completion=False,
+    context_settings=dict(HELP),
 )
 
 
@@ -42,16 +40,21 @@ def options(
         raise typer.Exit
 
 
-@cli.command()
+@cli.command(cls=PlainCommand, epilog="gpushare-scheduler run --config scheduler.yaml --kubeconfig ~/.kube/config")
 def run(
-    config: Annotated[Path | None, typer.Option(help="Configuration file (SchedulerConfiguration).")] = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    listen: Annotated[str | None, typer.Option(help="Address of probes and metrics (default: :10261).")] = None,
-    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error (default: info).")] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Configuration file.")] = None,
+    kubeconfig: Annotated[str, typer.Option(metavar="FILE", help="Kubeconfig file.")] = "",
+    context: Annotated[str, typer.Option(metavar="NAME", help="Context of the kubeconfig.")] = "",
+    listen: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Address of probes and metrics (default: :10261).")
+    ] = None,
+    log_level: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error (default: info).")
+    ] = None,
 ) -> None:
     """Schedule a cluster's pods until stopped."""
-    flags = {**connection_flags(kubeconfig, context), "listen": listen, "logLevel": log_level}
+    target = Target(program=PROGRAM, kubeconfig=kubeconfig, context=context)
+    flags = {**target.flags, "listen": listen, "logLevel": log_level}
     configuration = configured(PROGRAM, config, flags)
     # Slow to import, and needed by this command only.
     import uvloop  # noqa: PLC0415
@@ -68,11 +71,11 @@ def run(
         give_up(PROGRAM, str(error))
 
 
-@cli.command("check-config")
+@cli.command("check-config", cls=PlainCommand, epilog="gpushare-scheduler check-config scheduler.yaml")
 def check_config(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Configuration file (SchedulerConfiguration).")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Configuration file.")],
 ) -> None:
-    """Check a configuration file, with this environment's settings, as run would read it (read-only)."""
+    """Check a configuration file as `run` would read it (read-only)."""
     configuration = configured(PROGRAM, file, {})
     from scheduler.core.build import build_engine, installed_plugins  # noqa: PLC0415 - slow to import
 
@@ -80,45 +83,52 @@ def check_config(
     show((f"{file} is valid: {PROGRAM} run accepts it",))
 
 
-@cli.command()
+@cli.command(cls=PlainCommand, epilog="gpushare-scheduler demo --speed 5\ngpushare-scheduler demo --loop --serve 8080")
 def demo(
-    speed: Annotated[float, typer.Option(min=0.1, max=1000, help="Seconds of the demo per real second.")] = 1.0,
-    keep: Annotated[bool, typer.Option("--keep", help="Start over at the end, until Ctrl-C.")] = False,  # noqa: FBT002 - a flag
+    speed: Annotated[
+        float, typer.Option(min=0.1, max=1000, metavar="N", help="Seconds of the demo per real second.")
+    ] = 1.0,
+    loop: Annotated[bool, typer.Option("--loop", help="Start over at the end, until Ctrl-C.")] = False,  # noqa: FBT002 - a flag
     serve: Annotated[
-        int | None, typer.Option(min=0, max=65_535, help="Show it on a web page too, on this port; 0: any free one.")
+        int | None,
+        typer.Option(min=0, max=65_535, metavar="PORT", help="Show it on a web page too; 0: on any free port."),
     ] = None,
 ) -> None:
-    """Watch the scheduler at work on a small cluster in memory."""
+    """Show the scheduler on a small cluster in memory."""
     from scheduler.process.startup import StartupError  # noqa: PLC0415
     from scheduler.tools.demo.demo import demo as shown  # noqa: PLC0415
 
     try:
-        raise typer.Exit(shown(sys.stdout, speed=speed, keep=keep, serve=serve))
+        raise typer.Exit(shown(sys.stdout, speed=speed, loops=loop, serve=serve))
     except StartupError as error:
         give_up(PROGRAM, str(error))
 
 
-@cli.command()
+@cli.command(
+    cls=PlainCommand,
+    epilog="""
+        gpushare-scheduler simulate docs/examples/cluster.yaml docs/examples/workload.yaml
+        gpushare-scheduler simulate docs/examples/cluster.yaml docs/examples/workload.yaml --summary
+    """,
+)
 def simulate(
-    files: Annotated[list[Path], typer.Argument(metavar="CLUSTER.yaml [WORKLOAD.yaml]...", help="Cluster files.")],
+    files: Annotated[list[Path], typer.Argument(metavar="CLUSTER.yaml [WORKLOAD.yaml]", help="Cluster files.")],
     *,
     config: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="[NAME=]FILE", help="Configuration file; several: compared with each other. NAME= is the default."
-        ),
+        typer.Option(metavar="[NAME=]FILE", help="Configuration file; several are compared. NAME= is the default."),
     ] = None,
     arrivals: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE.csv", help="Pods that come, one a line; several: a run each.")
+        list[Path] | None, typer.Option(metavar="FILE.csv", help="Pods that arrive, one a line; a run for each file.")
     ] = None,
-    shuffle: Annotated[str, typer.Option(metavar="1-10", help="A run for each of these orders of the arrivals.")] = "",
-    reject: Annotated[bool, typer.Option("--reject", help="A pod that fits nowhere when it comes is gone.")] = False,
-    processes: Annotated[int, typer.Option(min=0, help="Runs at the same time; 0: one on each core.")] = 0,
+    shuffle: Annotated[str, typer.Option(metavar="1-10", help="A run for each of these orders of arrival.")] = "",
+    reject: Annotated[bool, typer.Option("--reject", help="Drop a pod that fits nowhere on arrival.")] = False,
+    processes: Annotated[int, typer.Option(min=0, metavar="N", help="Runs at a time; 0: one on each core.")] = 0,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.png", help="Draw how full the cards get (also .svg).")
     ] = None,
-    output: Output = "table",
-    summary: Annotated[bool, typer.Option("--summary", help="Tables of one screen instead of every pod.")] = False,
+    output: Annotated[Literal["json"] | None, typer.Option("--output", "-o", help="Print this format.")] = None,
+    summary: Annotated[bool, typer.Option("--summary", help="Print one screen of tables, not every pod.")] = False,
 ) -> None:
     """Schedule the pods of a cluster file on its nodes, at full speed."""
     from scheduler.tools.simulate.simulate import SimulateFlags, simulate as answer  # noqa: I001, PLC0415 - slow to import

@@ -34,7 +34,13 @@ _SERVICE_LINK: Final = re.compile(
 
 
 def load(
-    model: type[M], *, file: Path | None, environ: Mapping[str, str], flags: Mapping[str, object], env_prefix: str
+    model: type[M],
+    *,
+    file: Path | None,
+    environ: Mapping[str, str],
+    flags: Mapping[str, object],
+    env_prefix: str,
+    text: str | None = None,
 ) -> M:
     """The configuration.
 
@@ -42,11 +48,12 @@ def load(
     environ: variables that begin with `env_prefix` are `env_prefix` + the path in upper case joined by `__`, list
     items by number: `PROFILES__0__SCHEDULERNAME`. The value of a section or a list is YAML.
     flags: values by dotted path, such as `clientConnection.kubeconfig`; None where the flag was not given.
+    text: what `file` holds, where that is no file of this machine: then it is only named in mistakes.
     Raises ConfigurationError with every mistake of all three; of very many the first, and how many more there are.
     """
     settings = _Settings(model)
     if file is not None:
-        settings.read(file)
+        settings.read(file, text)
     for name in sorted(environ, key=_by_number):
         if name.startswith(env_prefix):
             settings.take_variable(name, env_prefix, environ[name])
@@ -68,10 +75,10 @@ def read_text(file: Path) -> str:
         raise ConfigurationError([Mistake("", str(file), "cannot be read: not UTF-8 text")]) from error
 
 
-def documents_in(file: Path) -> list[object]:
-    """Every YAML document of the file. Raises ConfigurationError when it cannot be read."""
+def documents_in(file: Path, text: str | None = None) -> list[object]:
+    """Every YAML document of the file. text: what it holds. Raises ConfigurationError when it cannot be read."""
     try:
-        return parse(read_text(file))
+        return parse(read_text(file) if text is None else text)
     except DocumentError as error:
         raise ConfigurationError([Mistake("", str(file), str(error))]) from error
 
@@ -90,10 +97,10 @@ class _Settings:
     mistakes: list[Mistake] = field(default_factory=list)
     unknown: int = 0
 
-    def read(self, file: Path) -> None:
+    def read(self, file: Path, text: str | None) -> None:
         self.file = str(file)
         try:
-            documents = documents_in(file)
+            documents = documents_in(file, text)
         except ConfigurationError as error:
             self.mistakes += error.mistakes
             return

@@ -22,12 +22,13 @@ T_co = TypeVar("T_co", bound=objects.ApiObject, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """A collection to watch. path: below the server's address; field_selector: "" for all objects."""
+    """A collection to watch. path: below the server's address; field_selector, label_selector: "" for all objects."""
 
     name: str
     type: type[T]
     path: str
     field_selector: str = ""
+    label_selector: str = ""
 
     @property
     def api_kind(self) -> str:

@@ -11,8 +11,8 @@ from scheduler.pods.pod import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER
 from scheduler.testing.cluster.cluster import MemoryCluster
 from scheduler.testing.cluster.world import World
 from scheduler.tools.cli.asking import ClusterView, cluster_view
-from scheduler.tools.cli.explain import text
 from scheduler.tools.explain.answers import Explanation, WhatIfAnswer
+from scheduler.tools.kubectl.explaining import text
 from tests.support.builders import manifest, wire_node
 
 NOW_S = 1_800_000_000.0  # 2027-01-15T08:00:00Z

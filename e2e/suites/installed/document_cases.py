@@ -51,7 +51,7 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
         "kubectl -n NAMESPACE patch": "a workload of the reader's",
     },
     "docs/defragment.md": {
-        "gpushare-scheduler defragment -f pod.yaml --execute": "it evicts: e2e/suites/tools/test_commands.py does it",
+        "kubectl gpushare defragment apply -f pod.yaml -n NAMESPACE": "e2e/suites/tools/test_commands.py evicts",
     },
     "docs/get-kubectl-gpushare.md": {"pip install": _WHEEL, "export PATH": _SET_UP},
     "docs/isolation.md": {
@@ -75,7 +75,7 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
         "kubectl -n kube-system rollout status daemonset gpushare-device-plugin-ds": _LEGACY,
         "kubectl -n kube-system delete": _LEGACY,
         "kubectl delete clusterrole": _LEGACY,
-        "kubectl gpushare adopt --check -o json | jq": _JQ,
+        "kubectl gpushare adopt -o json | jq": _JQ,
         "kubectl -n NAMESPACE delete pod NAME": "a pod of the reader's",
         "kubectl -n kube-system get -o json": _JQ,
         "kubectl get pods -A -o json | jq": _JQ,
@@ -132,7 +132,7 @@ SAYS: Final[Mapping[str, Mapping[str, str]]] = {
         "gpushare-scheduler explain": "It requests 100 GiB on one card.",
         "gpushare-scheduler what-if": "copies of default/first-pod would fit now",
     },
-    "docs/defragment.md": {"gpushare-scheduler defragment": "fits after 1 move"},
+    "docs/defragment.md": {"kubectl gpushare defragment plan": "fits after 1 move"},
     "docs/local-cluster.md": {"kubectl wait": "ALIYUN_COM_GPU_MEM_CONTAINER=3", "kubectl inspect": "first-pod"},
     "docs/inspect.md": {"curl": '"name":"n1"'},
     "docs/page.md": {

@@ -1,6 +1,6 @@
 """From the legacy extender to this scheduler, on a real kube-apiserver: docs/migrate.md.
 
-The extender's pods are adopted as they run; both at work side by side; what `adopt --check` says at each step.
+The extender's pods are adopted as they run; both at work side by side; what `adopt` says at each step.
 """
 
 import asyncio
@@ -18,18 +18,18 @@ from e2e.support.legacy_extender import annotated, bound, created, legacy_node, 
 
 
 class Checker:
-    """Runs `kubectl gpushare adopt --check`."""
+    """Runs `kubectl gpushare adopt`."""
 
     def __init__(self, cluster: provider.Target, folder: Path) -> None:
         self._cluster = cluster
         self._folder = folder
 
     async def table(self) -> tuple[int, str]:
-        ran = await asyncio.to_thread(kubectl_gpushare, self._cluster, self._folder, "adopt", "--check")
+        ran = await asyncio.to_thread(kubectl_gpushare, self._cluster, self._folder, "adopt")
         return ran.returncode, ran.stdout
 
     async def document(self) -> tuple[int, Json]:
-        ran = await asyncio.to_thread(kubectl_gpushare, self._cluster, self._folder, "adopt", "--check", "-o", "json")
+        ran = await asyncio.to_thread(kubectl_gpushare, self._cluster, self._folder, "adopt", "-o", "json")
         assert ran.stderr == ""
         return ran.returncode, json.loads(ran.stdout)
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 import yaml
@@ -129,10 +130,132 @@ async def test_with_pods_and_nodes_alone_nothing_is_said_to_be_missing(
     assert ran.returncode == 0
     assert "Its volumes are left out, since persistentvolumeclaims, persistentvolumes" in ran.stdout
     assert "checkpoints" not in ran.stdout
-    assert len(ran.stderr.splitlines()) == 1
-    assert ran.stderr.startswith("not allowed to read, and left out: ")
+    assert [line.partition(":")[0] for line in ran.stderr.splitlines()] == [
+        "not allowed to read the scheduler's configuration, so its defaults are used; --config names a file",
+        "not allowed to read, and left out",
+    ]
     known = run("main", control_plane.kubeconfig_path(), tmp_path, *asked).stdout
     assert f"Claim {site.namespace}/checkpoints is not bound: there is no StorageClass none." in known
+
+
+# By kubectl's habits
+
+
+DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments"
+
+
+@pytest.fixture
+async def held(site: GpuSite) -> GpuSite:
+    """Node a with two cards; web holds 3 units of one, and train 8 of the other."""
+    await site.nodes(a=[16, 16])
+    for name, units in (("web", 3), ("train", 8)):
+        document = gpu_pod(name, units)
+        document["metadata"]["labels"] = {"app": name}
+        await site.admin.create(site.pods_path, document)
+        await site.bound(name)
+    return site
+
+
+# What is typed, and a part of what is said.
+TYPED: Final = [
+    ("top pods -n NAMESPACE", "web    a     "),
+    ("get pods -n NAMESPACE -l app=web -o name", "pod/web\n"),
+    ("top pod -A --no-headers", "8 GiB  unknown     -"),
+    ("get node a -o wide", "MODELS"),
+    ("top nodes a --sort-by free", "a         2     32         11    21"),
+    ("describe node a", "/train (8)"),
+    ("describe pod web -n NAMESPACE", "is bound."),
+    ("cordon node/a --dry-run=client", "node a: 2 of 2 cards cordoned"),
+    ("what-if -f docs/examples/whole-card.yaml -n NAMESPACE", "1 of 1 copies of NAMESPACE/whole-card"),
+    ("defragment -f docs/examples/whole-card.yaml --max-moves 1", "default/whole-card"),
+    ("version", "Kubernetes: v1."),
+]
+
+
+async def test_what_a_reader_of_kubectl_types(held: GpuSite, cluster: provider.Target, tmp_path: Path) -> None:
+    for typed, said in TYPED:
+        words = typed.replace("NAMESPACE", held.namespace).split()
+        ran = await asyncio.to_thread(kubectl_gpushare, cluster, tmp_path, *words)
+        assert (ran.stderr, said.replace("NAMESPACE", held.namespace) in ran.stdout) == ("", True), ran
+    assert not done(await held.admin.get(f"{NODES}/a")).body["metadata"]["annotations"].get(names.CORDON)
+
+
+async def test_flags_alone_say_which_cluster_and_who(
+    held: GpuSite, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    flags = ["--server", control_plane.url, "--certificate-authority", str(control_plane.ca_file)]
+    command = [sys.executable, "-m", "scheduler.tools.kubectl.main", "top", "pods", "-n", held.namespace, *flags]
+
+    async def ran(*more: str) -> subprocess.CompletedProcess[str]:
+        line = [*command, "--token", control_plane.admin_token, "--request-timeout", "20s", *more]
+        return await asyncio.to_thread(
+            subprocess.run, line, env=environment(tmp_path), capture_output=True, text=True, timeout=60, check=False
+        )
+
+    own = await ran()
+    assert (own.returncode, "web" in own.stdout) == (0, True), own.stderr
+    jane = await ran("--as", "jane", "--as-group", "dev")
+    assert (jane.returncode, 'User "jane" cannot' in jane.stderr) == (3, True), jane
+    assert (await ran("--as", "jane", "--as-group", "system:masters")).returncode == 0
+
+
+async def test_the_configuration_is_that_of_the_deployment(
+    held: GpuSite, cluster: provider.Target, tmp_path: Path
+) -> None:
+    """The other resource of this configuration: none of the pods holds any of it."""
+    text = yaml.safe_dump(
+        {
+            "apiVersion": "gpushare/v1alpha1",
+            "kind": "SchedulerConfiguration",
+            "resources": {"gpuMem": "example.com/mem"},
+        }
+    )
+    maps, deployments = f"/api/v1/namespaces/{held.namespace}/configmaps", DEPLOYMENTS.format(held.namespace)
+    container = {
+        "name": "scheduler",
+        "image": "none",
+        "args": ["run", "--config", "/etc/gpushare/scheduler.yaml"],
+        "volumeMounts": [{"name": "config", "mountPath": "/etc/gpushare"}],
+    }
+    labels = {"app": "scheduler"}
+    pods: Json = {"containers": [container], "volumes": [{"name": "config", "configMap": {"name": "settings"}}]}
+    template = {"metadata": {"labels": labels}, "spec": pods}
+    await held.admin.create(maps, {"metadata": {"name": "settings"}, "data": {"scheduler.yaml": text}})
+    spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
+    await held.admin.create(deployments, {"metadata": {"name": "gpushare-scheduler"}, "spec": spec})
+    try:
+        asked = ("top", "pods", "-n", held.namespace, "-o", "name")
+        ran = await asyncio.to_thread(kubectl_gpushare, cluster, tmp_path, *asked)
+        assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+        file = tmp_path / "own.yaml"
+        file.write_text("apiVersion: gpushare/v1alpha1\nkind: SchedulerConfiguration\n")
+        ran = await asyncio.to_thread(kubectl_gpushare, cluster, tmp_path, *asked, "--config", str(file))
+        assert ran.stdout.split() == ["pod/train", "pod/web"]
+        said = (await asyncio.to_thread(kubectl_gpushare, cluster, tmp_path, "version")).stdout
+        assert "Scheduler: none\n" in said
+    finally:
+        done(await held.admin.delete(f"{deployments}/gpushare-scheduler"))
+
+
+async def test_watch_prints_a_pod_when_it_is_bound(held: GpuSite, cluster: provider.Target, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "scheduler.tools.kubectl.main", "top", "pods", "-n", held.namespace, "-w"]
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        "--kubeconfig",
+        str(cluster.kubeconfig_path()),
+        env=environment(tmp_path),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(60):
+            table = [(await process.stdout.readline()).split()[0] for _ in range(3)]
+            await held.pod("more", 5)
+            row = (await process.stdout.readline()).decode().split()
+        assert (table, row[:2]) == ([b"NAME", b"train", b"web"], ["more", "a"])
+    finally:
+        process.kill()
+        await process.wait()
 
 
 def owned(name: str, units: int) -> Json:
@@ -170,7 +293,7 @@ async def test_defragment_evicts_a_pod_and_the_one_that_waits_gets_the_card(
     await site.unschedulable("asks")
     replacing = asyncio.create_task(replace_what_is_evicted(site))
     ran = await asyncio.to_thread(
-        kubectl_gpushare, cluster, tmp_path, "defragment", "--execute", "--timeout", "40", "-f", str(file)
+        kubectl_gpushare, cluster, tmp_path, "defragment", "apply", "--timeout", "40", "-f", str(file)
     )
     # First: where it fails, nobody may be evicted.
     assert (ran.returncode, "Done." in ran.stderr) == (0, True), ran.stderr

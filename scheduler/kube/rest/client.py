@@ -202,6 +202,12 @@ class KubeCluster:
         """Version of the API server. Raises ApiError."""
         return await version.read(self._transport, self._timeout_s)
 
+    async def page_of_pod(self, namespace: str, name: str, port: int, page: str, timeout_s: float) -> str:
+        """Answer of a pod's HTTP server, through the API server. page: such as `metrics`. Raises ApiError."""
+        path = f"{writing.pod_path(namespace, name)}:{port}/proxy/{page}"
+        answer = await self._transport.send(HTTPMethod.GET, path, answers="", timeout_s=timeout_s)
+        return answer.decode(errors="replace")
+
     async def annotate_node(self, name: str, annotations: Mapping[str, str | None], version: str) -> None:
         """Set these annotations of a node, remove those that are None. Raises ApiError.
 

@@ -80,9 +80,9 @@ class Transport:
     ) -> bytes:
         """Body of the answer, if its status is below 300 and it is from the API server.
 
-        path: with its query, percent-encoded. answers: kind of the expected object. timeout_s: for everything,
-        including a renewal of credentials; then the request is aborted, and the connection closed. Raises ApiError;
-        ApiSilent also for an answer that is not from the API server.
+        path: with its query, percent-encoded. answers: kind of the expected object, "" for any text. timeout_s: for
+        everything, including a renewal of credentials; then the request is aborted, and the connection closed.
+        Raises ApiError; ApiSilent also for an answer that is not from the API server.
         """
         return await self._body_of(self._whole(method, path, body, content_type), answers, timeout_s)
 
@@ -143,7 +143,8 @@ class Transport:
             raise _silent(error) from error
         if answer.status >= _MULTIPLE_CHOICES:
             raise error_from_answer(answer.status, answer.headers, answer.body)
-        expect_kind(answers, answer.status, answer.body)
+        if answers:
+            expect_kind(answers, answer.status, answer.body)
         return answer.body
 
     async def _written(

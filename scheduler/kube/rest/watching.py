@@ -246,4 +246,6 @@ def _may_be_silent_after(batch: list[WatchEvent[T]], *, may_be_silent: bool) -> 
 
 def _path(kind: Kind[T], query: str) -> str:
     selector = f"&fieldSelector={quote(kind.field_selector, safe='')}" if kind.field_selector else ""
+    if kind.label_selector:
+        selector += f"&labelSelector={quote(kind.label_selector, safe='')}"
     return f"{kind.path}?{query}{selector}"

@@ -1,4 +1,4 @@
-"""This scheduler's count of pods that other schedulers bound: `kubectl gpushare adopt --check`. Pure.
+"""This scheduler's count of pods that other schedulers bound: `kubectl gpushare adopt`. Pure.
 
 Nothing is counted here: the tables hold each pod's units, as `config.protocol.booked_cards` reads them. Each check that
 blocks an adoption is a word of docs/migrate.md. The pods of one check are listed together.

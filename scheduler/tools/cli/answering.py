@@ -8,15 +8,16 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Final, NoReturn, TextIO
 
+import msgspec
 import typer
 
 from config.settings.load import load
 from config.settings.mistakes import ConfigurationError
 from config.settings.scheduler import SchedulerConfiguration, configuration_model
-from scheduler.process.output import show_json, warn
+from scheduler.process.output import show_json, show_text, warn
 from scheduler.tools.cli.manifests import Unanswerable, Unreadable
 from scheduler.tools.explain.answers import Answer, as_json
-from scheduler.tools.explain.tones import Line, as_text
+from scheduler.tools.explain.tones import Line, Tone, as_text
 from scheduler.tools.inspect.wire import is_name
 
 ENV_PREFIX: Final = "GPUSHARE_SCHEDULER_"
@@ -49,31 +50,25 @@ def answering(program: str) -> Iterator[None]:
         give_up(program, str(error), Exit.UNREACHABLE if isinstance(error, Unreadable) else Exit.FOUND)
 
 
-def configured(program: str, config: Path | None, flags: Mapping[str, object]) -> SchedulerConfiguration:
-    """The scheduler's configuration; ends the program, with every mistake, where it has some."""
+def configured(
+    program: str, config: Path | None, flags: Mapping[str, object], text: str | None = None
+) -> SchedulerConfiguration:
+    """The scheduler's configuration; ends the program, with every mistake, where it has some. text: see `load`."""
     from scheduler.core.build import BrokenPlugin  # noqa: PLC0415 - slow to import
 
     try:
-        return loaded(config, flags)
+        return loaded(config, flags, text)
     except (ConfigurationError, BrokenPlugin) as error:
         give_up(program, str(error))
 
 
-def loaded(config: Path | None, flags: Mapping[str, object]) -> SchedulerConfiguration:
-    """The configuration; raises ConfigurationError with every mistake, and BrokenPlugin."""
+def loaded(config: Path | None, flags: Mapping[str, object], text: str | None = None) -> SchedulerConfiguration:
+    """The configuration; raises ConfigurationError with every mistake, and BrokenPlugin. text: see `load`."""
     from scheduler.core.build import installed_plugins  # noqa: PLC0415 - slow to import
     from scheduler.plugins.registry import describe  # noqa: PLC0415
 
     model = configuration_model(describe(installed_plugins()))
-    return load(model, file=config, environ=os.environ, flags=flags, env_prefix=ENV_PREFIX)
-
-
-def connection_flags(kubeconfig: Path | None, context: str | None) -> dict[str, object]:
-    """The flags under their names in the configuration."""
-    return {
-        "clientConnection.kubeconfig": str(kubeconfig) if kubeconfig else None,
-        "clientConnection.context": context,
-    }
+    return load(model, file=config, text=text, environ=os.environ, flags=flags, env_prefix=ENV_PREFIX)
 
 
 def named_pod(program: str, pod: str, namespace: str) -> tuple[str, str]:
@@ -86,22 +81,34 @@ def named_pod(program: str, pod: str, namespace: str) -> tuple[str, str]:
     found = namespace if named else before
     contradicts = not named and namespace not in {"", before}
     if contradicts or not is_name(name) or not (is_name(found) or (named and not namespace)):
-        of = f" of namespace {namespace}" if namespace else ""
-        give_up(program, f"{pod or repr(pod)} is no pod{of}: expected NAME or NAMESPACE/NAME")
+        of = f" in namespace {namespace}" if namespace else ""
+        give_up(program, f"invalid pod {pod or repr(pod)}{of}: expected NAME or NAMESPACE/NAME")
     return found, name
 
 
-def show_answer(answer: Answer, lines: Iterable[Line], output: str) -> None:
-    """Print it: the lines, or JSON where `output` says so."""
-    if output == "json":
-        show_json(as_json(answer))
-    else:
+def show_answer(answer: Answer, lines: Iterable[Line], output: str | None) -> None:
+    """Print it: as JSON or YAML where `output` says so, else the lines."""
+    if not show_document(answer, output):
         show_lines(lines)
 
 
-def show_lines(lines: Iterable[Line]) -> None:
-    """Print them."""
-    sys.stdout.write(as_text(lines, colour=wanted(sys.stdout, os.environ)))
+def show_document(answer: Answer, output: str | None) -> bool:
+    """Print it as JSON or YAML. Returns whether `output` is one of these."""
+    if output == "json":
+        show_json(as_json(answer))
+    elif output == "yaml":
+        import yaml  # noqa: PLC0415 - slow to import
+
+        # Without allow_unicode every control character is escaped.
+        show_text(yaml.safe_dump(msgspec.to_builtins(answer), sort_keys=False))
+    return output in {"json", "yaml"}
+
+
+def show_lines(lines: Iterable[Line], *, headers: bool = True) -> None:
+    """Print them. headers: whether with the titles of columns."""
+    shown = (line for line in lines if headers or line.tone is not Tone.HEAD)
+    sys.stdout.write(as_text(shown, colour=wanted(sys.stdout, os.environ)))
+    sys.stdout.flush()
 
 
 def wanted(out: TextIO, environment: Mapping[str, str]) -> bool:

@@ -4,32 +4,29 @@ Each kind of objects is listed once, and nothing is ever written. The user needs
 pods; without other rights the answer names the missing objects. docs/explain.md lists them.
 """
 
-import asyncio
 import contextlib
+import dataclasses
 import difflib
-import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 
 from msgspec.structs import replace
 
-from config.protocol import names
 from config.protocol.quantity import QuantityError
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.core.build import build_engine, installed_plugins
 from scheduler.intake.event_handlers import EventHandlers, before_start
 from scheduler.intake.volume_handlers import VolumeHandlers
-from scheduler.intake.watches import watched
+from scheduler.intake.watches import Watched, watched
 from scheduler.kube import objects
 from scheduler.kube.defaults import new_pod
 from scheduler.kube.port import (
     DISRUPTION_BUDGETS,
     KINDS,
     NAMESPACES,
-    NODES,
     OF_STORAGE,
     PODS,
     PRIORITY_CLASSES,
@@ -43,9 +40,6 @@ from scheduler.kube.port import (
     WatchEvent,
 )
 from scheduler.kube.problem import BAD_ANNOTATION, Problem
-from scheduler.kube.rest.client import ClientOptions, KubeCluster
-from scheduler.kube.rest.client_config.connect import ConnectError, Connection, connect
-from scheduler.kube.rest.watching import WatchOptions
 from scheduler.pods.mistakes import forgotten, mistakes
 from scheduler.pods.pod import Pod, PodReader
 from scheduler.pods.pod_volumes import NO_VOLUMES
@@ -162,6 +156,28 @@ async def cluster_view(
     cluster: Cluster, configuration: SchedulerConfiguration, kinds: Collection[Kind[Any]] = KINDS
 ) -> ClusterView:
     """Read the cluster. kinds: only these are read. Raises Unreadable when nodes or pods cannot be read."""
+    of, handled = empty_view(cluster, configuration, kinds)
+    unread = []
+    for one in handled:
+        try:
+            await read_all(cluster, one.kind, one.handle)
+        except ApiError as error:
+            if not left_out(one, error):
+                raise unreadable(one, error) from error
+            unread.append(one.kind.name)
+    if DISRUPTION_BUDGETS.name in unread:
+        # A scheduler knows them; the answer says that they are unknown here.
+        of.reading.engine.budgets_listed()
+    if unread:
+        of.unread.insert(0, f"not allowed to read, and left out: {some(unread, _MOST_NAMES)}; see docs/explain.md")
+        of.reading = dataclasses.replace(of.reading, unread=frozenset(unread))
+    return of
+
+
+def empty_view(
+    cluster: Cluster, configuration: SchedulerConfiguration, kinds: Collection[Kind[Any]]
+) -> tuple[ClusterView, list[Watched[Any]]]:
+    """(a view without any object, the handlers that fill it)."""
     engine, reader = build_engine(configuration, installed_plugins())
     problems: list[str] = []
 
@@ -174,31 +190,30 @@ async def cluster_view(
     handlers = EventHandlers(engine, reader, now_s=lambda: 0.0, report=report, waits_since_s=since_s)
     volume_handlers = VolumeHandlers(engine.change_volumes, report=report, seen=lambda _: None)
     outside = _OutsideTheEngine(reader, engine.scheduler_names)
-    unread = []
-    for one in (found for found in watched(handlers, volume_handlers) if found.kind in kinds):
-        handle = outside.noting(one.handle) if one.kind is PODS else one.handle
-        try:
-            await read_all(cluster, one.kind, handle)
-        except ApiError as error:
-            if isinstance(error, ApiForbidden) and not one.needed:
-                unread.append(one.kind.name)
-                continue
-            needs = "; this needs the right to list and watch them" if isinstance(error, ApiForbidden) else ""
-            raise Unreadable(f"{one.kind.name} cannot be read: {error.message}{needs}") from error
-    if DISRUPTION_BUDGETS.name in unread:
-        # A scheduler knows them; the answer says that they are unknown here.
-        engine.budgets_listed()
-    if unread:
-        problems.insert(0, f"not allowed to read, and left out: {some(unread, _MOST_NAMES)}; see docs/explain.md")
+    handled = [
+        dataclasses.replace(one, handle=outside.noting(one.handle)) if one.kind is PODS else one
+        for one in watched(handlers, volume_handlers)
+        if one.kind in kinds
+    ]
     reading = ClusterSnapshot(
         engine,
         configuration.memory_unit_mib,
         outside.since,
-        frozenset(unread),
-        outside.of_others,
+        of_others=outside.of_others,
         controllers=outside.controllers,
     )
-    return ClusterView(cluster, reading, reader, problems)
+    return ClusterView(cluster, reading, reader, problems), handled
+
+
+def left_out(of: Watched[Any], error: ApiError) -> bool:
+    """Whether an answer is possible without these objects, which may not be read."""
+    return isinstance(error, ApiForbidden) and not of.needed
+
+
+def unreadable(of: Watched[Any], error: ApiError) -> Unreadable:
+    """The error that ends a command."""
+    needs = "; this needs the right to list and watch them" if isinstance(error, ApiForbidden) else ""
+    return Unreadable(f"{of.kind.name} cannot be read: {error.message}{needs}")
 
 
 def _is_of_its_owner(problem: Problem) -> bool:
@@ -277,78 +292,7 @@ async def _asked(answer: Any) -> Any:  # noqa: ANN401 - whatever is asked of the
         raise Unreadable(error.message) from error
 
 
-R = TypeVar("R")
 _MOST_UNREAD: Final = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """Patience with an API server that accepts connections but does not answer. Seconds.
-
-    says_so_s: until a line on standard error, or None for never. gives_up_s: until the request has failed. A scheduler
-    waits longer (WatchOptions), because a watch may be silent for minutes; a command lists, and a list is not. A slow
-    page is not silent: it gets as long as in a scheduler.
-    """
-
-    says_so_s: float | None = 5.0
-    gives_up_s: float = 30.0
-
-
-LISTS: Final = Patience()
-# While successors are waited for, nothing may happen for minutes.
-WATCHES: Final = Patience(gives_up_s=WatchOptions().stall_s)
-
-
-@contextlib.asynccontextmanager
-async def opened(
-    configuration: SchedulerConfiguration, environment: Mapping[str, str], patience: Patience = LISTS
-) -> AsyncIterator[KubeCluster]:
-    """A client. Raises Unreadable."""
-    connection = await connected(configuration, environment)
-    limits = WatchOptions(stall_s=patience.gives_up_s)
-    options = ClientOptions(request_timeout_s=patience.gives_up_s, watch=limits)
-    cluster = KubeCluster(connection, random.Random(), options)  # noqa: S311 - guards nothing
-    async with contextlib.AsyncExitStack() as closing:
-        closing.push_async_callback(cluster.close)
-        if patience.says_so_s is not None:
-            loop = asyncio.get_running_loop()
-            closing.callback(
-                loop.call_later(patience.says_so_s, _tell_silence, cluster, connection.url, patience).cancel
-            )
-        yield cluster
-
-
-def _tell_silence(cluster: KubeCluster, url: str, patience: Patience) -> None:
-    if not cluster.has_answered:
-        warn([f"no answer from {url} yet; giving up after {patience.gives_up_s:g} s"])
-
-
-async def connected(configuration: SchedulerConfiguration, environment: Mapping[str, str]) -> Connection:
-    """Connection as the scheduler makes it. Raises Unreadable."""
-    named = configuration.client_connection
-    try:
-        return await connect(environment, kubeconfig=named.kubeconfig, context=named.context)
-    except ConnectError as error:
-        raise Unreadable(str(error)) from error
-
-
-def asked(
-    configuration: SchedulerConfiguration,
-    environment: Mapping[str, str],
-    question: Callable[[ClusterView], Awaitable[R]],
-    kinds: Collection[Kind[Any]] = KINDS,
-) -> R:
-    """The answer; standard error names omitted objects. kinds: kinds to read. Raises Unanswerable."""
-
-    async def ask() -> R:
-        async with opened(configuration, environment) as cluster:
-            read = await cluster_view(cluster, configuration, kinds)
-            read.namespace = cluster.namespace
-            answer = await question(read)
-        tell_unread(read.unread)
-        return answer
-
-    return asyncio.run(ask())
 
 
 def tell_unread(lines: Sequence[str]) -> None:
@@ -356,17 +300,3 @@ def tell_unread(lines: Sequence[str]) -> None:
     more = len(lines) - _MOST_UNREAD
     told = [*lines[:_MOST_UNREAD], *([f"and {more} more objects with problems"] if more > 0 else [])]
     warn(told)
-
-
-# A line on standard error would interrupt the command line being typed.
-_SILENT: Final = Patience(says_so_s=None)
-
-
-async def nodes_with_cards(configuration: SchedulerConfiguration, environment: Mapping[str, str]) -> list[str]:
-    """Nodes that announce their cards, by name. Raises Unreadable."""
-    async with opened(configuration, environment, _SILENT) as cluster:
-        try:
-            found = [node.metadata for node in await all_of(cluster, NODES)]
-        except ApiError as error:
-            raise Unreadable(error.message) from error
-    return sorted(node.name for node in found if names.INVENTORY in (node.annotations or {}))

@@ -12,8 +12,10 @@ from config.settings.scheduler import SchedulerConfiguration
 from scheduler.kube.port import CONFIG_MAPS, NODES, PODS, ApiConflict, ApiError, ApiRejected, Cluster
 from scheduler.process.output import show
 from scheduler.state.tables import Tables
-from scheduler.tools.cli.asking import cluster_view, opened
+from scheduler.tools.cli.asking import cluster_view
 from scheduler.tools.cli.manifests import Unanswerable, Unreadable
+from scheduler.tools.cli.session import session
+from scheduler.tools.cli.target import Target
 from scheduler.tools.explain.cordons import Cordon, NoSuchCard
 
 _TRIES: Final = 5
@@ -32,31 +34,39 @@ class Annotating(Cluster, Protocol):
         ...
 
 
-def write(
-    configuration: SchedulerConfiguration,
-    environment: Mapping[str, str],
-    change: Change,
-    node: str,
-    cards: Sequence[str],
-) -> None:
+def write(target: Target, change: Change, node: str, cards: Sequence[str], *, dry_run: bool) -> None:
     """Write what `change` makes of the node, and print its words. Raises Unanswerable."""
 
     async def in_cluster() -> Cordon:
-        async with opened(configuration, environment) as cluster:
-            return await written(cluster, configuration, change, node, cards)
+        async with session(target) as of:
+            return await written(of.cluster, of.configuration, change, node, cards, dry_run=dry_run)
 
     made = asyncio.run(in_cluster())
-    show(made.words or (f"node {node}: no card was cordoned",))
+    show((*(("dry run: nothing is changed",) if dry_run else ()), *told(made, node)))
+
+
+def told(made: Cordon, node: str) -> tuple[str, ...]:
+    """How many cards it concerns, and a line for each."""
+    if not made.words:
+        return (f"node {node}: no card was cordoned",)
+    cards = "1 card" if made.cards == 1 else f"{made.cards} cards"
+    return (f"node {node}: {made.affected} of {cards} {made.verb}", *made.words)
 
 
 async def written(
-    cluster: Annotating, configuration: SchedulerConfiguration, change: Change, node: str, cards: Sequence[str]
+    cluster: Annotating,
+    configuration: SchedulerConfiguration,
+    change: Change,
+    node: str,
+    cards: Sequence[str],
+    *,
+    dry_run: bool = False,
 ) -> Cordon:
-    """Write what `change` makes of the node. Raises Unanswerable."""
+    """Write what `change` makes of the node; with `dry_run` only find out. Raises Unanswerable."""
     for _ in range(_TRIES):
         tables = (await cluster_view(cluster, configuration, (NODES, PODS, CONFIG_MAPS))).reading.engine.tables
         made = _change(tables, change, node, cards)
-        if not made.changed:
+        if dry_run or not made.changed:
             return made
         version = tables.node(node).metadata.resource_version
         try:

@@ -58,8 +58,18 @@ def manifest(path: Path) -> Manifest:
         pod = msgspec.json.decode(msgspec.json.encode(found), type=objects.PodObject)
         named = msgspec.convert(found.get("spec") or {}, _Named)
     except msgspec.ValidationError as error:
-        raise Unanswerable(f"{path} is no pod: {error}") from error
+        raise Unanswerable(f"{path} is not a pod: {error}") from error
     return Manifest(pod, named.priority_class, template=document.get("kind") != "Pod")
+
+
+def within(read: Manifest, namespace: str) -> Manifest:
+    """The manifest as of the flag's namespace, "" without a flag. Raises Unanswerable where it names another one."""
+    own = read.pod.metadata.namespace
+    if not namespace or own == namespace:
+        return read
+    if own:
+        raise Unanswerable(f"the manifest is of namespace {own}, and --namespace is {namespace}")
+    return read._replace(pod=replace(read.pod, metadata=replace(read.pod.metadata, namespace=namespace)))
 
 
 def _pod_in(document: Mapping[str, Any]) -> dict[str, Any] | None:

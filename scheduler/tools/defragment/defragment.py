@@ -1,25 +1,20 @@
-"""`defragment`: reads a cluster, or plays a cluster file, plans, and on request evicts pods one at a time."""
+"""`defragment`: reads a cluster or a cluster file, plans, and on request evicts pods one at a time."""
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from config.clusterfile.reading import left_out, read
-from config.settings.mistakes import ConfigurationError
-from config.settings.scheduler import SchedulerConfiguration
-from scheduler.core.build import build_engine, installed_plugins, resource_names
 from scheduler.kube.port import Cluster
 from scheduler.process.output import warn
-from scheduler.testing.cluster.cluster import MemoryCluster
-from scheduler.testing.cluster.world import World
-from scheduler.tools.cli.answering import give_up, show_answer
-from scheduler.tools.cli.asking import LISTS, WATCHES, opened, tell_unread
-from scheduler.tools.cli.manifests import manifest
+from scheduler.tools.cli.answering import show_answer
+from scheduler.tools.cli.asking import tell_unread
+from scheduler.tools.cli.manifests import manifest, within
+from scheduler.tools.cli.session import LISTS, WATCHES, session
+from scheduler.tools.cli.target import Target
 from scheduler.tools.defragment.evicting import Planner, Rebalancing
 from scheduler.tools.defragment.text import lines
-from scheduler.tools.simulate.replay import world_after
+from scheduler.tools.simulate.played import cluster_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,31 +30,27 @@ class DefragmentFlags:
     max_priority: int | None = None
     evicts: bool = False
     timeout_s: float = 300.0
-    output: str = "table"
+    output: str | None = None
 
 
-def defragment(
-    program: str, configuration: SchedulerConfiguration, environment: Mapping[str, str], flags: DefragmentFlags
-) -> bool:
+def defragment(target: Target, flags: DefragmentFlags) -> bool:
     """Print the plan, and execute it on request. Returns whether it succeeds.
 
     Mistakes in a cluster file end the program. Raises Unanswerable.
     """
-    pod = None if flags.file is None else manifest(flags.file)
-    planning = partial(Planner, configuration, pod, most_moves=flags.most_moves, max_priority=flags.max_priority)
+    pod = None if flags.file is None else within(manifest(flags.file), target.namespace)
+    planning = partial(Planner, pod=pod, most_moves=flags.most_moves, max_priority=flags.max_priority)
     if flags.cluster:
-        try:
-            world = played(configuration, flags.cluster)
-        except ConfigurationError as error:
-            give_up(program, str(error))
-        return asyncio.run(_planned(MemoryCluster(world), planning(), flags))
+        configuration, played = cluster_of(target, flags.cluster)
+        planner = planning(configuration, namespace=target.namespace or "default")
+        return asyncio.run(_planned(played, planner, flags))
 
     async def of_kubeconfig() -> bool:
-        async with opened(configuration, environment, WATCHES if flags.evicts else LISTS) as cluster:
-            planner = planning(namespace=cluster.namespace)
+        async with session(target, WATCHES if flags.evicts else LISTS) as of:
+            planner = planning(of.configuration, namespace=of.namespace)
             if not flags.evicts:
-                return await _planned(cluster, planner, flags)
-            rebalancing = Rebalancing(cluster, configuration, planner, flags.timeout_s, _say)
+                return await _planned(of.cluster, planner, flags)
+            rebalancing = Rebalancing(of.cluster, of.configuration, planner, flags.timeout_s, _say)
             return await rebalancing.run(lambda plan: show_answer(plan.answer, lines(plan.answer), flags.output))
 
     return asyncio.run(of_kubeconfig())
@@ -72,15 +63,6 @@ async def _planned(cluster: Cluster, planner: Planner, flags: DefragmentFlags) -
     tell_unread(of.unread)
     show_answer(plan.answer, lines(plan.answer), flags.output)
     return plan.answer.found
-
-
-def played(configuration: SchedulerConfiguration, files: tuple[Path, ...]) -> World:
-    """The cluster of the files once it is stable. Raises ConfigurationError."""
-    built, resources = build_engine(configuration, installed_plugins()), resource_names(configuration)
-    described = read(*files)
-    if line := left_out(described.ignored):
-        _say(line)
-    return world_after(described, built, resources=resources, unit_mib=configuration.memory_unit_mib)
 
 
 def _say(text: str) -> None:

@@ -68,10 +68,10 @@ _OPTIONS: Final = ServiceOptions(
 )
 
 
-def demo(out: TextIO, *, speed: float, keep: bool, serve: int | None = None) -> int:
+def demo(out: TextIO, *, speed: float, loops: bool, serve: int | None = None) -> int:
     """Show it on `out`: a picture on a terminal, otherwise a line per event.
 
-    speed: seconds of the demo per real second. keep: start over at the end, until interrupted.
+    speed: seconds of the demo per real second. loops: start over at the end, until interrupted.
     serve: loopback port of a web page, 0 for any free one; then it stays after the end.
     Returns the exit code: 1 when a claim of the demo is false.
     """
@@ -79,7 +79,7 @@ def demo(out: TextIO, *, speed: float, keep: bool, serve: int | None = None) -> 
     resources = ResourceNames()
     with _no_log_lines(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(
-            _Demo(timeline(cluster, resources, _UNIT_MIB), resources, out, speed).run(keep=keep, serve=serve)
+            _Demo(timeline(cluster, resources, _UNIT_MIB), resources, out, speed).run(loops=loops, serve=serve)
         )
 
 
@@ -121,7 +121,7 @@ class _Demo:
         self._stuck = False
         self._address = ""
 
-    async def run(self, *, keep: bool, serve: int | None) -> int:
+    async def run(self, *, loops: bool, serve: int | None) -> int:
         """The exit code."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._stop.set)
@@ -131,7 +131,7 @@ class _Demo:
                 tasks.create_task(self._service.run())
                 with self._screen.opened():
                     drawing = tasks.create_task(self._draw_forever())
-                    shown = await self._play(keep=keep)
+                    shown = await self._play(loops=loops)
                     if serve is not None:
                         await self._stop.wait()
                     drawing.cancel()
@@ -142,7 +142,7 @@ class _Demo:
         self._screen.close(self._scene(), shown)
         if self._checker.violations or not all(claim.holds for claim in shown):
             return 1
-        return _INTERRUPTED if self._stop.is_set() and not keep and serve is None else 0
+        return _INTERRUPTED if self._stop.is_set() and not loops and serve is None else 0
 
     @contextlib.asynccontextmanager
     async def _page(self, port: int | None) -> AsyncIterator[None]:
@@ -171,14 +171,14 @@ class _Demo:
         finally:
             await page.close()
 
-    async def _play(self, *, keep: bool) -> list[Assertion]:
+    async def _play(self, *, loops: bool) -> list[Assertion]:
         """Round after round; the claims of the last complete one."""
         shown: list[Assertion] = []
         while await self._play_round():
             shown = claims(Evidence(self._checker, of_tables(self._engine.tables), self._log.waiting))
             if self._stuck:
                 shown.append(Assertion(f"the scheduler settled within {_PATIENCE_S:g} s", holds=False))
-            if not keep or not all(claim.holds for claim in shown):
+            if not loops or not all(claim.holds for claim in shown):
                 break
             await self._start_over()
         return shown

@@ -28,15 +28,19 @@ class NoSuchCard(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Cordon:
-    """value: of the annotation, None to remove it. changed: whether it differs from before. words: the message.
+    """value: of the annotation, None to remove it. changed: whether it differs from before. words: a line each.
 
-    added: each newly cordoned card, index to entry.
+    added: each newly cordoned card, index to entry. cards: of the node. affected: cards whose cordon changes.
+    verb: what happens to these.
     """
 
     value: str | None
     changed: bool
     words: tuple[str, ...]
     added: Mapping[int, str] = field(default_factory=dict[int, str])
+    cards: int = 0
+    affected: int = 0
+    verb: str = "cordoned"
 
 
 def cordoned(tables: Tables, node: str, cards: Sequence[str]) -> Cordon:
@@ -53,7 +57,8 @@ def cordoned(tables: Tables, node: str, cards: Sequence[str]) -> Cordon:
             entries.append(entry)
             added[slot.card.index] = entry
             words.append(f"node {node}: {_name(slot)} takes no new pods from now on; {stay}")
-    return Cordon(",".join(entries), entries != before, tuple(words), added)
+    count = len(tables.cards.slots[tables.row_of[node]])
+    return Cordon(",".join(entries), entries != before, tuple(words), added, count, len(added))
 
 
 def uncordoned(tables: Tables, node: str, cards: Sequence[str]) -> Cordon:
@@ -66,7 +71,9 @@ def uncordoned(tables: Tables, node: str, cards: Sequence[str]) -> Cordon:
     entries = [entry for entry in before if entry not in gone] if cards else []
     words = [_back(tables, node, number, slot, before) for number, slot in slots]
     words += [f"node {node}: {entry}, which is no card of it, is no longer listed" for entry in foreign]
-    return Cordon(",".join(entries) or None, entries != before, tuple(words))
+    count, affected = len(tables.cards.slots[tables.row_of[node]]), len(before) - len(entries)
+    value = ",".join(entries) or None
+    return Cordon(value, entries != before, tuple(words), cards=count, affected=affected, verb="uncordoned")
 
 
 def without(tables: Tables, node: str, entries: Sequence[str]) -> Cordon:

@@ -3,19 +3,17 @@
 Only memory that new pods could get is free: a card out of use, or a node with a problem, has none. Pure.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from scheduler.core.engine import Engine
-from scheduler.process.terminal import columns
 from scheduler.state.cards.card_columns import CardOnNode
 from scheduler.state.cards.node_inventory import GpuState, Out
 from scheduler.state.packing.fragmentation import measured
 from scheduler.state.tables import Tables
-from scheduler.tools.explain.answers import Answer
-from scheduler.tools.explain.tones import Line, Tone
+from scheduler.tools.explain.answers import Answer, HeldUnits
 from scheduler.tools.inspect.view import no_units
 
 _OUT: Final[Mapping[int, str]] = {
@@ -38,7 +36,7 @@ _STATES: Final[Mapping[int, str]] = {
 class UsedCard(Answer, frozen=True):
     """requested: units that pods on it hold. free: >= 0. out: why it takes no new pods, or "".
 
-    held: exclusively by a pod.
+    held: exclusively by a pod. holders: the pods, those with most units first.
     """
 
     node: str
@@ -51,13 +49,14 @@ class UsedCard(Answer, frozen=True):
     out: str
     held: bool
     pods: int
+    holders: tuple[HeldUnits, ...] = ()
 
 
 class UsedNode(Answer, frozen=True):
     """most_free: of one card. out: cards out of use; held: cards held exclusively. pods: pods that hold units.
 
     fragmented: free units that the cluster's pods could not use, averaged over their requests. unknown: units of pods
-    on cards that the node does not announce. problem: why no card takes new pods, or "".
+    on cards that the node does not announce. problem: why no card takes new pods, or "". models: of its cards.
     """
 
     node: str
@@ -72,6 +71,7 @@ class UsedNode(Answer, frozen=True):
     pods: int
     unknown: int
     problem: str
+    models: tuple[str, ...] = ()
 
 
 class ClusterUsage(Answer, frozen=True):
@@ -130,16 +130,22 @@ def _larger_than(largest: int, engine: Engine) -> int:
 
 
 def _cards(tables: Tables, name: str, row: int) -> list[UsedCard]:
-    on: dict[int, int] = {}
+    on: dict[int, list[HeldUnits]] = {}
     for record in tables.records_on(name):
         if record.held is not None and not record.nominated:
-            for slot in record.held.slots:
-                on[slot] = on.get(slot, 0) + 1
+            for slot, units in record.held.places:
+                held = HeldUnits(
+                    pod=str(record.pod.key),
+                    units=units,
+                    exclusive=record.exclusive,
+                    terminating=record.pod.terminating,
+                )
+                on.setdefault(slot, []).append(held)
     slots = enumerate(tables.cards.slots[row])
-    return [_card(tables, row, number, slot, on.get(number, 0)) for number, slot in slots]
+    return [_card(tables, row, number, slot, on.get(number, [])) for number, slot in slots]
 
 
-def _card(tables: Tables, row: int, number: int, slot: CardOnNode, pods: int) -> UsedCard:
+def _card(tables: Tables, row: int, number: int, slot: CardOnNode, holders: Sequence[HeldUnits]) -> UsedCard:
     stored, card = tables.cards.stored, slot.card
     taken, usable = int(stored.taken[number, row]), bool(stored.usable[number, row])
     held = bool(stored.exclusive[number, row])
@@ -157,7 +163,8 @@ def _card(tables: Tables, row: int, number: int, slot: CardOnNode, pods: int) ->
         free=max(0, card.units - taken) if usable and not held and not _problem(tables, row) else 0,
         out=why,
         held=held,
-        pods=pods,
+        pods=len(holders),
+        holders=tuple(sorted(holders, key=lambda one: (-one.units, one.pod))),
     )
 
 
@@ -191,6 +198,7 @@ def _node(tables: Tables, name: str, cards: Sequence[UsedCard], pods: int, fragm
         pods=pods,
         unknown=int(tables.cards.lost[row]),
         problem=_all_out(cards, tables.cards.slots[row]) or _problem(tables, row),
+        models=tuple(dict.fromkeys(card.model for card in cards if card.model)),
     )
 
 
@@ -239,84 +247,10 @@ def _sorted(entries: Iterable[Any], by: Callable[[Any], Any]) -> tuple[Any, ...]
     return tuple(sorted(entries, key=by))
 
 
-def lines(found: Top, what: str) -> Iterator[Line]:
-    """what: `cluster`, `nodes` or `cards`."""
-    if what == "cluster":
-        yield from _cluster_lines(found.cluster)
-    elif what == "nodes":
-        yield from _nodes(found.nodes)
-    else:
-        yield from _card_lines(found.cards, {node.node: node.problem for node in found.nodes})
-
-
-def _cluster_lines(of: ClusterUsage) -> Iterator[Line]:
-    share = f"{100 * of.requested // of.units}%" if of.units else "-"
-    yield Line(f"Nodes with GPU memory: {of.nodes}, cards: {of.cards}, pods on them: {of.pods}, waiting: {of.waiting}.")
-    where = f", on node {of.most_free_node}" if of.most_free else ""
-    yield Line(f"Units: {of.units}, requested: {of.requested} ({share}), free for new pods: {of.free}.")
-    if of.free:
-        part = f"{of.fragmented} ({100 * of.fragmented // of.free}%)"
-        yield Line(f"Fragmented, free units that usual pods cannot use: {part}.")
-    yield Line(f"Most free on one card: {of.most_free}{where}.", Tone.PLAIN if of.most_free else Tone.WARNING)
-    if of.too_large:
-        pods = "1 waiting pod is" if of.too_large == 1 else f"{of.too_large} waiting pods are"
-        yield Line(f"{pods} larger than every card (largest {of.largest}).", Tone.WARNING)
-    if of.out or of.held:
-        yield Line(f"Cards out of use: {of.out}, held exclusively: {of.held}.", Tone.BAD if of.out else Tone.PLAIN)
-    if of.problems:
-        yield Line(
-            f"Nodes whose cards take no new pods: {of.problems}; `kubectl gpushare top nodes` says why.", Tone.BAD
-        )
-
-
-def _nodes(nodes: Sequence[UsedNode]) -> Iterator[Line]:
-    head = ("NODE", "CARDS", "UNITS", "REQUESTED", "FREE", "FRAGMENTED", "MOST-FREE", "OUT", "HELD", "PODS", "PROBLEM")
-    rows = [
-        (
-            node.node,
-            *(str(number) for number in (node.cards, node.units, node.requested, node.free, node.fragmented)),
-            *(str(number) for number in (node.most_free, node.out, node.held, node.pods)),
-            "; ".join(_problems(node)),
-        )
-        for node in nodes
-    ]
-    tones = [_tone(bad=bool(node.out or node.problem or node.unknown), free=node.free) for node in nodes]
-    yield from _toned(head, rows, tones, right=range(1, 10))
-
-
-def _problems(node: UsedNode) -> Iterator[str]:
-    if node.problem:
-        yield node.problem
-    if node.unknown:
-        yield f"{node.unknown} units are on unknown cards"
-
-
-def _card_lines(cards: Sequence[UsedCard], problems: Mapping[str, str]) -> Iterator[Line]:
-    """problems: by node, "" for none."""
-    head = ("NODE", "CARD", "MODEL", "UNITS", "REQUESTED", "FREE", "PODS", "UUID", "STATE")
-    rows = [
-        (
-            *(card.node, str(card.index), card.model or "-", str(card.units), str(card.requested), str(card.free)),
-            *(str(card.pods), card.uuid, _state(card, problems[card.node])),
-        )
-        for card in cards
-    ]
-    bad = [bool(card.out or problems[card.node]) or card.requested > card.units for card in cards]
-    tones = [_tone(bad=is_bad, free=card.free) for card, is_bad in zip(cards, bad, strict=True)]
-    yield from _toned(head, rows, tones, right=(1, 3, 4, 5, 6))
-
-
-def _state(card: UsedCard, problem: str) -> str:
-    return card.out or problem or ("held exclusively" if card.held else "ready")
-
-
-def _tone(*, bad: bool, free: int) -> Tone:
-    if bad:
-        return Tone.BAD
-    return Tone.PLAIN if free else Tone.WARNING
-
-
-def _toned(
-    head: Sequence[str], rows: Sequence[Sequence[str]], tones: Sequence[Tone], right: Sequence[int]
-) -> Iterator[Line]:
-    return (Line(text, tone) for text, tone in zip(columns(head, rows, right), (Tone.HEAD, *tones), strict=True))
+def of_nodes(found: Top, names: Collection[str]) -> Top:
+    """Only these nodes, and their cards."""
+    return Top(
+        cluster=found.cluster,
+        nodes=tuple(node for node in found.nodes if node.node in names),
+        cards=tuple(card for card in found.cards if card.node in names),
+    )

@@ -6,15 +6,14 @@ excludes files, 0 allows them.
 """
 
 import asyncio
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Final, Literal
 
 from scheduler.process.output import show_pairs
 from scheduler.tools.cli import ending
+from scheduler.tools.cli.plain import commands_of, is_flag, value_of
 
 Shell = Literal["bash", "zsh", "fish"]
 _BASH: Final = r"""# kubectl gpushare completion bash: source it, or keep it where your shell looks for completions.
@@ -62,44 +61,53 @@ def script(shell: Shell) -> str:
 _NO_FILES, _FILES = 4, 0
 # A user waits for this after pressing a key.
 _PATIENCE_S: Final = 3.0
-_OF_FILES: Final = frozenset({"--config", "--kubeconfig", "--file", "-f", "--cluster"})
+_OF_FILES: Final = frozenset({"FILE"})
 
 
 def candidates(command: Any, words: Sequence[str]) -> tuple[list[tuple[str, str]], int]:  # noqa: ANN401 - click's, vendored
     """([(word, description)], directive). words: after the program's name; the last is the one to complete."""
     *before, begun = words or [""]
-    found: list[tuple[str, str]] = []
-    name = next((word for word in before if not word.startswith("-")), "")
-    if name not in command.commands:
-        found = [*_commands(command), *_options(command)] if not name else []
-    else:
-        chosen, last = command.commands[name], before[-1]
-        if last in _OF_FILES:
+    chosen, after = _chosen(command, before)
+    if chosen is None:
+        return [], _NO_FILES
+    if begun.startswith("-") and commands_of(chosen) and chosen.default:
+        chosen = chosen.commands[chosen.default]
+    option = next((one for one in chosen.params if after and after[-1] in one.opts), None)
+    if option is not None and not option.is_flag:
+        if value_of(option) in _OF_FILES:
             return [], _FILES
-        option = next((one for one in chosen.params if last in one.opts), None)
-        if option is not None and not option.is_flag:
-            found = _choices(option, before)
-        elif begun.startswith("-"):
-            found = list(_options(chosen))
-        else:
-            found = [word for one in chosen.params if not _dashed(one) for word in _choices(one, before)]
+        found = _choices(option, before)
+    elif begun.startswith("-"):
+        found = list(_options(chosen))
+    elif commands_of(chosen):
+        found = [*_commands(chosen), *_options(chosen)]
+    else:
+        found = [word for one in chosen.params if not is_flag(one) for word in _choices(one, before)]
     return [(word, says) for word, says in found if word.startswith(begun)], _NO_FILES
 
 
+def _chosen(command: Any, words: Sequence[str]) -> tuple[Any, Sequence[str]]:  # noqa: ANN401 - as above
+    """(the command that the words name, the words after it); None for no command."""
+    if command is None or not words or not commands_of(command):
+        return command, words
+    meant = command.as_meant(words)
+    return _chosen(command.commands.get(meant[0]), meant[1:])
+
+
 def _commands(group: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - as above
-    for name, command in group.commands.items():
-        yield name, command.get_short_help_str(60)
+    for name, command in commands_of(group):
+        yield name, command.help or ""
 
 
 def _options(command: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - as above
     for option in command.params:
-        if _dashed(option):
+        if is_flag(option):
             yield max(option.opts, key=len), getattr(option, "help", "") or ""
     yield "--help", "Show the flags and exit."
 
 
 def _choices(parameter: Any, before: Sequence[str]) -> list[tuple[str, str]]:  # noqa: ANN401 - as above
-    if parameter.name == "node":
+    if value_of(parameter) == "NODE":
         return [(name, "") for name in _nodes(before)]
     return [(item.value, "") for item in parameter.shell_complete(None, "")]
 
@@ -108,22 +116,23 @@ def _nodes(before: Sequence[str]) -> list[str]:
     """Nodes with an inventory, of the cluster that the words name so far; none if it does not answer in time."""
     import typer  # noqa: PLC0415 - slow to import, and seldom needed
 
-    from scheduler.tools.cli.answering import configured, connection_flags  # noqa: PLC0415
-    from scheduler.tools.cli.asking import nodes_with_cards  # noqa: PLC0415
+    from scheduler.kube.rest.client_config.overrides import Overrides  # noqa: PLC0415
     from scheduler.tools.cli.manifests import Unanswerable  # noqa: PLC0415
+    from scheduler.tools.cli.session import nodes_with_cards  # noqa: PLC0415
+    from scheduler.tools.cli.target import Target  # noqa: PLC0415
 
     said = dict(pairwise(before))
-    kubeconfig = said.get("--kubeconfig")
+    cluster, user, server, token = (said.get(f"--{name}", "") for name in ("cluster", "user", "server", "token"))
+    target = Target(
+        program="",
+        kubeconfig=said.get("--kubeconfig", ""),
+        context=said.get("--context", ""),
+        overrides=Overrides(cluster=cluster, user=user, server=server, token=token),
+    )
     try:
-        flags = connection_flags(Path(kubeconfig) if kubeconfig else None, said.get("--context"))
-        configuration = configured("", None, flags)
-        return asyncio.run(asyncio.wait_for(nodes_with_cards(configuration, os.environ), _PATIENCE_S))
+        return asyncio.run(asyncio.wait_for(nodes_with_cards(target), _PATIENCE_S))
     except (Unanswerable, TimeoutError, typer.Exit):
         return []
-
-
-def _dashed(parameter: Any) -> bool:  # noqa: ANN401 - as above
-    return all(one.startswith("-") for one in parameter.opts)
 
 
 def main() -> None:

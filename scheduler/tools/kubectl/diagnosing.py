@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
@@ -24,8 +24,10 @@ from scheduler.kube.port import (
     lease_kind,
 )
 from scheduler.kube.versions import ServerVersion
-from scheduler.tools.cli.asking import all_of, opened
+from scheduler.tools.cli.asking import all_of
 from scheduler.tools.cli.manifests import Unreadable
+from scheduler.tools.cli.session import session
+from scheduler.tools.cli.target import Target
 from scheduler.tools.doctor.facts import PLUGIN_LABEL, ClusterFacts
 
 # Share of the Lease's duration, which its writer may set to any number.
@@ -77,10 +79,10 @@ _POLICIES: Final = Kind("policies", ValidatingAdmissionPolicy, f"{_GROUP}/valida
 _BINDINGS: Final = Kind("policies", ValidatingAdmissionPolicyBinding, f"{_GROUP}/validatingadmissionpolicybindings")
 
 
-async def facts(configuration: SchedulerConfiguration, environment: Mapping[str, str]) -> ClusterFacts:
-    """Facts of the kubeconfig's cluster. Raises Unreadable when nothing can be read."""
-    async with opened(configuration, environment) as cluster:
-        return await read_facts(cluster, configuration, cluster.server_version, datetime.now(UTC))
+async def facts(target: Target) -> ClusterFacts:
+    """Facts of the flags' cluster. Raises Unreadable when nothing can be read."""
+    async with session(target) as of:
+        return await read_facts(of.cluster, of.configuration, of.cluster.server_version, datetime.now(UTC))
 
 
 async def read_facts(

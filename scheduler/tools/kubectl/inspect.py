@@ -110,10 +110,12 @@ def _resources(chosen: argparse.Namespace) -> ListedResources:
     # Slow to import, and seldom needed.
     from config.settings.mistakes import ConfigurationError  # noqa: PLC0415
     from scheduler.core.build import BrokenPlugin, resource_names  # noqa: PLC0415
-    from scheduler.tools.cli.answering import connection_flags, loaded  # noqa: PLC0415
+    from scheduler.tools.cli.answering import loaded  # noqa: PLC0415
+    from scheduler.tools.cli.target import Target  # noqa: PLC0415
 
     try:
-        configuration = loaded(chosen.config, connection_flags(chosen.kubeconfig, chosen.context))
+        target = Target(program="", kubeconfig=chosen.kubeconfig or "", context=chosen.context or "")
+        configuration = loaded(chosen.config, target.flags)
     except (ConfigurationError, BrokenPlugin) as error:
         raise InspectFailed("; ".join(str(error).splitlines())) from error
     connection, named = configuration.client_connection, resource_names(configuration)

@@ -1,186 +1,212 @@
 """`kubectl gpushare`: the commands and their flags. What each command does is in a module of its own."""
 
 import asyncio
-import os
 import sys
-from typing import Annotated, Final, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar, Final
 
 import typer
 
-from scheduler.process.output import show_text
+from scheduler.process.output import show, show_text
 from scheduler.tools.cli import ending
-from scheduler.tools.cli.answering import Exit, answering, configured, connection_flags, give_up, show_answer
+from scheduler.tools.cli.answering import Exit, answering, show_answer
+from scheduler.tools.cli.options import Format
+from scheduler.tools.cli.plain import HELP, KINDS, PlainCommand, PlainGroup
+from scheduler.tools.cli.target import Target, on_cluster
 from scheduler.tools.kubectl.completion import Shell, script
-from scheduler.tools.kubectl.shared_commands import (
-    Config,
-    Context,
-    Kubeconfig,
-    Output,
-    add_defragment,
-    add_explain,
-    add_what_if,
-)
+from scheduler.tools.kubectl.shared_commands import add_defragment, add_explain, add_what_if
+from scheduler.tools.kubectl.top import PROGRAM, top
 
-PROGRAM: Final = "kubectl gpushare"
+_NODES: Final = [word for word, kind in KINDS.items() if kind == "nodes"]
+_PODS: Final = [word for word, kind in KINDS.items() if kind == "pods"]
 
 _Node = Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.")]
 _Cards = Annotated[
     list[str] | None,
-    typer.Option("--card", metavar="INDEX|UUID", help="This card; may be repeated. Without: every card of the node."),
+    typer.Option("--card", metavar="INDEX|UUID", help="Only this card; may be repeated (default: all of the node)."),
 ]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would change, and change nothing.")]
+
+
+class _Root(PlainGroup):
+    first = ("top", "explain", "what-if", "defragment")
+    aliases: ClassVar[Mapping[str, Sequence[str]]] = {
+        "get": ("top",),
+        "describe": ("explain",),
+        **{f"describe {word}": ("explain",) for word in _PODS},
+        **{f"explain {word}": ("explain",) for word in _PODS},
+        **{f"describe {word}": ("top", "cards", "-o", "wide") for word in _NODES},
+        **{f"{verb} {word}": (verb,) for word in _NODES for verb in ("cordon", "uncordon")},
+    }
+    meant: ClassVar[Mapping[str, Sequence[str]]] = {
+        "check": ("doctor", "audit"),
+        "drain": ("cordon",),
+        "events": ("explain",),
+        "fit": ("what-if",),
+        "inspect": ("top cards", "top pods"),
+        "list": ("top",),
+        "logs": ("doctor",),
+        "ls": ("top",),
+        "simulate": ("what-if",),
+        "status": ("doctor", "top cluster"),
+        "usage": ("top",),
+        "why": ("explain",),
+    }
+
 
 cli = typer.Typer(
-    help="Look at shared GPUs, and take cards out of use. Exit codes: 0 fine, 1 something was found or is not there, "
-    "2 wrong usage, 3 the cluster cannot be read.",
+    cls=_Root,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     add_completion=False,
+    context_settings=dict(HELP),
+    epilog="""
+        kubectl gpushare top nodes
+        kubectl gpushare top pods -A
+        kubectl gpushare explain USER_POD -n NAMESPACE
+        kubectl gpushare doctor
+    """,
 )
 
 
-@cli.command()
-def top(
-    what: Annotated[Literal["cluster", "nodes", "cards"], typer.Argument(help="At which size.")] = "nodes",
-    *,
-    sort_by: Annotated[
-        Literal["name", "free", "requested", "most-free", "pods", "fragmented"], typer.Option(help="The largest first.")
-    ] = "name",
-    config: Config = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    output: Output = "table",
+@cli.callback(invoke_without_command=True)
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,  # noqa: FBT002 - a flag
 ) -> None:
-    """Show what is requested and free: of the cluster, of each node, or of each card. Only reads."""
-    configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
-    from scheduler.kube.port import CONFIG_MAPS, NODES, PODS  # noqa: PLC0415
-    from scheduler.tools.cli.asking import ClusterView, asked  # noqa: PLC0415 - what a command needs alone is slow
-    from scheduler.tools.explain.top import Top, lines, sorted_by  # noqa: PLC0415
-    from scheduler.tools.explain.top import top as counted  # noqa: PLC0415
+    """Inspect shared GPUs, and take cards out of use."""
+    if version:
+        from scheduler.process.build_info import build_info  # noqa: PLC0415 - no other command needs it
 
-    async def ask(of: ClusterView) -> Top:
-        return sorted_by(counted(of.reading.engine), sort_by)
-
-    with answering(PROGRAM):
-        found = asked(configuration, os.environ, ask, (NODES, PODS, CONFIG_MAPS))
-    show_answer(found, lines(found, what), output)
+        show([f"kubectl-gpushare {build_info()}"])
+        raise typer.Exit
 
 
+cli.add_typer(top, name="top")
 add_explain(cli, PROGRAM)
 add_what_if(cli, PROGRAM)
 add_defragment(cli, PROGRAM)
 
 
-@cli.command()
-def cordon(
-    node: _Node,
-    *,
-    card: _Cards = None,
-    config: Config = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-) -> None:
-    """Take cards out of use for new pods; pods that are on them stay. Needs the right to patch nodes."""
-    configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
-    from scheduler.tools.cli.cordoning import write  # noqa: PLC0415 - as above
+@cli.command(
+    cls=PlainCommand,
+    epilog="""
+        kubectl gpushare cordon NODE --card 0
+        kubectl gpushare cordon NODE --dry-run
+    """,
+)
+@on_cluster(PROGRAM)
+def cordon(target: Target, node: _Node, *, card: _Cards = None, dry_run: _DryRun = False) -> None:
+    """Take cards out of use for new pods; their pods stay."""
+    from scheduler.tools.cli.cordoning import write  # noqa: PLC0415 - what a command needs alone is slow to import
     from scheduler.tools.explain.cordons import cordoned  # noqa: PLC0415
 
     with answering(PROGRAM):
-        write(configuration, os.environ, cordoned, node, card or ())
+        write(target, cordoned, node.removeprefix("node/"), card or (), dry_run=dry_run)
 
 
-@cli.command()
-def uncordon(
-    node: _Node,
-    *,
-    card: _Cards = None,
-    config: Config = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-) -> None:
-    """Give cards back to new pods. Needs the right to patch nodes."""
-    configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
+@cli.command(
+    cls=PlainCommand,
+    epilog="""
+        kubectl gpushare uncordon NODE --card 0
+        kubectl gpushare uncordon NODE --dry-run
+    """,
+)
+@on_cluster(PROGRAM)
+def uncordon(target: Target, node: _Node, *, card: _Cards = None, dry_run: _DryRun = False) -> None:
+    """Let new pods use cordoned cards again."""
     from scheduler.tools.cli.cordoning import write  # noqa: PLC0415 - as above
     from scheduler.tools.explain.cordons import uncordoned  # noqa: PLC0415
 
     with answering(PROGRAM):
-        write(configuration, os.environ, uncordoned, node, card or ())
+        write(target, uncordoned, node.removeprefix("node/"), card or (), dry_run=dry_run)
 
 
-@cli.command()
-def audit(
-    *, config: Config = None, kubeconfig: Kubeconfig = None, context: Context = None, output: Output = "table"
-) -> None:
-    """Count what pods hold of every card: over-committed ones, pods without a card, unknown cards. Only reads."""
-    configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
+@cli.command(cls=PlainCommand, epilog="kubectl gpushare audit\nkubectl gpushare audit -o json")
+@on_cluster(PROGRAM)
+def audit(target: Target, *, output: Format = None) -> None:
+    """Find over-committed cards, and pods without a known card (read-only)."""
     from scheduler.kube.port import NODES, PODS  # noqa: PLC0415
-    from scheduler.tools.cli.asking import ClusterView, asked  # noqa: PLC0415 - as above
+    from scheduler.tools.cli.asking import ClusterView  # noqa: PLC0415
+    from scheduler.tools.cli.session import asked  # noqa: PLC0415 - as above
     from scheduler.tools.explain.findings import Findings, audited, lines  # noqa: PLC0415
 
     async def ask(of: ClusterView) -> Findings:
         return audited(of.reading.engine, of.unread)
 
     with answering(PROGRAM):
-        found = asked(configuration, os.environ, ask, (NODES, PODS))
+        found = asked(target, ask, (NODES, PODS))
     show_answer(found, lines(found), output)
     raise typer.Exit(Exit.FINE if found.clean else Exit.FOUND)
 
 
-@cli.command()
-def adopt(
-    *,
-    check: Annotated[bool, typer.Option("--check", help="Needed: there is nothing to write.")] = False,
-    config: Config = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    output: Output = "table",
-) -> None:
-    """Say what would count of each pod that the legacy extender has bound, and what is in the way. Only reads."""
-    if not check:
-        give_up(PROGRAM, "adopt needs --check: the scheduler adopts pods by itself, from their annotations")
-    configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
+@cli.command(cls=PlainCommand, epilog="kubectl gpushare adopt\nkubectl gpushare adopt -o json")
+@on_cluster(PROGRAM)
+def adopt(target: Target, *, output: Format = None) -> None:
+    """Check whether pods of the legacy extender can be adopted (read-only)."""
     from scheduler.kube.port import NODES, PODS  # noqa: PLC0415
     from scheduler.tools.adoption.adoption import Adoption, adoption, lines  # noqa: PLC0415
-    from scheduler.tools.cli.asking import ClusterView, asked  # noqa: PLC0415 - as above
+    from scheduler.tools.cli.asking import ClusterView  # noqa: PLC0415
+    from scheduler.tools.cli.session import asked  # noqa: PLC0415 - as above
 
     async def ask(of: ClusterView) -> Adoption:
         return adoption(of.reading, tuple(of.unread))
 
     with answering(PROGRAM):
-        found = asked(configuration, os.environ, ask, (NODES, PODS))
+        found = asked(target, ask, (NODES, PODS))
     show_answer(found, lines(found), output)
     raise typer.Exit(Exit.FINE if found.clean else Exit.FOUND)
 
 
-@cli.command()
-def doctor(
-    *, config: Config = None, kubeconfig: Kubeconfig = None, context: Context = None, output: Output = "table"
-) -> None:
-    """Look at scheduler, device plugins, nodes and pods, and say what is wrong and what to do. Only reads."""
-    configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
+@cli.command(cls=PlainCommand, epilog="kubectl gpushare doctor\nkubectl gpushare doctor --context CONTEXT")
+@on_cluster(PROGRAM)
+def doctor(target: Target, *, output: Format = None) -> None:
+    """Check scheduler, device plugins, nodes and pods (read-only)."""
     from scheduler.tools.doctor.cluster_checks import diagnosed  # noqa: PLC0415
     from scheduler.tools.explain.findings import lines  # noqa: PLC0415
     from scheduler.tools.kubectl.diagnosing import facts  # noqa: PLC0415 - as above
 
     with answering(PROGRAM):
-        found = diagnosed(asyncio.run(facts(configuration, os.environ)))
+        found = diagnosed(asyncio.run(facts(target)))
     show_answer(found, lines(found), output)
     raise typer.Exit(Exit.FINE if found.clean else Exit.FOUND)
 
 
-@cli.command()
-def demo(
-    speed: Annotated[float, typer.Option(min=0.1, max=1000, help="Seconds of the demo per real second.")] = 1.0,
-    keep: Annotated[bool, typer.Option("--keep", help="Start over at the end, until Ctrl-C.")] = False,  # noqa: FBT002 - a flag
+@cli.command(cls=PlainCommand, epilog="kubectl gpushare version\nkubectl gpushare version --client")
+@on_cluster(PROGRAM)
+def version(
+    target: Target,
+    *,
+    client: Annotated[bool, typer.Option("--client", help="Only of this program.")] = False,
+    output: Format = None,
 ) -> None:
-    """Watch the scheduler at work on a small cluster in memory."""
-    from scheduler.tools.demo.demo import demo as show  # noqa: PLC0415 - as above
+    """Print the versions of this program, scheduler and API server (read-only)."""
+    from scheduler.tools.kubectl.versions import versions, version_lines  # noqa: I001, PLC0415 - as above
 
-    raise typer.Exit(show(sys.stdout, speed=speed, keep=keep))
+    with answering(PROGRAM):
+        found = versions(target, client_only=client)
+    show_answer(found, version_lines(found), output)
 
 
-@cli.command()
-def completion(shell: Annotated[Shell, typer.Argument(help="Which shell.")]) -> None:
-    """Print the completion of `kubectl-gpushare` for a shell; kubectl completes `kubectl gpushare` without it."""
+@cli.command(cls=PlainCommand, epilog="kubectl gpushare demo\nkubectl gpushare demo --speed 5 --loop")
+def demo(
+    speed: Annotated[
+        float, typer.Option(min=0.1, max=1000, metavar="N", help="Seconds of the demo per real second.")
+    ] = 1.0,
+    loop: Annotated[bool, typer.Option("--loop", help="Start over at the end, until Ctrl-C.")] = False,  # noqa: FBT002 - a flag
+) -> None:
+    """Show the scheduler on a small cluster in memory."""
+    from scheduler.tools.demo.demo import demo as show_it  # noqa: PLC0415 - as above
+
+    raise typer.Exit(show_it(sys.stdout, speed=speed, loops=loop))
+
+
+@cli.command(
+    cls=PlainCommand,
+    epilog="source <(kubectl gpushare completion bash)\nkubectl gpushare completion fish | source",
+)
+def completion(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> None:
+    """Print the completion script of `kubectl-gpushare` for a shell."""
     show_text(script(shell))
 
 

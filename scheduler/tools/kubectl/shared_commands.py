@@ -1,108 +1,152 @@
-"""The commands that both programs have, and the flags of all that ask a cluster."""
+"""The commands that both programs have: `explain`, `what-if` and `defragment`."""
 
-import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from scheduler.tools.cli.answering import Exit, answering, configured, connection_flags, give_up, named_pod
+from scheduler.tools.cli.answering import Exit, answering, named_pod
+from scheduler.tools.cli.options import MANIFEST, ClusterFiles, Format
+from scheduler.tools.cli.plain import HELP, PlainCommand, PlainGroup
+from scheduler.tools.cli.target import Target, on_cluster
 
-Config = Annotated[Path | None, typer.Option(help="The scheduler's configuration file, where it has one.")]
-Kubeconfig = Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")]
-Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig.")]
-Output = Annotated[Literal["table", "json"], typer.Option("--output", "-o", help="Output format.")]
+_File = Annotated[Path | None, typer.Option("--file", "-f", metavar="FILE", help=MANIFEST)]
+_MaxMoves = Annotated[int, typer.Option(min=1, max=100, metavar="N", help="Pods to move at most.")]
+_MaxPriority = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Move no pod above this priority (default: that of the pod, or 0)."),
+]
 
 
 def add_explain(cli: typer.Typer, program: str) -> None:
     """Add the command `explain` to `cli`; `program` is the prefix of its errors."""
+    examples = f"""
+        {program} explain USER_POD -n NAMESPACE
+        {program} explain NAMESPACE/USER_POD --node NODE
+        {program} explain too-big --cluster-file docs/examples/cluster.yaml --cluster-file docs/examples/workload.yaml
+    """
 
-    @cli.command()
+    @cli.command(cls=PlainCommand, epilog=examples)
+    @on_cluster(program)
     def explain(
-        pod: Annotated[str, typer.Argument(metavar="POD", help="Name of the pod; also pod/NAME or NAMESPACE/NAME.")],
+        target: Target,
+        pod: Annotated[str, typer.Argument(metavar="POD", help="NAME, pod/NAME or NAMESPACE/NAME.")],
         *,
-        namespace: Annotated[
-            str, typer.Option("--namespace", "-n", help="Its namespace (default: the context's).")
-        ] = "",
-        node: Annotated[str, typer.Option(help="Look at this node only.")] = "",
-        config: Config = None,
-        kubeconfig: Kubeconfig = None,
-        context: Context = None,
-        output: Output = "table",
+        node: Annotated[str, typer.Option(metavar="NODE", help="Only this node.")] = "",
+        cluster_file: ClusterFiles = None,
+        output: Format = None,
     ) -> None:
-        """Say why a pod waits: per node and card what is free, what is in the way, and what would help. Only reads."""
-        namespace, name = named_pod(program, pod, namespace)
-        configuration = configured(program, config, connection_flags(kubeconfig, context))
-        from scheduler.tools.cli.explain import explain as answer  # noqa: PLC0415 - what a command needs is slow to import
+        """Explain why a pod is pending, and what would help (read-only)."""
+        namespace, name = named_pod(program, pod, target.namespace)
+        from scheduler.tools.kubectl.explaining import explain as answer  # noqa: PLC0415 - slow to import
 
         with answering(program):
-            answer(configuration, os.environ, namespace=namespace, name=name, node=node, output=output)
+            answer(target, cluster_file or (), namespace=namespace, name=name, node=node, output=output)
 
 
 def add_what_if(cli: typer.Typer, program: str) -> None:
     """Add the command `what-if` to `cli`; `program` is the prefix of its errors."""
+    examples = f"""
+        {program} what-if -f pod.yaml -n NAMESPACE
+        {program} what-if -f pod.yaml --replicas 20
+        {program} what-if -f docs/examples/whole-card.yaml --cluster-file docs/examples/cluster.yaml
+    """
 
-    @cli.command("what-if")
+    @cli.command("what-if", cls=PlainCommand, epilog=examples)
+    @on_cluster(program)
     def what_if(
+        target: Target,
         *,
-        file: Annotated[
-            Path, typer.Option("--file", "-f", help="Manifest of a pod or a workload; - for standard input.")
-        ],
-        replicas: Annotated[int, typer.Option(min=1, max=10_000, help="How many copies.")] = 1,
-        config: Config = None,
-        kubeconfig: Kubeconfig = None,
-        context: Context = None,
-        output: Output = "table",
+        file: Annotated[Path, typer.Option("--file", "-f", metavar="FILE", help=MANIFEST)],
+        replicas: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="Copies of the pod.")] = 1,
+        cluster_file: ClusterFiles = None,
+        output: Format = None,
     ) -> None:
-        """Say how many copies of a pod would fit now, where, and what stops the next. Only reads."""
-        configuration = configured(program, config, connection_flags(kubeconfig, context))
-        from scheduler.tools.cli.explain import what_if as answer  # noqa: PLC0415 - as above
+        """Count how many copies of a pod would fit now, and where (read-only)."""
+        from scheduler.tools.kubectl.explaining import what_if as answer  # noqa: PLC0415 - as above
 
         with answering(program):
-            answer(configuration, os.environ, file=file, replicas=replicas, output=output)
+            answer(target, cluster_file or (), file=file, replicas=replicas, output=output)
+
+
+class _Defragment(PlainGroup):
+    default = "plan"
 
 
 def add_defragment(cli: typer.Typer, program: str) -> None:
-    """Add the command `defragment` to `cli`; `program` is the prefix of its errors."""
+    """Add the commands `defragment plan` and `apply` to `cli`; `program` is the prefix of their errors."""
+    group = typer.Typer(
+        help="Plan which pods to move so that a pod fits, and move them.",
+        cls=_Defragment,
+        no_args_is_help=True,
+        context_settings=dict(HELP),
+    )
+    cli.add_typer(group, name="defragment")
+    _add_plan(group, program)
+    _add_apply(group, program)
 
-    @cli.command()
-    def defragment(
+
+def _add_plan(group: typer.Typer, program: str) -> None:
+    examples = f"""
+        {program} defragment plan -f pod.yaml -n NAMESPACE
+        {program} defragment plan --max-moves 3
+        {program} defragment plan -f docs/examples/whole-card.yaml --cluster-file docs/examples/half-used.yaml
+    """
+
+    @group.command(cls=PlainCommand, epilog=examples)
+    @on_cluster(program)
+    def plan(
+        target: Target,
         *,
-        file: Annotated[
-            Path | None, typer.Option("--file", "-f", help="Make room for this pod or workload; - for standard input.")
-        ] = None,
-        cluster: Annotated[
-            list[Path] | None,
-            typer.Option(metavar="CLUSTER.yaml", help="Plan for cluster files instead of a cluster."),
-        ] = None,
-        max_moves: Annotated[int, typer.Option(min=1, max=100, help="Pods that are moved at most.")] = 10,
-        max_priority: Annotated[
-            int | None, typer.Option(help="Of pods that are moved (default: that of the pod, or 0 without one).")
-        ] = None,
-        execute: Annotated[
-            bool, typer.Option("--execute/--dry-run", help="Evict the pods, one at a time; or only say which.")
-        ] = False,
-        timeout: Annotated[int, typer.Option(min=1, help="Seconds for each move.")] = 300,
-        config: Config = None,
-        kubeconfig: Kubeconfig = None,
-        context: Context = None,
-        output: Output = "table",
+        file: _File = None,
+        max_moves: _MaxMoves = 10,
+        max_priority: _MaxPriority = None,
+        cluster_file: ClusterFiles = None,
+        output: Format = None,
     ) -> None:
-        """Say which pods to move, and where, so that a pod fits, or usual pods can use more; --execute evicts them."""
-        if execute and cluster:
-            give_up(program, "--execute needs a cluster: a cluster file is only planned for")
-        configuration = configured(program, config, connection_flags(kubeconfig, context))
-        from scheduler.tools.defragment.defragment import DefragmentFlags, defragment as answer  # noqa: I001, PLC0415 - as above
+        """Plan which pods to move so that a pod fits (read-only)."""
+        from scheduler.tools.defragment.defragment import DefragmentFlags, defragment  # noqa: PLC0415 - as above
 
         flags = DefragmentFlags(
             file=file,
-            cluster=tuple(cluster or ()),
+            cluster=tuple(cluster_file or ()),
             most_moves=max_moves,
             max_priority=max_priority,
-            evicts=execute,
+            output=output,
+        )
+        with answering(program):
+            found = defragment(target, flags)
+        raise typer.Exit(Exit.FINE if found else Exit.FOUND)
+
+
+def _add_apply(group: typer.Typer, program: str) -> None:
+    examples = f"""
+        {program} defragment apply -f pod.yaml -n NAMESPACE
+        {program} defragment apply --max-moves 3 --timeout 600
+    """
+
+    @group.command(cls=PlainCommand, epilog=examples)
+    @on_cluster(program)
+    def apply(
+        target: Target,
+        *,
+        file: _File = None,
+        max_moves: _MaxMoves = 10,
+        max_priority: _MaxPriority = None,
+        timeout: Annotated[int, typer.Option(min=1, metavar="SECONDS", help="Limit of each move.")] = 300,
+        output: Format = None,
+    ) -> None:
+        """Evict the pods of the plan, one at a time."""
+        from scheduler.tools.defragment.defragment import DefragmentFlags, defragment  # noqa: PLC0415 - as above
+
+        flags = DefragmentFlags(
+            file=file,
+            most_moves=max_moves,
+            max_priority=max_priority,
+            evicts=True,
             timeout_s=timeout,
             output=output,
         )
         with answering(program):
-            found = answer(program, configuration, os.environ, flags)
+            found = defragment(target, flags)
         raise typer.Exit(Exit.FINE if found else Exit.FOUND)

@@ -65,6 +65,8 @@ def refused(command: Any, name: str, arguments: list[str], parent: Any = None) -
     """Why the program does not take these arguments."""
     try:
         context = command.make_context(name, list(arguments), parent)
+        if hasattr(command, "as_meant"):
+            arguments = command.as_meant(arguments)
         if hasattr(command, "resolve_command") and arguments and not arguments[0].startswith("-"):
             found, inner, rest = command.resolve_command(context, list(arguments))
             yield from refused(inner, found, rest, context)

@@ -20,8 +20,9 @@ from scheduler.testing.cluster.world import World
 from scheduler.tools.adoption.adoption import adoption
 from scheduler.tools.adoption.adoption import lines as adoption_lines
 from scheduler.tools.cli.asking import ClusterView, cluster_view
+from scheduler.tools.cli.cordoning import told
 from scheduler.tools.cli.manifests import manifest
-from scheduler.tools.defragment.defragment import played
+from scheduler.tools.cli.plain import CONNECTION, arguments_of, commands_of, is_flag
 from scheduler.tools.defragment.evicting import Planner
 from scheduler.tools.defragment.text import Defragmentation
 from scheduler.tools.defragment.text import lines as plan_lines
@@ -30,12 +31,15 @@ from scheduler.tools.doctor.facts import ClusterFacts
 from scheduler.tools.explain.cordons import cordoned, uncordoned
 from scheduler.tools.explain.findings import audited
 from scheduler.tools.explain.findings import lines as findings_lines
+from scheduler.tools.explain.held import NONE, HoldingPods, holding_pods, pod_lines, reported
 from scheduler.tools.explain.text import explanation_text, what_if_text
 from scheduler.tools.explain.tones import Line, as_text
-from scheduler.tools.explain.top import lines as top_lines
 from scheduler.tools.explain.top import top
+from scheduler.tools.explain.top_lines import card_lines, cluster_lines, node_lines
 from scheduler.tools.kubectl.diagnosing import read_facts
 from scheduler.tools.kubectl.main import cli
+from scheduler.tools.kubectl.versions import ProgramVersions, version_lines
+from scheduler.tools.simulate.played import played
 from tests.support.builders import card, wire_node, wire_pod
 from tests.support.explaining import NOW_S, there, waits
 from tests.support.legacy import DEFAULT, chosen, legacy_node, runs
@@ -44,6 +48,12 @@ from tests.support.repository import ROOT
 _WIDTH: Final = 100
 _LABELS: Final = {"gpushare": "true"}
 _HALF_USED, _WHOLE_CARD = "docs/examples/half-used.yaml", "docs/examples/whole-card.yaml"
+_VERSIONS: Final = ProgramVersions(
+    client="0.1.0 (commit 1a2b3c4d5e6f)",
+    server="v1.36.3",
+    scheduler=("registry.example/gpushare-scheduler:0.1.0",),
+    device_plugin=("registry.example/gpushare-scheduler:0.1.0",),
+)
 _MODEL: Final = "NVIDIA-A100-SXM4-80GB"
 
 
@@ -59,18 +69,26 @@ def kubectl_markdown() -> str:
 
 
 def _table(group: Any) -> Iterator[str]:  # noqa: ANN401 - click's, vendored
-    yield "| `kubectl gpushare …` | what it does | its flags |"
+    yield "| `kubectl gpushare …` | what it does | its own flags |"
     yield "|---|---|---|"
-    for name, command in group.commands.items():
-        flags = [f"`{max(one.opts, key=len)}`" for one in command.params if one.opts[0].startswith("-")]
-        arguments = [_argument(one) for one in command.params if not one.opts[0].startswith("-")]
-        yield f"| `{' '.join([name, *arguments])}` | {command.help} | {', '.join(flags)} |"
+    yield from _rows(group, "")
+    connection = [_name(one) for one in group.commands["audit"].params if one.rich_help_panel == CONNECTION]
+    yield ""
+    yield f"All but `demo` and `completion` also have the connection flags: {', '.join(connection)}."
 
 
-def _argument(parameter: Any) -> str:  # noqa: ANN401 - as above
-    choices = [item.value for item in parameter.shell_complete(None, "")]
-    shown = "\\|".join(choices) or parameter.metavar
-    return shown if parameter.required else f"[{shown}]"
+def _rows(group: Any, before: str) -> Iterator[str]:  # noqa: ANN401 - as above
+    for name, command in commands_of(group):
+        if commands_of(command):
+            yield from _rows(command, f"{before}{name} ")
+            continue
+        flags = [_name(one) for one in command.params if is_flag(one) and one.rich_help_panel != CONNECTION]
+        words = " ".join([f"{before}{name}", *arguments_of(command)]).replace("|", "\\|")
+        yield f"| `{words}` | {command.help} | {', '.join(flags)} |"
+
+
+def _name(parameter: Any) -> str:  # noqa: ANN401 - as above
+    return f"`{max(parameter.opts, key=len)}`"
 
 
 def a_cluster() -> World:
@@ -112,8 +130,10 @@ def _outputs() -> Iterator[tuple[str, str]]:
     """(what was typed, what it prints), each of the cluster as it is read anew."""
     of = a_cluster()
     found = top(_read(of).reading.engine)
-    for what in ("nodes", "cards", "cluster"):
-        yield f"kubectl gpushare top{'' if what == 'nodes' else f' {what}'}", _text(top_lines(found, what))
+    yield "kubectl gpushare top nodes", _text(node_lines(found))
+    yield "kubectl gpushare top cards", _text(card_lines(found))
+    yield "kubectl gpushare top pods", _text(pod_lines(_held(of)))
+    yield "kubectl gpushare top cluster", _text(cluster_lines(found.cluster))
     yield (
         "kubectl gpushare explain large",
         explanation_text(asyncio.run(_read(of).explained("default", "large")), _WIDTH),
@@ -121,14 +141,23 @@ def _outputs() -> Iterator[tuple[str, str]]:
     copies = _read(of).what_if(wire_pod("serve", 7), 8)
     yield "kubectl gpushare what-if --replicas 8 -f serve.yaml", what_if_text(copies, _WIDTH)
     plan = asyncio.run(_plan_of_example())
-    yield f"kubectl gpushare defragment --cluster {_HALF_USED} -f {_WHOLE_CARD}", _text(plan_lines(plan))
-    words = cordoned(_read(of).reading.engine.tables, "gpu-c", ["1"]).words
-    yield "kubectl gpushare cordon gpu-c --card 1", printable(words)
-    words = uncordoned(_read(of).reading.engine.tables, "gpu-a", ["3"]).words
-    yield "kubectl gpushare uncordon gpu-a --card 3", printable(words)
+    yield f"kubectl gpushare defragment plan --cluster-file {_HALF_USED} -f {_WHOLE_CARD}", _text(plan_lines(plan))
+    made = cordoned(_read(of).reading.engine.tables, "gpu-c", ["1"])
+    yield "kubectl gpushare cordon gpu-c --card 1", printable(told(made, "gpu-c"))
+    made = uncordoned(_read(of).reading.engine.tables, "gpu-a", ["3"])
+    yield "kubectl gpushare uncordon gpu-a --card 3", printable(told(made, "gpu-a"))
     yield "kubectl gpushare audit", _text(findings_lines(audited(_read(of).reading.engine)))
-    yield "kubectl gpushare adopt --check", _text(adoption_lines(adoption(_read(an_old_cluster()).reading)))
+    yield "kubectl gpushare adopt", _text(adoption_lines(adoption(_read(an_old_cluster()).reading)))
     yield "kubectl gpushare doctor", _text(findings_lines(diagnosed(asyncio.run(_facts(of)))))
+    yield "kubectl gpushare version", _text(version_lines(_VERSIONS))
+
+
+def _held(of: World) -> HoldingPods:
+    """With reports: gpu-a enforces by MPS, and gpu-b reports nothing."""
+    read = _read(of).reading
+    found = holding_pods(read.engine, read.unit_mib, "default", lambda _: True)
+    used = {("default", "web"): 29_311, ("default", "train-0"): 61_904, ("default", "notebook"): 212}
+    return reported(found, {"gpu-a": "mps", "gpu-c": NONE}, used)
 
 
 async def _plan_of_example() -> Defragmentation:

@@ -26,8 +26,8 @@ class ListingServer(ThreadingHTTPServer):
 
     absent: paths that the server does not know. made: by path, what makes its objects anew each time they are listed.
     may_write: whether nodes may be changed. before_write: called with a node before it is changed.
-    named: objects that are asked for alone, by their paths. requests: method and path of each. queries: path and
-    query of each GET.
+    named: objects that are asked for alone, by their paths. pages: text by its path. requests: method and path of
+    each. queries: path and query of each GET.
     """
 
     daemon_threads = True
@@ -48,6 +48,7 @@ class ListingServer(ThreadingHTTPServer):
         self.absent: set[str] = set()
         self.made: dict[str, Callable[[], list[Json]]] = {}
         self.named: dict[str, Json] = {}
+        self.pages: dict[str, str] = {}
         self.may_write = True
         self.requests: list[tuple[str, str]] = []
         self.queries: list[tuple[str, dict[str, str]]] = []
@@ -89,6 +90,14 @@ def _selected(item: Json, selector: str) -> bool:
     return True
 
 
+def _meant(item: Json, query: Mapping[str, str]) -> bool:
+    """Whether its labels, and its name, are those of the query."""
+    labels = item["metadata"].get("labels") or {}
+    wanted = [term.split("=") for term in query.get("labelSelector", "").split(",") if term]
+    name = next((term[14:] for term in query.get("fieldSelector", "").split(",") if term[:14] == "metadata.name="), "")
+    return all(labels.get(key) == value for key, value in wanted) and name in {"", item["metadata"]["name"]}
+
+
 def kubeconfig_of(port: int, folder: Path, namespace: str = "") -> str:
     """The path of a kubeconfig for a server on a port of this machine, without TLS. namespace: of its context."""
     return str(written_kubeconfig(folder, f"http://127.0.0.1:{port}", user={"token": "t"}, namespace=namespace))
@@ -125,12 +134,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.queries.append((path, query))
         if path in self.server.refused:
             self._answer(403, refusal(403, f"{path.rpartition('/')[2]} is forbidden"))
+        elif path in self.server.pages:
+            self._answer(200, self.server.pages[path])
         elif path in self.server.named:
             self._answer(200, {"kind": "Node" if path.startswith(NODES) else "Pod", **self.server.named[path]})
         elif path == "/version":
             self._answer(200, {"gitVersion": "v1.36.3"})
         elif "watch" in query and path not in self.server.absent:
-            self._stream(path)
+            self._stream(path, query)
         elif path in self.server.lists and path not in self.server.absent:
             self._answer(200, self.server.page(path, query))
         else:
@@ -146,21 +157,27 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(*self.server.annotated(path.rpartition("/")[2], patch))
 
-    def _stream(self, path: str) -> None:
+    def _stream(self, path: str, query: Mapping[str, str]) -> None:
         annotations = {"k8s.io/initial-events-end": "true"}
         end = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "100", "annotations": annotations}}}
         items = self.server.made[path]() if path in self.server.made else self.server.lists.get(path, [])
-        lines = [{"type": "ADDED", "object": item} for item in items]
+        lists = "sendInitialEvents" in query
+        since = 0 if lists else int(query.get("resourceVersion") or 0)
+        lines: list[Json] = [
+            {"type": "ADDED", "object": item}
+            for item in items
+            if _meant(item, query) and (lists or int(item["metadata"].get("resourceVersion") or 0) > since)
+        ]
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Connection", "close")
         self.end_headers()
-        self.wfile.write("".join(f"{json.dumps(line)}\n" for line in [*lines, end]).encode())
+        self.wfile.write("".join(f"{json.dumps(line)}\n" for line in [*lines, *([end] if lists else [])]).encode())
 
-    def _answer(self, status: int, body: Json) -> None:
-        encoded = json.dumps(body).encode()
+    def _answer(self, status: int, body: Json | str) -> None:
+        encoded = (body if isinstance(body, str) else json.dumps(body)).encode()
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", "text/plain" if isinstance(body, str) else "application/json")
         self.send_header("Content-Length", str(len(encoded)))
         self.end_headers()
         self.wfile.write(encoded)

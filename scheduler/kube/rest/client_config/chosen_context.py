@@ -16,6 +16,7 @@ from scheduler.kube.rest.client_config.kubeconfig_file import (
     KubeconfigUser,
     Merged,
 )
+from scheduler.kube.rest.client_config.overrides import NO_OVERRIDES, Overrides
 
 _SCHEMES: Final = ("http", "https")
 
@@ -128,9 +129,9 @@ class ChosenContext:
     address: Address
 
 
-def chosen(merged: Merged, name: str | None) -> ChosenContext:
+def chosen(merged: Merged, name: str | None, overrides: Overrides = NO_OVERRIDES) -> ChosenContext:
     """The context of this name; None: the current one. Raises KubeconfigError with every mistake in it."""
-    name = name or merged.current_context
+    merged, name = overrides.applied(merged, name or merged.current_context)
     if not name:
         raise _unusable(merged, "no current-context is set")
     if (context := merged.contexts.get(name)) is None:

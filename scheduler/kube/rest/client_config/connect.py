@@ -21,6 +21,7 @@ from scheduler.kube.rest.client_config.chosen_context import (
 from scheduler.kube.rest.client_config.credentials import Credentials, Lifetime, Loaded, NotRenewed, Source
 from scheduler.kube.rest.client_config.kubeconfig import Kubeconfig
 from scheduler.kube.rest.client_config.kubeconfig_file import KubeconfigError
+from scheduler.kube.rest.client_config.overrides import NO_OVERRIDES, Overrides
 
 # As in client-go. The library's own hook measures this minute by the wall clock, which may be set back.
 REREAD_S: Final = 60.0
@@ -101,21 +102,24 @@ async def connect(
     kubeconfig: Path | str | None = None,
     context: str | None = None,
     service_account: Path | None = SERVICE_ACCOUNT,
+    overrides: Overrides = NO_OVERRIDES,
 ) -> Connection:
     """Read the configuration, run its credential plugin, load certificates.
 
-    kubeconfig, context: None or "" if unset. context: by default the kubeconfig's current one; a context excludes the
-    service account, which has none. service_account: directory of the token and the CA in a pod; None: never used.
-    Raises ConnectError, also for a failing plugin.
+    kubeconfig, context: None or "" if unset. context: by default the kubeconfig's current one; a context or overrides
+    exclude the service account, which has neither. service_account: directory of the token and the CA in a pod; None:
+    never used. Raises ConnectError, also for a failing plugin.
     """
     context = context or None
     if paths := _explicit(environment, kubeconfig):
-        return await _from_kubeconfig(environment, paths, context)
-    if service_account and context is None and ServiceAccount.is_here(environment, service_account):
+        return await _from_kubeconfig(environment, paths, context, overrides)
+    chooses = context is not None or overrides != NO_OVERRIDES
+    if service_account and not chooses and ServiceAccount.is_here(environment, service_account):
         account = ServiceAccount(environment, service_account)
         return await _opened(account, account.address, f"service account in {service_account}")
-    if (default := _default(environment)).exists():
-        return await _from_kubeconfig(environment, [default], context)
+    if (default := _default(environment)).exists() or overrides.server:
+        paths = [default] if default.exists() else []
+        return await _from_kubeconfig(environment, paths, context, overrides)
     searched = ["--kubeconfig", "KUBECONFIG", *([f"service account in {service_account}"] if service_account else [])]
     raise ConnectError(
         f"no cluster is configured: there is no {', no '.join(searched)} and no {default}; "
@@ -145,10 +149,12 @@ def _must_exist(path: Path, named_by: str) -> None:
         raise ConnectError(message)
 
 
-async def _from_kubeconfig(environment: Mapping[str, str], paths: list[Path], context: str | None) -> Connection:
-    name = f"kubeconfig {os.pathsep.join(map(str, paths))}"
+async def _from_kubeconfig(
+    environment: Mapping[str, str], paths: list[Path], context: str | None, overrides: Overrides
+) -> Connection:
+    name = f"kubeconfig {os.pathsep.join(map(str, paths))}" if paths else "flags"
     try:
-        source = Kubeconfig(paths, context)
+        source = Kubeconfig(paths, context, overrides)
     except KubeconfigError as error:
         # Not from the error: its cause may quote a token.
         raise ConnectError(str(error) if str(error).startswith("kubeconfig ") else f"{name}: {error}") from None

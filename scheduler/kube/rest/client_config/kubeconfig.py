@@ -21,6 +21,7 @@ from scheduler.kube.rest.client_config.chosen_context import ChosenContext, chos
 from scheduler.kube.rest.client_config.credential_plugin import CredentialPlugin, PluginFailed
 from scheduler.kube.rest.client_config.credentials import Lifetime, Loaded, NotRenewed, impersonation
 from scheduler.kube.rest.client_config.kubeconfig_file import KubeconfigError, read
+from scheduler.kube.rest.client_config.overrides import NO_OVERRIDES, Overrides
 
 # A token with less of its life left is not used (client-go: expiryDelta).
 _SPARE_S: Final = 10.0
@@ -67,11 +68,12 @@ _FOR_PLUGINS: Final = "client.authentication.k8s.io/exec"
 class Kubeconfig:
     """One context of one or several merged files. address: where it sends requests."""
 
-    def __init__(self, paths: list[Path], context: str | None) -> None:
+    def __init__(self, paths: list[Path], context: str | None, overrides: Overrides = NO_OVERRIDES) -> None:
         """Raise KubeconfigError; OSError where a file cannot be read."""
         self._paths = paths
+        self._overrides = overrides
         self._made_of = digests(paths)
-        self._chosen = chosen(read(paths), context)
+        self._chosen = chosen(read(paths), context, overrides)
         self.context = self._chosen.name
         self.namespace = self._chosen.namespace
         self.address = self._chosen.address
@@ -91,7 +93,7 @@ class Kubeconfig:
         made_of = digests(self._paths)
         if made_of == self._made_of:
             return
-        found = chosen(read(self._paths), self.context)
+        found = chosen(read(self._paths), self.context, self._overrides)
         if found.address != self.address:
             message = f"context {self.context} now has another server, proxy or server name: restart to go there"
             raise NotRenewed(message)

@@ -1,4 +1,4 @@
-"""What `kubectl gpushare adopt --check` counts of the extender's pods, and what it says stands in the way."""
+"""What `kubectl gpushare adopt` counts of the extender's pods, and what it says stands in the way."""
 
 import time
 from typing import Final

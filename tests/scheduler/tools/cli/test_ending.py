@@ -19,7 +19,8 @@ from aiohttp.test_utils import TestServer
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.kube.port import NODES, ApiSilent
 from scheduler.tools.cli import ending
-from scheduler.tools.cli.asking import Patience, opened, read_all
+from scheduler.tools.cli.asking import read_all
+from scheduler.tools.cli.session import Patience, opened
 from tests.support.builders import wire_node
 from tests.support.repository import ROOT
 from tests.support.servers.listing_server import kubeconfig_of, listing

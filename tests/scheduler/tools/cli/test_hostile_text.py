@@ -34,11 +34,14 @@ COMMANDS: Final = (
     ["top", "cards"],
     ["audit"],
     ["doctor"],
-    ["adopt", "--check"],
+    ["adopt"],
     ["explain", "waits"],
     ["explain", "held"],
     ["what-if", "-f", "docs/examples/whole-card.yaml"],
-    ["defragment"],
+    ["defragment", "plan"],
+    ["top", "pods", "-A"],
+    ["top", "cards", "-o", "wide"],
+    ["version"],
 )
 
 
@@ -96,15 +99,16 @@ def run(server: ListingServer, folder: Path, *arguments: str) -> Result:
     return CliRunner(env={"KUBECONFIG": "", "COLUMNS": "120"}).invoke(kubectl, command, catch_exceptions=False)
 
 
-@pytest.mark.parametrize("output", ["table", "json"])
+@pytest.mark.parametrize("output", ["", "json", "yaml"])
 def test_no_command_prints_what_a_terminal_would_obey(hostile: ListingServer, tmp_path: Path, output: str) -> None:
     printed = ""
     for command in COMMANDS:
-        ran = run(hostile, tmp_path, *command, "-o", output)
+        ran = run(hostile, tmp_path, *command, *(("-o", output) if output else ()))
         assert shows_only_text(ran.stdout), command
         assert "\nFAKE" not in ran.stdout, command  # a line of its own
         assert shows_only_text(ran.stderr), command
-        assert output == "table" or json.loads(ran.stdout)
+        assert output != "json" or json.loads(ran.stdout)
+        assert output != "yaml" or yaml.safe_load(ran.stdout)
         printed += ran.stdout + ran.stderr
     # It has come as far as that.
     assert printed.count("[2J") > len(COMMANDS)

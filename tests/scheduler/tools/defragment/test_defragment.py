@@ -23,7 +23,7 @@ HALF_USED, WHOLE_CARD = str(EXAMPLES / "half-used.yaml"), str(EXAMPLES / "whole-
 
 @pytest.mark.parametrize("program", [cli, kubectl])
 def test_the_plan_of_the_example(program: Typer) -> None:
-    ran = CliRunner().invoke(program, ["defragment", "--dry-run", "--cluster", HALF_USED, "-f", WHOLE_CARD])
+    ran = CliRunner().invoke(program, ["defragment", "plan", "--cluster-file", HALF_USED, "-f", WHOLE_CARD])
     assert ran.exit_code == 0
     text = Path("docs/defragment.md").read_text()
     assert f"```text\n{ran.stdout}```" in text
@@ -32,7 +32,9 @@ def test_the_plan_of_the_example(program: Typer) -> None:
 def test_a_pod_for_which_there_is_no_plan_ends_with_1(tmp_path: Path) -> None:
     manifest = tmp_path / "pod.yaml"
     manifest.write_text(Path(WHOLE_CARD).read_text().replace("gpu-mem: 16", "gpu-mem: 17"))
-    ran = CliRunner().invoke(cli, ["defragment", "--cluster", HALF_USED, "-f", str(manifest), "-o", "json"])
+    ran = CliRunner().invoke(
+        cli, ["defragment", "plan", "--cluster-file", HALF_USED, "-f", str(manifest), "-o", "json"]
+    )
     assert ran.exit_code == 1
     assert (json.loads(ran.stdout)["place"], json.loads(ran.stdout)["moves"]) == (None, [])
 
@@ -53,7 +55,7 @@ def test_a_pod_for_which_there_is_no_plan_ends_with_1(tmp_path: Path) -> None:
 def test_what_keeps_a_pod_from_any_plan_is_told(tmp_path: Path, edit: tuple[str, str], words: str) -> None:
     manifest = tmp_path / "pod.yaml"
     manifest.write_text(Path(WHOLE_CARD).read_text().replace(*edit))
-    ran = CliRunner().invoke(cli, ["defragment", "--cluster", HALF_USED, "-f", str(manifest)])
+    ran = CliRunner().invoke(cli, ["defragment", "plan", "--cluster-file", HALF_USED, "-f", str(manifest)])
     assert (ran.exit_code, words in ran.stdout) == (1, True), ran.stdout
 
 
@@ -68,7 +70,7 @@ def test_a_pod_without_a_namespace_is_that_of_the_context(tmp_path: Path) -> Non
     there = wire_pod("whole-card", 16, namespace="team", node="a", annotations=on_card(0, 16))
     with listing([wire_node("a", [16])], [there]) as server:
         kubeconfig = server.kubeconfig(tmp_path, "team")
-        ran = CliRunner().invoke(cli, ["defragment", "--kubeconfig", kubeconfig, "-f", WHOLE_CARD])
+        ran = CliRunner().invoke(cli, ["defragment", "plan", "--kubeconfig", kubeconfig, "-f", WHOLE_CARD])
     assert (ran.exit_code, "Pod team/whole-card fits as it is: on node a" in ran.stdout) == (0, True), ran.stdout
     assert "It is bound there already" in ran.stdout
 
@@ -103,19 +105,36 @@ def test_the_pods_of_a_workload_without_a_namespace_are_of_the_context(tmp_path:
 def test_cluster_files_hold_no_priority_classes(tmp_path: Path, spec: str, words: str) -> None:
     manifest = tmp_path / "pod.yaml"
     manifest.write_text(Path(WHOLE_CARD).read_text().replace("spec:\n", f"spec:\n  {spec}\n"))
-    ran = CliRunner().invoke(cli, ["defragment", "--cluster", HALF_USED, "-f", str(manifest)])
+    ran = CliRunner().invoke(cli, ["defragment", "plan", "--cluster-file", HALF_USED, "-f", str(manifest)])
     assert (words in ran.stdout, "PriorityClass" in ran.stdout) == (True, bool(words)), ran.stdout
 
 
 def test_without_a_pod_the_fragmentation_is_told() -> None:
-    ran = CliRunner().invoke(cli, ["defragment", "--cluster", HALF_USED, "-o", "json"])
+    ran = CliRunner().invoke(cli, ["defragment", "plan", "--cluster-file", HALF_USED, "-o", "json"])
     assert ran.exit_code == 0
     assert json.loads(ran.stdout)["fragmentation"]["free"] == 32.0
 
 
 def test_a_cluster_file_is_only_planned_for() -> None:
-    ran = CliRunner().invoke(cli, ["defragment", "--execute", "--cluster", HALF_USED])
-    assert (ran.exit_code, "only planned for" in ran.stderr) == (2, True)
+    ran = CliRunner().invoke(cli, ["defragment", "apply", "--cluster-file", HALF_USED])
+    assert (ran.exit_code, "No such option: --cluster-file" in ran.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("command", [["defragment", "plan"], ["what-if"]], ids=" ".join)
+def test_the_namespace_of_the_flag_is_that_of_a_manifest_without_one(tmp_path: Path, command: list[str]) -> None:
+    given = [*command, "--cluster-file", HALF_USED, "-n", "team", "-f"]
+    ran = CliRunner().invoke(cli, [*given, WHOLE_CARD])
+    assert (ran.exit_code, "team/whole-card" in ran.stdout) == (0, True), ran.output
+    other = tmp_path / "pod.yaml"
+    other.write_text(Path(WHOLE_CARD).read_text().replace("metadata:", "metadata:\n  namespace: ml"))
+    ran = CliRunner().invoke(cli, [*given, str(other)])
+    assert (ran.exit_code, "the manifest is of namespace ml, and --namespace is team" in ran.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("program", [cli, kubectl])
+def test_without_a_verb_a_plan_is_made(program: Typer) -> None:
+    ran = CliRunner().invoke(program, ["defragment", "--cluster-file", HALF_USED, "-f", WHOLE_CARD])
+    assert (ran.exit_code, "fits after 1 move" in ran.stdout) == (0, True), ran.output
 
 
 def test_budgets_of_a_file_count_as_their_status_says(tmp_path: Path) -> None:
@@ -128,15 +147,15 @@ def test_budgets_of_a_file_count_as_their_status_says(tmp_path: Path) -> None:
     cluster = tmp_path / "cluster.yaml"
     text = Path(HALF_USED).read_text()
     cluster.write_text(text.replace("      ownerReferences", "      labels: {app: web}\n      ownerReferences"))
-    given = ["defragment", "-f", WHOLE_CARD, "--cluster", str(cluster)]
+    given = ["defragment", "plan", "-f", WHOLE_CARD, "--cluster-file", str(cluster)]
     assert CliRunner().invoke(cli, given).exit_code == 0
-    assert CliRunner().invoke(cli, [*given, "--cluster", str(budget)]).exit_code == 1
+    assert CliRunner().invoke(cli, [*given, "--cluster-file", str(budget)]).exit_code == 1
 
 
 def test_a_mistake_in_a_cluster_file_is_told(tmp_path: Path) -> None:
     cluster = tmp_path / "cluster.yaml"
     cluster.write_text("nodes: [{nam: a}]\n")
-    ran = CliRunner().invoke(cli, ["defragment", "--cluster", str(cluster)])
+    ran = CliRunner().invoke(cli, ["defragment", "plan", "--cluster-file", str(cluster)])
     assert (ran.exit_code, str(cluster) in ran.stderr) == (2, True)
 
 

@@ -1,4 +1,4 @@
-"""`defragment --execute` on a cluster in memory: evicts one pod at a time, and stops where that brings nothing."""
+"""`defragment apply` on a cluster in memory: evicts one pod at a time, and stops where that brings nothing."""
 
 import asyncio
 import json

@@ -90,8 +90,8 @@ def test_nothing_else_is_printed(demo: Result) -> None:
     assert "\x1b" not in demo.stdout
 
 
-def test_with_keep_it_starts_over_until_it_is_interrupted() -> None:
-    with subprocess.Popen([*COMMAND, "--keep"], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+def test_with_loop_it_starts_over_until_it_is_interrupted() -> None:
+    with subprocess.Popen([*COMMAND, "--loop"], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if "the demo starts over" in line:

@@ -10,9 +10,9 @@ from config.protocol import names
 from config.protocol.inventory import Health
 from scheduler.kube.objects import Taint
 from scheduler.testing.cluster.world import World
-from scheduler.tools.cli.explain import text
 from scheduler.tools.cli.manifests import Unanswerable
 from scheduler.tools.explain.answers import ExplainedNode, Explanation, Preempting, WhatIfAnswer, as_json
+from scheduler.tools.kubectl.explaining import text
 from tests.support.builders import card, wire_node, wire_pod
 from tests.support.explaining import asked, explained, explained_new, lines, preempts, prose, there, waits, world
 from tests.support.repository import ROOT

@@ -1,5 +1,6 @@
 """Requested and free memory of the cluster, its nodes and its cards, and the findings of `kubectl gpushare audit`."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -10,8 +11,9 @@ from scheduler.kube import objects
 from scheduler.state.packing.fragmentation import measured
 from scheduler.testing.cluster.world import World
 from scheduler.tools.explain.findings import ClusterFinding, Findings, audited
-from scheduler.tools.explain.tones import Tone, as_text
-from scheduler.tools.explain.top import SORTS, Top, lines, sorted_by, top
+from scheduler.tools.explain.tones import Line, Tone, as_text
+from scheduler.tools.explain.top import SORTS, Top, of_nodes, sorted_by, top
+from scheduler.tools.explain.top_lines import card_lines, cluster_lines, node_lines
 from tests.support.builders import card, wire_node
 from tests.support.explaining import asked, there, waits, world
 
@@ -85,7 +87,7 @@ def test_pods_that_no_card_can_ever_hold_are_counted_and_fragment_nothing(sizes:
     of = world(a=[80, 80])
     for units in sizes:
         waits(of, f"asks-{units}", units)
-    shown = as_text(lines(counted(of), "cluster"), colour=False)
+    shown = as_text(cluster_lines(counted(of).cluster), colour=False)
     assert words in shown
     assert "Fragmented, free units that usual pods cannot use: 0 (0%)." in shown
 
@@ -100,7 +102,7 @@ def test_free_memory_that_the_pods_there_are_could_not_use_is_fragmented() -> No
     assert [(node.node, node.free, node.fragmented) for node in found.nodes] == [("a", 5, 4), ("b", 8, 0), ("c", 8, 0)]
     assert (found.cluster.free, found.cluster.fragmented) == (21, 4)
     assert "Fragmented, free units that usual pods cannot use: 4 (19%)." in as_text(
-        lines(found, "cluster"), colour=False
+        cluster_lines(found.cluster), colour=False
     )
 
 
@@ -125,7 +127,7 @@ def test_units_on_a_card_that_is_gone_are_told() -> None:
     of.pods.bind("default", "lost", "a", written)
     (node,) = counted(of).nodes
     assert node.unknown == 3
-    assert "3 units are on unknown cards" in as_text(lines(counted(of), "nodes"), colour=False)
+    assert "3 units are on unknown cards" in as_text(node_lines(counted(of)), colour=False)
 
 
 @pytest.mark.parametrize(
@@ -143,13 +145,33 @@ def test_nodes_are_sorted_by_what_was_asked_and_then_by_name(key: str, order: li
     assert [node.node for node in sorted_by(counted(busy()), key).nodes] == order
 
 
+def test_wide_says_models_and_who_holds_each_card() -> None:
+    found = counted(busy())
+    wide = as_text(card_lines(found, wide=True), colour=False).splitlines()
+    assert wide[0].split()[-2:] == ["STATE", "HELD-BY"]
+    assert wide[1].endswith("  default/web (30)")
+    assert as_text(node_lines(found, wide=True), colour=False).splitlines()[0].split()[-2:] == ["MODELS", "PROBLEM"]
+
+
+def test_only_the_named_nodes_are_left() -> None:
+    only = of_nodes(counted(busy()), ["b"])
+    assert ([node.node for node in only.nodes], {card.node for card in only.cards}) == (["b"], {"b"})
+
+
 def test_every_sort_is_tried_here() -> None:
     assert SORTS == ("name", "free", "requested", "most-free", "pods", "fragmented")
 
 
-@pytest.mark.parametrize("what", ["cluster", "nodes", "cards"])
-def test_text_is_coloured_where_that_is_wanted_and_says_the_same(what: str) -> None:
-    found = list(lines(counted(busy()), what))
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(lambda found: cluster_lines(found.cluster), id="cluster"),
+        pytest.param(node_lines, id="nodes"),
+        pytest.param(card_lines, id="cards"),
+    ],
+)
+def test_text_is_coloured_where_that_is_wanted_and_says_the_same(lines: Callable[[Top], Iterator[Line]]) -> None:
+    found = list(lines(counted(busy())))
     plain, coloured = as_text(found, colour=False), as_text(found, colour=True)
     assert Tone.BAD in {line.tone for line in found}
     assert "\x1b" not in plain

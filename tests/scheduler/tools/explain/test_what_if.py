@@ -88,7 +88,7 @@ def test_the_pod_of_a_manifest_is_found(tmp_path: Path) -> None:
         pytest.param("a: [", "cannot be read", id="no YAML"),
         pytest.param("kind: Service\n", "holds no pods", id="no pod"),
         pytest.param(f"{POD}---\n{POD}", "holds 2 pods", id="two"),
-        pytest.param("kind: Pod\nmetadata: {name: [1]}\n", "is no pod", id="malformed"),
+        pytest.param("kind: Pod\nmetadata: {name: [1]}\n", "is not a pod", id="malformed"),
         pytest.param("kind: CronJob\nmetadata: {}\nspec: {jobTemplate: 5}\n", "holds no pods", id="no job"),
         pytest.param("kind: Job\nmetadata: {}\nspec: {template: {metadata: 5}}\n", "holds no pods", id="no metadata"),
     ],

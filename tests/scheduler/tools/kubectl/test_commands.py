@@ -25,15 +25,19 @@ LEASE: Json = {
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+DEPLOYMENTS = "/apis/apps/v1/deployments"
 READ_ONLY = (
     ["top"],
     ["top", "cluster"],
     ["top", "cards"],
     ["audit"],
     ["doctor"],
-    ["adopt", "--check"],
+    ["adopt"],
     ["explain", "p"],
-    ["defragment", "-f", "docs/examples/whole-card.yaml"],
+    ["defragment", "plan", "-f", "docs/examples/whole-card.yaml"],
+    ["top", "pods", "-A"],
+    ["version"],
+    ["cordon", "a", "--dry-run"],
 )
 
 
@@ -58,7 +62,8 @@ def test_top_shows_nodes_and_reads_nothing_that_it_does_not_show(server: Listing
     assert head.split()[:6] == ["NODE", "CARDS", "UNITS", "REQUESTED", "FREE", "FRAGMENTED"]
     assert a.split() == ["a", "2", "32", "3", "29", "0", "16", "0", "0", "1"]
     assert b.split() == ["b", "2", "32", "0", "32", "0", "16", "0", "0", "0"]
-    assert {path for _, path in server.requests} == {NODES, PODS, "/api/v1/namespaces/kube-system/configmaps"}
+    asked = {NODES, PODS, "/api/v1/namespaces/kube-system/configmaps", DEPLOYMENTS}
+    assert {path for _, path in server.requests} == asked
 
 
 def test_top_is_sorted_as_asked_and_json_is_the_same(server: ListingServer, tmp_path: Path) -> None:
@@ -88,15 +93,15 @@ def test_an_audit_that_finds_something_ends_with_1(server: ListingServer, tmp_pa
 
 
 def test_a_check_before_adoption_that_finds_something_ends_with_1(server: ListingServer, tmp_path: Path) -> None:
-    ran = run(server, tmp_path, "adopt", "--check")
+    ran = run(server, tmp_path, "adopt")
     assert (ran.exit_code, ran.stderr) == (0, "")
     assert ran.stdout.splitlines()[-1].endswith("Nothing was found.")
     old = wire_pod("old", 2, node="b", annotations=chosen(1, 2, 16), scheduler=DEFAULT)
     lost = wire_pod("lost", 2, node="b", scheduler=DEFAULT)
     server.lists[PODS] += [msgspec.to_builtins(old), msgspec.to_builtins(lost)]
-    ran = run(server, tmp_path, "adopt", "--check")
+    ran = run(server, tmp_path, "adopt")
     assert (ran.exit_code, "failed   without-card: 1 pod" in ran.stdout) == (1, True)
-    document = json.loads(run(server, tmp_path, "adopt", "--check", "-o", "json").stdout)
+    document = json.loads(run(server, tmp_path, "adopt", "-o", "json").stdout)
     assert [(pod["pod"], pod["by"], pod["cards"]) for pod in document["nodes"][1]["pods"]] == [
         ("default/lost", "nobody", [{"index": 0, "units": 2}, {"index": 1, "units": 2}]),
         ("default/old", "extender", [{"index": 1, "units": 2}]),
@@ -108,13 +113,10 @@ def test_a_check_before_adoption_that_finds_something_ends_with_1(server: Listin
 
 
 def test_what_keeps_a_check_from_an_answer_says_its_exit_code(server: ListingServer, tmp_path: Path) -> None:
-    ran = run(server, tmp_path, "adopt")
-    assert (ran.exit_code, ran.stdout, "adopt needs --check" in ran.stderr) == (2, "", True)
-    assert server.requests == []
     server.refused.add(PODS)
-    ran = run(server, tmp_path, "adopt", "--check")
+    ran = run(server, tmp_path, "adopt")
     assert (ran.exit_code, ran.stdout, "the right to list and watch them" in ran.stderr) == (3, "", True)
-    gone = CliRunner().invoke(cli, ["adopt", "--check", "--kubeconfig", str(tmp_path / "none")])
+    gone = CliRunner().invoke(cli, ["adopt", "--kubeconfig", str(tmp_path / "none")])
     assert (gone.exit_code, gone.stdout) == (3, "")
 
 
@@ -234,14 +236,24 @@ def test_a_doctor_says_since_when_a_plugin_is_away(server: ListingServer, tmp_pa
 def test_a_card_is_cordoned_and_uncordoned(server: ListingServer, tmp_path: Path) -> None:
     ran = run(server, tmp_path, "cordon", "a", "--card", "0")
     assert (ran.exit_code, ran.stderr) == (0, "")
-    assert ran.stdout == "node a: card 0 (GPU-a-0) takes no new pods from now on; its pods stay: default/p (3)\n"
+    assert ran.stdout == (
+        "node a: 1 of 2 cards cordoned\n"
+        "node a: card 0 (GPU-a-0) takes no new pods from now on; its pods stay: default/p (3)\n"
+    )
     assert server.node("a")["metadata"]["annotations"][names.CORDON] == "GPU-a-0"
 
     assert run(server, tmp_path, "uncordon", "a").stdout == (
+        "node a: 1 of 2 cards uncordoned\n"
         "node a: card 0 (GPU-a-0) takes new pods again\nnode a: card 1 (GPU-a-1) was not cordoned\n"
     )
     assert names.CORDON not in server.node("a")["metadata"]["annotations"]
     assert names.INVENTORY in server.node("a")["metadata"]["annotations"]
+
+
+def test_a_dry_run_says_how_many_cards_it_would_concern_and_changes_none(server: ListingServer, tmp_path: Path) -> None:
+    ran = run(server, tmp_path, "cordon", "node/a", "--dry-run")
+    assert ran.stdout.splitlines()[:2] == ["dry run: nothing is changed", "node a: 2 of 2 cards cordoned"]
+    assert [path for method, path in server.requests if method == "PATCH"] == []
 
 
 def test_what_is_cordoned_already_is_not_written_again(server: ListingServer, tmp_path: Path) -> None:
@@ -282,12 +294,20 @@ def test_a_node_that_always_changes_is_given_up(server: ListingServer, tmp_path:
         (["explain", "/p"], 2, "expected NAME or NAMESPACE/NAME"),
         (["explain", "ml/"], 2, "expected NAME or NAMESPACE/NAME"),
         (["explain", "deployment/p", "-n", "ml"], 2, "expected NAME or NAMESPACE/NAME"),
-        (["explain", ""], 2, "'' is no pod: expected NAME or NAMESPACE/NAME"),
+        (["explain", ""], 2, "invalid pod '': expected NAME or NAMESPACE/NAME"),
         (["explain", "x\x1b[2J"], 2, "expected NAME or NAMESPACE/NAME"),
         (["explain", "p?watch=1"], 2, "expected NAME or NAMESPACE/NAME"),
         (["explain", "p", "-n", "../../nodes"], 2, "expected NAME or NAMESPACE/NAME"),
-        (["top", "everything"], 2, "everything"),
+        (["top", "everything"], 2, "no such command everything; commands: nodes, cards, pods, cluster"),
         (["top", "--sort-by", "x"], 2, "sort-by"),
+        (["top", "nodes", "none"], 1, "there is no node none with GPU memory"),
+        (["top", "pods", "none"], 1, "pod none does not exist here, or holds no GPU memory"),
+        (["top", "pods", "-l", "=x"], 2, "label selector: expected KEY=VALUE"),
+        (["top", "--request-timeout", "soon"], 2, "expected a duration such as 500ms"),
+        (["top", "--cluster", "cluster.yaml"], 2, "--cluster-file reads a file"),
+        (["top", "--cluster", "none"], 3, "names the cluster none, which does not exist"),
+        (["what-if", "-f", "x", "--replicas", "0"], 2, "'--replicas': expected at least 1"),
+        (["what-if", "-f", "x", "--replicas", "x"], 2, "'--replicas': expected a whole number"),
     ],
 )
 def test_what_cannot_be_done_ends_with_its_own_code(

@@ -28,15 +28,23 @@ def words(*typed: str) -> set[str]:
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
-        pytest.param([], COMMANDS | {"--help"}, id="nothing"),
-        pytest.param([""], COMMANDS | {"--help"}, id="a blank"),
+        pytest.param([], COMMANDS | {"--help", "--version"}, id="nothing"),
+        pytest.param([""], COMMANDS | {"--help", "--version"}, id="a blank"),
         pytest.param(["co"], {"cordon", "completion"}, id="the beginning of a command"),
-        pytest.param(["top", ""], {"cluster", "nodes", "cards"}, id="an argument"),
-        pytest.param(["top", "c"], {"cluster", "cards"}, id="the beginning of an argument"),
-        pytest.param(["top", "--s"], {"--sort-by"}, id="a flag"),
+        pytest.param(["top", ""], {"cluster", "nodes", "cards", "pods", "--help"}, id="a command of a group"),
+        pytest.param(["top", "c"], {"cluster", "cards"}, id="the beginning of one"),
+        pytest.param(["top", "--so"], {"--sort-by"}, id="a flag of a group's default"),
         pytest.param(["top", "--sort-by", "m"], {"most-free"}, id="the value of a flag"),
-        pytest.param(["top", "-o", ""], {"table", "json"}, id="of a short flag"),
-        pytest.param(["cordon", "a", "--"], {"--card", "--config", "--kubeconfig", "--context", "--help"}, id="flags"),
+        pytest.param(["top", "pods", "--sort-by", ""], {"name", "requested", "used"}, id="of a command of a group"),
+        pytest.param(["get", "po", "--sort-by", ""], {"name", "requested", "used"}, id="of an alias"),
+        pytest.param(["--context", "c", "top", "pods", "-o", "y"], {"yaml"}, id="after a flag in front"),
+        pytest.param(["top", "-o", ""], {"wide", "json", "yaml", "name"}, id="of a short flag"),
+        pytest.param(
+            ["cordon", "a", "--c"],
+            {"--card", "--context", "--cluster", "--certificate-authority", "--config"},
+            id="flags",
+        ),
+        pytest.param(["defragment", "a"], {"apply"}, id="a verb"),
         pytest.param(["completion", ""], {"bash", "zsh", "fish"}, id="shells"),
         pytest.param(["none", ""], set(), id="no command of ours"),
     ],
@@ -48,6 +56,8 @@ def test_what_may_follow(typed: list[str], offered: set[str]) -> None:
 def test_files_are_meant_after_flags_that_take_one() -> None:
     assert candidates(GROUP, ["what-if", "-f", ""])[1] == 0
     assert candidates(GROUP, ["what-if", "--config", ""])[1] == 0
+    assert candidates(GROUP, ["explain", "p", "--cluster-file", ""])[1] == 0
+    assert candidates(GROUP, ["defragment", "plan", "-f", ""])[1] == 0
     assert candidates(GROUP, ["top", ""])[1] == 4
 
 
@@ -55,6 +65,7 @@ def test_nodes_with_cards_are_offered_where_a_node_is_meant(tmp_path: Path) -> N
     with listing([wire_node("gpu-b", [16]), wire_node("cpu"), wire_node("gpu-a", [16])]) as server:
         file = server.kubeconfig(tmp_path)
         assert words("cordon", "--kubeconfig", file, "") == {"gpu-a", "gpu-b"}
+        assert words("top", "cards", "--kubeconfig", file, "") == {"gpu-a", "gpu-b"}
         assert words("explain", "p", "--kubeconfig", file, "--node", "gpu-b") == {"gpu-b"}
         assert {method for method, _ in server.requests} == {"GET"}
     assert words("cordon", "--kubeconfig", file, "") == set()
@@ -114,8 +125,8 @@ def test_fish_offers_them_and_files_where_one_is_meant(programs: str, tmp_path: 
     folder.mkdir()
     (folder / "pod.yaml").touch()
     tried = (
-        f"{script('fish')}\ncomplete -C 'kubectl-gpushare top --sort-by '\ncomplete -C 'kubectl-gpushare unc'\n"
-        "complete -C 'kubectl-gpushare explain -f '\n"
+        f"{script('fish')}\ncomplete -C 'kubectl-gpushare top nodes --sort-by '\ncomplete -C 'kubectl-gpushare unc'\n"
+        "complete -C 'kubectl-gpushare what-if -f '\n"
     )
     ran = subprocess.run(
         ["fish", "--no-config", "-c", tried],

@@ -4,6 +4,7 @@ That a whole kubeconfig is used as kubectl uses it, or refused by name, is shown
 """
 
 import re
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import yaml
 from scheduler.kube.rest.client_config.chosen_context import proxy_for
 from scheduler.kube.rest.client_config.connect import ConnectError, Connection, connect
 from scheduler.kube.rest.client_config.credentials import NotRenewed
+from scheduler.kube.rest.client_config.overrides import Overrides
 from tests.support.servers.certificates import CA
 
 SERVER = "https://10.1.2.3:6443"
@@ -293,3 +295,67 @@ def test_the_proxy_is_the_one_that_the_environment_names(
     environment: dict[str, str], url: str, proxy: str | None
 ) -> None:
     assert proxy_for(environment, url) == proxy
+
+
+# kubectl's flags
+
+
+OVERRIDDEN = [
+    pytest.param({"cluster": "c2"}, "https://a-2", BEARER, id="another cluster of the file"),
+    pytest.param({"server": "https://b"}, "https://b", BEARER, id="another server, with the user's token"),
+    pytest.param(
+        {"impersonate": "jane", "impersonate_groups": ("dev",)},
+        "https://a",
+        (*BEARER, ("Impersonate-User", "jane"), ("Impersonate-Group", "dev")),
+        id="another user to act as",
+    ),
+]
+
+
+@pytest.mark.parametrize(("flags", "url", "headers"), OVERRIDDEN)
+async def test_a_flag_wins_over_the_kubeconfig(
+    tmp_path: Path, flags: dict[str, Any], url: str, headers: tuple[tuple[str, str], ...]
+) -> None:
+    file = write(tmp_path / "k", document("https://a"))
+    found = await connect({}, kubeconfig=file, overrides=Overrides(**flags))
+    assert (found.url, await found.credentials.identity()) == (url, headers)
+
+
+async def test_flags_alone_are_enough(tmp_path: Path) -> None:
+    flags = Overrides(server="https://10.1.2.3:6443", token="t", insecure_skip_tls_verify=True)  # noqa: S106 - of a test
+    found = await connect({"HOME": str(tmp_path)}, service_account=None, overrides=flags)
+    assert (found.url, found.namespace) == ("https://10.1.2.3:6443", "default")
+    assert await found.credentials.identity() == (("Authorization", "Bearer t"),)
+
+
+async def test_a_token_of_a_flag_replaces_the_credentials_of_the_file(tmp_path: Path) -> None:
+    file = write(tmp_path / "k", described({"username": "u", "password": "p"}))
+    found = await connect({}, kubeconfig=file, overrides=Overrides(token="t"))  # noqa: S106 - of a test
+    assert await found.credentials.identity() == (("Authorization", "Bearer t"),)
+
+
+async def test_not_to_verify_the_server_replaces_the_ca_of_the_file(tmp_path: Path) -> None:
+    file = write(tmp_path / "k", described(certificate_authority=str(write(tmp_path / "ca.crt", CA))))
+    found = await connect({}, kubeconfig=file, overrides=Overrides(insecure_skip_tls_verify=True))
+    assert found.tls.verify_mode is ssl.CERT_NONE
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"cluster": "none"}, "names the cluster none, which does not exist"),
+        ({"user": "none"}, "names the user none, which does not exist"),
+        ({"impersonate_groups": ("dev",)}, "take a user to impersonate"),
+        ({"server": "b"}, "the address of the server does not begin with"),
+    ],
+)
+async def test_a_flag_that_cannot_be_used_is_an_error(tmp_path: Path, flags: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConnectError, match=message):
+        await connect({}, kubeconfig=write(tmp_path / "k", described()), overrides=Overrides(**flags))
+
+
+async def test_flags_choose_a_kubeconfig_and_not_the_pod(home: Path, service_account: Path) -> None:
+    found = await connect(
+        {**IN_A_POD, "HOME": str(home)}, service_account=service_account, overrides=Overrides(impersonate="jane")
+    )
+    assert found.url == "http://home"

@@ -1,0 +1,142 @@
+"""The cluster of a command: its connection, and the configuration by which its scheduler counts."""
+
+import asyncio
+import contextlib
+import os
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple, TypeVar
+
+from config.protocol import names
+from config.settings.scheduler import SchedulerConfiguration
+from scheduler.kube.port import KINDS, NODES, ApiError, Kind
+from scheduler.kube.rest.client import ClientOptions, KubeCluster
+from scheduler.kube.rest.client_config.connect import ConnectError, Connection, connect
+from scheduler.kube.rest.client_config.overrides import NO_OVERRIDES, Overrides
+from scheduler.kube.rest.watching import WatchOptions
+from scheduler.process.output import warn
+from scheduler.tools.cli.answering import configured
+from scheduler.tools.cli.asking import ClusterView, all_of, cluster_view, tell_unread
+from scheduler.tools.cli.cluster_configuration import written
+from scheduler.tools.cli.manifests import Unreadable
+from scheduler.tools.cli.target import Target
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Patience with an API server that accepts connections but does not answer. Seconds.
+
+    says_so_s: until a line on standard error, or None for never. gives_up_s: until the request has failed. A scheduler
+    waits longer (WatchOptions), because a watch may be silent for minutes; a command lists, and a list is not. A slow
+    page is not silent: it gets as long as in a scheduler.
+    """
+
+    says_so_s: float | None = 5.0
+    gives_up_s: float = 30.0
+
+
+LISTS: Final = Patience()
+# While successors are waited for, nothing may happen for minutes.
+WATCHES: Final = Patience(gives_up_s=WatchOptions().stall_s)
+# A line on standard error would interrupt the command line being typed.
+SILENT: Final = Patience(says_so_s=None)
+
+
+class ClusterSession(NamedTuple):
+    """namespace: of the flag, else of the context."""
+
+    cluster: KubeCluster
+    configuration: SchedulerConfiguration
+    namespace: str
+
+
+@contextlib.asynccontextmanager
+async def session(target: Target, patience: Patience = LISTS) -> AsyncIterator[ClusterSession]:
+    """The cluster of the flags. Raises Unreadable; ends the program where a configuration has mistakes."""
+    own = configured(target.program, target.config, target.flags)
+    async with _opened(target, own, patience) as cluster:
+        configuration = own if target.config is not None else await _of_cluster(cluster, target)
+        yield ClusterSession(cluster, configuration, target.namespace or cluster.namespace)
+
+
+def connected_to(target: Target, patience: Patience = LISTS) -> contextlib.AbstractAsyncContextManager[KubeCluster]:
+    """A client alone, for a command that needs no configuration. Ends the program where one has mistakes."""
+    return _opened(target, configured(target.program, target.config, target.flags), patience)
+
+
+def _opened(
+    target: Target, own: SchedulerConfiguration, patience: Patience
+) -> contextlib.AbstractAsyncContextManager[KubeCluster]:
+    if target.request_timeout_s is not None:
+        patience = replace(patience, gives_up_s=target.request_timeout_s)
+    return opened(own, os.environ, patience, target.overrides)
+
+
+async def _of_cluster(cluster: KubeCluster, target: Target) -> SchedulerConfiguration:
+    found = await written(cluster)
+    return configured(target.program, None if found is None else found.place, target.flags, found and found.text)
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    configuration: SchedulerConfiguration,
+    environment: Mapping[str, str],
+    patience: Patience = LISTS,
+    overrides: Overrides = NO_OVERRIDES,
+) -> AsyncIterator[KubeCluster]:
+    """A client. Raises Unreadable."""
+    connection = await connected(configuration, environment, overrides)
+    limits = WatchOptions(stall_s=patience.gives_up_s)
+    options = ClientOptions(request_timeout_s=patience.gives_up_s, watch=limits)
+    cluster = KubeCluster(connection, random.Random(), options)  # noqa: S311 - guards nothing
+    async with contextlib.AsyncExitStack() as closing:
+        closing.push_async_callback(cluster.close)
+        if patience.says_so_s is not None:
+            loop = asyncio.get_running_loop()
+            closing.callback(
+                loop.call_later(patience.says_so_s, _tell_silence, cluster, connection.url, patience).cancel
+            )
+        yield cluster
+
+
+def _tell_silence(cluster: KubeCluster, url: str, patience: Patience) -> None:
+    if not cluster.has_answered:
+        warn([f"no answer from {url} yet; giving up after {patience.gives_up_s:g} s"])
+
+
+async def connected(
+    configuration: SchedulerConfiguration, environment: Mapping[str, str], overrides: Overrides = NO_OVERRIDES
+) -> Connection:
+    """Connection as the scheduler makes it. Raises Unreadable."""
+    named = configuration.client_connection
+    try:
+        return await connect(environment, kubeconfig=named.kubeconfig, context=named.context, overrides=overrides)
+    except ConnectError as error:
+        raise Unreadable(str(error)) from error
+
+
+def asked(target: Target, question: Callable[[ClusterView], Awaitable[R]], kinds: Collection[Kind[Any]] = KINDS) -> R:
+    """The answer; standard error names omitted objects. kinds: kinds to read. Raises Unanswerable."""
+
+    async def ask() -> R:
+        async with session(target) as of:
+            read = await cluster_view(of.cluster, of.configuration, kinds)
+            read.namespace = of.namespace
+            answer = await question(read)
+        tell_unread(read.unread)
+        return answer
+
+    return asyncio.run(ask())
+
+
+async def nodes_with_cards(target: Target) -> list[str]:
+    """Nodes that announce their cards, by name. Raises Unreadable."""
+    async with connected_to(target, SILENT) as cluster:
+        try:
+            found = [node.metadata for node in await all_of(cluster, NODES)]
+        except ApiError as error:
+            raise Unreadable(error.message) from error
+    return sorted(node.name for node in found if names.INVENTORY in (node.annotations or {}))

@@ -1,0 +1,131 @@
+"""The cluster that a command asks, by kubectl's flags."""
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from config.settings import duration
+from scheduler.kube.rest.client_config.overrides import NO_OVERRIDES, Overrides
+from scheduler.tools.cli.plain import CONNECTION
+
+# Where a pod of the scheduler has its configuration.
+MOUNTED: Final = Path("/etc/gpushare/scheduler.yaml")
+_NAME: Final = "target"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """program: prefix of errors. config: configuration file, None for that of the cluster's ConfigMap.
+
+    namespace: "" for the context's. request_timeout_s: None for the command's own patience, math.inf for no limit.
+    """
+
+    program: str
+    config: Path | None = None
+    kubeconfig: str = ""
+    context: str = ""
+    namespace: str = ""
+    request_timeout_s: float | None = None
+    overrides: Overrides = NO_OVERRIDES
+
+    @property
+    def flags(self) -> dict[str, object]:
+        """The flags that are settings, under their names in the configuration."""
+        return {
+            "clientConnection.kubeconfig": self.kubeconfig or None,
+            "clientConnection.context": self.context or None,
+        }
+
+
+def _option(*names: str, says: str, value: str | None = None) -> Any:  # noqa: ANN401 - typer's
+    return typer.Option(*names, help=says, metavar=value, rich_help_panel=CONNECTION, show_default=False)
+
+
+def mounted(file: Path = MOUNTED) -> Path | None:
+    """The scheduler's configuration where a command runs in its pod; None elsewhere."""
+    return file if file.is_file() else None
+
+
+def _seconds(text: str) -> float | None:
+    """Value of `--request-timeout`: None where unset, infinity for 0. Raises typer.BadParameter."""
+    try:
+        return (duration.seconds(text) or math.inf) if text else None
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--request-timeout") from error
+
+
+def _chosen(
+    *,
+    namespace: Annotated[
+        str, _option("--namespace", "-n", says="Namespace (default: the context's).", value="NAME")
+    ] = "",
+    context: Annotated[str, _option("--context", says="Context of the kubeconfig.", value="NAME")] = "",
+    kubeconfig: Annotated[str, _option("--kubeconfig", says="Kubeconfig file.", value="FILE")] = "",
+    cluster: Annotated[str, _option("--cluster", says="Cluster of the kubeconfig.", value="NAME")] = "",
+    user: Annotated[str, _option("--user", says="User of the kubeconfig.", value="NAME")] = "",
+    server: Annotated[str, _option("--server", "-s", says="Address of the API server.", value="URL")] = "",
+    token: Annotated[str, _option("--token", says="Bearer token.", value="TOKEN")] = "",
+    certificate_authority: Annotated[
+        str, _option("--certificate-authority", says="File with the CA of the API server.", value="FILE")
+    ] = "",
+    insecure_skip_tls_verify: Annotated[
+        bool, _option("--insecure-skip-tls-verify", says="Do not verify the API server's certificate.")
+    ] = False,
+    acting_as: Annotated[str, _option("--as", says="User to impersonate.", value="NAME")] = "",
+    acting_as_group: Annotated[
+        list[str] | None, _option("--as-group", says="Group to impersonate; may be repeated.", value="NAME")
+    ] = None,
+    request_timeout: Annotated[
+        str, _option("--request-timeout", says="Limit of one request, such as 30s; 0 for none.", value="DURATION")
+    ] = "",
+    config: Annotated[
+        Path | None, _option("--config", says="Scheduler configuration (default: the cluster's).", value="FILE")
+    ] = None,
+) -> Target:
+    if cluster.endswith((".yaml", ".yml")):
+        message = f"expected a cluster of the kubeconfig, found {cluster}; --cluster-file reads a file"
+        raise typer.BadParameter(message, param_hint="--cluster")
+    return Target(
+        program="",
+        config=config or mounted(),
+        kubeconfig=kubeconfig,
+        context=context,
+        namespace=namespace,
+        request_timeout_s=_seconds(request_timeout),
+        overrides=Overrides(
+            cluster=cluster,
+            user=user,
+            server=server,
+            token=token,
+            certificate_authority=certificate_authority,
+            insecure_skip_tls_verify=insecure_skip_tls_verify,
+            impersonate=acting_as,
+            impersonate_groups=tuple(acting_as_group or ()),
+        ),
+    )
+
+
+def on_cluster(program: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give the command kubectl's connection flags; it gets their values as `target`."""
+    shared = inspect.signature(_chosen).parameters
+
+    def with_flags(command: Callable[..., None]) -> Callable[..., None]:
+        own = [one for name, one in inspect.signature(command).parameters.items() if name != _NAME]
+
+        @wraps(command)
+        def run(**given: Any) -> None:  # noqa: ANN401 - of each flag its own type
+            target = _chosen(**{name: given.pop(name) for name in shared})
+            command(target=replace(target, program=program), **given)
+
+        parameters = [*own, *shared.values()]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # typer reads it
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        return run
+
+    return with_flags

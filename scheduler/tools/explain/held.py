@@ -1,0 +1,151 @@
+"""Pods that hold GPU memory: how much, on which cards, whether that is enforced, and how much they use. Pure."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from scheduler.core.engine import Engine
+from scheduler.process.terminal import columns
+from scheduler.state.pod_record import PodRecord
+from scheduler.state.tables import Tables
+from scheduler.tools.explain.answers import Answer
+from scheduler.tools.explain.pod_summary import cards_of
+from scheduler.tools.explain.tones import Line, Tone
+
+NONE: Final = "none"
+_HEAD: Final = ("NAME", "NODE", "CARDS", "REQUESTED", "LIMIT", "USED")
+_WIDE: Final = ("SCHEDULER", "STATE", "UUIDS")
+
+
+class HoldingPod(Answer, frozen=True):
+    """cards: index to units, empty while they are unknown. uuids: of these cards, in order.
+
+    isolation: mechanism that limits it on its node, `none` where its request is only counted, "" if unknown.
+    used_mib: memory that its containers use, None if unknown. state: `running`, `terminating` or `unknown card`.
+    """
+
+    namespace: str
+    name: str
+    node: str
+    units: int
+    cards: dict[int, int]
+    uuids: tuple[str, ...]
+    exclusive: bool
+    scheduler: str
+    state: str
+    isolation: str = ""
+    used_mib: int | None = msgspec.field(default=None, name="usedMiB")
+
+
+class HoldingPods(Answer, frozen=True):
+    """In order of namespace and name, until sorted. unit_mib: MiB in a unit."""
+
+    unit_mib: int = msgspec.field(name="unitMiB")
+    pods: tuple[HoldingPod, ...] = ()
+
+
+def holding_pods(
+    engine: Engine, unit_mib: int, namespace: str, matches: Callable[[Mapping[str, str]], bool]
+) -> HoldingPods:
+    """namespace: "" for all. matches: whether labels are selected."""
+    tables = engine.tables
+    found = [
+        _holding(tables, record)
+        for record in tables.records()
+        if record.written.units
+        and not record.nominated
+        and namespace in {"", record.pod.key.namespace}
+        and matches(record.pod.labels)
+    ]
+    return HoldingPods(unit_mib=unit_mib, pods=tuple(sorted(found, key=_by_name)))
+
+
+def _by_name(pod: HoldingPod) -> tuple[str, str]:
+    return pod.namespace, pod.name
+
+
+def _holding(tables: Tables, record: PodRecord) -> HoldingPod:
+    cards = cards_of(tables, record)
+    row = tables.row_of.get(record.node)
+    uuids = {} if row is None else {slot.card.index: slot.card.uuid for slot in tables.cards.slots[row]}
+    terminating = "terminating" if record.pod.terminating else "running"
+    return HoldingPod(
+        namespace=record.pod.key.namespace,
+        name=record.pod.key.name,
+        node=record.node,
+        units=sum(cards.values()) or record.written.units,
+        cards=dict(sorted(cards.items())),
+        uuids=tuple(uuids[index] for index in sorted(cards)),
+        exclusive=record.exclusive,
+        scheduler=record.pod.scheduler_name,
+        state=terminating if cards else "unknown card",
+    )
+
+
+def reported(found: HoldingPods, isolation: Mapping[str, str], used_mib: Mapping[tuple[str, str], int]) -> HoldingPods:
+    """The pods with what their nodes report. isolation: by node; used_mib: by namespace and name."""
+    pods = tuple(
+        msgspec.structs.replace(
+            pod, isolation=isolation.get(pod.node, ""), used_mib=used_mib.get((pod.namespace, pod.name))
+        )
+        for pod in found.pods
+    )
+    return msgspec.structs.replace(found, pods=pods)
+
+
+def on_node(found: HoldingPods, node: str) -> HoldingPods:
+    """Only pods on the node."""
+    return msgspec.structs.replace(found, pods=tuple(pod for pod in found.pods if pod.node == node))
+
+
+_KEYS: Final[Mapping[str, Callable[[HoldingPod], int]]] = {
+    "name": lambda _: 0,
+    "requested": lambda pod: -pod.units,
+    "used": lambda pod: -(pod.used_mib or 0),
+}
+
+
+def pods_by(found: HoldingPods, key: str, named: Collection[str] = ()) -> HoldingPods:
+    """Sorted by `name`, `requested` or `used`; only those of these names, if any."""
+    chosen = (pod for pod in found.pods if not named or pod.name in named)
+    return msgspec.structs.replace(found, pods=tuple(sorted(chosen, key=_KEYS[key])))
+
+
+def pod_lines(found: HoldingPods, *, wide: bool = False, namespaces: bool = False) -> Iterator[Line]:
+    """A head, and a line for each pod. namespaces: whether their column is shown."""
+    head = (*(("NAMESPACE",) if namespaces else ()), *_HEAD, *(_WIDE if wide else ()))
+    rows = [_row(pod, found.unit_mib, wide=wide, namespaces=namespaces) for pod in found.pods]
+    tones = [Tone.BAD if pod.state == "unknown card" else _tone(pod, found.unit_mib) for pod in found.pods]
+    first = int(namespaces)
+    texts = columns(head, rows, right=(first + 3, first + 5))
+    return (Line(text, tone) for text, tone in zip(texts, (Tone.HEAD, *tones), strict=True))
+
+
+def _tone(pod: HoldingPod, unit_mib: int) -> Tone:
+    return Tone.WARNING if (pod.used_mib or 0) > pod.units * unit_mib else Tone.PLAIN
+
+
+def _row(pod: HoldingPod, unit_mib: int, *, wide: bool, namespaces: bool) -> tuple[str, ...]:
+    cards = ",".join(f"{index} ({units})" for index, units in pod.cards.items()) or "?"
+    used = "-" if pod.used_mib is None else f"{pod.used_mib} MiB"
+    row = (pod.name, pod.node, cards, amount(pod.units, unit_mib), _limit(pod.isolation), used)
+    extra = (pod.scheduler, pod.state, ",".join(pod.uuids) or "-") if wide else ()
+    return (*((pod.namespace,) if namespaces else ()), *row, *extra)
+
+
+def _limit(isolation: str) -> str:
+    if not isolation:
+        return "unknown"
+    return "advisory" if isolation == NONE else f"enforced ({isolation})"
+
+
+def amount(units: int, unit_mib: int) -> str:
+    """`8 GiB`, `300 MiB`."""
+    mib = units * unit_mib
+    return f"{mib // 1024} GiB" if mib % 1024 == 0 else f"{mib} MiB"
+
+
+def names_of(pods: Sequence[HoldingPod]) -> Iterator[str]:
+    """`pod/NAME`, as kubectl prints them."""
+    return (f"pod/{pod.name}" for pod in pods)

@@ -1,0 +1,221 @@
+"""`kubectl gpushare top`: memory of nodes, cards, pods and the whole cluster."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, NoReturn
+
+import typer
+
+from scheduler.process.output import show, warn
+from scheduler.tools.cli.answering import Exit, answering, give_up, show_answer, show_document, show_lines
+from scheduler.tools.cli.options import Format, NoHeaders, TableFormat, Watch
+from scheduler.tools.cli.plain import HELP, KINDS, PlainCommand, PlainGroup
+from scheduler.tools.cli.target import Target, on_cluster
+
+if TYPE_CHECKING:
+    from scheduler.tools.explain.tones import Line
+    from scheduler.tools.explain.top import Top
+
+PROGRAM: Final = "kubectl gpushare"
+
+
+class _Top(PlainGroup):
+    default = "nodes"
+    first = ("nodes", "cards", "pods", "cluster")
+    aliases: ClassVar[Mapping[str, Sequence[str]]] = {word: (kind,) for word, kind in KINDS.items()}
+
+
+top = typer.Typer(
+    help="Show requested and free GPU memory (read-only).",
+    cls=_Top,
+    context_settings=dict(HELP),
+)
+
+_Nodes = Annotated[list[str] | None, typer.Argument(metavar="NODE", help="Only these nodes.")]
+_SortBy = Annotated[
+    Literal["name", "free", "requested", "most-free", "pods", "fragmented"],
+    typer.Option(help="Sort by this, the largest first."),
+]
+_EXAMPLES: Final = """
+    kubectl gpushare top nodes
+    kubectl gpushare top nodes NODE -o wide
+    kubectl gpushare top nodes --sort-by free --no-headers
+"""
+
+
+@top.command(cls=PlainCommand, epilog=_EXAMPLES)
+@on_cluster(PROGRAM)
+def nodes(
+    target: Target,
+    names: _Nodes = None,
+    *,
+    sort_by: _SortBy = "name",
+    output: TableFormat = None,
+    no_headers: NoHeaders = False,
+    watch: Watch = False,
+) -> None:
+    """Show requested and free GPU memory of each node (read-only)."""
+    from scheduler.tools.explain.top_lines import node_lines  # noqa: PLC0415 - slow to import
+
+    if watch:
+        _follow(
+            target, names or (), sort_by, partial(node_lines, wide=output == "wide"), output, headers=not no_headers
+        )
+    found = _counted(target, names or (), sort_by)
+    if output == "name":
+        show(f"node/{node.node}" for node in found.nodes)
+    elif not show_document(found, output) and _any(found.nodes, "no nodes with GPU memory"):
+        show_lines(node_lines(found, wide=output == "wide"), headers=not no_headers)
+
+
+@top.command(cls=PlainCommand, epilog=_EXAMPLES.replace("nodes", "cards"))
+@on_cluster(PROGRAM)
+def cards(
+    target: Target,
+    names: _Nodes = None,
+    *,
+    sort_by: _SortBy = "name",
+    output: Annotated[
+        Literal["wide", "json", "yaml"] | None,
+        typer.Option("--output", "-o", help="Print this format, or more columns."),
+    ] = None,
+    no_headers: NoHeaders = False,
+    watch: Watch = False,
+) -> None:
+    """Show requested and free GPU memory of each card (read-only)."""
+    from scheduler.tools.explain.top_lines import card_lines  # noqa: PLC0415 - as above
+
+    if watch:
+        _follow(
+            target, names or (), sort_by, partial(card_lines, wide=output == "wide"), output, headers=not no_headers
+        )
+    found = _counted(target, names or (), sort_by)
+    if not show_document(found, output) and _any(found.cards, "no cards"):
+        show_lines(card_lines(found, wide=output == "wide"), headers=not no_headers)
+
+
+@top.command(cls=PlainCommand, epilog="kubectl gpushare top cluster")
+@on_cluster(PROGRAM)
+def cluster(target: Target, *, output: Format = None) -> None:
+    """Show requested and free GPU memory of the cluster (read-only)."""
+    found = _counted(target, (), "name")
+    from scheduler.tools.explain.top_lines import cluster_lines  # noqa: PLC0415 - as above
+
+    show_answer(found, cluster_lines(found.cluster), output)
+
+
+_POD_EXAMPLES: Final = """
+    kubectl gpushare top pods -n NAMESPACE
+    kubectl gpushare top pods -A --sort-by used
+    kubectl gpushare top pods -l app=web -o wide
+"""
+
+
+@top.command(cls=PlainCommand, epilog=_POD_EXAMPLES)
+@on_cluster(PROGRAM)
+def pods(
+    target: Target,
+    names: Annotated[list[str] | None, typer.Argument(metavar="POD", help="Only these pods.")] = None,
+    *,
+    all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Pods of all namespaces.")] = False,
+    selector: Annotated[
+        str, typer.Option("--selector", "-l", metavar="LABELS", help="Only pods with these labels.")
+    ] = "",
+    node: Annotated[str, typer.Option(metavar="NODE", help="Only pods on this node.")] = "",
+    sort_by: Annotated[
+        Literal["name", "requested", "used"], typer.Option(help="Sort by this, the largest first.")
+    ] = "name",
+    output: TableFormat = None,
+    no_headers: NoHeaders = False,
+    watch: Watch = False,
+) -> None:
+    """Show which pods hold and use how much GPU memory (read-only)."""
+    from scheduler.tools.explain.held import names_of, pod_lines  # noqa: PLC0415 - as above
+    from scheduler.tools.explain.label_selector import LabelSelectorError  # noqa: PLC0415
+    from scheduler.tools.explain.label_selector import selector as matching  # noqa: PLC0415
+    from scheduler.tools.kubectl.holding import Chosen, follow_holding, holding  # noqa: PLC0415
+
+    try:
+        chosen = Chosen(
+            matching(selector), frozenset(map(_bare, names or ())), node, sort_by, everywhere=all_namespaces
+        )
+    except LabelSelectorError as error:
+        give_up(PROGRAM, str(error))
+    if watch:
+        _only_tables(output)
+        with answering(PROGRAM):
+            follow_holding(target, chosen, wide=output == "wide", headers=not no_headers)
+    with answering(PROGRAM):
+        found = holding(target, chosen)
+    if missing := sorted(chosen.names - {pod.name for pod in found.pods}):
+        give_up(PROGRAM, f"pod {missing[0]} does not exist here, or holds no GPU memory", Exit.FOUND)
+
+    if output == "name":
+        show(names_of(found.pods))
+    elif not show_document(found, output) and _any(found.pods, "no pods with GPU memory here; try -A"):
+        lines = pod_lines(found, wide=output == "wide", namespaces=all_namespaces)
+        show_lines(lines, headers=not no_headers)
+
+
+def _counted(target: Target, names: Sequence[str], sort_by: str) -> "Top":
+    """Usage of nodes of these names, of all without names. Ends the program if there is no such node."""
+    from scheduler.tools.cli.asking import ClusterView  # noqa: PLC0415
+    from scheduler.tools.cli.session import asked  # noqa: PLC0415
+    from scheduler.tools.explain.top import of_nodes, sorted_by  # noqa: PLC0415
+    from scheduler.tools.explain.top import top as counted  # noqa: PLC0415
+    from scheduler.tools.kubectl.holding import KINDS_OF_TOP  # noqa: PLC0415
+
+    async def ask(of: ClusterView) -> "Top":
+        return sorted_by(counted(of.reading.engine), sort_by)
+
+    with answering(PROGRAM):
+        found = asked(target, ask, KINDS_OF_TOP)
+    wanted = [*map(_bare, names)]
+    if missing := sorted(set(wanted) - {node.node for node in found.nodes}):
+        give_up(PROGRAM, f"there is no node {missing[0]} with GPU memory", Exit.FOUND)
+    return of_nodes(found, wanted) if wanted else found
+
+
+def _any(found: Sequence[object], otherwise: str) -> bool:
+    """Whether there is something to show; standard error says it where there is nothing, as kubectl does."""
+    if not found:
+        warn([otherwise])
+    return bool(found)
+
+
+def _bare(name: str) -> str:
+    """The name of `node/NAME` or `pod/NAME`, as kubectl's `-o name` prints them."""
+    return name.rpartition("/")[2]
+
+
+def _only_tables(output: str | None) -> None:
+    if output not in {None, "wide"}:
+        give_up(PROGRAM, f"--watch prints tables, and not {output}")
+
+
+def _follow(
+    target: Target,
+    names: Sequence[str],
+    sort_by: str,
+    lines: "Callable[[Top], Iterable[Line]]",
+    output: str | None,
+    *,
+    headers: bool,
+) -> NoReturn:
+    """Print the lines, and those that change, until the program is interrupted."""
+    from scheduler.tools.cli.asking import ClusterView  # noqa: PLC0415
+    from scheduler.tools.cli.following import follow  # noqa: PLC0415
+    from scheduler.tools.explain.top import of_nodes, sorted_by  # noqa: PLC0415
+    from scheduler.tools.explain.top import top as counted  # noqa: PLC0415
+    from scheduler.tools.kubectl.holding import KINDS_OF_TOP  # noqa: PLC0415
+
+    _only_tables(output)
+    wanted = [*map(_bare, names)]
+
+    async def shown(of: ClusterView) -> "Iterable[Line]":
+        found = sorted_by(counted(of.reading.engine), sort_by)
+        return lines(of_nodes(found, wanted) if wanted else found)
+
+    with answering(PROGRAM):
+        follow(target, KINDS_OF_TOP, shown, headers=headers)
+    raise typer.Exit

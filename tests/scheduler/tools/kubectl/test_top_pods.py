@@ -1,0 +1,165 @@
+"""`kubectl gpushare top pods`: who holds how much GPU memory, whether that is enforced, and what is used."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from config.protocol import names
+from scheduler.tools.cli.node_reports import PLUGIN, USED, used_mib
+from scheduler.tools.explain.label_selector import LabelSelectorError, selector
+from scheduler.tools.kubectl.main import cli
+from tests.support.builders import wire_node, wire_pod
+from tests.support.placing import on_card
+from tests.support.servers.listing_server import PODS, Json, ListingServer, listing
+
+CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
+METRICS = "/api/v1/namespaces/kube-system/pods/plugin-a:10262/proxy/metrics"
+USES = f"""# HELP {USED} Memory that the container uses on the card.
+# TYPE {USED} gauge
+{USED}{{gpu="0",UUID="GPU-a-0",namespace="default",pod="web",container="main"}} 3.145728e+06
+{USED}{{gpu="0",UUID="GPU-a-0",namespace="default",pod="web",container="side"}} 1.048576e+06
+"""
+
+
+def plugin(node: str) -> Json:
+    """The device plugin's pod, with its configuration in a ConfigMap."""
+    container = {
+        "name": "plugin",
+        "image": "registry.example/gpushare:1",
+        "args": ["--config", "/etc/gpushare/device-plugin.yaml"],
+        "ports": [{"containerPort": 10262}],
+        "volumeMounts": [{"name": "config", "mountPath": "/etc/gpushare"}],
+    }
+    volumes = [{"name": "kube-api-access-x7x"}, {"name": "config", "configMap": {"name": PLUGIN}}]
+    labels = {"app.kubernetes.io/name": PLUGIN}
+    meta = {"name": f"plugin-{node}", "namespace": "kube-system", "uid": f"plugin-{node}", "labels": labels}
+    return {"metadata": meta, "spec": {"nodeName": node, "containers": [container], "volumes": volumes}, "status": {}}
+
+
+def configured(server: ListingServer, isolation: str) -> None:
+    data = {"device-plugin.yaml": f"isolation: {isolation}\n"}
+    server.lists[CONFIG_MAPS] = [{"metadata": {"name": PLUGIN, "namespace": "kube-system"}, "data": data}]
+
+
+@pytest.fixture
+def server() -> Iterator[ListingServer]:
+    nodes = [wire_node(name, [16, 16], labels={"gpushare": "true"}) for name in ("a", "b")]
+    pods = [
+        wire_pod("web", 3, node="a", annotations=on_card(0, 3), labels={"app": "web"}),
+        wire_pod("train", 8, node="b", namespace="ml", annotations=on_card(1, 8), labels={"app": "train"}),
+        wire_pod("waits", 8),
+    ]
+    with listing(nodes, pods) as started:
+        started.lists[PODS].append(plugin("a"))
+        configured(started, "mps")
+        started.pages[METRICS] = USES
+        yield started
+
+
+def run(server: ListingServer, folder: Path, *arguments: str) -> Result:
+    command = ["top", "pods", *arguments, "--kubeconfig", server.kubeconfig(folder)]
+    return CliRunner(env={"KUBECONFIG": ""}).invoke(cli, command, catch_exceptions=False)
+
+
+def rows(ran: Result) -> list[list[str]]:
+    assert (ran.exit_code, ran.stderr) == (0, ""), ran.output
+    return [line.split("  ") for line in ran.stdout.splitlines()]
+
+
+def test_pods_of_the_namespace_with_what_they_hold_and_use(server: ListingServer, tmp_path: Path) -> None:
+    ran = run(server, tmp_path)
+    head, row = (line.split() for line in ran.stdout.splitlines())
+    assert head == ["NAME", "NODE", "CARDS", "REQUESTED", "LIMIT", "USED"]
+    assert row == ["web", "a", "0", "(3)", "3", "GiB", "enforced", "(mps)", "4", "MiB"]
+
+
+def test_a_limit_that_is_only_counted_is_advisory(server: ListingServer, tmp_path: Path) -> None:
+    configured(server, "none")
+    assert "  advisory  " in run(server, tmp_path).stdout
+    server.lists[CONFIG_MAPS] = []
+    assert "  unknown  " in run(server, tmp_path).stdout
+    server.refused.add(CONFIG_MAPS)
+    assert "  unknown  " in run(server, tmp_path).stdout
+    # Without a configuration, nothing limits.
+    server.lists[PODS][-1]["spec"]["containers"][0]["args"] = []
+    assert "  advisory  " in run(server, tmp_path).stdout
+
+
+def test_of_all_namespaces_their_column_is_shown(server: ListingServer, tmp_path: Path) -> None:
+    shown = [row[:3] for row in map(str.split, run(server, tmp_path, "-A").stdout.splitlines())]
+    assert shown == [["NAMESPACE", "NAME", "NODE"], ["default", "web", "a"], ["ml", "train", "b"]]
+    (train,) = run(server, tmp_path, "-n", "ml", "--no-headers").stdout.splitlines()
+    assert train.split() == ["train", "b", "1", "(8)", "8", "GiB", "unknown", "-"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        pytest.param(["-l", "app=web"], ["pod/web"], id="a label"),
+        pytest.param(["-l", "app!=web"], ["pod/train"], id="another label"),
+        pytest.param(["--node", "b"], ["pod/train"], id="a node"),
+        pytest.param(["--sort-by", "requested"], ["pod/train", "pod/web"], id="sorted by request"),
+        pytest.param(["--sort-by", "used"], ["pod/web", "pod/train"], id="sorted by use"),
+        pytest.param(["pod/train"], ["pod/train"], id="a name"),
+    ],
+)
+def test_pods_are_chosen_and_sorted(
+    server: ListingServer, tmp_path: Path, arguments: list[str], found: list[str]
+) -> None:
+    assert run(server, tmp_path, "-A", *arguments, "-o", "name").stdout.splitlines() == found
+
+
+def test_json_and_yaml_have_all_of_it(server: ListingServer, tmp_path: Path) -> None:
+    document = json.loads(run(server, tmp_path, "-o", "json").stdout)
+    (web,) = document["pods"]
+    assert document["unitMiB"] == 1024
+    assert (web["cards"], web["uuids"], web["isolation"], web["usedMiB"]) == ({"0": 3}, ["GPU-a-0"], "mps", 4)
+    assert yaml.safe_load(run(server, tmp_path, "-o", "yaml").stdout)["pods"][0]["cards"] == {0: 3}
+    assert "GPU-a-0" in run(server, tmp_path, "-o", "wide").stdout
+
+
+def test_metrics_that_may_not_be_read_are_unknown(server: ListingServer, tmp_path: Path) -> None:
+    server.refused.add(METRICS)
+    ran = run(server, tmp_path)
+    assert (ran.exit_code, ran.stderr, ran.stdout.split()[-1]) == (0, "", "-")
+
+
+def test_a_pod_on_an_unknown_card_says_so(server: ListingServer, tmp_path: Path) -> None:
+    lost = wire_pod("lost", 2, node="a", annotations={names.ALLOCATION: '{"main":{"7":2}}'})
+    server.lists[PODS].append(msgspec.to_builtins(lost))
+    (found,) = json.loads(run(server, tmp_path, "lost", "-o", "json").stdout)["pods"]
+    assert (found["units"], found["cards"], found["state"]) == (2, {}, "unknown card")
+
+
+def test_text_that_is_not_metrics_says_nothing() -> None:
+    assert used_mib(USES) == {("default", "web"): 4}
+    assert used_mib("<html>") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "matches"),
+    [
+        ("", True),
+        ("app=web", True),
+        ("app==web,tier!=back", True),
+        ("app!=web", False),
+        ("app in (web, api)", True),
+        ("app notin (web,api),tier", False),
+        ("app,!tier", True),
+        ("!app", False),
+        ("tier notin (back)", True),
+    ],
+)
+def test_a_selector_means_what_kubectl_means(text: str, *, matches: bool) -> None:
+    assert selector(text)({"app": "web"}) is matches
+
+
+@pytest.mark.parametrize("text", ["=a", "app=a b", "app in web", "a,,b", "app ~ b"])
+def test_a_selector_that_cannot_be_read_is_an_error(text: str) -> None:
+    with pytest.raises(LabelSelectorError, match="label selector: expected"):
+        selector(text)
