@@ -230,6 +230,22 @@ async def test_a_trial_that_was_stopped_leaves_the_card_as_it_was() -> None:
     assert found.announced() == {"GPU-a": UNTRIED, "GPU-b": HEALTHY}
 
 
+@dataclass
+class HangingDriver(Driver):
+    """cuInit does not come back on a card without an answer."""
+
+    async def cuda(self, uuid: str) -> CudaAnswer:
+        if uuid not in self.answers:
+            await asyncio.Event().wait()
+        return await super().cuda(uuid)
+
+
+async def test_cards_behind_one_on_which_cuda_hangs_are_announced_at_once() -> None:
+    found, driver = states("GPU-a", "GPU-b", "GPU-c"), HangingDriver({"GPU-b": STARTS, "GPU-c": STARTS})
+    await watched(driver, found, [None] * 2)
+    assert found.announced() == {"GPU-a": UNTRIED, "GPU-b": HEALTHY, "GPU-c": HEALTHY}
+
+
 async def test_no_card_is_tried_while_one_is_released() -> None:
     driver = SupervisedDriver(_no_process)
     await driver.release(frozenset({"GPU-a"}))
