@@ -27,7 +27,10 @@ class HostNodes:
     def lacks(self, path: str) -> bool:
         """Whether the host is known not to have a device node at this path of its own."""
         seen = self._seen(path)
-        return seen.parent.is_dir() and not _is_node(seen)
+        try:
+            return seen.parent.is_dir() and not seen.is_char_device()
+        except OSError:
+            return False  # It may not be looked at: that is no proof that it is missing.
 
     def of_cards(self, minors: Iterable[int]) -> dict[str, str]:
         """Path in a container -> path on the host, of these cards and the control nodes.

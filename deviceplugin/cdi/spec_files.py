@@ -105,7 +105,11 @@ class NvidiaSpecTree:
         known, problems = self._known, []
         self._known = {}
         for directory in self._directories:
-            paths = _spec_paths(directory)
+            try:
+                paths = _spec_paths(directory)
+            except OSError as error:
+                problems.append(f"{directory}: cannot be read: {error.strerror}")
+                continue
             if len(paths) > _MOST_FILES:
                 problems.append(f"{directory}: has {len(paths)} CDI specs; the first {_MOST_FILES} by name are read")
             for path in paths[:_MOST_FILES]:

@@ -85,7 +85,7 @@ def cause_of(reason: str) -> Cause | None:
     if number == "untried":
         return Cause("CUDA has not been tried on it yet", "")
     if number == "silent":
-        return Cause("cuInit did not come back", _LOG)
+        return Cause("cuInit did not come back, or its process died", f"card.cuda in the plugin's log; {_LOG}")
     known = _CAUSES.get(int(number)) if number.isdecimal() else None
     return known or Cause(f"cuInit answered {number[:16]}", _LOG)
 

@@ -1,7 +1,7 @@
-"""Trials of CUDA, one card and one process at a time.
+"""Trials of CUDA, each of one card in a process of its own, two at a time: a card that hangs does not stop the others.
 
 IDLE --answer--> TRYING --answered, died, or killed after a while--> IDLE
-                    └── killed, and the kernel does not let it go --> HELD: no trial until it ends
+                    └── killed, and the kernel does not let it go --> HELD: no trial of this card until it ends
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from deviceplugin.driver.cuda import CudaAnswer
 # cuInit may initialize every card that it finds, as without persistence mode: 8 of them for 3 s each.
 ANSWERS_WITHIN_S: Final = 30.0
 _ENDS_WITHIN_S: Final = 2.0
+_AT_ONCE: Final = 2
 log = structlog.get_logger()
 
 
@@ -27,33 +28,42 @@ class CudaTrials:
     def __init__(self, start: Callable[[str], Awaitable[Worker]], within_s: float = ANSWERS_WITHIN_S) -> None:
         """start: makes a process that sees the card of this UUID alone; raises SourceFailed."""
         self._start, self._within_s = start, within_s
-        self._turn = asyncio.Lock()
-        self._trying: Worker | None = None
-        self._held: Worker | None = None
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._trying: dict[str, Worker] = {}
+        self._held: dict[str, Worker] = {}
         self._stops = 0
 
     async def answer(self, uuid: str) -> CudaAnswer:
-        """Try CUDA on this card, for `within_s` at most. Raises NoAnswer where the trial was stopped."""
+        """Try CUDA on this card, for `within_s` at most. Raises NoAnswer where the trial was stopped.
+
+        A card has one trial at a time.
+        """
         stops = self._stops
-        async with self._turn:
-            if self._held is not None and self._held.alive:
-                return CudaAnswer(detail=f"process {self._held.pid} hangs in the kernel and cannot be ended")
+        async with self._turns:
+            held = self._held.get(uuid)
+            if held is not None and held.alive:
+                return CudaAnswer(detail=f"process {held.pid} hangs in the kernel and cannot be ended")
             try:
                 found = await self._tried(uuid, stops)
             finally:
-                await self._end()
+                await self._end(uuid)
         self._check_stop(stops)
         return found
 
     async def stop(self) -> None:
-        """End the trial that runs; its process holds no card afterwards, unless the kernel does not let it go."""
+        """End the trials that run; their processes hold no card afterwards, unless the kernel does not let them go."""
         self._stops += 1
-        await self._end()
+        await asyncio.gather(*map(self._end, tuple(self._trying)))
+
+    def problem(self) -> str:
+        """Message about processes that the kernel does not end; "" when there are none."""
+        pids = ", ".join(str(worker.pid) for worker in self._held.values() if worker.alive)
+        return f"processes that try CUDA hang in the kernel and cannot be ended: PID {pids}" if pids else ""
 
     async def _tried(self, uuid: str, stops: int) -> CudaAnswer:
         try:
             self._check_stop(stops)
-            self._trying = worker = await self._start(uuid)
+            self._trying[uuid] = worker = await self._start(uuid)
             self._check_stop(stops)
             async with asyncio.timeout(self._within_s):
                 return await worker.ask(calls.start_cuda(uuid))
@@ -68,11 +78,11 @@ class CudaTrials:
         if stops != self._stops:
             raise NoAnswer("the trial of CUDA was stopped")
 
-    async def _end(self) -> None:
-        worker, self._trying = self._trying, None
+    async def _end(self, uuid: str) -> None:
+        worker = self._trying.pop(uuid, None)
         if worker is None:
             return
         worker.kill()
         if not await worker.ended(_ENDS_WITHIN_S):
-            self._held = worker
-            log.warning("cuda.process_abandoned", pid=worker.pid)
+            self._held[uuid] = worker
+            log.warning("cuda.process_abandoned", pid=worker.pid, uuid=uuid)

@@ -152,11 +152,16 @@ class SupervisedDriver:
         if added and self._common is not None:
             # NVML cannot let go of one card: the others are asked by a new process, which does not touch it.
             await self._end_common(self._common)
-        if added and (problem := self.processes.problem()):
-            raise SourceFailed(problem)
+        if added and (problems := self._abandoned()):
+            raise SourceFailed("; ".join(problems))
 
     def problems(self) -> tuple[str, ...]:
-        return tuple(filter(None, [self.processes.problem(), self._hidden()]))
+        return tuple(filter(None, [*self._abandoned(), self._hidden()]))
+
+    def _abandoned(self) -> list[str]:
+        """Messages about processes that the kernel does not end."""
+        trying = self._trials.problem() if self._trials is not None else ""
+        return list(filter(None, [self.processes.problem(), trying]))
 
     def _hidden(self) -> str:
         """A container gets the device nodes of the cards that are there when it is made."""

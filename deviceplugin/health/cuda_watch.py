@@ -33,6 +33,7 @@ class CudaWatch:
     pace: TrialPace = USUAL
     now_s: Callable[[], float] = time.monotonic
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _trying: set[str] = field(default_factory=set)
 
     def look(self) -> None:
         """There may be a card to try."""
@@ -40,19 +41,26 @@ class CudaWatch:
 
     async def run(self) -> None:
         """Try forever."""
-        while self.states.tries_cuda:
-            self._wake.clear()
-            for uuid in self._due():
-                await self._try(uuid)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._pause_s()):
-                    await self._wake.wait()
+        async with asyncio.TaskGroup() as tasks:
+            while self.states.tries_cuda:
+                self._wake.clear()
+                for uuid in self._due():
+                    self._trying.add(uuid)
+                    tasks.create_task(self._try(uuid))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._pause_s()):
+                        await self._wake.wait()
 
     async def _try(self, uuid: str) -> None:
+        """Try one card; a card that hangs keeps no other waiting here."""
         try:
             answer = await self.driver.cuda(uuid)
         except NoAnswer:
-            return  # A card was released meanwhile: nothing is known of this one.
+            await asyncio.sleep(_BETWEEN_S)  # A card was released meanwhile: nothing is known of this one.
+            return
+        finally:
+            self._trying.discard(uuid)
+            self._wake.set()
         if uuid in self.states.to_try():
             self._log(uuid, answer)
             self.states.tried(uuid, answer, self.now_s())
@@ -66,8 +74,11 @@ class CudaWatch:
 
     def _due(self) -> list[str]:
         now_s = self.now_s()
-        return [uuid for uuid, at_s in self.states.to_try(self.pace).items() if at_s <= now_s]
+        return [uuid for uuid, at_s in self._next().items() if at_s <= now_s]
 
     def _pause_s(self) -> float:
-        left_s = [at_s - self.now_s() for at_s in self.states.to_try(self.pace).values()]
-        return max(_BETWEEN_S, min([_LOOK_S, *left_s]))
+        return max(_BETWEEN_S, min([_LOOK_S, *(at_s - self.now_s() for at_s in self._next().values())]))
+
+    def _next(self) -> dict[str, float]:
+        """UUID -> when to try CUDA, in monotonic seconds, of the cards that are not being tried."""
+        return {uuid: at_s for uuid, at_s in self.states.to_try(self.pace).items() if uuid not in self._trying}

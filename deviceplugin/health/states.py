@@ -149,7 +149,10 @@ class CardStates:
     def _reason(self, uuid: str) -> str:
         if self.xids is None or not self.tries_cuda:
             return ""
-        return cuda.reason_of(self.cuda.get(uuid), self._fabric(uuid))
+        trial = self.cuda.get(uuid)
+        if trial is None and self.released():
+            trial = _NOT_TRIED  # That may last a day: the cards take pods meanwhile.
+        return cuda.reason_of(trial, self._fabric(uuid))
 
     def _fabric(self, uuid: str) -> str:
         reading = self.readings.get(uuid)
@@ -189,11 +192,11 @@ class CardStates:
         ]
 
     def start_problem(self, uuids: Iterable[str]) -> str:
-        """Why CUDA would not start on these cards, or that it is being tried on one; "" where nothing is known."""
+        """Why CUDA would not start on these cards, or that it has yet to be tried on one; "" where nothing is known."""
         due = self.to_try()
         for uuid in uuids:
             reason = self._reason(uuid)
-            if reason and (reason != UNTRIED or uuid in due):
+            if reason and (reason != UNTRIED or uuid in due or not self.driver):
                 return f"card {uuid}: CUDA does not start on it: {sentence(reason)}"
         return ""
 
@@ -213,6 +216,7 @@ class CardStates:
 
 
 _HEALTHY: Final = (Health.HEALTHY, "")
+_NOT_TRIED: Final = CudaTrial(CudaAnswer(lacking="a card is released"), 0.0)
 
 
 def _still_in_place(kept: Iterable[DriverCard], found: DriverCards) -> set[str]:
@@ -233,19 +237,19 @@ def _beside(there: Sequence[DriverCard], gone: Sequence[DriverCard], never_had: 
     return kept + [replace(card, index=never_had + place) for place, card in enumerate(moved)]
 
 
+def as_reported(
+    before: Mapping[str, tuple[Health, str]], now: Mapping[str, tuple[Health, str]]
+) -> dict[str, tuple[Health, str]]:
+    """UUID -> health, where a card that waits for its first trial of CUDA counts as before: that takes a second."""
+    return {uuid: before.get(uuid, _HEALTHY) if known[1] == UNTRIED else known for uuid, known in now.items()}
+
+
 def health_changes(
     cards: Sequence[DriverCard], before: Mapping[str, tuple[Health, str]], now: Mapping[str, tuple[Health, str]]
 ) -> list[HealthChange]:
-    """The cards whose health has changed; one that was not there before counts as having been healthy.
-
-    So does one that waits for the first trial of CUDA: that takes a second, and is no news.
-    """
+    """The cards whose health has changed; one that was not there before counts as having been healthy."""
     return [
         HealthChange(card, now[card.uuid])
         for card in cards
-        if card.uuid in now and _as_news(before.get(card.uuid, _HEALTHY)) != _as_news(now[card.uuid])
+        if card.uuid in now and before.get(card.uuid, _HEALTHY) != now[card.uuid]
     ]
-
-
-def _as_news(known: tuple[Health, str]) -> tuple[Health, str]:
-    return _HEALTHY if known[1] == UNTRIED else known

@@ -21,7 +21,7 @@ from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.driver.cuda import sentence
 from deviceplugin.health.record import HealthFile, LastKnownFile
 from deviceplugin.health.rules import GOOD_FOR_S, RECOVERING, RELEASED
-from deviceplugin.health.states import CardStates, HealthChange, health_changes
+from deviceplugin.health.states import CardStates, HealthChange, as_reported, health_changes
 from deviceplugin.kubelet import device_ids
 from deviceplugin.node.devices import NodeDevices
 from deviceplugin.node.events import NodeEvent
@@ -71,7 +71,7 @@ class NodeCards:
     _shown: objects.Node | None = None
     _node: objects.Node | None = None
     _outside_mib: Mapping[str, int] = field(default_factory=dict)
-    _announced: dict[str, tuple[Health, str]] = field(default_factory=dict)
+    _reported: dict[str, tuple[Health, str]] = field(default_factory=dict)
     _cleared: str = ""
     _release_over: bool = False
     _followed: bool = False
@@ -167,11 +167,12 @@ class NodeCards:
         self.publisher.want(NodePatch({**wanted.annotations, **said}, wanted.capacity))
         # Only now: what was wanted of the node as it was before may undo what somebody has just said on it.
         self.publisher.seen(self._node)
-        for change in health_changes(self.states.cards, self._announced, announced):
+        reported = as_reported(self._reported, announced)
+        for change in health_changes(self.states.cards, self._reported, reported):
             self.record(_node_event(change, self.uncovered().get(change.card.uuid, "")))
         self._report_stray_cordon()
         self._report_cuda()
-        self._announced = announced
+        self._reported = reported
         self._save(found)
         self._again(wanted=not await self.devices.show(whole, found))
         self._listed.set()

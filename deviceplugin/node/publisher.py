@@ -8,6 +8,7 @@ All through the scheduler's transport: raw paths and bodies, errors of `schedule
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from http import HTTPMethod
 from typing import Final, Protocol
@@ -114,7 +115,7 @@ class NodePublisher:
                 self._moved.set()
                 continue
             failures, self.problem = 0, ""
-            await self._confirmed()
+            await self._confirmed(node)
 
     async def _write(self, missing: NodePatch, version: str) -> None:
         if missing.annotations:
@@ -124,13 +125,14 @@ class NodePublisher:
             await self._writer.set_capacity(missing.capacity)
         log.info("announced", annotations=sorted(missing.annotations), capacity=dict(missing.capacity))
 
-    async def _confirmed(self) -> None:
-        """Wait until the watch shows something new: what it shows before that is older than what was written."""
-        try:
+    async def _confirmed(self, before: objects.Node) -> None:
+        """Wait until the watch shows a newer node than `before`: until then a write would be rejected as outdated."""
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CONFIRMED_WITHIN_S):
-                await self._moved.wait()
-        except TimeoutError:
-            self._moved.set()
+                while self._node is before:
+                    self._news.clear()
+                    await self._news.wait()
+        self._moved.set()
 
 
 def _amount(text: str | float | None) -> int | None:

@@ -59,3 +59,7 @@ def test_nodes_of_a_driver_in_a_container_are_taken_from_its_root(host: Path) ->
 @pytest.mark.parametrize("minors", [[], [0, 5]])
 def test_without_the_node_of_each_card_there_is_none(minors: list[int], host: Path) -> None:
     assert nodes(host).of_cards(minors) == {}
+
+
+def test_a_path_that_cannot_be_looked_at_is_not_known_to_be_missing(tmp_path: Path) -> None:
+    assert not HostNodes(tmp_path).lacks(f"/{'x' * 300}/dev/nvidia0")

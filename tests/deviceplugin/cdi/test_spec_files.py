@@ -100,6 +100,15 @@ def test_a_spec_that_cannot_be_read_is_reported_and_the_others_are_read(tmp_path
     assert [name for name, problem in zip(unreadable, found.problems, strict=True) if name in problem] == [*unreadable]
 
 
+def test_a_directory_that_cannot_be_read_is_reported_and_the_others_are_read(tmp_path: Path) -> None:
+    """As where SELinux denies it."""
+    unreadable = tmp_path / ("x" * 300)
+    (tmp_path / "nvidia.json").write_text(json.dumps(NVIDIA))
+    found = NvidiaSpecTree([unreadable, tmp_path]).read()
+    assert [Path(spec.source).name for spec in found.specs] == ["nvidia.json"]
+    assert found.problems == (f"{unreadable}: cannot be read: File name too long",)
+
+
 def test_specs_of_others_are_not_parsed_and_none_is_parsed_twice(tmp_path: Path) -> None:
     for number in range(200):
         (tmp_path / f"vendor-{number}.yaml").write_text("kind: example.com/nic\ndevices: [")

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar, cast
 
 import pytest
 
 from deviceplugin.driver import driver_root
-from deviceplugin.driver.calls import Worker
+from deviceplugin.driver.calls import Call, Worker, WorkerDied
 from deviceplugin.driver.cards import NoAnswer
 from deviceplugin.driver.cuda import CudaAnswer, cause_of, sentence
 from deviceplugin.driver.cuda_trials import CudaTrials
@@ -19,6 +19,7 @@ from tests.support.nvidia.world import DEVICES, VARIABLE, World, card, uuid_of
 
 FIRST, SECOND = uuid_of(0), uuid_of(1)
 LIBRARIES: Final = "LD_LIBRARY_PATH"
+T = TypeVar("T")
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +107,58 @@ async def test_a_trial_that_is_stopped_says_nothing_of_the_card(world: World, st
     assert not started.workers[0].alive
     with pytest.raises(NoAnswer, match="stopped"):
         await asked
+
+
+class Process:
+    """A process that answers at once, or never; mortal: the kernel lets it go when it is killed."""
+
+    pid = 4242
+
+    def __init__(self, answer: CudaAnswer | None = None, *, mortal: bool = True) -> None:
+        self.alive, self._answer, self._mortal = True, answer, mortal
+        self._killed = asyncio.Event()
+
+    async def ask(self, _: Call[T]) -> T:
+        if self._answer is None:
+            await self._killed.wait()
+            raise WorkerDied("killed")
+        return cast("T", self._answer)
+
+    def kill(self) -> None:
+        self.alive = not self._mortal
+        self._killed.set()
+
+    async def ended(self, _: float) -> bool:
+        return not self.alive
+
+
+async def test_a_process_that_the_kernel_does_not_let_go_costs_its_own_card_alone() -> None:
+    async def start(uuid: str) -> Worker:
+        return Process(mortal=False) if uuid == FIRST else Process(CudaAnswer(0))
+
+    trials = CudaTrials(start, within_s=0.01)
+    assert (await trials.answer(FIRST)).detail == "cuInit did not come back within 0.01 s"
+    assert (await trials.answer(SECOND)).starts
+    assert "process 4242 hangs in the kernel" in (await trials.answer(FIRST)).detail
+    assert trials.problem() == "processes that try CUDA hang in the kernel and cannot be ended: PID 4242"
+
+
+async def test_other_cards_do_not_wait_for_one_whose_cuinit_hangs() -> None:
+    begun = asyncio.Event()
+
+    async def start(uuid: str) -> Worker:
+        begun.set()
+        return Process(None if uuid == FIRST else CudaAnswer(0))
+
+    trials = CudaTrials(start)
+    hanging = asyncio.create_task(trials.answer(FIRST))
+    await begun.wait()
+    async with asyncio.timeout(10):
+        assert (await trials.answer(SECOND)).starts
+    assert not hanging.done()
+    await trials.stop()
+    with pytest.raises(NoAnswer, match="stopped"):
+        await hanging
 
 
 async def test_a_process_that_dies_says_how() -> None:

@@ -14,7 +14,7 @@ from deviceplugin.driver.supervisor import SupervisedDriver
 from deviceplugin.health.cuda import CudaTrial, TrialPace, next_s
 from deviceplugin.health.cuda_watch import CudaWatch
 from deviceplugin.health.rules import classes
-from deviceplugin.health.states import CardStates, health_changes
+from deviceplugin.health.states import CardStates, as_reported, health_changes
 
 HEALTHY = (Health.HEALTHY, "")
 UNTRIED = (Health.SUSPECT, "cuda-untried")
@@ -150,14 +150,63 @@ def test_a_trial_is_repeated_soon_after_a_failure_and_seldom_otherwise() -> None
     assert next_s(CudaTrial(STARTS, 10.0, "not-started"), "not-started", pace) == 610.0
 
 
+def news(found: CardStates, known: dict[str, tuple[Health, str]]) -> list[str]:
+    """Reasons of the changes that are reported; `known` is up to date afterwards."""
+    now = as_reported(known, found.announced())
+    changes = health_changes(found.cards, known, now)
+    known.update(now)
+    return [change.now[1] for change in changes]
+
+
 def test_the_first_trial_is_no_news() -> None:
-    found = states("GPU-a")
-    untried = found.announced()
-    assert health_changes(found.cards, {}, untried) == []
+    found, known = states("GPU-a"), dict[str, tuple[Health, str]]()
+    assert news(found, known) == []
     found.tried("GPU-a", STARTS, 1.0)
-    assert health_changes(found.cards, untried, found.announced()) == []
+    assert news(found, known) == []
     found.tried("GPU-a", NO_UVM, 2.0)
-    assert [change.now[1] for change in health_changes(found.cards, untried, found.announced())] == ["cuda-999"]
+    assert news(found, known) == ["cuda-999"]
+
+
+def test_a_card_that_is_reclaimed_is_reported_once_it_may_take_pods() -> None:
+    found, known = states("GPU-a"), dict[str, tuple[Health, str]]()
+    found.release(["GPU-a"], 100.0)
+    assert news(found, known) == ["released"]
+    found.release(["GPU-a"], None)
+    assert news(found, known) == []
+    found.answered({"GPU-a": GOOD}, 1.0)
+    found.tried("GPU-a", STARTS, 1.0)
+    assert (news(found, known), found.announced()) == ([""], {"GPU-a": HEALTHY})
+
+
+def test_a_failure_is_reported_as_over_after_another_driver_has_shown_it() -> None:
+    found, known = states("GPU-a"), dict[str, tuple[Health, str]]()
+    found.tried("GPU-a", NO_UVM, 1.0)
+    assert news(found, known) == ["cuda-999"]
+    found.found(DriverCards("590", cards("GPU-a")), forget=False)
+    assert (news(found, known), found.announced()) == ([], {"GPU-a": UNTRIED})
+    found.tried("GPU-a", STARTS, 2.0)
+    assert news(found, known) == [""]
+
+
+def test_after_a_restart_the_other_cards_take_pods_while_one_is_released() -> None:
+    """CUDA is not tried meanwhile, and that may last a day."""
+    found = states("GPU-a", "GPU-b", "GPU-c")
+    found.release(["GPU-a"], 86_400.0)
+    found.answered({"GPU-c": CardReading(used_mib=0, fabric="not-started")}, 1.0)
+    assert found.announced() == {
+        "GPU-a": (Health.SUSPECT, "released"),
+        "GPU-b": HEALTHY,
+        "GPU-c": (Health.SUSPECT, "fabric-not-started"),
+    }
+    found.release(["GPU-a"], None)
+    assert found.announced()["GPU-b"] == UNTRIED
+
+
+def test_a_container_waits_for_a_driver_that_has_not_answered_yet() -> None:
+    """A remembered card has not been tried either."""
+    found = CardStates(classes((), ()), tries_cuda=True)
+    found.remember(cards("GPU-a"))
+    assert "CUDA has not been tried on it yet" in found.start_problem(["GPU-a"])
 
 
 def test_a_container_does_not_start_before_cuda_was_tried_on_its_cards_and_not_where_that_fails() -> None:
@@ -228,6 +277,22 @@ async def test_a_trial_that_was_stopped_leaves_the_card_as_it_was() -> None:
     found, driver = states("GPU-a", "GPU-b"), Driver({"GPU-a": NoAnswer("stopped"), "GPU-b": STARTS})
     await watched(driver, found, [None])
     assert found.announced() == {"GPU-a": UNTRIED, "GPU-b": HEALTHY}
+
+
+@dataclass
+class HangingDriver(Driver):
+    """cuInit does not come back on a card without an answer."""
+
+    async def cuda(self, uuid: str) -> CudaAnswer:
+        if uuid not in self.answers:
+            await asyncio.Event().wait()
+        return await super().cuda(uuid)
+
+
+async def test_cards_behind_one_on_which_cuda_hangs_are_announced_at_once() -> None:
+    found, driver = states("GPU-a", "GPU-b", "GPU-c"), HangingDriver({"GPU-b": STARTS, "GPU-c": STARTS})
+    await watched(driver, found, [None] * 2)
+    assert found.announced() == {"GPU-a": UNTRIED, "GPU-b": HEALTHY, "GPU-c": HEALTHY}
 
 
 async def test_no_card_is_tried_while_one_is_released() -> None:

@@ -63,6 +63,26 @@ class ServedNode:
         return await asyncio.wait_for(self.writes.get(), 5)
 
 
+class LateNode(ServedNode):
+    """A node object that the watch shows as it was at the last `shown`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conflicts = 0
+        self.shown()
+
+    async def annotate(self, annotations: Mapping[str, str | None], version: str) -> None:
+        self.conflicts += version != str(self.version)
+        await super().annotate(annotations, version)
+
+    def show(self) -> None:
+        self.publisher.seen(self.visible)
+
+    def shown(self) -> None:
+        self.visible = node(dict(self.annotations), dict(self.capacity), str(self.version))
+        self.show()
+
+
 @pytest.mark.parametrize(
     ("seen", "missing"),
     [
@@ -122,6 +142,20 @@ async def test_a_write_by_somebody_else_is_seen_before_anything_is_written() -> 
         assert served.annotations["inv"] == "mine"
         served.show()
         assert await served.written() == WANTED.annotations
+
+
+async def test_what_is_wanted_meanwhile_waits_until_the_watch_shows_the_last_write() -> None:
+    """The cards of a node come into use within a second, one at a time; a write of an older version is rejected."""
+    served, late = LateNode(), NodePatch({"inv": "[]"}, {"x.com/count": 2})
+    served.publisher.want(WANTED)
+    async with served.running():
+        assert [await served.written(), await served.written()] == [WANTED.annotations, WANTED.capacity]
+        served.publisher.want(late)
+        served.show()  # As each announcement does.
+        await asyncio.sleep(0.01)
+        served.shown()
+        assert await served.written() == late.annotations
+    assert served.conflicts == 0
 
 
 async def test_a_node_that_is_created_again_gets_everything_again() -> None:
