@@ -15,7 +15,7 @@ _SECOND_NODE: Final = "second node"
 _NODE_SUITES: Final = Path("e2e/suites/node")
 _ELSEWHERE: Final = frozenset({"test_node", "test_migration_of_a_node"})
 # Nodes of their own.
-_ALONE: Final = frozenset({"test_nvidia_matrix", "test_nvidia_restarts"})
+_ALONE: Final = frozenset({"test_nvidia_matrix", "test_nvidia_restarts", "test_planted_faults"})
 # They share a cluster with controllers.
 _CONTROLLED: Final = frozenset({"test_claims", "test_workloads"})
 _ON_THE_SECOND: Final = frozenset(

@@ -24,6 +24,7 @@ from deviceplugin.doctor.facts import (
     count,
     some,
 )
+from deviceplugin.driver.cards import MIG
 from scheduler.kube import versions
 from scheduler.process.terminal import columns, one_line, typed
 
@@ -68,6 +69,7 @@ _REMEDIES: Final = (
     (re.compile(NO_INJECTION), f"no CDI spec brings it into containers, see libcuda: {GENERATE} on the node"),
     (re.compile(r"(cuda|fabric)-.*"), "see cuda"),
     (re.compile(r"silent"), "the driver does not answer for it: dmesg | grep NVRM on the node"),
+    (re.compile(r"failing"), "the driver answers with errors for it: dmesg | grep NVRM on the node"),
     (re.compile(r"xid-\d+|ecc|row-remap|recovery-.*"), f"{_RESET}; where the card is well, {_CLEAR}"),
 )
 _DRIFT: Final = {
@@ -218,11 +220,13 @@ def _pods(facts: Facts) -> Finding:
 def _cards(facts: Facts) -> Finding:
     if facts.status is None:
         return Finding("cards", UNKNOWN, "the plugin does not answer")
-    bad = [card for card in facts.status.cards if card.health in {"unhealthy", "suspect"} and card.reason != "mig"]
+    bad = [card for card in facts.status.cards if card.health in {"unhealthy", "suspect"} and card.reason != MIG]
     if not bad and (absent := _absent(facts)):
         return Finding("cards", WARNING, f"the driver does not tell of {some(absent)}", _DENIED)
     if not bad:
-        return Finding("cards", OK, f"{count(len(facts.status.cards), 'card')}, none out of use")
+        split = some([f"card {card.index} ({card.uuid})" for card in facts.status.cards if card.reason == MIG])
+        found = f"{count(len(facts.status.cards), 'card')}, none out of use"
+        return Finding("cards", OK, f"{found}; in MIG mode, and not shared: {split}" if split else found)
     reasons = dict.fromkeys(card.reason for card in bad)
     remedies = dict.fromkeys(_remedy(reason) for reason in reasons)
     found = some([f"card {card.index} ({card.uuid}) is {card.health}: {card.reason}" for card in bad])

@@ -201,9 +201,12 @@ class CardStates:
         return ""
 
     def untried(self) -> bool:
-        """Whether no card may take pods before CUDA has been tried on some."""
-        reasons = [self._reason(uuid) for uuid in self.to_try()]
-        return UNTRIED in reasons and "" not in reasons
+        """Whether no card may take pods before CUDA has been tried on some, or before one has answered."""
+        if self.released():
+            return False
+        healths = [self._announced(card) for card in self.cards if not card.mig]
+        reasons = [reason for _, reason in healths]
+        return UNTRIED in reasons and all(health is not Health.HEALTHY for health, _ in healths)
 
     def _answering(self) -> list[str]:
         return [card.uuid for card in self.named().cards if not card.mig and card.uuid in self.readings]

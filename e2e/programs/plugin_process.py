@@ -24,7 +24,7 @@ _HEAD: Final = {"apiVersion": "gpushare/v1alpha1", "kind": "DevicePluginConfigur
 class DevicePluginProcess(ServerProcess):
     """One `gpushare-device-plugin run`; enter it to start it.
 
-    control: the socket that takes faults. configuration: its file.
+    control: the socket that takes faults. configuration: its file. variables: added to its environment.
     """
 
     def __init__(
@@ -45,13 +45,14 @@ class DevicePluginProcess(ServerProcess):
         self._made_of = (node, token, tuple(cards_mib), modules, variables, configuration)
         self.node = node
         self.token = token
+        self.variables = dict(variables or {})
         self.control = node.folder / f"faults-{port}.sock"
         files = _files(node, port, token, cards_mib, {"simulateControl": str(self.control)} | configuration)
         self.configuration = files
         run = [sys.executable, "-m", "deviceplugin.main", "run"]
         line = [*run, "--config", str(files), "--listen", f"127.0.0.1:{port}"]
         environment = {"NODE_NAME": node.name, "PYTHONPATH": ":".join(map(str, filter(None, (modules, ROOT))))}
-        environment |= variables or {}
+        environment |= self.variables
         # One log for each start of a node's program by that name.
         name = f"gpushare-device-plugin-{port}"
         super().__init__(lambda: node.enter(name, line, environment), node.folder / f"{name}.log", port)

@@ -79,6 +79,11 @@ class ServerProcess:
         answers = readiness.missing_at_http(self.port, "/readyz")
         await asyncio.to_thread(readiness.wait_until, self.child, answers)
 
+    async def listens(self) -> None:
+        """Return once `/healthz` answers 200. Raises Died, NotReady."""
+        answers = readiness.missing_at_http(self.port, "/healthz")
+        await asyncio.to_thread(readiness.wait_until, self.child, answers)
+
     async def readyz(self) -> str:
         """What `/readyz` says, whatever its status; ConnectionError while nobody listens."""
         return await self.page("/readyz")

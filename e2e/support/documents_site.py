@@ -88,7 +88,7 @@ async def _made(node: LocalNode, folder: Path) -> DocumentsSite:
     (scheduler,) = (one for one in installed if one["kind"] == "Deployment")
     listens = scheduler["spec"]["template"]["spec"]["containers"][0]["ports"][0]["containerPort"]
     names = [pod["metadata"]["name"] for pod in pods]
-    return DocumentsSite(_home(node, folder), _path(folder), {"10261": listens, "10264": page}, *names)
+    return DocumentsSite(_home(node, folder), path_of(folder), {"10261": listens, "10264": page}, *names)
 
 
 async def _scene(admin: Admin) -> None:
@@ -157,7 +157,7 @@ def _home(node: LocalNode, folder: Path) -> Path:
     return folder
 
 
-def _path(folder: Path) -> str:
+def path_of(folder: Path) -> str:
     """kubectl, its plugins and our programs in one folder, and what every shell has."""
     linked = folder / "bin"
     linked.mkdir()

@@ -53,6 +53,7 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
     "docs/defragment.md": {
         "kubectl gpushare defragment apply -f pod.yaml -n NAMESPACE": "e2e/suites/tools/test_commands.py evicts",
     },
+    "docs/first-gpu-node.md": {"make test-gpu": _CARD},
     "docs/get-kubectl-gpushare.md": {"pip install": _WHEEL, "export PATH": _SET_UP},
     "docs/isolation.md": {
         "export CUDA_": _CARD,

@@ -1,8 +1,5 @@
 """`gpushare-device-plugin doctor` on a real node: what it says of one that is well, and of one that is not."""
 
-import asyncio
-import sys
-
 import msgspec
 import pytest
 
@@ -10,7 +7,7 @@ from deviceplugin.doctor.facts import Examination, Verdict
 from e2e.control_plane.admin import Admin, Json
 from e2e.node.announced import allocatable
 from e2e.node.node_pods import pod_seen
-from e2e.programs.plugin_process import DevicePluginProcess
+from e2e.programs.doctor_program import doctor
 from e2e.support.shared_node import (
     GIB,
     STANDARD_MIB,
@@ -20,19 +17,8 @@ from e2e.support.shared_node import (
     shared_pod,
     sharing,
 )
-from tests.support.repository import ROOT
 
 WITHOUT_THE_FIRST = sum(STANDARD_MIB[1:]) // GIB
-
-
-async def doctor(plugin: DevicePluginProcess, *flags: str) -> tuple[int, str]:
-    """Exit code and output, as on the node."""
-    line = [sys.executable, "-m", "deviceplugin.cli", "doctor", "--config", str(plugin.configuration)]
-    environment = {"NODE_NAME": plugin.node.name, "PYTHONPATH": str(ROOT)}
-    name = f"doctor-{plugin.port}-{len(list(plugin.node.folder.glob('doctor-*')))}"
-    child = plugin.node.enter(name, [*line, "--address", f"127.0.0.1:{plugin.port}", *flags], environment)
-    code = await asyncio.to_thread(child.process.wait, 60)
-    return code, (plugin.node.folder / f"{name}.log").read_text()
 
 
 async def test_of_a_node_that_is_well_nothing_is_to_be_done(shared: SharedNode, on_node: Admin) -> None:

@@ -27,9 +27,9 @@ from e2e.fire.site import CONFIGURATION
 from e2e.node.local_node import LocalNode
 from e2e.node.node_pods import PODS, runs
 from e2e.programs import manifests
+from e2e.programs.doctor_program import doctor
 from e2e.programs.plugin_process import DevicePluginProcess, token
 from e2e.programs.scheduler_process import SchedulerProcess
-from e2e.suites.node.test_doctor import doctor
 from e2e.suites.rights import audit
 from e2e.suites.rights.audit import NotNarrow, Request, Right
 from e2e.support import policy_site

@@ -67,6 +67,12 @@ def test_a_node_that_is_well_has_nothing_to_do() -> None:
     assert (report.healthy, [one.remedy for one in report.findings if one.remedy]) == (True, [])
 
 
+def test_a_card_in_mig_mode_is_named_and_nothing_is_to_be_done() -> None:
+    found = says(with_card("healthy", "mig"), "cards")
+    assert (found.verdict, found.remedy) == (Verdict.OK, "")
+    assert found.found.endswith("none out of use; in MIG mode, and not shared: card 0 (GPU-a)")
+
+
 LACKING = "card GPU-a cannot be brought into a container: no CDI spec of kind nvidia.com/gpu is there"
 STRANGER = PodFacts("ns/x", "default-scheduler", "", scheduled=False)
 
@@ -186,6 +192,7 @@ OLD_KUBELET = "v1.33.13: KubeletPodResourcesGet is off by default before 1.34"
         case("bus", with_card("unhealthy", "xid-79"), "cards", "xid-79", "reboot the machine"),
         case("reset", with_card("unhealthy", "xid-48"), "cards", "xid-48", "release CARD"),
         case("silent card", with_card("suspect", "silent"), "cards", "silent", "dmesg"),
+        case("failing card", with_card("suspect", "failing"), "cards", "failing", "answers with errors"),
         warned("reboot", REBOOTED, "drift", "without-devices: pod ns/p", "as after a reboot"),
     ],
 )

@@ -219,6 +219,14 @@ def test_a_container_does_not_start_before_cuda_was_tried_on_its_cards_and_not_w
     assert "card GPU-b: CUDA does not start on it: /dev/nvidia-uvm" in found.start_problem(["GPU-a", "GPU-b"])
 
 
+def test_a_plugin_that_remembers_its_cards_is_not_ready_before_one_has_answered() -> None:
+    found = CardStates(classes((), ()), tries_cuda=True)
+    found.remember(cards("GPU-a"), {})
+    assert found.untried()
+    found.tries_cuda = False
+    assert not found.untried()
+
+
 @pytest.mark.parametrize("tries_cuda", [True, False])
 def test_a_container_starts_where_cuda_cannot_be_tried(tries_cuda: bool) -> None:  # noqa: FBT001 - a table
     found = states("GPU-a", "GPU-b")

@@ -7,8 +7,8 @@
  * The world (see the stand-in of NVML) says `uvm_major N`; without it any major will do. The file is
  * GPUSHARE_NVIDIA_WORLD, or /etc/gpushare-nvidia/world. GPUSHARE_NVIDIA_DEV is searched in place of /dev.
  *
- * `fault cuInit I CODE` has cuInit answer CODE, 0 too, where card I is visible, whatever the nodes are; `hang cuInit I`
- * has it hang there until the line is gone. CUDA_VISIBLE_DEVICES leaves the cards whose UUIDs it lists.
+ * `fault cuInit I CODE` has cuInit answer CODE, 0 too, where card I is visible; `hang cuInit I` has it hang there until the
+ * line is gone. Both hold without any node of a driver, and in a container that has the card's. CUDA_VISIBLE_DEVICES leaves the cards whose UUIDs it lists.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -86,11 +86,18 @@ static int is_visible(const struct card *card) {
     return visible == NULL || (card->uuid[0] != '\0' && strstr(visible, card->uuid) != NULL);
 }
 
+/* Whether this container has nodes of the driver, and not the card's. */
+static int is_of_another(const struct card *card) {
+    char name[64];
+    snprintf(name, sizeof name, "nvidia%d", card->minor);
+    return may_open("nvidiactl", CARD_MAJOR, CONTROL_MINOR) && !may_open(name, CARD_MAJOR, card->minor);
+}
+
 /* Do as the lines about cuInit say. Whether there are some; *answer: what it answers. */
 static int is_planted(int *answer) {
     int planted = 0;
     for (int i = 0; i < worlds; i++) {
-        if (!is_visible(&world[i])) continue;
+        if (!is_visible(&world[i]) || is_of_another(&world[i])) continue;
         while (i < worlds && world[i].hangs) {
             usleep(10000);
             read_world();
