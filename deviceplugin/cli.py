@@ -146,8 +146,8 @@ def status(
 def release(
     cards: Annotated[list[str], typer.Argument(metavar="CARD...", help="Indexes or UUIDs of cards, or all.")],
     *,
-    minutes: Annotated[float, typer.Option("--for", metavar="MINUTES", help="Take them back after this time.")] = 10.0,
-    done: Annotated[bool, typer.Option("--done", help="Take them back now.")] = False,
+    minutes: Annotated[float, typer.Option("--for", metavar="MINUTES", help="Reclaim them after this time.")] = 10.0,
+    done: Annotated[bool, typer.Option("--done", help="Reclaim them now.")] = False,
     state_dir: Annotated[
         Path | None, typer.Option(help="State directory of the plugin (default: as the plugin's).")
     ] = None,
@@ -169,21 +169,21 @@ def release(
 @cli.command()
 def fault(
     *,
-    card: Annotated[str | None, typer.Option(help="Index or UUID; without it the driver as a whole is meant.")] = None,
-    xid: Annotated[int | None, typer.Option(help="The driver reports this error of the card.")] = None,
-    lost: Annotated[bool, typer.Option("--lost", help="The card is gone.")] = False,
-    back: Annotated[bool, typer.Option("--back", help="It answers again.")] = False,
-    reset: Annotated[bool, typer.Option("--reset", help="It is reset; refused while the plugin holds it.")] = False,
-    hang: Annotated[bool | None, typer.Option(help="What is asked of card or driver does not come back.")] = None,
+    card: Annotated[str | None, typer.Option(help="Index or UUID of a card (default: the whole driver).")] = None,
+    xid: Annotated[int | None, typer.Option(help="Report this XID for the card.")] = None,
+    lost: Annotated[bool, typer.Option("--lost", help="Make the card disappear.")] = False,
+    back: Annotated[bool, typer.Option("--back", help="Make the card answer again.")] = False,
+    reset: Annotated[bool, typer.Option("--reset", help="Reset the card; fails while the plugin holds it.")] = False,
+    hang: Annotated[bool | None, typer.Option(help="Requests to the card or driver hang.")] = None,
     pid: Annotated[int | None, typer.Option(help="This process uses memory of the card: --used-mib.")] = None,
-    used_mib: Annotated[int | None, typer.Option("--used-mib", help="So much; 0: none.")] = None,
+    used_mib: Annotated[int | None, typer.Option("--used-mib", help="Memory that the process uses; 0: none.")] = None,
     reading: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="What the card reads, as temperatureC=91; more than once for several."),
+        typer.Option(metavar="NAME=VALUE", help="A reading of the card, such as temperatureC=91; may be repeated."),
     ] = None,
-    slow_s: Annotated[float | None, typer.Option(help="Seconds that the driver takes for an answer.")] = None,
-    fail: Annotated[bool | None, typer.Option(help="The driver fails; --no-fail: it is healthy again.")] = None,
-    die: Annotated[bool, typer.Option("--die", help="The process that asks the driver dies.")] = False,
+    slow_s: Annotated[float | None, typer.Option(help="Seconds that the driver takes to answer.")] = None,
+    fail: Annotated[bool | None, typer.Option(help="Make the driver fail; --no-fail: make it work again.")] = None,
+    die: Annotated[bool, typer.Option("--die", help="Kill the process that talks to the driver.")] = False,
     control: Annotated[
         Path | None, typer.Option(help="The socket of --simulate-control (default: the configured one).")
     ] = None,
@@ -258,14 +258,18 @@ def uninstall(
     config: _Config = None,
     kubeconfig: _Kubeconfig = None,
     node_name: _ThisNode = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Until pods have ended and the kubelet has forgotten.")] = False,
-    stay: Annotated[
-        bool, typer.Option("--stay", help="As --wait, and serve probes until told to stop: ready when all is gone.")
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until pods end and the kubelet drops the devices.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Also what pods need that still hold cards.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")] = False,
+    stay: Annotated[
+        bool, typer.Option("--stay", help="Like --wait, but serve probes until stopped; ready once all is removed.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also remove what pods that still hold cards need.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be removed, and remove nothing.")
+    ] = False,
 ) -> None:
-    """Take away what the plugin has put on this node; exit code 1 when not all is gone."""
+    """Take away what the plugin has put on this node; exit code 1 when something is left."""
     from deviceplugin.uninstall.run import Options  # noqa: PLC0415 - as above
     from deviceplugin.uninstall.run import run as run_uninstall  # noqa: PLC0415
     from scheduler.process.startup import StartupError, stop_requested  # noqa: PLC0415

@@ -114,7 +114,7 @@ class _Reader:
                 if cells:
                     self._take(lines.line_num, columns, cells)
         except csv.Error as error:
-            self.wrong(f"line {lines.line_num}", f"is no CSV: {error}")
+            self.wrong(f"line {lines.line_num}", f"is not CSV: {error}")
 
     def _columns(self, head: Sequence[str]) -> list[str] | None:
         """The names of the columns; None where the head is wrong."""
@@ -149,7 +149,7 @@ class _Reader:
         if len(text) > _LONGEST_NAME or not _NAME.fullmatch(text):
             raise _Wrong(f"expected a pod's name: small letters, digits, - and ., found {_shown(text)}")
         if (line := self.lines_of.get(text)) is not None:
-            raise _Wrong(f"expected each name once, {_shown(text)} is on line {line}, too")
+            raise _Wrong(f"expected each name once, {_shown(text)} is also on line {line}")
         return text
 
     def _ask(self, line: int, values: Mapping[str, str]) -> PodAsk | None:

@@ -196,7 +196,7 @@ def left_out(ignored: Sequence[str]) -> str:
         return ""
     kinds = Counter(label.split(" ", 1)[0] for label in ignored)
     told = ignored if len(ignored) <= _MOST_NAMED else [f"{number} {kind}" for kind, number in sorted(kinds.items())]
-    return f"Left out: {', '.join(told)} (not simulated; their pods count only where the files have them)."
+    return f"Left out: {', '.join(told)} (not simulated; their pods count only if the files list them)."
 
 
 def _foreign_group(kind: str, manifest: dict[str, object]) -> str:
@@ -234,7 +234,7 @@ def _misplaced(manifest: dict[str, object], source: str) -> Iterator[Mistake]:
     """Fields of an entry of `pods` that stand in the manifest itself, where nobody reads them."""
     for name in sorted(_OF_AN_ENTRY & manifest.keys()):
         entry = f"`pods: [{{{name}: {str(manifest[name])[:16]}, pod: …}}]`"
-        hint = f"is no field of a manifest: write {entry} with the manifest as pod"
+        hint = f"is not a field of a manifest: write {entry} with the manifest as pod"
         yield Mistake(name, source, hint)
 
 

@@ -215,7 +215,7 @@ def _allocation(annotations: Mapping[str, str], ask: Ask) -> tuple[Allocation | 
     per_card = units_per_card(written, ask.sidecars)
     total = sum(per_card.values())
     if total != ask.units:
-        return None, f"the allocation adds up to {total} units, the pod asks {ask.units}"
+        return None, f"the allocation adds up to {total} units, the pod requests {ask.units}"
     if written.cards and not per_card.keys() <= written.cards.keys():
         missing = min(per_card.keys() - written.cards.keys())
         return None, f"annotation {names.CARDS} has no UUID for card {missing}, which the allocation names"

@@ -90,8 +90,8 @@ class Mps(Section):
 
     daemons: Literal["plugin", "external"] = Field(
         default="plugin",
-        description="Who runs the control daemons: `plugin`, where none answers; `external`, never the plugin: a "
-        "container waits until its card's daemon answers.",
+        description="Owner of the control daemons. `plugin`: the plugin starts one for each card that has none. "
+        "`external`: you start them, and a container waits until its card's daemon answers.",
     )
     control: str = Field(
         default="nvidia-cuda-mps-control",
@@ -99,14 +99,14 @@ class Mps(Section):
         description="NVIDIA's control program: a path, or a name on `PATH`.",
     )
     arguments: tuple[str, ...] = Field(
-        default=("-f",), description="What a daemon is started with; it has to stay in the foreground."
+        default=("-f",), description="Arguments of a daemon, which must stay in the foreground."
     )
     directory: AbsolutePath = Field(
         default="/run/gpushare/mps",
         max_length=_LONGEST_MPS_DIRECTORY,
-        description="Where each daemon has its pipes, in a directory called as the card's UUID, under the same path on "
-        "the node, in the plugin's container and in clients. Servers of other users than root have to get there, which "
-        "rules the kubelet's directories out.",
+        description="Directory of the daemons' pipes: one subdirectory for each card UUID, under the same path on the "
+        "node, in the plugin's container and in clients. Servers of other users than root need access, so it cannot be "
+        "inside the kubelet's directories.",
     )
 
 
@@ -115,13 +115,13 @@ class HamiCore(Section):
 
     library: str = Field(
         default="",
-        description="Path of `libvgpu.so` on the node, the same in the plugin's container. It has to belong to root, "
-        "and nobody else may be able to write to it, or to a directory above it.",
+        description="Path of `libvgpu.so` on the node, the same in the plugin's container. It must belong to root, "
+        "and only root may have write access to it and to the directories above it.",
     )
 
 
 class Kubelet(Section):
-    """Where the kubelet keeps what the plugin talks to."""
+    """Paths of the kubelet's sockets."""
 
     device_plugin_dir: AbsolutePath = Field(
         default="/var/lib/kubelet/device-plugins", description="Its device plugin sockets and its checkpoint."
@@ -132,7 +132,7 @@ class Kubelet(Section):
 
 
 class DevicePluginConfiguration(Section):
-    """Everything that can be set. A file names `apiVersion` and `kind`; `nodeName` usually comes from `NODE_NAME`."""
+    """All settings. A file names `apiVersion` and `kind`; `nodeName` usually comes from `NODE_NAME`."""
 
     api_version: Literal["gpushare/v1alpha1"] = Field(default=API_VERSION, description="Version and kind of this file.")
     kind: Literal["DevicePluginConfiguration"] = Field(default=KIND, description="Version and kind of this file.")
@@ -143,14 +143,14 @@ class DevicePluginConfiguration(Section):
     pod_uid: str = Field(
         default="",
         max_length=_LONGEST_NAME,
-        description="UID of the plugin's own pod, from the DaemonSet: by it the plugin finds its `runtimeClassName`, "
-        "which pods need too in environment mode.",
+        description="UID of the plugin's own pod, set by the DaemonSet. The plugin uses it to find its own "
+        "`runtimeClassName`, which pods also need in environment mode.",
     )
     client_connection: ClientConnection = Field(default=ClientConnection(), description="How to reach the API server.")
     listen: Address = Field(
         default=":10262",
         description="Address and port of `/healthz`, `/readyz`, `/metrics` and `/status`, the last for this machine "
-        "only; port 0: any free one.",
+        "only. Port 0: any free port.",
     )
     not_ready_after_s: Seconds = Field(
         default=DEFAULT_NOT_READY_AFTER_S,
@@ -159,16 +159,14 @@ class DevicePluginConfiguration(Section):
         le=LONGEST_NOT_READY_AFTER_S,
         description=NOT_READY_AFTER,
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="The lowest level that is logged."
-    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Minimum log level.")
     log_format: Literal["auto", "console", "json"] = Field(
         default="auto", description="`auto`: console in a terminal, otherwise JSON, one object per line."
     )
     dcgm_metrics: bool = Field(
         default=True,
-        description="Whether `/metrics` also has the readings of the cards under dcgm-exporter's names. Switch it off "
-        "where dcgm-exporter runs on the same nodes, or sums count each card twice.",
+        description="Also export the readings of the cards under dcgm-exporter's names. Disable it if dcgm-exporter "
+        "runs on the same nodes; otherwise sums count each card twice.",
     )
     resources: Resources = Field(
         default=Resources(), description="Names of the resources, the same as the scheduler's."
@@ -179,46 +177,43 @@ class DevicePluginConfiguration(Section):
         ge=1,
         le=LARGEST_UNIT_MIB,
         description="MiB in one unit of `gpuMem`, the same as the scheduler's. Each unit is one device of the "
-        "kubelet: use 128 or more. A unit so small that the list of devices exceeds a message of 4 MiB is refused at "
-        "the start.",
+        "kubelet: use 128 or more. The plugin does not start if the list of devices exceeds a message of 4 MiB.",
     )
     announce_gpu_core: bool = Field(
-        default=False, description="Whether the node lists 100 for each usable card of `gpuCore` in its capacity."
+        default=False, description="Add 100 `gpuCore` for each usable card to the node's capacity."
     )
     mode: Mode = Field(
         default="auto",
-        description="How a container gets its card: `cdi` by CDI devices, `environment` by `NVIDIA_VISIBLE_DEVICES`; "
-        "`auto`: CDI where NVIDIA's CDI specs bring every card in (containerd from 2.0, CRI-O), otherwise the "
-        "environment where the NVIDIA runtime runs the plugin, otherwise CDI for some cards, or none: the node is not "
-        "ready.",
+        description="How a container gets its card: `cdi` through CDI devices, `environment` through "
+        "`NVIDIA_VISIBLE_DEVICES`. `auto`: CDI if NVIDIA's CDI specs cover every card (containerd >= 2.0, CRI-O), "
+        "otherwise the environment if the NVIDIA runtime runs the plugin, otherwise CDI for the covered cards. Without "
+        "any of these, the node is not ready.",
     )
     cdi_dir: AbsolutePath = Field(
         default="/var/run/cdi", description="Directory for the CDI specs that the plugin writes."
     )
     cdi_spec_dirs: tuple[AbsolutePath, ...] = Field(
         default=("/var/run/cdi",),
-        description="Directories searched for NVIDIA's CDI specs, by rising priority: of kind `nvidia.com/gpu`, and "
-        "the same after `k8s.device-plugin.`, `runtime.` and `management.`.",
+        description="Directories searched for NVIDIA's CDI specs, by rising priority: kind `nvidia.com/gpu`, also "
+        "with the prefix `k8s.device-plugin.`, `runtime.` or `management.`.",
     )
     nvidia_ctk: str = Field(
         default="nvidia-ctk",
         min_length=1,
-        description="The program that generates such a spec where there is none: a path, or a name on `PATH`.",
+        description="Program that generates such a spec if none exists: a path, or a name on `PATH`.",
     )
-    kubelet: Kubelet = Field(default=Kubelet(), description="Where the kubelet keeps its sockets.")
+    kubelet: Kubelet = Field(default=Kubelet(), description="Paths of the kubelet's sockets.")
     state_dir: AbsolutePath = Field(
         default=DEFAULT_STATE_DIR,
-        description="Directory for what has to outlive the container: the lock, the journal of allocations, the health "
-        "of the cards. By default inside the kubelet's directory, which is mounted anyway; a kubelet that starts "
-        "empties that directory, but leaves subdirectories alone.",
+        description="Directory for files that must outlive the container: the lock, the journal of allocations, the "
+        "health of the cards. By default a subdirectory of the kubelet's directory, which is mounted anyway; a "
+        "starting kubelet deletes the files there but no subdirectories.",
     )
-    host_proc: AbsolutePath = Field(
-        default="/proc", description="The host's `/proc`, by which a process is traced to its pod."
-    )
+    host_proc: AbsolutePath = Field(default="/proc", description="The host's `/proc`, used to trace processes to pods.")
     host_dev: AbsolutePath = Field(
         default="/host/dev",
-        description="The host's `/dev`, by which the plugin sees which device nodes there are. Where it is not "
-        "mounted, NVIDIA's CDI specs are believed, and in environment mode the kubelet does not learn of the nodes.",
+        description="The host's `/dev`, in which the plugin looks for device nodes. Without this mount, the plugin "
+        "does not check NVIDIA's CDI specs, and in environment mode the kubelet does not learn of the device nodes.",
     )
     simulate: str = Field(
         default="", description="A cluster file: announce its cards for this node instead of real ones."
@@ -233,26 +228,24 @@ class DevicePluginConfiguration(Section):
         validation_alias="unifiedMemoryMiB",
         ge=0,
         le=_LARGEST_MEMORY_MIB,
-        description="MiB to share per card where card and machine share one memory and the driver names no size; "
-        "0: such a card is listed with 0 units.",
+        description="MiB to share per card if card and machine share one memory and the driver reports no size. "
+        "0: such a card has 0 units.",
     )
     count_reserved_memory: bool = Field(
         default=False,
         description="Count units from all memory of a card, as the legacy plugin does: a T4 has 15 units, not 14. "
-        "Programs cannot use what the driver reserves, some hundreds of MiB: on a card whose units are all allocated "
-        "and used to the last MiB, the last allocation of memory fails.",
+        "Programs cannot use the memory that the driver reserves, some hundreds of MiB. If pods use all units of such "
+        "a card to the last MiB, the last allocation of memory fails.",
     )
     driver_root: Annotated[str, AfterValidator(_absolute_or_empty)] = Field(
         default="",
-        description="Root directory of a driver, as the plugin's container sees it, where NVML does not come from the "
-        "NVIDIA runtime. Empty: the library that the loader finds.",
+        description="Root directory of the driver in the plugin's container, if the NVIDIA runtime does not inject "
+        "NVML. Empty: use the library that the loader finds.",
     )
     old_style_ids: bool = Field(
-        default=False, description="Device ids `<UUID>-_-<number>`, as the legacy plugin has them."
+        default=False, description="Use device IDs `<UUID>-_-<number>`, like the legacy plugin."
     )
-    health_check: bool = Field(
-        default=True, description="Whether unhealthy cards are taken out of use, and put back when they recover."
-    )
+    health_check: bool = Field(default=True, description="Take unhealthy cards out of use until they recover.")
     reading_interval_s: Seconds = Field(
         default=10.0,
         validation_alias="readingInterval",
@@ -265,8 +258,8 @@ class DevicePluginConfiguration(Section):
         validation_alias="driverExitAfter",
         ge=0.0,
         le=_LONGEST_EXIT_AFTER_S,
-        description="End when the driver could not be opened for so long, so that the kubelet makes the container "
-        "again, with another library, or with access to the cards. `0`: never.",
+        description="Exit if the driver could not be opened for this long, so that the kubelet recreates the "
+        "container, with another library or with access to the cards. `0`: never.",
     )
     ignored_xids: tuple[XidNumber, ...] = Field(
         default=(), description="XIDs that do not affect the card's health, in addition to those of application errors."
@@ -277,56 +270,57 @@ class DevicePluginConfiguration(Section):
     )
     monitor: Annotated[Monitor, BeforeValidator(_off)] = Field(
         default="warn",
-        description="What follows when a pod uses more memory of a card than it requested: nothing, an Event, or its "
-        "eviction.",
+        description="Reaction if a pod uses more memory of a card than it requested: none, an Event, or eviction.",
     )
     monitor_allowance_mib: int = Field(
         default=512,
         validation_alias="monitorAllowanceMiB",
         ge=0,
         le=_LARGEST_MEMORY_MIB,
-        description="MiB that a pod may use on a card beyond what it requested: a CUDA context takes some hundreds "
+        description="MiB that a pod may use on a card beyond its request. A CUDA context takes some hundreds of MiB "
         "that the limits of frameworks do not count.",
     )
     evict_unregistered: bool = Field(
         default=False,
-        description="Evict pods that the kubelet admitted before it knew `gpuMem`: they wait without devices forever.",
+        description="Evict pods that the kubelet admitted before it knew `gpuMem`; they never get devices.",
     )
     evict_mismatched: bool = Field(
-        default=False, description="Evict pods with a container on another card than the scheduler chose."
+        default=False, description="Evict pods with a container on a card other than the one the scheduler chose."
     )
     evict_unscheduled: bool = Field(
         default=False,
-        description="Evict pods that request `gpuMem` and came to the node past the scheduler: no card was chosen for "
-        "them, so that they count against every card.",
+        description="Evict pods that request `gpuMem` and bypassed the scheduler. No card was chosen for them, so they "
+        "count against every card.",
     )
     announce_outside_use: bool = Field(
-        default=False, description="Take the memory that processes outside the books use off what a card announces."
+        default=False,
+        description="Subtract the memory used by processes outside Kubernetes from the card's announced memory.",
     )
     mark_assigned: bool = Field(
         default=False,
         description="Set `ALIYUN_COM_GPU_MEM_ASSIGNED` to `true` on pods that have their cards, for tools that "
-        "read it; needs the right to patch pods.",
+        "read it. This needs the right to patch pods.",
     )
     reconcile_interval_s: Seconds = Field(
         default=60.0,
         validation_alias="reconcileInterval",
         ge=_SHORTEST_RECONCILE_S,
         le=_LONGEST_RECONCILE_S,
-        description="How often what was announced, decided, allocated and used is compared.",
+        description="How often the plugin compares the announced, decided, allocated and used memory.",
     )
     allocate_wait_s: Seconds = Field(
         default=0.5,
         validation_alias="allocateWait",
         ge=0,
         le=_LONGEST_ALLOCATE_WAIT_S,
-        description="In environment mode, how long an Allocate waits for the scheduler's decision to arrive before it "
-        "fails. The kubelet admits no other pod in that time.",
+        description="In environment mode, how long an Allocate call waits for the scheduler's decision before it "
+        "fails. The kubelet admits no other pod during this time.",
     )
     isolation: Isolation = Field(
         default="none",
-        description="What keeps a container to its share of a card: `none`; `mps`, NVIDIA's Multi-Process Service; "
-        "`hami-core`, a preload library; or the absolute path of a description of your own. See docs/isolation.md.",
+        description="Mechanism that keeps a container within its share of a card: `none`; `mps`, NVIDIA's "
+        "Multi-Process Service; `hami-core`, a preload library; or the absolute path of "
+        "your own description. See docs/isolation.md.",
     )
     mps: Mps = Field(default=Mps(), description="With `isolation: mps`.")
     hami_core: HamiCore = Field(default=HamiCore(), validate_default=True, description="With `isolation: hami-core`.")

@@ -206,7 +206,7 @@ def _pods(facts: Facts) -> Finding:
         return Finding("pods", UNKNOWN, facts.node.problem)
     strangers = [f"{pod.name} (schedulerName {pod.scheduler})" for pod in facts.node.pods if not pod.scheduled]
     if strangers:
-        found = f"came past the scheduler, and count against every card: {some(strangers)}"
+        found = f"bypassed the scheduler and count against every card: {some(strangers)}"
         remedy = f"create them again with schedulerName: {names.SCHEDULER_NAME} and without nodeName; "
         return Finding("pods", FAILED, found, f"{remedy}deploy/manifests/scheduler-name-policy.yaml refuses such pods")
     own = facts.status.runtime_class if facts.status else ""
@@ -222,7 +222,7 @@ def _cards(facts: Facts) -> Finding:
         return Finding("cards", UNKNOWN, "the plugin does not answer")
     bad = [card for card in facts.status.cards if card.health in {"unhealthy", "suspect"} and card.reason != MIG]
     if not bad and (absent := _absent(facts)):
-        return Finding("cards", WARNING, f"the driver does not tell of {some(absent)}", _DENIED)
+        return Finding("cards", WARNING, f"the driver does not report {some(absent)}", _DENIED)
     if not bad:
         split = some([f"card {card.index} ({card.uuid})" for card in facts.status.cards if card.reason == MIG])
         found = f"{count(len(facts.status.cards), 'card')}, none out of use"
@@ -250,7 +250,7 @@ def _drift(facts: Facts) -> Finding:
         return Finding("drift", OK, "none")
     found = some([f"{one.kind}: {one.message}" for one in facts.status.drift])
     kinds = dict.fromkeys(one.kind for one in facts.status.drift)
-    remedies = dict.fromkeys(_DRIFT.get(kind, "docs/node.md, Reconcile, says what each kind means") for kind in kinds)
+    remedies = dict.fromkeys(_DRIFT.get(kind, "see docs/node.md, Reconcile, for each kind") for kind in kinds)
     return Finding("drift", WARNING, found, "; ".join(remedies))
 
 

@@ -63,7 +63,7 @@ def _objection(library: Path) -> str:
         return f"expected that only its owner may write to {library}, found mode {stat.S_IMODE(about.st_mode):o}"
     for directory, mode in above:
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            return f"expected that nobody else may write to {directory}, found mode {stat.S_IMODE(mode):o}"
+            return f"expected that only its owner may write to {directory}, found mode {stat.S_IMODE(mode):o}"
     return ""
 
 

@@ -81,7 +81,7 @@ class ComputeModes:
             await self._driver.set_compute_mode(uuid, self.before[uuid])
             self._save({other: mode for other, mode in self.before.items() if other != uuid})
         except (SourceFailed, OSError) as error:
-            return f"card {uuid}: its compute mode cannot be given back: {error}"
+            return f"card {uuid}: its compute mode cannot be restored: {error}"
         log.info("compute_mode.given_back", uuid=uuid)
         return ""
 

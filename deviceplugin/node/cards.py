@@ -217,7 +217,7 @@ class NodeCards:
         if self.wall_s() >= self.untrusted_until_s:
             return ""
         until = _time(self.untrusted_until_s)
-        return f"the plugins before this one were killed, twice in a row: no new GPU pods here until {until}"
+        return f"the plugin was killed twice in a row; it accepts no GPU pods until {until}"
 
     def _stray_cordon(self) -> str:
         stray = unknown_names(self._operator_text(names.CORDON), self.states.cards)

@@ -202,9 +202,11 @@ def _of_decision(seen: SeenPod) -> Iterator[Drift]:
 
 def _past_scheduler(pod: NodePod) -> str:
     if pod.static:
-        return "it is a static pod, which no scheduler sees; take its file off the node and create it as a pod"
+        return (
+            "it is a static pod, which bypasses every scheduler; remove its file from the node and create it as a pod"
+        )
     return (
-        f"it was put here past {names.SCHEDULER_NAME} (schedulerName {pod.scheduler or 'not set'}); create it again "
+        f"it bypassed {names.SCHEDULER_NAME} (schedulerName {pod.scheduler or 'not set'}); create it again "
         f"with schedulerName: {names.SCHEDULER_NAME} and without nodeName"
     )
 

@@ -110,14 +110,14 @@ def _head(status: DevicePluginStatus) -> Iterator[str]:
         yield f"NVIDIA runtime: {f'runs this pod{by}' if status.nvidia_runtime else 'does not run this pod'}"
     yield f"{status.announced_units} units listed for the kubelet, {registered}"
     if not status.on_node:
-        yield "The node object does NOT say what it should"
+        yield "The node object is NOT up to date"
     if status.toolkit_missing:
         yield "Containers cannot get their cards: see the problems"
     for problem in status.problems:
         yield f"Problem: {problem}"
     for card in status.cards:
         if card.absent:
-            yield f"Card {card.index}: the driver does not tell: {'; '.join(card.absent)}"
+            yield f"Card {card.index}: the driver does not report: {'; '.join(card.absent)}"
 
 
 def _card_rows(status: DevicePluginStatus) -> list[tuple[str, ...]]:

@@ -23,7 +23,7 @@ from scheduler.process.terminal import one_line, printable, some, typed
 # The first two are the plugin's; the others are orders to it, which it removes when it has obeyed.
 _ANNOTATIONS: Final = (names.INVENTORY, names.HELD_UNTIL, names.CLEAR_HEALTH, names.RELEASE)
 _OFFERS: Final = "the kubelet has not noticed yet that the plugin has ended, or another plugin serves them"
-_FORGETS: Final = "the kubelet forgets the plugin's devices 5 minutes after its end"
+_FORGETS: Final = "the kubelet drops the plugin's devices 5 minutes after the plugin ends"
 POD_HOLDS: Final = "pods hold cards"
 _MOST_NAMED: Final = 3
 

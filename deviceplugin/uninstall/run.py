@@ -76,7 +76,7 @@ class Hands:
             await driver.cards()  # Asked before a mode is set.
             return "; ".join(filter(None, [await modes.restore(uuid) for uuid in sorted(modes.before)]))
         except SourceFailed as error:
-            return f"compute modes cannot be given back: {error}"
+            return f"compute modes cannot be restored: {error}"
         finally:
             await driver.close()
 
@@ -134,7 +134,7 @@ class Uninstall:
     environment: Mapping[str, str]
     options: Options
     say: Callable[[str], None]
-    problem: str = "it has not looked at the node yet"
+    problem: str = "the node has not been examined yet"
     said: str = ""
 
     async def dry_run(self) -> bool:
@@ -171,7 +171,7 @@ class Uninstall:
                 # Not said: this command makes them where they are not there.
                 failed = [why for item in found.last if (why := await hands.remove(item))]
         self.problem = found.problem(failed)
-        end = "not all is gone." if self.problem else "nothing of the device plugin is left."
+        end = "something is left." if self.problem else "nothing of the device plugin is left."
         left = found.report([f"cannot remove {why}" for why in failed], f"Node {self.configuration.node_name}: {end}")
         if left != self.said:
             self.said = left

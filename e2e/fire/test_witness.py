@@ -171,7 +171,7 @@ def test_sidecars_and_init_containers_count_by_kubernetes_rule() -> None:
     side, init = ({"name": name, "resources": {"limits": {reading.GPU_MEM: "3"}}} for name in ("side", "init"))
     asked["spec"]["initContainers"] = [side | {"restartPolicy": "Always"}, init | {"name": "init"}]
     assert reading.asked_on_each_card(asked) == 7  # the sidecar and the app; while the init container runs, 6
-    with pytest.raises(Unreadable, match=r"container c asks 4 units of 1 cards and was given .'0': 7"):
+    with pytest.raises(Unreadable, match=r"container c requests 4 units of 1 cards and was given .'0': 7"):
         reading.share(bound(asked))
 
 
@@ -196,7 +196,7 @@ def says(waiting: Json, message: str) -> Json:
             f"{INSUFFICIENT} preemption: 0/1 nodes are available: 1 No preemption victims.", "", id="and more"
         ),
         pytest.param("", "says no reason", id="none"),
-        pytest.param("binding to n was refused: no", "says no reason", id="another reason"),
+        pytest.param("binding to n was rejected: no", "says no reason", id="another reason"),
         pytest.param(INSUFFICIENT.replace("wants 10", "wants 9"), "asks 10", id="other units"),
         pytest.param(INSUFFICIENT.replace("free 6", "free 12"), "asks 10", id="free enough"),
         pytest.param(INSUFFICIENT.replace("0/1", "0/9"), "counts 9 nodes", id="other nodes"),

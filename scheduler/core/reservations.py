@@ -222,14 +222,14 @@ def with_reservation(no_fit: NoFit, cycle: SchedulingCycle, nominations: Nominat
         return no_fit
     own = nominations.of(no_fit.pod.key.uid)
     if own is not None and own.reserved:
-        text = f"{_room(own)} kept for this pod, which has waited {_waited(own)}"
+        text = f"{_room(own)} reserved for this pod, which has waited {_waited(own)}"
     else:
         above = _above(no_fit.pod, nominations)
         kept = next((one for one in above if cycle.fits_without(no_fit.pod, one.record)), None)
         if kept is None:
             return no_fit
         whom = kept.pod.key.shown_in(no_fit.pod.key.namespace)
-        text = f"{_room(kept)} kept for {whom}, which has waited {_waited(kept)}"
+        text = f"{_room(kept)} reserved for {whom}, which has waited {_waited(kept)}"
     return replace(no_fit, diagnosis=replace(no_fit.diagnosis, reserved=text))
 
 

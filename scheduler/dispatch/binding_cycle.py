@@ -167,7 +167,7 @@ class Binder:
 
 def not_sent(namespace: str, why: str) -> BindRejected:
     """Rejection of a binding that was not sent, because other bindings of the namespace fail."""
-    return BindRejected(f"bindings in namespace {namespace} fail at present: {why}", throttled=failure_kind(why))
+    return BindRejected(f"bindings in namespace {namespace} currently fail: {why}", throttled=failure_kind(why))
 
 
 @dataclass(slots=True)

@@ -191,7 +191,7 @@ class BindingTasks:
         cards = ", ".join(str(share.index) for share in placement.cards)
         place = f"{placement.node}, card {cards}" if cards else placement.node
         note = (
-            f"has a place on node {place}, which it keeps while it waits for the volumes of its claims, "
+            f"assigned to node {place}; waiting for the volumes of its claims, "
             f"for up to {placement.volumes.timeout_s:g} s: {', '.join([*named, *more])}"
         )
         log.warning("pod.waits_for_volumes", pod=str(pod.key), node=placement.node, claims=[*named, *more])
@@ -206,7 +206,7 @@ class BindingTasks:
         self._observer.bind_rejected(placement, rejected)
         if rejected.settled:
             return
-        what, reasons = "was refused", (rejected.reason,)
+        what, reasons = "was rejected", (rejected.reason,)
         if rejected.throttled:
-            what, reasons = "has to wait", (rejected.throttled,)
+            what, reasons = "is delayed", (rejected.throttled,)
         self._recorder.scheduler_error(placement.pod, f"binding to {placement.node} {what}: {rejected.reason}", reasons)

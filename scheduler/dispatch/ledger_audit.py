@@ -72,7 +72,7 @@ class LedgerAudit:
             message = f"{card.without_pods}; kubectl gpushare audit names the largest pods on it"
             self._report_finding(found, message, OVERBOOKED)
         for uuid, other in found.shared.items():
-            message = f"card {uuid} is announced by node {other} too; at most one of them gets new pods on it"
+            message = f"node {other} also announces card {uuid}; at most one of the two nodes gets new pods on it"
             self._report_finding(found, message, SHARED)
 
     def _report_finding(self, found: NodeAudit, message: str, reason: str) -> None:

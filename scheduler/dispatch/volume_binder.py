@@ -59,7 +59,7 @@ class VolumeBinder:
         namespace = placement.pod.key.namespace
         if how := self._limit.pause_kind(namespace):
             # Each pod that waits for its turn holds room that others lack.
-            message = f"writes of volumes and claims for namespace {namespace} fail at present ({how})"
+            message = f"writes of volumes and claims for namespace {namespace} currently fail ({how})"
             raise VolumesFailed(message, lasting=True)
         try:
             async with asyncio.timeout(plan.timeout_s):

@@ -164,7 +164,7 @@ class EventHandlers:
                 problem = self._engine.budget_changed(event.object)
                 if problem:
                     name = f"{meta.namespace}/{meta.name}"
-                    message = f"{problem}; it does not keep pods from being preempted"
+                    message = f"{problem}; it does not protect pods from preemption"
                     self._report(Problem("PodDisruptionBudget", name, message, on_object=False))
             elif isinstance(event, Deleted):
                 self._engine.budget_gone(event.object.metadata.namespace, event.object.metadata.name)
@@ -217,7 +217,7 @@ class EventHandlers:
         reason = pod.reason[:_LONGEST_REASON] or "no reason"
         for_s = self._engine.pod_rejected(pod, reason, self._now_s())
         said = wire.status.message.removeprefix(_REJECTED)[:_LONGEST_SAID].rstrip(". ")
-        message = f"node {pod.node_name} rejected it ({reason}): {said}; pods like it go elsewhere for {for_s:.0f} s"
+        message = f"node {pod.node_name} rejected it ({reason}): {said}; similar pods avoid the node for {for_s:.0f} s"
         name, uid = str(pod.key), pod.key.uid
         self._report(Problem("Pod", name, message, uid, reason=_REJECTED_BY_KUBELET, happened=_IS_REJECTED))
 
@@ -239,12 +239,12 @@ class EventHandlers:
             self._report(Problem("Pod", str(pod.key), message, pod.key.uid, reason=_MISTAKE))
 
     def _over_limit(self, pod: Pod, consequence: str, *, on_object: bool) -> None:
-        message = f"has more than this scheduler reads: {', '.join(pod.template.over_limit)}; {consequence}"
+        message = f"exceeds a limit of this scheduler: {', '.join(pod.template.over_limit)}; {consequence}"
         self._report(Problem("Pod", str(pod.key), message, pod.key.uid, on_object, _OVER_BUDGET))
 
     def _long_selector(self, kind: str, name: str) -> None:
         message = (
-            f"has more than this scheduler reads: a selector of over {MOST_TERMS} keys and values; it spreads no pods"
+            f"exceeds a limit of this scheduler: a selector of over {MOST_TERMS} keys and values; it spreads no pods"
         )
         self._report(Problem(kind, name, message, on_object=False, reason=_OVER_BUDGET))
 
@@ -269,7 +269,7 @@ class EventHandlers:
         over_limit = node_excess(node)
         if over_limit:
             self._engine.node_gone(node.metadata.name)
-            message = f"has more than this scheduler reads: {', '.join(over_limit)}; no pod is placed on it"
+            message = f"exceeds a limit of this scheduler: {', '.join(over_limit)}; no pod is placed on it"
             self._report(Problem("Node", node.metadata.name, message, node.metadata.uid, reason=_OVER_BUDGET))
             return
         try:

@@ -296,7 +296,7 @@ class NotSent(ApiSilent):
 
     def __init__(self) -> None:
         """The one message."""
-        super().__init__("not sent: this replica does not lead at present, as its Lease is not renewed")
+        super().__init__("not sent: this replica is not the leader now, because its Lease is not renewed")
 
 
 class WatchExpired(ApiError):

@@ -50,7 +50,7 @@ class Feature:
 _POLICIES: Final = Feature(
     "ValidatingAdmissionPolicy",
     Minor(1, 30),
-    "nothing but RBAC guards the annotations of pods and nodes: leave the policies out of kustomization.yaml",
+    "only RBAC protects the annotations of pods and nodes: remove the policies from kustomization.yaml",
 )
 OF_THE_SCHEDULER: Final = (
     Feature("WatchList", Minor(1, 34), "lists come in pages of 500 objects", also=frozenset({Minor(1, 32)})),
@@ -71,7 +71,7 @@ OF_THE_KUBELET: Final = (
     Feature(
         "KubeletPodResourcesGet",
         Minor(1, 34),
-        "no container gets its card: switch this gate of the kubelet on (it is there from 1.27)",
+        "containers get no cards: enable this feature gate of the kubelet (available from 1.27)",
     ),
 )
 
@@ -122,14 +122,14 @@ def minor_of(version: str) -> Minor | None:
 def _lines(program: str, version: str, behaves_as: str, features: Sequence[Feature]) -> list[VersionNotice]:
     minor = minor_of(behaves_as)
     if minor is None:
-        return [unknown(program, f"{behaves_as!r} is no version")]
+        return [unknown(program, f"{behaves_as!r} is not a version")]
     said = {"program": program, "version": version}
     if behaves_as != version:
         said["emulated"] = behaves_as
     lines = [VersionNotice("info", "kubernetes.version", said)]
     if not OLDEST_RUN <= minor <= NEWEST_RUN:
         than = "older" if minor < OLDEST_RUN else "newer"
-        hint = f"{than} than what this release was run with, {OLDEST_RUN} to {NEWEST_RUN}: see docs/compatibility.md"
+        hint = f"{than} than the tested versions, {OLDEST_RUN} to {NEWEST_RUN}: see docs/compatibility.md"
         lines.append(VersionNotice("warning", "kubernetes.version_not_run", said | {"hint": hint}))
     without = off(behaves_as, features)
     lines += [VersionNotice("warning", "kubernetes.feature_off", said | _described(feature)) for feature in without]

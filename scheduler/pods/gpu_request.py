@@ -127,7 +127,7 @@ def gpu_request_of(pod: PodObject, resources: ResourceNames, unit_mib: int = 102
     for container in (*pod.spec.containers, *pod.spec.init_containers):
         _refuse_bytes_and_fractions(container, resources.gpu_mem, unit_mib)
     if units > _LARGEST_ASK:
-        raise GpuRequestError(f"{resources.gpu_mem}: asks {units} units; expected at most {_LARGEST_ASK}")
+        raise GpuRequestError(f"{resources.gpu_mem}: requests {units} units; expected at most {_LARGEST_ASK}")
     cards = _count(resources.gpu_count, annotations.get(resources.gpu_count, labels.get(resources.gpu_count)))
     return GpuRequest(
         cards=cards,
@@ -169,19 +169,19 @@ def _refuse_bytes_and_fractions(container: Container, resource: str, unit_mib: i
     if len(text) <= _DIGITS_OF_UNITS and text.isascii() and text.isdigit():
         return
     units = max(0, quantity.whole(text))
-    of, unit = f"{resource}: container {container.name} asks {text[:_LONGEST_SHOWN]}", unit_name(unit_mib)
+    of, unit = f"{resource}: container {container.name} requests {text[:_LONGEST_SHOWN]}", unit_name(unit_mib)
     if units >= _NO_CARD_HAS_MIB // unit_mib or text.endswith(_BYTES):
         write = max(1, -(-units // (unit_mib << 20)))
         raise GpuRequestError(f"{of}, which is {units} units: units are {unit} here; write {write}")
     if quantity.milli(text) % 1000:
-        raise GpuRequestError(f"{of}, which is no whole number: units are whole {unit} here; write {units}")
+        raise GpuRequestError(f"{of}, not a whole number: units are whole {unit} here; write {units}")
 
 
 def _share(container: Container, resource: str, cards: int) -> int:
     units = _limit(container, resource)
     if units % cards:
         raise GpuRequestError(
-            f"{resource}: container {container.name} asks {units}, which does not divide by "
+            f"{resource}: container {container.name} requests {units}, which is not divisible by "
             f"{names.GPU_COUNT} {cards}; expected a multiple of {cards}"
         )
     return units // cards

@@ -79,7 +79,7 @@ def node_mistakes(node: objects.Node) -> tuple[str, ...]:
 def forgotten(scheduler_name: str, ours: str) -> str:
     """Hint for a pod that requests GPU memory and names another scheduler."""
     return (
-        f"it requests GPU memory and its schedulerName is {scheduler_name}, which chooses no card: "
+        f"it requests GPU memory and its schedulerName is {scheduler_name}, which assigns no cards: "
         f"add `schedulerName: {ours}` to its spec"
     )
 
@@ -102,7 +102,7 @@ def misspelt(scheduler_name: str, ours: Collection[str]) -> str:
 def misspelt_as(scheduler_name: str, meant: str) -> str:
     """Hint for a pod that requests GPU memory and misspells one of our names."""
     return (
-        f"it requests GPU memory and its schedulerName is {scheduler_name}, a letter away from {meant}: "
+        f"it requests GPU memory and its schedulerName is {scheduler_name}, probably misspelled: "
         f"write `schedulerName: {meant}`"
     )
 
@@ -130,7 +130,7 @@ def _of_keys(kind: str, written: Iterable[str], read: Collection[str], resources
         elif key in {resources.gpu_mem, resources.gpu_core}:
             yield f"{kind} {key} has no effect: write it under a container's limits"
         elif key in names.NODE_ANNOTATIONS:
-            yield f"{kind} {key} has no effect on a pod: it is one for nodes"
+            yield f"{kind} {key} has no effect on a pod: it is meant for nodes"
         elif key.startswith((_PREFIX, _RESOURCE_PREFIX)) or _a_letter_away(key):
             yield _unknown(kind, key, tuple(sorted(_POD_KEYS)))
 
@@ -148,7 +148,7 @@ def _of_resources(spec: objects.PodSpec, resources: ResourceNames, *, says_count
                 yield _unknown_resource(name, resources, as_label)
             elif not says_count:
                 yield (
-                    f"container {container} has {name} among its resources, where it chooses no cards: "
+                    f"container {container} has {name} among its resources, where it assigns no cards: "
                     f"write it as a {as_label}"
                 )
 

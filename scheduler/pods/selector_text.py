@@ -51,4 +51,4 @@ def _requirements(text: str) -> Iterator[Requirement]:
 
 
 def _error(part: str) -> SelectorError:
-    return SelectorError(f"{part[:64]!r} is no requirement on a label; {_EXPECTED}")
+    return SelectorError(f"{part[:64]!r} is not a requirement on a label; {_EXPECTED}")

@@ -274,9 +274,14 @@ class Tables(Bookings):
                 return ""
             record.rivals = (ours, shown)
             self._rewrite(record, unknown(ours))
-            return "its allocation is not the one that we sent; it counts on every card until the binding is answered"
+            return (
+                "its allocation differs from the one that the scheduler sent; it counts on every card until the bind "
+                "request is answered"
+            )
         if record.written.decided:
-            return f"its allocation was changed after it was bound; the first one stays: {record.written.summary()}"
+            return (
+                f"its allocation was changed after it was bound; the original one applies: {record.written.summary()}"
+            )
         self._rewrite(record, shown)
         return ""
 

@@ -113,9 +113,9 @@ async def test_pods_are_given_the_schedulers_name(
     ("pod", "message"),
     [
         pytest.param(
-            asking(scheduler="kueue"), "schedulerName is kueue, which chooses no card", id="another scheduler"
+            asking(scheduler="kueue"), "schedulerName is kueue, which assigns no cards", id="another scheduler"
         ),
-        pytest.param(asking(node="n"), "schedulerName is default-scheduler, which chooses no card", id="a node"),
+        pytest.param(asking(node="n"), "schedulerName is default-scheduler, which assigns no cards", id="a node"),
     ],
 )
 async def test_pods_that_somebody_else_places_stay_as_they_are_and_are_refused(

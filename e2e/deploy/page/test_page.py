@@ -106,7 +106,7 @@ async def test_every_state_is_accessible_by_axe(chromium: Browser, scheme: str) 
 async def test_the_token_is_asked_for_and_kept_nowhere(chromium: Browser) -> None:
     async with serving(filled(10), Access(Reviewer(), time.monotonic)) as served:
         page, seen = await opened(chromium, served.port)
-        await expect(page.get_by_role("heading", name="Who looks?")).to_be_visible()
+        await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
         await shot(page, "sign-in")
         assert await violations(page) == []
         await page.get_by_label("Token").fill("not-a-token")
@@ -122,7 +122,7 @@ async def test_the_token_is_asked_for_and_kept_nowhere(chromium: Browser) -> Non
         assert await page.evaluate("[localStorage.length, sessionStorage.length, document.cookie]") == [0, 0, ""]
         assert await page.context.cookies() == []
         await page.reload()
-        await expect(page.get_by_role("heading", name="Who looks?")).to_be_visible()
+        await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
 class Passing(Reviewer):
@@ -153,7 +153,7 @@ async def test_nothing_of_who_looked_before_is_left_for_the_next_one(chromium: B
         await expect(page.locator("#found-pods")).to_contain_text("serve-")
         reviewer.user = "bob"
         (await access.viewer(f"Bearer {TOKEN}")).until_s = 0.0
-        await expect(page.get_by_role("heading", name="Who looks?")).to_be_visible()
+        await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
         assert "team-" not in await page.content()
         assert await page.get_by_label("Search").input_value() == ""
         await page.get_by_label("Token").fill("token-of-bob")

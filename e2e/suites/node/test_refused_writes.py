@@ -53,7 +53,7 @@ async def test_a_refused_write_is_named_by_status_readyz_and_log_until_it_succee
         shown = as_text(await ask_status(f"127.0.0.1:{shared.plugin.port}"))
         assert refusal in said
         assert refusal in logged["reason"]
-        assert "The node object does NOT say what it should" in shown
+        assert "The node object is NOT up to date" in shown
         assert f"Problem: {said.strip()}" in shown
         assert healths(await shared.read(on_node))[0] == "healthy"
 

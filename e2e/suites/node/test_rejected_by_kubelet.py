@@ -41,7 +41,7 @@ async def test_a_node_that_rejects_a_pod_is_left_out_for_the_next_one_and_for_no
         assert first["status"]["message"].startswith("Pod was rejected: ")
         told = await note_of(on_node, "RejectedByKubelet", "web-1", within_s=20.0)
         assert told.startswith(f"node {shared.node.name} rejected it (SysctlForbidden): ")
-        assert told.endswith("; pods like it go elsewhere for 10 s")
+        assert told.endswith("; similar pods avoid the node for 10 s")
 
         async with pods(on_node, [replica("web-2", owner), shared_pod("other", [sharing(1)])]):
             # First: it waits for 10 s only, and the other may need longer to run.

@@ -126,7 +126,7 @@ async def test_what_a_pod_needs_stays_until_it_has_ended_and_the_plugin_can_come
     try:
         said = await holds_until_it_ends(shared, on_node)
         assert [line for line in said.splitlines() if " stays: " in line] == [
-            f"resource {names.GPU_MEM} stays: the kubelet forgets the plugin's devices 5 minutes after its end"
+            f"resource {names.GPU_MEM} stays: the kubelet drops the plugin's devices 5 minutes after the plugin ends"
         ]
     finally:
         shared.plugin.stop()

@@ -164,7 +164,7 @@ class Connections:
         headers = {**self._same, "Content-Type": content_type}
         lines = [f"{name}: {value}" for name, value in (*headers.items(), *self._identity)]
         if not all(map(sendable, lines)):
-            raise ConnectionError("a header has characters that none may have: look at the token")
+            raise ConnectionError("a header has invalid characters: check the token")
         head = self._heads[content_type] = "\r\n".join((" HTTP/1.1", *lines, "Content-Length: ")).encode()
         return head
 

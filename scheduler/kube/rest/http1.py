@@ -88,7 +88,7 @@ class Http1Connection(asyncio.Protocol):
         """Part of an answer, or unsolicited data."""
         self._received += len(data)
         if self._waiting is None:
-            self.fail("the server sends without being asked")
+            self.fail("the server sent data without a request")
         elif self._received > MOST_BYTES:
             self.fail(f"the answer has over {MOST_BYTES} bytes")
         else:

@@ -23,25 +23,25 @@ from scheduler.state.tables import Tables
 
 STATE_REASONS: Final[Mapping[int, str]] = {
     int(GpuState.NO_CARDS): "node(s) had no GPU memory to share",
-    int(GpuState.UNREADABLE): "node(s) announced cards that cannot be read",
+    int(GpuState.UNREADABLE): "node(s) had an unreadable inventory",
     int(GpuState.OTHER_UNIT): "node(s) announced GPU memory in another unit",
-    int(GpuState.NOT_ALLOCATABLE): "node(s) had no allocatable gpu-mem (device plugin not there yet, or away)",
-    int(GpuState.NOT_REGISTERED): "node(s) whose kubelet or device plugin is starting",
-    int(GpuState.WITHHELD): "node(s) that cannot bring cards into containers",
+    int(GpuState.NOT_ALLOCATABLE): "node(s) had no allocatable gpu-mem (device plugin not running)",
+    int(GpuState.NOT_REGISTERED): "node(s) had a starting kubelet or device plugin",
+    int(GpuState.WITHHELD): "node(s) could not inject cards into containers",
 }
 OUT_OF_USE: Final[Mapping[Out, str]] = {
     Out.UNHEALTHY: "node(s) had unhealthy cards",
     Out.SUSPECT: "node(s) had suspect cards",
-    Out.LISTED: "node(s) had cards that ConfigMap unhealthy-gpu-<node> lists",
+    Out.LISTED: "node(s) had cards listed in ConfigMap unhealthy-gpu-<node>",
     Out.CORDONED: "node(s) had cordoned cards",
-    Out.ANNOUNCED_TWICE: "node(s) had cards whose UUID another node announces too",
+    Out.ANNOUNCED_TWICE: "node(s) had cards with a UUID that another node also announces",
 }
 _ONE: Final[Mapping[Out, str]] = {
     Out.UNHEALTHY: "unhealthy card",
     Out.SUSPECT: "suspect card",
-    Out.LISTED: "card that ConfigMap unhealthy-gpu-<node> lists",
+    Out.LISTED: "card listed in ConfigMap unhealthy-gpu-<node>",
     Out.CORDONED: "cordoned card",
-    Out.ANNOUNCED_TWICE: "card whose UUID another node announces too",
+    Out.ANNOUNCED_TWICE: "card with a UUID that another node also announces",
 }
 _MANY: Final[Mapping[Out, str]] = {out: text.removeprefix("node(s) had ") for out, text in OUT_OF_USE.items()}
 _NOT_ALLOCATABLE: Final = int(GpuState.NOT_ALLOCATABLE)
@@ -50,8 +50,8 @@ _IN_COMPANY: Final = "with other pods"
 _CLOSED: Final = "its node takes no pods"
 _STATES: Final[Mapping[str, str]] = {
     "unhealthy": "an unhealthy card",
-    "listed": "a card that ConfigMap unhealthy-gpu-<node> lists",
-    "announced twice": "a card whose UUID another node announces too",
+    "listed": "a card listed in ConfigMap unhealthy-gpu-<node>",
+    "announced twice": "a card with a UUID that another node also announces",
     _CLOSED: "a card whose node takes no pods",
 }
 _LATER: Final = "~"  # than every time
@@ -95,7 +95,7 @@ class ModelsThere(Detail):
     most: int
 
     def worded(self, reason: str) -> str:
-        """`node(s) had too few cards of those the pod asks for: wants 2, most on one node 1, others are Tesla-T4`."""
+        """`node(s) had too few of the requested cards: wants 2, most on one node 1, others are Tesla-T4`."""
         others = self._others()
         if not self.most:
             return f"{reason}: there are {others}" if others else reason
@@ -122,7 +122,7 @@ class AwaySince(Detail):
     def worded(self, reason: str) -> str:
         """The reason with `…, node a at least since 2026-11-22T08:42:09Z: look at the device plugin's pod there …`."""
         since = f" at least since {self.since}" if self.since else ""
-        return f"{reason}, node {self.node}{since}: look at the device plugin's pod there, and its log"
+        return f"{reason}, node {self.node}{since}: check the log of the device plugin's pod there"
 
     def joined(self, other: "AwaySince") -> "AwaySince":
         return min(self, other, key=lambda one: (one.since or _LATER, one.node))
@@ -145,8 +145,8 @@ class SeeNode(Detail):
     node: str
 
     def worded(self, reason: str) -> str:
-        """The reason with `…, node a: the Event GPUNotReady of the node says what is missing`."""
-        return f"{reason}, node {self.node}: the Event GPUNotReady of the node says what is missing"
+        """The reason with `…, node a: the node's Event GPUNotReady names the cause`."""
+        return f"{reason}, node {self.node}: the node's Event GPUNotReady names the cause"
 
     def joined(self, other: "SeeNode") -> "SeeNode":
         """The first by name."""

@@ -33,8 +33,8 @@ class GpuCore(PreFilterPlugin, CardFilterPlugin):
     `NodeResourcesFit` checks the node's total, so a node that announces none takes no such pod.
 
     - `Insufficient aliyun.com/gpu-core.percentage on one card`
-    - `aliyun.com/gpu-core.percentage: the pod asks 130 of one card; expected at most 100`
-    - `aliyun.com/gpu-core.percentage: the pod asks no aliyun.com/gpu-mem, which gives it a card; ask for both`
+    - `aliyun.com/gpu-core.percentage: the pod requests 130 of one card; expected at most 100`
+    - `aliyun.com/gpu-core.percentage: the pod requests no aliyun.com/gpu-mem, which assigns it a card; request both`
     """
 
     name: ClassVar[str] = "GpuCore"
@@ -47,10 +47,10 @@ class GpuCore(PreFilterPlugin, CardFilterPlugin):
         if not pod.template.requests.get(core, 0):
             return Relevance.SKIP
         if pod.template.gpu_request is None:
-            return Rejected(f"{core}: the pod asks no {memory}, which gives it a card; ask for both")
+            return Rejected(f"{core}: the pod requests no {memory}, which assigns it a card; request both")
         asked = percent_per_card(pod, core)
         if asked > WHOLE_CARD:
-            return Rejected(f"{core}: the pod asks {asked} of one card; expected at most {WHOLE_CARD}")
+            return Rejected(f"{core}: the pod requests {asked} of one card; expected at most {WHOLE_CARD}")
         state.write(_PER_CARD, asked)
         return Relevance.EVALUATE
 

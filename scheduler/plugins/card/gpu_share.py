@@ -99,13 +99,13 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     | reason | when | numbers |
     |---|---|---|
     | `node(s) had no GPU memory to share` | nothing is announced | |
-    | `node(s) announced cards that cannot be read` | the inventory breaks a rule | |
+    | `node(s) had an unreadable inventory` | the inventory breaks a rule | |
     | `node(s) announced GPU memory in another unit` | `unitMiB` is not the scheduler's | |
-    | `node(s) had no allocatable gpu-mem (device plugin not there yet, or away)` | the kubelet has none | since when |
-    | `node(s) whose kubelet or device plugin is starting` | `gpushare/held-until` is later than its last report | |
-    | `node(s) that cannot bring cards into containers` | the inventory has `withheld` | which |
-    | `node(s) had fewer cards than the pod asks for` | `gpu-count` is more than the node's cards | |
-    | `node(s) had too few cards of those the pod asks for` | models or UUIDs leave too few | the other models |
+    | `node(s) had no allocatable gpu-mem (device plugin not running)` | the kubelet has none | since when |
+    | `node(s) had a starting kubelet or device plugin` | `gpushare/held-until` is later than its last report | |
+    | `node(s) could not inject cards into containers` | the inventory has `withheld` | which |
+    | `node(s) had fewer cards than the pod requests` | `gpu-count` is more than the node's cards | |
+    | `node(s) had too few of the requested cards` | models or UUIDs leave too few | the other models |
     | `node(s) had 2 unhealthy cards (xid-79)`, `suspect`, `cordoned`, … | too few cards are in use | how many |
     | `Insufficient GPU memory on one card`, `… on N cards`, `… without other pods` | too few cards have it | yes |
     | the reason of a card rule | that rule leaves too few of the cards with enough memory | |
@@ -326,11 +326,11 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
             short = short & ~few
 
         there = cards.units[:, rows] > 0
-        too_few(there, "node(s) had fewer cards than the pod asks for")
+        too_few(there, "node(s) had fewer cards than the pod requests")
         if request.models or request.uuids:
             there = there & selected(cards, request, rows)
             models = partial(models_there, cards, request, rows) if request.models else None
-            too_few(there, "node(s) had too few cards of those the pod asks for", models)
+            too_few(there, "node(s) had too few of the requested cards", models)
         found += out_of_use(cards, request, rows, there, short)
         short = short & ~np.logical_or.reduce([rejection.rejected for rejection in found])
         left = fitting(cards, request, rows)

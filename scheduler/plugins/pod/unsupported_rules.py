@@ -15,7 +15,7 @@ class UnsupportedRules(PreFilterPlugin):
     """Rejects a pod with a requirement that no rule supports, instead of ignoring the requirement.
 
     - `pod asks for resource claims, which this scheduler does not support yet` (several are separated by commas)
-    - `pod has more than this scheduler reads: 5000 node affinity terms (at most 64)`
+    - `pod exceeds a limit of this scheduler: 5000 node affinity terms (at most 64)`
 
     A preference without a rule does not reject; the pod is scheduled without it, and the log names the kind once.
     """
@@ -28,7 +28,7 @@ class UnsupportedRules(PreFilterPlugin):
         """Name all unsupported requirements of the pod."""
         over_limit, unsupported = pod.template.over_limit, pod.template.unsupported
         if over_limit:
-            return Rejected(f"pod has more than this scheduler reads: {', '.join(over_limit)}")
+            return Rejected(f"pod exceeds a limit of this scheduler: {', '.join(over_limit)}")
         if not unsupported:
             return Relevance.SKIP
         return Rejected(f"pod asks for {', '.join(unsupported)}, which this scheduler does not support yet")

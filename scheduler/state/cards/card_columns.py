@@ -258,7 +258,7 @@ class CardColumns(CardArrays):
         """Text: another node announces a card of this one too; "" if none does. names: of the rows."""
         for uuid, others in self.elsewhere(row).items():
             other = names[others[0]]
-            return f"card {uuid} is announced by node {other} too; at most one of them gets new pods on it"
+            return f"node {other} also announces card {uuid}; at most one of the two nodes gets new pods on it"
         return ""
 
     def _empty(self, row: int) -> None:

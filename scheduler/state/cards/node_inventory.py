@@ -115,7 +115,7 @@ def read_inventory(node: Node, resources: ResourceNames, unit_mib: int) -> NodeI
     said = (node.metadata.annotations or {}).get(names.MAX_SHARERS)
     if said is None or max_sharers(said) or found.problem:
         return found
-    problem = f"{names.MAX_SHARERS}: {said[:64]!r} is no number of pods; expected 1 to {MOST_SHARERS}"
+    problem = f"{names.MAX_SHARERS}: {said[:64]!r} is not a number of pods; expected 1 to {MOST_SHARERS}"
     return replace(found, problem=problem)
 
 

@@ -150,7 +150,7 @@ def of_text(text: str) -> Expressions:
     """The expressions of a selector as people write it, at least one. Raises SelectorError."""
     expressions = all_parsed(requirements(text))
     if expressions is None:
-        message = f"{text[:64]!r} has a value that no label can have; expected at most 63 letters, digits, -, _ and ."
+        message = f"{text[:64]!r} has an invalid label value; expected at most 63 letters, digits, -, _ and ."
         raise SelectorError(message)
     return expressions
 

@@ -61,7 +61,7 @@ class NodeDomains(NodeFact[None]):
         return Change(0)
 
     def _moved_by(self, old: Mapping[str, str] | None, new: Mapping[str, str] | None) -> int:
-        """The bits of the labels that differ. None: the node is not there."""
+        """The bits of the labels that differ. None: the node does not exist."""
         if old is None or old == new:
             return 0
         # Of the hundreds of labels of a deleted node, those in use.

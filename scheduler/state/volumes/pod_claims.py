@@ -107,7 +107,7 @@ def _claim_state(pod: Pod, used: PodClaim, claim: Claim | None, volumes: KnownVo
         return Immediate(claim.volume, claim.wants.class_name)
     if of_class.known.excess and of_class.known.provisions:
         about = f'storageclass "{claim.wants.class_name}"'
-        return Missing(f"{about} has more than this scheduler reads: {of_class.known.excess}")
+        return Missing(f"{about} exceeds a limit of this scheduler: {of_class.known.excess}")
     return Delayed(
         key=key,
         claim=claim,
@@ -149,4 +149,4 @@ def _problem(pod: Pod, used: PodClaim, claim: Claim | None) -> str:
         return f"{about} is being deleted"
     if used.ephemeral and claim.owner_uid != pod.key.uid:
         return f"PVC {namespace}/{used.name} was not created for pod {namespace}/{pod.key.name} (pod is not owner)"
-    return f"{about} has more than this scheduler reads: {claim.excess}" if claim.excess else ""
+    return f"{about} exceeds a limit of this scheduler: {claim.excess}" if claim.excess else ""

@@ -42,7 +42,7 @@ def is_done(key: ClaimKey, name: str, node: str, volumes: Volumes, labels: Mappi
         return _is_made(key, claim, node, volumes, labels)
     _check_affinity(volume, volumes, labels)
     if volume.claim is None or not volume.claim.uid:
-        raise Failed(f"persistentvolume {name} was taken from persistentvolumeclaim {_said(key)} again")
+        raise Failed(f"persistentvolume {name} was unbound from persistentvolumeclaim {_said(key)}")
     if claim.bound and claim.volume != name:
         # kube-scheduler does not look, and binds the pod where the other one may be out of reach.
         raise Failed(f"persistentvolumeclaim {_said(key)} was bound to persistentvolume {claim.volume}, not to {name}")

@@ -92,25 +92,25 @@ _CHECKS: Final = {
         _FAILED, "the numbers are in another memory unit than the node's", f"{_AGAIN}, in the unit of the node"
     ),
     DISAGREES: _Check(_FAILED, "annotations and requests differ; the requests are counted", _AGAIN),
-    NO_NODE: _Check(_FAILED, "the node is not there", "delete them"),
+    NO_NODE: _Check(_FAILED, "the node does not exist", "delete them"),
     TERMINATING: _Check(
         _FAILED,
-        "being deleted, and counted until gone; the extender may give their memory away now",
-        "wait until they are gone",
+        "being deleted; they count until then, but the extender may already allocate their memory to others",
+        "wait until they no longer exist",
     ),
     PENDING: _Check(
         _FAILED,
-        "waiting for another scheduler, which has a card for them only while the extender is there",
+        "waiting for another scheduler, which assigns cards only while the extender runs",
         _AGAIN,
     ),
     NOT_ASSIGNED: _Check(
         Severity.WARNING,
-        f"{names.MEM_ASSIGNED} is not true: the containers may have another card than is counted, or none",
+        f"{names.MEM_ASSIGNED} is not true: the containers may have a card other than the counted one, or none",
         f"kubectl exec POD -- printenv {names.MEM_IDX}",
     ),
     WHOLE_CARD: _Check(
         Severity.WARNING,
-        f"as much as a card has by its total; our device plugin may announce one unit less, {_EVERYWHERE}",
+        f"requests for all units of a card; our device plugin may announce one unit less, {_EVERYWHERE}",
         "request one unit less, or countReservedMemory: true in the device plugin's configuration (docs/migrate.md)",
     ),
 }
@@ -181,13 +181,13 @@ def of_nodes(reading: ClusterSnapshot, nodes: Sequence[str]) -> Iterator[Cluster
     tables, unit = reading.engine.tables, unit_name(reading.unit_mib)
     without = [f"node/{name}" for name in nodes if not has_inventory(tables, name)]
     if without:
-        message = f"{_count(without, 'node')} without {names.INVENTORY}: our device plugin is not there yet"
+        message = f"{_count(without, 'node')} without {names.INVENTORY}: our device plugin does not run there yet"
         remedy = "docs/migrate.md: the device plugin, node by node"
         yield ClusterFinding(check=NO_INVENTORY, severity=_FAILED, message=message, about=tuple(without), remedy=remedy)
     absurd = [f"node/{name}: {units} on one card" for name in nodes if (units := _absurd(tables.inventory(name)))]
     if absurd:
         message = (
-            f"{_count(absurd, 'node')} with more units on a card than any card has {unit}: they are smaller than that"
+            f"{_count(absurd, 'node')} with more units on a card than any card has {unit}, so their units are smaller"
         )
         remedy = "memoryUnitMiB: 1 in the configuration, as --memory-unit=MiB of the legacy device plugin"
         yield ClusterFinding(check=UNIT, severity=_FAILED, message=message, about=tuple(absurd), remedy=remedy)

@@ -125,10 +125,10 @@ class ClusterView:
         unread = [name for name in _OF_STORAGE if name in self.reading.unread]
         if unread and pod.volumes != NO_VOLUMES:
             pod = replace(pod, volumes=NO_VOLUMES)
-            left_out.append(f"its volumes are left out, since {some(unread, _MOST_NAMES)} cannot be read")
+            left_out.append(f"its volumes are ignored, because {some(unread, _MOST_NAMES)} cannot be read")
         if NAMESPACES.name in self.reading.unread and _selects_namespaces(pod):
             left_out.append(
-                "the namespaceSelector of its pod affinity matches none here, since namespaces cannot be read"
+                "the namespaceSelector of its pod affinity matches no namespace, because namespaces cannot be read"
             )
         return pod, tuple(left_out)
 

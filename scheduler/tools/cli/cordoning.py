@@ -78,7 +78,7 @@ async def written(
         except ApiError as error:
             raise Unreadable(f"whether node {node} is changed is not known: {error.message}") from error
         return made
-    raise Unanswerable(f"node {node} is not changed: somebody else changes it all the time; try again")
+    raise Unanswerable(f"node {node} is not changed: another client keeps changing it; try again")
 
 
 def _change(tables: Tables, change: Change, node: str, cards: Sequence[str]) -> Cordon:

@@ -68,7 +68,7 @@ def within(read: Manifest, namespace: str) -> Manifest:
     if not namespace or own == namespace:
         return read
     if own:
-        raise Unanswerable(f"the manifest is of namespace {own}, and --namespace is {namespace}")
+        raise Unanswerable(f"the manifest names namespace {own}, but --namespace is {namespace}")
     return read._replace(pod=replace(read.pod, metadata=replace(read.pod.metadata, namespace=namespace)))
 
 
@@ -96,9 +96,9 @@ SYSTEM_CLASSES: Final[Mapping[str, int]] = {
 }
 
 # Sentence about a class that is not among the readable ones.
-NOT_THERE: Final = "There is no PriorityClass {}, so the API server refuses the pod"
+NOT_THERE: Final = "There is no PriorityClass {}, so the API server rejects the pod"
 UNREADABLE: Final = "Its PriorityClass {} cannot be read"
-OF_FILES: Final = "Its PriorityClass {} is not known, since cluster files hold none"
+OF_FILES: Final = "Its PriorityClass {} is unknown, because cluster files contain none"
 
 
 def given(

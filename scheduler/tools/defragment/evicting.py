@@ -131,7 +131,7 @@ class Rebalancing:
         finally:
             await self._kept.release()
         if done and self._planner.for_pod:
-            self._say("The cards are free for whoever comes first; create the pod now, unless it waits already.")
+            self._say("Any pod can take the free cards; create the pod now unless it is already pending.")
         return done
 
     async def _move_all(self, of: ClusterView, plan: MovePlan) -> bool:
@@ -185,7 +185,7 @@ class Rebalancing:
         try:
             await self._cluster.evict_pod(pod)
         except ApiNotFound:
-            self._say(f"pod {pod} is gone already")
+            self._say(f"pod {pod} no longer exists")
         except (ApiRejected, ApiThrottled) as error:
             raise Unanswerable(f"pod {pod} is not evicted: {error.message}") from error
         except ApiError as error:
@@ -201,7 +201,7 @@ class Rebalancing:
                         if successors.listed:
                             yield
             except ApiError as error:
-                self._say(f"the watch of pods has ended, and begins again: {error.message}")
+                self._say(f"the watch of pods ended and restarts: {error.message}")
                 await asyncio.sleep(1.0)
 
     def _batches(self) -> AsyncGenerator[list[WatchEvent[objects.PodObject]], None]:
@@ -254,7 +254,7 @@ def _elsewhere(plan: MovePlan, of: ClusterView, uid: str) -> str:
         return ""
     move, tables = plan.answer.moves[0], of.reading.engine.tables
     if (record := tables.record(uid)) is None:
-        return f"the successor of pod {move.pod} is gone already."
+        return f"the successor of pod {move.pod} no longer exists."
     cards = cards_of(tables, record)
     if record.node == move.to.node and cards.keys() == move.to.cards.keys():
         return ""
@@ -268,7 +268,7 @@ def _in_vain(before: MovePlan, after: MovePlan) -> str:
     if was is not None and now is not None:
         return "" if now.before < was.before else f"{_progress(after)} {was.before:.1f} were before."
     if after.answer.place is None or len(after.moves) >= len(before.moves):
-        return f"{verdict(after.answer)} Somebody else has taken room, or a pod went elsewhere than planned."
+        return f"{verdict(after.answer)} Another pod has taken the room, or a pod was not placed as planned."
     return ""
 
 
@@ -277,4 +277,4 @@ def _progress(plan: MovePlan) -> str:
     now = plan.answer.fragmentation
     if now is None:
         return verdict(plan.answer)
-    return f"{now.before:.1f} of {now.free:.1f} free units are of no use to usual pods."
+    return f"{now.before:.1f} of {now.free:.1f} free units cannot be used by typical pods."

@@ -103,11 +103,11 @@ class KeptFree:
             try:
                 await self._take_away(node, list(cards))
             except Unanswerable as error:
-                self._say(f"{error}; type {_uncordon(node, cards)}")
+                self._say(f"{error}; run: {_uncordon(node, cards)}")
             except (asyncio.CancelledError, KeyboardInterrupt):
                 for left, its in sorted(self._ours.items()):
                     if its:
-                        self._say(f"perhaps still cordoned: type {_uncordon(left, its)}")
+                        self._say(f"perhaps still cordoned; run: {_uncordon(left, its)}")
                 raise
 
     def hide_in(self, of: ClusterView) -> None:
@@ -135,7 +135,7 @@ class KeptFree:
         """
         made, told = cordoned(tables, node, cards), self._ours.get(node, {})
         if new := {index: entry for index, entry in made.added.items() if index not in told}:
-            self._say(f"cordoned meanwhile; if this is killed: {_uncordon(node, new)}")
+            self._say(f"cordoned until this command ends; if it is killed, run: {_uncordon(node, new)}")
         self._ours[node] = {**before, **made.added}
         return made
 

@@ -253,8 +253,8 @@ def _units(record: PodRecord) -> int:
     return record.pod.template.gpu_units
 
 
-_BOUND: Final = "It is bound there already: nothing has to be moved for it."
-_UNREAD: Final = "The PodDisruptionBudgets cannot be read: the API server may refuse to evict pods of this plan."
+_BOUND: Final = "It is already bound there: no pod has to move."
+_UNREAD: Final = "The PodDisruptionBudgets cannot be read: the API server may reject evictions of this plan."
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,15 +343,15 @@ def plan_for_usual(
 
 def _of_its_node(reading: ClusterSnapshot, pod: Pod) -> Iterator[str]:
     if pod.node_name and pod.node_name not in reading.engine.tables.row_of:
-        yield f"Its spec.nodeName is {pod.node_name}, and there is no such node."
+        yield f"Its spec.nodeName is {pod.node_name}, which does not exist."
 
 
 def _of_waiting(reading: ClusterSnapshot, pod: Pod) -> Iterator[str]:
     """Sentences about other waiting pods; the pod itself may wait under another uid than its manifest has."""
     itself = (pod.key.namespace, pod.key.name)
     if waiting := sum((one.pod.key.namespace, one.pod.key.name) != itself for one in reading.engine.queue):
-        some = "pod waits" if waiting == 1 else "pods wait"
-        yield f"{waiting} {some} already: which of them gets the room is decided by the queue."
+        some = "other pod is" if waiting == 1 else "other pods are"
+        yield f"{waiting} {some} pending: the queue decides which pod gets the room."
 
 
 def _of_budgets(reading: ClusterSnapshot) -> Iterator[str]:

@@ -73,9 +73,10 @@ def verdict(answer: Defragmentation) -> str:
         of = answer.fragmentation
         if not answer.moves:
             none = "No move lowers the fragmentation"
-            return f"{none}: {of.before:.1f} of {of.free:.1f} free units are of no use to usual pods."
-        what = f"{'brings' if len(answer.moves) == 1 else 'bring'} what is of no use to usual pods"
-        return f"{count} {what} from {of.before:.1f} to {of.after:.1f} of {of.free:.1f} free units."
+            return f"{none}: {of.before:.1f} of {of.free:.1f} free units cannot be used by typical pods."
+        verb = "reduces" if len(answer.moves) == 1 else "reduce"
+        change = f"from {of.before:.1f} to {of.after:.1f} of {of.free:.1f} free units"
+        return f"{count} {verb} the memory that typical pods cannot use {change}."
     if answer.place is None:
         return f"Pod {answer.pod} does not fit, and no plan of at most {_moves(answer.most_moves)} was found."
     where = where_of(answer.place.node, answer.place.cards)

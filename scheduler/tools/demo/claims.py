@@ -43,7 +43,7 @@ def claims(evidence: Evidence) -> list[Assertion]:
         _legacy_node(checker),
         _other_model(checker),
         _refused(evidence, "too-big", "wants 100"),
-        _refused(evidence, "odd", "does not divide"),
+        _refused(evidence, "odd", "is not divisible"),
         *_throughout(evidence),
     ]
 

@@ -62,7 +62,7 @@ class DemoLog(ServiceObserver):
 
     def bind_rejected(self, placement: Placement, refused: BindRejected) -> None:
         super().bind_rejected(placement, refused)
-        self._say(LogTone.WAITS, f"{placement.pod.key.name}: binding was refused: {refused.reason}")
+        self._say(LogTone.WAITS, f"{placement.pod.key.name}: binding was rejected: {refused.reason}")
 
     def _say(self, tone: LogTone, text: str) -> None:
         self._tell(LogLine(self._now_s(), tone, text))

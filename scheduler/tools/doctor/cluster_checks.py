@@ -34,13 +34,13 @@ def _scheduler(facts: ClusterFacts) -> Iterator[ClusterFinding]:
         return ClusterFinding(check="scheduler", severity=severity, message=message, remedy=remedy)
 
     if not facts.lease_name:
-        yield found(UNKNOWN, "no leader is elected (leaderElection.leaderElect: false): no Lease says who schedules")
+        yield found(UNKNOWN, "no leader is elected (leaderElection.leaderElect: false): no Lease names the leader")
         return
     lease, name = facts.lease, facts.lease_name
     if lease is None:
         yield found(FAILED, f"there is no Lease {name}: no scheduler has run here", START)
     elif not lease.spec.holder_identity:
-        yield found(FAILED, f"nobody holds the Lease {name}: no scheduler is running", START)
+        yield found(FAILED, f"no scheduler holds the Lease {name}: no scheduler is running", START)
     elif not facts.lease_is_renewed:
         since = f", for {facts.lease_age_s:.0f} s" if facts.lease_age_s is not None else ""
         message = f"{lease.spec.holder_identity} holds the Lease {name} and does not renew it{since}"
@@ -65,14 +65,14 @@ def _policies(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     """Whether other users can forge allocations."""
     remedy = "docs/operations.md, Install the same again; docs/security.md, What the policies refuse"
     if facts.policies is None:
-        message = "this API server knows no ValidatingAdmissionPolicy: who may write pods can take cards of others"
+        message = "this API server has no ValidatingAdmissionPolicy: anyone who can write pods can take cards of others"
         yield ClusterFinding(check="policies", severity=WARNING, message=message, remedy="Kubernetes 1.30 or newer")
         return
     missing = [name for name in names.POLICIES if name not in facts.policies]
     idle = [name for name in names.POLICIES if facts.policies.get(name) is False]
     for found, words in (
         (missing, "not there"),
-        (idle, "not enforced: no binding refuses everywhere what they do not allow"),
+        (idle, "not enforced: no binding denies violations in all namespaces"),
     ):
         if found:
             message = f"admission policies are {words}: others can change what the scheduler relies on"

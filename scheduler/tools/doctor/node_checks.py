@@ -89,7 +89,7 @@ def states(facts: ClusterFacts) -> Iterator[ClusterFinding]:
         remedy = _on_the_pod(nodes, _LOG)
         yield of_nodes("inventory", FAILED, f"{count(nodes, 'node')}: {problem}", nodes, remedy)
     if away:
-        message = f"the device plugin is away on {count(away, 'node')}: nothing is allocatable there"
+        message = f"the device plugin is not running on {count(away, 'node')}: nothing is allocatable there"
         about = tuple(_since(facts, node.metadata.name) for node in away)
         yield ClusterFinding(
             check="plugin", severity=FAILED, message=message, about=about, remedy=_on_the_pod(away, _LOG)
@@ -98,8 +98,8 @@ def states(facts: ClusterFacts) -> Iterator[ClusterFinding]:
         message = f"the device plugin is not registered with the kubelet of {count(held, 'node')} yet"
         yield of_nodes("plugin", WARNING, message, held, f"wait for a minute; then {_on_the_pod(held, _LOG)}")
     if withheld:
-        message = f"cards cannot be brought into containers on {count(withheld, 'node')}: no GPU pod is placed there"
-        yield of_nodes("plugin", FAILED, message, withheld, "the Event GPUNotReady of the node says what is missing")
+        message = f"cards cannot be injected into containers on {count(withheld, 'node')}: no GPU pod is placed there"
+        yield of_nodes("plugin", FAILED, message, withheld, "the node's Event GPUNotReady names the cause")
 
 
 def _offered(card: inventory.Card) -> bool:
@@ -179,7 +179,7 @@ def _strangers(facts: ClusterFacts, asking: Sequence[objects.PodObject]) -> Iter
         if pod.spec.node_name and not any(key in (pod.metadata.annotations or {}) for key in _DECIDING)
     ]
     if strangers:
-        message = "pods came past the scheduler and count on every card of their nodes"
+        message = "pods bypassed the scheduler and count on every card of their nodes"
         remedy = f"{_create_again(facts)}; deploy/manifests/scheduler-name-policy.yaml refuses such"
         yield ClusterFinding(
             check="pods", severity=Severity.FAILED, message=message, about=tuple(sorted(strangers)), remedy=remedy
@@ -192,7 +192,7 @@ def _for_others(facts: ClusterFacts, asking: Sequence[objects.PodObject]) -> Ite
         if not pod.spec.node_name and pod.spec.scheduler_name not in facts.scheduler_names:
             waiting.setdefault(pod.spec.scheduler_name, []).append(_name(pod))
     for scheduler, others in sorted(waiting.items()):
-        message = f"{count(others, 'pod')} with GPU memory waiting for {scheduler[:_LONGEST]}, which chooses no card"
+        message = f"{count(others, 'pod')} with GPU memory waiting for {scheduler[:_LONGEST]}, which assigns no cards"
         about, remedy = tuple(sorted(others)), _create_again(facts)
         yield ClusterFinding(check="pods", severity=Severity.FAILED, message=message, about=about, remedy=remedy)
 
@@ -210,7 +210,7 @@ def _undecided(facts: ClusterFacts, asking: Sequence[objects.PodObject]) -> Iter
     severity, remedy = Severity.FAILED, START
     if facts.nobody_schedules:
         verb, them = ("is", "it") if len(waiting) == 1 else ("are", "them")
-        why = f"{verb} waiting, and no scheduler is running that decides about {them}"
+        why = f"{verb} waiting, and no scheduler that handles {them} is running"
     else:
         waiting = [pod for pod in waiting if _is_overdue(pod, facts)]
         verb = "has" if len(waiting) == 1 else "have"

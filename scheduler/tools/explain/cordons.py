@@ -15,10 +15,10 @@ from scheduler.state.tables import Tables
 
 _MOST_PODS: Final = 5
 _ELSEWHERE: Final = {
-    Out.UNHEALTHY: "is unhealthy, and takes none until it has recovered",
-    Out.SUSPECT: "is suspect, and takes none until it is healthy",
+    Out.UNHEALTHY: "is unhealthy and takes none until it has recovered",
+    Out.SUSPECT: "is suspect and takes none until it is healthy",
     Out.LISTED: f"ConfigMap {names.UNHEALTHY_NAMESPACE}/{names.UNHEALTHY_PREFIX}NODE still lists it: it takes none",
-    Out.ANNOUNCED_TWICE: "is announced by another node too, and takes none while that one has its pods",
+    Out.ANNOUNCED_TWICE: "is also announced by another node and takes none while that node has its pods",
 }
 
 
@@ -70,7 +70,7 @@ def uncordoned(tables: Tables, node: str, cards: Sequence[str]) -> Cordon:
     gone = {_entry(tables, node, slot) for _, slot in slots} | set(foreign)
     entries = [entry for entry in before if entry not in gone] if cards else []
     words = [_back(tables, node, number, slot, before) for number, slot in slots]
-    words += [f"node {node}: {entry}, which is no card of it, is no longer listed" for entry in foreign]
+    words += [f"node {node}: {entry}, which is not one of its cards, is no longer listed" for entry in foreign]
     count, affected = len(tables.cards.slots[tables.row_of[node]]), len(before) - len(entries)
     value = ",".join(entries) or None
     return Cordon(value, entries != before, tuple(words), cards=count, affected=affected, verb="uncordoned")

@@ -48,7 +48,7 @@ def _unbound(tables: Tables, pod: Pod, name: str, claim_state: Immediate) -> str
     claim = tables.volumes.claim((pod.key.namespace, name))
     class_name = "" if claim is None else claim.wants.class_name
     if claim_state.volume:
-        return f"it is to get PersistentVolume {claim_state.volume}" + (
+        return f"it is assigned PersistentVolume {claim_state.volume}" + (
             "" if tables.volumes.volume(claim_state.volume) is not None else ", which does not exist"
         )
     if not class_name:
@@ -56,7 +56,7 @@ def _unbound(tables: Tables, pod: Pod, name: str, claim_state: Immediate) -> str
     known = tables.volumes.of_class(class_name)
     if known is None or known.known is None:
         return f"there is no StorageClass {class_name}"
-    return f"its StorageClass {class_name} has not made a volume for it, or bound one to it"
+    return f"its StorageClass {class_name} has neither provisioned nor bound a volume for it"
 
 
 def _taints(tables: Tables, pod: Pod, row: int) -> str:

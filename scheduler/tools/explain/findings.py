@@ -137,7 +137,7 @@ def of_node(tables: Tables, found: NodeAudit) -> Iterator[ClusterFinding]:
         message = f"node {found.node}: {card}"
         yield ClusterFinding(check=OVERCOMMITTED, severity=Severity.FAILED, message=message, about=where, remedy=remedy)
     for uuid, other in found.shared.items():
-        message = f"node {found.node}: card {uuid} is announced by node {other} too"
+        message = f"node {found.node}: node {other} also announces card {uuid}"
         remedy = "one of them has a copy of the other's inventory: delete its annotation, its plugin writes its own"
         yield ClusterFinding(
             check=ANNOUNCED_TWICE, severity=Severity.FAILED, message=message, about=where, remedy=remedy
@@ -150,13 +150,13 @@ def _of_pod(record: PodRecord) -> Iterator[ClusterFinding]:
         return
     if held.unknown:
         why = f": {held.booked.problem}" if held.booked.problem else ""
-        message = f"{_pod(record)} on node {record.node}: nobody knows its card, so it counts on each of them{why}"
+        message = f"{_pod(record)} on node {record.node}: its card is unknown, so it counts on every card{why}"
         yield _failed(WITHOUT_CARD, message, record, "create it again with this scheduler's schedulerName")
     elif held.booked.problem:
         yield _failed(WITHOUT_CARD, f"{_pod(record)} on node {record.node}: {held.booked.problem}", record)
     for uuid, units in held.lost:
         message = f"{_pod(record)} holds {units} units of card {uuid}, which node {record.node} does not announce"
-        remedy = "see the node's driver and its plugin's log; delete the pod where the card is gone for good"
+        remedy = "check the node's driver and the plugin's log; delete the pod if the card was removed for good"
         yield _failed(UNKNOWN_CARD, message, record, remedy)
 
 
@@ -171,7 +171,7 @@ def without_node(tables: Tables) -> list[PodRecord]:
 
 
 def _on_no_node(record: PodRecord) -> ClusterFinding:
-    return _failed(NO_NODE, f"{_pod(record)} is on node {record.node}, which is not there", record)
+    return _failed(NO_NODE, f"{_pod(record)} is on node {record.node}, which does not exist", record)
 
 
 def holding(records: Iterable[PodRecord]) -> Iterator[PodRecord]:

@@ -41,7 +41,7 @@ def asks(pod: Pod, unit_mib: int) -> str:
     """A sentence about the pod's request, such as 15 GiB on each of 2 cards, or its error."""
     request, unit = pod.template.gpu_request, unit_name(unit_mib)
     if wrong := pod.template.gpu_request_error:
-        return sentence(f"its request is wrong: {wrong}")
+        return sentence(f"its request is invalid: {wrong}")
     if request is None:
         return "It requests no GPU memory."
     where = "on one card" if request.cards == 1 else f"{request.units_per_card} on each of {request.cards} cards"
@@ -61,11 +61,11 @@ def explain(
     ours = pod.scheduler_name in engine.scheduler_names
     words = [sentence(mistake) for mistake in mistaken]
     if pod.finished:
-        return _settled(engine, pod, "finished", f"It is {pod.phase}, and holds nothing any more.")
+        return _settled(engine, pod, "finished", f"It is {pod.phase}and no longer holds anything.")
     if pod.node_name:
         return _settled(engine, pod, "bound", _whereabouts(reading, pod), *words, place=_place(engine, pod))
     if pod.terminating:
-        return _settled(engine, pod, "terminating", "It is being deleted, and gets no place any more.")
+        return _settled(engine, pod, "terminating", "It is being deleted and is no longer scheduled.")
     if not ours:
         if not (pod.template.gpu_units or pod.template.gpu_request_error):
             said = (
@@ -77,7 +77,7 @@ def explain(
         pod = replace(pod, scheduler_name=ours_is)
     gate = engine.queue.gate(pod.key.uid) if pod.key.uid in engine.queue else ""
     if gate:
-        words.append(f"It is gated, and not tried before that ends: {gate}.")
+        words.append(f"It is gated and is not scheduled until the gate is removed: {gate}.")
     words.append(asks(pod, reading.unit_mib))
     state = "gated" if gate else "waits" if ours else "foreign"
     return (yield from judged(reading, pod, tuple(words), state=state, node=node, most=most))
@@ -182,7 +182,7 @@ def _more(reading: ClusterSnapshot, pod: Pod, evaluation: PodEvaluation, *, pree
     if evaluation.unschedulable == UNBOUND:
         yield from blocking_claims(reading.engine.tables, pod)
     if not pod.preempts:
-        yield "It removes no other pods: its preemptionPolicy is Never."
+        yield "It preempts no other pods: its preemptionPolicy is Never."
     if preempts and DISRUPTION_BUDGETS.name in reading.unread:
         yield "The PodDisruptionBudgets cannot be read: preemption may spare pods that one of them protects."
 
@@ -239,7 +239,7 @@ def _whereabouts(reading: ClusterSnapshot, pod: Pod) -> str:
     elif pod.template.gpu_units:
         told += "; its cards cannot be read, so its request counts against each of them"
     if pod.terminating:
-        told += "; it is being deleted, and holds that until it is gone"
+        told += "; it is being deleted and holds that until then"
     return f"{told}."
 
 

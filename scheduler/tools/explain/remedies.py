@@ -23,7 +23,7 @@ from scheduler.tools.explain.reading import HIDDEN, ClusterSnapshot, listed_pods
 
 # Written by `scheduler.core.reservations.with_reservation`. Earlier versions always wrote `pod NAMESPACE/NAME`.
 _SAID: Final = re.compile(
-    r"\. (?P<place>(?:cards? [0-9, and]+ of|room on) node \S+) (?:is|are) kept for "
+    r"\. (?P<place>(?:cards? [0-9, and]+ of|room on) node \S+) (?:is|are) reserved for "
     r"(?:this pod|pod (?P<other>\S+?)(?: of another namespace)?), which has waited (?P<waited>\w+)\."
 )
 
@@ -50,14 +50,14 @@ def told(reserved: ReservedPlace, pod: Pod) -> str:
     """A sentence about the reservation, on the pod that has it or on one that it blocks."""
     if reserved.pod == str(pod.key):
         return (
-            f"A place is reserved for it, since it had waited {reserved.waited} (reserveAfter) as the first of its "
-            f"priority: {reserved.place}. Smaller pods no longer take that; nobody is removed for it. It starts there, "
-            "or wherever it fits first, when enough has ended."
+            f"It has a reservation, because it waited {reserved.waited} (reserveAfter) as the first of its priority: "
+            f"{reserved.place}. Smaller pods cannot take it; nothing is preempted for it. It starts there, or wherever "
+            "it fits first, when enough pods have ended."
         )
     whom = reserved.pod if reserved.pod == HIDDEN else f"pod {reserved.pod}"
     return (
-        f"It is kept off {reserved.place}, which is reserved for {whom} since that had waited "
-        f"{reserved.waited} (reserveAfter). When that pod starts, or gives the place up, the rest is free again."
+        f"A reservation blocks it: {reserved.place} is reserved for {whom}, which waited {reserved.waited} "
+        "(reserveAfter). When that pod starts or gives up the reservation, the rest is free again."
     )
 
 
@@ -75,7 +75,7 @@ def too_large(engine: Engine, pod: Pod) -> Iterator[str]:
     each = "" if request.cards == 1 else " on each card"
     cards = _enough_cards(request, layouts)
     spread = f", or `gpu-count` {cards}" if cards else ""
-    yield f"It is larger than {which} (largest {largest}): ask at most {largest}{each}{spread}."
+    yield f"It is larger than {which} (largest {largest}): request at most {largest}{each}{spread}."
 
 
 def _enough_cards(request: GpuRequest, layouts: CardLayouts) -> int:
@@ -184,12 +184,12 @@ def _cost(record: PodRecord) -> tuple[bool, int, int, str]:
 def _fits_once(reading: ClusterSnapshot, leaving: Sequence[PodRecord]) -> str:
     one, going = len(leaving) == 1, tuple(reading.going(record.pod) for record in leaving if record.pod.terminating)
     named = listed_pods([reading.named(record.pod.key) for record in leaving], _MOST_NAMED)
-    text = f"fits once {named} {'is' if one else 'are'} gone"
+    text = f"fits once {named} {'has' if one else 'have'} ended"
     if not going:
         return text
     told = told_going(going, _MOST_NAMED)
     if len(going) < len(leaving):
-        return f"{text}, of which {told}"
+        return f"{text}; {told}"
     return f"{text}, which {told[told.index(' is ' if one else ' are ') + 1 :]}"
 
 
@@ -198,10 +198,10 @@ def _nobody(reading: ClusterSnapshot, pod: Pod, node: str) -> str:
     kept = sorted(reading.named(record.pod.key) for record in records if record.nominated)
     if kept:
         are = "is" if len(kept) == 1 else "are"
-        return f"room is kept there for {listed_pods(kept, _MOST_NAMED)}, which {are} nominated to it"
+        return f"room is kept there for {listed_pods(kept, _MOST_NAMED)}, which {are} nominated to the node"
     if any(record.pod.owner_uid == pod.owner_uid != "" for record in records):
-        return "no pod that leaves would make room, but for pods of its own controller, which replaces them"
-    return "no pod that leaves would make room"
+        return "no pod could make room by ending, except pods of its own controller, which replaces them"
+    return "no pod could make room by ending"
 
 
 def _by_hand(node: str, rules: Sequence[RuleRejection], cards: Sequence[ExplainedCard]) -> Iterator[str]:
@@ -217,4 +217,4 @@ def _by_hand(node: str, rules: Sequence[RuleRejection], cards: Sequence[Explaine
     if "listed" in states:
         yield f"take its cards out of ConfigMap {names.UNHEALTHY_NAMESPACE}/{names.UNHEALTHY_PREFIX}{node}"
     if "unhealthy" in states or "suspect" in states:
-        yield f"its cards have to be healthy again: docs/node.md, and {typed('kubectl', 'describe', 'node', node)}"
+        yield f"its cards have to recover: see docs/node.md and {typed('kubectl', 'describe', 'node', node)}"

@@ -48,7 +48,7 @@ def what_if_text(answer: WhatIfAnswer, width: int) -> str:
     if answer.before is not None and answer.after is not None:
         lines += ["", *_wrapped(left_over(answer.before, answer.after), width)]
     if answer.next is not None:
-        lines += ["", *_wrapped("What stops the next:", width), *_verdict(answer.next, width)]
+        lines += ["", *_wrapped("What blocks the next copy:", width), *_verdict(answer.next, width)]
     return printable(lines)
 
 
@@ -56,15 +56,15 @@ def fitting(answer: WhatIfAnswer) -> str:
     """A sentence: how many would fit."""
     beside = ""
     if answer.waiting:
-        they = "pod that waits already is" if answer.waiting == 1 else "pods that wait already are"
-        beside = f"; {answer.waiting} {they} left aside"
+        they = "pending pod is" if answer.waiting == 1 else "pending pods are"
+        beside = f"; {answer.waiting} {they} not counted"
     return f"{answer.fit} of {answer.replicas} copies of {answer.pod} would fit now{beside}."
 
 
 def left_over(before: FreeMemory, after: FreeMemory) -> str:
     """A sentence about free memory that typical pods cannot use."""
     return (
-        f"Fragmented, free units that usual pods cannot use: {before.fragmented} of {before.free} now, "
+        f"Fragmented, free units that typical pods cannot use: {before.fragmented} of {before.free} now, "
         f"{after.fragmented} of {after.free} with them."
     )
 
@@ -85,7 +85,7 @@ def headline(answer: Explanation) -> str:
         without = {"gated": "without its gate ", "foreign": "with this scheduler "}.get(answer.state, "")
         return f"would {without}be placed now: {where}."
     if not answer.message:
-        return "is another scheduler's."
+        return "belongs to another scheduler."
     if not answer.nodes:
         return "fits nowhere: there are no nodes."
     return f"fits on none of {answer.nodes} nodes." if answer.nodes > 1 else "does not fit on the only node."
@@ -103,7 +103,7 @@ def under_way(answer: Explanation) -> Iterator[str]:
     else:
         yield (
             f"Preemption is under way: it is nominated to node {kept.node}, where "
-            f"{told_going(kept.terminating, _MOST_PODS)}. Nothing has to be removed by hand."
+            f"{told_going(kept.terminating, _MOST_PODS)}. You do not have to delete any pods."
         )
 
 

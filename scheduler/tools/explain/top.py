@@ -27,9 +27,9 @@ _WITH_REASON: Final = frozenset({int(Out.UNHEALTHY), int(Out.SUSPECT)})
 _STATES: Final[Mapping[int, str]] = {
     GpuState.UNREADABLE: "its cards are not announced, or cannot be read",
     GpuState.OTHER_UNIT: "it announces another memory unit than the scheduler's",
-    GpuState.NOT_ALLOCATABLE: "nothing is allocatable: its device plugin is away",
+    GpuState.NOT_ALLOCATABLE: "nothing is allocatable: its device plugin is not running",
     GpuState.NOT_REGISTERED: "its device plugin is being registered",
-    GpuState.WITHHELD: "its cards cannot be brought into containers",
+    GpuState.WITHHELD: "its cards cannot be injected into containers",
 }
 
 
@@ -180,7 +180,7 @@ def _all_out(cards: Sequence[UsedCard], slots: Sequence[CardOnNode]) -> str:
         used.out or ("" if slot.card.units else no_units(slot.card.reason))
         for used, slot in zip(cards, slots, strict=True)
     ]
-    return f"no card is in use for new pods: {', '.join(dict.fromkeys(why))}" if why and all(why) else ""
+    return f"no card takes new pods: {', '.join(dict.fromkeys(why))}" if why and all(why) else ""
 
 
 def _node(tables: Tables, name: str, cards: Sequence[UsedCard], pods: int, fragmented: int) -> UsedNode:

@@ -208,7 +208,7 @@ def view(
 
 
 def _missing(name: str, pods: Iterable[ListedPod], resources: ListedResources) -> InspectedNode:
-    problem = "there is no such node, or it cannot be read"
+    problem = "the node does not exist or cannot be read"
     holders = _holders(pods, EmptyCards((), {}), resources.gpu_mem)
     return InspectedNode(name=name, address=_UNKNOWN, total=0, cards=(), holders=holders, problem=problem)
 
@@ -238,9 +238,9 @@ def _problem(node: ListedNode, empty: EmptyCards) -> str:
         return f"its annotation {names.INVENTORY} cannot be read"
     why = [card.out or card.without_units for card in empty.cards]
     if why and all(why):
-        return f"no card is in use for new pods: {', '.join(dict.fromkeys(why))}"
+        return f"no card takes new pods: {', '.join(dict.fromkeys(why))}"
     if empty.total <= 0:
-        away = "nothing is allocatable: its device plugin is away"
+        away = "nothing is allocatable: its device plugin is not running"
         return away if empty.cards else "it announces no GPU memory: there is no device plugin"
     return "the node is cordoned" if node.spec is not None and node.spec.unschedulable else ""
 

@@ -268,5 +268,5 @@ def _refusal(user: User | None) -> AccessDenied:
 
 def _unanswered(error: ApiError) -> str:
     if isinstance(error, ApiForbidden):
-        return "The scheduler's account may not ask who you are: apply deploy/optional/page.yaml."
-    return "The API server does not say who you are; try again in a moment."
+        return "The scheduler's account is not allowed to check tokens: apply deploy/optional/page.yaml."
+    return "The API server cannot check the token now; try again in a moment."

@@ -34,7 +34,7 @@ class QueryQueue:
         if self._asking[viewer] >= _MOST_OF_ONE:
             raise AccessDenied(HTTPStatus.TOO_MANY_REQUESTS, "Your earlier questions are still being answered.")
         if self._asking.total() >= _MOST_ASKING:
-            raise AccessDenied(HTTPStatus.TOO_MANY_REQUESTS, "Many are asking at the moment; try again in a while.")
+            raise AccessDenied(HTTPStatus.TOO_MANY_REQUESTS, "The server is busy; try again in a moment.")
         self._asking[viewer] += 1
         try:
             async with self._turn:

@@ -150,16 +150,16 @@ class _Handler:
 
     async def _answered(self, request: web.BaseRequest) -> web.StreamResponse:
         if self._local and not _names_loopback(request.host):
-            raise AccessDenied(HTTPStatus.MISDIRECTED_REQUEST, "This page is for programs of its own machine.")
+            raise AccessDenied(HTTPStatus.MISDIRECTED_REQUEST, "This page is available on its own machine only.")
         if request.method not in {HTTPMethod.GET, HTTPMethod.HEAD}:
-            raise AccessDenied(HTTPStatus.METHOD_NOT_ALLOWED, "Nothing can be changed here.")
+            raise AccessDenied(HTTPStatus.METHOD_NOT_ALLOWED, "This page is read-only.")
         if request.method == HTTPMethod.HEAD and request.path == _STREAM:
-            raise AccessDenied(HTTPStatus.METHOD_NOT_ALLOWED, "The stream has no end, and so no head of its own.")
+            raise AccessDenied(HTTPStatus.METHOD_NOT_ALLOWED, "The stream does not support HEAD.")
         file = self._files.get(request.path)
         if file is not None:
             return web.Response(body=file[0], headers=_HEADERS | {"Content-Type": file[1]})
         if request.path != _STREAM and request.path not in self._answers:
-            raise AccessDenied(HTTPStatus.NOT_FOUND, "There is nothing here.")
+            raise AccessDenied(HTTPStatus.NOT_FOUND, "There is no such page.")
         self._refuse_unless_asked_as_leader(request)
         viewer = await self.parts.access.viewer(request.headers.get("Authorization", ""))
         if request.path == _STREAM:
@@ -176,7 +176,9 @@ class _Handler:
         """Reject a forwarded request unless we lead: the Lease may name a replica that no longer leads."""
         form = request.headers.get(FORWARDED)
         if form is not None and (form != self._form or not self.parts.shown.leads()):
-            raise AccessDenied(HTTPStatus.SERVICE_UNAVAILABLE, "This replica does not lead, or has another version.")
+            raise AccessDenied(
+                HTTPStatus.SERVICE_UNAVAILABLE, "This replica is not the leader, or runs another version."
+            )
 
     async def _of_leader(self, request: web.BaseRequest, media_type: str) -> web.StreamResponse | None:
         """The leader's answer on a standby replica; None if our own tables must answer."""
@@ -230,7 +232,7 @@ class _Handler:
         shown = self.parts.shown
         if request.query.get("instance", shown.instance) != shown.instance:
             # Rows have other numbers there.
-            raise AccessDenied(HTTPStatus.CONFLICT, "The page shows what another replica has.")
+            raise AccessDenied(HTTPStatus.CONFLICT, "The page shows the data of another replica.")
         tables, sees = shown.engine.tables, self._sees(viewer)
         rows = [number(text, -1) for text in request.query.get("rows", "").split(",")[:_MOST_ROWS]]
         return {row: pods_on(tables, row, sees) for row in rows if 0 <= row < tables.capacity and tables.valid[row]}
@@ -238,7 +240,7 @@ class _Handler:
     async def _node(self, request: web.BaseRequest, viewer: Viewer) -> Any:  # noqa: ANN401 - what is encoded
         detail = node_detail(self.parts.shown.engine.tables, request.query.get("name", ""), self._sees(viewer))
         if detail is None:
-            raise AccessDenied(HTTPStatus.NOT_FOUND, "There is no such node any more.")
+            raise AccessDenied(HTTPStatus.NOT_FOUND, "The node no longer exists.")
         return detail
 
     async def _points(self, _request: web.BaseRequest, _viewer: Viewer) -> Any:  # noqa: ANN401 - what is encoded
@@ -260,7 +262,7 @@ class _Handler:
         # A viewer who may not list a namespace does not learn which pods it has.
         entry = await find(engine, namespace, name) if sees(namespace) else None
         if entry is None:
-            raise AccessDenied(HTTPStatus.NOT_FOUND, f"No pod {namespace}/{name} waits here any more.")
+            raise AccessDenied(HTTPStatus.NOT_FOUND, f"No pod {namespace}/{name} is waiting here any longer.")
         return await self._queries.answer(why(engine, self.parts.unit_mib, entry.pod, sees), viewer.user.username)
 
     async def _what_if(self, request: web.BaseRequest, viewer: Viewer) -> Any:  # noqa: ANN401 - what is encoded
@@ -268,7 +270,7 @@ class _Handler:
             wanted = wanted_pod(request.query)
             return what_if(self.parts.shown.engine, self.parts.reader, self.parts.unit_mib, wanted, self._sees(viewer))
         except (QuantityError, ValueError) as error:
-            raise AccessDenied(HTTPStatus.BAD_REQUEST, f"This cannot be asked: {error}.") from error
+            raise AccessDenied(HTTPStatus.BAD_REQUEST, f"The query is invalid: {error}.") from error
 
 
 def _names_loopback(host: str) -> bool:

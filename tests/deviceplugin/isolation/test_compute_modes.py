@@ -65,7 +65,7 @@ async def test_what_the_driver_refuses_is_said_and_tried_again(tmp_path: Path) -
     cards.fails = True
     modes = cards.kept_in(tmp_path)
     assert await modes.exclusive("a") == "its compute mode cannot be set: no permission"
-    assert await modes.restore("a") == "card a: its compute mode cannot be given back: no permission"
+    assert await modes.restore("a") == "card a: its compute mode cannot be restored: no permission"
     cards.fails = False
     assert await modes.exclusive("a") == ""
 

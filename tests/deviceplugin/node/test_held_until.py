@@ -26,7 +26,7 @@ async def test_a_plugin_that_is_not_trusted_yet_asks_to_wait_until_it_is(tmp_pat
         await rig.until(lambda: names.HELD_UNTIL in rig.node.annotations)
         assert rig.node.annotations[names.HELD_UNTIL] == "1970-01-01T00:00:02Z"
         assert rig.cards.problems() == [
-            "the plugins before this one were killed, twice in a row: no new GPU pods here until 1970-01-01T00:00:02Z"
+            "the plugin was killed twice in a row; it accepts no GPU pods until 1970-01-01T00:00:02Z"
         ]
         rig.cards.wall_s = lambda: 2.0
         await rig.until(lambda: names.HELD_UNTIL not in rig.node.annotations)

@@ -39,10 +39,10 @@ AS_TEXT = """\
 Node node-1: driver 580.1, mode cdi, unit 1024 MiB
 NVIDIA runtime: runs this pod by runtimeClassName nvidia
 30 units listed for the kubelet, registered with the kubelet
-The node object does NOT say what it should
+The node object is NOT up to date
 Containers cannot get their cards: see the problems
 Problem: NVML does not answer
-Card 0: the driver does not tell: NumaNodeId: no
+Card 0: the driver does not report: NumaNodeId: no
 
 CARD  UUID   MODEL     HEALTH             UNITS  ALLOCATED  USED MiB  OF MiB
 0     GPU-a  Tesla T4  healthy            15     6          4000      15360

@@ -21,7 +21,7 @@ OFFERED: Final = GONE | {names.GPU_MEM: "16"}
 BARE: Final = {"cpu": "8"}
 GPU_MEM: Final = f"resource {names.GPU_MEM}"
 OURS: Final = [f"resource {names.GPU_COUNT}", f"annotation {names.INVENTORY}", f"annotation {names.HELD_UNTIL}"]
-FORGETS: Final = "the kubelet forgets the plugin's devices 5 minutes after its end"
+FORGETS: Final = "the kubelet drops the plugin's devices 5 minutes after the plugin ends"
 
 
 def of_node(*, registered: bool = False, **fields: Any) -> tuple[list[str], dict[str, bool]]:  # noqa: ANN401 - of a node
@@ -132,7 +132,7 @@ HOLDING: Final = Found(
 
 def test_the_document_shows_what_is_said() -> None:
     removed = [f"removed {one}" for one in OURS]
-    said = HOLDING.report(removed, "Node n1: not all is gone.")
+    said = HOLDING.report(removed, "Node n1: something is left.")
     assert f"```text\n{said}```" in (ROOT / "docs" / "node.md").read_text(encoding="utf-8")
 
 

@@ -69,7 +69,7 @@ async def test_what_a_running_pod_needs_stays_and_the_pod_is_named(node: MadeUpN
     specs = [f"cdi/gpushare-{device}.json" for device in (UNUSED, USED)]
     assert kept == [*specs, "plugins/gpushare/.health.json.tmp", "plugins/gpushare/journal.json"]
     assert names.INVENTORY not in node.cluster.node["metadata"]["annotations"]
-    assert "Pods that hold cards:\n  ns/p\nNode n1: not all is gone.\n" in node.said[-1]
+    assert "Pods that hold cards:\n  ns/p\nNode n1: something is left.\n" in node.said[-1]
 
 
 async def test_force_removes_it_under_a_running_pod(node: MadeUpNode) -> None:
@@ -203,7 +203,7 @@ async def test_the_file_of_compute_modes_stays_where_no_driver_answers(node: Mad
     modes = node.state / "compute-modes.json"
     modes.write_text(json.dumps({"version": 1, "before": {"GPU-a": "DEFAULT"}}))
     assert not await node.uninstalled()
-    assert "compute modes cannot be given back" in node.said[-1]
+    assert "compute modes cannot be restored" in node.said[-1]
     assert modes.exists()
 
 

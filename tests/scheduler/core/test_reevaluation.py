@@ -106,7 +106,7 @@ def test_a_pod_is_asked_about_its_own_place_and_others_read_of_it() -> None:
         if built.any_search:
             built.post_filter_next(now_s)
     said = evaluated(built, now_s + EVERY_S)
-    assert "is kept for this pod, which has waited 1m" in said["p"]
+    assert "is reserved for this pod, which has waited 1m" in said["p"]
     assert "this pod" not in said["q"]
 
 

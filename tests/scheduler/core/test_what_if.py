@@ -185,7 +185,7 @@ def test_pods_of_namespaces_that_are_not_shown_have_no_name_in_any_field() -> No
     reading = ClusterSnapshot(built, UNIT_MIB, sees=lambda namespace: namespace == "seen")
     answer = answer_of(explain(reading, pod("w", 16, namespace="seen", priority=9)))
     assert "secret" not in repr(answer)
-    assert answer.nearest[0].remedy == "fits once seen/p and 2 pods of other namespaces are gone"
+    assert answer.nearest[0].remedy == "fits once seen/p and 2 pods of other namespaces have ended"
     assert answer.preemption is not None
     assert sorted(answer.preemption.victims) == ["a pod of another namespace", "a pod of another namespace", "seen/p"]
 

@@ -87,7 +87,7 @@ def test_a_claim_with_a_selector_of_thousands_of_values_is_not_looked_for_and_sa
     (claim_state,) = tables.volumes.of_pod(pod("p", **with_claims("data"))).claim_states
 
     assert claim_state.alike[1] == (
-        'persistentvolumeclaim "data" has more than this scheduler reads: 5000 selector values (at most 64)'
+        'persistentvolumeclaim "data" exceeds a limit of this scheduler: 5000 selector values (at most 64)'
     )
 
 

@@ -125,12 +125,14 @@ def test_a_selection_accepts(selection: Selection, accepted: set[str]) -> None:
     ("options", "words"),
     [
         pytest.param(
-            {"gpu_mem": 2**31}, "asks 2147483648, which is 2147483648 units: units are GiB here; write 2", id="absurd"
+            {"gpu_mem": 2**31},
+            "requests 2147483648, which is 2147483648 units: units are GiB here; write 2",
+            id="absurd",
         ),
         pytest.param(
             {"gpu_mem": [4, 3], "labels": {names.GPU_COUNT: "2"}},
-            "container c1 asks 3, which does not divide by aliyun.com/gpu-count 2; expected a multiple of 2",
-            id="does not divide",
+            "container c1 requests 3, which is not divisible by aliyun.com/gpu-count 2; expected a multiple of 2",
+            id="is not divisible",
         ),
         pytest.param({"labels": {names.GPU_COUNT: "0"}}, "'0' is not a number of cards; expected 1 to 256", id="0"),
         pytest.param({"labels": {names.GPU_COUNT: "257"}}, "'257' is not a number of cards", id="257"),

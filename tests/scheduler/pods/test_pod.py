@@ -128,7 +128,7 @@ def test_gpu_memory_is_kept_apart_from_the_other_requests(reader: PodReader) -> 
 def test_units_count_also_where_the_ask_cannot_be_read(reader: PodReader) -> None:
     template = read(reader, gpu_mem=3, labels={names.GPU_COUNT: "2"}).template
     assert (template.gpu_request, template.gpu_units) == (None, 3)
-    assert "does not divide" in template.gpu_request_error
+    assert "is not divisible" in template.gpu_request_error
 
 
 def test_resources_go_by_their_configured_names() -> None:

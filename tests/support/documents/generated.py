@@ -11,6 +11,7 @@ from scheduler.plugins.registry import describe
 from tests.differential.document import differences_markdown
 from tests.support.documents import pod_fields
 from tests.support.documents.configuration_document import configuration_markdown
+from tests.support.documents.helm_values import helm_values_markdown
 from tests.support.documents.krew import krew_manifest
 from tests.support.documents.kubectl_document import kubectl_markdown
 from tests.support.documents.metrics_document import metrics_markdown
@@ -25,6 +26,7 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "docs/compatibility.md": pod_fields.markdown,
     "docs/metrics.md": metrics_markdown,
     "docs/evidence/kube-scheduler.md": differences_markdown,
+    "docs/helm-values.md": helm_values_markdown,
     "docs/kubectl.md": kubectl_markdown,
     "deploy/krew/gpushare.yaml": krew_manifest,
     "scheduler/plugins/README.md": plugins_markdown,

@@ -103,7 +103,7 @@ OURS: Final[Mapping[str, dict[str, Any]]] = {
     "with a finalizer": {"gpu_mem": 3},
     "gated": {"gpu_mem": 2, "schedulingGates": [{"name": "wait"}]},
     "larger than any card": {"gpu_mem": 1000},
-    "does not divide": {"gpu_mem": 5, "annotations": {names.GPU_COUNT: "2"}},
+    "is not divisible": {"gpu_mem": 5, "annotations": {names.GPU_COUNT: "2"}},
     "unknown policy": {"gpu_mem": 1, "annotations": {names.CARD_POLICY: "tetris"}},
     "unknown model": {"gpu_mem": 1, "annotations": {names.CARD_MODELS: "Q"}},
     "a volume claim": {"gpu_mem": 1, "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]},

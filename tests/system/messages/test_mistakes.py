@@ -80,7 +80,7 @@ def limits(**amounts: str) -> list[dict[str, Any]]:
         ),
         pytest.param(
             {"containers": limits(gpu_mem="32", gpu_count="2")},
-            "container c has aliyun.com/gpu-count among its resources, where it chooses no cards: write it as a "
+            "container c has aliyun.com/gpu-count among its resources, where it assigns no cards: write it as a "
             'label or annotation aliyun.com/gpu-count: "2"',
             id="a limit for a label",
         ),
@@ -101,7 +101,7 @@ def limits(**amounts: str) -> list[dict[str, Any]]:
         ),
         pytest.param(
             {"annotations": {names.CORDON: "0"}},
-            "annotation gpushare/cordon has no effect on a pod: it is one for nodes",
+            "annotation gpushare/cordon has no effect on a pod: it is meant for nodes",
             id="of a node",
         ),
         pytest.param(
@@ -185,9 +185,7 @@ async def test_a_misspelt_annotation_of_a_node_is_told() -> None:
         pytest.param("1536Mi", 1024, "units are GiB here; write 2.", id="rounded up"),
         pytest.param("1Gi", 1, "units are MiB here; write 1024.", id="1Gi where units are MiB"),
         pytest.param("16G", 1024, "units are GiB here; write 15.", id="16G"),
-        pytest.param(
-            "500m", 1024, "asks 500m, which is no whole number: units are whole GiB here; write 1.", id="500m"
-        ),
+        pytest.param("500m", 1024, "requests 500m, not a whole number: units are whole GiB here; write 1.", id="500m"),
     ],
 )
 async def test_bytes_and_fractions_are_answered_with_what_to_write(amount: str, unit_mib: int, words: str) -> None:
@@ -216,7 +214,7 @@ async def test_an_amount_that_the_server_shortens_is_no_mistake() -> None:
 
 
 REQUESTS = "it requests GPU memory and its schedulerName is"
-FORGOTTEN = f"{REQUESTS} default-scheduler, which chooses no card: add `schedulerName: gpushare-scheduler` to its spec"
+FORGOTTEN = f"{REQUESTS} default-scheduler, which assigns no cards: add `schedulerName: gpushare-scheduler` to its spec"
 MISSPELT = f"{REQUESTS} {{}}, a letter away from gpushare-scheduler: write `schedulerName: gpushare-scheduler`"
 
 
@@ -340,7 +338,7 @@ _UNKNOWN_OPERATOR = {
         ),
         pytest.param(
             {"gpu_mem": 2**40},
-            "aliyun.com/gpu-mem: container c0 asks 1099511627776, which is 1099511627776 units: "
+            "aliyun.com/gpu-mem: container c0 requests 1099511627776, which is 1099511627776 units: "
             "units are GiB here; write 1024",
             id="absurdly much",
         ),

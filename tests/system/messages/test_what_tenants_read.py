@@ -110,7 +110,7 @@ async def test_a_pod_that_is_kept_off_a_reserved_place_reads_the_uid_of_the_pod_
         appears(of, OURS, "small", 4)
         appears(of, THEIRS, "small", 4)
         await asyncio.sleep(A_SECOND_S)
-        place = "card 0 of node a is kept for pod"
+        place = "card 0 of node a is reserved for pod"
         assert f"{place} {1:036d} of another namespace, which has waited 1m." in words_of(of, OURS)
         assert f"{place} {THEIRS}/{THEIRS}-whole, which has waited 1m." in words_of(of, THEIRS)
         assert_nothing_of_the_other(of)

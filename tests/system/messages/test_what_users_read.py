@@ -65,7 +65,7 @@ async def test_a_refused_bind_is_reported_once_and_retried_after_the_back_off() 
 
         assert [round(sent_s) for sent_s, _ in process.wire.bindings] == [0, 1, 3]
         assert events(of, "p") == [
-            ("FailedScheduling", "binding to a was refused: pods p is forbidden"),
+            ("FailedScheduling", "binding to a was rejected: pods p is forbidden"),
             ("Scheduled", "Successfully assigned default/p to a, card 0 (3)"),
         ]
 

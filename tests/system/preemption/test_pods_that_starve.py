@@ -93,8 +93,8 @@ async def test_who_starves_and_who_is_kept_away_are_told_and_the_status_names_th
         await asyncio.sleep(A_SECOND_S)
 
         assert (reserved(process), nominated(of, "whole")) == ({"whole": "a"}, "a")
-        assert " card 0 of node a is kept for this pod, which has waited 1m." in condition(of, "whole")
-        assert " card 0 of node a is kept for pod default/whole, which has waited 1m." in condition(of, "small")
+        assert " card 0 of node a is reserved for this pod, which has waited 1m." in condition(of, "whole")
+        assert " card 0 of node a is reserved for pod default/whole, which has waited 1m." in condition(of, "small")
         assert "is kept" not in condition(of, "too-large")
         assert not node_of(of, "small")
         assert not is_going(of, "a1")
@@ -208,8 +208,8 @@ async def test_several_cards_of_one_node_and_pods_without_gpu_memory_have_places
         await starves(of, "cpus", 0, requests={"cpu": "3"}, priority=1, **never)
 
         assert reserved(process) == {"cards": "a", "cpus": "a"}
-        assert " cards 1 and 2 of node a are kept for this pod" in condition(of, "cards")
-        assert " room on node a is kept for this pod, which has waited 1m." in condition(of, "cpus")
+        assert " cards 1 and 2 of node a are reserved for this pod" in condition(of, "cards")
+        assert " room on node a is reserved for this pod, which has waited 1m." in condition(of, "cpus")
 
 
 async def test_a_restart_does_not_begin_the_wait_again() -> None:

@@ -261,10 +261,7 @@ async def test_the_owner_of_a_pod_reads_that_it_waits_for_its_volume_and_which_c
 
         await asyncio.sleep(2 * A_SECOND_S)
 
-        note = (
-            "has a place on node a, card 0, which it keeps while it waits for the volumes of its claims, "
-            "for up to 600 s: default/low"
-        )
+        note = "assigned to node a, card 0; waiting for the volumes of its claims, for up to 600 s: default/low"
         assert events(of, "low") == [("WaitingForVolumes", note)]
 
 

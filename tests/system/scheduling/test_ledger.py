@@ -65,7 +65,7 @@ async def test_an_edited_annotation_moves_no_memory_and_is_told() -> None:
             await arrives(of, "next", 12)
 
             assert process.free == {"GPU-a-0": 4, "GPU-a-1": 4}
-            problem = "its allocation was changed after it was bound; the first one stays: 12 on GPU-a-0"
+            problem = "its allocation was changed after it was bound; the original one applies: 12 on GPU-a-0"
             assert told(logs) == [("default/p", problem)]
             assert warnings(of, "p") == [("BadAnnotation", problem)]
 

@@ -16,7 +16,7 @@ from tests.support.builders import UNIT_MIB, card, wire_node
 from tests.support.service.looking import arrives, cluster, comes, condition, node_of, objections, warnings
 from tests.support.service.process import scheduling, world
 
-UNREADABLE = "node(s) announced cards that cannot be read"
+UNREADABLE = "node(s) had an unreadable inventory"
 OTHER_UNIT = "node(s) announced GPU memory in another unit"
 
 
@@ -322,7 +322,7 @@ async def test_a_large_pod_that_waits_is_told_why_and_is_bound_when_it_is_small(
         await asyncio.sleep(1)
 
         assert (node_of(of, "large"), node_of(of, "good")) == ("", "a")
-        assert f"pod has more than this scheduler reads: {TOLD}" in condition(of, "large")
+        assert f"pod exceeds a limit of this scheduler: {TOLD}" in condition(of, "large")
         assert [reason for reason, _ in warnings(of, "large")] == ["FailedScheduling"]
         small = of.pods.collection.existing("default", "good").spec
         of.pods.update("default", "large", lambda pod: replace(pod, spec=replace(small, node_name="")))

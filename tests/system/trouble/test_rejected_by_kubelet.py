@@ -43,7 +43,7 @@ async def test_the_next_pod_of_its_owner_goes_elsewhere() -> None:
         assert {first, node_of(of, "web-2")} == {"a", "b"}
         note = (
             f"node {first} rejected it (OutOfcpu): Node didn't have enough resource: cpu, requested: 1000, used: 800, "
-            "capacity: 1000; pods like it go elsewhere for 10 s"
+            "capacity: 1000; similar pods avoid the node for 10 s"
         )
         assert warnings(of, "web-1") == [("RejectedByKubelet", note)]
 

@@ -68,7 +68,7 @@ def _check(url: str, example: str) -> None:
             f"does not begin with {' or '.join(f'{one}://' for one in _SCHEMES)} and a host; expected one {example}"
         )
     if port == 0 or not url.isprintable() or " " in url:
-        raise BadAddress("has port 0, or characters that no address has")
+        raise BadAddress("has port 0 or invalid characters")
 
 
 def proxy_for(environment: Mapping[str, str], url: str) -> str | None:

@@ -183,7 +183,7 @@ class Credentials:
 def _headers(loaded: Loaded) -> Headers:
     authorization = loaded.authorization.rstrip(" ")
     if not (authorization.isascii() and authorization.isprintable()):
-        raise NotRenewed("the token has characters that no header may have; it must be one line of ASCII text")
+        raise NotRenewed("the token has characters that are invalid in a header; it must be one line of ASCII text")
     for name, value in loaded.impersonation:
         if not sendable(value):
             message = f"a value of {name} (as, as-uid, as-groups, as-user-extra) has control characters; correct it"

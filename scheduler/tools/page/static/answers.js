@@ -10,7 +10,7 @@ const nodesOf = (count) => `${whole.format(count)} ${count === 1 ? "node" : "nod
 function reasons(groups) {
   const items = groups.map((group) => make("li", "", `${nodesOf(group.nodes)}: ${group.reason} (${group.rule})`,
     group.examples.length ? make("span", "hint", ` – ${group.examples.join(", ")}`) : null));
-  return items.length ? [make("h3", "", "What is in the way"), make("ul", "", ...items)] : [];
+  return items.length ? [make("h3", "", "What blocks it"), make("ul", "", ...items)] : [];
 }
 
 function nearest(nodes) {
@@ -38,7 +38,7 @@ export function explained({ headline, underWay, preempting, answer }) {
 export function fits(answer) {
   const rooms = answer.rooms.filter((room) => room.copies).map((room) => [room.node, whole.format(room.copies)]);
   const byMemory = `${nodesOf(answer.nodes)} ${answer.nodes === 1 ? "takes" : "take"} one now. By free GPU memory alone there is room for ${whole.format(answer.copies)}.`;
-  const stops = answer.next ? [make("h3", "", "What stops the next"), ...sentence(answer.next.message), ...reasons(answer.next.reasons), ...nearest(answer.next.nearest)] : [];
+  const stops = answer.next ? [make("h3", "", "What blocks the next copy"), ...sentence(answer.next.message), ...reasons(answer.next.reasons), ...nearest(answer.next.nearest)] : [];
   return [make("p", answer.places.length ? "verdict" : "verdict no", answer.headline), ...answer.words.flatMap(sentence),
     ...(answer.places.length ? [table("Where they would be", ["Node", "Cards", "Copies"], answer.places, [2])] : []), ...stops,
     ...(rooms.length ? [make("h3", "", "Most room"), make("p", "hint", byMemory), table("Nodes with most room", ["Node", "Copies"], rooms, [1])] : [])];

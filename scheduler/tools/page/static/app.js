@@ -147,7 +147,7 @@ function take(message) {
 
 function whoAnswers(leads, leader) {
   if (leads) return replica ? `live; ${replica} answers` : "live";
-  if (replica && leader === replica) return `live; ${replica} takes over`;
+  if (replica && leader === replica) return `live; ${replica} is becoming the leader`;
   return `live; ${replica || "this replica"} stands by, ${leader || "another one"} schedules`;
 }
 

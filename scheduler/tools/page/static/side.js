@@ -54,7 +54,7 @@ export class Side {
     setText(byId("tab-waiting"), `Waiting ${whole.format(all)}`);
     const words = counts.map(([queue, count]) => `${whole.format(count)} ${QUEUES[queue] || queue}`).join(", ");
     const cut = message.pods.length < all && message.pods.length ? ` The first ${message.pods.length} of those that you may see:` : "";
-    setText(byId("waiting-counts"), all ? `${words}.${cut}` : "No pod waits.");
+    setText(byId("waiting-counts"), all ? `${words}.${cut}` : "No pod is waiting.");
     byId("waiting-table").hidden = !message.pods.length;
     this.list(message.pods);
     return all;

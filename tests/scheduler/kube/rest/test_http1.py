@@ -179,7 +179,7 @@ async def test_an_answer_that_nobody_has_asked_for_costs_the_connection(server: 
 async def test_a_token_never_becomes_another_header(server: ByteServer, bare: Connections, token: str) -> None:
     server.script = [server.answers(CREATED)]
 
-    with pytest.raises(ConnectionError, match="look at the token"):
+    with pytest.raises(ConnectionError, match="check the token"):
         await bare.send(HTTPMethod.POST, "/x", b"{}", (("Authorization", f"Bearer {token}"),))
 
     assert server.requests == []

@@ -66,7 +66,7 @@ async def test_who_leads_no_more_when_a_connection_is_free_sends_nothing(
 
     leads = False
     one_at_a_time.answered.set()
-    with pytest.raises(port.NotSent, match="does not lead"):
+    with pytest.raises(port.NotSent, match="is not the leader"):
         await waits
 
     await one_at_a_time.before

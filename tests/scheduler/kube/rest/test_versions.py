@@ -156,7 +156,7 @@ def test_nothing_is_off_where_it_was_run() -> None:
 def test_a_version_that_was_not_run_is_a_warning_and_no_more() -> None:
     older, newer = (versions.of_server(ServerVersion(version), ()) for version in ("v1.28.1", "v1.99.0"))
 
-    assert older[1].fields["hint"].startswith(f"older than what this release was run with, {versions.OLDEST_RUN} to")
+    assert older[1].fields["hint"].startswith(f"older than the tested versions, {versions.OLDEST_RUN} to")
     assert newer[1].fields["hint"].startswith("newer than")
 
 
@@ -168,7 +168,7 @@ def test_a_server_that_behaves_as_an_older_one_has_the_features_of_that() -> Non
 
 
 def test_a_kubelet_that_does_not_say_its_version_is_named() -> None:
-    assert versions.of_kubelet("") == [versions.unknown("kubelet", "'' is no version")]
+    assert versions.of_kubelet("") == [versions.unknown("kubelet", "'' is not a version")]
 
 
 def test_no_kubelet_fills_the_log() -> None:

@@ -125,12 +125,12 @@ def test_company_goes_with_its_node_and_comes_back_with_it() -> None:
 @pytest.mark.parametrize(
     ("selector", "message"),
     [
-        pytest.param("", "'' is no requirement on a label", id="empty"),
-        pytest.param("app=web=x", "'app=web=x' is no requirement", id="two equals"),
-        pytest.param("app in web", "'app in web' is no requirement", id="no brackets"),
-        pytest.param("app in (", "'app in (' is no requirement", id="half a bracket"),
-        pytest.param(f"app={'x' * 64}", "has a value that no label can have", id="a long value"),
-        pytest.param("app=web,", "'' is no requirement", id="a comma too many"),
+        pytest.param("", "'' is not a requirement on a label", id="empty"),
+        pytest.param("app=web=x", "'app=web=x' is not a requirement", id="two equals"),
+        pytest.param("app in web", "'app in web' is not a requirement", id="no brackets"),
+        pytest.param("app in (", "'app in (' is not a requirement", id="half a bracket"),
+        pytest.param(f"app={'x' * 64}", "has an invalid label value", id="a long value"),
+        pytest.param("app=web,", "'' is not a requirement", id="a comma too many"),
         pytest.param(",".join(f"k{n}" for n in range(81)), "has 81 requirements; expected at most 16", id="too many"),
     ],
 )
@@ -199,15 +199,15 @@ def test_a_node_that_announces_none_takes_none() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        pytest.param(asking(101), f"{CORE}: the pod asks 101 of one card; expected at most 100", id="too much"),
+        pytest.param(asking(101), f"{CORE}: the pod requests 101 of one card; expected at most 100", id="too much"),
         pytest.param(
             {**asking(10), "gpu_mem": 0},
-            f"{CORE}: the pod asks no {names.GPU_MEM}, which gives it a card; ask for both",
+            f"{CORE}: the pod requests no {names.GPU_MEM}, which assigns it a card; request both",
             id="no memory",
         ),
         pytest.param(
             asking(201, annotations={names.GPU_COUNT: "2"}),
-            f"{CORE}: the pod asks 101 of one card; expected at most 100",
+            f"{CORE}: the pod requests 101 of one card; expected at most 100",
             id="too much of two",
         ),
     ],
@@ -312,7 +312,7 @@ def test_the_limit_of_a_node_goes_with_the_node() -> None:
 def test_a_node_whose_limit_cannot_be_read_says_so() -> None:
     built = engine()
     problem = built.node_changed(wire_node("a", [16], annotations={names.MAX_SHARERS: "0"}))
-    assert problem == "gpushare/max-sharers: '0' is no number of pods; expected 1 to 9999"
+    assert problem == "gpushare/max-sharers: '0' is not a number of pods; expected 1 to 9999"
 
 
 def test_two_cards_below_the_limit_are_found_one_by_one() -> None:

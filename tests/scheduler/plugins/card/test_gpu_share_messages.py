@@ -26,17 +26,17 @@ from tests.support.placing import on_card, place, refit, why
         ),
         pytest.param(
             {"gpu_mem": 3, "labels": {names.GPU_COUNT: "2"}},
-            "aliyun.com/gpu-mem: container c0 asks 3, which does not divide by aliyun.com/gpu-count 2",
-            id="does not divide",
+            "aliyun.com/gpu-mem: container c0 requests 3, which is not divisible by aliyun.com/gpu-count 2",
+            id="is not divisible",
         ),
         pytest.param(
             {"gpu_mem": 3, "annotations": {names.CARD_MODELS: "H200"}},
-            "3 node(s) had too few cards of those the pod asks for",
+            "3 node(s) had too few of the requested cards",
             id="unknown model",
         ),
         pytest.param(
             {"gpu_mem": 3, "annotations": {names.CARD_UUIDS: "GPU-x"}},
-            "3 node(s) had too few cards of those the pod asks for",
+            "3 node(s) had too few of the requested cards",
             id="unknown UUID",
         ),
     ],
@@ -91,17 +91,15 @@ def sick(index: int, units: int, reason: str = "xid-79") -> Card:
             id="another in use is too small",
         ),
         pytest.param((sick(0, 2), sick(1, 2)), {"gpu_mem": 9}, "wants 3, most free 0 (of 2).", id="too small anyway"),
-        pytest.param(
-            ONE, {"gpu_mem": 0}, "1 node(s) had no allocatable gpu-mem (device plugin not there yet, or away)", id="0"
-        ),
+        pytest.param(ONE, {"gpu_mem": 0}, "1 node(s) had no allocatable gpu-mem (device plugin not running)", id="0"),
         pytest.param(ONE, {"unit_mib": 128}, "1 node(s) announced GPU memory in another unit", id="another unit"),
         pytest.param(
-            ONE, {"annotations": {names.INVENTORY: "{"}}, "1 node(s) announced cards that cannot be read", id="broken"
+            ONE, {"annotations": {names.INVENTORY: "{"}}, "1 node(s) had an unreadable inventory", id="broken"
         ),
         pytest.param(
             ONE,
             {"annotations": {names.INVENTORY: WITHHELD}},
-            "1 node(s) that cannot bring cards into containers, node a: the Event GPUNotReady of the node says what is "
+            "1 node(s) could not inject cards into containers, node a: the Event GPUNotReady of the node says what is "
             "missing.",
             id="no way into containers",
         ),
@@ -128,7 +126,7 @@ def test_the_cards_out_of_all_nodes_are_counted_together() -> None:
 def test_a_card_listed_by_the_originals_config_map_is_called_so() -> None:
     built = engine(a=[16])
     built.tables.mark_unhealthy("a", frozenset({0}))
-    assert "1 node(s) had 1 card that ConfigMap unhealthy-gpu-<node> lists." in why(place(built))
+    assert "1 node(s) had 1 card listed in ConfigMap unhealthy-gpu-<node>." in why(place(built))
 
 
 def test_memory_on_a_card_held_exclusively_is_called_so() -> None:
@@ -218,7 +216,7 @@ def test_a_model_that_no_node_has_is_answered_by_those_there_are() -> None:
         cards = [replace(card(index, 16, node=f"n{number}"), model=f"M{number}") for index in range(8 - number)]
         built.tables.upsert_node(wire_node(f"n{number}", cards))
     assert why(place(built, annotations={names.CARD_MODELS: "H200"})) == (
-        "0/8 nodes are available: 8 node(s) had too few cards of those the pod asks for: "
+        "0/8 nodes are available: 8 node(s) had too few of the requested cards: "
         "there are M0, M1, M2, M3, M4 and 3 more models."
     )
 
@@ -229,7 +227,7 @@ def test_models_that_there_are_too_few_of_are_counted_and_not_listed_as_the_othe
     built.tables.upsert_node(wire_node("a", cards))
     asked = {"labels": {names.GPU_COUNT: "3"}, "annotations": {names.CARD_MODELS: "A10"}}
     assert why(place(built, "p", 3, **asked)).endswith(
-        "too few cards of those the pod asks for: wants 3, most on one node 2, others are A100."
+        "too few of the requested cards: wants 3, most on one node 2, others are A100."
     )
 
 
@@ -256,10 +254,10 @@ def test_a_node_without_allocatable_memory_says_since_when_and_what_to_look_at()
             node = wire_node(name, [16], gpu_mem=gpu_mem, labels=labels)
             built.node_changed(reported(node, f"2026-11-22T08:0{name == 'a':d}:0{at[1]}Z"))
     assert why(place(built)) == (
-        "0/2 nodes are available: 2 node(s) had no allocatable gpu-mem (device plugin not there yet, or away), "
-        "node b at least since 2026-11-22T08:00:02Z: look at the device plugin's pod there, and its log."
+        "0/2 nodes are available: 2 node(s) had no allocatable gpu-mem (device plugin not running), "
+        "node b at least since 2026-11-22T08:00:02Z: check the log of the device plugin's pod there."
     )
     built.node_changed(wire_node("b", [16]))
     built.node_changed(wire_node("b", [16], gpu_mem=0))
     built.node_gone("a")
-    assert "away), node b: look at" in why(place(built, "q"))
+    assert "not running), node b: check the log" in why(place(built, "q"))

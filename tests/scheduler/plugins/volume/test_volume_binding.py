@@ -92,7 +92,7 @@ def test_a_volume_with_thousands_of_terms_is_not_used_and_says_so() -> None:
     show(tables, VOLUMES, volume("pv", nodeAffinity=affinity(*terms)))
     show(tables, CLAIMS, bound(claim("data"), "pv"))
     assert message(tables, "data") == (
-        'persistentvolume "pv" has more than this scheduler reads: 5000 node affinity terms (at most 64), '
+        'persistentvolume "pv" exceeds a limit of this scheduler: 5000 node affinity terms (at most 64), '
         "5000 node affinity requirements (at most 128), 5000 node affinity values (at most 2048)"
     )
 
@@ -219,7 +219,7 @@ def test_a_class_with_thousands_of_topologies_makes_no_volume_and_says_so() -> N
     show(tables, CLAIMS, claim("data", class_name="fast"))
 
     assert message(tables, "data").startswith(
-        'storageclass "fast" has more than this scheduler reads: 5000 topology terms (at most 64), '
+        'storageclass "fast" exceeds a limit of this scheduler: 5000 topology terms (at most 64), '
     )
     show(tables, STORAGE_CLASSES, storage_class("fast", allowedTopologies=terms[:2]))
     assert against(tables, "data") == {BIND_CONFLICT: {"c"}}

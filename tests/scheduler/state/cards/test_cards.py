@@ -141,7 +141,7 @@ def test_a_uuid_on_two_nodes_is_used_where_it_was_announced_first() -> None:
     tables = Tables(ResourceNames())
     assert tables.upsert_node(with_card("a", "GPU-x")) == ""
     problem = tables.upsert_node(with_card("b", "GPU-x"))
-    assert problem == "card GPU-x is announced by node a too; at most one of them gets new pods on it"
+    assert problem == "node a also announces card GPU-x; at most one of the two nodes gets new pods on it"
     assert (usable(tables, "a"), usable(tables, "b")) == ([True], [False])
 
     tables.take_cluster_events()

@@ -90,7 +90,7 @@ def test_a_node_without_cards_and_without_pods_on_them_is_left_out() -> None:
         pytest.param(
             chosen(0, 3, 15) | {names.ALLOCATION: '{"0":{"0":9}}'},
             "disagrees",
-            "adds up to 9 units, the pod asks 3",
+            "adds up to 9 units, the pod requests 3",
             id="allocation of another",
         ),
     ],

@@ -48,7 +48,7 @@ def test_a_pod_for_which_there_is_no_plan_ends_with_1(tmp_path: Path) -> None:
             id="request",
         ),
         pytest.param(
-            ("spec:\n", "spec:\n  nodeName: n-7\n"), "Its spec.nodeName is n-7, and there is no such node.", id="node"
+            ("spec:\n", "spec:\n  nodeName: n-7\n"), "Its spec.nodeName is n-7, which does not exist.", id="node"
         ),
     ],
 )
@@ -72,7 +72,7 @@ def test_a_pod_without_a_namespace_is_that_of_the_context(tmp_path: Path) -> Non
         kubeconfig = server.kubeconfig(tmp_path, "team")
         ran = CliRunner().invoke(cli, ["defragment", "plan", "--kubeconfig", kubeconfig, "-f", WHOLE_CARD])
     assert (ran.exit_code, "Pod team/whole-card fits as it is: on node a" in ran.stdout) == (0, True), ran.stdout
-    assert "It is bound there already" in ran.stdout
+    assert "It is already bound there" in ran.stdout
 
 
 @pytest.mark.parametrize("command", ["defragment", "what-if"])
@@ -90,7 +90,7 @@ def test_the_pods_of_a_workload_without_a_namespace_are_of_the_context(tmp_path:
     [
         pytest.param(
             "priorityClassName: urgent",
-            "Its PriorityClass urgent is not known, since cluster files hold none: its priority is taken as 0.",
+            "Its PriorityClass urgent is unknown, because cluster files contain none: its priority is taken as 0.",
             id="a class",
         ),
         pytest.param(
@@ -204,12 +204,12 @@ def plan(place: NodeAndCards | None, *moves: Move, fragmentation: FragmentedUnit
         pytest.param(plan(ROOM), "Pod default/asks fits as it is: on node a, card 0-1 (8 each).", id="fits"),
         pytest.param(
             plan(None, fragmentation=FragmentedUnits(free=9, before=4, after=4)),
-            "No move lowers the fragmentation: 4.0 of 9.0 free units are of no use to usual pods.",
+            "No move lowers the fragmentation: 4.0 of 9.0 free units cannot be used by typical pods.",
             id="nothing to lower",
         ),
         pytest.param(
             plan(None, move("p", ("a", 0), ("b", 0)), fragmentation=FragmentedUnits(free=9, before=4, after=1.5)),
-            "1 move brings what is of no use to usual pods from 4.0 to 1.5 of 9.0 free units.",
+            "1 move reduces the memory that typical pods cannot use from 4.0 to 1.5 of 9.0 free units.",
             id="one that lowers",
         ),
     ],

@@ -40,7 +40,7 @@ def test_pods_are_evicted_until_the_pod_fits_and_cards_are_given_back() -> None:
     assert (done, len(plan.moves), len(cluster.evicted)) == (True, 2, 2)
     assert cordons(cluster) == ["", "", ""]
     assert said[-2] == "Done. Pod default/asks fits as it is: on node a, card 0-1 (8 each)."
-    assert "if this is killed: kubectl gpushare uncordon a --card GPU-a-0 --card GPU-a-1" in said[0]
+    assert "if it is killed, run: kubectl gpushare uncordon a --card GPU-a-0 --card GPU-a-1" in said[0]
 
 
 def test_the_card_takes_nobody_from_the_eviction_until_the_pod_fits() -> None:
@@ -113,7 +113,7 @@ def test_a_pod_that_somebody_else_evicts_meanwhile_has_a_successor_all_the_same(
     cluster = Overtaken(half_used())
     done, said, _ = rebalance(cluster, timeout_s=2.0)
     assert (done, len(cluster.evicted), cordons(cluster)) == (True, 2, ["", "", ""])
-    assert "pod default/p0 is gone already" in said
+    assert "pod default/p0 no longer exists" in said
 
 
 class Waiting(Operated):
@@ -205,7 +205,7 @@ def test_for_a_pod_that_is_bound_nobody_is_moved(uid: str) -> None:
     cluster = Operated(half_used())
     done, _, plan = rebalance(cluster, wire_pod("p0", 8, uid=uid))
     assert (done, plan.moves, cluster.evicted) == (True, (), [])
-    assert plan.answer.words[-1] == "It is bound there already: nothing has to be moved for it."
+    assert plan.answer.words[-1] == "It is already bound there: no pod has to move."
 
 
 def test_one_that_is_deleted_needs_another_place() -> None:
@@ -221,7 +221,7 @@ def test_the_pod_that_asks_is_none_of_those_that_wait_already() -> None:
     of.pods.create(manifest("asks", 16, namespace="team"))
     _, _, plan = rebalance(Operated(of), most_moves=1)
     assert [words for words in plan.answer.words if "already" in words] == [
-        "1 pod waits already: which of them gets the room is decided by the queue."
+        "1 other pod is pending: the queue decides which pod gets the room."
     ]
 
 

@@ -27,7 +27,7 @@ def test_who_interrupts_it_again_is_told_which_cards_may_stay_cordoned() -> None
     cluster.annotate_node = interrupted  # type: ignore[method-assign]
     with pytest.raises(asyncio.CancelledError):
         rebalance(cluster, said=said)
-    assert said[-1] == "perhaps still cordoned: type kubectl gpushare uncordon a --card GPU-a-0 --card GPU-a-1"
+    assert said[-1] == "perhaps still cordoned; run: kubectl gpushare uncordon a --card GPU-a-0 --card GPU-a-1"
 
 
 def test_cards_that_cannot_be_given_back_are_told() -> None:
@@ -64,7 +64,7 @@ def test_a_card_that_somebody_has_cordoned_before_it_is_kept_free_stays_so() -> 
     planner = Planner(CONFIGURATION, Manifest(asks, ""), most_moves=10, max_priority=None)
     rebalancing = Rebalancing(cluster, CONFIGURATION, planner, 5.0, said.append)
     asyncio.run(rebalancing.run(lambda _: annotate(cluster.world, "a", names.CORDON, "0")))
-    assert said[0].endswith("if this is killed: kubectl gpushare uncordon a --card GPU-a-1")
+    assert said[0].endswith("if it is killed, run: kubectl gpushare uncordon a --card GPU-a-1")
     assert cordons(cluster) == ["GPU-a-0", "", ""]
 
 

@@ -60,7 +60,7 @@ def test_it_ends_on_its_own_and_every_claim_is_true(demo: Result) -> None:
         r"a node without an inventory, counted as equal cards, took 2 pods on cards 0 and 1",
         r"a pod that excludes Tesla-T4 went to node a100",
         r"too-big waits and says why: .*: 4 Insufficient GPU memory on one card: wants 100, most free 19 \(of 79\)\.",
-        r"odd waits and says why: .* asks 5, which does not divide by aliyun.com/gpu-count 2; .*",
+        r"odd waits and says why: .* requests 5, which is not divisible by aliyun.com/gpu-count 2; .*",
         r"no card was ever over-committed: recounted after each of 50 writes",
         r"each of 31 bindings wrote node and card at once, to a healthy card",
         r"the scheduler's count of every card matches the API server's objects",

@@ -78,7 +78,7 @@ def test_a_cluster_in_order_has_nothing_to_do() -> None:
     ("lease", "age_s", "words"),
     [
         pytest.param(None, None, "there is no Lease kube-system/gpushare-scheduler", id="none"),
-        pytest.param(Lease(LEASE.metadata, LeaseSpec()), 3.0, "nobody holds the Lease", id="given up"),
+        pytest.param(Lease(LEASE.metadata, LeaseSpec()), 3.0, "no scheduler holds the Lease", id="given up"),
         pytest.param(
             LEASE,
             300.0,
@@ -175,7 +175,7 @@ def test_pods_past_the_scheduler_and_pods_that_wait_for_another_are_found() -> N
     past, forgotten = found("pods", facts(pods=[PASSED, *others]))
     assert past.about == ("pod/default/passed on node a",)
     assert forgotten.about == ("pod/default/forgot",)
-    assert "waiting for default-scheduler, which chooses no card" in forgotten.message
+    assert "waiting for default-scheduler, which assigns no cards" in forgotten.message
     assert "schedulerName: gpushare-scheduler" in forgotten.remedy
 
 
@@ -199,11 +199,11 @@ def decided(pod: objects.PodObject) -> objects.PodObject:
 def test_pods_of_ours_that_nobody_decides_about_are_found_while_no_scheduler_runs(lease: Mapping[str, Any]) -> None:
     pods = [wire_pod("new", 3), decided(wire_pod("old", 3)), wire_pod("short", 3, scheduler="gpushare"), GATED]
     told = one("pods", facts(pods=[*pods, wire_pod("runs", 3, node="a", annotations=ALLOCATED)], **lease))
-    assert told.message == "3 pods with GPU memory are waiting, and no scheduler is running that decides about them"
+    assert told.message == "3 pods with GPU memory are waiting, and no scheduler that handles them is running"
     assert told.about == ("pod/default/new", "pod/default/old", "pod/default/short")
     assert told.remedy == one("scheduler", facts(**lease)).remedy
     alone = one("pods", facts(pods=[wire_pod("new", 3)], **lease))
-    assert alone.message == "1 pod with GPU memory is waiting, and no scheduler is running that decides about it"
+    assert alone.message == "1 pod with GPU memory is waiting, and no scheduler that handles it is running"
 
 
 @pytest.mark.parametrize(
@@ -354,7 +354,7 @@ def test_a_cluster_without_gpu_nodes_says_which_label_is_missing() -> None:
 def test_a_node_that_cannot_bring_cards_into_containers_is_found() -> None:
     written = inventory.encode(inventory.Inventory(1024, "", (card(0, 16),), inventory.NO_INJECTION))
     missing = one("plugin", facts(NODE, wire_node("b", [16], labels=LABELS, annotations={names.INVENTORY: written})))
-    assert missing.message == "cards cannot be brought into containers on 1 node: no GPU pod is placed there"
+    assert missing.message == "cards cannot be injected into containers on 1 node: no GPU pod is placed there"
     assert (missing.about, "GPUNotReady" in missing.remedy) == (("node/b",), True)
 
 

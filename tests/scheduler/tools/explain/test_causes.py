@@ -97,7 +97,7 @@ def test_a_pod_of_the_same_controller_is_not_said_to_make_room() -> None:
     (node,) = explained(of, "web-1").nearest
     assert (node.leaving, node.remedy) == (
         (),
-        "no pod that leaves would make room, but for pods of its own controller, which replaces them",
+        "no pod could make room by ending, except pods of its own controller, which replaces them",
     )
     there(of, "db", 6, "a", 0)
     assert explained(of, "web-1").nearest[0].leaving == ()
@@ -110,7 +110,7 @@ def test_a_pod_of_the_same_controller_is_not_said_to_make_room() -> None:
         pytest.param("nosuch", "there is no StorageClass nosuch", id="a class that is not there"),
         pytest.param("", "it names no StorageClass, and no PersistentVolume without one is bound to it", id="no class"),
         pytest.param(
-            "fast", "its StorageClass fast has not made a volume for it, or bound one to it", id="binds at once"
+            "fast", "its StorageClass fast has neither provisioned nor bound a volume for it", id="binds at once"
         ),
     ],
 )
@@ -125,7 +125,7 @@ def test_a_claim_that_names_its_volume_is_told_with_it() -> None:
     of = world(a=[16])
     of.storage.create(CLAIMS, claim("data", volumeName="pv-1"))
     waits(of, "p", 3, **with_claims("data"))
-    told = "Claim default/data is not bound: it is to get PersistentVolume pv-1"
+    told = "Claim default/data is not bound: it is assigned PersistentVolume pv-1"
     assert f"{told}, which does not exist." in explained(of, "p").words
     of.storage.create(VOLUMES, volume("pv-1"))
     assert f"{told}." in explained(of, "p").words
@@ -180,7 +180,7 @@ def test_a_pod_that_removes_nobody_is_told_why() -> None:
     of = world(a=[16])
     there(of, "low", 16, "a", 0)
     answer = explained_new(of, "p", 16, priority=9, preemptionPolicy="Never")
-    assert "It removes no other pods: its preemptionPolicy is Never." in answer.words
+    assert "It preempts no other pods: its preemptionPolicy is Never." in answer.words
     assert "not eligible due to preemptionPolicy=Never" in answer.message
 
 
@@ -189,7 +189,7 @@ def test_of_a_pod_that_no_node_can_help_it_is_not_said_that_preemption_does_not_
     answer = explained_new(of, "p", 5, labels={names.GPU_COUNT: "2"})
     assert "Preemption is not helpful" in answer.message
     assert "Preemption is not helpful" not in prose(answer)
-    assert "asks 5, which does not divide by" in prose(answer)
+    assert "requests 5, which is not divisible by" in prose(answer)
 
 
 def test_a_bound_pod_is_told_what_its_author_misspelt() -> None:

@@ -70,7 +70,7 @@ def test_a_card_that_is_out_for_another_reason_as_well_says_so() -> None:
     failed = replace(card(0, 16, health=Health.UNHEALTHY), reason="xid-79")
     made = uncordoned(tables(node_with("0,1", failed, card(1, 16))), "a", [])
     assert made.words == (
-        "node a: card 0 (GPU-a-0) is no longer cordoned, but is unhealthy, and takes none until it has recovered",
+        "node a: card 0 (GPU-a-0) is no longer cordoned, but is unhealthy and takes none until it has recovered",
         "node a: card 1 (GPU-a-1) takes new pods again",
     )
 

@@ -100,7 +100,7 @@ def test_what_would_make_room_was_tried_with_the_same_rules() -> None:
         of.pods.remove("default", name.partition("/")[2])
     assert explained(of, "two").state == "fits"
     (node,) = explained_new(of, "never", 120).nearest
-    assert (node.leaving, node.remedy) == ((), "no pod that leaves would make room")
+    assert (node.leaving, node.remedy) == ((), "no pod could make room by ending")
 
 
 @pytest.mark.parametrize(("name", "typed"), [("a", "a"), ("a; reboot", "'a; reboot'")])
@@ -116,8 +116,8 @@ def test_what_an_operator_has_to_do_is_said(name: str, typed: str) -> None:
 @pytest.mark.parametrize(
     ("units", "remedy"),
     [
-        pytest.param(80, "its cards have to be healthy again: docs/node.md, and kubectl describe node a", id="fits"),
-        pytest.param(100, "no pod that leaves would make room", id="larger than the card"),
+        pytest.param(80, "its cards have to recover: see docs/node.md and kubectl describe node a", id="fits"),
+        pytest.param(100, "no pod could make room by ending", id="larger than the card"),
     ],
 )
 def test_an_unhealthy_card_helps_only_a_pod_that_it_could_hold(units: int, remedy: str) -> None:
@@ -132,18 +132,18 @@ def test_an_unhealthy_card_helps_only_a_pod_that_it_could_hold(units: int, remed
 @pytest.mark.parametrize(
     ("units", "options", "words"),
     [
-        (90, {}, "It is larger than every card (largest 80): ask at most 80, or `gpu-count` 2."),
-        (170, {}, "It is larger than every card (largest 80): ask at most 80."),
-        (91, {}, "It is larger than every card (largest 80): ask at most 80."),
+        (90, {}, "It is larger than every card (largest 80): request at most 80, or `gpu-count` 2."),
+        (170, {}, "It is larger than every card (largest 80): request at most 80."),
+        (91, {}, "It is larger than every card (largest 80): request at most 80."),
         (
             20,
             {"annotations": {names.CARD_MODELS: "B"}},
-            "It is larger than every card of the models that it may have (largest 16): ask at most 16.",
+            "It is larger than every card of the models that it may have (largest 16): request at most 16.",
         ),
         (
             162,
             {"labels": {names.GPU_COUNT: "2"}},
-            "It is larger than every card (largest 80): ask at most 80 on each card.",
+            "It is larger than every card (largest 80): request at most 80 on each card.",
         ),
     ],
 )
@@ -172,7 +172,7 @@ def test_many_nodes_are_grouped_by_reason_and_the_ten_nearest_are_shown() -> Non
     assert len(answer.nearest) == 10
     shown = lines(answer)
     assert "30  GpuShare: Insufficient GPU memory on one card: wants 16, most free 14 (of" in shown
-    assert "n01       2  GpuShare  fits once default/p1 is gone" in shown
+    assert "n01       2  GpuShare  fits once default/p1 has ended" in shown
     assert max(map(len, shown)) <= 80
 
 

@@ -47,12 +47,11 @@ def test_the_pod_and_who_is_kept_off_are_told_for_whom_a_place_is_reserved_and_w
     whole, small = (asyncio.run(asked(of).explained("default", name, "")) for name in ("whole", "small"))
     assert (whole.reserved, small.reserved) == (place, place)
     assert (
-        "A place is reserved for it, since it had waited 1m (reserveAfter) as the first of its priority: card 0 of "
-        "node a. Smaller pods no longer take that; nobody is removed for it."
+        "It has a reservation, because it waited 1m (reserveAfter) as the first of its priority: card 0 of node a. "
+        "Smaller pods cannot take it; nothing is preempted for it."
     ) in prose(whole)
     assert (
-        "It is kept off card 0 of node a, which is reserved for pod default/whole since that had waited 1m "
-        "(reserveAfter)."
+        "A reservation blocks it: card 0 of node a is reserved for pod default/whole, which waited 1m (reserveAfter)."
     ) in prose(small)
 
 
@@ -61,11 +60,11 @@ def test_a_pod_of_another_namespace_reads_no_name_and_who_may_see_both_is_told_i
     small = of.pods.collection.existing("b", "small")
     said = [one.message for one in small.status.conditions if one.type == "PodScheduled"]
     said += [event.record.note for event in of.events.about("b", "small")]
-    told = "card 0 of node a is kept for pod uid-default-whole of another namespace, which has waited 1m."
+    told = "card 0 of node a is reserved for pod uid-default-whole of another namespace, which has waited 1m."
     assert all(told in text and "default/" not in text for text in said)
     answer = asyncio.run(asked(of).explained("b", "small", ""))
     assert answer.reserved == ReservedPlace(place="card 0 of node a", pod="default/whole", waited="1m")
-    assert "which is reserved for pod default/whole since" in prose(answer)
+    assert "is reserved for pod default/whole, which waited" in prose(answer)
 
 
 @pytest.mark.parametrize("whom", ["pod uid-default-whole of another namespace", "pod default/whole"])
@@ -74,7 +73,9 @@ def test_a_viewer_who_may_not_see_the_pod_is_not_told_its_name(whom: str) -> Non
     there(of, "stays", 8, "a", 0)
     preempts(of, "whole", 16, "a")
     waits(of, "small", 4, namespace="b")
-    said = f"0/1 nodes are available: 1 Insufficient memory. card 0 of node a is kept for {whom}, which has waited 1m."
+    said = (
+        f"0/1 nodes are available: 1 Insufficient memory. card 0 of node a is reserved for {whom}, which has waited 1m."
+    )
     of.pods.set_condition(
         PodKey("b", "small", "uid-b-small"), PodCondition("PodScheduled", "False", "Unschedulable", said)
     )
@@ -82,7 +83,7 @@ def test_a_viewer_who_may_not_see_the_pod_is_not_told_its_name(whom: str) -> Non
     read.reading = replace(read.reading, sees=lambda namespace: namespace == "b")
     answer = asyncio.run(read.explained("b", "small", ""))
     assert answer.reserved == ReservedPlace(place="card 0 of node a", pod=HIDDEN, waited="1m")
-    assert "which is reserved for a pod of another namespace since" in prose(answer)
+    assert "is reserved for a pod of another namespace, which waited" in prose(answer)
     assert "whole" not in as_json(answer)
 
 
@@ -118,7 +119,7 @@ def test_a_preemption_that_is_under_way_is_told_with_its_node_and_who_is_going()
     told = prose(answer)
     assert (
         "Preemption is under way: it is nominated to node a, "
-        f"where default/going is terminating since {SINCE}. Nothing has to be removed by hand." in told
+        f"where default/going is terminating since {SINCE}. You do not have to delete any pods." in told
     )
     assert "would remove" not in told
 
@@ -131,7 +132,7 @@ def test_the_nominated_node_fits_once_the_pod_that_terminates_is_gone() -> None:
     preempts(of, "train", 15, "a", "going", priority=9)
     (node,) = explained(of, "train").nearest
     assert node.leaving == ("default/going",)
-    assert node.remedy == f"fits once default/going is gone, which is terminating since {SINCE}"
+    assert node.remedy == f"fits once default/going has ended, which is terminating since {SINCE}"
     assert (
         node.rules[0].reason
         == "Insufficient GPU memory on one card: wants 15, most free 5 (of 22), 12 held by 1 terminating pod"
@@ -170,7 +171,7 @@ def test_a_place_that_is_kept_for_another_pod_is_told_as_such() -> None:
     preempts(of, "train", 15, "a", priority=9)
     answer = explained_new(of, "second", 15)
     (node,) = answer.nearest
-    assert (node.leaving, node.remedy) == ((), "room is kept there for default/train, which is nominated to it")
+    assert (node.leaving, node.remedy) == ((), "room is kept there for default/train, which is nominated to the node")
     assert [(one.pod, one.nominated) for one in node.cards[0].pods] == [("default/train", True)]
     assert "train 15 nominated" in prose(answer)
     assert explained(of, "train").state == "fits"
@@ -183,7 +184,7 @@ def test_a_pod_that_terminates_already_is_named_before_one_that_would_have_to_be
     of.pods.delete("default", "second")
     answer = explained_new(of, "low", 8)
     (node,) = answer.nearest
-    assert node.remedy == f"fits once default/second is gone, which is terminating since {SINCE}"
+    assert node.remedy == f"fits once default/second has ended, which is terminating since {SINCE}"
     assert [(one.pod, one.terminating) for one in node.cards[0].pods] == [
         ("default/first", False),
         ("default/second", True),
@@ -197,9 +198,7 @@ def test_of_several_pods_those_that_terminate_are_told_apart() -> None:
     of.pods.delete("default", "two")
     (node,) = explained_new(of, "low", 10).nearest
     assert node.leaving == ("default/one", "default/two")
-    assert node.remedy == (
-        f"fits once default/one, default/two are gone, of which default/two is terminating since {SINCE}"
-    )
+    assert node.remedy == (f"fits once default/one, default/two have ended; default/two is terminating since {SINCE}")
 
 
 def test_a_nomination_for_which_nobody_goes_is_told_too() -> None:
@@ -220,7 +219,7 @@ def test_what_if_says_who_is_terminating_where_the_next_would_fit() -> None:
     of.pods.delete("default", "going")
     answer = asked(of).what_if(wire_pod("serve", 7), 1)
     assert answer.next is not None
-    assert answer.next.nearest[0].remedy == f"fits once default/going is gone, which is terminating since {SINCE}"
+    assert answer.next.nearest[0].remedy == f"fits once default/going has ended, which is terminating since {SINCE}"
 
 
 def test_the_engine_is_as_before_after_an_explanation() -> None:

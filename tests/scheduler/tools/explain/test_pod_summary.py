@@ -38,7 +38,7 @@ def test_a_finished_pod_is_told_so() -> None:
     of = world(a=[16])
     there(of, "p", 3, "a", 0)
     of.pods.finish("default", "p")
-    assert lines(explained(of, "p")) == ["Pod default/p is finished.", "It is Succeeded, and holds nothing any more."]
+    assert lines(explained(of, "p")) == ["Pod default/p is finished.", "It is Succeededand no longer holds anything."]
 
 
 def test_a_gated_pod_is_told_which_gate_holds_it() -> None:
@@ -49,7 +49,7 @@ def test_a_gated_pod_is_told_which_gate_holds_it() -> None:
 
 
 FORGOTTEN = (
-    "It requests GPU memory and its schedulerName is default-scheduler, which chooses no card: "
+    "It requests GPU memory and its schedulerName is default-scheduler, which assigns no cards: "
     "add `schedulerName: gpushare-scheduler` to its spec."
 )
 
@@ -66,7 +66,9 @@ def test_a_forgotten_scheduler_name_is_told_with_the_line_to_add() -> None:
 
 def test_a_pod_of_another_scheduler_without_gpu_memory_is_not_ours() -> None:
     of = world(a=[16])
-    assert lines(explained_new(of, "p", scheduler="default-scheduler"))[0] == "Pod default/p is another scheduler's."
+    assert (
+        lines(explained_new(of, "p", scheduler="default-scheduler"))[0] == "Pod default/p belongs to another scheduler."
+    )
 
 
 def test_an_unknown_pod_is_answered_by_those_that_it_may_be() -> None:

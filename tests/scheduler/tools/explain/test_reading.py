@@ -86,7 +86,7 @@ def test_a_namespace_selector_without_the_namespaces_is_told() -> None:
     term = {"topologyKey": "kubernetes.io/hostname", "namespaceSelector": {"matchLabels": {"team": "x"}}}
     affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     waits(of, "p", 3, affinity=affinity)
-    told = "The namespaceSelector of its pod affinity matches none here, since namespaces cannot be read."
+    told = "The namespaceSelector of its pod affinity matches no namespace, because namespaces cannot be read."
     assert told in explained(of, "p", refused=("namespaces",)).words
     assert told not in explained(of, "p").words
 

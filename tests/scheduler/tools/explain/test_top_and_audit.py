@@ -39,7 +39,7 @@ def counted(of: World) -> Top:
 def test_a_node_is_the_sum_of_its_cards() -> None:
     a, away, b = counted(busy()).nodes
     assert (a.cards, a.units, a.requested, a.free, a.most_free, a.out, a.held, a.pods) == (4, 320, 90, 50, 50, 2, 1, 3)
-    assert (away.problem, away.free) == ("nothing is allocatable: its device plugin is away", 0)
+    assert (away.problem, away.free) == ("nothing is allocatable: its device plugin is not running", 0)
     assert (b.free, b.problem) == (16, "")
 
 
@@ -52,16 +52,16 @@ MIG = replace(card(0, 0), reason="mig")
     [
         pytest.param(
             wire_node("a", [card(0, 80), SICK], annotations={names.CORDON: "GPU-a-0"}, gpu_mem=0),
-            "no card is in use for new pods: cordoned, unhealthy (xid-79)",
+            "no card takes new pods: cordoned, unhealthy (xid-79)",
             2,
             id="all out",
         ),
         pytest.param(
-            wire_node("a", [MIG], gpu_mem=0), "no card is in use for new pods: no units to share (mig)", 0, id="split"
+            wire_node("a", [MIG], gpu_mem=0), "no card takes new pods: no units to share (mig)", 0, id="split"
         ),
         pytest.param(
             wire_node("a", [MIG, SICK], gpu_mem=0),
-            "no card is in use for new pods: no units to share (mig), unhealthy (xid-79)",
+            "no card takes new pods: no units to share (mig), unhealthy (xid-79)",
             1,
             id="one is split, the other is unhealthy",
         ),
@@ -89,7 +89,7 @@ def test_pods_that_no_card_can_ever_hold_are_counted_and_fragment_nothing(sizes:
         waits(of, f"asks-{units}", units)
     shown = as_text(cluster_lines(counted(of).cluster), colour=False)
     assert words in shown
-    assert "Fragmented, free units that usual pods cannot use: 0 (0%)." in shown
+    assert "Fragmented, free units that typical pods cannot use: 0 (0%)." in shown
 
 
 def test_free_memory_that_the_pods_there_are_could_not_use_is_fragmented() -> None:
@@ -101,7 +101,7 @@ def test_free_memory_that_the_pods_there_are_could_not_use_is_fragmented() -> No
 
     assert [(node.node, node.free, node.fragmented) for node in found.nodes] == [("a", 5, 4), ("b", 8, 0), ("c", 8, 0)]
     assert (found.cluster.free, found.cluster.fragmented) == (21, 4)
-    assert "Fragmented, free units that usual pods cannot use: 4 (19%)." in as_text(
+    assert "Fragmented, free units that typical pods cannot use: 4 (19%)." in as_text(
         cluster_lines(found.cluster), colour=False
     )
 
@@ -197,7 +197,7 @@ def test_a_pod_without_a_card_is_found() -> None:
     of.pods.bind("default", "stranger", "a", {})
     one = only(of)
     assert (one.check, one.about) == ("without-card", ("pod/default/stranger", "node/a"))
-    assert "nobody knows its card, so it counts on each of them" in one.message
+    assert "its card is unknown, so it counts on every card" in one.message
 
 
 def test_a_pod_on_a_card_that_its_node_does_not_announce_is_found() -> None:
@@ -215,7 +215,7 @@ def test_a_pod_on_a_node_that_is_gone_is_found() -> None:
     there(of, "p", 3, "a", 0)
     of.nodes.delete("a")
     one = only(of)
-    assert (one.check, one.message) == ("no-node", "pod default/p is on node a, which is not there")
+    assert (one.check, one.message) == ("no-node", "pod default/p is on node a, which does not exist")
 
 
 def test_a_card_that_two_nodes_announce_is_found_on_both() -> None:

@@ -31,7 +31,7 @@ def test_what_if_says_how_many_fit_where_and_what_stops_the_next() -> None:
     assert "2 Insufficient GPU memory on one card: wants 7, most free 6 (of 16)" in answer.next.message
     assert all("serve" not in pod for node in answer.next.nearest for pod in node.leaving)
     shown = lines(answer)
-    assert shown[0] == "4 of 20 copies of default/serve would fit now; 1 pod that waits already is left"
+    assert shown[0] == "4 of 20 copies of default/serve would fit now; 1 pending pod is not counted."
     assert "a     1 (7)       2" in shown
 
 
@@ -162,7 +162,7 @@ def test_a_pod_without_a_class_has_that_of_the_default_one(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("refused", "said"),
     [
-        pytest.param((), "There is no PriorityClass high, so the API server refuses the pod", id="none"),
+        pytest.param((), "There is no PriorityClass high, so the API server rejects the pod", id="none"),
         pytest.param(("priorityclasses",), "Its PriorityClass high cannot be read", id="no right"),
     ],
 )

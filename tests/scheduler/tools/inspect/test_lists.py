@@ -33,7 +33,7 @@ def healthy(index: int, units: int) -> Card:
 def test_its_pods_are_in_the_details() -> None:
     before, _, below = details(viewed([*NODES, AWAY], [*PODS, *HELD])).partition(BELOW)
     assert before == golden("details")
-    assert "WHY:        nothing is allocatable: its device plugin is away" in below
+    assert "WHY:        nothing is allocatable: its device plugin is not running" in below
     assert [line.split() for line in below.splitlines() if line.startswith("old-")] == [
         ["old-0", "default", "3", "0"],
         ["old-1", "default", "0", "4"],
@@ -43,7 +43,7 @@ def test_its_pods_are_in_the_details() -> None:
 def test_pods_on_a_node_that_is_not_there_are_not_lost() -> None:
     (shown,) = viewed([], [pod("p", "3", on="gone", idx="0")])
     assert (shown.name, shown.allocated, shown.pending) == ("gone", 3, 3)
-    assert "there is no such node, or it cannot be read" in summary([shown])
+    assert "the node does not exist or cannot be read" in summary([shown])
 
 
 def test_a_node_without_pods_leaves_the_legacy_text_as_it_is() -> None:
@@ -71,21 +71,21 @@ SPLIT = failed(0, 0, "mig", health=Health.HEALTHY)
         pytest.param(
             node("n", "30", "2", inventory="{"), "its annotation gpushare/inventory cannot be read", id="unreadable"
         ),
-        pytest.param(announcing(healthy(0, 15)), "nothing is allocatable: its device plugin is away", id="plugin away"),
+        pytest.param(
+            announcing(healthy(0, 15)), "nothing is allocatable: its device plugin is not running", id="plugin away"
+        ),
         pytest.param(
             announcing(failed(0, 15, "xid-79"), failed(1, 15, "", health=Health.SUSPECT)),
-            "no card is in use for new pods: unhealthy (xid-79), suspect",
+            "no card takes new pods: unhealthy (xid-79), suspect",
             id="all out of use",
         ),
-        pytest.param(announcing(SPLIT), "no card is in use for new pods: no units to share (mig)", id="split"),
+        pytest.param(announcing(SPLIT), "no card takes new pods: no units to share (mig)", id="split"),
         pytest.param(
             announcing(SPLIT, failed(1, 15, "xid-79")),
-            "no card is in use for new pods: no units to share (mig), unhealthy (xid-79)",
+            "no card takes new pods: no units to share (mig), unhealthy (xid-79)",
             id="split, the other is unhealthy",
         ),
-        pytest.param(
-            announcing(healthy(0, 0)), "no card is in use for new pods: no units to share", id="others use it all"
-        ),
+        pytest.param(announcing(healthy(0, 0)), "no card takes new pods: no units to share", id="others use it all"),
         pytest.param(
             node("n", "15", "1", inventory=cards(15)) | {"spec": {"unschedulable": True}},
             "the node is cordoned",
@@ -110,7 +110,7 @@ def test_cordoned_cards_are_known_by_uuid_and_by_index() -> None:
     assert [card.out for card in shown.cards] == ["cordoned", "", "cordoned"]
     assert shown.problem == ""
     seen["metadata"]["annotations"][names.CORDON] = "0,1,2"
-    assert viewed([seen], [])[0].problem == "no card is in use for new pods: cordoned"
+    assert viewed([seen], [])[0].problem == "no card takes new pods: cordoned"
 
 
 # Cards that are out of use
@@ -190,7 +190,7 @@ def test_wide_has_a_line_per_card_with_its_pods() -> None:
     assert second.split()[:3] == ["gpu-node-b", "unknown", "0"]
     assert third.split()[2:] == ["0", "M", "healthy", "3", "15", "12", "GPU-0", "default/old-0", "3"]
     assert other.split()[2:9] == ["1", "M", "healthy", "0", "15", "15", "GPU-1"]
-    assert problem == "gpu-node-c: nothing is allocatable: its device plugin is away"
+    assert problem == "gpu-node-c: nothing is allocatable: its device plugin is not running"
     assert lost.split()[2:] == ["?", "-", "-", "2", "-", "-", "-", "default/lost", "2"]
 
 
@@ -257,7 +257,7 @@ def test_more_than_eight_cards_go_on_below() -> None:
 def test_nodes_with_the_same_problem_are_named_together_and_none_vanishes() -> None:
     others = [node(f"away-{number}", "0", "1", inventory=cards(15)) for number in range(5)]
     text = compact(viewed(others, []))
-    assert "away-0, away-1, away-2 and 2 more: nothing is allocatable: its device plugin is away\n" in text
+    assert "away-0, away-1, away-2 and 2 more: nothing is allocatable: its device plugin is not running\n" in text
     assert all(f"away-{number} " in text for number in range(5))
 
 
@@ -268,7 +268,7 @@ def test_json_says_model_reason_cordon_and_problem() -> None:
     (shown,) = json.loads(as_json(viewed([seen], [])))["nodes"]
     (card,) = shown["cards"]
     assert (card["model"], card["reason"], card["cordoned"]) == ("M", "xid-79", True)
-    assert shown["problem"] == "no card is in use for new pods: unhealthy (xid-79)"
+    assert shown["problem"] == "no card takes new pods: unhealthy (xid-79)"
 
 
 @pytest.mark.parametrize("write", [wide, compact, summary, details])

@@ -165,7 +165,7 @@ def test_a_doctor_looks_for_the_policies_that_keep_others_from_what_was_decided(
 
 def test_a_server_without_such_policies_is_told_so(server: ListingServer, tmp_path: Path) -> None:
     server.absent.add(POLICIES)
-    assert "this API server knows no ValidatingAdmissionPolicy" in run(server, tmp_path, "doctor").stdout
+    assert "this API server has no ValidatingAdmissionPolicy" in run(server, tmp_path, "doctor").stdout
 
 
 @pytest.mark.parametrize("year", [2020, 2099])

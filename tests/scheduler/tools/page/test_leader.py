@@ -102,7 +102,7 @@ async def test_another_certificate_gets_no_token_and_the_own_tables_answer(
             assert (await site.get("/api/node?name=s"))[0] == HTTPStatus.OK
     assert heard == []
     assert [(one["event"], one["log_level"], one["reason"]) for one in logged] == [
-        ("page.leader_not_reached", "warning", "it shows another certificate than our own page")
+        ("page.leader_not_reached", "warning", "it presents a certificate other than ours")
     ]
     assert TOKEN not in str(logged)
 
@@ -210,7 +210,7 @@ async def test_what_was_passed_on_is_not_passed_on_again(site: Site) -> None:
     site.leader.leads = True
     assert await site.nodes_of() == LEADERS
     status, refused = await site.get("/api/history", form=FORM)
-    assert (status, refused["error"][:27]) == (HTTPStatus.SERVICE_UNAVAILABLE, "This replica does not lead,")
+    assert (status, refused["error"][:27]) == (HTTPStatus.SERVICE_UNAVAILABLE, "This replica is not the leader,")
 
 
 async def test_a_leader_that_is_asked_by_another_replica_asks_nobody(

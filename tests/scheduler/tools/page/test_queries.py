@@ -33,7 +33,7 @@ async def test_explain_says_what_the_command_says_and_changes_nothing(session: a
         "0/2 nodes are available: 2 Insufficient GPU memory on one card: wants 20, most free 16 (of 16)."
     )
     assert (why["answer"]["nearest"][0]["name"], why["answer"]["nearest"][0]["remedy"]) == (
-        "a", "no pod that leaves would make room",
+        "a", "no pod could make room by ending",
     )  # fmt: skip
     assert of_tables(made.tables) == before
     assert not made.tables.cluster_events
@@ -46,7 +46,7 @@ async def test_what_would_help_and_who_would_be_removed_is_said(session: aiohttp
     made.pod_waiting(pod("urgent", 32, namespace="team-a", priority=7, annotations={names.GPU_COUNT: "2"}), 0.0)
     page = await serving(made, Everybody())
     _, why = await Browser(session, page.port).get("/api/explain?namespace=team-a&name=urgent")
-    assert why["answer"]["nearest"][0]["remedy"] == "fits once team-a/web, team-b/web are gone"
+    assert why["answer"]["nearest"][0]["remedy"] == "fits once team-a/web, team-b/web have ended"
     assert why["preempting"] == (
         "Preemption would remove team-a/web, team-b/web from node a and give it card 0 (16) and 1 (16)."
     )
@@ -85,9 +85,7 @@ async def test_what_if_places_copies_as_the_command_does(open_page: Browser) -> 
     # a: card 0 has 6 left, card 1 has 16; b has 8.
     assert (fits["nodes"], fits["copies"]) == (2, 1 + 4 + 2)
     assert fits["rooms"][0] == {"node": "a", "copies": 5}
-    assert fits["headline"] == (
-        "7 of 9 copies of default/what-if would fit now; 2 pods that wait already are left aside."
-    )
+    assert fits["headline"] == ("7 of 9 copies of default/what-if would fit now; 2 pending pods are not counted.")
     assert sorted(fits["places"]) == [["a", "0 (4)", "1"], ["a", "1 (4)", "4"], ["b", "0 (4)", "2"]]
     assert fits["next"]["message"].startswith("0/2 nodes are available: 2 Insufficient GPU memory on one card")
     _, alone = await open_page.get("/api/what-if?units=4&exclusive=true&replicas=3")
@@ -122,7 +120,7 @@ async def test_what_if_judges_whole_pods(session: aiohttp.ClientSession) -> None
 )
 async def test_what_cannot_be_asked_is_refused_in_words(open_page: Browser, query: str) -> None:
     status, answer = await open_page.get(f"/api/what-if?{query}")
-    assert (status, answer["error"].startswith("This cannot be asked")) == (400, True)
+    assert (status, answer["error"].startswith("The query is invalid")) == (400, True)
 
 
 def question(until: asyncio.Event) -> Generator[None, None, str]:

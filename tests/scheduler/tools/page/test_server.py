@@ -145,7 +145,7 @@ async def test_pods_of_other_namespaces_have_no_name_anywhere(guarded: Browser) 
     _, found = await guarded.get("/api/find?text=web")
     status, why = await guarded.get("/api/explain?namespace=team-a&name=big")
     assert (status, await guarded.get("/api/explain?namespace=team-b&name=big")) == (
-        200, (404, {"error": "No pod team-b/big waits here any more."}),
+        200, (404, {"error": "No pod team-b/big is waiting here any longer."}),
     )  # fmt: skip
     assert set(pods) == {"0", "1"}
     assert found == [{"namespace": "team-a", "name": "web", "node": "a"}]

@@ -85,7 +85,7 @@ async def test_a_token_that_no_header_may_have_leaves_the_one_before_in_use(
     transport = Transport(connection, connections=8)
     file.write_bytes(broken.encode())
 
-    with pytest.raises(NotRenewed, match="the token has characters that no header may have") as raised:
+    with pytest.raises(NotRenewed, match="the token has characters that are invalid in a header") as raised:
         await connection.credentials.load()
     await send(transport)
 
