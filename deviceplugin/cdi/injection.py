@@ -43,6 +43,8 @@ class ToolkitThread:
 _PREPARED_WITHIN_S: Final = 120.0
 # The toolkit may be installed, or its specs rewritten after a change of driver, at any time.
 _AGAIN_S: Final = 15.0
+# Longer than a spec takes to be removed and written again.
+_SETTLED_S: Final = 5.0
 _MOUNTINFO: Final = Path("/proc/self/mountinfo")
 log = structlog.get_logger()
 
@@ -135,6 +137,10 @@ class InjectionMode:
         while True:
             await self._soon()
             await self._prepare()
+            if self._lost_cards():
+                # The spec may just be being written. The kubelet fails pods that it admits while devices are withheld.
+                await asyncio.sleep(min(_SETTLED_S, self._again_s))
+                await self._prepare()
             with contextlib.suppress(NoInjectionMode):
                 if self.chosen == "environment" and idle() and self._supported(runtime_version()) == "cdi":
                     self._choose("cdi")
@@ -143,6 +149,11 @@ class InjectionMode:
     def problems(self) -> tuple[str, ...]:
         """Messages for operators."""
         return (self.problem,) if self.problem else tuple(self.uncovered.values())
+
+    def _lost_cards(self) -> bool:
+        """Whether the CDI specs no longer bring in a card that they did."""
+        lost = self._edits.coverage.uncovered.keys() - self.uncovered.keys()
+        return self.chosen == "cdi" and not self.problem and bool(lost)
 
     def _supported(self, runtime_version: str) -> Mode:
         """Raises NoInjectionMode."""

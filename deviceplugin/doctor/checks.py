@@ -25,6 +25,7 @@ from deviceplugin.doctor.facts import (
     some,
 )
 from deviceplugin.driver.cards import MIG
+from deviceplugin.driver.cuda import UNTRIED
 from scheduler.kube import versions
 from scheduler.process.terminal import columns, one_line, typed
 
@@ -56,6 +57,8 @@ _CLEAR: Final = "kubectl annotate node NODE gpushare/clear-health=UUID"
 _DENIED: Final = "the card is shared all the same; if it is new or was reset: dmesg | grep NVRM on the node"
 _REPLACED: Final = "the driver was replaced"
 _LONGEST_VERSION: Final = 64
+# Not out of use: a split card, and one that the plugin is about to try.
+_WELL: Final = frozenset({MIG, UNTRIED})
 # What a card is out of use for -> what helps. Source of the XIDs: NVIDIA's XID catalogue.
 _REMEDIES: Final = (
     (
@@ -220,7 +223,10 @@ def _pods(facts: Facts) -> Finding:
 def _cards(facts: Facts) -> Finding:
     if facts.status is None:
         return Finding("cards", UNKNOWN, "the plugin does not answer")
-    bad = [card for card in facts.status.cards if card.health in {"unhealthy", "suspect"} and card.reason != MIG]
+    bad = [card for card in facts.status.cards if card.health in {"unhealthy", "suspect"} and card.reason not in _WELL]
+    untried = [f"card {card.index} ({card.uuid})" for card in facts.status.cards if card.reason == UNTRIED]
+    if not bad and untried:
+        return Finding("cards", WARNING, f"the plugin tries CUDA on {some(untried)}", "run doctor again in a minute")
     if not bad and (absent := _absent(facts)):
         return Finding("cards", WARNING, f"the driver does not report {some(absent)}", _DENIED)
     if not bad:

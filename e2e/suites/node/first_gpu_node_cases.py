@@ -101,8 +101,8 @@ FAULTS: Final[Mapping[str, Fault]] = {
     ),
     "optional facts that fail": Fault(
         planted.world_says("fault nvmlDeviceGetName 0 999"),
-        {"cards": "the driver does not tell of card 0"},
-        "the driver does not tell of",
+        {"cards": "the driver does not report card 0"},
+        "the driver does not report",
     ),
     "cards that start slowly": Fault(
         planted.world_says(*_PERSISTENCE),

@@ -207,13 +207,26 @@ async def test_where_cdi_is_configured_and_no_card_is_covered_nothing_is_shared(
 
 
 async def test_specs_that_go_and_come_back_are_reported(tmp_path: Path) -> None:
-    site, specs = Site(tmp_path), Specs([ALL, none("gone"), ALL])
+    site, specs = Site(tmp_path), Specs([ALL, none("gone"), none("gone"), ALL])
     injection = site.injection(specs)
     await injection.mode(runtime)
     following = asyncio.create_task(injection.follow(runtime, busy))
-    await until(lambda: specs.looks >= 4)
+    await until(lambda: specs.looks >= 5)
     following.cancel()
     assert (site.recorded, injection.problem, injection.withheld) == ([("GPUNotReady", "gone")], "", "")
+
+
+@pytest.mark.parametrize("half", [none("half a file"), ONE_OF_TWO], ids=["no card", "one card less"])
+async def test_a_spec_that_is_just_being_written_withholds_nothing(half: Coverage, tmp_path: Path) -> None:
+    """The kubelet fails a pod that it admits while no device is healthy."""
+    site, specs = Site(tmp_path), Specs([ALL, half, ALL])
+    injection = site.injection(specs)
+    await injection.mode(runtime)
+    before = site.changes
+    following = asyncio.create_task(injection.follow(runtime, busy))
+    await until(lambda: specs.looks >= 5)
+    following.cancel()
+    assert (site.recorded, site.changes) == ([], before)
 
 
 async def test_one_card_that_is_not_covered_costs_no_other(tmp_path: Path) -> None:

@@ -191,6 +191,7 @@ OLD_KUBELET = "v1.33.13: KubeletPodResourcesGet is off by default before 1.34"
         case("GSP", with_card("unhealthy", "xid-119"), "cards", "xid-119", "GSP time-out: gpushare"),
         case("bus", with_card("unhealthy", "xid-79"), "cards", "xid-79", "reboot the machine"),
         case("reset", with_card("unhealthy", "xid-48"), "cards", "xid-48", "release CARD"),
+        warned("just started", with_card("suspect", "cuda-untried"), "cards", "the plugin tries CUDA", "in a minute"),
         case("silent card", with_card("suspect", "silent"), "cards", "silent", "dmesg"),
         case("failing card", with_card("suspect", "failing"), "cards", "failing", "answers with errors"),
         warned("reboot", REBOOTED, "drift", "without-devices: pod ns/p", "as after a reboot"),

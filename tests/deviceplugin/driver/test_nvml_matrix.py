@@ -199,7 +199,7 @@ def test_an_optional_fact_that_is_denied_is_reported(world: World, source: NvmlS
     assert [bool(absent) for absent in states.absent().values()] == [False, True, False]
 
 
-LIMITS: Final = DriverLimits(answer_s=0.15, patience_s=0.01, stuck_s=60, hung_s=60)
+LIMITS: Final = DriverLimits(answer_s=0.6, patience_s=0.01, stuck_s=60, hung_s=60)
 
 
 class Session(NvmlSource):
