@@ -110,6 +110,18 @@ def test_the_document_has_a_row_for_the_fault(name: str) -> None:
     assert FAULTS[name].document in _DOCUMENT.read_text(encoding="utf-8")
 
 
+@pytest.mark.nightly
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_toolkit_that_ignores_the_variable_is_asked_by_mounts(nvidia: NvidiaSite) -> None:
+    async with nvidia.node("default runtime", "/", 2) as on:
+        planted.toolkit_ignores_variables(on)
+        await restart(on)
+        await on.plugin.ready()
+        async with pods(on.admin, [on.pod("by-mounts", 2 * UNITS, cards=2), on.pod("waits", 1)]) as created:
+            (found,) = await on.settled(created[:1])
+            assert on.wrong(found) == []
+
+
 @pytest.mark.parametrize("path", HELD_ELSEWHERE.values())
 def test_faults_that_cannot_be_planted_here_are_held_by_a_test(path: str) -> None:
     assert (ROOT / path).is_file()
