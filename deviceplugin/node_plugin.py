@@ -317,6 +317,7 @@ class NodePlugin:
             files=files,
             card_edits=self._edits,
             isolation=self._isolation,
+            volume_mounts=self._injection.volume_mounts,
             start_problem=self._keeper.states.start_problem,
         )
         measured = MeasuredPlugin(self._allocator(context), self.metrics)

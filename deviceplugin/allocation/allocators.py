@@ -32,7 +32,7 @@ from deviceplugin.allocation.recorded import recorded_answer
 from deviceplugin.allocation.view import NodeRecords, OwnPods
 from deviceplugin.cdi import spec
 from deviceplugin.cdi.edits import Additions, Edits
-from deviceplugin.cdi.mode import Mode
+from deviceplugin.cdi.mode import VOLUME_MOUNTS, Mode
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.kubelet.checkpoint import CheckpointError
 from deviceplugin.kubelet.client import KubeletSilent
@@ -104,6 +104,7 @@ class AllocationContext:
     """Ports and settings of both modes. cards: as announced now, whole. on_assigned: called with assigned cards.
 
     files, card_edits: CDI specs and device edits; either mode may have some.
+    volume_mounts: the NVIDIA runtime is asked for cards by mounts too.
     start_problem: why CUDA does not start on these cards, by UUID; "" where it does, or where that is unknown.
     start_wait_s: how long a PreStartContainer waits for what it lacks.
     """
@@ -116,6 +117,7 @@ class AllocationContext:
     files: SpecFiles
     card_edits: EditsSource
     isolation: Isolation = field(default_factory=NoIsolation)
+    volume_mounts: bool = False
     start_problem: Callable[[Sequence[str]], str] = lambda _: ""
     start_wait_s: float = _START_WAIT_S
 
@@ -181,9 +183,11 @@ class AllocationContext:
         variables = container_environment(share.shares, by_cdi=False, node_labels=self.node_labels())
         added = self.isolation.additions(share)
         nodes = self.card_edits.device_nodes(share.uuids)
+        mounts = [Mount(mount.container_path, mount.host_path, read_only=mount.read_only) for mount in added.mounts]
+        asking = [Mount(f"{VOLUME_MOUNTS}/{uuid}", "/dev/null") for uuid in share.uuids] if self.volume_mounts else []
         return ContainerResponse(
             {**added.env, **variables},
-            tuple(Mount(mount.container_path, mount.host_path, read_only=mount.read_only) for mount in added.mounts),
+            (*mounts, *asking),
             device_nodes={**nodes, **{path: path for path in added.device_nodes}},
         )
 

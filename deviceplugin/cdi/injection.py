@@ -11,7 +11,15 @@ import structlog
 
 from config.settings.deviceplugin import Mode as ConfiguredMode
 from deviceplugin import daemon_thread
-from deviceplugin.cdi.mode import Coverage, InjectionSupport, Mode, NoInjectionMode, brings_nvml, mode_of
+from deviceplugin.cdi.mode import (
+    Coverage,
+    InjectionSupport,
+    Mode,
+    NoInjectionMode,
+    brings_nvml,
+    mode_of,
+    takes_volume_mounts,
+)
 
 T = TypeVar("T")
 
@@ -87,7 +95,7 @@ class InjectionMode:
 
     chosen: None until the mode is. problem: why containers get no card at all; "" while they get some. withheld: the
     same, once it is known for certain. uncovered: UUID -> why containers cannot get that card, while they get others.
-    nvidia_runtime: it runs this very container.
+    nvidia_runtime: it runs this very container. volume_mounts: containers ask that runtime for cards by mounts.
     """
 
     def __init__(
@@ -109,7 +117,8 @@ class InjectionMode:
         self.chosen: Mode | None = None
         self.problem = self.withheld = ""
         self.uncovered: Mapping[str, str] = {}
-        self.nvidia_runtime = brings_nvml(mountinfo.read_text(encoding="utf-8", errors="replace"))
+        mounted = mountinfo.read_text(encoding="utf-8", errors="replace")
+        self.nvidia_runtime, self.volume_mounts = brings_nvml(mounted), takes_volume_mounts(mounted)
 
     def cards_changed(self) -> None:
         """Look again soon."""

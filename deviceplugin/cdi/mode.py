@@ -22,6 +22,9 @@ _CRI_O: Final = "cri-o://"
 _CONTAINERD_WITH_CDI: Final = 2
 _MOUNT_POINT: Final = 4
 _NVML: Final = "libnvidia-ml.so"
+_REQUESTS: Final = "nvidia-container-devices"
+# Where a container mounts /dev/null for each card that it wants. Source: the toolkit's internal/config/image.
+VOLUME_MOUNTS: Final = f"/var/run/{_REQUESTS}"
 
 
 class NoInjectionMode(Exception):
@@ -104,5 +107,16 @@ def brings_nvml(mountinfo: str) -> bool:
 
     A mounted host folder that contains the library does not count. Source of the form: proc_pid_mountinfo(5).
     """
-    points = (fields[_MOUNT_POINT] for line in mountinfo.splitlines() if len(fields := line.split()) > _MOUNT_POINT)
-    return any(point.rpartition("/")[2].startswith(_NVML) for point in points)
+    return any(point.rpartition("/")[2].startswith(_NVML) for point in _mount_points(mountinfo))
+
+
+def takes_volume_mounts(mountinfo: str) -> bool:
+    """Whether the container of this /proc/self/mountinfo asks for all cards by a mount in VOLUME_MOUNTS.
+
+    That is so with `devicePlugin.driverAccess=volume-mounts`, where the NVIDIA runtime ignores the variable.
+    """
+    return any(point.endswith(f"/{_REQUESTS}/all") for point in _mount_points(mountinfo))
+
+
+def _mount_points(mountinfo: str) -> list[str]:
+    return [fields[_MOUNT_POINT] for line in mountinfo.splitlines() if len(fields := line.split()) > _MOUNT_POINT]

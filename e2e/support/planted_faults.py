@@ -19,6 +19,11 @@ SPEC: Final = Path("/run/cdi/nvidia.yaml")
 KEPT: Final = Path("/etc/cdi/nvidia.yaml")
 CONFIG: Final = Path("/etc/nvidia-container-runtime/config.toml")
 BY_UUID: Final = ("--device-name-strategy=uuid",)
+EARLIER: Final = "570.86.15"
+_IGNORES: Final = """\
+accept-nvidia-visible-devices-envvar-when-unprivileged = false
+accept-nvidia-visible-devices-as-volume-mounts = true
+"""
 _UVM: Final = ("nvidia-uvm", "nvidia-uvm-tools")
 
 
@@ -174,9 +179,6 @@ def driver_updated(on: NvidiaNode) -> Iterator[None]:
         world.write()
 
 
-EARLIER: Final = "570.86.15"
-
-
 def of_an_earlier_driver(spec: str) -> str:
     """The spec as the toolkit wrote it before an update of the driver."""
     return spec.replace(DRIVER, EARLIER)
@@ -193,3 +195,11 @@ def _make(on: NvidiaNode, name: str, uvm_major: int) -> None:
         minor = int(name.removeprefix("nvidia"))
     numbers = (uvm_major if name in _UVM else major, minor)
     driver_root.make_node(within(on, Path("/dev") / name), numbers)
+
+
+def toolkit_ignores_variables(on: NvidiaNode) -> None:
+    """The toolkit takes requests of unprivileged containers by mounts alone, the plugin's among them; for good."""
+    configuration = within(on, CONFIG)
+    configuration.write_text(_IGNORES + configuration.read_text(encoding="utf-8"), encoding="utf-8")
+    asked = "/run/nvidia-container-devices/all"
+    on.node.run("sh", "-c", f"mkdir -p {asked} && mount --bind {asked} {asked}")

@@ -121,12 +121,6 @@ FAULTS: Final[Mapping[str, Fault]] = {
         "`… the library is damaged`",
         working=0,
     ),
-    "no libcuda for the plugin": Fault(
-        planted.library_as("libcuda.so", None),
-        {"cuda": "cuInit cannot be tried here: libcuda.so.1: cannot open shared object file"},
-        "the plugin's container has no libcuda",
-        working=0,
-    ),
     "a driver that was updated": Fault(
         planted.driver_updated,
         {"driver": f"the plugin runs with driver {DRIVER}, the node has {planted.EARLIER}"},
@@ -156,7 +150,8 @@ BY_DAY: Final = frozenset(
 HELD_ELSEWHERE: Final[Mapping[str, str]] = {
     "a driver in a container whose nodes lie elsewhere on the host": "e2e/suites/node/test_nvidia_matrix.py",
     "a restart of systemd that takes device nodes away": "tests/deviceplugin/allocation/test_environment.py",
-    "a toolkit that ignores the variable of unprivileged pods": "e2e/deploy/chart/test_driver_access_on_a_node.py",
+    "a toolkit that gives the plugin no card": "e2e/deploy/chart/test_driver_access_on_a_node.py",
+    "a plugin without libcuda": "tests/deviceplugin/driver/test_cuda.py",
     "SELinux": "e2e/deploy/chart/test_driver_access.py",
     "a card that is lost while the plugin's container is made": "tests/deviceplugin/driver/test_nvml_matrix.py",
     "one unit less than the legacy plugin counts": "tests/scheduler/tools/adoption/test_adoption.py",
@@ -196,7 +191,8 @@ TYPED: Final[Mapping[str, Typed]] = {
     "kubectl get nodes -l gpushare=true": Typed("kubectl", "Ready"),
     "kubectl get node NODE -o jsonpath='{.status.allocatable.aliyun\\.com/gpu-mem}'": Typed("kubectl", UNITS_OF_ALL),
     "kubectl inspect gpushare NODE": Typed("kubectl", "GPU2"),
-    "kubectl get validatingadmissionpolicybindings": Typed("kubectl", "gpushare-scheduler-name"),
+    # This node has the policies of the allocation alone.
+    "kubectl get validatingadmissionpolicybindings": Typed("kubectl", "gpushare-allocation"),
     "kubectl get events -A --field-selector reason=GPUUnscheduled": Typed("kubectl", "No resources found"),
     "kubectl gpushare cordon NODE --card UUID": Typed("kubectl"),
     "… exec $POD -- /opt/gpushare/bin/gpushare-device-plugin release UUID": Typed("plugin", uuid_of(0)),

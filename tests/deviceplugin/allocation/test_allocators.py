@@ -370,6 +370,17 @@ async def test_by_environment_the_kubelet_learns_of_the_device_nodes(by_environm
     assert (device.host_path, device.container_path, device.permissions) == ("/host/dev/GPU-1", "/dev/GPU-1", "rw")
 
 
+async def test_by_environment_cards_are_asked_for_by_mounts_where_the_runtime_ignores_variables(
+    by_environment: Rig,
+) -> None:
+    by_environment.context.volume_mounts = True
+    by_environment.bound("p", 1, card=1)
+    by_environment.admitted("p")
+    (mount,) = (await by_environment.double.allocate(["u0"])).mounts
+    assert (mount.host_path, mount.container_path) == ("/dev/null", "/var/run/nvidia-container-devices/GPU-1")
+    assert mount.read_only
+
+
 async def test_the_mode_of_the_moment_answers(folder: Path) -> None:
     """The specs may come after the first choice."""
     modes = list[Mode](["environment"])

@@ -17,6 +17,7 @@ from deviceplugin.cdi.mode import (
     brings_nvml,
     mode_of,
     reads_cdi,
+    takes_volume_mounts,
 )
 
 LACKING = "no CDI spec of kind nvidia.com/gpu is there"
@@ -116,6 +117,12 @@ def test_what_is_configured_holds_whatever_there_is() -> None:
 )
 def test_the_nvidia_runtime_is_known_by_what_it_mounts_into_our_own_container(mountinfo: str, expected: object) -> None:
     assert brings_nvml(mountinfo) is expected
+
+
+@pytest.mark.parametrize(("card", "expected"), [("all", True), ("void", False)])
+def test_cards_are_asked_for_by_mounts_where_our_own_container_does_so(card: str, expected: object) -> None:
+    mounted = f"36 35 0:6 /null /run/nvidia-container-devices/{card} ro - devtmpfs udev rw"
+    assert takes_volume_mounts(mounted) is expected
 
 
 NVIDIA = "36 35 98:0 /x /usr/lib/libnvidia-ml.so.580.95.05 ro - ext4 /dev/sda ro"
