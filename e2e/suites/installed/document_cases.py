@@ -24,6 +24,7 @@ _POOL: Final = "it keeps the pods of the other documents off their node"
 _WHEEL: Final = "tests/repository/test_wheel.py runs it"
 _OPERATIONS: Final = "it replaces the pods that other documents name: e2e/deploy/operations/test_operations.py types it"
 _VELERO: Final = "Velero is not installed: nobody has run it"
+_DRIVER: Final = "it releases all cards, and replaces the pod that other documents name: by hand"
 _BY_HAND: Final = "a device plugin that is started by hand: e2e/programs/plugin_process.py starts one"
 
 NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
@@ -84,17 +85,20 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
         "kubectl label nodes -l gpushare=true": _WAY_BACK,
         "kubectl create -f legacy.json": _WAY_BACK,
     },
-    "docs/node.md": {
+    "docs/develop/device-plugin.md": {"gpushare-device-plugin": _BY_HAND},
+    "docs/node-reference.md": {"gpushare-device-plugin uninstall": _UNINSTALL},
+    "docs/nodes-and-cards.md": {
         "helm": _HELM,
-        "gpushare-device-plugin uninstall": _UNINSTALL,
-        "gpushare-device-plugin": _BY_HAND,
+        "kubectl drain": _OPERATIONS,
+        "kubectl -n kube-system delete pod PLUGIN_POD": _DRIVER,
+        "kubectl -n kube-system exec PLUGIN_POD -- /opt/gpushare/bin/gpushare-device-plugin release": _DRIVER,
+        "kubectl -n kube-system exec NEW_PLUGIN_POD": _DRIVER,
     },
     "docs/operations.md": {
         "helm": _OPERATIONS,
         "kubectl -n kube-system rollout restart": _OPERATIONS,
         "kubectl -n kube-system rollout undo": _OPERATIONS,
         "kubectl -n kube-system scale": _OPERATIONS,
-        "kubectl drain": _OPERATIONS,
     },
     "docs/evidence/packing.md": {"": "a trace that is not part of this repository: tests/packing makes one up"},
     "docs/page.md": {"make demo": _SET_UP},
@@ -176,5 +180,5 @@ NOT_APPLIED: Final[Mapping[str, str]] = {
 # Leaves the node as it was.
 AFTERWARDS: Final[Mapping[str, str]] = {
     "docs/migrate.md": "kubectl taint node n1 gpushare-migrated-",
-    "docs/node.md": "kubectl gpushare uncordon n1",
+    "docs/nodes-and-cards.md": "kubectl gpushare uncordon n1",
 }

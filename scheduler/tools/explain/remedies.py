@@ -217,4 +217,5 @@ def _by_hand(node: str, rules: Sequence[RuleRejection], cards: Sequence[Explaine
     if "listed" in states:
         yield f"take its cards out of ConfigMap {names.UNHEALTHY_NAMESPACE}/{names.UNHEALTHY_PREFIX}{node}"
     if "unhealthy" in states or "suspect" in states:
-        yield f"its cards have to be healthy again: docs/node.md, and {typed('kubectl', 'describe', 'node', node)}"
+        described = typed("kubectl", "describe", "node", node)
+        yield f"its cards have to be healthy again: docs/nodes-and-cards.md, and {described}"

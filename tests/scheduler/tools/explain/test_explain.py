@@ -116,7 +116,9 @@ def test_what_an_operator_has_to_do_is_said(name: str, typed: str) -> None:
 @pytest.mark.parametrize(
     ("units", "remedy"),
     [
-        pytest.param(80, "its cards have to be healthy again: docs/node.md, and kubectl describe node a", id="fits"),
+        pytest.param(
+            80, "its cards have to be healthy again: docs/nodes-and-cards.md, and kubectl describe node a", id="fits"
+        ),
         pytest.param(100, "no pod that leaves would make room", id="larger than the card"),
     ],
 )
