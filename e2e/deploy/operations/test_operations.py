@@ -1,4 +1,4 @@
-"""Changes of an installation as docs/operations.md and docs/nodes-and-cards.md have them, typed as they stand, with kubectl and helm.
+"""Changes of an installation as docs/operations.md and docs/nodes-and-cards.md have them, with kubectl and helm.
 
 On a real API server with controllers and without kubelets: no pod becomes ready, so what is waited for is what the
 objects say. `e2e/suites/installed/test_documents.py` types the other commands of that document.
