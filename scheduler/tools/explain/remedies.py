@@ -81,7 +81,7 @@ def too_large(engine: Engine, pod: Pod) -> Iterator[str]:
 def _enough_cards(request: GpuRequest, layouts: CardLayouts) -> int:
     """The fewest cards of one node that could hold the pod; 0 where none could.
 
-    Each container is spread evenly: docs/protocol.md, "Requests".
+    Each container is spread evenly: docs/develop/protocol.md, "Requests".
     """
     whole = [units * request.cards for units in (*request.containers, *request.init_containers)]
     for cards in range(request.cards + 1, _MOST_CARDS + 1):

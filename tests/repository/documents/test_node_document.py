@@ -1,4 +1,4 @@
-"""The documents of the node and `docs/protocol.md` name what can be met: drift, errors of cards, variables, Events."""
+"""The documents of the node and `docs/events.md` name what can be met: drift, errors of cards, variables, Events."""
 
 import ast
 import re
@@ -59,7 +59,7 @@ def test_what_an_uninstall_removes_of_the_state_directory_is_what_is_documented(
     assert documented == {name for name in OURS if not name.startswith(".")}
 
 
-TEXT: Final = (ROOT / "docs/protocol.md").read_text(encoding="utf-8")
+TEXT: Final = (ROOT / "docs/events.md").read_text(encoding="utf-8")
 ROWS: Final = re.findall(r"^\| [\w, ]+ \| (`.+?`) \| (?:Normal|Warning) \|", TEXT, re.MULTILINE)
 LISTED: Final = {reason for cell in ROWS for reason in re.findall(r"`(\w+)`", cell)}
 # Where the reason is among the arguments of what writes an Event.

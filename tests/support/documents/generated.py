@@ -22,7 +22,7 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "docs/configuration.md": lambda: configuration_markdown(describe()),
     "docs/configuration-node.md": node_markdown,
     "docs/isolation.md": isolation_markdown,
-    "docs/compatibility.md": pod_fields.markdown,
+    "docs/develop/pod-fields.md": pod_fields.markdown,
     "docs/metrics.md": metrics_markdown,
     "docs/evidence/kube-scheduler.md": differences_markdown,
     "docs/kubectl.md": kubectl_markdown,
