@@ -79,9 +79,14 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
         "kubectl gpushare adopt -o json | jq": _JQ,
         "kubectl -n NAMESPACE delete pod NAME": "a pod of the reader's",
         "kubectl -n kube-system get -o json": _JQ,
+        "kubectl get deployments,statefulsets,daemonsets,cronjobs": _JQ,
+    },
+    "docs/migrate-back.md": {
+        "helm": _HELM,
         "kubectl get pods -A -o json | jq": _JQ,
         "kubectl get deployments,statefulsets,daemonsets,cronjobs": _JQ,
         "kubectl -n NAMESPACE patch": _WAY_BACK,
+        "kubectl -n NAMESPACE delete pod NAME": "a pod of the reader's",
         "kubectl label nodes -l gpushare=true": _WAY_BACK,
         "kubectl create -f legacy.json": _WAY_BACK,
     },
@@ -170,8 +175,9 @@ DECIDED: Final[Mapping[str, Mapping[str, str]]] = {
 # Files that are neither objects of Kubernetes nor what `simulate` reads alone.
 NOT_APPLIED: Final[Mapping[str, str]] = {
     "docs/configuration-node.md": "tests/repository/documents/test_documents.py reads it",
+    "deploy/README.md": "values of the chart",
     "docs/isolation.md": "some lines of a configuration, for a real card",
-    "docs/migrate.md": "some lines of a pod",
+    "docs/migrate-back.md": "some lines of a pod",
     "docs/troubleshooting.md": "a resource modifier of Velero",
     "docs/working-with.md": "kinds of other projects: e2e/deploy/other_projects/test_working_with.py creates them",
     "docs/develop/write-a-rule.md": _WHEEL,
@@ -179,6 +185,6 @@ NOT_APPLIED: Final[Mapping[str, str]] = {
 
 # Leaves the node as it was.
 AFTERWARDS: Final[Mapping[str, str]] = {
-    "docs/migrate.md": "kubectl taint node n1 gpushare-migrated-",
+    "docs/migrate-back.md": "kubectl taint node n1 gpushare-migrated-",
     "docs/nodes-and-cards.md": "kubectl gpushare uncordon n1",
 }
