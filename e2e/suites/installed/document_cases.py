@@ -177,6 +177,7 @@ NOT_APPLIED: Final[Mapping[str, str]] = {
     "docs/configuration-node.md": "tests/repository/documents/test_documents.py reads it",
     "deploy/README.md": "values of the chart",
     "docs/isolation.md": "some lines of a configuration, for a real card",
+    "docs/isolation-mechanism.md": "a description of isolation, for a real card",
     "docs/migrate-back.md": "some lines of a pod",
     "docs/troubleshooting.md": "a resource modifier of Velero",
     "docs/working-with.md": "kinds of other projects: e2e/deploy/other_projects/test_working_with.py creates them",

@@ -21,7 +21,7 @@ from tests.support.repository import ROOT
 GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "docs/configuration.md": lambda: configuration_markdown(describe()),
     "docs/configuration-node.md": node_markdown,
-    "docs/isolation.md": isolation_markdown,
+    "docs/isolation-mechanism.md": isolation_markdown,
     "docs/develop/pod-fields.md": pod_fields.markdown,
     "docs/metrics.md": metrics_markdown,
     "docs/evidence/kube-scheduler.md": differences_markdown,
