@@ -3,8 +3,8 @@
 Two annotations hold units per container and card index (`ALLOCATION` for `spec.containers`,
 `INIT_ALLOCATION` for `spec.initContainers`), a third maps each card index to its UUID, which is what counts. A fourth
 says how many MiB one unit of all these numbers has.
-The `ALIYUN_*` annotations next to them are for tools and for the legacy plugin: docs/protocol.md, "What the scheduler
-writes".
+The `ALIYUN_*` annotations next to them are for tools and for the legacy plugin: docs/develop/protocol.md,
+"What the scheduler writes".
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Which cards a pod with a node occupies, and how many units of each: docs/protocol.md, "Reading order".
+"""Which cards a pod with a node occupies, and how many units of each: docs/develop/protocol.md, "Reading order".
 
     annotations ── read ──▶ WrittenAllocation (what the pod says, whatever cards there are)
                                └── on_cards(the node's cards and unit) ──▶ BookedCards (in the node's unit)

@@ -1,4 +1,4 @@
-"""The UUID of a card: docs/protocol.md, "Inventory". Pure.
+"""The UUID of a card: docs/develop/protocol.md, "Inventory". Pure.
 
 It stands in comma lists beside indexes and words, in names of directories and devices, in commands that people type
 and on their terminals. So neither the scheduler nor the device plugin takes any other text for one.

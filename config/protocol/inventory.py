@@ -1,4 +1,4 @@
-"""The cards of a node, in one annotation: docs/protocol.md, "Inventory".
+"""The cards of a node, in one annotation: docs/develop/protocol.md, "Inventory".
 
 The device plugin encodes, the scheduler decodes. A document that breaks a rule is rejected whole, because half
 an inventory would offer memory that does not exist.

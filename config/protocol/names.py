@@ -1,4 +1,4 @@
-"""Every name on the wire, once, with its writer and its readers: docs/protocol.md.
+"""Every name on the wire, once, with its writer and its readers: docs/develop/protocol.md.
 
 Resource names are defaults: `SchedulerConfiguration.resources` may change them.
 """

@@ -1,7 +1,7 @@
 """Cards assigned to each container since this process began; marks the pod where configured.
 
 `ALIYUN_COM_GPU_MEM_ASSIGNED` becomes `true` once every container of the pod that asks has its cards:
-docs/protocol.md, "Compatibility with the legacy plugin".
+docs/develop/protocol.md, "Compatibility with the legacy plugin".
 """
 
 import asyncio

@@ -183,7 +183,7 @@ def _plugin(facts: Facts) -> Finding:
         return Finding("plugin", FAILED, found, "the checks above, and the kubelet's log")
     if facts.status.problems:
         return Finding(
-            "plugin", WARNING, "; ".join(facts.status.problems[:MOST_NAMED]), "docs/node.md, Troubleshooting"
+            "plugin", WARNING, "; ".join(facts.status.problems[:MOST_NAMED]), "docs/node-reference.md, Messages"
         )
     return Finding("plugin", OK, f"registered, {count(facts.status.announced_units, 'unit')} announced")
 
@@ -256,7 +256,9 @@ def _drift(facts: Facts) -> Finding:
         return Finding("drift", OK, "none")
     found = some([f"{one.kind}: {one.message}" for one in facts.status.drift])
     kinds = dict.fromkeys(one.kind for one in facts.status.drift)
-    remedies = dict.fromkeys(_DRIFT.get(kind, "see docs/node.md, Reconcile, for each kind") for kind in kinds)
+    remedies = dict.fromkeys(
+        _DRIFT.get(kind, "see docs/node-reference.md, Kinds of drift, for each kind") for kind in kinds
+    )
     return Finding("drift", WARNING, found, "; ".join(remedies))
 
 

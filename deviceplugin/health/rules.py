@@ -232,7 +232,7 @@ def released(health: CardHealth, until_s: float | None) -> CardHealth:
 
 
 def announced(health: CardHealth) -> tuple[Health, str]:
-    """Health and reason as in the inventory (docs/protocol.md, "Inventory"): `unhealthy` also while recovering."""
+    """Health and reason as in docs/develop/protocol.md, "Inventory": `unhealthy` also while recovering."""
     if health.state is HealthState.RECOVERING:
         return Health.UNHEALTHY, RECOVERING
     if health.released_s is not None and health.state is not HealthState.UNHEALTHY:

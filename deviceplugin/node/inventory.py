@@ -74,7 +74,7 @@ def cordoned_uuids(text: str, cards: Sequence[DriverCard]) -> tuple[frozenset[st
     """The cards of this node that a comma list of UUIDs and indexes names, and the list with UUIDs for the indexes.
 
     Only indexes change: a list without any comes back as it is, so that it is not written again, and a
-    card that is not there at the moment stays cordoned. Source: docs/protocol.md, "Cordon".
+    card that is not there at the moment stays cordoned. Source: docs/develop/protocol.md, "Cordon".
     """
     uuids = {card.uuid for card in cards}
     by_index = {str(card.index): card.uuid for card in cards}

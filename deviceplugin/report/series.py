@@ -86,8 +86,8 @@ XIDS: Final = Series(
 DRIFT: Final = Series(
     name=f"{PREFIX}drift",
     kind="gauge",
-    says="Differences between decisions and reality, found by the last reconcile, by kind (docs/node.md).",
-    labels=(Label("kind", "kinds of drift (docs/node.md)"),),
+    says="Differences between decisions and reality, found by the last reconcile, by kind (docs/node-reference.md).",
+    labels=(Label("kind", "kinds of drift (docs/node-reference.md)"),),
 )
 MPS_READY: Final = Series(
     name=f"{PREFIX}mps_daemon_ready",

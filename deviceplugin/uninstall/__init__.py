@@ -1,4 +1,4 @@
-"""`gpushare-device-plugin uninstall`: removes what the plugin has put on its node. docs/node.md, "Uninstall".
+"""`gpushare-device-plugin uninstall`: removes what the plugin has put on its node. docs/node-reference.md, "Uninstall".
 
     look ──▶ items: what to remove, what stays and why ──▶ remove ──again, until nothing waits──▶ lock, state directory
 

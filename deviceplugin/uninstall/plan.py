@@ -86,7 +86,7 @@ def node_items(node: objects.Node, of: Resources, *, registered: bool) -> Iterat
     """Items of the node object. registered: the kubelet still lists the plugin's devices. Raises QuantityError."""
     capacity, allocatable = node.status.capacity or {}, node.status.allocatable or {}
     annotations, listed = node.metadata.annotations or {}, {*capacity, *allocatable}
-    # Without an inventory these units would be equal cards to the scheduler: docs/protocol.md, "Inventory".
+    # Without an inventory these units would be equal cards to the scheduler: docs/develop/protocol.md, "Inventory".
     units = whole(str(allocatable.get(of.gpu_mem, 0)))
     offered = f"{units} {of.gpu_mem} are allocatable: {_OFFERS}" if units else ""
     yield from (Item(ItemKind.RESOURCE, one, offered) for one in (of.gpu_count, of.gpu_core) if one in listed)

@@ -16,7 +16,7 @@ from e2e.fire import reading
 from e2e.fire.reading import Json, Unreadable
 from e2e.node.containers import RunningContainer
 
-# docs/protocol.md, environment variables.
+# docs/develop/protocol.md, environment variables.
 _CARD_UUIDS: Final = "GPUSHARE_CARD_UUIDS"
 _UNITS: Final = "ALIYUN_COM_GPU_MEM_CONTAINER"
 

@@ -1,7 +1,7 @@
 """Whether a pod that waits has a true reason, and says it: no card has room for it.
 
-Pure. What a message counts is what was true when the reasons last changed (docs/protocol.md, Events): how many nodes
-there are, and how much is free, may have moved since; what is wanted, and that it is free nowhere, may not.
+Pure. What a message counts is what was true when the reasons last changed (docs/events.md): how many nodes there are,
+and how much is free, may have moved since; what is wanted, and that it is free nowhere, may not.
 """
 
 import re

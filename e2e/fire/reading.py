@@ -1,4 +1,4 @@
-"""What nodes announce and what pods ask and were given, read by docs/protocol.md and by nothing of the scheduler's."""
+"""What nodes announce and what pods request and hold, by docs/develop/protocol.md and without code of the scheduler."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence

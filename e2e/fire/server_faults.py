@@ -29,7 +29,7 @@ async def kill_scheduler(site: Site, away_s: float, replica: Replica | None = No
     async with one.program:
         site.say(f"{'SIGKILL' if kill else 'SIGTERM'} of {site.described(one)}")
         await beside(one.scheduler.kill if kill else one.scheduler.stop)
-        # What it had sent may take effect for as long as its successor waits, and not later (docs/protocol.md).
+        # What it had sent may take effect for as long as its successor waits, and not later (docs/develop/protocol.md).
         one.proxy.release()
         await asyncio.sleep(away_s)
         await beside(one.scheduler.start)

@@ -1,4 +1,6 @@
-"""How often a few moves make room on a full cluster: `python -m e2e.packing.rebalancing OPENB`, docs/defragment.md.
+"""How often a few moves make room on a full cluster: docs/evidence/packing.md.
+
+`python -m e2e.packing.rebalancing OPENB` runs it.
 
 Each case fills the nodes of the trace to a share with pods of the trace in an order of its own, under the default
 configuration. Then a pod of eight whole cards comes that fits nowhere, and a plan is asked for.

@@ -33,7 +33,7 @@ from scheduler.kube.port import ApiConflict, ApiError, ApiFailed, ApiRejected, A
 
 # kube-apiserver's --request-timeout: a request older than this can no longer take effect.
 SERVER_REQUEST_TIMEOUT_S: Final = 60.0
-# The legacy plugin overwrites them at Allocate (docs/protocol.md, "Compatibility with the legacy plugin").
+# The legacy plugin overwrites them at Allocate (docs/develop/protocol.md, "Compatibility with the legacy plugin").
 _OVERWRITTEN: Final = frozenset({names.MEM_ASSIGNED, names.MEM_ASSUME_TIME})
 
 

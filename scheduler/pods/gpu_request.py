@@ -1,6 +1,6 @@
 """A pod's GPU request, read from its containers, labels and annotations. Pure.
 
-The forms are in docs/protocol.md, "Requests". A wrong one is a `GpuRequestError`, whose message is shown on the pod.
+The forms are in docs/develop/protocol.md, "Requests". A wrong one is a `GpuRequestError`; the pod shows its message.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Comparison of policies on a trace, and the cases of docs/defragment.md, on traces that are made up."""
+"""Comparison of policies on a trace, and the cases of docs/evidence/packing.md, on traces that are made up."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Nodes and pods as the legacy extender and the legacy device plugin leave them: docs/protocol.md.
+"""Nodes and pods as the legacy extender and the legacy device plugin leave them: docs/develop/protocol.md.
 
 The extender writes five annotations and binds in a second call; the plugin sets one of them to "true" when it has given
 the card, and another to the time of that.

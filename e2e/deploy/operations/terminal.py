@@ -13,6 +13,7 @@ from tests.support.documents import document_commands
 from tests.support.repository import ROOT
 
 MIGRATE: Final = ROOT / "docs" / "migrate.md"
+WAY_BACK: Final = ROOT / "docs" / "migrate-back.md"
 # No kubelet is there that could make a pod ready.
 _NEEDS_KUBELETS: Final = "rollout status"
 

@@ -1,4 +1,4 @@
-"""Changes of an installation as docs/operations.md has them, typed as they stand, with kubectl and helm.
+"""Changes of an installation as docs/operations.md and docs/nodes-and-cards.md have them, with kubectl and helm.
 
 On a real API server with controllers and without kubelets: no pod becomes ready, so what is waited for is what the
 objects say. `e2e/suites/installed/test_documents.py` types the other commands of that document.
@@ -25,7 +25,8 @@ CHANGE: Final = "## Change the configuration"
 AGAIN: Final = "## Install the same again"
 UPGRADE: Final = "## Upgrade"
 BACK: Final = "## Roll back"
-NODE_WORK: Final = "## Nodes"
+CARDS: Final = ROOT / "docs" / "nodes-and-cards.md"
+NODE_WORK: Final = "## Drain or reboot a node"
 RESTORE: Final = "### etcd from a backup"
 INSTALL: Final = (
     "helm install gpushare-scheduler deploy/chart/gpushare-scheduler --namespace kube-system"
@@ -147,7 +148,7 @@ async def test_the_scheduler_is_stopped_for_a_restore_and_started_again(site: Si
 
 
 async def test_a_node_is_drained_and_taken_back(site: Site) -> None:
-    drain, uncordon = (line for line in blocks(NODE_WORK, DOCUMENT)[1].splitlines())
+    drain, uncordon = (line for line in blocks(NODE_WORK, CARDS)[0].splitlines())
     site.terminal.types(drain, NODE="n")
     assert (await site.there(f"{NODES}/n"))["spec"]["unschedulable"] is True
     site.terminal.types(uncordon, NODE="n")

@@ -1,4 +1,4 @@
-"""The way back from the steps 4 and 5 of docs/migrate.md, as an operator types it.
+"""The way back from the steps 4 and 5 in docs/migrate-back.md, as an operator types it.
 
 kube-scheduler itself with a double of the extender, our scheduler, kubectl and helm; every command is the document's.
 What an account may write is decided by the policies of the chart, which nodes have a plugin by DaemonSets.
@@ -26,7 +26,7 @@ from e2e.deploy.operations.migrating_cluster import (
     legacy_objects,
     moved_node,
 )
-from e2e.deploy.operations.terminal import Terminal, blocks
+from e2e.deploy.operations.terminal import WAY_BACK, Terminal, blocks
 from e2e.programs import manifests
 from e2e.programs.legacy_extender import LegacyExtender
 from e2e.programs.scheduler_process import NO_PREDECESSOR, SchedulerProcess
@@ -36,8 +36,8 @@ from tests.support.legacy import DEFAULT, chosen
 INSTALL: Final = "## 2. Install"
 CUT_OVER: Final = "## 4. Cut over"
 REMOVE: Final = "## 5. Remove the extender"
-BACK_TO_3: Final = "### From step 4"
-BACK_TO_4: Final = "### From step 5"
+BACK_TO_3: Final = "## From step 4"
+BACK_TO_4: Final = "## From step 5"
 PODS: Final = "/api/v1/namespaces/default/pods"
 DEPLOYMENTS: Final = "/apis/apps/v1/namespaces/default/deployments"
 UNITS: Final = 15
@@ -134,7 +134,7 @@ async def test_back_from_step_4_the_extender_chooses_again_and_pods_of_ours_go_o
         template = {"metadata": {"labels": {"app": "w"}}, "spec": asking("", 1, schedulerName="gpushare")["spec"]}
         await site.admin.create(DEPLOYMENTS, {"metadata": {"name": "w"}, "spec": {**named, "template": template}})
 
-        back, workloads, waiting = blocks(BACK_TO_3)
+        back, workloads, waiting = blocks(BACK_TO_3, WAY_BACK)
         several = await asyncio.to_thread(site.terminal.types, back)
         await until(site.chooser, DEFAULT)
         await until(site.extender_writes, HTTPStatus.OK)
@@ -167,14 +167,14 @@ async def test_back_from_step_5_every_node_keeps_a_plugin_and_the_extender_choos
         await asyncio.to_thread(site.terminal.types, alone)
         removed = await site.admin.get(f"/apis/apps/v1/namespaces/{manifests.NAMESPACE}/daemonsets/{OLD_DAEMON_SET}")
         await until(lambda: desired(site.admin, manifests.PLUGIN), (2, True))
-        (back,) = blocks(BACK_TO_4)
+        (back,) = blocks(BACK_TO_4, WAY_BACK)
         await asyncio.to_thread(site.terminal.types, back)
         await until(site.on_nodes, ((2, True), (0, True)))
     async with account(site.cluster, site.admin, EXTENDER) as extenders_account:
         extender = LegacyExtender(extenders_account, {"a": [UNITS, UNITS]})
         async with extender.running():
             with kube_scheduler(site.cluster, extender.configuration()):
-                await asyncio.to_thread(site.terminal.types, blocks(BACK_TO_3)[0])
+                await asyncio.to_thread(site.terminal.types, blocks(BACK_TO_3, WAY_BACK)[0])
                 await until(site.chooser, DEFAULT)
                 await until(site.on_nodes, ((2, True), (0, True)))
                 again = await site.placed("again", 5)

@@ -237,7 +237,7 @@ async def test_a_wall_clock_that_is_put_forward_and_back(under_fire: Site, clock
 async def test_a_request_that_is_held_for_longer_than_a_successor_waits_is_seen_by_witness_and_audit(
     under_fire: Site,
 ) -> None:
-    """What docs/protocol.md says of such a request; and the witness, which finds nothing otherwise, can find it."""
+    """What docs/develop/protocol.md says of such a request; the witness, which usually finds nothing, can find it."""
     admin, proxy, scheduler = under_fire.admin, under_fire.proxy, under_fire.scheduler
     held: list[Passing] = []
 

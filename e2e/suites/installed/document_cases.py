@@ -24,6 +24,7 @@ _POOL: Final = "it keeps the pods of the other documents off their node"
 _WHEEL: Final = "tests/repository/test_wheel.py runs it"
 _OPERATIONS: Final = "it replaces the pods that other documents name: e2e/deploy/operations/test_operations.py types it"
 _VELERO: Final = "Velero is not installed: nobody has run it"
+_DRIVER: Final = "it releases all cards, and replaces the pod that other documents name: by hand"
 _BY_HAND: Final = "a device plugin that is started by hand: e2e/programs/plugin_process.py starts one"
 
 NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
@@ -79,23 +80,31 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
         "kubectl gpushare adopt -o json | jq": _JQ,
         "kubectl -n NAMESPACE delete pod NAME": "a pod of the reader's",
         "kubectl -n kube-system get -o json": _JQ,
+        "kubectl get deployments,statefulsets,daemonsets,cronjobs": _JQ,
+    },
+    "docs/migrate-back.md": {
+        "helm": _HELM,
         "kubectl get pods -A -o json | jq": _JQ,
         "kubectl get deployments,statefulsets,daemonsets,cronjobs": _JQ,
         "kubectl -n NAMESPACE patch": _WAY_BACK,
+        "kubectl -n NAMESPACE delete pod NAME": "a pod of the reader's",
         "kubectl label nodes -l gpushare=true": _WAY_BACK,
         "kubectl create -f legacy.json": _WAY_BACK,
     },
-    "docs/node.md": {
+    "docs/develop/device-plugin.md": {"gpushare-device-plugin": _BY_HAND},
+    "docs/node-reference.md": {"gpushare-device-plugin uninstall": _UNINSTALL},
+    "docs/nodes-and-cards.md": {
         "helm": _HELM,
-        "gpushare-device-plugin uninstall": _UNINSTALL,
-        "gpushare-device-plugin": _BY_HAND,
+        "kubectl drain": _OPERATIONS,
+        "kubectl -n kube-system delete pod PLUGIN_POD": _DRIVER,
+        "kubectl -n kube-system exec PLUGIN_POD -- /opt/gpushare/bin/gpushare-device-plugin release": _DRIVER,
+        "kubectl -n kube-system exec NEW_PLUGIN_POD": _DRIVER,
     },
     "docs/operations.md": {
         "helm": _OPERATIONS,
         "kubectl -n kube-system rollout restart": _OPERATIONS,
         "kubectl -n kube-system rollout undo": _OPERATIONS,
         "kubectl -n kube-system scale": _OPERATIONS,
-        "kubectl drain": _OPERATIONS,
     },
     "docs/evidence/packing.md": {"": "a trace that is not part of this repository: tests/packing makes one up"},
     "docs/page.md": {"make demo": _SET_UP},
@@ -167,8 +176,10 @@ DECIDED: Final[Mapping[str, Mapping[str, str]]] = {
 # Files that are neither objects of Kubernetes nor what `simulate` reads alone.
 NOT_APPLIED: Final[Mapping[str, str]] = {
     "docs/configuration-node.md": "tests/repository/documents/test_documents.py reads it",
+    "deploy/README.md": "values of the chart",
     "docs/isolation.md": "some lines of a configuration, for a real card",
-    "docs/migrate.md": "some lines of a pod",
+    "docs/isolation-mechanism.md": "a description of isolation, for a real card",
+    "docs/migrate-back.md": "some lines of a pod",
     "docs/troubleshooting.md": "a resource modifier of Velero",
     "docs/working-with.md": "kinds of other projects: e2e/deploy/other_projects/test_working_with.py creates them",
     "docs/develop/write-a-rule.md": _WHEEL,
@@ -176,6 +187,6 @@ NOT_APPLIED: Final[Mapping[str, str]] = {
 
 # Leaves the node as it was.
 AFTERWARDS: Final[Mapping[str, str]] = {
-    "docs/migrate.md": "kubectl taint node n1 gpushare-migrated-",
-    "docs/node.md": "kubectl gpushare uncordon n1",
+    "docs/migrate-back.md": "kubectl taint node n1 gpushare-migrated-",
+    "docs/nodes-and-cards.md": "kubectl gpushare uncordon n1",
 }

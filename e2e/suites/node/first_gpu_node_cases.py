@@ -1,4 +1,4 @@
-"""Of docs/first-gpu-node.md: the faults of a node, the steps that name each, and the commands."""
+"""Faults of a node, the steps of docs/first-gpu-node.md that name each, and its commands."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

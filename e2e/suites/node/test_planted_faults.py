@@ -42,7 +42,7 @@ async def on(nvidia: NvidiaSite) -> AsyncIterator[NvidiaNode]:
 
 
 async def report(on: NvidiaNode) -> dict[str, str]:
-    """What doctor finds, and what to do, by check."""
+    """Findings of doctor with their remedies, by check."""
     _, said = await doctor(on.plugin, "-o", "json")
     findings = msgspec.json.decode(said.splitlines()[-1], type=Examination).findings
     return {one.check: f"{one.verdict} {one.found}\n{one.remedy}" for one in findings}

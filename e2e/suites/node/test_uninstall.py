@@ -1,4 +1,4 @@
-"""`gpushare-device-plugin uninstall` on a real kubelet, as docs/node.md and deploy/README.md have it typed.
+"""`gpushare-device-plugin uninstall` on a real kubelet, as docs/node-reference.md and deploy/README.md have it typed.
 
 docs/develop/decisions/0082.
 """
@@ -38,7 +38,7 @@ def shown(document: str, beginning: str) -> list[str]:
     ]
 
 
-DRY_RUN, ONCE, WAIT = shown("docs/node.md", "gpushare-device-plugin uninstall")
+DRY_RUN, ONCE, WAIT = shown("docs/node-reference.md", "gpushare-device-plugin uninstall")
 (PATCH,) = shown("deploy/README.md", "kubectl -n kube-system patch daemonset")
 (ROLLOUT,) = shown("deploy/README.md", "kubectl -n kube-system rollout status")
 

@@ -1,7 +1,7 @@
 """GpuShare: fitting cards, preferred nodes, and the cards to allocate.
 
 Free memory of cards and nodes is in `scheduler.state.cards.card_columns`; the forms of a pod's request are in
-docs/protocol.md, "Requests".
+docs/develop/protocol.md, "Requests".
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -122,7 +122,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     `gpushare/card-policy` and `gpushare/node-policy` win over the arguments.
 
     Writes every allocation annotation of the Binding
-    ([protocol](../../docs/protocol.md#what-the-scheduler-writes)).
+    ([protocol](../../docs/develop/protocol.md#what-the-scheduler-writes)).
     """
 
     name: ClassVar[str] = "GpuShare"

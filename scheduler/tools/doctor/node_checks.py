@@ -124,7 +124,9 @@ def without_units(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     if found:
         why = f" ({', '.join(sorted(reasons)[:_MOST_REASONS])})" if reasons else ""
         message = f"cards of {count(found, 'node')} have no units to share{why}"
-        yield of_nodes("cards", WARNING, message, found, "docs/node.md, Reset a card, or change its MIG mode")
+        yield of_nodes(
+            "cards", WARNING, message, found, "docs/nodes-and-cards.md, Reset a card, or change its MIG mode"
+        )
 
 
 def _announced(facts: ClusterFacts) -> Iterator[tuple[objects.Node, NodeInventory]]:

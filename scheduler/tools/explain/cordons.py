@@ -1,6 +1,6 @@
 """Cordoning and uncordoning cards of a node: the new annotation, and the message. Pure.
 
-The annotation: docs/protocol.md, "Cordon".
+The annotation: docs/develop/protocol.md, "Cordon".
 """
 
 from collections.abc import Mapping, Sequence

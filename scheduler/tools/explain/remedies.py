@@ -81,7 +81,7 @@ def too_large(engine: Engine, pod: Pod) -> Iterator[str]:
 def _enough_cards(request: GpuRequest, layouts: CardLayouts) -> int:
     """The fewest cards of one node that could hold the pod; 0 where none could.
 
-    Each container is spread evenly: docs/protocol.md, "Requests".
+    Each container is spread evenly: docs/develop/protocol.md, "Requests".
     """
     whole = [units * request.cards for units in (*request.containers, *request.init_containers)]
     for cards in range(request.cards + 1, _MOST_CARDS + 1):
@@ -217,4 +217,5 @@ def _by_hand(node: str, rules: Sequence[RuleRejection], cards: Sequence[Explaine
     if "listed" in states:
         yield f"take its cards out of ConfigMap {names.UNHEALTHY_NAMESPACE}/{names.UNHEALTHY_PREFIX}{node}"
     if "unhealthy" in states or "suspect" in states:
-        yield f"its cards have to recover: see docs/node.md and {typed('kubectl', 'describe', 'node', node)}"
+        described = typed("kubectl", "describe", "node", node)
+        yield f"its cards have to recover: see docs/nodes-and-cards.md and {described}"

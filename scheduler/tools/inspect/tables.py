@@ -1,8 +1,9 @@
 """The exact text of `kubectl inspect gpushare`, with and without `-d`, byte for byte the legacy output. Pure.
 
-The formats and their oddities (the length of the dashes, blanks at line ends, the guessed unit): docs/protocol.md,
-"The output of kubectl inspect gpushare". Nodes without allocatable GPU memory have no row in it. Below the legacy text,
-where the legacy command is silent, follow those of them that pods hold units of, and the cards that take no new pods.
+The formats and their oddities (the length of the dashes, blanks at line ends, the guessed unit): see
+docs/develop/protocol.md, "The output of kubectl inspect gpushare". Nodes without allocatable GPU memory have no row
+in it. Below the legacy text, where the legacy command is silent, follow those of them that pods hold units of, and the
+cards that take no new pods.
 Tabs are aligned as Go's text/tabwriter does with `NewWriter(out, 0, 0, 2, ' ', 0)`. Source: go/src/text/tabwriter, the
 package's documentation.
 """

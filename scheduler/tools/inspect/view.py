@@ -1,7 +1,7 @@
 """Nodes and pods -> the units that each pod holds on each card, as the legacy inspect counts them. Pure.
 
-Which nodes and pods count: docs/protocol.md, "The output of kubectl inspect gpushare". A pod that requests no GPU
-memory is not shown. Beyond the legacy command:
+Which nodes and pods count: docs/develop/protocol.md, "The output of kubectl inspect gpushare". A pod that requests no
+GPU memory is not shown. Beyond the legacy command:
 - A node with an inventory (`gpushare/inventory`) shows each card with its own total, so that cards of 16 and 80 units
   differ. On equal, healthy cards this is the legacy figure, the node's allocatable units divided by the number
   of cards; the legacy command spreads what an unhealthy card takes from allocatable over all of them.

@@ -64,7 +64,7 @@ def refuse_twins(steps: Iterable[Step], arrivals: Iterable[PodComes]) -> None:
 def _parts(
     ask: PodAsk, resources: ResourceNames, scheduler_name: str
 ) -> tuple[PodSpec, dict[str, str] | None, dict[str, str] | None]:
-    """(spec, labels, annotations): docs/protocol.md, "Requests"."""
+    """(spec, labels, annotations): docs/develop/protocol.md, "Requests"."""
     requests: dict[str, str | int | float] = {}
     if ask.cpu_milli:
         requests["cpu"] = f"{ask.cpu_milli}m"

@@ -1,4 +1,4 @@
-"""The environment of a container: the names and values of docs/protocol.md, "Container environment"."""
+"""The environment of a container: the names and values of docs/develop/protocol.md, "Container environment"."""
 
 import re
 

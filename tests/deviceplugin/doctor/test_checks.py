@@ -169,7 +169,7 @@ OLD_KUBELET = "v1.33.13: KubeletPodResourcesGet is off by default before 1.34"
             "--field-selector spec.nodeName=n1; then kubectl -n kube-system logs POD",
         ),
         case("not registered", with_status(registered=False, problems=("why",)), "plugin", "why", "above"),
-        warned("problems", with_status(problems=("why",)), "plugin", "why", "docs/node.md"),
+        warned("problems", with_status(problems=("why",)), "plugin", "why", "docs/node-reference.md"),
         warned("label", with_node(labels={}), "node", "no label", "kubectl label node n1"),
         case("no inventory", with_node(announced=False), "node", "inventory", "announce.failed"),
         case("nothing", with_node(allocatable=0), "node", "capacity 15, allocatable 0", "see"),

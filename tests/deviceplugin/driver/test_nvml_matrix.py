@@ -230,6 +230,6 @@ async def test_a_call_that_hangs_for_one_card_keeps_no_other_waiting(world: Worl
         assert isinstance(answers[uuid], CardReading)
     assert {card.uuid for card in found.cards} >= OTHERS
     assert isinstance(answers[BAD], CardReading | NoAnswer)
-    # One call that lists the cards, one for their links, one that reads: `docs/node.md` has the limit of each.
+    # One call lists the cards, one their links, one reads: docs/develop/device-plugin.md has the limit of each.
     assert took_s < 3 * LIMITS.answer_s + 2.0
     await driver.close()

@@ -133,7 +133,7 @@ HOLDING: Final = Found(
 def test_the_document_shows_what_is_said() -> None:
     removed = [f"removed {one}" for one in OURS]
     said = HOLDING.report(removed, "Node n1: something is left.")
-    assert f"```text\n{said}```" in (ROOT / "docs" / "node.md").read_text(encoding="utf-8")
+    assert f"```text\n{said}```" in (ROOT / "docs" / "node-reference.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,10 @@ from tests.support.documents.alerting import (
 from tests.support.repository import ROOT
 
 SCENARIOS = ROOT / "e2e/deploy/chart/alerts_test.yaml"
-HEADINGS = ["What it means", "What users see", "What to look at", "What to do", "What not to do"]
+HEADINGS = ["Look first", "What it means", "What users see", "What to do", "What not to do", "Check and undo"]
+LONGEST = 400
+# They need a plugin for kubectl.
+INSTALLED = ("kubectl gpushare", "kubectl inspect")
 PAGES = sorted(path.stem for path in RUNBOOKS.glob("*.md") if path.stem != "README")
 
 
@@ -70,6 +73,16 @@ def test_a_page_says_what_to_do(name: str) -> None:
     assert text.splitlines()[0] == f"# {name}"
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == HEADINGS
     assert all(part.strip() for part in re.split(r"^#+ .+$", text, flags=re.MULTILINE)[1:][1:])
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_short_and_begins_with_commands_that_need_nothing_installed(name: str) -> None:
+    text = (RUNBOOKS / f"{name}.md").read_text(encoding="utf-8")
+    first, *_ = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert len(text.split()) <= LONGEST
+    assert first.startswith("kubectl ")
+    assert [command for command in INSTALLED if command in first] == []
+    assert re.search(r"(?<![\w$-])POD(?![\w:])", text) is None
 
 
 def test_the_list_of_pages_has_each_alert_with_its_severity() -> None:

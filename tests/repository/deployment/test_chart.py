@@ -24,7 +24,7 @@ CHART: Final = ROOT / "deploy" / "chart" / "gpushare-scheduler"
 TEMPLATES: Final = sorted((CHART / "templates").glob("*.yaml"))
 SCHEMA: Final = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 VALUES: Final = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
-DOCUMENT: Final = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+DOCUMENT: Final = (ROOT / "docs" / "develop" / "chart-kinds.md").read_text(encoding="utf-8")
 TYPES: Final = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int}
 # Helm hands these to every chart.
 OF_HELM: Final = {"global"}

@@ -15,7 +15,7 @@ NOT_OURS: Final = {".git", ".venv", "build", "dist", "__pycache__"}
 OUTSIDE: Final = re.compile(
     "|".join((r"(?<!_)\bPROT" + r"OCOL\b", r"\bDES" + r"IGN\b", r"\bPACK" + r"ING\b", r"\bKUBER" + r"NETES\b"))
 )
-# `docs/protocol.md, "Inventory"`, the two maybe on two lines of a comment.
+# `docs/develop/protocol.md, "Inventory"`, the two maybe on two lines of a comment.
 CITATION: Final = re.compile(r"\b(docs/[\w/-]+\.md)(?:`?,\s+(?:#\s+)?\"([^\"\n]+)\")?")
 HEADING: Final = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 

@@ -1,7 +1,7 @@
-"""docs/log-events.md lists every event that the programs log, with its levels."""
+"""docs/log-events.md lists every warning and error that the programs log, docs/develop/log-events.md the reports."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import pytest
@@ -11,20 +11,32 @@ from tests.support.repository import ROOT
 
 TEXT: Final = (ROOT / "docs/log-events.md").read_text(encoding="utf-8")
 HEADINGS: Final = ("Both programs", "The scheduler", "The device plugin")
+REPORTS: Final = (ROOT / "docs/develop/log-events.md").read_text(encoding="utf-8")
 ROW: Final = re.compile(r"^\| `([\w.]+)` \| ([\w, ]+) \| (.+?) \| (.+?) \|$", re.MULTILINE)
+REPORT: Final = re.compile(r"^\| `([\w.]+)` \| ([\w, ]+) \| ([^|]+) \|$", re.MULTILINE)
 # Of the scheduler, what the device plugin runs too.
 SHARED: Final = ("scheduler/kube", "scheduler/process")
 # What is told of a `Problem` stands where the problem is made.
 PASSED_ON: Final = f"{UNKNOWN}: problem.happened"
 
 
-def rows(heading: str) -> list[tuple[str, str, str, str]]:
-    """(event, level, what it means, what to do) of each row below a heading."""
-    return ROW.findall(TEXT.partition(f"\n## {heading}\n")[2].partition("\n## ")[0])
+def below(text: str, heading: str) -> str:
+    """The section of a document."""
+    return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def rows(heading: str) -> list[tuple[str, str]]:
+    """(event, level) of each row below a heading of docs/log-events.md."""
+    return [(event, level) for event, level, _, _ in ROW.findall(below(TEXT, heading))]
+
+
+def reports(heading: str) -> list[tuple[str, str]]:
+    """(event, level) of each row below a heading of docs/develop/log-events.md."""
+    return [(event, level) for event, level, _ in REPORT.findall(below(REPORTS, heading))]
 
 
 def documented(heading: str) -> dict[str, frozenset[str]]:
-    return {event: frozenset(level.split(", ")) for event, level, _, _ in rows(heading)}
+    return {event: frozenset(level.split(", ")) for event, level in [*rows(heading), *reports(heading)]}
 
 
 def of_folders(*folders: str) -> dict[str, frozenset[str]]:
@@ -48,15 +60,25 @@ def test_every_event_of_a_program_is_listed_with_its_levels(heading: str) -> Non
     assert documented(heading) == logged(heading)
 
 
+@pytest.mark.parametrize("listed", [rows, reports])
 @pytest.mark.parametrize("heading", HEADINGS)
-def test_the_events_are_in_order_and_stand_once(heading: str) -> None:
-    listed = [event for event, _, _, _ in rows(heading)]
-    assert listed == sorted(set(listed))
+def test_the_events_are_in_order_and_stand_once(heading: str, listed: Callable[[str], list[tuple[str, str]]]) -> None:
+    found = [event for event, _ in listed(heading)]
+    assert found == sorted(set(found))
 
 
-def test_every_line_of_the_tables_is_a_row_that_is_read() -> None:
-    lines = [line for line in TEXT.splitlines() if line.startswith("| `")]
-    assert len(lines) == sum(len(rows(heading)) for heading in HEADINGS)
+@pytest.mark.parametrize("heading", HEADINGS)
+def test_only_reports_are_with_what_needs_no_action(heading: str) -> None:
+    assert {level for _, levels in reports(heading) for level in levels.split(", ")} <= {"info", "debug"}
+    assert [event for event, levels in rows(heading) if not {"warning", "error"} & set(levels.split(", "))] == []
+
+
+@pytest.mark.parametrize(("text", "listed"), [(TEXT, rows), (REPORTS, reports)], ids=["to act on", "reports"])
+def test_every_line_of_the_tables_is_a_row_that_is_read(
+    text: str, listed: Callable[[str], list[tuple[str, str]]]
+) -> None:
+    lines = [line for line in text.splitlines() if line.startswith("| `")]
+    assert len(lines) == sum(len(listed(heading)) for heading in HEADINGS)
 
 
 @pytest.mark.parametrize(

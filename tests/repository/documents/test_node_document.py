@@ -1,4 +1,4 @@
-"""`docs/node.md` and `docs/protocol.md` name what can be met: drift, errors of cards, variables, Events."""
+"""The documents of the node and `docs/events.md` name what can be met: drift, errors of cards, variables, Events."""
 
 import ast
 import re
@@ -13,13 +13,16 @@ from deviceplugin.reconcile.drift import DriftKind
 from deviceplugin.uninstall.look import OURS
 from tests.support.repository import ROOT
 
-DOCUMENT = (ROOT / "docs" / "node.md").read_text(encoding="utf-8")
+NODE, REFERENCE, CARDS = (
+    (ROOT / "docs" / name).read_text(encoding="utf-8")
+    for name in ("node.md", "node-reference.md", "nodes-and-cards.md")
+)
 
 
 @pytest.mark.parametrize("kind", DriftKind)
 def test_every_drift_kind_is_explained_with_the_reason_of_its_event(kind: DriftKind) -> None:
     reason = "GPU" + "".join(word.capitalize() for word in kind.split("-"))
-    assert f"| `{kind}` | `{reason}` |" in DOCUMENT
+    assert f"| `{kind}` | `{reason}` |" in REFERENCE
 
 
 @pytest.mark.parametrize(
@@ -30,7 +33,7 @@ def test_every_drift_kind_is_explained_with_the_reason_of_its_event(kind: DriftK
     ],
 )
 def test_the_xids_of_each_class_are_listed(xids: dict[int, str], also: str) -> None:
-    assert f"| {', '.join(map(str, sorted(xids)))}, and `{also}` |" in DOCUMENT
+    assert f"| {', '.join(map(str, sorted(xids)))}, and `{also}` |" in CARDS
 
 
 @pytest.mark.parametrize(
@@ -46,17 +49,17 @@ def test_the_xids_of_each_class_are_listed(xids: dict[int, str], also: str) -> N
     ],
 )
 def test_every_variable_of_a_container_is_listed(variable: str) -> None:
-    assert f"| `{variable}` |" in DOCUMENT
+    assert f"| `{variable}` |" in NODE
 
 
 def test_what_an_uninstall_removes_of_the_state_directory_is_what_is_documented() -> None:
     """docs/develop/decisions/0082."""
-    (section,) = re.findall(r"^## State directory\n(.*?)^## ", DOCUMENT, re.MULTILINE | re.DOTALL)
+    (section,) = re.findall(r"^## State directory\n(.*?)^## ", REFERENCE, re.MULTILINE | re.DOTALL)
     documented = {name.partition("/")[0] for name in re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)}
     assert documented == {name for name in OURS if not name.startswith(".")}
 
 
-TEXT: Final = (ROOT / "docs/protocol.md").read_text(encoding="utf-8")
+TEXT: Final = (ROOT / "docs/events.md").read_text(encoding="utf-8")
 ROWS: Final = re.findall(r"^\| [\w, ]+ \| (`.+?`) \| (?:Normal|Warning) \|", TEXT, re.MULTILINE)
 LISTED: Final = {reason for cell in ROWS for reason in re.findall(r"`(\w+)`", cell)}
 # Where the reason is among the arguments of what writes an Event.

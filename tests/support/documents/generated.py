@@ -22,8 +22,8 @@ from tests.support.repository import ROOT
 GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "docs/configuration.md": lambda: configuration_markdown(describe()),
     "docs/configuration-node.md": node_markdown,
-    "docs/isolation.md": isolation_markdown,
-    "docs/compatibility.md": pod_fields.markdown,
+    "docs/isolation-mechanism.md": isolation_markdown,
+    "docs/develop/pod-fields.md": pod_fields.markdown,
     "docs/metrics.md": metrics_markdown,
     "docs/evidence/kube-scheduler.md": differences_markdown,
     "docs/helm-values.md": helm_values_markdown,

@@ -1,4 +1,4 @@
-"""docs/configuration-node.md and the generated part of docs/isolation.md, out of the models."""
+"""docs/configuration-node.md and the generated part of docs/isolation-mechanism.md, out of the models."""
 
 from typing import Final
 
@@ -84,7 +84,7 @@ def node_markdown() -> str:
 
 
 def isolation_markdown() -> str:
-    """The generated part of docs/isolation.md: the placeholders, and every field of a description."""
+    """The generated part of docs/isolation-mechanism.md: the placeholders, and every field of a description."""
     rows = "\n".join(f"| `{{{name}}}` | {meaning} |" for name, meaning in PLACEHOLDERS.items())
     parts = [
         f"## Placeholders\n\n| placeholder | of a container |\n|---|---|\n{rows}\n",

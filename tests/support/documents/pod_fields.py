@@ -1,6 +1,6 @@
 """Every field of a pod's spec in Kubernetes 1.29 to 1.37, and what this scheduler does with it.
 
-The table of docs/compatibility.md is written from here by `make docs`. One `test_pod_fields.py` holds the table to the
+`make docs` writes the table of docs/develop/pod-fields.md from here. One `test_pod_fields.py` holds the table to the
 code, the other to the OpenAPI document of a real kube-apiserver: a field that is not here fails there. Of the parts of
 a spec, those are listed whose fields decide where a pod may run.
 """
@@ -310,7 +310,7 @@ def with_verdict(*verdicts: Verdict) -> list[tuple[str, Field]]:
 
 
 def markdown() -> str:
-    """The part of docs/compatibility.md that is written from the table."""
+    """The part of docs/develop/pod-fields.md that is written from the table."""
     return "\n".join(line for schema, fields in TABLE.items() for line in _section(schema, fields))
 
 
@@ -325,7 +325,7 @@ def _section(schema: str, fields: tuple[Field, ...]) -> list[str]:
         for (v, why, words, versions), names in by_reason.items()
     ]
     return [
-        f"### {schema}",
+        f"## {schema}",
         "",
         "| field | verdict | why | in the message or the log |",
         "|---|---|---|---|",

@@ -77,7 +77,7 @@ class Recount:
 
 
 def _read(wire: objects.PodObject) -> _Reading:
-    """What cannot be read is left out (docs/protocol.md, "Events")."""
+    """What cannot be read is left out (docs/events.md, "Events")."""
     try:
         return _Reading(wire, PodReader(_RESOURCES).read(wire))
     except QuantityError:

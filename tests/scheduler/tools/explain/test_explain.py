@@ -116,7 +116,9 @@ def test_what_an_operator_has_to_do_is_said(name: str, typed: str) -> None:
 @pytest.mark.parametrize(
     ("units", "remedy"),
     [
-        pytest.param(80, "its cards have to recover: see docs/node.md and kubectl describe node a", id="fits"),
+        pytest.param(
+            80, "its cards have to recover: see docs/nodes-and-cards.md and kubectl describe node a", id="fits"
+        ),
         pytest.param(100, "no pod could make room by ending", id="larger than the card"),
     ],
 )
@@ -201,8 +203,8 @@ def test_the_json_is_the_whole_answer_in_camel_case() -> None:
     assert msgspec.json.decode(as_json(what_if), type=WhatIfAnswer) == what_if
 
 
-def test_the_guide_names_every_field() -> None:
-    guide = (ROOT / "docs/explain.md").read_text(encoding="utf-8")
+def test_the_document_names_every_field() -> None:
+    guide = (ROOT / "docs/develop/json.md").read_text(encoding="utf-8")
     for kind in (Explanation, ExplainedNode, WhatIfAnswer):
         for field in msgspec.structs.fields(kind):
             assert f"`{field.encode_name}`" in guide, field.encode_name
