@@ -95,7 +95,7 @@ def test_the_pods_of_a_workload_without_a_namespace_are_of_the_context(tmp_path:
         ),
         pytest.param(
             "priorityClassName: urgent\n  priority: 7",
-            "since cluster files hold none: its priority is taken as 7, as its spec.priority says.",
+            "because cluster files contain none: its priority is taken as 7, as its spec.priority says.",
             id="a class with its number",
         ),
         pytest.param("priority: 7", "", id="a number"),
@@ -128,7 +128,7 @@ def test_the_namespace_of_the_flag_is_that_of_a_manifest_without_one(tmp_path: P
     other = tmp_path / "pod.yaml"
     other.write_text(Path(WHOLE_CARD).read_text().replace("metadata:", "metadata:\n  namespace: ml"))
     ran = CliRunner().invoke(cli, [*given, str(other)])
-    assert (ran.exit_code, "the manifest is of namespace ml, and --namespace is team" in ran.stderr) == (1, True)
+    assert (ran.exit_code, "the manifest names namespace ml, but --namespace is team" in ran.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("program", [cli, kubectl])
