@@ -152,7 +152,7 @@ def release(
         Path | None, typer.Option(help="State directory of the plugin (default: as the plugin's).")
     ] = None,
 ) -> None:
-    """Let go of cards, for a reset or a change of MIG mode; they take no new pods until they are taken back."""
+    """Release cards for a reset or a change of MIG mode; they take no new pods until reclaimed."""
     from deviceplugin.health.releases import Order, socket_path  # noqa: PLC0415 - as above
     from deviceplugin.line_socket import Refusal, ask  # noqa: PLC0415
 
@@ -228,7 +228,7 @@ def doctor(
     address: _Address = None,
     output: _Output = "text",
 ) -> None:
-    """Look at this node, and say what is wrong and what to do; exit code 1 when a check fails."""
+    """Check this node and print the problems with their remedies; exit code 1 if a check fails."""
     from deviceplugin.backends import backend_for  # noqa: PLC0415 - as above
     from deviceplugin.doctor.checks import as_text, encode, examined  # noqa: PLC0415
     from deviceplugin.doctor.examine import examine  # noqa: PLC0415

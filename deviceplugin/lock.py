@@ -54,7 +54,7 @@ class InstanceLock:
         return descriptor
 
     def _is_the_file(self, descriptor: int) -> bool:
-        """Whether what is locked is still there: `uninstall` removes it, and a lock on a removed file is nobody's."""
+        """Whether the locked file still exists: `uninstall` removes it, and its lock then protects nothing."""
         try:
             return os.path.samestat(os.fstat(descriptor), self._path.stat())
         except FileNotFoundError:

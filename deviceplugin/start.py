@@ -100,7 +100,7 @@ async def _serve(  # noqa: PLR0917 - each a different type: none can take anothe
 
 
 def _rest(configuration: DevicePluginConfiguration, log: _Log, ignored: Sequence[str]) -> Program:
-    """Import what is slow to import, and open the log."""
+    """Import the slow modules and open the log."""
     import structlog  # noqa: PLC0415
 
     from deviceplugin.app import run as program  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Reads arrivals of pods: a pod on each line of a CSV file, for as many as nobody writes in YAML.
+"""Reads arrivals of pods from a CSV file with one pod per line, for numbers that are impractical in YAML.
 
 `docs/simulate.md` is the guide. Pods that ask the same share one `PodAsk`.
 """
@@ -54,7 +54,7 @@ class Arrival(NamedTuple):
 
 
 class _Wrong(ValueError):
-    """One value is wrong; the message says what was expected."""
+    """One invalid value; the message names the expected form."""
 
 
 def read_arrivals(path: Path) -> list[Arrival]:
@@ -85,7 +85,7 @@ def write_arrivals(path: Path, arrivals: Iterable[Arrival]) -> None:
 
 @dataclass(slots=True)
 class _Reader:
-    """Lines -> arrivals, and what is wrong with the others. asks: by the text of their cells."""
+    """Lines -> arrivals, and the mistakes of invalid lines. asks: by the text of their cells."""
 
     file: str
     arrivals: list[Arrival] = field(default_factory=list)

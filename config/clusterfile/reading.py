@@ -231,7 +231,7 @@ def _label(manifest: dict[str, object]) -> str:
 
 
 def _misplaced(manifest: dict[str, object], source: str) -> Iterator[Mistake]:
-    """Fields of an entry of `pods` that stand in the manifest itself, where nobody reads them."""
+    """Fields of an entry of `pods` that are misplaced in the manifest, where they have no effect."""
     for name in sorted(_OF_AN_ENTRY & manifest.keys()):
         entry = f"`pods: [{{{name}: {str(manifest[name])[:16]}, pod: …}}]`"
         hint = f"is not a field of a manifest: write {entry} with the manifest as pod"
@@ -259,7 +259,7 @@ def _contradictions(cluster: ClusterFile) -> Iterator[Mistake]:
 
 
 def _repeated(what: str, entries: Iterable[tuple[str, str]]) -> Iterator[Mistake]:
-    """entries: (what is to be there once, the file that has it)."""
+    """entries: (unique item, the file that has it)."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for value, file in entries:
         found[value].append(file)

@@ -32,7 +32,7 @@ _CARDS: Final = msgspec.json.Decoder(dict[_Number, _Uuid])
 
 
 class AllocationError(ValueError):
-    """An allocation annotation that cannot be read; the message says which and what was expected."""
+    """An invalid allocation annotation; the message names it and the expected form."""
 
 
 class Allocation(msgspec.Struct, frozen=True):

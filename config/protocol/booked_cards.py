@@ -58,7 +58,7 @@ class WrittenAllocation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def decided(self) -> bool:
-        """Whether somebody has said which cards the pod is on: what is read first stays."""
+        """Whether an annotation names the cards of the pod: the value that is read first stays."""
         return bool(self.per_card)
 
     def summary(self) -> str:
@@ -163,7 +163,7 @@ class CardsOfNode:
         return BookedCards(cards=booked, unit_mib=own_mib, problem=written.problem)
 
     def _named(self, written: WrittenAllocation) -> dict[int, Card | None]:
-        """Card index as the pod writes it, ascending -> the card; None where the node has none such."""
+        """Card index as the pod writes it, ascending -> the card; None if the node has no such card."""
         indexes = sorted(written.per_card)
         if not written.uuids:
             return {index: self._by_index.get(index) for index in indexes}
@@ -205,7 +205,7 @@ def units_per_card(written: Allocation, sidecars: Iterable[bool]) -> dict[int, i
 
 
 def _allocation(annotations: Mapping[str, str], ask: Ask) -> tuple[Allocation | None, str]:
-    """(what each container has, or None when there is none to be believed; why it is not believed)."""
+    """(shares of each container, or None if the allocation is not trusted; why it is not trusted)."""
     try:
         written = allocation.decode(annotations)
     except AllocationError as error:
@@ -223,7 +223,7 @@ def _allocation(annotations: Mapping[str, str], ask: Ask) -> tuple[Allocation | 
 
 
 def _unknown(written: WrittenAllocation, named: Mapping[int, Card | None], units: int) -> bool:
-    """Whether nobody can tell which cards the pod is on. units: of the whole pod, in the node's unit."""
+    """Whether the cards of the pod are unknown. units: of the whole pod, in the node's unit."""
     if written.uuids:
         return False
     if not named or None in named.values():
@@ -263,7 +263,7 @@ def _unit_of(device_units: int, card: Card, unit_mib: int) -> int:
 
 
 def _has(size_mib: int, units: int, unit_mib: int) -> bool:
-    """Whether a card of `size_mib` has so many units of `unit_mib`, an eighth more or less.
+    """Whether a card of `size_mib` has this number of units of `unit_mib`, within an eighth.
 
     What a driver reserves differs between its versions, and the legacy plugin counts it too.
     """

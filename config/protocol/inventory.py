@@ -23,7 +23,7 @@ MAX_UNIT_MIB: Final = 2**30
 
 
 class InventoryError(ValueError):
-    """An inventory that cannot be used; the message says where and what was expected."""
+    """An invalid inventory; the message names the place and the expected form."""
 
 
 class Health(StrEnum):

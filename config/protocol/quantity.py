@@ -58,7 +58,7 @@ def _by_grammar(text: str, power: int) -> int:
 
 
 def _times_power_of_ten(value: int, power: int) -> int:
-    """Rounded up and clamped; what is beyond every amount is not worked out digit by digit. value: >= 0."""
+    """Rounded up and clamped; huge values are not computed digit by digit. value: >= 0."""
     scale = _TENS[min(abs(power), _MOST_DIGITS)]
     return min(value * scale if power >= 0 else -(-value // scale), MAX_INT64)
 

@@ -224,7 +224,7 @@ def _set_model(kind: type[Any], names: Sequence[str]) -> tuple[object, object]:
 
 
 def _merged(defaults: Sequence[str], enabled: Sequence[str], disabled: Collection[str]) -> list[str]:
-    """The defaults less what is disabled, then what is enabled beyond them."""
+    """The defaults without the disabled plugins, then the additionally enabled ones."""
     kept = [] if ALL in disabled else [name for name in defaults if name not in disabled]
     return [*kept, *(name for name in enabled if name not in kept)]
 

@@ -120,7 +120,7 @@ class PluginSection(Section):
     """The arguments of a plugin."""
 
     def contradicting(self, resources: Resources) -> Iterator[tuple[Location, str]]:  # noqa: ARG002 - of those that name resources
-        """(place, what is wrong) of each that does not go with the configured names of resources."""
+        """(place, mistake) of each entry that contradicts the configured resource names."""
         yield from ()
 
 

@@ -31,7 +31,7 @@ class Section(BaseModel):
     )
 
     def contradictions(self) -> Iterator[tuple[Location, str]]:
-        """(place, what is wrong) of what is right by itself and does not go together; of a whole configuration."""
+        """(place, mistake) of settings that are valid alone but contradict each other, in a whole configuration."""
         yield from ()
 
 
@@ -81,7 +81,7 @@ def field_names(model: object, location: tuple[str | int, ...]) -> list[str]:
 
 
 def field_at(model: object, location: tuple[str | int, ...]) -> FieldInfo | None:
-    """The field at `location`, by the names in a file; None for what is no field, such as an item of a list."""
+    """The field at `location`, by the names in a file; None for anything else, such as an item of a list."""
     types: list[object] = [model]
     for part in location[:-1]:
         types = [child for one in types for child in children(one, part)]

@@ -1,4 +1,4 @@
-"""Judges what was found on a node, in the order in which a new one fails: docs/first-gpu-node.md. Pure."""
+"""Checks of the facts about a node, in the order in which a new node fails: docs/first-gpu-node.md. Pure."""
 
 import re
 from collections.abc import Callable, Sequence

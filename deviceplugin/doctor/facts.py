@@ -84,7 +84,7 @@ class Verdict(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """check: one word, as docs/first-gpu-node.md has it. remedy: what to do, "" where nothing is to be done."""
+    """check: one word, as docs/first-gpu-node.md has it. remedy: "" if no action is needed."""
 
     check: str
     verdict: Verdict

@@ -66,7 +66,7 @@ def _remove(name: str, path: str, top: int, known: list[tuple[str, str]]) -> Non
 
 
 def _cleared(opened: int, path: str, take: Callable[[str], None]) -> bool:
-    """Remove what is in it, as far as it can be read at once; whether there was anything.
+    """Remove the entries that can be read at once. Returns whether there were any.
 
     take: removes a directory, by its name, or takes it elsewhere.
     """
@@ -151,7 +151,7 @@ class ContainerDirectories:
         return sorted(path.name for path in pods.iterdir()) if pods.is_dir() else []
 
     def remove(self, uids: Iterable[str]) -> list[str]:
-        """Remove what is kept for these pods; those that were there. What fails keeps no other: then raises OSError."""
+        """Remove the directories of these pods; returns the removed ones. Tries all, then raises OSError."""
         pods = self._state / fill.PODS
         gone, problems = [uid for uid in sorted(uids) if _SAFE.fullmatch(uid) and (pods / uid).is_dir()], []
         for uid in gone:

@@ -30,7 +30,7 @@ _LIBRARY: Final = "hamiCore.library"
 
 
 def mechanism_of(configuration: DevicePluginConfiguration) -> IsolationMechanism:
-    """The description. Blocks while files are read. Raises ConfigurationError with what is wrong."""
+    """The description. Blocks while files are read. Raises ConfigurationError with the mistakes."""
     name = configuration.isolation
     match name:
         case "none":

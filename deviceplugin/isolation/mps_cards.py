@@ -91,7 +91,7 @@ class ComputeModes:
 
 
 def load(path: Path) -> dict[str, str]:
-    """UUID -> the mode that is to be given back; nothing where there is no file, or none that can be read."""
+    """UUID -> the mode to restore; empty if the file is missing or unreadable."""
     try:
         document = msgspec.json.decode(path.read_bytes(), type=_Document)
     except FileNotFoundError:
@@ -115,7 +115,7 @@ class MpsMetrics:
         self.ends = series.MPS_ENDS.counter(registry)
 
     def forget(self, uuid: str) -> None:
-        """The card has no daemon any more, and is to have none."""
+        """The card has no daemon and must not get one."""
         with contextlib.suppress(KeyError):
             self.ready.remove(uuid)
 

@@ -119,7 +119,7 @@ class MpsControl:
         return {**os.environ, MPS_PIPES: str(self.pipes)}
 
     def _make_directories(self) -> None:
-        """Emptied of what a daemon of before has left: nobody answers there. Containers have mounted the directory."""
+        """Directory, emptied of an ended daemon's files. Containers have mounted it."""
         for directory, mode in ((self.pipes, _OPEN), (self.logs, _OPEN_TO_ALL)):
             directory.mkdir(parents=True, exist_ok=True)
             directory.chmod(mode)
@@ -193,7 +193,7 @@ class MpsDaemon:
             await asyncio.sleep(self._backoff_s(failures))
 
     async def stop(self, why: str) -> None:
-        """End it, where it is ours; nobody runs it any more."""
+        """End the daemon if it is ours. After this, it has no owner."""
         goes_on = self.of_others
         await self._end()
         if self.ready.is_set() and not goes_on:
@@ -202,7 +202,7 @@ class MpsDaemon:
 
     @property
     def of_others(self) -> bool:
-        """Whether somebody else runs it: it was there before, or none is ever started here."""
+        """Whether the daemon is not ours: it ran before, or this plugin starts none."""
         return not self._control.startable or (self.ready.is_set() and self._process is None)
 
     def _unready(self, why: str) -> None:

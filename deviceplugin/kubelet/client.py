@@ -32,7 +32,7 @@ M = TypeVar("M", bound=Message)
 
 
 class KubeletSilent(Exception):
-    """The kubelet did not answer, or not in time; the message says what was asked."""
+    """The kubelet did not answer in time; the message names the request."""
 
 
 class DirectoryGone(Exception):

@@ -202,7 +202,7 @@ class Listeners:
 
 @dataclass(slots=True)
 class Registration:
-    """backoff_s: seconds to wait after so many failures in a row. say: takes the lines of its log."""
+    """backoff_s: seconds to wait, by the number of consecutive failures. say: takes the lines of its log."""
 
     plugin: KubeletPlugin
     device_plugin_dir: Path

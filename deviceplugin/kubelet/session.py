@@ -99,7 +99,7 @@ class FakeDevices:
             await self._moved.wait()
 
     async def follow(self) -> AsyncIterator[Devices]:
-        """Yield the list as it is, then each newer one; what was replaced before it could be sent is skipped."""
+        """Yield the current list, then each newer one; skip lists that were replaced before they could be sent."""
         while True:
             moved, devices = self._moved, self._devices
             if devices is not None:
@@ -168,7 +168,7 @@ class KubeletSession:
         self._registration = Registration(self, device_plugin_dir, resource, listeners, backoff_s, say)
 
     def resume(self) -> bool:
-        """List what the kubelet was told before, and what is held. False: it is not known, or not enough.
+        """List the devices that the kubelet knew before and those in use. False: these are unknown or incomplete.
 
         Without CDI, not where pods may have been admitted that nobody asked for: those have to be known first.
         """

@@ -186,7 +186,7 @@ class NodeCards:
         return {**healths, **out}
 
     def _again(self, *, wanted: bool) -> None:
-        """Soon, if it is wanted. At most once: whatever else moves meanwhile must not begin a round of its own."""
+        """Run a round soon, if it is wanted. At most once: later changes must not begin rounds of their own."""
         if self._soon is not None:
             self._soon.cancel()
         self._soon = asyncio.get_running_loop().call_later(_AGAIN_S, self._moved.set) if wanted else None

@@ -39,7 +39,7 @@ class NodeDevices:
     _leaving: dict[str, float] = field(default_factory=dict)
 
     async def show(self, whole: Inventory, found: Inventory) -> bool:
-        """List the devices, worked out again from what is held now: `device_ids.listed`. False: ask again, soon.
+        """List the devices again, computed from those in use now: `device_ids.listed`. False: retry soon.
 
         whole: without what is used outside. Its units stay in the list, since a container of any card may hold the ids;
         as many free ones are unhealthy.

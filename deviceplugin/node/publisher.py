@@ -31,7 +31,7 @@ class NodeWriter(Protocol):
     """Writes on our own node. Both methods raise ApiError."""
 
     async def annotate(self, annotations: Mapping[str, str | None], version: str) -> None:
-        """Set these annotations, remove those that are None, and leave the others alone.
+        """Set these annotations, remove those that are None, and keep all others.
 
         version: `resourceVersion` of the node as it was seen; refused with ApiConflict when it has another one.
         """
@@ -58,7 +58,7 @@ class NodePublisher:
     """
 
     def __init__(self, writer: NodeWriter, backoff_s: Callable[[int], float]) -> None:
-        """backoff_s: seconds to wait after so many failures in a row."""
+        """backoff_s: seconds to wait, by the number of consecutive failures."""
         self._writer = writer
         self._backoff_s = backoff_s
         self._wanted = NodePatch()
@@ -89,7 +89,7 @@ class NodePublisher:
         return self._node is not None and bool(self._wanted) and not differing(self._node, self._wanted)
 
     async def settled(self) -> None:
-        """Return once what is wanted by now is on the node object."""
+        """Return once the node object has the annotations wanted at this time."""
         while not self.announced:
             self._news.clear()
             await self._news.wait()
@@ -158,7 +158,7 @@ class NodeApi:
         self._path = f"/api/v1/nodes/{node}"
 
     async def annotate(self, annotations: Mapping[str, str | None], version: str = "") -> None:
-        """Set these annotations of the node, remove those that are None, leave the others alone. Raises ApiError.
+        """Set these annotations of the node, remove those that are None, keep all others. Raises ApiError.
 
         version: `resourceVersion` that the node has to have, or it is ApiConflict; "": any.
         """

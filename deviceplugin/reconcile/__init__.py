@@ -1,4 +1,4 @@
-"""Drift, which is whatever differs from what was decided: found in a slow loop, reported, where configured evicted.
+"""Drift, every difference from the decisions: found in a slow loop, reported, and evicted if configured.
 
 Reads what the other parts know; gives no container anything. `node_plugin` alone knows it.
 """

@@ -49,7 +49,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """One thing that differs from what was decided. pod: None where it is about the node.
+    """A difference from the decisions. pod: None if it concerns the node.
 
     container, uuid: "" where it is about no single container, or card. mib: the memory in question, 0 where none is.
     event: of a message that names a pod, the text for an Event on the node, which other tenants may read; "" for none.
@@ -65,7 +65,7 @@ class Drift:
 
     @property
     def key(self) -> _Key:
-        """Equal for the same drift in another comparison, whatever its numbers are."""
+        """Key of the drift, equal in every comparison that finds it, regardless of its numbers."""
         return self.kind, self.pod.uid if self.pod else "", self.container, self.uuid
 
 
@@ -129,7 +129,7 @@ def actions(one: Drift, policy: DriftPolicy) -> frozenset[Action]:
 
 @dataclass(frozen=True, slots=True)
 class SeenPod:
-    """A pod of this node that is not finished. decision: None where there is none, and `doubt` says why.
+    """An unfinished pod of this node. decision: None if unknown; `doubt` gives the reason.
 
     unscheduled: nobody has chosen a card for it, so that it counts against every card of the node.
     """

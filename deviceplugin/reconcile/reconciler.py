@@ -1,4 +1,4 @@
-"""Compares, every so often, what was announced, decided, allocated and used, and acts on what differs.
+"""Periodically compares the announced, decided, allocated and used memory, and acts on differences.
 
     CDI files ─▶ checkpoint ─▶ kubelet (List) ─▶ processes of the cards ─▶ pods as they are then
                                                                               │
@@ -348,7 +348,7 @@ class Reconciler:
         self._problems += await evict(self.evictor, leaving)
 
     async def _tidy(self, leftovers: Leftovers, present: Present, entries: Sequence[CheckpointEntry]) -> None:
-        """The kubelet keeps a dead pod's record for a while: what is known of it stays as long."""
+        """The kubelet keeps a dead pod's record for a while: our record stays as long."""
         live = {pod.metadata.uid for pod in self.view.pods} | {entry.pod_uid for entry in entries}
         try:
             leftovers.forget(live)

@@ -1,4 +1,4 @@
-"""Which container has which units and uses how much, from what was read of the node. Pure.
+"""Units and memory use of each container, from readings of the node. Pure.
 
 Which pod a process belongs to, by its cgroups.
 The text is that of /proc/<pid>/cgroup, one line per hierarchy, `number:controllers:path`; cgroup v2 has the one line
@@ -82,7 +82,7 @@ class Account:
 
 
 def seen(pods: Iterable[NodePod], cards: Sequence[inventory.Card], unit_mib: int) -> list[SeenPod]:
-    """Each pod that has not finished, with what was decided for it, or why that is unknown."""
+    """Each unfinished pod with its decision, or with the reason why it is unknown."""
     return [_seen(pod, cards, unit_mib) for pod in pods if not pod.finished]
 
 
@@ -191,7 +191,7 @@ def drift_statuses(lasting: Iterable[Drift], policy: DriftPolicy) -> tuple[Drift
 def outside_mib(
     before: Mapping[str, int], followed: Followed, read: Collection[str], policy: DriftPolicy
 ) -> dict[str, int]:
-    """UUID -> MiB by which less of the card is to be announced; empty unless it is configured.
+    """UUID -> MiB to subtract from the announced memory of the card; empty unless configured.
 
     before: the last answer. read: UUIDs of the cards whose use is known now. Where it is not known, or was not the last
     time, the answer stays: memory must not be assigned away because nobody could look.

@@ -28,7 +28,7 @@ _CALL_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 
 
 
 class NodeMetrics:
-    """One registry. `show_…` replaces all that was shown before: series of what is gone disappear."""
+    """One registry. `show_…` replaces all earlier values, so the series of removed objects disappear."""
 
     def __init__(self, node: str, unit_mib: int, *, dcgm: bool) -> None:
         """dcgm: whether readings have series under DCGM's names too."""
@@ -70,7 +70,7 @@ class NodeMetrics:
         self._driver_abandoned.set(abandoned)
 
     def xid(self, uuid: str, number: int, times: int = 1) -> None:
-        """The driver reported an error, so many times. uuid: "" where it did not say of which card."""
+        """Count errors that the driver reported. uuid: "" if the driver named no card."""
         # One assignment each: a scrape renders in another thread.
         self._node.xids = self._node.xids + Counts({(uuid, number): times})
         self._node.last_xid = {**self._node.last_xid, uuid: number}
@@ -89,7 +89,7 @@ class NodeMetrics:
 
 
 class _NodeCollector(Collector):
-    """Renders what was shown last."""
+    """Render the last values."""
 
     def __init__(self, node: str, unit_mib: int, *, dcgm: bool) -> None:
         self._host = node

@@ -57,7 +57,7 @@ class _PodList(msgspec.Struct):
 
 
 async def look(c: DevicePluginConfiguration, api: Transport | str, *, force: bool) -> Found:
-    """Everything of the plugin. api: of the API server, or why there is none. force: as if no pod held cards."""
+    """All items of the plugin. api: the API server, or why it is unavailable. force: ignore pods that hold cards."""
     try:
         of_node, pods, unknown = await _known(c, api)
     except (ApiError, msgspec.DecodeError, UnicodeError, RecursionError, QuantityError) as error:
@@ -72,7 +72,7 @@ async def look(c: DevicePluginConfiguration, api: Transport | str, *, force: boo
 
 
 async def _known(c: DevicePluginConfiguration, api: Transport | str) -> tuple[list[Item], tuple[str, ...], str]:
-    """(items of the node object, pods that hold cards, why nobody can say which do). Raises ApiError and others."""
+    """(items of the node object, pods that hold cards, why these are unknown). Raises ApiError and others."""
     if isinstance(api, str):
         raise ApiError(api)
     node, pods = await _node(c, api), await _pods(c, api)
@@ -126,7 +126,7 @@ async def _listed(c: DevicePluginConfiguration) -> list[KubeletContainer] | None
 
 
 async def _left_by_daemons(c: DevicePluginConfiguration) -> list[Path]:
-    """Directories of the plugin's MPS daemons, where none answers: one that does is somebody else's."""
+    """Directories of the plugin's ended MPS daemons: a daemon that answers belongs to another owner."""
     left: list[Path] = []
     for uuid in await asyncio.to_thread(_cards_with_daemons, c):
         try:
@@ -165,7 +165,7 @@ def _files(c: DevicePluginConfiguration, needed: str) -> tuple[list[Item], tuple
 
 
 def _of_state(c: DevicePluginConfiguration, state: Path) -> tuple[list[Item], tuple[Item, ...]]:
-    """As `_files`. Raises OSError."""
+    """Items below the state directory. Raises OSError."""
     if not state.is_dir():
         return [], ()
     of_the_node = [path for path in map(Path, (c.cdi_dir, *c.cdi_spec_dirs)) if path.is_dir()]

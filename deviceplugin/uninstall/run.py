@@ -38,7 +38,7 @@ from scheduler.process.terminal import printable
 
 @dataclass(frozen=True, slots=True)
 class Hands:
-    """api: of the node; None where there is none. driver: makes one when compute modes are to be given back."""
+    """api: of the node, or None. driver: factory, called if compute modes must be restored."""
 
     api: NodeApi | None
     driver: Callable[[], Driver]
@@ -97,7 +97,7 @@ _END_IT: Final = "end it first; with the chart, devicePlugin.uninstall=true puts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """As the flags. again_s: from one round to the next."""
+    """Flags of the command. again_s: seconds between two rounds."""
 
     wait: bool = False
     stay: bool = False
@@ -128,7 +128,7 @@ async def run(
 
 @dataclass(slots=True)
 class Uninstall:
-    """Of one node. Owned by the event loop. environment: where a kubeconfig or a service account is found."""
+    """Uninstallation of one node. Owned by the event loop. environment: variables that name the kubeconfig."""
 
     configuration: DevicePluginConfiguration
     environment: Mapping[str, str]
@@ -162,7 +162,7 @@ class Uninstall:
         return not self.problem
 
     async def _round(self) -> bool:
-        """Remove what can go, and say so; what is left when that has changed. Returns whether to try again."""
+        """Remove all possible items; report them, and changes of the rest. Returns whether to try again."""
         # Connected anew each time: a token or a kubeconfig may come, or change, while pods are waited for.
         async with self._connected() as (api, hands):
             found = await look(self.configuration, api, force=self.options.force)
@@ -187,7 +187,7 @@ class Uninstall:
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[tuple[Transport | str, Hands]]:
-        """Yields a client of the API server, or why there is none, and what removes."""
+        """Yields a client of the API server, or why it is unavailable, and the remover."""
         c = self.configuration
         wanted = c.client_connection
         try:

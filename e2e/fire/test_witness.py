@@ -171,7 +171,7 @@ def test_sidecars_and_init_containers_count_by_kubernetes_rule() -> None:
     side, init = ({"name": name, "resources": {"limits": {reading.GPU_MEM: "3"}}} for name in ("side", "init"))
     asked["spec"]["initContainers"] = [side | {"restartPolicy": "Always"}, init | {"name": "init"}]
     assert reading.asked_on_each_card(asked) == 7  # the sidecar and the app; while the init container runs, 6
-    with pytest.raises(Unreadable, match=r"container c requests 4 units of 1 cards and was given .'0': 7"):
+    with pytest.raises(Unreadable, match=r"container c asks 4 units of 1 cards and was given .'0': 7"):
         reading.share(bound(asked))
 
 

@@ -70,7 +70,7 @@ class InFlightLimit:
         *,
         leads: Callable[[], bool] = lambda: True,
     ) -> None:
-        """most: requests in flight, >= 1. now_s: monotonic seconds. backoff_s: pause after so many failures in a row.
+        """most: requests in flight, >= 1. now_s: monotonic seconds. backoff_s: pause, by consecutive failures.
 
         on_free: called when `taken` may have decreased. leads: asked before each request; if it is false, the caller
         gets NotSent.

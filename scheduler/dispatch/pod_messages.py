@@ -159,7 +159,7 @@ class PodMessageState:
 
 
 def again_after_s(failures: int) -> float:
-    """Back-off in seconds after so many failed writes in a row."""
+    """Back-off in seconds, by the number of consecutive failed writes."""
     return backoff_s(failures, initial_s=_AGAIN_AFTER_S, max_s=QUIET_S)
 
 

@@ -198,7 +198,7 @@ class Runtime:
         return not kept.unschedulable and behind > max(_FEW_CHANGES, rows)
 
     def evaluated_on(self, pod: Pod, rows: RowArray) -> tuple[bool, Evaluation]:
-        """The same as `fits_on` from the tables alone, also while a pod is lifted from them."""
+        """`fits_on` computed from the tables alone, also while a pod is lifted from them."""
         state = CycleState()
         skipped, unschedulable = self.pre_filter(pod, state)
         if unschedulable is not None:

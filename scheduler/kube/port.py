@@ -295,7 +295,7 @@ class NotSent(ApiSilent):
     """Not sent, because this replica is not the leader: it cannot take effect."""
 
     def __init__(self) -> None:
-        """The one message."""
+        """Message: this replica is not the leader."""
         super().__init__("not sent: this replica is not the leader now, because its Lease is not renewed")
 
 

@@ -89,7 +89,7 @@ class UnschedulablePods:
             self._table.wakes_on[pod_class.slot] |= wakes_on
 
     def back_off(self, entry: Entry, now_s: float) -> None:
-        """The pod was woken in vain."""
+        """Record that a wake-up of the pod did not help."""
         entry.signature = None
         entry.ready_s = now_s + backoff_s(entry.no_fits, initial_s=self._initial_s, max_s=self._max_s)
         entry.state = PodState.BACKING_OFF

@@ -76,7 +76,7 @@ class AvailableOnRows:
         self._tables = tables
 
     def amounts(self, rows: RowArray) -> Int64Array:
-        """The same as `available_on`; rows with booked nominated pods get the maximum for any pod."""
+        """`available_on`, except that rows with booked nominated pods get the maximum for any pod."""
         amounts = available_on(self._tables, rows)
         for place, row in enumerate(rows.tolist() if self._tables.any_nominated else ()):
             for record in self._tables.nominated_on(row):

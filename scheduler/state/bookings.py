@@ -262,7 +262,7 @@ class Bookings(Known):
         return kinds
 
     def _changed(self, row: int, kinds: int) -> None:
-        """The same as `_opened` for changes that free nothing."""
+        """`_opened` for changes that free nothing."""
         self.changes.note(row, kinds)
         while self.cards.turned:
             self.changes.note(self.cards.turned.pop(), _INVENTORY)

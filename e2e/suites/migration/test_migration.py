@@ -34,7 +34,7 @@ class Checker:
         return ran.returncode, json.loads(ran.stdout)
 
     async def checks(self) -> list[str]:
-        """What blocks it."""
+        """What is in the way."""
         _, document = await self.document()
         return sorted(one["check"] for one in document["findings"])
 

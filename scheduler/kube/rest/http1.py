@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection: a whole request as bytes, a whole answer. What is parsed is parsed by httptools.
+"""One HTTP/1.1 connection: a whole request as bytes, a whole answer. httptools is the parser.
 
                   connect              send                  answer, whole
     (none) ───────────────────▶ IDLE ────────▶ BUSY ───────────────────────────▶ IDLE

@@ -112,7 +112,7 @@ def chosen_slots(  # noqa: PLR0917 - columns, and what is asked of them
 
 
 def slots_on(cards: CardColumns, request: GpuRequest, policy: PlacementPolicy, row: int, may: BoolArray) -> list[int]:
-    """The same as `chosen_slots` for one row: plain Python numbers, a quarter of the time. Empty if too few cards fit.
+    """`chosen_slots` for one row, in plain Python numbers, a quarter of the time. Empty if too few cards fit.
 
     may: bool[cards, 1], cards that can be allocated to the pod, whatever they have free.
     """

@@ -85,7 +85,7 @@ class PreferredSchedulingTerm(PluginArgs):
 
 
 class AddedAffinity(PluginArgs):
-    """The same form as `affinity.nodeAffinity` of a pod."""
+    """Node affinity in the form of a pod's `affinity.nodeAffinity`."""
 
     required_during_scheduling_ignored_during_execution: AddedNodeSelector | None = Field(
         default=None, description="Nodes that pods of the profile may use."

@@ -61,7 +61,7 @@ class AnnouncedUuids:
         return next(iter(holding), None) if holding else next(iter(self._slot_on.get(uuid, ())), None)
 
     def elsewhere(self, row: int, uuids: Iterable[str]) -> dict[str, list[int]]:
-        """Those of `uuids`, of cards of `row`, that other rows announce, too -> those rows."""
+        """UUIDs of cards of `row` that other rows also announce -> those rows. uuids: the UUIDs to look up."""
         if not self.shared:
             return {}
         return {uuid: [other for other in self._slot_on[uuid] if other != row] for uuid in uuids if uuid in self.shared}

@@ -104,12 +104,12 @@ class PodMix:
         )
 
     def weighing(self, shares: Mapping[Shape, float], step_units: float) -> "PodMix":
-        """The same requests with other weights. shares: of each of `shapes`. step_units: as `of`."""
+        """Workload of the same requests with other weights. shares: of each of `shapes`. step_units: as `of`."""
         weights = np.array([[shares[shape] * PARTS] for shape in self.shapes], dtype=np.float64).reshape(-1, 1)
         return self._with(weights, step_units * PARTS)
 
     def reweighted(self, factors: FloatArray) -> "PodMix":
-        """The same requests with other weights. factors: float64[requests], by which each is multiplied."""
+        """Workload of the same requests with other weights. factors: float64[requests], by which each is multiplied."""
         return self._with(self.weights * factors[:, np.newaxis], self.step)
 
     def _with(self, weights: FloatArray, step: float | FloatArray) -> "PodMix":

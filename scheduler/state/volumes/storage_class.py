@@ -146,7 +146,7 @@ class FreeVolumes:
         return self._name_of[slot]
 
     def suiting(self, wants: Wants, slots: RowArray) -> RowArray:
-        """Those of `slots` whose volumes suit a claim, regardless of reach."""
+        """Slots among `slots` whose volumes suit a claim, regardless of reach."""
         if wants.selector is None:
             return slots[:0]
         suits = (self.reachable.sizes[slots] >= wants.size) & ~self._taken[slots]

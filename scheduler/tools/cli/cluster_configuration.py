@@ -92,7 +92,7 @@ async def deployments(cluster: Cluster) -> Sequence[Deployment]:
 
 
 async def written(cluster: Cluster) -> Written | None:
-    """The configuration; None for the defaults: there is none, or it may not be read, which standard error says.
+    """The configuration; None for the defaults: it is missing or unreadable, which is reported on standard error.
 
     Raises Unreadable.
     """

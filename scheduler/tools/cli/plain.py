@@ -76,7 +76,7 @@ class PlainGroup(TyperGroup):
     first: ClassVar[Sequence[str]] = ()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - click's, vendored
-        """Parse what was meant by the arguments."""
+        """Parse the corrected arguments."""
         return super().parse_args(ctx, self.as_meant(args))
 
     def as_meant(self, args: Sequence[str]) -> list[str]:
@@ -129,7 +129,7 @@ class PlainGroup(TyperGroup):
 
 
 def _leading(args: Sequence[str], valued: Iterable[str]) -> int:
-    """How many arguments are flags, with their values, before the first word that is none."""
+    """Number of arguments that are flags, with their values, before the first other word."""
     number, valued = 0, frozenset(valued)
     while number < len(args) and args[number].startswith("-") and args[number] != "--":
         number += 2 if args[number] in valued else 1

@@ -128,7 +128,7 @@ class KeptFree:
         self._ours[node] = {index: entry for index, entry in ours.items() if index not in indexes}
 
     def _cordoned(self, before: Mapping[int, str], tables: Tables, node: str, cards: Sequence[str]) -> Cordon:
-        """Cordon the cards. Entries to be written are reported, and ours, whatever the answer.
+        """Cordon the cards. Report entries before they are written, and own them regardless of the answer.
 
         before: entries that are ours already. Called again after another write to the node, which may have cordoned
         some.

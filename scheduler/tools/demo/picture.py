@@ -124,7 +124,7 @@ def _lost_blocks(tables: Tables, node: str) -> dict[str, list[tuple[str, int]]]:
 
 
 def _block(pod: str, cells: int) -> str:
-    """As much of the pod's name as fits, and an edge before the next one."""
+    """The pod's name, cut to its width, with an edge before the next block."""
     return pod[: cells - 1].ljust(cells - 1) + "▕" if cells > 0 else ""
 
 

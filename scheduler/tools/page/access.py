@@ -128,7 +128,7 @@ class Everybody(Guard):
         self._viewer.rights[""] = (True, inf)
 
     async def viewer(self, authorization: str) -> Viewer:  # noqa: ARG002 - as Guard
-        """The same viewer for all."""
+        """One viewer for all requests."""
         return self._viewer
 
     def learn(self, viewer: Viewer) -> None:

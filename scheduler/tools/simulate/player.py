@@ -42,7 +42,7 @@ def pods_coming(arrivals: Iterable[Arrival], resources: ResourceNames, scheduler
 
 
 def shuffled(arrivals: Sequence[Arrival], seed: int) -> list[Arrival]:
-    """The same pods in another order: the arrival times stay, the pods are permuted."""
+    """Pods in another order: the arrival times stay, the pods are permuted."""
     order = list(arrivals)
     random.Random(seed).shuffle(order)  # noqa: S311 - the same order for the same seed
     return [pod._replace(at_s=place.at_s) for pod, place in zip(order, arrivals, strict=True)]

@@ -181,7 +181,7 @@ async def test_a_misspelt_annotation_of_a_node_is_told() -> None:
 @pytest.mark.parametrize(
     ("amount", "unit_mib", "words"),
     [
-        pytest.param("1Gi", 1024, "asks 1Gi, which is 1073741824 units: units are GiB here; write 1.", id="1Gi"),
+        pytest.param("1Gi", 1024, "requests 1Gi, which is 1073741824 units: units are GiB here; write 1.", id="1Gi"),
         pytest.param("1536Mi", 1024, "units are GiB here; write 2.", id="rounded up"),
         pytest.param("1Gi", 1, "units are MiB here; write 1024.", id="1Gi where units are MiB"),
         pytest.param("16G", 1024, "units are GiB here; write 15.", id="16G"),
@@ -215,7 +215,7 @@ async def test_an_amount_that_the_server_shortens_is_no_mistake() -> None:
 
 REQUESTS = "it requests GPU memory and its schedulerName is"
 FORGOTTEN = f"{REQUESTS} default-scheduler, which assigns no cards: add `schedulerName: gpushare-scheduler` to its spec"
-MISSPELT = f"{REQUESTS} {{}}, a letter away from gpushare-scheduler: write `schedulerName: gpushare-scheduler`"
+MISSPELT = f"{REQUESTS} {{}}, probably misspelled: write `schedulerName: gpushare-scheduler`"
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ async def test_the_owner_of_a_cancelled_binding_reads_the_uid_of_the_preemptor()
         await asyncio.sleep(A_SECOND_S)
         await placed(of, OURS, "urgent", 16, priority=10)
         await asyncio.sleep(A_SECOND_S)
-        assert f"was refused: preempted by pod {1:036d} of another namespace" in words_of(of, THEIRS)
+        assert f"was rejected: preempted by pod {1:036d} of another namespace" in words_of(of, THEIRS)
         assert_nothing_of_the_other(of)
 
 

@@ -85,7 +85,7 @@ async def test_at_debug_each_attempt_says_what_rejects_each_node_a_few_for_each_
 
 # docs/develop/decisions/0014
 CORRECTED_S = 30.0
-STARTING = "whose kubelet or device plugin is starting"
+STARTING = "had a starting kubelet or device plugin"
 
 
 def starting(reported: str = "2026-11-22T10:00:01Z") -> objects.Node:

@@ -193,7 +193,7 @@ async def test_pods_that_a_policy_refuses_are_tried_seldom_and_told_of_in_one_li
     assert 1 <= len(said) <= 3
     assert sum(line["number"] for line in said) > 200
     conditions = of.pods.collection.existing("team-a", "p7").status.conditions
-    assert conditions[-1].message.endswith("was refused: denied by policy x")
+    assert conditions[-1].message.endswith("was rejected: denied by policy x")
     assert len(of.events) == 40
 
 

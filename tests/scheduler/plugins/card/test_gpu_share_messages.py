@@ -99,8 +99,7 @@ def sick(index: int, units: int, reason: str = "xid-79") -> Card:
         pytest.param(
             ONE,
             {"annotations": {names.INVENTORY: WITHHELD}},
-            "1 node(s) could not inject cards into containers, node a: the Event GPUNotReady of the node says what is "
-            "missing.",
+            "1 node(s) could not inject cards into containers, node a: the node's Event GPUNotReady names the cause.",
             id="no way into containers",
         ),
         pytest.param(

@@ -44,7 +44,7 @@ def test_a_pod_for_which_there_is_no_plan_ends_with_1(tmp_path: Path) -> None:
     [
         pytest.param(
             ("gpu-mem: 16", "gpu-mem: 1.5"),
-            "Its request is wrong: aliyun.com/gpu-mem: container train asks 1.5",
+            "Its request is invalid: aliyun.com/gpu-mem: container train asks 1.5",
             id="request",
         ),
         pytest.param(
@@ -95,7 +95,7 @@ def test_the_pods_of_a_workload_without_a_namespace_are_of_the_context(tmp_path:
         ),
         pytest.param(
             "priorityClassName: urgent\n  priority: 7",
-            "since cluster files hold none: its priority is taken as 7, as its spec.priority says.",
+            "because cluster files contain none: its priority is taken as 7, as its spec.priority says.",
             id="a class with its number",
         ),
         pytest.param("priority: 7", "", id="a number"),
@@ -128,7 +128,7 @@ def test_the_namespace_of_the_flag_is_that_of_a_manifest_without_one(tmp_path: P
     other = tmp_path / "pod.yaml"
     other.write_text(Path(WHOLE_CARD).read_text().replace("metadata:", "metadata:\n  namespace: ml"))
     ran = CliRunner().invoke(cli, [*given, str(other)])
-    assert (ran.exit_code, "the manifest is of namespace ml, and --namespace is team" in ran.stderr) == (1, True)
+    assert (ran.exit_code, "the manifest names namespace ml, but --namespace is team" in ran.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("program", [cli, kubectl])

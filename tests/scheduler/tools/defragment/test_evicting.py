@@ -220,7 +220,7 @@ def test_the_pod_that_asks_is_none_of_those_that_wait_already() -> None:
     of.pods.create(manifest("asks", 16, labels={names.GPU_COUNT: "2"}))
     of.pods.create(manifest("asks", 16, namespace="team"))
     _, _, plan = rebalance(Operated(of), most_moves=1)
-    assert [words for words in plan.answer.words if "already" in words] == [
+    assert [words for words in plan.answer.words if "pending" in words] == [
         "1 other pod is pending: the queue decides which pod gets the room."
     ]
 

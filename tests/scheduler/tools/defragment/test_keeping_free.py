@@ -34,7 +34,7 @@ def test_cards_that_cannot_be_given_back_are_told() -> None:
     cluster = Operated(half_used())
     cluster.refuses_uncordon = True
     _, said, _ = rebalance(cluster)
-    assert any("type kubectl gpushare uncordon a --card GPU-a-0 --card GPU-a-1" in line for line in said)
+    assert any("run: kubectl gpushare uncordon a --card GPU-a-0 --card GPU-a-1" in line for line in said)
 
 
 def annotate(of: World, name: str, key: str, text: str) -> None:

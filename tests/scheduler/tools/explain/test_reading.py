@@ -65,7 +65,7 @@ def test_a_claim_that_could_not_be_read_is_not_said_to_be_missing(refused: tuple
     assert (answer.state, answer.message) == ("fits", "")
     assert "not found" not in prose(answer)
     served = asked(of, *refused).what_if(wire_pod("train", 3, **with_claims("checkpoints")), 1)
-    assert (served.fit, "Its volumes are left out" in prose(served)) == (1, True)
+    assert (served.fit, "Its volumes are ignored" in prose(served)) == (1, True)
 
 
 def test_preemption_is_told_without_the_budgets_with_what_they_may_change() -> None:

@@ -210,7 +210,7 @@ async def test_what_was_passed_on_is_not_passed_on_again(site: Site) -> None:
     site.leader.leads = True
     assert await site.nodes_of() == LEADERS
     status, refused = await site.get("/api/history", form=FORM)
-    assert (status, refused["error"][:27]) == (HTTPStatus.SERVICE_UNAVAILABLE, "This replica is not the leader,")
+    assert (status, refused["error"][:31]) == (HTTPStatus.SERVICE_UNAVAILABLE, "This replica is not the leader,")
 
 
 async def test_a_leader_that_is_asked_by_another_replica_asks_nobody(
