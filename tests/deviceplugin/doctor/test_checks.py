@@ -159,7 +159,7 @@ OLD_KUBELET = "v1.33.13: KubeletPodResourcesGet is off by default before 1.34"
             with_node(kubelet_version="v1.33.13"),
             "kubelet",
             OLD_KUBELET,
-            "switch this gate of the kubelet on",
+            "enable this feature gate of the kubelet",
         ),
         case(
             "silent",

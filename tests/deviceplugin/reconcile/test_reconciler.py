@@ -256,7 +256,7 @@ async def test_a_static_pod_is_reported_with_what_it_is_and_left_alone(folder: P
         await loop.round()
         await loop.round()
         (notice,) = node.events
-        assert "it is a static pod, which no scheduler sees; take its file off the node" in notice.note
+        assert "it is a static pod, which bypasses every scheduler; remove its file from the node" in notice.note
         assert (notice.reason, node.evicted) == ("GPUUnscheduled", [])
 
 

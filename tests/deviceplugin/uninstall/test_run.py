@@ -84,13 +84,13 @@ async def test_it_waits_until_the_pod_has_ended(node: MadeUpNode) -> None:
     node.cluster.pods = [gpu_pod("p", "Succeeded")]
     assert await waiting
     assert list(node.tree()) == OTHERS
-    assert [text.count("not all is gone") for text in node.said if "Node n1" in text] == [1, 0]
+    assert [text.count("something is left") for text in node.said if "Node n1" in text] == [1, 0]
 
 
 async def test_it_waits_until_the_kubelet_has_forgotten(node: MadeUpNode) -> None:
     node.checkpoint({names.GPU_MEM: []}, [])
     waiting = asyncio.create_task(node.uninstalled(wait=True))
-    while "the kubelet forgets" not in "".join(node.said):  # noqa: ASYNC110 - nothing tells
+    while "the kubelet drops" not in "".join(node.said):  # noqa: ASYNC110 - nothing tells
         await asyncio.sleep(AGAIN_S)
     assert (node.state / "lock").exists()
     node.checkpoint({}, [])
@@ -252,7 +252,7 @@ async def test_an_api_server_that_can_be_reached_only_later_is_found(node: MadeU
 async def test_a_plugin_that_comes_when_the_state_directory_was_removed_is_left_alone(node: MadeUpNode) -> None:
     node.checkpoint({names.GPU_MEM: []}, [])
     waiting = asyncio.create_task(node.uninstalled(wait=True))
-    while "the kubelet forgets" not in "".join(node.said):  # noqa: ASYNC110 - nothing tells
+    while "the kubelet drops" not in "".join(node.said):  # noqa: ASYNC110 - nothing tells
         await asyncio.sleep(AGAIN_S)
     with pytest.raises(AlreadyRunning), InstanceLock(node.state):
         pass

@@ -44,7 +44,7 @@ def test_a_pod_for_which_there_is_no_plan_ends_with_1(tmp_path: Path) -> None:
     [
         pytest.param(
             ("gpu-mem: 16", "gpu-mem: 1.5"),
-            "Its request is invalid: aliyun.com/gpu-mem: container train asks 1.5",
+            "Its request is invalid: aliyun.com/gpu-mem: container train requests 1.5",
             id="request",
         ),
         pytest.param(
