@@ -88,7 +88,7 @@ def test_all_mistakes_are_told_at_once_the_first_50_of_them(tmp_path: Path) -> N
 
 def test_two_pods_of_one_name_are_a_mistake(tmp_path: Path) -> None:
     text = f"{HEAD}p,0,,1,1,1,1,,\nq,0,,1,1,1,1,,\np,0,,1,1,1,1,,\n"
-    assert mistakes_in(tmp_path, text) == ["line 4, name: expected each name once, 'p' is on line 2, too"]
+    assert mistakes_in(tmp_path, text) == ["line 4, name: expected each name once, 'p' is also on line 2"]
 
 
 def test_a_wrong_head_is_told_and_nothing_else(tmp_path: Path) -> None:

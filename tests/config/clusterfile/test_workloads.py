@@ -215,7 +215,7 @@ def test_whatever_else_a_dump_holds_is_left_out_with_one_line(file: Path) -> Non
     assert [names(pods(file, text)), len(found.nodes)] == [["p"], 0]
     assert left_out(found.ignored[:3]) == (
         "Left out: DaemonSet a/d, CronJob c, ReplicationController r "
-        "(not simulated; their pods count only where the files have them)."
+        "(not simulated; their pods count only if the files list them)."
     )
     assert left_out(found.ignored).startswith(
         "Left out: 1 CronJob, 1 DaemonSet, 1 Job.batch.volcano.sh, 1 Node.longhorn.io, 1 ReplicationController ("

@@ -45,7 +45,7 @@ def test_a_library_that_others_may_write_to_is_refused(library: Path) -> None:
 
 def test_a_library_in_a_directory_that_others_may_write_to_is_refused(library: Path) -> None:
     library.parent.chmod(0o777)
-    with pytest.raises(ConfigurationError, match="nobody else may write"):
+    with pytest.raises(ConfigurationError, match="only its owner may write"):
         mechanism_of(with_library(library))
 
 

@@ -163,7 +163,7 @@ def test_a_pod_that_is_shown_as_it_was_sent_but_asks_for_more_is_read_again() ->
     tables = cluster(a=[16, 16])
     sent = written([(0, "GPU-a-0", 5)], uuids=True)
     tables.assume(pod("p", 5), tables.row_of["a"], (CardShare(0, "GPU-a-0", 5),), sent)
-    assert "is not the one that we sent" in tables.add(bound(pod("p", 7), "a", sent))
+    assert "differs from the one that the scheduler sent" in tables.add(bound(pod("p", 7), "a", sent))
     assert tables.is_assumed("uid-default-p")
 
 
@@ -181,7 +181,7 @@ def test_an_edit_does_not_make_the_card_of_another_binding_the_one_that_we_sent(
     sent = {**written([(0, "GPU-a-0", 5)], uuids=True), "assumed": "now"}
     tables.assume(pod("p", 5), tables.row_of["a"], (CardShare(0, "GPU-a-0", 5),), sent)
     theirs = written([(1, "GPU-a-1", 5)], uuids=True)
-    assert "is not the one that we sent" in tables.add(bound(pod("p", 5), "a", theirs))
+    assert "differs from the one that the scheduler sent" in tables.add(bound(pod("p", 5), "a", theirs))
 
     tables.add(bound(pod("p", 5), "a", written([(0, "GPU-a-0", 5)], uuids=True)))
 
