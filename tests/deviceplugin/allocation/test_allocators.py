@@ -107,7 +107,7 @@ async def test_by_cdi_an_allocation_that_contradicts_the_pod_is_refused(by_cdi: 
     written = allocation.encode(Allocation({0: {0: 9}}, {}, {0: "GPU-0"}, 1024), LegacyFields(9, 15, 1))
     by_cdi.show("greedy", 1, {key: text for key, text in written.items() if key != names.MEM_IDX})
     await by_cdi.allocated("greedy")
-    with refused("the allocation adds up to 9 units, the pod asks 1"):
+    with refused("the allocation adds up to 9 units, the pod requests 1"):
         await by_cdi.double.pre_start(["u0"])
     assert not (by_cdi.folder / "cdi").exists()
 

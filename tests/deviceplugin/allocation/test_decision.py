@@ -83,12 +83,12 @@ def test_a_pod_without_allocation_may_get_one_later() -> None:
 @pytest.mark.parametrize(
     ("annotations", "message"),
     [
-        pytest.param(written('{"0":{"0":2}}'), "adds up to 2 units, the pod asks 3", id="too few"),
-        pytest.param(written('{"0":{"0":4}}'), "adds up to 4 units, the pod asks 3", id="too many"),
-        pytest.param(written("{}"), "adds up to 0 units, the pod asks 3", id="none"),
-        pytest.param(written('{"0":{"0":3},"1":{"0":1}}'), "adds up to 4 units, the pod asks 3", id="unasked"),
+        pytest.param(written('{"0":{"0":2}}'), "adds up to 2 units, the pod requests 3", id="too few"),
+        pytest.param(written('{"0":{"0":4}}'), "adds up to 4 units, the pod requests 3", id="too many"),
+        pytest.param(written("{}"), "adds up to 0 units, the pod requests 3", id="none"),
+        pytest.param(written('{"0":{"0":3},"1":{"0":1}}'), "adds up to 4 units, the pod requests 3", id="unasked"),
         pytest.param(
-            written('{"0":{"0":3},"2":{"0":1}}'), "adds up to 4 units, the pod asks 3", id="no such container"
+            written('{"0":{"0":3},"2":{"0":1}}'), "adds up to 4 units, the pod requests 3", id="no such container"
         ),
         pytest.param(written('{"0":{"0":3}}', init='{"0":{"0":1}}'), "init container 0; the pod has 0", id="no init"),
         pytest.param(written('{"0":{"7":3}}'), "names a card by an index that its node does not have", id="index"),
