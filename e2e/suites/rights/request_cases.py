@@ -69,7 +69,7 @@ def _creates(name: str, body: Json, message: str = "") -> Case:
     return Case(name, "somebody", "POST", "{pods}", body, (SCHEDULER_NAME,) if message else (), message, at=NEW)
 
 
-_ADD: Final = "which chooses no card: add schedulerName: gpushare-scheduler to its spec"
+_ADD: Final = "which assigns no cards: add schedulerName: gpushare-scheduler to its spec"
 _STATIC: Final = {"kubernetes.io/config.mirror": "0" * 32}
 
 SCHEDULER_NAME_CASES: Final = (
