@@ -204,7 +204,7 @@ CASES: Final = (
     ),
     both_refuse("an empty token file", "tokenFile .*empty is empty", user={"tokenFile": "empty"}),
     both_refuse("a missing token file", "tokenFile .* cannot be read", user={"tokenFile": "missing"}),
-    both_refuse("a token of two lines", "characters that no header may have", user={"token": "a\nb"}),
+    both_refuse("a token of two lines", "characters that are invalid in a header", user={"token": "a\nb"}),
     both_refuse("groups without a user", "take a user to impersonate; add as", user={**TOKEN, "as-groups": ["a"]}),
     both_refuse("a user to impersonate of two lines", "value of Impersonate-User", user={**TOKEN, "as": "a\nb"}),
     both_refuse(

@@ -105,7 +105,7 @@ async def test_running_pods_go_on_and_start_again_with_the_card_that_they_had(
             await shared.node_seen(on_node, lambda node: allocatable(node) == 3 * _UNITS)
             kept = await of_the_extender(shared, on_node, old, "kept", 1)
             swapped = await of_the_extender(shared, on_node, old, "swapped", 2)
-            ran = await asyncio.to_thread(kubectl_gpushare, shared.node.cluster, tmp_path, "adopt", "--check")
+            ran = await asyncio.to_thread(kubectl_gpushare, shared.node.cluster, tmp_path, "adopt")
             assert (ran.returncode, "no-inventory: 1 node" in ran.stdout) == (1, True), ran.stdout
             # Of two that have registered the kubelet asks the last.
             plugin.start()
@@ -123,7 +123,7 @@ async def test_running_pods_go_on_and_start_again_with_the_card_that_they_had(
             assert shared.mismatches(await runs(on_node, "after")) == []
         again = [(await on_node.get(f"{PODS}/{name}")).body for name in ("kept", "swapped")]
         assert [lives(found) for found in again] == [lives(kept), lives(swapped)]
-        ran = await asyncio.to_thread(kubectl_gpushare, shared.node.cluster, tmp_path, "adopt", "--check")
+        ran = await asyncio.to_thread(kubectl_gpushare, shared.node.cluster, tmp_path, "adopt")
         assert (ran.returncode, "Nothing was found." in ran.stdout) == (0, True), ran.stdout
 
         shared.kill_container(kept)

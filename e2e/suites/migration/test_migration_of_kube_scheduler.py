@@ -55,7 +55,7 @@ async def test_without_its_extender_kube_scheduler_places_no_gpu_pods_and_unconf
     with kube_scheduler(control_plane):
         late = await site.bound("late")
     assert (late["spec"]["nodeName"], names.MEM_IDX in late["metadata"].get("annotations", {})) == ("old", False)
-    ran = await asyncio.to_thread(kubectl_gpushare, control_plane, tmp_path, "adopt", "--check")
+    ran = await asyncio.to_thread(kubectl_gpushare, control_plane, tmp_path, "adopt")
     assert (ran.returncode, f"pod/{site.namespace}/late on node old" in ran.stdout) == (1, True)
     assert "without-card: 1 pod" in ran.stdout
     assert f"{site.namespace}/binpack-1  extender" in ran.stdout

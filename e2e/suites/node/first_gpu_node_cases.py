@@ -199,8 +199,6 @@ TYPED: Final[Mapping[str, Typed]] = {
     "… release UUID --done": Typed("plugin", uuid_of(0)),
     "kubectl annotate node NODE gpushare/clear-health=UUID": Typed("kubectl", "annotated"),
     "kubectl gpushare uncordon NODE --card UUID": Typed("kubectl"),
-    "… exec $POD -- /opt/gpushare/bin/gpushare-device-plugin release all": Typed("plugin", uuid_of(0)),
-    "kubectl uncordon NODE": Typed("kubectl", "uncordoned"),
 }
 _NVIDIAS: Final = "a program of NVIDIA's driver"
 _LOG: Final = "the kernel's log, which has nothing of a stand-in"
@@ -217,6 +215,4 @@ NOT_TYPED: Final[Mapping[str, str]] = {
     "kubectl apply -k deploy/optional/nvidia-runtime-class": "e2e/deploy/chart/test_rendered.py renders it",
     "kubectl exec USER_POD -- nvidia-smi": _CHECK,
     "kubectl exec USER_POD -- sh -c 'ldconfig": _CHECK,
-    "kubectl drain": "e2e/deploy/operations/test_operations.py types it",
-    "kubectl -n kube-system delete $POD": "the plugin is a process here, which the faults restart",
 }
