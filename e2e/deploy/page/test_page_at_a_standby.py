@@ -43,7 +43,7 @@ async def test_a_page_at_a_standby_shows_the_leader_and_the_standby_while_no_lea
         assert await violations(page) == []
 
         standby.leader_name = standby.name
-        await shows(page, f"live; {standby.name} takes over", 4)
+        await shows(page, f"live; {standby.name} is becoming the leader", 4)
         standby.leads, standby.named = True, None
         await shows(page, f"live; {standby.name} answers", 4)
         await expect(page.locator("#waiting-counts")).to_have_text("2 fit nowhere.")
