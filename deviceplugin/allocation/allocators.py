@@ -43,11 +43,11 @@ from deviceplugin.kubelet.server import CallRejected, ContainerResponse, Mount
 _START_WAIT_S: Final = 10.0
 
 
-# Errors that may resolve in a moment: the watch is behind, the kubelet is busy.
 class CudaNotStarted(Exception):
     """CUDA does not start on a card of the container, or has not been tried yet."""
 
 
+# Errors that may resolve in a moment: the watch is behind, the kubelet is busy.
 _MAY_HEAL: Final = (NotIdentified, NoAllocation, CheckpointError, KubeletSilent, CudaNotStarted)
 _NOT_ISOLATED: Final = "NotIsolated"
 

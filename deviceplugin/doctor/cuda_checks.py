@@ -4,12 +4,13 @@ from typing import Final
 
 from deviceplugin.doctor.facts import FAILED, OK, UNKNOWN, WARNING, Facts, Finding, count, some
 from deviceplugin.driver.cards import DriverCard
-from deviceplugin.driver.cuda import FABRIC, CudaAnswer, cause_of
+from deviceplugin.driver.cuda import FABRIC, NO_MEMORY, CudaAnswer, cause_of
 
 _NO_LIBRARY: Final = (
     "with the NVIDIA runtime: NVIDIA_DRIVER_CAPABILITIES=compute,utility of the plugin's container; otherwise run "
     "cuInit in a pod (docs/first-gpu-node.md)"
 )
+_MORE_MEMORY: Final = "raise devicePlugin.resources.limits.memory"
 _PERSISTENCE: Final = "on the node: systemctl enable --now nvidia-persistenced, or nvidia-smi -pm 1"
 
 
@@ -24,7 +25,8 @@ def cuda(facts: Facts) -> Finding:
         remedies = [cause.remedy for _, reason in failed if (cause := cause_of(reason))]
         return Finding("cuda", FAILED, found, "; ".join(dict.fromkeys(remedies)))
     if lacking := next((answer.lacking for answer in facts.cuda.values() if answer.lacking), ""):
-        return Finding("cuda", UNKNOWN, f"cuInit cannot be tried here: {lacking}", _NO_LIBRARY)
+        remedy = _MORE_MEMORY if lacking.startswith(NO_MEMORY) else _NO_LIBRARY
+        return Finding("cuda", UNKNOWN, f"cuInit cannot be tried here: {lacking}", remedy)
     untried = [_of(card) for card in facts.cards if card.uuid not in facts.cuda and not card.mig]
     if untried:
         return Finding("cuda", UNKNOWN, f"cuInit was not tried on {some(untried)}", "")

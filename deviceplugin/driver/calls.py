@@ -25,7 +25,11 @@ LONGEST_LINE: Final = 2**20
 
 
 class WorkerDied(SourceFailed):
-    """The process that was asked has ended."""
+    """The process that was asked has ended. killed: by SIGKILL, which the kernel sends at a limit of memory."""
+
+    def __init__(self, message: str, *, killed: bool = False) -> None:
+        super().__init__(message)
+        self.killed = killed
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ _REASON: Final = "cuda-"
 _SILENT: Final = f"{_REASON}silent"
 # The reason of a card whose NVSwitch fabric is not ready, followed by its state.
 FABRIC: Final = "fabric-"
+# Why CUDA cannot be tried: a limit of the plugin's own container, and no fault of the card.
+NO_MEMORY: Final = "the plugin's container has too little memory for CUDA"
 # The reason of a card for which CUDA has not been tried yet.
 UNTRIED: Final = f"{_REASON}untried"
 
@@ -53,7 +55,6 @@ class Cause:
 _DELETE: Final = "delete the plugin's pod, so that its container is made again"
 _LOG: Final = "on the node: dmesg | grep -e NVRM -e nvidia-uvm"
 _CAUSES: Final = {
-    2: Cause("CUDA has too little memory to start", "raise devicePlugin.resources.limits.memory"),
     100: Cause(
         "CUDA finds no card: /dev/nvidiactl or the card's device node is missing, or may not be opened",
         f"on the node: ls -l /dev/nvidia*, and nvidia-smi, which makes missing ones; then {_DELETE}",
@@ -83,7 +84,7 @@ def cause_of(reason: str) -> Cause | None:
         return None
     number = reason.removeprefix(_REASON)
     if number == "untried":
-        return Cause("CUDA has not been tried on it yet", "")
+        return Cause("CUDA is being tried on it", "")
     if number == "silent":
         return Cause("cuInit did not come back, or its process died", f"card.cuda in the plugin's log; {_LOG}")
     known = _CAUSES.get(int(number)) if number.isdecimal() else None

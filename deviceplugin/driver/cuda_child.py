@@ -12,9 +12,10 @@ from uuid import UUID
 
 from deviceplugin.driver import driver_root
 from deviceplugin.driver.child import main
-from deviceplugin.driver.cuda import CudaAnswer
+from deviceplugin.driver.cuda import NO_MEMORY, CudaAnswer
 
 _LIBRARY: Final = "libcuda.so.1"
+_OUT_OF_MEMORY: Final = 2  # CUDA_ERROR_OUT_OF_MEMORY: cuInit takes memory of the host alone
 _OTHER_CARD: Final = 101  # CUDA_ERROR_INVALID_DEVICE
 _UUID_BYTES: Final = 16
 
@@ -35,6 +36,8 @@ class CudaProgram:
         except OSError as error:
             return CudaAnswer(lacking=str(error))
         code = library.cuInit(0)
+        if code == _OUT_OF_MEMORY:
+            return CudaAnswer(lacking=NO_MEMORY)
         if code:
             return CudaAnswer(code)
         device, found = ctypes.c_int(), (ctypes.c_ubyte * _UUID_BYTES)()

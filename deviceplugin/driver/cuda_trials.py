@@ -11,9 +11,9 @@ from typing import Final
 import structlog
 
 from deviceplugin.driver import calls
-from deviceplugin.driver.calls import Worker
+from deviceplugin.driver.calls import Worker, WorkerDied
 from deviceplugin.driver.cards import NoAnswer, SourceFailed
-from deviceplugin.driver.cuda import CudaAnswer
+from deviceplugin.driver.cuda import NO_MEMORY, CudaAnswer
 
 # cuInit may initialize every card that it finds, as without persistence mode: 8 of them for 3 s each.
 ANSWERS_WITHIN_S: Final = 30.0
@@ -71,6 +71,8 @@ class CudaTrials:
             return CudaAnswer(detail=f"cuInit did not come back within {self._within_s:g} s")
         except NoAnswer:
             raise
+        except WorkerDied as error:
+            return CudaAnswer(lacking=f"{NO_MEMORY}: {error}") if error.killed else CudaAnswer(detail=str(error))
         except SourceFailed as error:
             return CudaAnswer(detail=str(error))
 

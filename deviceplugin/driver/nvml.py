@@ -35,7 +35,7 @@ _ATTACHED: Final = Path("/sys/bus/pci/drivers/nvidia")
 _MOST_EVENTS: Final = 256  # a card in a storm of errors does not keep `wait` from coming back
 _GATHER_S: Final = 0.1  # and does not make it come back more often than this
 _UUID: Final = "GPU-"
-_NVML: Final = "libnvidia-ml.so.1"
+NVML: Final = "libnvidia-ml.so.1"
 _NO_NVML: Final = "is the driver installed on this node? Does the NVIDIA runtime run this container?"
 _LACKS: Final = "the container's image lacks a library that NVML needs"
 
@@ -75,9 +75,9 @@ class NvmlSource:
     def _loaders_words(self) -> str:
         """The dynamic loader's error, with advice: pynvml reports any error as a missing library."""
         try:
-            self._load(_NVML)
+            self._load(NVML)
         except OSError as error:
-            lacks = str(error).partition(":")[0] != _NVML and "cannot open" in str(error)
+            lacks = str(error).partition(":")[0] != NVML and "cannot open" in str(error)
             advice = _LACKS if lacks else _NO_NVML if "cannot open" in str(error) else "the library is damaged"
             return f"{error}: {advice}"
         return "the loader finds it now: is the driver being installed?"

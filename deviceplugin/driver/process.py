@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -119,7 +120,7 @@ class DriverProcess:
     def _died(self) -> WorkerDied:
         code = self._process.poll()
         how = "" if code is None else f" with {f'signal {-code}' if code < 0 else f'exit code {code}'}"
-        return WorkerDied(f"the driver's process {self.pid} has ended{how}")
+        return WorkerDied(f"the driver's process {self.pid} has ended{how}", killed=code == -signal.SIGKILL)
 
 
 async def start_cuda(root: str, uuid: str) -> DriverProcess:

@@ -1,13 +1,10 @@
 """NVIDIA's driver below another root directory, as a source of cards."""
 
 from pathlib import Path
-from typing import Final
 
 from deviceplugin.driver import driver_root
 from deviceplugin.driver.cards import NotOpened, Opened
-from deviceplugin.driver.nvml import NvmlSource
-
-NVML: Final = "libnvidia-ml.so.1"
+from deviceplugin.driver.nvml import NVML, NvmlSource
 
 
 class RootedNvml(NvmlSource):

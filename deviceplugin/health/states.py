@@ -196,7 +196,9 @@ class CardStates:
         due = self.to_try()
         for uuid in uuids:
             reason = self._reason(uuid)
-            if reason and (reason != UNTRIED or uuid in due or not self.driver):
+            if reason == UNTRIED and (uuid in due or not self.driver):
+                return f"card {uuid}: {sentence(reason)}"
+            if reason not in {"", UNTRIED}:
                 return f"card {uuid}: CUDA does not start on it: {sentence(reason)}"
         return ""
 

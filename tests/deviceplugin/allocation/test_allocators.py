@@ -77,7 +77,7 @@ async def test_by_cdi_a_container_waits_for_the_watch_to_show_its_pod(by_cdi: Ri
 
 
 async def test_a_container_waits_until_cuda_starts_on_its_card(by_cdi: Rig) -> None:
-    problems, asked = {"GPU-0": "CUDA has not been tried on it yet"}, asyncio.Event()
+    problems, asked = {"GPU-0": "CUDA is being tried on it"}, asyncio.Event()
 
     def problem(uuids: Sequence[str]) -> str:
         asked.set()

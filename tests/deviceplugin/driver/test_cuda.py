@@ -11,7 +11,7 @@ import pytest
 from deviceplugin.driver import driver_root
 from deviceplugin.driver.calls import Call, Worker, WorkerDied
 from deviceplugin.driver.cards import NoAnswer
-from deviceplugin.driver.cuda import CudaAnswer, cause_of, sentence
+from deviceplugin.driver.cuda import NO_MEMORY, CudaAnswer, cause_of, sentence
 from deviceplugin.driver.cuda_trials import CudaTrials
 from deviceplugin.driver.process import DriverProcess, start_cuda
 from tests.support.nvidia import libraries
@@ -170,6 +170,20 @@ async def test_a_process_that_dies_says_how() -> None:
     assert "has ended" in answer.detail
 
 
+async def test_a_process_that_the_memory_limit_of_the_container_ends_says_nothing_of_the_card() -> None:
+    async def start(_: str) -> Worker:
+        return await DriverProcess.start(("/bin/sh", "-c", "kill -KILL $$"))
+
+    answer = await CudaTrials(start).answer(FIRST)
+    assert (answer.reason, answer.starts) == ("", False)
+    assert answer.lacking.startswith("the plugin's container has too little memory for CUDA")
+
+
+async def test_too_little_memory_for_cuinit_says_nothing_of_the_card(world: World, started: Started) -> None:
+    replaced(world, "fault cuInit 0 2")
+    assert await CudaTrials(started).answer(FIRST) == CudaAnswer(lacking=NO_MEMORY)
+
+
 @pytest.mark.parametrize(
     ("reason", "what", "remedy"),
     [
@@ -177,7 +191,6 @@ async def test_a_process_that_dies_says_how() -> None:
         ("cuda-802", "the fabric manager does not run", "systemctl status nvidia-fabricmanager"),
         ("cuda-999", "/dev/nvidia-uvm is missing, or has the major number", "nvidia-modprobe -u -c=0"),
         ("cuda-silent", "did not come back", "dmesg"),
-        ("cuda-2", "memory", "resources.limits.memory"),
         ("cuda-47", "cuInit answered 47", "dmesg"),
     ],
 )

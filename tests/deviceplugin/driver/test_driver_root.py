@@ -8,7 +8,8 @@ import pytest
 from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin.backends import backend_for
 from deviceplugin.driver.cards import NotOpened, SourceFailed
-from deviceplugin.driver.rooted_nvml import NVML, RootedNvml
+from deviceplugin.driver.nvml import NVML
+from deviceplugin.driver.rooted_nvml import RootedNvml
 from tests.support.nvidia import driver_root
 from tests.support.nvidia.world import VARIABLE, World, card, uuid_of
 from tests.support.repository import ROOT

@@ -206,12 +206,12 @@ def test_a_container_waits_for_a_driver_that_has_not_answered_yet() -> None:
     """A remembered card has not been tried either."""
     found = CardStates(classes((), ()), tries_cuda=True)
     found.remember(cards("GPU-a"))
-    assert "CUDA has not been tried on it yet" in found.start_problem(["GPU-a"])
+    assert "card GPU-a: CUDA is being tried on it" in found.start_problem(["GPU-a"])
 
 
 def test_a_container_does_not_start_before_cuda_was_tried_on_its_cards_and_not_where_that_fails() -> None:
     found = states("GPU-a", "GPU-b")
-    assert "CUDA has not been tried on it yet" in found.start_problem(["GPU-a"])
+    assert "card GPU-a: CUDA is being tried on it" in found.start_problem(["GPU-a"])
     assert found.untried()
     found.tried("GPU-a", STARTS, 1.0)
     found.tried("GPU-b", NO_UVM, 1.0)
