@@ -6,7 +6,7 @@ from typing import Final
 
 from e2e.support import planted_faults as planted
 from e2e.support.planted_faults import Plant
-from tests.support.nvidia.world import DRIVER, uuid_of
+from tests.support.nvidia.world import DRIVER
 
 CARDS: Final = 3
 READYZ: Final = "/readyz"
@@ -194,11 +194,6 @@ TYPED: Final[Mapping[str, Typed]] = {
     # This node has the policies of the allocation alone.
     "kubectl get validatingadmissionpolicybindings": Typed("kubectl", "gpushare-allocation"),
     "kubectl get events -A --field-selector reason=GPUUnscheduled": Typed("kubectl", "No resources found"),
-    "kubectl gpushare cordon NODE --card UUID": Typed("kubectl"),
-    "… exec $POD -- /opt/gpushare/bin/gpushare-device-plugin release UUID": Typed("plugin", uuid_of(0)),
-    "… release UUID --done": Typed("plugin", uuid_of(0)),
-    "kubectl annotate node NODE gpushare/clear-health=UUID": Typed("kubectl", "annotated"),
-    "kubectl gpushare uncordon NODE --card UUID": Typed("kubectl"),
 }
 _NVIDIAS: Final = "a program of NVIDIA's driver"
 _LOG: Final = "the kernel's log, which has nothing of a stand-in"
