@@ -43,6 +43,11 @@ class Coverage:
     uncovered: Mapping[str, str] = field(default_factory=dict)
     some: bool = True
 
+    @classmethod
+    def of(cls, cards: int, uncovered: Mapping[str, str], lacking: str) -> "Coverage":
+        """Coverage of so many cards."""
+        return cls(lacking, uncovered, len(uncovered) < cards or not cards)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectionSupport:

@@ -71,8 +71,7 @@ class NvidiaEdits:
             self._tried_s = self._now_s()
             self._not_generated = self._generate()
             uncovered = self._uncovered(cards, found.driver)
-        some = len(uncovered) < len(cards) or not cards
-        self.coverage = Coverage(self._lacking(tuple(uncovered.values())), uncovered, some)
+        self.coverage = Coverage.of(len(cards), uncovered, self._lacking(tuple(uncovered.values())))
 
     def edits(self, uuids: Sequence[str]) -> Edits:
         """Edits for these cards alone. Raises CdiError."""

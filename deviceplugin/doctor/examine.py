@@ -133,8 +133,7 @@ def _specs(c: DevicePluginConfiguration, found: DriverCards) -> tuple[Coverage, 
     cards = [card for card in found.cards if not card.mig]
     lacks = HostNodes(Path(c.host_dev)).lacks
     reasons = uncovered(cards, specs.specs, driver=found.driver, lacks=lacks)
-    some = len(reasons) < len(cards) or not cards
-    return Coverage("; ".join(reasons.values()), reasons, some), specs.problems
+    return Coverage.of(len(cards), reasons, "; ".join(reasons.values())), specs.problems
 
 
 def _missing(c: DevicePluginConfiguration) -> dict[str, str]:
