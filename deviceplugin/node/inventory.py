@@ -120,7 +120,8 @@ def _card(
     return inventory.Card(
         index=card.index,
         uuid=card.uuid,
-        model=card.model,
+        # One word, as in the label nvidia.com/gpu.product of NVIDIA's GPU feature discovery: pods name it in a list.
+        model="-".join(card.model.split()),
         memory_mib=usable_mib,
         units=0 if card.mig else max(0, usable_mib - outside_mib) // terms.unit_mib,
         health=Health.CORDONED if cordoned and health is Health.HEALTHY else health,

@@ -38,6 +38,13 @@ def announced(
     return node_inventory("580", [card], healths, uuids, terms, {card.uuid: outside_mib}).cards[0]
 
 
+@pytest.mark.parametrize(
+    ("driver", "model"), [("NVIDIA A10", "NVIDIA-A10"), ("NVIDIA H100 80GB HBM3", "NVIDIA-H100-80GB-HBM3"), ("", "")]
+)
+def test_a_model_is_one_word_as_pods_name_it(driver: str, model: str) -> None:
+    assert announced(DriverCard(index=0, uuid="GPU-0", model=driver, memory_mib=15_360)).model == model
+
+
 def of_node(
     healths: Mapping[str, tuple[Health, str]] | None = None, *, cordoned: frozenset[str] = frozenset()
 ) -> Inventory:
