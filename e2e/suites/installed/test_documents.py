@@ -284,12 +284,6 @@ def test_every_entry_of_a_table_is_about_a_command(table: Mapping[str, Mapping[s
     assert unused == []
 
 
-def test_the_roadmap_counts_what_is_typed() -> None:
-    all_of_them, kept = (sum(map(len, found.values())) for found in (COMMANDS, TYPED))
-    said = f"Of {all_of_them} commands that a reader types `test_documents.py` types {kept};"
-    assert said in (ROOT / "docs/develop/roadmap.md").read_text(encoding="utf-8")
-
-
 def test_a_reader_types_whole_commands() -> None:
     unread = [
         command
