@@ -61,7 +61,7 @@ def explain(
     ours = pod.scheduler_name in engine.scheduler_names
     words = [sentence(mistake) for mistake in mistaken]
     if pod.finished:
-        return _settled(engine, pod, "finished", f"It is {pod.phase}and no longer holds anything.")
+        return _settled(engine, pod, "finished", f"It is {pod.phase} and no longer holds anything.")
     if pod.node_name:
         return _settled(engine, pod, "bound", _whereabouts(reading, pod), *words, place=_place(engine, pod))
     if pod.terminating:

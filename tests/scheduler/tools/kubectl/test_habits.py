@@ -238,6 +238,18 @@ def test_watch_prints_the_table_and_then_rows_that_change(server: ListingServer,
     assert row[:2] == (["q", "b"] if what == "pods" else ["b", "2"])
 
 
+def test_watch_asks_for_the_isolation_of_a_node_once(server: ListingServer, tmp_path: Path) -> None:
+    with watching(server, tmp_path, "top", "pods", "--no-headers") as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        for number, node in enumerate("baba"):
+            more = msgspec.to_builtins(wire_pod(f"q{number}", 1, node=node, annotations=on_card(1, 1)))
+            more["metadata"]["resourceVersion"] = str(200 + number)
+            server.lists[PODS].append(more)
+            assert process.stdout.readline().split()[:2] == [f"q{number}", node]
+    assert sum("labelSelector" in query for _, query in server.queries) == 2
+
+
 def test_watch_goes_with_tables(server: ListingServer, tmp_path: Path) -> None:
     ran = run(server, tmp_path, "top", "pods", "-w", "-o", "json")
     assert (ran.exit_code, "--watch prints tables, and not json" in ran.stderr) == (2, True)
