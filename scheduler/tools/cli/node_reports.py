@@ -116,7 +116,7 @@ async def _used(
                 if pod.spec.ports:
                     tasks.create_task(ask(pod, pod.spec.ports[0]))
     except TimeoutError:
-        return found, (f"not all device plugins have answered within {_ALL_ANSWERS_S:g} s; USED lacks the others",)
+        return found, (f"some device plugins did not answer within {_ALL_ANSWERS_S:g} s: USED is incomplete",)
     return found, ()
 
 

@@ -239,7 +239,7 @@ def _whereabouts(reading: ClusterSnapshot, pod: Pod) -> str:
     elif pod.template.gpu_units:
         told += "; its cards cannot be read, so its request counts against each of them"
     if pod.terminating:
-        told += "; it is being deleted and holds that until then"
+        told += "; it is being deleted and holds that until it ends"
     return f"{told}."
 
 

@@ -52,7 +52,7 @@ class Overrides:
             clusters[_OF_FLAGS] = KubeconfigCluster()
         if not user and chosen.user:
             users[_OF_FLAGS] = KubeconfigUser()
-        # A name that no entry has is an error of the context, said there.
+        # `chosen` reports a name that no entry has.
         if chosen.cluster in clusters:
             clusters[chosen.cluster] = self._of_cluster(clusters[chosen.cluster])
         if chosen.user in users:
