@@ -48,7 +48,7 @@ def load(
     environ: variables that begin with `env_prefix` are `env_prefix` + the path in upper case joined by `__`, list
     items by number: `PROFILES__0__SCHEDULERNAME`. The value of a section or a list is YAML.
     flags: values by dotted path, such as `clientConnection.kubeconfig`; None where the flag was not given.
-    text: what `file` holds, where that is no file of this machine: then it is only named in mistakes.
+    text: content of `file`, if that is not a file of this machine; mistakes then name it all the same.
     Raises ConfigurationError with every mistake of all three; of very many the first, and how many more there are.
     """
     settings = _Settings(model)
@@ -76,7 +76,7 @@ def read_text(file: Path) -> str:
 
 
 def documents_in(file: Path, text: str | None = None) -> list[object]:
-    """Every YAML document of the file. text: what it holds. Raises ConfigurationError when it cannot be read."""
+    """Every YAML document of the file. text: its content, if known. Raises ConfigurationError if unreadable."""
     try:
         return parse(read_text(file) if text is None else text)
     except DocumentError as error:

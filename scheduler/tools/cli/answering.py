@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from pathlib import Path
-from typing import Final, NoReturn, TextIO
+from typing import Final, Literal, NoReturn, TextIO
 
 import msgspec
 import typer
@@ -16,13 +16,12 @@ from config.settings.mistakes import ConfigurationError
 from config.settings.scheduler import SchedulerConfiguration, configuration_model
 from scheduler.process.output import show_json, show_text, warn
 from scheduler.tools.cli.manifests import Unanswerable, Unreadable
+from scheduler.tools.cli.plain import KINDS
 from scheduler.tools.explain.answers import Answer, as_json
 from scheduler.tools.explain.tones import Line, Tone, as_text
 from scheduler.tools.inspect.wire import is_name
 
 ENV_PREFIX: Final = "GPUSHARE_SCHEDULER_"
-# kubectl's names of the kind.
-_POD_KINDS: Final = frozenset({"pod", "pods", "po"})
 
 
 class Exit(IntEnum):
@@ -77,13 +76,21 @@ def named_pod(program: str, pod: str, namespace: str) -> tuple[str, str]:
     "" if unset: the namespace of the kubeconfig's context.
     """
     before, slash, name = pod.rpartition("/")
-    named = not slash or before in _POD_KINDS
+    named = not slash or KINDS.get(before) == "pods"
     found = namespace if named else before
     contradicts = not named and namespace not in {"", before}
     if contradicts or not is_name(name) or not (is_name(found) or (named and not namespace)):
         of = f" in namespace {namespace}" if namespace else ""
         give_up(program, f"invalid pod {pod or repr(pod)}{of}: expected NAME or NAMESPACE/NAME")
     return found, name
+
+
+def bare_name(program: str, kind: Literal["node", "pod"], text: str) -> str:
+    """The name in `NAME` or `kind/NAME`, as kubectl's `-o name` prints it. Ends the program for another prefix."""
+    before, slash, name = text.rpartition("/")
+    if slash and KINDS.get(before) != f"{kind}s":
+        give_up(program, f"invalid {kind} {text}: expected NAME or {kind}/NAME")
+    return name
 
 
 def show_answer(answer: Answer, lines: Iterable[Line], output: str | None) -> None:

@@ -92,9 +92,9 @@ async def deployments(cluster: Cluster) -> Sequence[Deployment]:
 
 
 async def written(cluster: Cluster) -> Written | None:
-    """The configuration; None for the defaults: it is missing or unreadable, which is reported on standard error.
+    """The configuration; None if there is none, or reading it is not allowed, which is reported on standard error.
 
-    Raises Unreadable.
+    A scheduler whose Deployment has another name is not found. Raises Unreadable.
     """
     try:
         for one in await deployments(cluster):

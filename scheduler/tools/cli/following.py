@@ -9,6 +9,7 @@ from typing import Any, Final
 from scheduler.intake.watches import Watched
 from scheduler.kube.port import ApiError, Kind, ListEnds
 from scheduler.kube.reflector import WatchBackoff, reflect
+from scheduler.process.output import warn
 from scheduler.tools.cli.answering import show_lines
 from scheduler.tools.cli.asking import ClusterView, empty_view, left_out, unreadable
 from scheduler.tools.cli.manifests import Unreadable
@@ -95,7 +96,10 @@ class _Following:
 
     def _trouble(self, one: Watched[Any], _kind: object, error: ApiError | None) -> None:
         """A kind that was listed once may fail for a while: the watch is tried again."""
-        if error is None or one.kind.name not in self._unlisted:
+        if error is None:
+            return
+        if one.kind.name not in self._unlisted:
+            warn([f"the watch of {one.kind.name} ended and restarts: {error.message}"])
             return
         if left_out(one, error):
             self._unlisted.discard(one.kind.name)

@@ -6,7 +6,7 @@ Anything that cannot be read is unknown: neither is needed for an answer.
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
@@ -16,12 +16,14 @@ from scheduler.kube.port import ApiError, ApiForbidden, Cluster, Kind
 from scheduler.kube.rest.client import KubeCluster
 from scheduler.tools.cli.asking import all_of
 from scheduler.tools.cli.cluster_configuration import ConfigSource, ProgramSpec, source_of, text_of
+from scheduler.tools.doctor.facts import PLUGIN_LABEL
 from scheduler.tools.explain.held import NONE
 
-PLUGIN: Final = "gpushare-scheduler-device-plugin"
 USED: Final = "gpushare_device_plugin_container_memory_used_bytes"
 _MIB: Final = 1 << 20
 _ANSWER_S: Final = 3.0
+# For all of them: many that do not answer would each take the time above, a few at a time.
+_ALL_ANSWERS_S: Final = 10.0
 _AT_A_TIME: Final = 16
 
 
@@ -32,23 +34,22 @@ class PluginPod(objects.ApiObject, frozen=True):
     spec: ProgramSpec = ProgramSpec()
 
 
-PLUGIN_PODS: Final = Kind(
-    "pods of the device plugin", PluginPod, "/api/v1/pods", label_selector=f"app.kubernetes.io/name={PLUGIN}"
-)
+PLUGIN_PODS: Final = Kind("pods of the device plugin", PluginPod, "/api/v1/pods", label_selector="=".join(PLUGIN_LABEL))
 
 
 @dataclass(frozen=True, slots=True)
 class NodeReports:
-    """isolation: by node. used_mib: by namespace and name of a pod."""
+    """isolation: by node. used_mib: by namespace and name of a pod. unread: sentences about missing answers."""
 
     isolation: Mapping[str, str] = field(default_factory=dict[str, str])
     used_mib: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    unread: Sequence[str] = ()
 
 
 async def node_reports(cluster: KubeCluster, nodes: Collection[str]) -> NodeReports:
     """Reports of these nodes."""
     plugins = await _plugins(cluster, nodes)
-    return NodeReports(await _isolation(cluster, plugins), await _used(cluster, plugins))
+    return NodeReports(await _isolation(cluster, plugins), *(await _used(cluster, plugins)))
 
 
 async def isolations(cluster: Cluster, nodes: Collection[str]) -> NodeReports:
@@ -90,28 +91,33 @@ async def _mechanism(cluster: Cluster, namespace: str, source: ConfigSource | No
     return "own description" if named and named[0].startswith("/") else next(iter(named), NONE)
 
 
-async def _used(cluster: KubeCluster, plugins: Collection[PluginPod]) -> dict[tuple[str, str], int]:
-    """MiB by namespace and name. The first refusal ends it: another plugin would be refused as well."""
-    found, slots, refused = dict[tuple[str, str], int](), asyncio.Semaphore(_AT_A_TIME), list[ApiError]()
+async def _used(
+    cluster: KubeCluster, plugins: Collection[PluginPod]
+) -> tuple[dict[tuple[str, str], int], tuple[str, ...]]:
+    """(MiB by namespace and name, sentences). The first denial ends it: another plugin would be denied as well."""
+    found, slots, denied = dict[tuple[str, str], int](), asyncio.Semaphore(_AT_A_TIME), list[ApiError]()
 
     async def ask(pod: PluginPod, port: int) -> None:
         async with slots:
-            if refused:
+            if denied:
                 return
             try:
                 meta = pod.metadata
                 text = await cluster.page_of_pod(meta.namespace, meta.name, port, "metrics", _ANSWER_S)
                 found.update(used_mib(text))
             except ApiForbidden as error:
-                refused.append(error)
+                denied.append(error)
             except ApiError:
                 return
 
-    async with asyncio.TaskGroup() as tasks:
-        for pod in plugins:
-            if pod.spec.ports:
-                tasks.create_task(ask(pod, pod.spec.ports[0]))
-    return found
+    try:
+        async with asyncio.timeout(_ALL_ANSWERS_S), asyncio.TaskGroup() as tasks:
+            for pod in plugins:
+                if pod.spec.ports:
+                    tasks.create_task(ask(pod, pod.spec.ports[0]))
+    except TimeoutError:
+        return found, (f"some device plugins did not answer within {_ALL_ANSWERS_S:g} s: USED is incomplete",)
+    return found, ()
 
 
 def used_mib(text: str) -> dict[tuple[str, str], int]:

@@ -1,6 +1,6 @@
 """Commands and groups of a command line with kubectl's habits: plain help, aliases, `help COMMAND`, near misses.
 
-Of a command, the docstring says what it does, in one line, and `epilog` has its examples, a command a line.
+The docstring of a command says in one line what it does; its `epilog` has examples, one per line.
 """
 
 import difflib
@@ -15,7 +15,7 @@ from scheduler.process.terminal import one_line
 
 FLAGS: Final = "Flags"
 CONNECTION: Final = "Connection flags"
-# Of what a newcomer may mean by a kind: kubectl's own names, and ours.
+# Names of kinds: kubectl's, and ours.
 KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("node", "nodes", "no"), "nodes"),
     **dict.fromkeys(("pod", "pods", "po"), "pods"),
@@ -23,7 +23,7 @@ KINDS: Final[Mapping[str, str]] = {
     "cluster": "cluster",
 }
 HELP: Final[Mapping[str, object]] = {"help_option_names": ["-h", "--help"]}
-# typer has a click of its own, of which it shows little.
+# typer vendors click, and exports little of it.
 UsageError: Final[Any] = typer.BadParameter.__bases__[0]
 _MOST_NEAR: Final = 3
 _GAP: Final = 2
@@ -31,7 +31,7 @@ _GAP: Final = 2
 
 # kubectl's other spelling of a flag.
 _SPELLINGS: Final = {"--dry-run=client": "--dry-run"}
-# typer's messages of a value, and how a reader would say it.
+# typer's messages about a value, and the same in plain words.
 _PLAINLY: Final = (
     (re.compile(r"^Value error, "), ""),
     (re.compile(r"^Input should be a valid integer.*"), "expected a whole number"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
@@ -104,7 +105,8 @@ async def opened(
 
 def _tell_silence(cluster: KubeCluster, url: str, patience: Patience) -> None:
     if not cluster.has_answered:
-        warn([f"no answer from {url} yet; giving up after {patience.gives_up_s:g} s"])
+        limit = f"; giving up after {patience.gives_up_s:g} s" if math.isfinite(patience.gives_up_s) else ""
+        warn([f"no answer from {url} yet{limit}"])
 
 
 async def connected(

@@ -71,13 +71,21 @@ def _chosen(
     user: Annotated[str, _option("--user", says="User of the kubeconfig.", value="NAME")] = "",
     server: Annotated[str, _option("--server", "-s", says="Address of the API server.", value="URL")] = "",
     token: Annotated[str, _option("--token", says="Bearer token.", value="TOKEN")] = "",
+    client_certificate: Annotated[
+        str, _option("--client-certificate", says="File with your TLS certificate.", value="FILE")
+    ] = "",
+    client_key: Annotated[str, _option("--client-key", says="File with its private key.", value="FILE")] = "",
     certificate_authority: Annotated[
         str, _option("--certificate-authority", says="File with the CA of the API server.", value="FILE")
+    ] = "",
+    tls_server_name: Annotated[
+        str, _option("--tls-server-name", says="Name in the API server's certificate.", value="NAME")
     ] = "",
     insecure_skip_tls_verify: Annotated[
         bool, _option("--insecure-skip-tls-verify", says="Do not verify the API server's certificate.")
     ] = False,
     acting_as: Annotated[str, _option("--as", says="User to impersonate.", value="NAME")] = "",
+    acting_as_uid: Annotated[str, _option("--as-uid", says="UID to impersonate.", value="UID")] = "",
     acting_as_group: Annotated[
         list[str] | None, _option("--as-group", says="Group to impersonate; may be repeated.", value="NAME")
     ] = None,
@@ -103,9 +111,13 @@ def _chosen(
             user=user,
             server=server,
             token=token,
+            client_certificate=client_certificate,
+            client_key=client_key,
             certificate_authority=certificate_authority,
+            tls_server_name=tls_server_name,
             insecure_skip_tls_verify=insecure_skip_tls_verify,
             impersonate=acting_as,
+            impersonate_uid=acting_as_uid,
             impersonate_groups=tuple(acting_as_group or ()),
         ),
     )

@@ -182,7 +182,7 @@ def _strangers(facts: ClusterFacts, asking: Sequence[objects.PodObject]) -> Iter
     ]
     if strangers:
         message = "pods bypassed the scheduler and count on every card of their nodes"
-        remedy = f"{_create_again(facts)}; deploy/manifests/scheduler-name-policy.yaml refuses such"
+        remedy = f"{_create_again(facts)}; deploy/manifests/scheduler-name-policy.yaml rejects such pods"
         yield ClusterFinding(
             check="pods", severity=Severity.FAILED, message=message, about=tuple(sorted(strangers)), remedy=remedy
         )

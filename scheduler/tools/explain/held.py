@@ -1,6 +1,6 @@
 """Pods that hold GPU memory: how much, on which cards, whether that is enforced, and how much they use. Pure."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -45,19 +45,11 @@ class HoldingPods(Answer, frozen=True):
     pods: tuple[HoldingPod, ...] = ()
 
 
-def holding_pods(
-    engine: Engine, unit_mib: int, namespace: str, matches: Callable[[Mapping[str, str]], bool]
-) -> HoldingPods:
-    """namespace: "" for all. matches: whether labels are selected."""
+def holding_pods(engine: Engine, unit_mib: int, chosen: Callable[[PodRecord], bool]) -> HoldingPods:
+    """The pods that hold memory and are chosen."""
     tables = engine.tables
-    found = [
-        _holding(tables, record)
-        for record in tables.records()
-        if record.written.units
-        and not record.nominated
-        and namespace in {"", record.pod.key.namespace}
-        and matches(record.pod.labels)
-    ]
+    held = (record for record in tables.records() if record.written.units and not record.nominated)
+    found = [_holding(tables, record) for record in held if chosen(record)]
     return HoldingPods(unit_mib=unit_mib, pods=tuple(sorted(found, key=_by_name)))
 
 
@@ -94,11 +86,6 @@ def reported(found: HoldingPods, isolation: Mapping[str, str], used_mib: Mapping
     return msgspec.structs.replace(found, pods=pods)
 
 
-def on_node(found: HoldingPods, node: str) -> HoldingPods:
-    """Only pods on the node."""
-    return msgspec.structs.replace(found, pods=tuple(pod for pod in found.pods if pod.node == node))
-
-
 _KEYS: Final[Mapping[str, Callable[[HoldingPod], int]]] = {
     "name": lambda _: 0,
     "requested": lambda pod: -pod.units,
@@ -106,10 +93,9 @@ _KEYS: Final[Mapping[str, Callable[[HoldingPod], int]]] = {
 }
 
 
-def pods_by(found: HoldingPods, key: str, named: Collection[str] = ()) -> HoldingPods:
-    """Sorted by `name`, `requested` or `used`; only those of these names, if any."""
-    chosen = (pod for pod in found.pods if not named or pod.name in named)
-    return msgspec.structs.replace(found, pods=tuple(sorted(chosen, key=_KEYS[key])))
+def pods_by(found: HoldingPods, key: str) -> HoldingPods:
+    """Sorted by `name`, `requested` or `used`."""
+    return msgspec.structs.replace(found, pods=tuple(sorted(found.pods, key=_KEYS[key])))
 
 
 def pod_lines(found: HoldingPods, *, wide: bool = False, namespaces: bool = False) -> Iterator[Line]:

@@ -61,7 +61,7 @@ def explain(
     ours = pod.scheduler_name in engine.scheduler_names
     words = [sentence(mistake) for mistake in mistaken]
     if pod.finished:
-        return _settled(engine, pod, "finished", f"It is {pod.phase}and no longer holds anything.")
+        return _settled(engine, pod, "finished", f"It is {pod.phase} and no longer holds anything.")
     if pod.node_name:
         return _settled(engine, pod, "bound", _whereabouts(reading, pod), *words, place=_place(engine, pod))
     if pod.terminating:
@@ -239,7 +239,7 @@ def _whereabouts(reading: ClusterSnapshot, pod: Pod) -> str:
     elif pod.template.gpu_units:
         told += "; its cards cannot be read, so its request counts against each of them"
     if pod.terminating:
-        told += "; it is being deleted and holds that until then"
+        told += "; it is being deleted and holds that until it ends"
     return f"{told}."
 
 

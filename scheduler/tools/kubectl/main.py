@@ -9,7 +9,7 @@ import typer
 
 from scheduler.process.output import show, show_text
 from scheduler.tools.cli import ending
-from scheduler.tools.cli.answering import Exit, answering, show_answer
+from scheduler.tools.cli.answering import Exit, answering, bare_name, show_answer
 from scheduler.tools.cli.options import Format
 from scheduler.tools.cli.plain import HELP, KINDS, PlainCommand, PlainGroup
 from scheduler.tools.cli.target import Target, on_cluster
@@ -102,7 +102,7 @@ def cordon(target: Target, node: _Node, *, card: _Cards = None, dry_run: _DryRun
     from scheduler.tools.explain.cordons import cordoned  # noqa: PLC0415
 
     with answering(PROGRAM):
-        write(target, cordoned, node.removeprefix("node/"), card or (), dry_run=dry_run)
+        write(target, cordoned, bare_name(PROGRAM, "node", node), card or (), dry_run=dry_run)
 
 
 @cli.command(
@@ -119,7 +119,7 @@ def uncordon(target: Target, node: _Node, *, card: _Cards = None, dry_run: _DryR
     from scheduler.tools.explain.cordons import uncordoned  # noqa: PLC0415
 
     with answering(PROGRAM):
-        write(target, uncordoned, node.removeprefix("node/"), card or (), dry_run=dry_run)
+        write(target, uncordoned, bare_name(PROGRAM, "node", node), card or (), dry_run=dry_run)
 
 
 @cli.command(cls=PlainCommand, epilog="kubectl gpushare audit\nkubectl gpushare audit -o json")

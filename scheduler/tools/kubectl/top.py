@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, NoReturn
 import typer
 
 from scheduler.process.output import show, warn
-from scheduler.tools.cli.answering import Exit, answering, give_up, show_answer, show_document, show_lines
+from scheduler.tools.cli.answering import Exit, answering, bare_name, give_up, show_answer, show_document, show_lines
 from scheduler.tools.cli.options import Format, NoHeaders, TableFormat, Watch
 from scheduler.tools.cli.plain import HELP, KINDS, PlainCommand, PlainGroup
 from scheduler.tools.cli.target import Target, on_cluster
@@ -131,16 +131,15 @@ def pods(
 ) -> None:
     """Show which pods hold and use how much GPU memory (read-only)."""
     from scheduler.tools.explain.held import names_of, pod_lines  # noqa: PLC0415 - as above
-    from scheduler.tools.explain.label_selector import LabelSelectorError  # noqa: PLC0415
-    from scheduler.tools.explain.label_selector import selector as matching  # noqa: PLC0415
-    from scheduler.tools.kubectl.holding import Chosen, follow_holding, holding  # noqa: PLC0415
+    from scheduler.tools.kubectl.holding import Chosen, follow_holding, holding, selected  # noqa: PLC0415
 
-    try:
-        chosen = Chosen(
-            matching(selector), frozenset(map(_bare, names or ())), node, sort_by, everywhere=all_namespaces
-        )
-    except LabelSelectorError as error:
-        give_up(PROGRAM, str(error))
+    chosen = Chosen(
+        selected(PROGRAM, selector),
+        frozenset(bare_name(PROGRAM, "pod", name) for name in names or ()),
+        bare_name(PROGRAM, "node", node),
+        sort_by,
+        everywhere=all_namespaces,
+    )
     if watch:
         _only_tables(output)
         with answering(PROGRAM):
@@ -170,7 +169,7 @@ def _counted(target: Target, names: Sequence[str], sort_by: str) -> "Top":
 
     with answering(PROGRAM):
         found = asked(target, ask, KINDS_OF_TOP)
-    wanted = [*map(_bare, names)]
+    wanted = [bare_name(PROGRAM, "node", name) for name in names]
     if missing := sorted(set(wanted) - {node.node for node in found.nodes}):
         give_up(PROGRAM, f"there is no node {missing[0]} with GPU memory", Exit.FOUND)
     return of_nodes(found, wanted) if wanted else found
@@ -181,11 +180,6 @@ def _any(found: Sequence[object], otherwise: str) -> bool:
     if not found:
         warn([otherwise])
     return bool(found)
-
-
-def _bare(name: str) -> str:
-    """The name of `node/NAME` or `pod/NAME`, as kubectl's `-o name` prints them."""
-    return name.rpartition("/")[2]
 
 
 def _only_tables(output: str | None) -> None:
@@ -210,7 +204,7 @@ def _follow(
     from scheduler.tools.kubectl.holding import KINDS_OF_TOP  # noqa: PLC0415
 
     _only_tables(output)
-    wanted = [*map(_bare, names)]
+    wanted = [bare_name(PROGRAM, "node", name) for name in names]
 
     async def shown(of: ClusterView) -> "Iterable[Line]":
         found = sorted_by(counted(of.reading.engine), sort_by)

@@ -17,7 +17,7 @@ from scheduler.tools.explain.tones import Line
 
 
 class ProgramVersions(Answer, frozen=True):
-    """client: of this program. scheduler, device_plugin: images, each once; empty where there is none. server: API's.
+    """client: this program. server: the API server. scheduler, device_plugin: distinct images, empty if not found.
 
     unread: sentences about those that could not be read.
     """
@@ -64,7 +64,7 @@ async def _versions(cluster: KubeCluster, own: str, server: str) -> ProgramVersi
 
 
 def _images(specs: Sequence[ProgramSpec]) -> list[str]:
-    """Image of the first container of each, each once, in order."""
+    """Distinct images of the first containers, sorted."""
     return sorted({spec.containers[0].image for spec in specs if spec.containers})
 
 

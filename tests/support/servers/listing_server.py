@@ -27,7 +27,7 @@ class ListingServer(ThreadingHTTPServer):
     absent: paths that the server does not know. made: by path, what makes its objects anew each time they are listed.
     may_write: whether nodes may be changed. before_write: called with a node before it is changed.
     named: objects that are asked for alone, by their paths. pages: text by its path. requests: method and path of
-    each. queries: path and query of each GET.
+    each. queries: path and query of each GET. before_page: called with the path of a GET before its answer.
     """
 
     daemon_threads = True
@@ -53,6 +53,7 @@ class ListingServer(ThreadingHTTPServer):
         self.requests: list[tuple[str, str]] = []
         self.queries: list[tuple[str, dict[str, str]]] = []
         self.before_write: Callable[[Json], None] = lambda _: None
+        self.before_page: Callable[[str], object] = lambda _: None
 
     def node(self, name: str) -> Json:
         return next(node for node in self.lists[NODES] if node["metadata"]["name"] == name)
@@ -132,6 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
         path, query = unquote(parts.path), dict(parse_qsl(parts.query))
         self.server.requests.append(("GET", path))
         self.server.queries.append((path, query))
+        self.server.before_page(path)
         if path in self.server.refused:
             self._answer(403, refusal(403, f"{path.rpartition('/')[2]} is forbidden"))
         elif path in self.server.pages:

@@ -22,9 +22,13 @@ class Overrides:
     user: str = ""
     server: str = ""
     token: str = ""
+    client_certificate: str = ""
+    client_key: str = ""
     certificate_authority: str = ""
+    tls_server_name: str = ""
     insecure_skip_tls_verify: bool = False
     impersonate: str = ""
+    impersonate_uid: str = ""
     impersonate_groups: tuple[str, ...] = ()
 
     def applied(self, merged: Merged, name: str) -> tuple[Merged, str]:
@@ -40,7 +44,7 @@ class Overrides:
         cluster, user = self.cluster or context.cluster, self.user or context.user
         chosen = Context(
             cluster=cluster or (_OF_FLAGS if self.server else ""),
-            user=user or (_OF_FLAGS if self.token or self.impersonate else ""),
+            user=user or (_OF_FLAGS if self.token or self.client_certificate or self.impersonate else ""),
             namespace=context.namespace,
         )
         clusters, users = dict(merged.clusters), dict(merged.users)
@@ -48,7 +52,7 @@ class Overrides:
             clusters[_OF_FLAGS] = KubeconfigCluster()
         if not user and chosen.user:
             users[_OF_FLAGS] = KubeconfigUser()
-        # A name that no entry has is an error of the context, said there.
+        # `chosen` reports a name that no entry has.
         if chosen.cluster in clusters:
             clusters[chosen.cluster] = self._of_cluster(clusters[chosen.cluster])
         if chosen.user in users:
@@ -56,9 +60,9 @@ class Overrides:
         return Merged(clusters, users, {**merged.contexts, name: chosen}, merged.current_context), name
 
     def _of_cluster(self, cluster: KubeconfigCluster) -> KubeconfigCluster:
-        if self.server:
-            # The name in the certificate was that of the other server.
-            cluster = replace(cluster, server=self.server, tls_server_name="")
+        if self.server or self.tls_server_name:
+            # With another server, the name in the file's certificate is that of the first one.
+            cluster = replace(cluster, server=self.server or cluster.server, tls_server_name=self.tls_server_name)
         if self.certificate_authority or self.insecure_skip_tls_verify:
             cluster = replace(
                 cluster,
@@ -71,10 +75,15 @@ class Overrides:
     def _of_user(self, user: KubeconfigUser) -> KubeconfigUser:
         if self.token:
             user = replace(user, token=self.token, token_file="", username="", password="")
-        if self.impersonate or self.impersonate_groups:
+        if self.client_certificate:
+            user = replace(user, client_certificate=self.client_certificate, client_certificate_data="")
+        if self.client_key:
+            user = replace(user, client_key=self.client_key, client_key_data="")
+        if self.impersonate or self.impersonate_uid or self.impersonate_groups:
             user = replace(
                 user,
                 impersonate=self.impersonate or user.impersonate,
+                impersonate_uid=self.impersonate_uid or user.impersonate_uid,
                 impersonate_groups=self.impersonate_groups or user.impersonate_groups,
             )
         return user

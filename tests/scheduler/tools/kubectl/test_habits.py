@@ -213,7 +213,9 @@ def watching(server: ListingServer, folder: Path, *arguments: str) -> Iterator["
     """The command, ended in any case."""
     command = [sys.executable, "-m", "scheduler.tools.kubectl.main", *arguments, "-w"]
     environment = {"KUBECONFIG": server.kubeconfig(folder), "PATH": "", "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         ending = threading.Timer(_WITHIN_S, process.kill)
         ending.start()
         try:
@@ -236,6 +238,27 @@ def test_watch_prints_the_table_and_then_rows_that_change(server: ListingServer,
         assert (process.stdout.read(), process.wait()) == ("", 130)
     assert table[1][0] == ("p" if what == "pods" else "a")
     assert row[:2] == (["q", "b"] if what == "pods" else ["b", "2"])
+
+
+def test_watch_asks_for_the_isolation_of_a_node_once(server: ListingServer, tmp_path: Path) -> None:
+    with watching(server, tmp_path, "top", "pods", "--no-headers") as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        for number, node in enumerate("baba"):
+            more = msgspec.to_builtins(wire_pod(f"q{number}", 1, node=node, annotations=on_card(1, 1)))
+            more["metadata"]["resourceVersion"] = str(200 + number)
+            server.lists[PODS].append(more)
+            assert process.stdout.readline().split()[:2] == [f"q{number}", node]
+    assert sum("labelSelector" in query for _, query in server.queries) == 2
+
+
+def test_watch_says_when_it_sees_no_changes_for_a_while(server: ListingServer, tmp_path: Path) -> None:
+    with watching(server, tmp_path, "top", "nodes", "--no-headers") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        server.refused.add(PODS)
+        assert process.stderr.readline() == "the watch of pods ended and restarts: pods is forbidden\n"
 
 
 def test_watch_goes_with_tables(server: ListingServer, tmp_path: Path) -> None:
@@ -263,6 +286,11 @@ def test_a_request_is_given_up_after_the_time_of_the_flag(tmp_path: Path) -> Non
         kubeconfig = kubeconfig_of(silent.getsockname()[1], tmp_path)
         ran = CliRunner().invoke(cli, ["top", "--kubeconfig", kubeconfig, "--request-timeout", "200ms"])
     assert (ran.exit_code, "no data for 0.2 s" in ran.stderr) == (3, True), ran.stderr
+
+
+def test_a_request_without_a_limit_gets_its_answer(server: ListingServer, tmp_path: Path) -> None:
+    ran = run(server, tmp_path, "top", "nodes", "--request-timeout", "0", "-o", "name")
+    assert (ran.exit_code, ran.stdout, ran.stderr) == (0, "node/a\nnode/b\n", "")
 
 
 # Files

@@ -1,6 +1,8 @@
 """`kubectl gpushare top pods`: who holds how much GPU memory, whether that is enforced, and what is used."""
 
 import json
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,8 +12,9 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from config.protocol import names
-from scheduler.tools.cli.node_reports import PLUGIN, USED, used_mib
-from scheduler.tools.explain.label_selector import LabelSelectorError, selector
+from scheduler.tools.cli import node_reports
+from scheduler.tools.cli.node_reports import USED, used_mib
+from scheduler.tools.doctor.facts import PLUGIN_LABEL
 from scheduler.tools.kubectl.main import cli
 from tests.support.builders import wire_node, wire_pod
 from tests.support.placing import on_card
@@ -35,15 +38,15 @@ def plugin(node: str) -> Json:
         "ports": [{"containerPort": 10262}],
         "volumeMounts": [{"name": "config", "mountPath": "/etc/gpushare"}],
     }
-    volumes = [{"name": "kube-api-access-x7x"}, {"name": "config", "configMap": {"name": PLUGIN}}]
-    labels = {"app.kubernetes.io/name": PLUGIN}
+    volumes = [{"name": "kube-api-access-x7x"}, {"name": "config", "configMap": {"name": PLUGIN_LABEL[1]}}]
+    labels = dict([PLUGIN_LABEL])
     meta = {"name": f"plugin-{node}", "namespace": "kube-system", "uid": f"plugin-{node}", "labels": labels}
     return {"metadata": meta, "spec": {"nodeName": node, "containers": [container], "volumes": volumes}, "status": {}}
 
 
 def configured(server: ListingServer, isolation: str) -> None:
     data = {"device-plugin.yaml": f"isolation: {isolation}\n"}
-    server.lists[CONFIG_MAPS] = [{"metadata": {"name": PLUGIN, "namespace": "kube-system"}, "data": data}]
+    server.lists[CONFIG_MAPS] = [{"metadata": {"name": PLUGIN_LABEL[1], "namespace": "kube-system"}, "data": data}]
 
 
 @pytest.fixture
@@ -102,6 +105,7 @@ def test_of_all_namespaces_their_column_is_shown(server: ListingServer, tmp_path
     [
         pytest.param(["-l", "app=web"], ["pod/web"], id="a label"),
         pytest.param(["-l", "app!=web"], ["pod/train"], id="another label"),
+        pytest.param(["-l", "app notin (web,api),!tier"], ["pod/train"], id="labels of a set"),
         pytest.param(["--node", "b"], ["pod/train"], id="a node"),
         pytest.param(["--sort-by", "requested"], ["pod/train", "pod/web"], id="sorted by request"),
         pytest.param(["--sort-by", "used"], ["pod/web", "pod/train"], id="sorted by use"),
@@ -141,25 +145,35 @@ def test_text_that_is_not_metrics_says_nothing() -> None:
     assert used_mib("<html>") == {}
 
 
-@pytest.mark.parametrize(
-    ("text", "matches"),
-    [
-        ("", True),
-        ("app=web", True),
-        ("app==web,tier!=back", True),
-        ("app!=web", False),
-        ("app in (web, api)", True),
-        ("app notin (web,api),tier", False),
-        ("app,!tier", True),
-        ("!app", False),
-        ("tier notin (back)", True),
-    ],
-)
-def test_a_selector_means_what_kubectl_means(text: str, *, matches: bool) -> None:
-    assert selector(text)({"app": "web"}) is matches
+def test_a_selector_that_is_invalid_is_named(server: ListingServer, tmp_path: Path) -> None:
+    ran = run(server, tmp_path, "-l", "app=a b")
+    assert (ran.exit_code, "--selector: 'app=a b' is not a requirement on a label" in ran.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("text", ["=a", "app=a b", "app in web", "a,,b", "app ~ b"])
-def test_a_selector_that_cannot_be_read_is_an_error(text: str) -> None:
-    with pytest.raises(LabelSelectorError, match="label selector: expected"):
-        selector(text)
+@pytest.mark.parametrize("name", ["ml/train", "node/train", "ml/pod/train"])
+def test_a_namespace_is_not_part_of_a_name(server: ListingServer, tmp_path: Path, name: str) -> None:
+    ran = run(server, tmp_path, name)
+    assert (ran.exit_code, f"invalid pod {name}: expected NAME or pod/NAME" in ran.stderr) == (2, True), ran.output
+
+
+def test_only_nodes_of_the_pods_are_asked(server: ListingServer, tmp_path: Path) -> None:
+    server.lists[PODS].append(msgspec.to_builtins(wire_pod("other", 1, node="b", annotations=on_card(0, 1))))
+    run(server, tmp_path, "other")
+    assert METRICS not in {path for _, path in server.requests}
+
+
+def test_plugins_that_do_not_answer_take_a_limited_time_together(
+    server: ListingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.lists[PODS] += [
+        {**plugin("b"), "metadata": {**plugin("b")["metadata"], "name": f"silent-{number}"}} for number in range(40)
+    ]
+    answered = threading.Event()
+    server.before_page = lambda path: "silent" not in path or answered.wait(30.0)
+    monkeypatch.setattr(node_reports, "_ALL_ANSWERS_S", 0.5)
+    began_s = time.monotonic()
+    ran = run(server, tmp_path, "-A", "--no-headers")
+    answered.set()
+    assert (ran.exit_code, time.monotonic() - began_s < 6.0) == (0, True), ran.output
+    assert ran.stderr == "some device plugins did not answer within 0.5 s: USED is incomplete\n"
+    assert [line.split()[-2:] for line in ran.stdout.splitlines()] == [["4", "MiB"], ["(mps)", "-"]]

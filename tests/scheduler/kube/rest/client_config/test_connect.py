@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from scheduler.kube.rest.client_config.chosen_context import proxy_for
+from scheduler.kube.rest.client_config.chosen_context import chosen, proxy_for
 from scheduler.kube.rest.client_config.connect import ConnectError, Connection, connect
 from scheduler.kube.rest.client_config.credentials import NotRenewed
+from scheduler.kube.rest.client_config.kubeconfig_file import read
 from scheduler.kube.rest.client_config.overrides import Overrides
 from tests.support.servers.certificates import CA
 
@@ -304,9 +305,9 @@ OVERRIDDEN = [
     pytest.param({"cluster": "c2"}, "https://a-2", BEARER, id="another cluster of the file"),
     pytest.param({"server": "https://b"}, "https://b", BEARER, id="another server, with the user's token"),
     pytest.param(
-        {"impersonate": "jane", "impersonate_groups": ("dev",)},
+        {"impersonate": "jane", "impersonate_uid": "7", "impersonate_groups": ("dev",)},
         "https://a",
-        (*BEARER, ("Impersonate-User", "jane"), ("Impersonate-Group", "dev")),
+        (*BEARER, ("Impersonate-User", "jane"), ("Impersonate-Uid", "7"), ("Impersonate-Group", "dev")),
         id="another user to act as",
     ),
 ]
@@ -332,6 +333,18 @@ async def test_a_token_of_a_flag_replaces_the_credentials_of_the_file(tmp_path: 
     file = write(tmp_path / "k", described({"username": "u", "password": "p"}))
     found = await connect({}, kubeconfig=file, overrides=Overrides(token="t"))  # noqa: S106 - of a test
     assert await found.credentials.identity() == (("Authorization", "Bearer t"),)
+
+
+def test_a_certificate_of_a_flag_replaces_that_of_the_file(tmp_path: Path) -> None:
+    file = write(tmp_path / "k", described({"client-certificate": "/old.crt", "client-key-data": "a2V5"}))
+    flags = Overrides(client_certificate="/new.crt", client_key="/new.key", tls_server_name="api.example")
+    found = chosen(read([file]), None, flags)
+    assert (found.user.client_certificate, found.user.client_key, found.user.client_key_data) == (
+        "/new.crt",
+        "/new.key",
+        "",
+    )
+    assert found.cluster.tls_server_name == "api.example"
 
 
 async def test_not_to_verify_the_server_replaces_the_ca_of_the_file(tmp_path: Path) -> None:
