@@ -209,7 +209,6 @@ class InjectionMode:
             log.warning("cdi.prepare_failed", reason=str(error))
 
     async def _soon(self) -> None:
-        # Not wait_for: on Python 3.11 it drops a cancellation that comes together with the event.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._again_s):
                 await self._changed.wait()

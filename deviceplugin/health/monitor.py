@@ -152,7 +152,6 @@ class CardKeeper:
 
     async def _pause(self, for_s: float) -> None:
         self._wake.clear()
-        # Not wait_for: on Python 3.11 it drops a cancellation that comes together with the event.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, for_s)):
                 await self._wake.wait()

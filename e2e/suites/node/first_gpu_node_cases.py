@@ -10,8 +10,6 @@ from tests.support.nvidia.world import DRIVER
 
 CARDS: Final = 3
 READYZ: Final = "/readyz"
-
-
 GENERATE: Final = "nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml"
 
 
@@ -146,20 +144,49 @@ BY_DAY: Final = frozenset(
         "a driver that was updated",
     }
 )
-# Faults that this machine cannot plant -> the test that holds each.
-HELD_ELSEWHERE: Final[Mapping[str, str]] = {
-    "a driver in a container whose nodes lie elsewhere on the host": "e2e/suites/node/test_nvidia_matrix.py",
-    "a restart of systemd that takes device nodes away": "tests/deviceplugin/allocation/test_environment.py",
-    "a toolkit that gives the plugin no card": "e2e/deploy/chart/test_driver_access_on_a_node.py",
-    "a plugin without libcuda": "tests/deviceplugin/driver/test_cuda.py",
-    "SELinux": "e2e/deploy/chart/test_driver_access.py",
-    "a card that is lost while the plugin's container is made": "tests/deviceplugin/driver/test_nvml_matrix.py",
-    "one unit less than the legacy plugin counts": "tests/scheduler/tools/adoption/test_adoption.py",
-    "a read-only /etc": "tests/repository/deployment/test_device_plugin_manifests.py",
-    "an image without a library that NVML needs": "tests/deviceplugin/driver/test_nvml_library.py",
-    "a card that comes while the plugin runs": "tests/deviceplugin/driver/test_new_cards.py",
-    "a cancellation beside a wake-up": "tests/deviceplugin/cdi/test_injection.py",
-    "volumes for directories of CDI specs": "tests/repository/deployment/test_chart.py",
+_CHART: Final = "e2e/deploy/chart"
+# Faults that no node of ours can have -> file and test that hold each; for the cancellation a rule of the linter.
+HELD_ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = {
+    "a driver in a container whose nodes lie elsewhere on the host": {
+        "e2e/suites/node/test_nvidia_matrix.py": "test_containers_find_their_own_cards_also_after_a_reboot"
+    },
+    "a restart of systemd that takes device nodes away": {
+        "tests/deviceplugin/allocation/test_environment_allocator.py": "test_the_kubelet_learns_of_the_device_nodes"
+    },
+    "a toolkit that gives the plugin no card": {
+        f"{_CHART}/test_driver_access_on_a_node.py": "test_a_container_starts_and_has_what_the_way_needs"
+    },
+    "a plugin without libcuda": {
+        "tests/deviceplugin/driver/test_cuda.py": "test_without_libcuda_the_card_is_no_worse",
+    },
+    "SELinux": {f"{_CHART}/test_values.py": "test_the_pods_are_secured_whatever_the_values"},
+    "a card that is lost while the plugin's container is made": {
+        f"{_CHART}/test_driver_access.py": (
+            "test_a_drivers_root_is_mounted_where_the_plugin_looks_and_the_runtime_is_asked_for_no_card"
+        ),
+        "tests/deviceplugin/driver/test_nvml_matrix.py": "test_a_call_that_fails_for_one_card_changes_that_card_alone",
+    },
+    "one unit less than the legacy plugin counts": {
+        "tests/scheduler/tools/adoption/test_adoption.py": (
+            "test_a_pod_that_requests_all_of_a_card_is_a_warning_until_our_device_plugin_counts_the_card"
+        ),
+    },
+    "a read-only /etc": {
+        f"{_CHART}/test_driver_access_on_a_node.py": "test_a_directory_that_the_node_does_not_have_is_named_in_an_event"
+    },
+    "an image without a library that NVML needs": {
+        "tests/repository/deployment/test_image_root.py": "test_an_image_without_one_of_them_is_not_made",
+        "tests/deviceplugin/driver/test_driver_root.py": (
+            "test_a_library_that_cannot_be_loaded_is_reported_in_the_loaders_words"
+        ),
+    },
+    "a card that comes while the plugin runs": {
+        "tests/deviceplugin/driver/test_new_cards.py": "test_a_card_that_comes_is_found_at_the_next_count"
+    },
+    "a cancellation with a wake-up": {"pyproject.toml": "asyncio.wait_for"},
+    "volumes for directories of CDI specs": {
+        f"{_CHART}/test_install.py": "test_the_api_server_accepts_every_object_of_every_variant_to_the_letter"
+    },
 }
 
 UNITS_OF_ALL: Final = str(CARDS * 79)

@@ -129,8 +129,13 @@ def _nodes(before: Sequence[str]) -> list[str]:
         context=said.get("--context", ""),
         overrides=Overrides(cluster=cluster, user=user, server=server, token=token),
     )
+
+    async def in_time() -> list[str]:
+        async with asyncio.timeout(_PATIENCE_S):
+            return await nodes_with_cards(target)
+
     try:
-        return asyncio.run(asyncio.wait_for(nodes_with_cards(target), _PATIENCE_S))
+        return asyncio.run(in_time())
     except (Unanswerable, TimeoutError, typer.Exit):
         return []
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import grpc
+import pytest
+
 from config.protocol import allocation, names
 from config.protocol.allocation import Allocation, LegacyFields
 from config.protocol.inventory import Card
@@ -162,3 +165,8 @@ async def rig(folder: Path, plugin: Callable[[AllocationContext], Answers]) -> A
 
 def without_cdi(context: AllocationContext) -> EnvironmentAllocator:
     return EnvironmentAllocator(context, wait_s=0.5)
+
+
+def refused(message: str) -> "pytest.RaisesExc[grpc.aio.AioRpcError]":
+    """Expect that the plugin fails a call with this message."""
+    return pytest.raises(grpc.aio.AioRpcError, match=message)

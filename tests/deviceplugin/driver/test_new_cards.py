@@ -17,9 +17,8 @@ from tests.support.nvidia.world import VARIABLE, World, card, pci_of, uuid_of
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """One card."""
-    library = libraries.compile_nvml(tmp_path)
     made = World(tmp_path / "world", [card(0)])
     made.write()
     monkeypatch.setenv(VARIABLE, str(made.path))

@@ -17,12 +17,6 @@ from tests.support.nvidia.world import VARIABLE, World, card, pci_of, uuid_of
 FIRST, SECOND = uuid_of(0), uuid_of(1)
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The stand-in, compiled."""
-    return libraries.compile_nvml(tmp_path_factory.mktemp("nvidia"))
-
-
 @pytest.fixture
 def world(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """Two cards."""
@@ -31,14 +25,6 @@ def world(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     monkeypatch.setenv(VARIABLE, str(made.path))
     with libraries.pynvml_with(library):
         yield made
-
-
-@pytest.fixture
-def source(world: World) -> NvmlSource:
-    """Opened."""
-    opened = NvmlSource()
-    assert opened.open().count == len(world.cards)
-    return opened
 
 
 def test_a_card_is_described_from_nvidias_own_structs(world: World, source: NvmlSource) -> None:

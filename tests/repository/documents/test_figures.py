@@ -11,6 +11,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from tests.support.documents.anchors import anchor_of
 from tests.support.repository import ROOT
 
 DOCUMENTS: Final = ("docs/tuning.md", "docs/operations.md", "docs/faq.md")
@@ -27,11 +28,6 @@ FIELD: Final = re.compile(r"^\| `(\w+)` \| .*? \| (?:`(.*?)`|see below|\(require
 KEY: Final = re.compile(r"`([a-z]\w+)`,? ([\w.]+)")
 
 
-def slug(heading: str) -> str:
-    """The anchor of a heading, as git hosts make it."""
-    return re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-")
-
-
 @cache
 def sections(document: str) -> dict[str, str]:
     """By anchor: a heading and what is below it, up to the next one that is as high."""
@@ -40,7 +36,7 @@ def sections(document: str) -> dict[str, str]:
     found = {}
     for number, one in enumerate(headings):
         higher = (next_one.start() for next_one in headings[number + 1 :] if len(next_one[1]) <= len(one[1]))
-        found[slug(one[2])] = text[one.start() : next(higher, len(text))]
+        found[anchor_of(one[2])] = text[one.start() : next(higher, len(text))]
     return found
 
 

@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 
 from deviceplugin.reconcile.drift import DriftKind
+from tests.support.documents.anchors import anchor_of
 from tests.support.repository import ROOT
 
 TEXT: Final = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
@@ -85,9 +86,8 @@ def test_the_events_are_there(reason: str) -> None:
 
 
 def test_every_symptom_is_in_the_table() -> None:
-    anchors = {re.sub(r"[^\w -]", "", symptom).lower().replace(" ", "-") for symptom in SYMPTOMS}
     rows = re.findall(r"^\|.*\|$", TEXT, re.MULTILINE)
-    assert {anchor for row in rows for anchor in re.findall(r"\]\(#([\w-]+)\)", row)} == anchors
+    assert {anchor for row in rows for anchor in re.findall(r"\]\(#([\w-]+)\)", row)} == {*map(anchor_of, SYMPTOMS)}
 
 
 def test_the_first_command_needs_nothing_installed() -> None:

@@ -59,8 +59,8 @@ class ListingServer(ThreadingHTTPServer):
         return next(node for node in self.lists[NODES] if node["metadata"]["name"] == name)
 
     def page(self, path: str, query: Mapping[str, str]) -> Json:
-        """One item of the list, and where the next one begins; field selectors as far as inspect uses them."""
-        items = [item for item in self.lists[path] if _selected(item, query.get("fieldSelector", ""))]
+        """One item of the list, and where the next one begins."""
+        items = [item for item in self.lists[path] if _selected(item, query)]
         start = int(query.get("continue", "0"))
         rest = {"continue": str(start + 1)} if start + 1 < len(items) else {}
         kind = "NodeList" if path == NODES else "PodList"
@@ -82,21 +82,22 @@ class ListingServer(ThreadingHTTPServer):
         return kubeconfig_of(self.server_port, folder, namespace)
 
 
-def _selected(item: Json, selector: str) -> bool:
-    for term in filter(None, selector.split(",")):
-        field, operator, value = term.partition("!=" if "!=" in term else "=")
-        found = {"spec.nodeName": item["spec"].get("nodeName", ""), "status.phase": item["status"]["phase"]}[field]
-        if (found == value) != (operator == "="):
-            return False
-    return True
-
-
-def _meant(item: Json, query: Mapping[str, str]) -> bool:
-    """Whether its labels, and its name, are those of the query."""
+def _selected(item: Json, query: Mapping[str, str]) -> bool:
+    """Whether the item has the labels, and the fields that the commands ask for."""
+    fields = {
+        "metadata.name": item["metadata"]["name"],
+        "spec.nodeName": item.get("spec", {}).get("nodeName", ""),
+        "status.phase": item.get("status", {}).get("phase", ""),
+    }
     labels = item["metadata"].get("labels") or {}
-    wanted = [term.split("=") for term in query.get("labelSelector", "").split(",") if term]
-    name = next((term[14:] for term in query.get("fieldSelector", "").split(",") if term[:14] == "metadata.name="), "")
-    return all(labels.get(key) == value for key, value in wanted) and name in {"", item["metadata"]["name"]}
+    terms = [(fields, term) for term in query.get("fieldSelector", "").split(",") if term]
+    terms += [(labels, term) for term in query.get("labelSelector", "").split(",") if term]
+    return all(_holds(found, term) for found, term in terms)
+
+
+def _holds(found: Mapping[str, str], term: str) -> bool:
+    name, operator, value = term.partition("!=" if "!=" in term else "=")
+    return (found.get(name, "") == value) == (operator == "=")
 
 
 def kubeconfig_of(port: int, folder: Path, namespace: str = "") -> str:
@@ -168,7 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
         lines: list[Json] = [
             {"type": "ADDED", "object": item}
             for item in items
-            if _meant(item, query) and (lists or int(item["metadata"].get("resourceVersion") or 0) > since)
+            if _selected(item, query) and (lists or int(item["metadata"].get("resourceVersion") or 0) > since)
         ]
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
