@@ -273,7 +273,7 @@ def _has(size_mib: int, units: int, unit_mib: int) -> bool:
 def _unit_problem(written: WrittenAllocation) -> str:
     said = f"{names.MEM_DEV} is {written.device_units}, which no unit gives" if written.device_units else "nothing says"
     return (
-        f"in which unit its {written.units} units are is not known ({said}; expected {names.UNIT_MIB}): "
+        f"the size of its {written.units} units is unknown ({said}; expected {names.UNIT_MIB}): "
         f"every card of its node is blocked"
     )
 

@@ -85,7 +85,7 @@ _DRIFT: Final = {
 
 
 def examined(facts: Facts) -> Examination:
-    """Every check."""
+    """Results of all checks."""
     return Examination(facts.node_name, tuple(check(facts) for check in _CHECKS))
 
 

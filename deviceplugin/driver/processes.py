@@ -155,7 +155,7 @@ class Processes:
         """
         self._workers = [worker for worker in self._workers if worker.alive]
         if len(self._workers) + spare >= MOST_PROCESSES:
-            raise SourceFailed(self.problem() or f"{len(self._workers)} processes ask the driver already")
+            raise SourceFailed(self.problem() or f"{len(self._workers)} processes are already querying the driver")
         opened = OpenedDriver(await self._start())
         self._workers.append(opened.worker)
         self.starts += not passing

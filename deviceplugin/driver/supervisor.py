@@ -169,7 +169,7 @@ class SupervisedDriver:
         hidden = sorted(self._attached_last - self._attached_first - known)
         if not hidden or self._common is None:
             return ""
-        return f"a card came that this container may not use ({', '.join(hidden)}): delete the plugin's pod"
+        return f"a card was added that this container may not use ({', '.join(hidden)}): delete the plugin's pod"
 
     async def close(self) -> None:
         self._closed = True

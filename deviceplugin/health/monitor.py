@@ -91,7 +91,7 @@ class CardKeeper:
         self._cuda = CudaWatch(driver=self.driver, states=self.states, on_change=self._cuda_tried)
 
     async def run(self) -> None:
-        """Ask forever. Raises NeedsNewContainer, in a group."""
+        """Query the driver forever. Raises an ExceptionGroup with NeedsNewContainer."""
         self.driver.remember(self.states.cards)
         try:
             await self.driver.release(frozenset(self.states.released()))

@@ -241,7 +241,7 @@ def announced(health: CardHealth) -> tuple[Health, str]:
 
 
 def _doubted(health: CardHealth, reason: str, now_s: float) -> CardHealth:
-    """Suspect, if it was healthy: it changes nothing else."""
+    """A healthy card as suspect, for this reason; any other card unchanged."""
     if health.state is not HealthState.HEALTHY:
         return health
     return replace(health, state=HealthState.SUSPECT, reason=reason, bad_s=now_s)

@@ -136,7 +136,7 @@ class CardStates:
         return self.healths.get(uuid, CardHealth())
 
     def announced(self) -> dict[str, tuple[Health, str]]:
-        """UUID -> health and reason as the inventory has them."""
+        """UUID -> health and reason, as they are announced in the inventory."""
         return {card.uuid: self._announced(card) for card in self.cards}
 
     def _announced(self, card: DriverCard) -> tuple[Health, str]:

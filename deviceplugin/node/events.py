@@ -33,7 +33,7 @@ class EventWriter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NodeEvent:
-    """reason: one word in CamelCase. pod: None where it is about the node. warning: something has to be seen to."""
+    """reason: one word in CamelCase. pod: None if it is about the node. warning: it requires action."""
 
     reason: str
     note: str

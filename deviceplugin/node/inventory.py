@@ -39,7 +39,7 @@ class NodePatch:
 
 
 def memory_mib(card: DriverCard, terms: Terms) -> int:
-    """MiB of the card that are shared; 0 where neither driver nor configuration says.
+    """Shared MiB of the card; 0 if neither the driver nor the configuration gives them.
 
     A machine whose GPU shares the memory of the processor has a driver that names none.
     """

@@ -36,7 +36,7 @@ class StartsFile:
         self._boot_id = boot_id
 
     def started(self, now_s: float) -> float:
-        """Take note of this start; for how long this plugin is not to be trusted with new pods, in seconds.
+        """Record this start. Returns for how many seconds this plugin should get no new pods.
 
         0, unless the two before it were killed, the last one within ten minutes of its start: then twice as long as
         from that start to this, ten minutes at most. now_s: since the machine's boot. Raises OSError.

@@ -40,7 +40,7 @@ class OnlyCards(CardFilterPlugin):
     name = "OnlyCards"
 
     def __init__(self, slots: frozenset[int]) -> None:
-        """slots: of `tables.cards`."""
+        """slots: card slots of a row, as in `tables.cards`."""
         super().__init__()
         self._slots = slots
 

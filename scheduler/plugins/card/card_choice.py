@@ -217,7 +217,7 @@ _NOT_ENOUGH: Final = np.iinfo(np.int64).max
 
 
 def held_by_terminating(tables: Tables, request: GpuRequest, rows: RowArray) -> str:
-    """`16 held by 1 terminating pod`, where the cards of a row would do without such pods; "" where those of none do.
+    """`16 held by 1 terminating pod`, if the cards of a row would suffice without such pods; otherwise "".
 
     rows: intp[…], of one width. Of several rows, the one that waits for the least.
     """

@@ -152,7 +152,7 @@ class Column(NamedTuple):
         return self.requested.item(self.place, row) + self.own, resources.allocatable.item(self.place, row)
 
     def over(self, rows: Rows, resources: ResourceColumns) -> tuple[Int64Array, Int64Array]:
-        """int64[rows] each: the same."""
+        """(requested with the pod, allocatable) of many rows, int64[rows] each."""
         return self.requested[self.place][rows] + self.own, resources.allocatable[self.place][rows]
 
 

@@ -111,7 +111,7 @@ class DisksInUse(NodeFact[_Uses]):
         self._rows_with: dict[DiskUse, Counter[int]] = {}
 
     def read(self, pod: Pod) -> _Uses | None:
-        """The disks of a pod that has any."""
+        """The disks of the pod; None if it has none."""
         return pod.volumes.disks or None
 
     def book(self, row: int, read: _Uses, sign: int) -> None:

@@ -105,7 +105,7 @@ _CHECKS: Final = {
     ),
     NOT_ASSIGNED: _Check(
         Severity.WARNING,
-        f"{names.MEM_ASSIGNED} is not true: the containers may have a card other than the counted one, or none",
+        f"{names.MEM_ASSIGNED} is not `true`: the containers may use a card other than the one counted, or none",
         f"kubectl exec POD -- printenv {names.MEM_IDX}",
     ),
     WHOLE_CARD: _Check(

@@ -123,7 +123,7 @@ def test_another_unit_is_rescaled_and_rounded_up(annotations: dict[str, str], un
 def test_a_number_whose_unit_is_not_known_blocks_every_card(annotations: dict[str, str]) -> None:
     found = booked(annotations, Ask(3, 1), [card(0), card(1, mib=80 * GIB)])
     assert (found.cards, found.blocks) == ((), True)
-    assert "in which unit its 3 units are is not known" in found.problem
+    assert "the size of its 3 units is unknown" in found.problem
 
 
 def test_a_lost_card_of_an_unknown_unit_blocks_nobody() -> None:

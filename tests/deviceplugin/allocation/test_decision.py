@@ -112,7 +112,7 @@ def test_a_pod_without_allocation_may_get_one_later() -> None:
             id="the legacy index",
         ),
         pytest.param(written('{"0":{"0":2},"1":{"0":1}}'), "container c0 2 units; its limit is 3", id="to another"),
-        pytest.param({names.MEM_IDX: "0"}, "in which unit its 3 units are is not known", id="no unit"),
+        pytest.param({names.MEM_IDX: "0"}, "the size of its 3 units is unknown", id="no unit"),
     ],
 )
 def test_an_allocation_that_does_not_fit_is_refused_with_the_reason(annotations: dict[str, str], message: str) -> None:

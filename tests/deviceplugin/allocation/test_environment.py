@@ -122,5 +122,5 @@ def test_a_variable_of_the_runtime_that_names_another_card_is_not_replayed() -> 
 def test_our_cdi_device_may_be_replayed_and_no_other() -> None:
     assert replay_objection(RecordedAnswer({}, {HANDLE}), ONE) == ""
     other = "nvidia.com/gpu=0"
-    assert replay_objection(RecordedAnswer({}, {other}), ONE) == f"it was allocated with no card ({other})"
-    assert replay_objection(RecordedAnswer({}), ONE) == "it was allocated with no card (an empty answer)"
+    assert replay_objection(RecordedAnswer({}, {other}), ONE) == f"it was allocated without a card ({other})"
+    assert replay_objection(RecordedAnswer({}), ONE) == "it was allocated without a card (an empty answer)"

@@ -211,7 +211,7 @@ def _mistakes_of_user(user: KubeconfigUser, address: Address) -> Iterator[str]:
 
 
 def _says_who(user: KubeconfigUser) -> bool:
-    """Whether there are credentials; without, kubectl asks its user for a name and a password."""
+    """Whether the user has credentials; without them, kubectl prompts for a name and a password."""
     certificate = user.client_certificate or user.client_certificate_data
     return bool(certificate or user.token or user.token_file or user.username or user.exec or user.auth_provider)
 

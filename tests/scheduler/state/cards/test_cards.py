@@ -190,7 +190,7 @@ def test_a_booking_follows_the_unit_of_its_node() -> None:
 def test_a_booking_whose_unit_nobody_knows_blocks_its_node_and_is_told() -> None:
     tables = cluster(a=[16, 16])
     problem = tables.add(bound(pod("p", 3), "a", {names.MEM_IDX: "0"}))
-    assert "in which unit its 3 units are is not known" in problem
+    assert "the size of its 3 units is unknown" in problem
     assert of_tables(tables)["a"].free == {"GPU-a-0": 0, "GPU-a-1": 0}
 
     tables.upsert_node(wire_node("a", [16, 16, 16]))
