@@ -60,6 +60,14 @@ def _seconds(text: str) -> float | None:
         raise typer.BadParameter(str(error), param_hint="--request-timeout") from error
 
 
+_ClientCertificate = Annotated[
+    str, _option("--client-certificate", says="File with your TLS certificate.", value="FILE")
+]
+_CertificateAuthority = Annotated[
+    str, _option("--certificate-authority", says="File with the CA of the API server.", value="FILE")
+]
+
+
 def _chosen(
     *,
     namespace: Annotated[
@@ -71,13 +79,9 @@ def _chosen(
     user: Annotated[str, _option("--user", says="User of the kubeconfig.", value="NAME")] = "",
     server: Annotated[str, _option("--server", "-s", says="Address of the API server.", value="URL")] = "",
     token: Annotated[str, _option("--token", says="Bearer token.", value="TOKEN")] = "",
-    client_certificate: Annotated[
-        str, _option("--client-certificate", says="File with your TLS certificate.", value="FILE")
-    ] = "",
+    client_certificate: _ClientCertificate = "",
     client_key: Annotated[str, _option("--client-key", says="File with its private key.", value="FILE")] = "",
-    certificate_authority: Annotated[
-        str, _option("--certificate-authority", says="File with the CA of the API server.", value="FILE")
-    ] = "",
+    certificate_authority: _CertificateAuthority = "",
     tls_server_name: Annotated[
         str, _option("--tls-server-name", says="Name in the API server's certificate.", value="NAME")
     ] = "",

@@ -41,7 +41,15 @@ def words(*typed: str) -> set[str]:
         pytest.param(["top", "-o", ""], {"wide", "json", "yaml", "name"}, id="of a short flag"),
         pytest.param(
             ["cordon", "a", "--c"],
-            {"--card", "--context", "--cluster", "--certificate-authority", "--config"},
+            {
+                "--card",
+                "--context",
+                "--cluster",
+                "--certificate-authority",
+                "--client-certificate",
+                "--client-key",
+                "--config",
+            },
             id="flags",
         ),
         pytest.param(["defragment", "a"], {"apply"}, id="a verb"),
