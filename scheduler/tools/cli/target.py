@@ -66,6 +66,18 @@ _ClientCertificate = Annotated[
 _CertificateAuthority = Annotated[
     str, _option("--certificate-authority", says="File with the CA of the API server.", value="FILE")
 ]
+_TlsServerName = Annotated[
+    str, _option("--tls-server-name", says="Name in the API server's certificate.", value="NAME")
+]
+_InsecureSkipTlsVerify = Annotated[
+    bool, _option("--insecure-skip-tls-verify", says="Do not verify the API server's certificate.")
+]
+_ActingAsGroup = Annotated[
+    list[str] | None, _option("--as-group", says="Group to impersonate; may be repeated.", value="NAME")
+]
+_RequestTimeout = Annotated[
+    str, _option("--request-timeout", says="Limit of one request, such as 30s; 0 for none.", value="DURATION")
+]
 
 
 def _chosen(
@@ -82,20 +94,12 @@ def _chosen(
     client_certificate: _ClientCertificate = "",
     client_key: Annotated[str, _option("--client-key", says="File with its private key.", value="FILE")] = "",
     certificate_authority: _CertificateAuthority = "",
-    tls_server_name: Annotated[
-        str, _option("--tls-server-name", says="Name in the API server's certificate.", value="NAME")
-    ] = "",
-    insecure_skip_tls_verify: Annotated[
-        bool, _option("--insecure-skip-tls-verify", says="Do not verify the API server's certificate.")
-    ] = False,
+    tls_server_name: _TlsServerName = "",
+    insecure_skip_tls_verify: _InsecureSkipTlsVerify = False,
     acting_as: Annotated[str, _option("--as", says="User to impersonate.", value="NAME")] = "",
     acting_as_uid: Annotated[str, _option("--as-uid", says="UID to impersonate.", value="UID")] = "",
-    acting_as_group: Annotated[
-        list[str] | None, _option("--as-group", says="Group to impersonate; may be repeated.", value="NAME")
-    ] = None,
-    request_timeout: Annotated[
-        str, _option("--request-timeout", says="Limit of one request, such as 30s; 0 for none.", value="DURATION")
-    ] = "",
+    acting_as_group: _ActingAsGroup = None,
+    request_timeout: _RequestTimeout = "",
     config: Annotated[
         Path | None, _option("--config", says="Scheduler configuration (default: the cluster's).", value="FILE")
     ] = None,
