@@ -23,7 +23,6 @@ _ONE_NODE: Final = (
 _POOL: Final = "it keeps the pods of the other documents off their node"
 _WHEEL: Final = "tests/repository/test_wheel.py runs it"
 _OPERATIONS: Final = "it replaces the pods that other documents name: e2e/deploy/operations/test_operations.py types it"
-_VELERO: Final = "Velero is not installed: nobody has run it"
 _DRIVER: Final = "it releases all cards, and replaces the pod that other documents name: by hand"
 _BY_HAND: Final = "a device plugin that is started by hand: e2e/programs/plugin_process.py starts one"
 
@@ -120,8 +119,6 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
     "docs/develop/write-a-rule.md": {"gpushare-scheduler simulate": _WHEEL},
     "docs/troubleshooting.md": {
         "kubectl patch --local -f FILE": "a file of the reader's",
-        "kubectl -n velero create configmap": _VELERO,
-        "velero restore create": _VELERO,
     },
 }
 
@@ -131,9 +128,7 @@ OF_THE_SCHEDULER: Final = frozenset(
 )
 
 # Exit code 1, and words of what is said then.
-ENDS_WITH_1: Final[Mapping[str, Mapping[str, str]]] = {
-    "docs/troubleshooting.md": {"kubectl -n kube-system logs $PLUGIN_POD --previous": "previous terminated container"},
-}
+ENDS_WITH_1: Final[Mapping[str, Mapping[str, str]]] = {}
 
 # Words of what it says. What has no end of its own needs some.
 SAYS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -180,7 +175,6 @@ NOT_APPLIED: Final[Mapping[str, str]] = {
     "docs/isolation.md": "some lines of a configuration, for a real card",
     "docs/isolation-mechanism.md": "a description of isolation, for a real card",
     "docs/migrate-back.md": "some lines of a pod",
-    "docs/troubleshooting.md": "a resource modifier of Velero",
     "docs/working-with.md": "kinds of other projects: e2e/deploy/other_projects/test_working_with.py creates them",
     "docs/develop/write-a-rule.md": _WHEEL,
 }
