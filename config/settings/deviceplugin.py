@@ -90,8 +90,7 @@ class Mps(Section):
 
     daemons: Literal["plugin", "external"] = Field(
         default="plugin",
-        description="Owner of the control daemons. `plugin`: the plugin starts one for each card that has none. "
-        "`external`: you start them, and a container waits until its card's daemon answers.",
+        description="Owner of the control daemons, one per card: `plugin`, or you (`external`).",
     )
     control: str = Field(
         default="nvidia-cuda-mps-control",
@@ -99,14 +98,13 @@ class Mps(Section):
         description="NVIDIA's control program: a path, or a name on `PATH`.",
     )
     arguments: tuple[str, ...] = Field(
-        default=("-f",), description="Arguments of a daemon, which must stay in the foreground."
+        default=("-f",), description="Arguments of a daemon. It must stay in the foreground."
     )
     directory: AbsolutePath = Field(
         default="/run/gpushare/mps",
         max_length=_LONGEST_MPS_DIRECTORY,
-        description="Directory of the daemons' pipes: one subdirectory for each card UUID, under the same path on the "
-        "node, in the plugin's container and in clients. Servers of other users than root need access, so it cannot be "
-        "inside the kubelet's directories.",
+        description="Directory of the daemons' pipes, with the same path on the node, in the plugin's container and in "
+        "clients. It cannot be in the kubelet's directories, because servers of any user need access.",
     )
 
 
@@ -115,8 +113,8 @@ class HamiCore(Section):
 
     library: str = Field(
         default="",
-        description="Path of `libvgpu.so` on the node, the same in the plugin's container. It must belong to root, "
-        "and only root may have write access to it and to the directories above it.",
+        description="Path of `libvgpu.so`, the same on the node and in the plugin's container. Only its owner may have "
+        "write access, and no directory above it may be writable by everyone.",
     )
 
 
@@ -124,10 +122,10 @@ class Kubelet(Section):
     """Paths of the kubelet's sockets."""
 
     device_plugin_dir: AbsolutePath = Field(
-        default="/var/lib/kubelet/device-plugins", description="Its device plugin sockets and its checkpoint."
+        default="/var/lib/kubelet/device-plugins", description="The kubelet's device plugin sockets and checkpoint."
     )
     pod_resources_socket: AbsolutePath = Field(
-        default="/var/lib/kubelet/pod-resources/kubelet.sock", description="Its PodResources API."
+        default="/var/lib/kubelet/pod-resources/kubelet.sock", description="The kubelet's PodResources API."
     )
 
 
@@ -137,20 +135,18 @@ class DevicePluginConfiguration(Section):
     api_version: Literal["gpushare/v1alpha1"] = Field(default=API_VERSION, description="Version and kind of this file.")
     kind: Literal["DevicePluginConfiguration"] = Field(default=KIND, description="Version and kind of this file.")
     node_name: NodeName = Field(
-        description="The node that the plugin runs on. A file for all nodes leaves it to the environment variable "
-        "`NODE_NAME`."
+        description="The node that the plugin runs on. In a file for all nodes, leave it out and set `NODE_NAME`."
     )
     pod_uid: str = Field(
         default="",
         max_length=_LONGEST_NAME,
-        description="UID of the plugin's own pod, set by the DaemonSet. The plugin uses it to find its own "
-        "`runtimeClassName`, which pods also need in environment mode.",
+        description="UID of the plugin's own pod, set by the DaemonSet.",
     )
     client_connection: ClientConnection = Field(default=ClientConnection(), description="How to reach the API server.")
     listen: Address = Field(
         default=":10262",
-        description="Address and port of `/healthz`, `/readyz`, `/metrics` and `/status`, the last for this machine "
-        "only. Port 0: any free port.",
+        description="Address and port of `/healthz`, `/readyz`, `/metrics` and, on this machine only, `/status`. "
+        "Port 0: any free port.",
     )
     not_ready_after_s: Seconds = Field(
         default=DEFAULT_NOT_READY_AFTER_S,
@@ -165,58 +161,51 @@ class DevicePluginConfiguration(Section):
     )
     dcgm_metrics: bool = Field(
         default=True,
-        description="Also export the readings of the cards under dcgm-exporter's names. Disable it if dcgm-exporter "
-        "runs on the same nodes; otherwise sums count each card twice.",
+        description="Also export card readings under dcgm-exporter's names. Disable it if dcgm-exporter runs on the "
+        "same nodes; otherwise sums count each card twice.",
     )
-    resources: Resources = Field(
-        default=Resources(), description="Names of the resources, the same as the scheduler's."
-    )
+    resources: Resources = Field(default=Resources(), description="Resource names, the same as the scheduler's.")
     memory_unit_mib: int = Field(
         default=1024,
         validation_alias="memoryUnitMiB",
         ge=1,
         le=LARGEST_UNIT_MIB,
-        description="MiB in one unit of `gpuMem`, the same as the scheduler's. Each unit is one device of the "
-        "kubelet: use 128 or more. The plugin does not start if the list of devices exceeds a message of 4 MiB.",
+        description="MiB in one unit of `gpuMem`, the same as the scheduler's. Use 128 or more, because each unit is "
+        "one of the kubelet's devices. The plugin does not start if the device list exceeds 4 MiB.",
     )
     announce_gpu_core: bool = Field(
         default=False, description="Add 100 `gpuCore` for each usable card to the node's capacity."
     )
     mode: Mode = Field(
         default="auto",
-        description="How a container gets its card: `cdi` through CDI devices, `environment` through "
-        "`NVIDIA_VISIBLE_DEVICES`. `auto`: CDI if NVIDIA's CDI specs cover every card (containerd >= 2.0, CRI-O), "
-        "otherwise the environment if the NVIDIA runtime runs the plugin, otherwise CDI for the covered cards. Without "
-        "any of these, the node is not ready.",
+        description="How a container gets its card: through CDI devices, or through `NVIDIA_VISIBLE_DEVICES` "
+        "(`environment`). `auto` [chooses](node.md#how-a-card-gets-into-a-container).",
     )
-    cdi_dir: AbsolutePath = Field(
-        default="/var/run/cdi", description="Directory for the CDI specs that the plugin writes."
-    )
+    cdi_dir: AbsolutePath = Field(default="/var/run/cdi", description="Directory for the plugin's own CDI specs.")
     cdi_spec_dirs: tuple[AbsolutePath, ...] = Field(
         default=("/var/run/cdi",),
-        description="Directories searched for NVIDIA's CDI specs, by rising priority: kind `nvidia.com/gpu`, also "
-        "with the prefix `k8s.device-plugin.`, `runtime.` or `management.`.",
+        description="Directories with NVIDIA's CDI specs, by rising priority: kind `nvidia.com/gpu`, also with the "
+        "prefix `k8s.device-plugin.`, `runtime.` or `management.`.",
     )
     nvidia_ctk: str = Field(
         default="nvidia-ctk",
         min_length=1,
-        description="Program that generates such a spec if none exists: a path, or a name on `PATH`.",
+        description="Program that generates a spec if none exists: a path, or a name on `PATH`.",
     )
     kubelet: Kubelet = Field(default=Kubelet(), description="Paths of the kubelet's sockets.")
     state_dir: AbsolutePath = Field(
         default=DEFAULT_STATE_DIR,
-        description="Directory for files that must outlive the container: the lock, the journal of allocations, the "
-        "health of the cards. By default a subdirectory of the kubelet's directory, which is mounted anyway; a "
-        "starting kubelet deletes the files there but no subdirectories.",
+        description="Directory for [files that must outlive the container](node-reference.md#state-directory). Do not "
+        "use the kubelet's directory itself: a starting kubelet deletes the files in it, but not in subdirectories.",
     )
     host_proc: AbsolutePath = Field(default="/proc", description="The host's `/proc`, used to trace processes to pods.")
     host_dev: AbsolutePath = Field(
         default="/host/dev",
-        description="The host's `/dev`, in which the plugin looks for device nodes. Without this mount, the plugin "
-        "does not check NVIDIA's CDI specs, and in environment mode the kubelet does not learn of the device nodes.",
+        description="The host's `/dev`. Without this mount, the plugin does not compare NVIDIA's CDI specs with the "
+        "device nodes, and in environment mode does not report these to the kubelet.",
     )
     simulate: str = Field(
-        default="", description="A cluster file: announce its cards for this node instead of real ones."
+        default="", description="A cluster file; the plugin announces its cards instead of real ones."
     )
     simulate_control: str = Field(
         default="",
@@ -228,19 +217,18 @@ class DevicePluginConfiguration(Section):
         validation_alias="unifiedMemoryMiB",
         ge=0,
         le=_LARGEST_MEMORY_MIB,
-        description="MiB to share per card if card and machine share one memory and the driver reports no size. "
-        "0: such a card has 0 units.",
+        description="MiB to share per card if the card shares the machine's memory and reports no size. 0: such a card "
+        "has no units.",
     )
     count_reserved_memory: bool = Field(
         default=False,
-        description="Count units from all memory of a card, as the legacy plugin does: a T4 has 15 units, not 14. "
-        "Programs cannot use the memory that the driver reserves, some hundreds of MiB. If pods use all units of such "
-        "a card to the last MiB, the last allocation of memory fails.",
+        description="Also count the memory that the driver reserves, like the legacy plugin: a T4 has 15 units, not "
+        "14. If pods use every unit of a card to the last MiB, the last memory allocation fails.",
     )
     driver_root: Annotated[str, AfterValidator(_absolute_or_empty)] = Field(
         default="",
         description="Root directory of the driver in the plugin's container, if the NVIDIA runtime does not inject "
-        "NVML. Empty: use the library that the loader finds.",
+        "NVML.",
     )
     old_style_ids: bool = Field(
         default=False, description="Use device IDs `<UUID>-_-<number>`, like the legacy plugin."
@@ -259,26 +247,25 @@ class DevicePluginConfiguration(Section):
         ge=0.0,
         le=_LONGEST_EXIT_AFTER_S,
         description="Exit if the driver could not be opened for this long, so that the kubelet recreates the "
-        "container, with another library or with access to the cards. `0`: never.",
+        "container. `0`: never.",
     )
     ignored_xids: tuple[XidNumber, ...] = Field(
-        default=(), description="XIDs that do not affect the card's health, in addition to those of application errors."
+        default=(), description="XIDs to ignore, in addition to application errors."
     )
     hardware_xids: tuple[XidNumber, ...] = Field(
         default=(),
-        description="XIDs that only a reset or an operator clears, in addition to the known hardware errors.",
+        description="XIDs to treat as [hardware errors](nodes-and-cards.md#xids), in addition to the known ones.",
     )
     monitor: Annotated[Monitor, BeforeValidator(_off)] = Field(
         default="warn",
-        description="Reaction if a pod uses more memory of a card than it requested: none, an Event, or eviction.",
+        description="Reaction to a pod that uses more memory of a card than it requested: none, an Event, or eviction.",
     )
     monitor_allowance_mib: int = Field(
         default=512,
         validation_alias="monitorAllowanceMiB",
         ge=0,
         le=_LARGEST_MEMORY_MIB,
-        description="MiB that a pod may use on a card beyond its request. A CUDA context takes some hundreds of MiB "
-        "that the limits of frameworks do not count.",
+        description="MiB that a pod may use beyond its request, for example for CUDA contexts.",
     )
     evict_unregistered: bool = Field(
         default=False,
@@ -289,8 +276,7 @@ class DevicePluginConfiguration(Section):
     )
     evict_unscheduled: bool = Field(
         default=False,
-        description="Evict pods that request `gpuMem` and bypassed the scheduler. No card was chosen for them, so they "
-        "count against every card.",
+        description="Evict pods that request `gpuMem` but bypassed the scheduler.",
     )
     announce_outside_use: bool = Field(
         default=False,
@@ -299,28 +285,27 @@ class DevicePluginConfiguration(Section):
     mark_assigned: bool = Field(
         default=False,
         description="Set `ALIYUN_COM_GPU_MEM_ASSIGNED` to `true` on pods that have their cards, for tools that "
-        "read it. This needs the right to patch pods.",
+        "read it. The plugin then needs the right to patch pods.",
     )
     reconcile_interval_s: Seconds = Field(
         default=60.0,
         validation_alias="reconcileInterval",
         ge=_SHORTEST_RECONCILE_S,
         le=_LONGEST_RECONCILE_S,
-        description="How often the plugin compares the announced, decided, allocated and used memory.",
+        description="How often the plugin checks for [drift](node-reference.md#kinds-of-drift).",
     )
     allocate_wait_s: Seconds = Field(
         default=0.5,
         validation_alias="allocateWait",
         ge=0,
         le=_LONGEST_ALLOCATE_WAIT_S,
-        description="In environment mode, how long an Allocate call waits for the scheduler's decision before it "
-        "fails. The kubelet admits no other pod during this time.",
+        description="In environment mode, how long an Allocate call waits for the scheduler's decision. The kubelet "
+        "admits no other pod meanwhile.",
     )
     isolation: Isolation = Field(
         default="none",
-        description="Mechanism that keeps a container within its share of a card: `none`; `mps`, NVIDIA's "
-        "Multi-Process Service; `hami-core`, a preload library; or the absolute path of "
-        "your own description. See docs/isolation.md.",
+        description="[Mechanism](isolation.md) that keeps a container within its share of a card: `none`, `mps`, "
+        "`hami-core`, or the absolute path of your own description.",
     )
     mps: Mps = Field(default=Mps(), description="With `isolation: mps`.")
     hami_core: HamiCore = Field(default=HamiCore(), validate_default=True, description="With `isolation: hami-core`.")

@@ -19,11 +19,11 @@ API_VERSION: Final = "gpushare/v1alpha1"
 KIND: Final = "IsolationMechanism"
 
 PLACEHOLDERS: Final[Mapping[str, str]] = {
-    "units": "units of each of its cards",
+    "units": "units on each of its cards",
     "mib": "the same in MiB",
-    "percent": "hundredths of each card: its `gpuCore` request, otherwise its share of the card's memory, at least 1",
-    "uuid": "UUIDs of its cards, by index, with commas",
-    "index": "indexes of its cards, with commas",
+    "percent": "percentage of each card: its `gpuCore` request, otherwise its share of the card's memory, at least 1",
+    "uuid": "UUIDs of its cards by index, comma-separated",
+    "index": "indexes of its cards, comma-separated",
     "pod_uid": "UID of its pod",
     "container": "its name",
 }
@@ -78,17 +78,16 @@ class IsolationMount(Section):
     """A path in the container, from exactly one of `hostPath`, `directory` and `content`."""
 
     container_path: PathTemplate = Field(description="Path in the container.")
-    host_path: PathTemplate | None = Field(default=None, description="A file or directory of the node.")
+    host_path: PathTemplate | None = Field(default=None, description="A file or directory on the node.")
     directory: Keeper | None = Field(
         default=None,
-        description="A directory that the plugin makes in its state directory, open to every user: `container`, one "
-        "for each container, removed after its pod; `node`, one for all of them.",
+        description="A directory that the plugin creates, open to every user: `container`, one per container, removed "
+        "with its pod; `node`, one for all containers.",
     )
     content: str | None = Field(
         default=None,
         max_length=_LONGEST_CONTENT,
-        description="A file with this text, as it is, without placeholders. All containers have the same, so none may "
-        "write to it.",
+        description="A read-only file with this text, without placeholders, shared by all containers.",
     )
     read_only: bool = Field(default=True, description="Mount it read-only.")
 
@@ -110,31 +109,31 @@ _FIELD_OF: Final = {"hostPath": "host_path", "directory": "directory", "content"
 
 
 class IsolationHook(Section):
-    """A hook of the Container Device Interface."""
+    """A CDI hook."""
 
     hook_name: Literal["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"] = (
         Field(description="Stage at which it runs.")
     )
-    path: AbsolutePath = Field(description="A program of the node.")
-    args: tuple[Template, ...] = Field(default=(), description="Its arguments, the program's name first.")
+    path: AbsolutePath = Field(description="A program on the node.")
+    args: tuple[Template, ...] = Field(default=(), description="Its arguments, beginning with the program's name.")
 
 
 class IsolationMechanism(Section):
-    """Additions of each container that has GPU memory, alongside its cards."""
+    """Additions for each container with GPU memory, on top of its cards."""
 
     api_version: Literal["gpushare/v1alpha1"] = Field(default=API_VERSION, description="Version and kind of this file.")
     kind: Literal["IsolationMechanism"] = Field(default=KIND, description="Version and kind of this file.")
-    environment: dict[str, Template] = Field(default={}, description="Variables, by name.")
+    environment: dict[str, Template] = Field(default={}, description="Environment variables, by name.")
     mounts: tuple[IsolationMount, ...] = Field(default=(), description="Mounts.")
     device_nodes: tuple[AbsolutePath, ...] = Field(
-        default=(), description="Device nodes of the node, which the container gets under the same path."
+        default=(), description="Device nodes of the host, available in the container under the same path."
     )
     hooks: tuple[IsolationHook, ...] = Field(
-        default=(), description="Hooks of the Container Device Interface; they need `mode: cdi` in the configuration."
+        default=(), description="CDI hooks; they need `mode: cdi` in the configuration."
     )
     preparation: Preparation = Field(
         default="none",
-        description="What the plugin prepares before a container starts: `mps`, a control daemon for each card.",
+        description="`mps`: the plugin runs an MPS control daemon for each card.",
     )
     host_ipc: bool = Field(
         default=False, validation_alias="hostIPC", description="Reject pods without `hostIPC: true`."

@@ -143,7 +143,6 @@ SAYS: Final[Mapping[str, Mapping[str, str]]] = {
     "docs/page.md": {
         "gpushare-scheduler demo": "http://127.0.0.1:",
         "kubectl -n kube-system port-forward": "Forwarding from 127.0.0.1:",
-        "GPUSHARE_SCHEDULER_PAGE__ENABLED=true": "page.serves",
     },
     "docs/simulate.md": {"gpushare-scheduler simulate": "Pods placed: 12, ended since: 1, waiting: 1."},
     "docs/troubleshooting.md": {

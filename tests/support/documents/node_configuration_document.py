@@ -23,29 +23,24 @@ _INTRODUCTION: Final = f"""\
 
 <!-- Written by `make docs` from the models: change those, not this file. -->
 
-`gpushare-device-plugin run` needs the name of its node, usually from the variable `NODE_NAME`; everything else has a
-default. To change a default, use a file (`--config FILE`), the environment, or a flag. A flag wins over the
-environment, the environment over the file.
+For operators. `gpushare-device-plugin run` needs only the name of its node, usually from the variable `NODE_NAME`. To
+change a default, use a file (`--config FILE`), the environment, or a flag. Flags override the environment, and the
+environment overrides the file.
 
-A mistake ends the program with exit code 2 before it does anything. It prints all mistakes, one per line, with source,
-path and what is allowed. `gpushare-device-plugin check-config FILE` checks a file before you apply it, without a node
-or a cluster.
+If the configuration is invalid, the program prints all mistakes and exits with code 2. To check a file before you apply
+it, run `gpushare-device-plugin check-config FILE`.
 
 ## The file
 
-One YAML document, the same for all nodes. Unknown fields and duplicate keys are mistakes. A key without a value counts
-as omitted.
+The file is one YAML document, the same for all nodes. Unknown fields and duplicate keys are invalid.
 
 ```yaml
 {EXAMPLE}```
 
-[Isolation](isolation.md) keeps containers within their share.
-
 ## The environment
 
-A variable is named `GPUSHARE_DEVICE_PLUGIN_` and the path in upper case, joined by two underscores; list items by
-number, from 0. Give a section or a list as YAML. A variable with this prefix that names no field is a mistake, except
-for the addresses that Kubernetes sets for a Service of such a name.
+A variable's name is `GPUSHARE_DEVICE_PLUGIN_` and the path in upper case, joined by two underscores; the value is YAML.
+A variable with this prefix that matches no field is invalid.
 
 | variable | sets |
 |---|---|
@@ -54,18 +49,15 @@ for the addresses that Kubernetes sets for a Service of such a name.
 | `GPUSHARE_DEVICE_PLUGIN_RESOURCES__GPUMEM=example.com/gpu-mem` | `resources.gpuMem` |
 | `GPUSHARE_DEVICE_PLUGIN_CDISPECDIRS=[/etc/cdi]` | `cdiSpecDirs` |
 
-Durations are written as in Kubernetes, `500ms`, `4s`, `1m30s`, or as a number of seconds.
+Write durations as in Kubernetes (`500ms`, `4s`, `1m30s`), or as a number of seconds.
 
 ## The flags
 
 `gpushare-device-plugin run --help` lists them. `--memory-unit` is `GiB`, `MiB`, or a multiple such as `128MiB`,
 and sets `memoryUnitMiB`.
 
-Command lines of the legacy device plugin keep working: without `run`, with one dash or two, with or without `=`.
-`--memory-unit` and `--health-check` work as before, except that the health check is on by default. Its other flags have
-no effect and cause one warning: `--mps`, `--mps-pipe`, `--query-kubelet`,
-`--kubelet-address`, `--kubelet-port`, `--client-cert`, `--client-key`, `--token`, `--timeout`, and those of its log,
-such as `-logtostderr` and `--v`.
+Command lines of the legacy device plugin keep working. `--memory-unit` and `--health-check` work as before, except that
+the health check is on by default. The other legacy flags have no effect and cause one warning.
 """
 
 
