@@ -4,12 +4,14 @@
        ^                  |               ^
        +-----forget-------+    absent --add (bound by someone else)
 
-ASSUMED: we chose the node; the API server has not shown the pod there yet. It never expires. BOUND: a watch event
-showed the pod on the node, which wins over what we assumed. The first allocation read of a pod stays for its lifetime:
-an edited annotation moves no memory. If an ASSUMED pod is shown with an allocation other than ours, somebody else
-edited or bound it: it counts on every card until its Binding is answered (`confirm`, `forget`). A pod may be seen
-before its node: it is booked when the node appears. A NOMINATED pod (`scheduler.state.nominations`) is booked like
-these, but is not on record. Owned by the event loop. No method awaits, so each one is atomic.
+ASSUMED: we chose the node; the API server has not shown the pod there yet. It never expires.
+BOUND:   a watch event showed the pod on the node, which wins over what we assumed.
+The first allocation read of a pod stays for its lifetime: an edited annotation moves no memory. If an ASSUMED pod is
+shown with an allocation other than ours, somebody else edited or bound it: it counts on every card until its Binding is
+answered (`confirm`, `forget`).
+A pod may be seen before its node: it is booked when the node appears.
+A NOMINATED pod (`scheduler.state.nominations`) is booked like these, but is not on record.
+Owned by the event loop. No method awaits, so each one is atomic.
 """
 
 from collections.abc import Callable, Mapping

@@ -5,8 +5,9 @@
       └────release─────┘
 
 ASSUMED: a pod that we placed gets the volume, or a new one on its node; the API server does not show this yet. For
-other pods, the volume counts as bound. The API server wins. Owned by the tables, and therefore by the event loop. No
-method awaits, so each one is atomic. Source: kube-scheduler, plugins/volumebinding/binder.go and assume_cache.go.
+other pods, the volume counts as bound. The API server wins.
+Owned by the tables, and therefore by the event loop. No method awaits, so each one is atomic.
+Source: kube-scheduler, plugins/volumebinding/binder.go and assume_cache.go.
 """
 
 from collections import Counter
