@@ -5,8 +5,7 @@
 
 Nothing waits for these writes. Only the latest message of a waiting pod is kept, so there are never more messages than
 pods, and none is dropped. If there are too many Events, the oldest is dropped and counted. While a backlog is being
-bound, entries are sent slowly, so that the API server binds first; afterwards, or if many wait, several are sent at a
-time.
+bound, entries are sent slowly, so that the API server binds first; afterwards, or if many wait, several at a time.
 """
 
 import asyncio

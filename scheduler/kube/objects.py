@@ -254,10 +254,9 @@ class PodSpec(_Wire, frozen=True):
 
 
 class ContainerStatus(_Wire, frozen=True):
-    """Status of a container.
+    """Status of a container. container_id: `<runtime>://<id>` of its current instance, "" before the first.
 
-    resources, allocated_resources: sizes that the kubelet has applied and admitted (in-place resize). container_id:
-    `<runtime>://<id>` of the current instance, "" before the first.
+    resources, allocated_resources: sizes that the kubelet has applied and admitted (in-place resize).
     """
 
     name: str
@@ -342,10 +341,7 @@ class ContainerImage(_Wire, frozen=True):
 
 
 class NodeStatus(_Wire, frozen=True):
-    """Status of a node. allocatable: amounts that pods may request. capacity: total.
-
-    declared_features: of the kubelet, sorted.
-    """
+    """Status of a node. allocatable: available to pods; capacity: total. declared_features: of the kubelet, sorted."""
 
     allocatable: Quantities | None = None
     capacity: Quantities | None = None
@@ -391,10 +387,7 @@ class DisruptionBudgetSpec(_Wire, frozen=True):
 
 
 class DisruptionBudgetStatus(_Wire, frozen=True):
-    """Status of a budget. disruptions_allowed: number of further disruptions.
-
-    disrupted_pods: by name, pods that the status already counts.
-    """
+    """Status of a budget. disruptions_allowed: how many more pods. disrupted_pods: already counted pods, by name."""
 
     disruptions_allowed: Int32 = 0
     disrupted_pods: dict[str, str] | None = None
