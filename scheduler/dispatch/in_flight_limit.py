@@ -1,8 +1,9 @@
 """Limit of bind requests in flight, shared fairly among namespaces.
 
 A request counts while it is in flight. A pod does not count while it waits between attempts, for Permit, or for
-PreBind. `namespace_limiters` sets how many requests a namespace may have in flight. So a failing webhook in one
-namespace does not delay others, and a server that rejects everything gets few requests.
+PreBind.
+`namespace_limiters` sets how many requests a namespace may have in flight. So a failing webhook in one namespace does
+not delay others, and a server that rejects everything gets few requests.
 
 Free requests go to the waiting namespaces round-robin, one each; within a namespace, first come, first served. Either
 all idle namespaces of a circuit state may send or none, so only one per state is examined, however many wait:

@@ -107,7 +107,8 @@ class RepeatedEvents:
         """The write for an Event that happens now; None if the series was written less than QUIET_S ago.
 
         constant_text: parts of the note that distinguish it from other Events of this object and reason, without
-        numbers. now_s: monotonic seconds, because the clock of the Event's own time may be set.
+        numbers.
+        now_s: monotonic seconds, because the clock of the Event's own time may be set.
         """
         key = (event.object_uid, event.reason, constant_text)
         self._latest_s = now_s

@@ -3,10 +3,11 @@
 The API server accepts an object of 1.5 MiB (etcd's limit on a request) with 256 KiB of annotations, and limits almost
 none of its counts. Each of these limits is several times the size of real workloads, and small enough for decisions
 about 5,000 nodes: no decision may block the event loop for 20 ms. Two pods over a limit are no worse than one: reading
-an object costs the bytes decoded, and nothing beyond the limit. A waiting pod over a limit stays Pending, and none of
-its requests are read. A pod with a node keeps counting: no limit ever frees resources in use. All its containers count;
-if there are too many resource names, they count with cpu, memory, storage and GPUs only. Why:
-docs/develop/decisions/0010-limit-how-much-of-an-object-is-read.md.
+an object costs the bytes decoded, and nothing beyond the limit.
+A waiting pod over a limit stays Pending, and none of its requests are read. A pod with a node keeps counting: no limit
+ever frees resources in use. All its containers count; if there are too many resource names, they count with cpu,
+memory, storage and GPUs only.
+Why: docs/develop/decisions/0010-limit-how-much-of-an-object-is-read.md.
 """
 
 from collections.abc import Callable, Iterable, Sequence

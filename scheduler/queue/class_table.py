@@ -4,8 +4,8 @@ A row cannot help a class if it lacks CPU, memory or card units for it, or if no
 kind. One pass over arrays checks both for every class. The remaining classes that request certain cards or rows are
 compared with the cards of each row, in one pass per row. Only classes that still remain get a queueing hint.
 
-Also an index of waiting pods by the objects that they refer to. Pods with the same references share one record. Owned
-by the unschedulable pods. No method awaits, so each one is atomic.
+Also an index of waiting pods by the objects that they refer to. Pods with the same references share one record.
+Owned by the unschedulable pods. No method awaits, so each one is atomic.
 """
 
 from collections.abc import Hashable, Iterable, Iterator

@@ -55,17 +55,21 @@ class QueuedPod(msgspec.Struct, frozen=True):
 class Entry(msgspec.Struct, eq=False, kw_only=True):
     """State of one pod; only the queue changes it.
 
-    sequence: arrival number, 0 before the first activation; negative for a pod that came with a nomination. sort_key:
-    computed at the last activation. attempts: pops. no_fits: attempts that found no node. errors: consecutive failures
-    since then; in BACKING_OFF, above 0 if the back-off is for an error. changes: updates of the pod itself that caused
-    attempts in quick succession; changed_s: when the last one caused or will cause one. gate: PreEnqueue's message, ""
-    unless GATED. signature: None without a class. claims, selected: pods of its class that use the same claims, and
-    pods that the same objects select. waits_since_s: when it first became ready, also under a previous process.
-    passed_until_s: not starving until then. reported: the failure of its namespace that its message names, since the
-    last activation; "" for none. ready_s: end of the back-off. leftover_s: when an UNSCHEDULABLE pod is retried in any
-    case. evaluated_s: when an attempt or a re-evaluation last found it unschedulable. evaluated_at: the version at that
-    time, None if unknown. gone: deleted in flight. changed: updated in flight in a way that may matter. edited: in
-    fields that a policy may read.
+    sequence: arrival number, 0 before the first activation; negative for a pod that came with a nomination.
+    sort_key: computed at the last activation.
+    attempts: pops. no_fits: attempts that found no node. errors: consecutive failures since then; in BACKING_OFF, above
+    0 if the back-off is for an error.
+    changes: updates of the pod itself that caused attempts in quick succession; changed_s: when the last one caused or
+    will cause one.
+    gate: PreEnqueue's message, "" unless GATED. signature: None without a class.
+    claims, selected: pods of its class that use the same claims, and pods that the same objects select.
+    waits_since_s: when it first became ready, also under a previous process. passed_until_s: not starving until then.
+    reported: the failure of its namespace that its message names, since the last activation; "" for none.
+    ready_s: end of the back-off. leftover_s: when an UNSCHEDULABLE pod is retried in any case.
+    evaluated_s: when an attempt or a re-evaluation last found it unschedulable. evaluated_at: the version at that time,
+    None if unknown.
+    gone: deleted in flight. changed: updated in flight in a way that may matter. edited: in fields that a policy may
+    read.
     """
 
     pod: Pod

@@ -3,9 +3,9 @@
 A tenant may have ten thousand waiting pods, each a class of its own. So only the first pod of each namespace is
 returned, and the caller serves the namespaces round-robin.
 
-Also the order of re-evaluation: the unschedulable pod whose last evaluation is longest ago comes next. Namespaces take
-turns: ten thousand pods of one namespace delay those of another by one turn per namespace. Owned by the unschedulable
-pods. No method awaits, so each one is atomic. now_s: monotonic seconds.
+Also the order of re-evaluation: the unschedulable pod whose last evaluation is longest ago comes next.
+Namespaces take turns: ten thousand pods of one namespace delay those of another by one turn per namespace.
+Owned by the unschedulable pods. No method awaits, so each one is atomic. now_s: monotonic seconds.
 """
 
 from collections import OrderedDict

@@ -89,9 +89,9 @@ def audit_node(tables: Tables, name: str) -> NodeAudit | None:
 
 
 def _overcommitted(units: Mapping[str, int], records: list[PodRecord]) -> tuple[OvercommittedCard, ...]:
-    """Over-committed cards. A pod whose card is unknown counts on each card, although it holds at most one of them.
+    """Over-committed cards. Pods with unknown cards do not count: they are booked on each, but hold at most one.
 
-    A nominated pod's victims may still hold its memory.
+    Nominated pods do not count either: their victims may still hold the memory.
     """
     records = [record for record in records if not record.nominated]
     booked: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Available amounts of rows without any pod below a priority: the most that preemption can free.
+"""Available amounts of rows without any pod below a priority: an upper bound of what preemption can provide.
 
 Pods are counted per row, and recounted when the row changes. So the scheduler does not search a node pod by pod for
 every waiting pod if preemption cannot help there.

@@ -102,7 +102,7 @@ def _size(kept: _Matching) -> int:
 class DisruptionBudgets:
     """Budgets that protect a pod, by namespace. Owned by the event loop.
 
-    listed: whether all are known. version: moves when one changes.
+    listed: whether all budgets are known. version: changes when a budget does.
     """
 
     def __init__(self) -> None:

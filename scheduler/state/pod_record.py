@@ -21,9 +21,9 @@ class PodRecord(msgspec.Struct, eq=False, kw_only=True):
 
     pod: as last seen. written, exclusive: as first read, which is what is booked.
     rivals: (our choice, the shown allocation) while it is unknown which one is valid. confirmed: the API server has
-    confirmed our choice. sent: the annotations of our Binding while the pod is assumed. nominated: the pod has no node
-    yet, see `scheduler.state.nominations`. lifted: temporarily not booked, see `Bookings.lift`. going: a victim of a
-    nominated pod. undeletable: the API server has rejected its deletion.
+    confirmed our choice. sent: the annotations of our Binding while the pod is assumed.
+    nominated: the pod has no node yet, see `scheduler.state.nominations`. lifted: temporarily not booked, see
+    `Bookings.lift`. going: a victim of a nominated pod. undeletable: the API server has rejected its deletion.
     """
 
     pod: Pod

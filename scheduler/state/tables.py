@@ -142,7 +142,7 @@ class Tables(Bookings):
             self._note_turned()
 
     def set_namespace(self, name: str, labels: dict[str, str] | None) -> None:
-        """Set the labels of a namespace; None when it is deleted."""
+        """Set the labels of a namespace; None if it is deleted."""
         if self.namespaces.get(name) == labels:
             return
         if labels is None:

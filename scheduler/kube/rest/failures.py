@@ -3,8 +3,8 @@
 Load balancers and proxies between us and the API server answer, too: an error page, a default backend's 404, a sign-in
 page with 200. Only an API object decides about a request: a rejection is a metav1.Status, a success the request's
 object. Any other answer counts as silence (`port.ApiSilent`). The one exception is 429: the API server writes it as
-plain text, and a server that sends it has not executed the request. Source:
-staging/src/k8s.io/apiserver/pkg/server/filters/maxinflight.go, tooManyRequests.
+plain text, and a server that sends it has not executed the request.
+Source: staging/src/k8s.io/apiserver/pkg/server/filters/maxinflight.go, tooManyRequests.
 """
 
 import re

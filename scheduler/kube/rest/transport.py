@@ -81,8 +81,8 @@ class Transport:
         """Body of the answer, if its status is below 300 and it is from the API server.
 
         path: with its query, percent-encoded. answers: kind of the expected object, "" for any text. timeout_s: for
-        everything, including a renewal of credentials; then the request is aborted, and the connection closed. Raises
-        ApiError; ApiSilent also for an answer that is not from the API server.
+        everything, including a renewal of credentials; then the request is aborted, and the connection closed.
+        Raises ApiError; ApiSilent also for an answer that is not from the API server.
         """
         return await self._body_of(self._whole(method, path, body, content_type), answers, timeout_s)
 

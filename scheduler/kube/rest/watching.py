@@ -2,8 +2,8 @@
 
 A list comes in one of two ways, with the same events. Streamed: the watch itself begins with every object, and an
 annotated bookmark ends the list; this takes one connection and leaves no gap before the watch. Paged: GETs of 500
-objects, then a watch from the list's version. If the server rejects streaming, all later lists are paged. Source:
-KEP-3157; kubernetes.io/docs/reference/using-api/api-concepts, "Streaming lists".
+objects, then a watch from the list's version. If the server rejects streaming, all later lists are paged.
+Source: KEP-3157; kubernetes.io/docs/reference/using-api/api-concepts, "Streaming lists".
 """
 
 import asyncio
@@ -48,8 +48,8 @@ class WatchOptions:
 
     kube-apiserver 1.36 sends the first bookmark after 60 to 120 s and then one every 60 s, but the API guarantees none.
     So silence after a bookmark means that the connection has stalled. Silence before the first bookmark ends the watch
-    normally, and it resumes on another connection. lasts_s: bounds of the time after which the server ends a watch, in
-    whole seconds.
+    normally, and it resumes on another connection.
+    lasts_s: bounds of the time after which the server ends a watch, in whole seconds.
     """
 
     listing: Listing = Listing.EITHER

@@ -2,8 +2,8 @@
 
 A node has a few hundred image names, and pods request only a few of them. A pair of name and node costs 4 bytes; a name
 costs one entry. Many nodes report the same images, so equal lists share one object. If nodes report different sizes for
-one name, the first one counts as long as some node has the name. Source of that rule: kube-scheduler,
-backend/cache/cache.go, addNodeImageStates.
+one name, the first one counts as long as some node has the name.
+Source of that rule: kube-scheduler, backend/cache/cache.go, addNodeImageStates.
 """
 
 from array import array

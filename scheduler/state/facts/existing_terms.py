@@ -1,7 +1,7 @@
 """Affinity terms of placed pods: the terms that match a pod, and the topology domains in which they count.
 
-Equal terms of many pods are stored once, with a count per domain. For updates of facts, see `fact`. Source:
-kube-scheduler, plugins/interpodaffinity/filtering.go, getExistingAntiAffinityCounts, and scoring.go,
+Equal terms of many pods are stored once, with a count per domain. For updates of facts, see `fact`.
+Source: kube-scheduler, plugins/interpodaffinity/filtering.go, getExistingAntiAffinityCounts, and scoring.go,
 processExistingPod.
 """
 

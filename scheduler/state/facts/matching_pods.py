@@ -3,8 +3,8 @@
 A query is counted at its first use, in one pass over the labels of all pods. From then on, each booking updates the
 counts of the queries that its pod matches, which are found by the pod's labels.
 
-The labels of pods that have a node are columns, so one pass counts how many pods of each node match a selector. Pods
-with equal labels share a label set, and selectors are compared with the sets.
+The labels of pods that have a node are columns, so one pass counts how many pods of each node match a selector.
+Pods with equal labels share a label set, and selectors are compared with the sets.
 """
 
 from collections import OrderedDict

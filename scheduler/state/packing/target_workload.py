@@ -11,7 +11,8 @@ free memory over the memory that it can use: the gradient of the sum of share x 
 
 A new workload changes every score of every row. So rows adopt it a few at a time, as pods are booked; a pass ends when
 all rows have it. The workload of a row is state of the tables, the same for every caller. Bookings of a query advance
-no pass, and a pass that they begin is undone (`left_as_it_is`). Owned by the event loop; no method awaits.
+no pass, and a pass that they begin is undone (`left_as_it_is`).
+Owned by the event loop; no method awaits.
 """
 
 from collections.abc import Callable, Iterator

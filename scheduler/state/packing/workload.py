@@ -59,9 +59,10 @@ class PodMix:
     shapes: the requests. models: number of models that had a code when this was created. units, cards: float64[asks,
     1]. accepted: bool[asks, models + 1], by code of the model, the last one for codes that came later; None if every
     ask takes every model. ask_of: intp[requests]; cpu_millis: float64[requests, 1], requests of one ask next to each
-    other. weights: float64[requests, 1]. total: worth of a unit that every request can use, in PARTS, whole. step:
-    smallest difference of worth that counts, in PARTS. If places have different weights, these three have a value per
-    place: float64[requests, places], float64[places].
+    other.
+    weights: float64[requests, 1]. total: worth of a unit that every request can use, in PARTS, whole. step: smallest
+    difference of worth that counts, in PARTS. If places have different weights, these three have a value per place:
+    float64[requests, places], float64[places].
     """
 
     shapes: tuple[Shape, ...]

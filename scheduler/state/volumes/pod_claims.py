@@ -50,9 +50,9 @@ class PodClaims(msgspec.Struct, frozen=True, kw_only=True):
     """State of each claim of a pod, each claim once, in the order of the pod.
 
     bound: volumes of claims that are not ephemeral. alike: equal for pods of one template whose claims every rule
-    treats alike. cache_key: changes when the available volumes of a waiting claim's class change. missing: the first
-    claim, other than an ephemeral one, that does not exist; "" for none. one_pod: claims that only one pod may use.
-    attached: their attachments, see `Volumes.attached`.
+    treats alike. cache_key: changes when the available volumes of a waiting claim's class change.
+    missing: the first claim, other than an ephemeral one, that does not exist; "" for none. one_pod: claims that only
+    one pod may use. attached: their attachments, see `Volumes.attached`.
     """
 
     claim_states: tuple[ClaimState, ...]

@@ -1,7 +1,7 @@
 """Kubeconfig files as typed values, read and merged as client-go does. Pure except for reading the files.
 
-A key that client-go does not know is ignored, as in client-go; a value of the wrong type is an error. Source:
-client-go, tools/clientcmd/api/v1/types.go and loader.go.
+A key that client-go does not know is ignored, as in client-go; a value of the wrong type is an error.
+Source: client-go, tools/clientcmd/api/v1/types.go and loader.go.
 """
 
 import re
