@@ -35,10 +35,10 @@ from cachetools import LRUCache
 
 from scheduler.kube.port import ApiError, ApiThrottled
 
-# A namespace at its limit that gets no answer for this long would keep others from being placed. A healthy server
-# answers sooner. A false alarm costs nothing, because the namespace was only late.
+# A namespace at its limit that gets no answer for this long is SLOW, because its pods would keep others from being
+# placed. A healthy server answers sooner. A false alarm costs nothing, because the namespace was only late.
 _SLOW_S: Final = 0.05
-# After this silence, its webhook hangs.
+# After this silence, its webhook is assumed to hang.
 _SILENT_S: Final = 1.0
 # After this time without requests, a namespace starts again. Source: RFC 2861, the TCP congestion window after idle
 # time.

@@ -106,7 +106,7 @@ class PreemptionTasks:
             violations=preemption.protected,
         )
         left = [*reversed(preemption.victims)]
-        # If an undeletable victim fails again, no other victim must be deleted in vain.
+        # If an undeletable victim fails again, no other victim has been deleted for nothing.
         left.sort(key=self._engine.is_undeletable)
         try:
             await self._remove_all(left, preemption, tasks)

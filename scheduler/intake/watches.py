@@ -170,7 +170,7 @@ class Watches:
                 return await self.barrier.wait_for(last)
 
     def not_ready(self, after_s: float) -> str:
-        """Problem that has prevented scheduling or watches for longer than `after_s`; "" if there is none."""
+        """Why no pod can be scheduled yet: missing lists, or failures for longer than `after_s`; "" for none."""
         problem = self.contact.problem(after_s)
         if not self._unlisted:
             return problem

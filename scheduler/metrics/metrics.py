@@ -70,7 +70,7 @@ class Metrics:
 class ReplicaMetrics:
     """Metrics about the role of this process. Only the leader exports the metrics of the cluster.
 
-    leads: whether it is the leader. ready: whether it could be. Both may be set.
+    leads: whether it schedules. ready: whether it could schedule. Both may be set.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:

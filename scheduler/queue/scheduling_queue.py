@@ -137,7 +137,7 @@ class SchedulingQueue:
         return None if first is None else first[1].pod
 
     def throttle(self, throttled: Callable[[str], bool], now_s: float) -> bool:
-        """Throttle the next pod if its namespace is `throttled`, so that others pass it. Returns whether it was."""
+        """Throttle the next pod if its namespace is `throttled`, so that others pass it. Returns whether it is."""
         self.flush(now_s)
         first = self._active.first()
         if first is None or not throttled(first[1].pod.key.namespace):

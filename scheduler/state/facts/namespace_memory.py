@@ -49,7 +49,7 @@ _Requested: TypeAlias = tuple[str, int]
 class NamespaceMemory(CardFact[_Requested]):
     """Requested memory by namespace. requested: bytes, over the namespace's pods on existing nodes; no entries of 0.
 
-    Units are converted with the unit of each pod's node. Booked nominated pods count, as in every fact.
+    Converted by the unit of each pod's node. Booked nominated pods count, as in every fact.
     """
 
     booking_change: ClassVar[Change] = Change(0)

@@ -26,7 +26,7 @@ from scheduler.state.packing.distinct import distinct
 from scheduler.state.packing.requests_seen import Shape
 
 FloatArray = NDArray[np.float64]
-# Worth is counted in this fraction of a unit.
+# A unit has this many parts; worth is counted in parts.
 PARTS: Final = 65_536
 # Makes the number of copies exact: (free + 1/2) / units is never within rounding of a whole number.
 _HALF: Final = 0.5
@@ -36,7 +36,7 @@ _MOST_KEPT: Final = 1_024
 
 
 class Room(NamedTuple):
-    """Room on some nodes or cards for each kind of ask of a workload. All float64[asks, places], whole numbers.
+    """Room on some nodes or cards for each ask of a workload. All float64[asks, places], whole numbers.
 
     free: units on cards that hold a copy. copies: number of copies that these cards hold. cards: their number.
     """

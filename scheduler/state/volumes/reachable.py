@@ -93,7 +93,7 @@ class Reachable:
             drop(self._others, self._reach_at.pop(slot), slot)
 
     def near(self, nodes: LabelledRows, rows: Rows) -> RowArray:
-        """Slots in order. Slots that are not in use or that none of the rows can reach may be missing or present."""
+        """Slots in order. May or may not include unused slots and slots that none of the rows can reach."""
         order = self._arranged()
         if count_of(rows, nodes.capacity) > _FEW_ROWS:
             return order
